@@ -1,0 +1,70 @@
+"""Commands that train: run, resume, plan, demo."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Source = Annotated[str, typer.Argument(metavar="PRESET_OR_TOML", help="A preset's name, a .toml file or a run folder.")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings to change, e.g. method=replay seed=1.")
+]
+Data = Annotated[Path | None, typer.Option(help="The folder of the data files.")]
+Out = Annotated[Path | None, typer.Option(help="The run folder; by default runs/SCENARIO-METHOD-sSEED.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+
+
+def add_commands(app: typer.Typer) -> None:
+    app.command()(run)
+    app.command()(resume)
+    app.command()(plan)
+    app.command()(demo)
+
+
+def run(
+    source: Source,
+    overrides: Overrides = None,
+    data: Data = None,
+    out: Out = None,
+    quiet: Quiet = False,
+    is_resuming: Annotated[bool, typer.Option("--resume", help="Continue the run if the folder holds it.")] = False,
+) -> None:
+    """Train one method on one scenario: everything is written to the run folder."""
+    from foster.config import load_settings
+    from foster.launch import launch
+
+    settings = load_settings(source, overrides or [], data=str(data) if data else None)
+    launch(settings, out or Path("runs") / settings.run_name, quiet=quiet, is_resuming=is_resuming)
+
+
+def resume(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run that was interrupted.")],
+    data: Data = None,
+    quiet: Quiet = False,
+) -> None:
+    """Continue an interrupted run where it stopped, in the middle of a phase."""
+    from foster.launch import relaunch
+
+    relaunch(folder, data, quiet=quiet)
+
+
+def plan(source: Source, overrides: Overrides = None, data: Data = None) -> None:
+    """Show what a run would do, before anything is trained: tasks, images, exemplars, epochs, parameters, memory."""
+    from rich.console import Console
+
+    from foster.config import load_settings
+    from foster.plan import make_plan
+    from foster.reports.plans import plan_table
+
+    settings = load_settings(source, overrides or [], data=str(data) if data else None)
+    Console().print(plan_table(make_plan(settings)))
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="The folder for the runs and the figure.")] = Path("runs/demo"),
+    quiet: Quiet = False,
+) -> None:
+    """FOSTER, fine-tune and replay on embedded digits: see what forgetting is, in about a minute on two CPU cores."""
+    from foster.demo import show_demo
+
+    show_demo(out, quiet=quiet)

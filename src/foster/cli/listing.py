@@ -1,0 +1,76 @@
+"""Commands that show: presets, methods, table, compare."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Folders = Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="Run folders, or folders that hold some.")]
+
+
+def add_commands(app: typer.Typer) -> None:
+    app.command()(presets)
+    app.command()(methods)
+    app.command()(table)
+    app.command()(compare)
+
+
+def presets(
+    show: Annotated[str | None, typer.Option(metavar="NAME", help="Print all settings of one preset as TOML.")] = None,
+) -> None:
+    """List the presets: one complete settings file for each published protocol."""
+    from foster.config import load_settings, preset_names, preset_text
+
+    if show:
+        typer.echo(load_settings(show).toml(), nl=False)
+        return
+    names = preset_names()
+    for name in names:
+        title = preset_text(name).splitlines()[0].removeprefix("# ")
+        typer.echo(f"{name:<{max(map(len, names))}}  {title}")
+
+
+def methods(
+    show: Annotated[str | None, typer.Option(metavar="NAME", help="Print all settings of one method as TOML.")] = None,
+) -> None:
+    """List the methods with their papers and settings."""
+    from foster.reports.methods import method_list, method_settings_text
+
+    typer.echo(method_settings_text(show) if show else method_list(), nl=False)
+
+
+def table(
+    folders: Folders,
+    is_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    by_task: Annotated[bool, typer.Option("--by-task", help="Accuracy after each task, a row a run.")] = False,
+) -> None:
+    """Results as a table, with mean and spread over seeds."""
+    from rich.console import Console
+
+    from foster.reports import tables
+    from foster.reports.results import find_results
+
+    results = find_results(folders)
+    if is_markdown:
+        grids = tables.accuracy_grids(results) if by_task else tables.summary_grids(results)
+        typer.echo(tables.markdown(grids), nl=False)
+    else:
+        Console().print(tables.accuracy_table(results) if by_task else tables.summary_table(results))
+
+
+def compare(
+    folders: Folders,
+    figure: Annotated[Path, typer.Option(help="Where to write the figure (.png, .pdf, .svg).")] = Path("comparison.png"),
+    title: Annotated[str | None, typer.Option(help="The figure's title.")] = None,
+) -> None:
+    """One table and one figure of accuracy after each task, for any set of runs."""
+    from rich.console import Console
+
+    from foster.reports import tables
+    from foster.reports.figures import accuracy_curves
+    from foster.reports.results import find_results
+
+    results = find_results(folders)
+    Console().print(tables.accuracy_table(results))
+    accuracy_curves(results, figure, title)
+    typer.echo(f"figure: {figure}")

@@ -1,0 +1,331 @@
+"""TOML and key=value pairs -> validated, frozen settings. No torch here, so that `foster --help` is instant."""
+
+import os
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import Field, SerializeAsAny, ValidationError, model_validator
+
+from foster import toml_text
+from foster.data.catalogue import CATALOGUE, scenario_name, task_sizes
+from foster.errors import SettingsError, suggestion
+from foster.method_settings import METHOD_SETTINGS, Frozen, MethodSettings
+
+Choice = Literal["auto", "on", "off"]
+Model = TypeVar("Model", bound=Frozen)
+
+UNSETTABLE = frozenset({"memory_total", "memory_per_class", "order_seed"})
+"""Keys that `key=none` on the command line takes away."""
+
+FIELD_NAMES = {
+    "init_cls": "base_classes",
+    "memory_size": "memory_total",
+    "buffer_size": "memory_total",
+    "model": "method",
+    "model_name": "method",
+    "convnet_type": "backbone",
+    "lr": "learning_rate",
+    "data_path": "data",
+    "data_dir": "data",
+}
+"""Names that other toolkits use, for "did you mean"."""
+
+
+class AugmentationSettings(Frozen):
+    """What is done to each training image, in this order."""
+
+    resized_crop: tuple[float, float] | None = None
+    """Range of the share of the image that a random crop covers before it is resized back."""
+    crop_padding: int = Field(default=0, ge=0, le=64)
+    flip: bool = False
+    brightness: float = Field(default=0.0, ge=0, le=1)
+    policy: Literal["none", "cifar10", "imagenet"] = "none"
+    cutout: int = Field(default=0, ge=0)
+
+
+_PLAIN = AugmentationSettings(crop_padding=4, flip=True, brightness=63 / 255)
+AUGMENTATIONS: dict[str, AugmentationSettings] = {
+    "none": AugmentationSettings(),
+    "shift": AugmentationSettings(crop_padding=1),
+    "plain": _PLAIN,
+    "auto": _PLAIN.model_copy(update={"policy": "cifar10", "cutout": 16}),
+    "photo": AugmentationSettings(resized_crop=(0.25, 1.0), flip=True, brightness=63 / 255),
+    "photo-auto": AugmentationSettings(resized_crop=(0.08, 1.0), flip=True, brightness=63 / 255, policy="imagenet"),
+}
+"""`plain` is what the published baselines used on CIFAR, `auto` what FOSTER used."""
+
+
+class SyntheticSettings(Frozen):
+    """The size of the `synthetic` dataset."""
+
+    num_classes: int = Field(default=10, ge=2)
+    train_per_class: int = Field(default=40, ge=1)
+    test_per_class: int = Field(default=10, ge=1)
+    image_size: int = Field(default=16, ge=8)
+
+
+class EngineSettings(Frozen):
+    """How the training step is made fast. `auto` switches each accelerator on where it pays and can work."""
+
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    compile: Choice = "auto"
+    capture: Choice = "auto"
+    """Record the whole step as one CUDA graph."""
+    kernels: Choice = "auto"
+    """Use our own Triton convolutions."""
+    deterministic: bool = False
+    threads: int = Field(default=0, ge=0)
+    """CPU threads; 0 leaves the choice to torch."""
+
+
+class Settings(Frozen):
+    """Everything that decides what a run does. `options` holds the chosen method's own settings."""
+
+    method: str = "foster"
+    seed: int = Field(default=1993, ge=0, lt=2**32)
+    dataset: str
+    data: str = ""
+    """The folder of the data files; empty means $FOSTER_DATA or ./data."""
+    base_classes: int = Field(default=0, ge=0)
+    """Classes of the first task; 0 means as many as in the others."""
+    increment: int = Field(ge=1)
+    order_seed: int | None = Field(default=None, ge=0, lt=2**32)
+    """The seed of the class order; the run's seed where it is not given."""
+    class_order: tuple[str, ...] = ()
+    """All class names in order of arrival, in place of an order from the seed."""
+    validation_share: float = Field(default=0.0, ge=0, lt=1)
+    """Above 0: evaluate on this share of the training images, held out, and leave the test set alone."""
+    backbone: str = "resnet32"
+    batch_size: int = Field(default=128, ge=2)
+    epochs_scale: float = Field(default=1.0, gt=0)
+    """Multiplies the epochs of every phase, milestones included."""
+    memory_total: int | None = Field(default=None, ge=1)
+    memory_per_class: int | None = Field(default=None, ge=1)
+    selection: Literal["herding", "random"] = "herding"
+    augmentation: str | AugmentationSettings = "published"
+    """A name, a table, or `published`: what the method's published results used."""
+    device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
+    checkpoint_minutes: float = Field(default=5.0, ge=0)
+    """A checkpoint is written at least this often while training; 0 writes one after every epoch."""
+    engine: EngineSettings = EngineSettings()
+    synthetic: SyntheticSettings = SyntheticSettings()
+    options: SerializeAsAny[MethodSettings]
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "Settings":
+        problem = self.options.problem(len(self.task_sizes))
+        if problem:
+            raise ValueError(problem)
+        if self.memory_total is not None and self.memory_per_class is not None:
+            raise ValueError(
+                f"memory_total = {self.memory_total} and memory_per_class = {self.memory_per_class}: "
+                "set one budget, not both (key=none takes one away)"
+            )
+        if self.options.uses_memory:
+            if self.memory_total is None and self.memory_per_class is None:
+                raise ValueError(f"method '{self.method}' needs a memory: set memory_total or memory_per_class")
+            if self.memory_total is not None and self.memory_total < self.num_classes:
+                raise ValueError(
+                    f"memory_total: {self.memory_total} exemplars cannot hold one of each of {self.num_classes} classes"
+                )
+        return self
+
+    @property
+    def num_classes(self) -> int:
+        return self.synthetic.num_classes if self.dataset == "synthetic" else CATALOGUE[self.dataset].num_classes
+
+    @property
+    def task_sizes(self) -> tuple[int, ...]:
+        return task_sizes(self.num_classes, self.base_classes, self.increment)
+
+    @property
+    def scenario(self) -> str:
+        """The short name of the scenario, e.g. `cifar100-b0-inc10`."""
+        return scenario_name(self.dataset, self.base_classes, self.increment)
+
+    @property
+    def run_name(self) -> str:
+        """The default name of the run's folder."""
+        return f"{self.scenario}-{self.method}-s{self.seed}"
+
+    @property
+    def augmentation_name(self) -> str:
+        return self.augmentation if isinstance(self.augmentation, str) else "custom"
+
+    @property
+    def augmentation_settings(self) -> AugmentationSettings:
+        return self.augmentation if isinstance(self.augmentation, AugmentationSettings) else AUGMENTATIONS[self.augmentation]
+
+    def nested(self) -> dict[str, Any]:
+        """The settings as plain data in the layout of a settings file, the options under the method's name."""
+        data = self.model_dump(mode="json", exclude={"options"})
+        if self.dataset != "synthetic":
+            del data["synthetic"]
+        return {**data, self.method: self.options.model_dump(mode="json")}
+
+    def toml(self) -> str:
+        return toml_text.dumps(self.nested())
+
+
+def preset_names() -> list[str]:
+    folder = resources.files("foster") / "presets"
+    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+
+
+def preset_text(name: str) -> str:
+    return (resources.files("foster") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
+
+
+def load_settings(source: str, overrides: Sequence[str] = (), **given: Any) -> Settings:
+    """Settings from a preset's name or a TOML file, then `key=value` overrides, then keywords that are not None."""
+    data, place = _read_source(source)
+    _check_keys(data, place)
+    for override in overrides:
+        _apply(data, override)
+    data.update({key: value for key, value in given.items() if value is not None})
+    return make_settings(data, place)
+
+
+def make_settings(data: Mapping[str, Any], place: str) -> Settings:
+    """Checked settings from plain data in the layout of a settings file; `place` names it in messages."""
+    data = dict(data)
+    method = data.get("method", "foster")
+    if method not in METHOD_SETTINGS:
+        raise SettingsError(f"unknown method '{method}'{suggestion(str(method), METHOD_SETTINGS)} (method in {place})")
+    sections = {name: data.pop(name) for name in METHOD_SETTINGS if name in data}
+    for name, section in sections.items():
+        _validated(METHOD_SETTINGS[name], section, place, prefix=f"{name}.")
+    dataset = data.get("dataset")
+    if dataset is not None and dataset not in CATALOGUE:
+        raise SettingsError(f"unknown dataset '{dataset}'{suggestion(str(dataset), CATALOGUE)} (dataset in {place})")
+    options = _validated(METHOD_SETTINGS[method], sections.get(method, {}), place, prefix=f"{method}.")
+    if data.get("augmentation", "published") == "published":
+        data["augmentation"] = options.published_augmentation
+    augmentation = data["augmentation"]
+    if isinstance(augmentation, str) and augmentation not in AUGMENTATIONS:
+        hint = suggestion(augmentation, [*AUGMENTATIONS, "published"])
+        raise SettingsError(f"unknown augmentation '{augmentation}'{hint} (augmentation in {place})")
+    settings = _validated(Settings, {**data, "options": options}, place)
+    _check_class_order(settings.class_order, settings.num_classes, place)
+    return settings
+
+
+def _read_source(source: str) -> tuple[dict[str, Any], str]:
+    path = Path(source)
+    is_file = source.endswith(".toml") or os.sep in source or path.is_dir()
+    if not is_file:
+        if source not in preset_names():
+            hint = suggestion(source, preset_names())
+            raise SettingsError(f"unknown preset '{source}'{hint} (a settings file ends in .toml)")
+        return tomllib.loads(preset_text(source)), f"preset {source}"
+    if path.is_dir():
+        path = path / "settings.toml"
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8")), str(path)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise SettingsError(f"cannot read settings file '{path}': {reason}") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise SettingsError(f"'{path}' is not valid TOML: {error}") from None
+
+
+def all_keys(method: str | None = None) -> list[str]:
+    """Every dotted key that a settings file or the command line may hold."""
+    methods = [method] if method else list(METHOD_SETTINGS)
+    keys = list(_keys_of(Settings, skip={"options"}))
+    return keys + [f"{name}.{key}" for name in methods for key in _keys_of(METHOD_SETTINGS[name])]
+
+
+def _keys_of(model: type[Frozen], skip: Iterable[str] = ()) -> list[str]:
+    keys: list[str] = []
+    for name, field in model.model_fields.items():
+        if name in skip:
+            continue
+        annotation = field.annotation
+        if isinstance(annotation, type) and issubclass(annotation, Frozen):
+            keys += [f"{name}.{key}" for key in _keys_of(annotation)]
+        else:
+            keys.append(name)
+    return keys + ([f"augmentation.{key}" for key in AugmentationSettings.model_fields] if model is Settings else [])
+
+
+def _check_keys(data: Mapping[str, Any], place: str, prefix: str = "") -> None:
+    known = {key.split(".")[prefix.count(".")] for key in all_keys() if key.startswith(prefix)}
+    for key, value in data.items():
+        if key not in known:
+            raise SettingsError(f"unknown key '{prefix}{key}'{_key_hint(prefix + key)} (in {place})")
+        if isinstance(value, Mapping):
+            _check_keys(value, place, f"{prefix}{key}.")
+
+
+def _key_hint(key: str) -> str:
+    """A suggestion that also finds a key by its last word: `beta_boost` -> `foster.beta_boost`."""
+    keys = all_keys()
+    last = FIELD_NAMES.get(key, key).rsplit(".", 1)[-1]
+    same_end = [known for known in keys if known.rsplit(".", 1)[-1] == last]
+    if same_end:
+        return f"; did you mean '{same_end[0]}'?"
+    hint = suggestion(key, keys)
+    return hint if "did you mean" in hint else "; 'foster presets --show' prints all keys"
+
+
+def _apply(data: dict[str, Any], override: str) -> None:
+    """Set one `key=value`, where the value is TOML, or text where it is not; `none` takes an optional key away."""
+    key, separator, text = override.partition("=")
+    key = key.strip()
+    if not separator or not key:
+        raise SettingsError(f"'{override}' is not of the form key=value")
+    if key not in all_keys() and not any(known.startswith(f"{key}.") for known in all_keys()):
+        raise SettingsError(f"unknown key '{key}'{_key_hint(key)} (on the command line)")
+    target = data
+    *parents, last = key.split(".")
+    for parent in parents:
+        if not isinstance(target.get(parent), dict):
+            target[parent] = {}
+        target = target[parent]
+    if text.strip() == "none" and key in UNSETTABLE:
+        target.pop(last, None)
+    else:
+        target[last] = _toml_value(text.strip())
+
+
+def _toml_value(text: str) -> Any:
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return text
+    return parsed["value"] if list(parsed) == ["value"] else text
+
+
+def _validated(model: type[Model], data: Any, place: str, prefix: str = "") -> Model:
+    """`model` from `data`, or one line that names the key, the value and what it should be."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = prefix + ".".join(str(part) for part in first["loc"] if part not in ("AugmentationSettings", "str"))
+        message = first["msg"].removeprefix("Value error, ")
+        message = message[0].lower() + message[1:]
+        if first["type"] == "missing":
+            raise SettingsError(f"{key}: this key is missing (in {place})") from None
+        if first["type"] == "extra_forbidden":
+            raise SettingsError(f"unknown key '{key}'{_key_hint(key)} (in {place})") from None
+        if not first["loc"]:
+            raise SettingsError(f"{message} (in {place})") from None
+        raise SettingsError(f"{key}: {message}, not {_short(first['input'])} (in {place})") from None
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _check_class_order(order: Sequence[str], num_classes: int, place: str) -> None:
+    repeated = sorted({name for name in order if order.count(name) > 1})
+    if repeated:
+        raise SettingsError(f"class_order: '{repeated[0]}' stands in it more than once (in {place})")
+    if order and len(order) != num_classes:
+        raise SettingsError(f"class_order: {len(order)} names, but the dataset has {num_classes} classes (in {place})")

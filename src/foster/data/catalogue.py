@@ -1,0 +1,171 @@
+"""Plain facts about every dataset, known before any data is there: what a plan needs, without torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from foster.errors import SettingsError, suggestion
+
+ChannelValues = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Published:
+    """An archive on the web and the files in it that are read, each with its published MD5 sum."""
+
+    address: str
+    archive_md5: str
+    folder: str
+    files: Mapping[str, str]
+
+    @property
+    def archive(self) -> str:
+        """The archive's file name, the last part of its address."""
+        return self.address.rsplit("/", 1)[-1]
+
+
+@dataclass(frozen=True)
+class DatasetFacts:
+    """One dataset: images are `image_size` x `image_size`, `mean` and `std` belong to pixel values from 0 to 1."""
+
+    name: str
+    description: str
+    num_classes: int
+    num_train: int
+    num_test: int
+    image_size: int
+    mean: ChannelValues
+    std: ChannelValues
+    published: Published | None = None
+
+
+@dataclass(frozen=True)
+class SyntheticShape:
+    """How much to draw for the dataset `synthetic`."""
+
+    num_classes: int = 10
+    train_per_class: int = 40
+    test_per_class: int = 10
+    image_size: int = 16
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value < 1:
+                raise SettingsError(f"{name} must be at least 1, not {value} (synthetic)")
+
+
+_CIFAR10_FILES = Published(
+    address="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+    archive_md5="c58f30108f718f92721af3b95e74349a",
+    folder="cifar-10-batches-py",
+    files={
+        "data_batch_1": "c99cafc152244af753f735de768cd75f",
+        "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+        "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+        "data_batch_4": "634d18415352ddfa80567beed471001a",
+        "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+        "test_batch": "40351d587109b95175f43aff81a1287e",
+        "batches.meta": "5ff9c542aee3614f3951f8cda6e48888",
+    },
+)
+
+_CIFAR100_FILES = Published(
+    address="https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
+    archive_md5="eb9058c3a382ffc7106e4002c42a8d85",
+    folder="cifar-100-python",
+    files={
+        "train": "16019d7e3df5f24257cddd939b257f8d",
+        "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
+        "meta": "7973b15100ade9c7d40fb424638fde48",
+    },
+)
+
+_DEFAULT_SHAPE = SyntheticShape()
+
+CATALOGUE: dict[str, DatasetFacts] = {
+    facts.name: facts
+    for facts in (
+        DatasetFacts(
+            name="digits",
+            description="handwritten digits, 8 x 8, embedded in scikit-learn: nothing to download",
+            num_classes=10,
+            num_train=1442,
+            num_test=355,
+            image_size=8,
+            mean=(0.3052, 0.3052, 0.3052),
+            std=(0.3760, 0.3760, 0.3760),
+        ),
+        DatasetFacts(
+            name="cifar10",
+            description="CIFAR-10, 60,000 photographs of 10 classes, 32 x 32",
+            num_classes=10,
+            num_train=50_000,
+            num_test=10_000,
+            image_size=32,
+            mean=(0.4914, 0.4822, 0.4465),
+            std=(0.2470, 0.2435, 0.2616),
+            published=_CIFAR10_FILES,
+        ),
+        DatasetFacts(
+            name="cifar100",
+            description="CIFAR-100, 60,000 photographs of 100 classes, 32 x 32",
+            num_classes=100,
+            num_train=50_000,
+            num_test=10_000,
+            image_size=32,
+            mean=(0.5071, 0.4867, 0.4408),
+            std=(0.2675, 0.2565, 0.2761),
+            published=_CIFAR100_FILES,
+        ),
+        DatasetFacts(
+            name="synthetic",
+            description="seeded random patterns of any size, one pattern a class: for trials and tests",
+            num_classes=_DEFAULT_SHAPE.num_classes,
+            num_train=_DEFAULT_SHAPE.num_classes * _DEFAULT_SHAPE.train_per_class,
+            num_test=_DEFAULT_SHAPE.num_classes * _DEFAULT_SHAPE.test_per_class,
+            image_size=_DEFAULT_SHAPE.image_size,
+            mean=(0.5, 0.5, 0.5),
+            std=(0.25, 0.25, 0.25),
+        ),
+    )
+}
+
+DATASET_NAMES = tuple(CATALOGUE)
+
+
+def dataset_facts(name: str, synthetic: SyntheticShape | None = None) -> DatasetFacts:
+    """The facts of the dataset `name`; the counts of `synthetic` follow the given shape."""
+    if name not in CATALOGUE:
+        raise SettingsError(f"unknown dataset '{name}'{suggestion(name, CATALOGUE)}")
+    facts = CATALOGUE[name]
+    if name != "synthetic" or synthetic is None:
+        return facts
+    return replace(
+        facts,
+        num_classes=synthetic.num_classes,
+        num_train=synthetic.num_classes * synthetic.train_per_class,
+        num_test=synthetic.num_classes * synthetic.test_per_class,
+        image_size=synthetic.image_size,
+    )
+
+
+def task_sizes(num_classes: int, base_classes: int, increment: int) -> tuple[int, ...]:
+    """How many new classes each task brings: the base, then `increment` a task, the last takes what remains.
+
+    `base_classes = 0` means that the first task is as large as the others.
+    """
+    if increment < 1:
+        raise SettingsError(f"increment must be at least 1, not {increment}")
+    if base_classes < 0:
+        raise SettingsError(f"base_classes must be at least 0, not {base_classes}")
+    base = base_classes or increment
+    if base > num_classes:
+        setting = "base_classes" if base_classes else "increment"
+        raise SettingsError(f"{setting} is {base}, but there are only {num_classes} classes")
+    num_full, remainder = divmod(num_classes - base, increment)
+    return (base, *[increment] * num_full, *([remainder] if remainder else []))
+
+
+def scenario_name(dataset: str, base_classes: int, increment: int) -> str:
+    """The short name of a scenario, for example `cifar100-b50-inc5`; equal tasks are called `b0`."""
+    base = 0 if base_classes == increment else base_classes
+    return f"{dataset}-b{base}-inc{increment}"

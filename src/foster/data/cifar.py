@@ -1,0 +1,172 @@
+"""CIFAR-10 and CIFAR-100 as published: pickles of 2009, read without letting them run anything."""
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from foster.data.catalogue import Published
+from foster.data.download import Progress, check_md5, find_or_fetch
+from foster.data.images import ImageSet
+from foster.errors import DataError
+
+_IMAGE_SHAPE = (3, 32, 32)
+
+
+@dataclass(frozen=True)
+class CifarLayout:
+    """Which file holds what, and under which keys."""
+
+    train_files: tuple[str, ...]
+    test_files: tuple[str, ...]
+    names_file: str
+    names_key: str
+    labels_key: str
+
+
+LAYOUTS = {
+    "cifar10": CifarLayout(
+        train_files=("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5"),
+        test_files=("test_batch",),
+        names_file="batches.meta",
+        names_key="label_names",
+        labels_key="labels",
+    ),
+    "cifar100": CifarLayout(
+        train_files=("train",),
+        test_files=("test",),
+        names_file="meta",
+        names_key="fine_label_names",
+        labels_key="fine_labels",
+    ),
+}
+
+
+class Batch(NamedTuple):
+    """One file's images `[N, 3, 32, 32]` uint8 and class ids `[N]` int64."""
+
+    images: NDArray[np.uint8]
+    labels: NDArray[np.int64]
+
+
+def load_cifar(
+    layout: CifarLayout, published: Published, data_dir: Path, progress: Progress | None = None
+) -> tuple[ImageSet, ImageSet]:
+    """The training and the test images; files that are missing are downloaded into `data_dir`."""
+    folder = find_or_fetch(published, data_dir, progress)
+    for name, md5 in published.files.items():
+        check_md5(folder / name, md5)
+    class_names = read_class_names(folder / layout.names_file, layout.names_key)
+
+    def read(names: Sequence[str]) -> ImageSet:
+        batches = [read_batch(folder / name, layout.labels_key, len(class_names)) for name in names]
+        # The batches are read-only views of their files' bytes; joining them makes the one copy that is kept.
+        images = np.concatenate([batch.images for batch in batches])
+        labels = np.concatenate([batch.labels for batch in batches])
+        return ImageSet(torch.from_numpy(images), torch.from_numpy(labels), class_names)
+
+    return read(layout.train_files), read(layout.test_files)
+
+
+def read_class_names(path: Path, key: str) -> tuple[str, ...]:
+    """The names in the order of their class ids."""
+    names = _entry(path, _read_pickle(path), key)
+    if not isinstance(names, list) or not all(isinstance(name, bytes | str) for name in names):
+        raise DataError(f"{path} is not a CIFAR file: '{key}' is not a list of names")
+    return tuple(_text(name) for name in names)
+
+
+def read_batch(path: Path, labels_key: str, num_classes: int) -> Batch:
+    """The images and labels of one file, whatever its checksum."""
+    content = _read_pickle(path)
+    data = _entry(path, content, "data")
+    labels = _entry(path, content, labels_key)
+    array = data.array if isinstance(data, _PickledArray) else None
+    if array is None or array.ndim != 2 or array.shape[1] != np.prod(_IMAGE_SHAPE):
+        found = "no array" if array is None else f"shape {list(array.shape)}"
+        raise DataError(f"{path} is not a CIFAR file: 'data' has {found}, not shape [N, 3072]")
+    if not isinstance(labels, list) or not all(type(label) is int for label in labels):
+        raise DataError(f"{path} is not a CIFAR file: '{labels_key}' is not a list of whole numbers")
+    if len(labels) != len(array):
+        raise DataError(f"{path} is not a CIFAR file: {len(array)} images but {len(labels)} labels")
+    if not all(0 <= label < num_classes for label in labels):
+        raise DataError(f"{path} is not a CIFAR file: a label lies outside 0 to {num_classes - 1}")
+    return Batch(array.reshape(-1, *_IMAGE_SHAPE), np.array(labels, dtype=np.int64))
+
+
+class _ByteType:
+    """What `numpy.dtype('u1')` becomes. Other types, above all Python objects, are refused."""
+
+    def __init__(self, code: object, *flags: object) -> None:
+        if code not in (b"u1", "u1"):
+            raise pickle.UnpicklingError(f"refused: it holds an array of {code!r}, not of bytes")
+
+    def __setstate__(self, state: object) -> None:
+        """Byte order and alignment say nothing about single bytes."""
+
+
+class _PickledArray:
+    """What a pickled numpy array becomes: a read-only view of the bytes in the pickle."""
+
+    array: NDArray[np.uint8] | None = None
+
+    def __init__(self, *empty_array: object) -> None:
+        """The arguments describe the empty array that numpy would begin with."""
+
+    def __setstate__(self, state: tuple[object, tuple[int, ...], object, bool, bytes]) -> None:
+        _, shape, byte_type, is_fortran_order, content = state
+        if not isinstance(byte_type, _ByteType) or not isinstance(content, bytes):
+            raise pickle.UnpicklingError("refused: it holds an array that is not one of bytes")
+        flat = np.frombuffer(content, dtype=np.uint8)
+        self.array = flat.reshape(shape, order="F" if is_fortran_order else "C")
+
+
+# Nothing that a pickle names is ever imported: the four names that CIFAR files hold get stand-ins of our own.
+# All stand-ins that can be called are classes with `__setstate__`, so that no pickle can set attributes on them.
+_STAND_INS: dict[tuple[str, str], object] = {
+    ("numpy.core.multiarray", "_reconstruct"): _PickledArray,
+    ("numpy._core.multiarray", "_reconstruct"): _PickledArray,
+    ("numpy", "dtype"): _ByteType,
+    ("numpy", "ndarray"): "numpy.ndarray",
+}
+
+
+class _CifarUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        stand_in = _STAND_INS.get((module, name))
+        if stand_in is None:
+            raise pickle.UnpicklingError(f"refused: it names {f'{module}.{name}'[:80]!r}")
+        return stand_in
+
+
+def _read_pickle(path: Path) -> dict[str, Any]:
+    """The dictionary in a CIFAR file; strings of Python 2 stay bytes, keys become text."""
+    try:
+        with path.open("rb") as file:
+            content = _CifarUnpickler(file, encoding="bytes").load()
+    except FileNotFoundError as error:
+        raise DataError(f"there is no file {path}") from error
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    except Exception as error:  # a damaged pickle may raise anything
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise DataError(f"{path} is not a CIFAR file: {reason}") from error
+    if not isinstance(content, dict):
+        raise DataError(f"{path} is not a CIFAR file: it holds a {type(content).__name__}, not a dictionary")
+    return {_text(key): value for key, value in content.items()}
+
+
+def _entry(path: Path, content: dict[str, Any], key: str) -> Any:
+    if key not in content:
+        found = " ".join(", ".join(sorted(content)).split())[:200] or "nothing"
+        raise DataError(f"{path} is not a CIFAR file: it has no '{key}', only {found}")
+    return content[key]
+
+
+def _text(value: object) -> str:
+    return value.decode("latin1") if isinstance(value, bytes) else str(value)

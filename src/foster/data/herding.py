@@ -1,0 +1,80 @@
+"""Which images represent a class: herding (Welling 2009, as iCaRL uses it) and random selection.
+
+All functions return positions in selection order, so that the first m of a longer selection are the selection of m.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+NORM_EPSILON = 1e-8
+
+
+def unit_length(features: Tensor) -> Tensor:
+    """Rows `v / (|v| + 1e-8)`, `[N, d]`, in float32, or in float64 where the features are."""
+    rows = features if features.dtype == torch.float64 else features.float()
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+    return rows / (norms + NORM_EPSILON)
+
+
+def positions_by_class(labels: Tensor, class_ids: Sequence[int]) -> list[Tensor]:
+    """For each class id, where in `labels` `[N]` it stands, in ascending order (empty where it does not)."""
+    ordered, positions = torch.sort(labels, stable=True)
+    ids = torch.as_tensor(class_ids, dtype=labels.dtype, device=labels.device)
+    bounds = torch.stack([torch.searchsorted(ordered, ids), torch.searchsorted(ordered, ids, right=True)], dim=1)
+    return [positions[first:last] for first, last in bounds.tolist()]
+
+
+@torch.no_grad()
+def herding(features: Tensor, count: int) -> Tensor:
+    """The `min(count, N)` positions in `features` `[N, d]` whose running mean follows the mean of all.
+
+    With v the unit-length features and mu their plain mean, the k-th choice is the v not yet chosen that minimises
+    `|mu - (S + v) / k|`, where S is the sum of the k - 1 chosen before it; the first position wins a tie.
+    """
+    return _herd([unit_length(features)], count)[0]
+
+
+@torch.no_grad()
+def herding_by_class(features: Tensor, labels: Tensor, class_ids: Sequence[int], count: int) -> list[Tensor]:
+    """`herding` for several classes in one loop: for each class id, the chosen positions in `features` `[N, d]`."""
+    members = positions_by_class(labels.to(features.device), class_ids)
+    vectors = unit_length(features)
+    chosen = _herd([vectors[positions] for positions in members], count)
+    return [positions[choice] for positions, choice in zip(members, chosen, strict=True)]
+
+
+def _herd(groups: list[Tensor], count: int) -> list[Tensor]:
+    """Herding of each group of unit-length vectors `[n, d]`, all groups side by side."""
+    if count < 0:
+        raise ValueError(f"count must not be negative, not {count}")
+    if not groups:
+        return []
+    vectors = pad_sequence(groups, batch_first=True)
+    num_groups, longest, _ = vectors.shape
+    num_steps = min(count, longest)
+    device = vectors.device
+    # Means are taken before padding: a class must not depend on which others it is selected beside.
+    means = torch.stack([group.sum(0) / max(len(group), 1) for group in groups])
+    sizes = torch.tensor([len(group) for group in groups], device=device)
+    is_taken = torch.arange(longest, device=device) >= sizes[:, None]
+    chosen = torch.empty(num_groups, num_steps, dtype=torch.int64, device=device)
+    rows = torch.arange(num_groups, device=device)
+    total = torch.zeros_like(means)
+    for step in range(num_steps):
+        # k^2 |mu - (S + v) / k|^2 = |(k mu - S) - v|^2 has the same minimum. It is summed row by row and not as a
+        # matrix product, which may round equal rows differently by where they stand and so break ties at random.
+        target = (step + 1) * means - total
+        distances = (vectors - target[:, None]).square_().sum(-1)
+        choice = distances.masked_fill_(is_taken, torch.inf).argmin(1)
+        chosen[:, step] = choice
+        is_taken[rows, choice] = True
+        total += vectors[rows, choice]
+    return [row[: len(group)] for row, group in zip(chosen, groups, strict=True)]
+
+
+def random_selection(num_images: int, count: int, generator: torch.Generator) -> Tensor:
+    """`min(count, num_images)` different positions in random order, int64 on the generator's device."""
+    return torch.randperm(num_images, generator=generator, device=generator.device)[:count]

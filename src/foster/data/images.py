@@ -1,0 +1,88 @@
+"""ImageSet: images as they are kept everywhere in the library, uint8 with labels and class names."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """Images `[N, 3, H, W]` uint8, labels `[N]` int64, and the name of every class id.
+
+    `class_names[label]` names an image's class. A label of -1 means "unlabeled".
+    A set is never changed in place: every verb returns a new one.
+    """
+
+    images: Tensor
+    labels: Tensor
+    class_names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if self.images.dtype != torch.uint8 or self.images.ndim != 4 or self.images.shape[1] != 3:
+            raise ValueError(f"images must be uint8 [N, 3, H, W], not {self.images.dtype} {tuple(self.images.shape)}")
+        if self.labels.shape != self.images.shape[:1]:
+            raise ValueError(f"{len(self.images)} images but labels of shape {tuple(self.labels.shape)}")
+        if self.labels.dtype != torch.int64:
+            raise ValueError(f"labels must be int64, not {self.labels.dtype}")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.class_names)
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """Height and width."""
+        return self.images.shape[2], self.images.shape[3]
+
+    @property
+    def num_bytes(self) -> int:
+        return self.images.numel()
+
+    def select(self, index: Tensor) -> "ImageSet":
+        """The images at `index` (positions or a mask), in that order."""
+        return ImageSet(self.images[index], self.labels[index], self.class_names)
+
+    def of_classes(self, first: int, last: int) -> "ImageSet":
+        """The images whose class id lies in `first <= id < last`."""
+        return self.select((self.labels >= first) & (self.labels < last))
+
+    def class_counts(self, num_classes: int | None = None) -> Tensor:
+        """How many images each class id holds, `[num_classes]` int64 on the CPU.
+
+        Unlabeled images and ids from `num_classes` on are not counted.
+        """
+        count = self.num_classes if num_classes is None else num_classes
+        labels = self.labels[(self.labels >= 0) & (self.labels < count)].cpu()
+        return torch.bincount(labels, minlength=count)
+
+    def to(self, device: torch.device | str) -> "ImageSet":
+        return ImageSet(self.images.to(device), self.labels.to(device), self.class_names)
+
+    def with_class_order(self, order: Sequence[int]) -> "ImageSet":
+        """The same images with class ids renumbered so that old id `order[k]` becomes `k`; -1 stays -1."""
+        if sorted(order) != list(range(self.num_classes)):
+            raise ValueError(f"a class order must hold each number from 0 to {self.num_classes - 1} once")
+        position = torch.empty(self.num_classes + 1, dtype=torch.int64)
+        position[torch.as_tensor(order, dtype=torch.int64)] = torch.arange(len(order))
+        position[-1] = -1  # where an unlabeled image's -1 points to
+        names = tuple(self.class_names[k] for k in order)
+        return ImageSet(self.images, position.to(self.labels.device)[self.labels], names)
+
+
+def concatenate(first: ImageSet, second: ImageSet) -> ImageSet:
+    """Both sets as one, on the device of the first, with the longer list of class names.
+
+    The lists must agree as far as both go, or the same id would mean two classes; a set that is only unlabeled
+    images has no class names.
+    """
+    if any(a != b for a, b in zip(first.class_names, second.class_names, strict=False)):
+        raise ValueError("cannot concatenate image sets that give the same id to different classes")
+    names = max(first.class_names, second.class_names, key=len)
+    images = torch.cat([first.images, second.images.to(first.images.device)])
+    labels = torch.cat([first.labels, second.labels.to(first.labels.device)])
+    return ImageSet(images, labels, names)

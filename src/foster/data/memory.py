@@ -1,0 +1,202 @@
+"""ExemplarMemory: the images of known classes that a learner keeps, within a budget, and how they are selected."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from foster.data.herding import herding_by_class, positions_by_class, random_selection
+from foster.data.images import ImageSet
+from foster.errors import DataError, SettingsError, suggestion
+
+FeaturesOf = Callable[[Tensor], Tensor]
+"""Images uint8 `[N, 3, H, W]` -> features `[N, d]`."""
+
+
+class ExemplarMemory:
+    """One stack of images per class id, in selection order; ids count up from 0 in order of arrival.
+
+    `total` images are shared by all classes, or every class may keep `per_class`; with neither, there is no limit.
+    The memory owns copies of its images on the CPU: the data that they came from may be deleted.
+    """
+
+    def __init__(self, total: int | None = None, per_class: int | None = None) -> None:
+        if total is not None and per_class is not None:
+            raise SettingsError(
+                f"memory_total ({total}) and memory_per_class ({per_class}) exclude each other; set one of them"
+            )
+        for name, value in (("memory_total", total), ("memory_per_class", per_class)):
+            if value is not None and value < 1:
+                raise SettingsError(f"{name} must be at least 1, not {value}")
+        self.total = total
+        self.per_class = per_class
+        self._stacks: list[Tensor] = []
+
+    @property
+    def num_classes(self) -> int:
+        return len(self._stacks)
+
+    @property
+    def num_images(self) -> int:
+        return sum(len(stack) for stack in self._stacks)
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(stack.numel() for stack in self._stacks)
+
+    @property
+    def counts(self) -> Tensor:
+        """How many exemplars each class holds, `[num_classes]` int64."""
+        return torch.tensor([len(stack) for stack in self._stacks], dtype=torch.int64)
+
+    def of_class(self, class_id: int) -> Tensor:
+        """The exemplars of one class, uint8 `[n, 3, H, W]`, in selection order."""
+        self._check_known(class_id)
+        return self._stacks[class_id]
+
+    def quota(self, num_classes: int) -> int | None:
+        """How many images a class may keep when there are `num_classes`; None for no limit."""
+        if num_classes < 1:
+            raise ValueError(f"num_classes must be at least 1, not {num_classes}")
+        if self.total is None:
+            return self.per_class
+        if self.total < num_classes:
+            raise SettingsError(
+                f"memory_total {self.total} is less than one exemplar for each of {num_classes} classes; "
+                f"set memory_total to {num_classes} or more, or use memory_per_class instead"
+            )
+        return self.total // num_classes
+
+    def trim(self, num_classes: int) -> None:
+        """Make room for `num_classes`: every class keeps its first `quota(num_classes)` images."""
+        quota = self.quota(num_classes)
+        if quota is not None:
+            # A slice alone would keep the trimmed images alive.
+            self._stacks = [stack[:quota].clone() if len(stack) > quota else stack for stack in self._stacks]
+
+    def remember(self, class_id: int, images: Tensor) -> None:
+        """Keep `images` uint8 `[n, 3, H, W]`, in selection order, for the next class id or in place of a known one's.
+
+        The budget is a promise: make room with `trim` first.
+        """
+        if not 0 <= class_id <= self.num_classes:
+            raise ValueError(f"class id {class_id} is neither known nor the next one, {self.num_classes}")
+        if images.dtype != torch.uint8 or images.ndim != 4:
+            raise ValueError(f"images must be uint8 [n, 3, H, W], not {images.dtype} {tuple(images.shape)}")
+        others = [stack for known_id, stack in enumerate(self._stacks) if known_id != class_id and len(stack)]
+        if len(images) and others and images.shape[1:] != others[0].shape[1:]:
+            raise DataError(
+                f"images of class {class_id} are {_size(images)}, but the memory holds images of {_size(others[0])}; "
+                f"resize them first"
+            )
+        self._check_budget(class_id, len(images), sum(len(stack) for stack in others))
+        self._stacks[class_id : class_id + 1] = [_owned(images)]
+
+    def drop(self, class_id: int, position: int) -> None:
+        """Remove one exemplar for good; those after it move up. The last one of a class may go too."""
+        stack = self.of_class(class_id)
+        if not 0 <= position < len(stack):
+            raise DataError(f"class {class_id} holds {len(stack)} exemplars, counted from 0; there is no {position}")
+        self._stacks[class_id] = torch.cat([stack[:position], stack[position + 1 :]])
+
+    def exemplars(self, class_names: Sequence[str]) -> ImageSet | None:
+        """All exemplars, by class id and then in selection order; None where there are none."""
+        if self.num_images == 0:
+            return None
+        if len(class_names) < self.num_classes:
+            raise ValueError(f"{len(class_names)} class names for {self.num_classes} classes in memory")
+        labels = torch.repeat_interleave(torch.arange(self.num_classes), self.counts)
+        return ImageSet(self._all_images(), labels, tuple(class_names))
+
+    def state(self) -> dict[str, Tensor]:
+        """`images` uint8 `[num_images, 3, H, W]` by class id, and `counts` int64 `[num_classes]`."""
+        return {"images": self._all_images(), "counts": self.counts}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Hold exactly what `state()` returned; the budget stays this memory's own."""
+        missing = {"images", "counts"} - state.keys()
+        if missing:
+            raise DataError(f"exemplar memory is damaged: no {' and no '.join(sorted(missing))}")
+        images, counts = state["images"], state["counts"]
+        is_consistent = int(counts.sum()) == len(images) and not bool((counts < 0).any())
+        if images.dtype != torch.uint8 or images.ndim != 4 or not is_consistent:
+            raise DataError(
+                f"exemplar memory is damaged: {images.dtype} images of shape {tuple(images.shape)} "
+                f"for classes of {counts.tolist()} images"
+            )
+        self._stacks = [_owned(stack) for stack in torch.split(images, counts.tolist())] if len(counts) else []
+
+    def _all_images(self) -> Tensor:
+        # A memory that was loaded empty does not know its image size, so empty stacks may not fit the others.
+        stacks = [stack for stack in self._stacks if len(stack)] or self._stacks[:1]
+        return torch.cat(stacks) if stacks else torch.empty(0, 3, 0, 0, dtype=torch.uint8)
+
+    def _check_known(self, class_id: int) -> None:
+        if not 0 <= class_id < self.num_classes:
+            raise DataError(f"class {class_id} is not in memory, which holds {self.num_classes} classes from 0")
+
+    def _check_budget(self, class_id: int, num_new: int, num_others: int) -> None:
+        over_total = self.total is not None and num_others + num_new > self.total
+        over_per_class = self.per_class is not None and num_new > self.per_class
+        if over_total or over_per_class:
+            budget = f"{self.total} in all" if over_total else f"{self.per_class} a class"
+            raise ValueError(
+                f"{num_new} images for class {class_id} beside {num_others} others exceed {budget}; "
+                f"trim the memory and select at most quota(num_classes) images"
+            )
+
+
+def _owned(images: Tensor) -> Tensor:
+    """A compact copy on the CPU that shares nothing with `images`."""
+    return images.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+
+
+def _size(images: Tensor) -> str:
+    return "x".join(str(length) for length in images.shape[1:])
+
+
+Selection = Callable[[FeaturesOf, ImageSet, Sequence[int], int, torch.Generator], list[Tensor]]
+"""(features_of, images, class_ids, quota, generator) -> for each class id, positions in `images` in selection order."""
+
+
+def _select_by_herding(
+    features_of: FeaturesOf, images: ImageSet, class_ids: Sequence[int], quota: int, generator: torch.Generator
+) -> list[Tensor]:
+    return herding_by_class(features_of(images.images), images.labels, class_ids, quota)
+
+
+def _select_at_random(
+    features_of: FeaturesOf, images: ImageSet, class_ids: Sequence[int], quota: int, generator: torch.Generator
+) -> list[Tensor]:
+    members = positions_by_class(images.labels, class_ids)
+    return [member[random_selection(len(member), quota, generator).to(member.device)] for member in members]
+
+
+SELECTIONS: dict[str, Selection] = {"herding": _select_by_herding, "random": _select_at_random}
+
+
+def select(
+    features_of: FeaturesOf,
+    images: ImageSet,
+    class_ids: Sequence[int],
+    quota: int | None,
+    selection: str,
+    generator: torch.Generator,
+) -> dict[int, Tensor]:
+    """For each class id, up to `quota` of its images, uint8 `[n, 3, H, W]`, in selection order.
+
+    `features_of` is called at most once, on the images of these classes alone. Without a quota, every image is kept
+    in its given order.
+    """
+    if selection not in SELECTIONS:
+        raise SettingsError(f"unknown selection '{selection}'{suggestion(selection, SELECTIONS)} (memory selection)")
+    is_wanted = torch.isin(images.labels, torch.as_tensor(class_ids, device=images.labels.device))
+    wanted = images if bool(is_wanted.all()) else images.select(is_wanted)
+    if quota is None:
+        chosen = positions_by_class(wanted.labels, class_ids)
+    else:
+        chosen = SELECTIONS[selection](features_of, wanted, class_ids, quota, generator)
+    device = wanted.images.device
+    return {
+        class_id: wanted.images[positions.to(device)] for class_id, positions in zip(class_ids, chosen, strict=True)
+    }

@@ -1,0 +1,126 @@
+"""Scenario: a dataset cut into an ordered list of tasks."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import overload
+
+import numpy as np
+
+from foster.data.catalogue import scenario_name, task_sizes
+from foster.data.images import ImageSet
+from foster.data.sources import Dataset
+from foster.errors import SettingsError, suggestion
+
+
+@dataclass(frozen=True, eq=False)
+class ScenarioTask:
+    """The classes learned together: their training images and their test images.
+
+    Class ids are the order of arrival, `num_known` to `num_known + num_new - 1`; class names end with the last of them.
+    """
+
+    index: int
+    num_known: int
+    num_new: int
+    train: ImageSet
+    test: ImageSet
+
+    @property
+    def num_total(self) -> int:
+        """How many classes are seen once this task is learned."""
+        return self.num_known + self.num_new
+
+
+class Scenario(Sequence[ScenarioTask]):
+    """A list of tasks. Each task's images are gathered when the task is asked for, and are not kept here."""
+
+    def __init__(self, dataset: Dataset, base_classes: int, increment: int, class_order: Sequence[int]) -> None:
+        num_classes = len(dataset.class_names)
+        if sorted(class_order) != list(range(num_classes)):
+            raise SettingsError(f"class_order must hold each number from 0 to {num_classes - 1} once")
+        self.task_sizes = task_sizes(num_classes, base_classes, increment)
+        self.name = scenario_name(dataset.name, base_classes, increment)
+        self.class_order = tuple(class_order)
+        self.mean = dataset.mean
+        self.std = dataset.std
+        self._train = dataset.train.with_class_order(self.class_order)
+        self._test = dataset.test.with_class_order(self.class_order)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """All names, in the order of arrival."""
+        return self._train.class_names
+
+    @property
+    def task_names(self) -> list[list[str]]:
+        """The class names of every task."""
+        ends = np.cumsum(self.task_sizes).tolist()
+        return [list(self.class_names[end - size : end]) for end, size in zip(ends, self.task_sizes, strict=True)]
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """Height and width."""
+        return self._train.image_size
+
+    def __len__(self) -> int:
+        return len(self.task_sizes)
+
+    @overload
+    def __getitem__(self, index: int) -> ScenarioTask: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[ScenarioTask]: ...
+
+    def __getitem__(self, index: int | slice) -> ScenarioTask | list[ScenarioTask]:
+        if isinstance(index, slice):
+            return [self[k] for k in range(*index.indices(len(self)))]
+        position = self._position(index)
+        num_known = sum(self.task_sizes[:position])
+        num_new = self.task_sizes[position]
+        return ScenarioTask(
+            index=position,
+            num_known=num_known,
+            num_new=num_new,
+            train=_seen(self._train, num_known, num_known + num_new),
+            test=_seen(self._test, num_known, num_known + num_new),
+        )
+
+    def test_up_to(self, index: int) -> ImageSet:
+        """The test images of all classes seen once task `index` is learned."""
+        return _seen(self._test, 0, sum(self.task_sizes[: self._position(index) + 1]))
+
+    def _position(self, index: int) -> int:
+        """The index counted from the front; -1 is the last task."""
+        position = index + len(self) if index < 0 else index
+        if not 0 <= position < len(self):
+            raise IndexError(f"there is no task {index}: '{self.name}' has {len(self)} tasks")
+        return position
+
+
+def _seen(images: ImageSet, first: int, last: int) -> ImageSet:
+    """The images of the classes `first <= id < last`, naming no later class."""
+    return replace(images.of_classes(first, last), class_names=images.class_names[:last])
+
+
+def class_order_from_seed(num_classes: int, seed: int) -> tuple[int, ...]:
+    """The order in which published protocols shuffle the classes; they use the seed 1993."""
+    if not 0 <= seed < 2**32:
+        raise SettingsError(f"the seed of a class order must lie in 0 to {2**32 - 1}, not {seed}")
+    # The legacy generator: numpy promises never to change its numbers, and publications depend on them.
+    return tuple(np.random.RandomState(seed).permutation(num_classes).tolist())
+
+
+def class_order_from_names(names: Sequence[str], class_names: Sequence[str]) -> tuple[int, ...]:
+    """The class ids of `names`, which must be all of `class_names` in any order."""
+    known = {name: k for k, name in enumerate(class_names)}
+    for name, count in Counter(names).items():
+        if name not in known:
+            raise SettingsError(f"unknown class '{name}' in the class order{suggestion(name, known)}")
+        if count > 1:
+            raise SettingsError(f"class '{name}' stands {count} times in the class order")
+    missing = [name for name in class_names if name not in names]
+    if missing:
+        shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
+        raise SettingsError(f"{len(missing)} classes are missing from the class order: {shown}")
+    return tuple(known[name] for name in names)

@@ -1,0 +1,152 @@
+"""Where images come from: the one table of datasets, and the two that need no files."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from foster.data.catalogue import (
+    DATASET_NAMES,
+    ChannelValues,
+    DatasetFacts,
+    SyntheticShape,
+    dataset_facts,
+)
+from foster.data.cifar import LAYOUTS, load_cifar
+from foster.data.download import Progress
+from foster.data.images import ImageSet
+from foster.seeding import Address, generator
+
+__all__ = ["DATASETS", "DATASET_NAMES", "Dataset", "Source", "SyntheticShape", "data_folder", "load"]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Training and test images of the same classes; `mean` and `std` belong to pixel values from 0 to 1."""
+
+    name: str
+    train: ImageSet
+    test: ImageSet
+    mean: ChannelValues
+    std: ChannelValues
+
+    def __post_init__(self) -> None:
+        if self.train.class_names != self.test.class_names:
+            raise ValueError(f"the training and the test images of '{self.name}' name different classes")
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return self.train.class_names
+
+
+@dataclass(frozen=True)
+class Request:
+    """All that a source may need to read or draw its images."""
+
+    facts: DatasetFacts
+    data_dir: Path | None
+    seed: int
+    synthetic: SyntheticShape
+    progress: Progress | None
+
+
+@dataclass(frozen=True)
+class Source:
+    """A dataset's one-line description and the function that reads its training and test images."""
+
+    description: str
+    read: Callable[[Request], tuple[ImageSet, ImageSet]]
+
+
+def load(
+    name: str,
+    data_dir: Path | None = None,
+    seed: int = 1993,
+    synthetic: SyntheticShape | None = None,
+    progress: Progress | None = None,
+) -> Dataset:
+    """The dataset `name`.
+
+    `data_dir` is where files are found and downloaded to. `seed` and `synthetic` shape the dataset `synthetic` alone,
+    `progress` follows a download.
+    """
+    shape = synthetic or SyntheticShape()
+    facts = dataset_facts(name, shape)
+    train, test = DATASETS[name].read(Request(facts, data_dir, seed, shape, progress))
+    return Dataset(name, train, test, facts.mean, facts.std)
+
+
+def data_folder(data_dir: Path | None) -> Path:
+    """The given folder, or the one that the environment variable FOSTER_DATA names, or `data`."""
+    return (data_dir or Path(os.environ.get("FOSTER_DATA") or "data")).expanduser()
+
+
+def read_digits(request: Request) -> tuple[ImageSet, ImageSet]:
+    """Scikit-learn's digits `[1797, 3, 8, 8]` in grey; every fifth image of each class is a test image."""
+    from sklearn.datasets import load_digits
+
+    pixels, targets = load_digits(return_X_y=True)
+    grey = torch.from_numpy(pixels).reshape(-1, 1, 8, 8).mul(255 / 16).round().to(torch.uint8)
+    labels = torch.from_numpy(targets).to(torch.int64)
+    names = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+    digits = ImageSet(grey.repeat(1, 3, 1, 1), labels, names)
+    is_test = _position_within_class(labels, len(names)) % 5 == 4
+    return digits.select(~is_test), digits.select(is_test)
+
+
+def _position_within_class(labels: Tensor, num_classes: int) -> Tensor:
+    """`[N]`: how many earlier images have the same label."""
+    is_class = labels[:, None] == torch.arange(num_classes)
+    return is_class.cumsum(0).gather(1, labels[:, None]).squeeze(1) - 1
+
+
+def read_cifar(request: Request) -> tuple[ImageSet, ImageSet]:
+    """CIFAR-10 or CIFAR-100 from its published files."""
+    assert request.facts.published is not None
+    layout = LAYOUTS[request.facts.name]
+    return load_cifar(layout, request.facts.published, data_folder(request.data_dir), request.progress)
+
+
+def draw_synthetic(request: Request) -> tuple[ImageSet, ImageSet]:
+    """One smooth random pattern a class; each image is its pattern, disturbed smoothly and pixel by pixel.
+
+    The images of a class depend on the seed, the class and the image size, not on how much else is drawn.
+    """
+    shape = request.synthetic
+    digits = max(2, len(str(shape.num_classes - 1)))
+    names = tuple(f"class {k:0{digits}d}" for k in range(shape.num_classes))
+    patterns = [_smooth(1, shape.image_size, request.seed, f"synthetic {k}") for k in range(shape.num_classes)]
+
+    def draw(split: str, num_per_class: int) -> ImageSet:
+        images = torch.empty(shape.num_classes, num_per_class, 3, shape.image_size, shape.image_size, dtype=torch.uint8)
+        for k, pattern in enumerate(patterns):
+            purpose = f"synthetic {split} {k}"
+            smooth = _smooth(num_per_class, shape.image_size, request.seed, f"{purpose} smooth")
+            random = generator(Address(request.seed, f"{purpose} noise"))
+            noise = torch.randn(smooth.shape, generator=random)
+            values = 0.5 + 0.3 * pattern + 0.15 * smooth + 0.1 * noise
+            images[k] = values.clamp(0, 1).mul(255).round().to(torch.uint8)
+        labels = torch.arange(shape.num_classes).repeat_interleave(num_per_class)
+        return ImageSet(images.flatten(0, 1), labels, names)
+
+    return draw("train", shape.train_per_class), draw("test", shape.test_per_class)
+
+
+def _smooth(count: int, image_size: int, seed: int, purpose: str) -> Tensor:
+    """`[count, 3, image_size, image_size]`: coarse normal noise, blurred up to the image's size."""
+    coarse = torch.randn(count, 3, 4, 4, generator=generator(Address(seed, purpose)))
+    return interpolate(coarse, size=(image_size, image_size), mode="bilinear", align_corners=False)
+
+
+_READERS: dict[str, Callable[[Request], tuple[ImageSet, ImageSet]]] = {
+    "digits": read_digits,
+    "cifar10": read_cifar,
+    "cifar100": read_cifar,
+    "synthetic": draw_synthetic,
+}
+
+DATASETS: dict[str, Source] = {name: Source(dataset_facts(name).description, read) for name, read in _READERS.items()}

@@ -1,0 +1,41 @@
+"""One family of errors that a user can act on: each message is one line that says what to do."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class FosterError(Exception):
+    """A problem that the user can solve. The command prints it as one line and exits with `exit_code`."""
+
+    exit_code = 2
+
+
+class SettingsError(FosterError):
+    """A setting is unknown, out of range or contradicts another."""
+
+
+class DataError(FosterError):
+    """A data file or folder is missing, damaged or not what it should be."""
+
+
+class FolderError(FosterError):
+    """An output folder cannot be used: it already holds something, or cannot be written."""
+
+
+class DeviceError(FosterError):
+    """The asked-for device is not there, or cannot hold the work."""
+
+
+class TrainingError(FosterError):
+    """Training cannot go on, for example because the loss is not a number."""
+
+    exit_code = 1
+
+
+def suggestion(value: str, choices: Iterable[str]) -> str:
+    """`"; did you mean 'resnet32'?"` for the closest choice, or a list of all when none is close."""
+    known = sorted(set(choices))
+    close = difflib.get_close_matches(value, known, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean '{close[0]}'?"
+    return f"; choose from {', '.join(known)}" if known else ""

@@ -1,0 +1,109 @@
+"""Metrics of class-incremental learning, in percent and never rounded; plain numbers in, plain numbers out.
+
+The accuracy matrix is a list of rows: row t holds a[t][0], ..., a[t][t], the accuracy on the test images of each
+task up to t after learning task t, with predictions over all classes seen so far.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How well all classes seen so far are told apart, in percent.
+
+    A group of classes without a test image has accuracy NaN; `old_accuracy` is None in the first task.
+    """
+
+    accuracy: float
+    top5: float
+    old_accuracy: float | None
+    new_accuracy: float
+    per_task: tuple[float, ...]
+
+
+def evaluate(ranks: ArrayLike, labels: ArrayLike, task_sizes: Sequence[int]) -> Evaluation:
+    """Accuracies from the rank of the true class (0 = predicted) and the label of every test image, both `[N]`.
+
+    Task i holds the next `task_sizes[i]` class ids; with C their sum and mean(...) over the test images named:
+
+    - accuracy     = 100 mean(rank = 0) over all
+    - top5         = 100 mean(rank < min(5, C)) over all
+    - old_accuracy = 100 mean(rank = 0) over labels of the tasks before the last, new_accuracy over the last task's
+    - per_task[i]  = 100 mean(rank = 0) over the labels of task i
+    """
+    rank, label = np.asarray(ranks), np.asarray(labels)
+    ends = np.cumsum(np.asarray(task_sizes, dtype=np.int64))
+    if not len(ends) or min(task_sizes) < 1:
+        raise ValueError(f"task_sizes must name at least one task of one class or more, not {list(task_sizes)}")
+    if rank.ndim != 1 or rank.shape != label.shape:
+        raise ValueError(f"ranks and labels must both be [N], not {rank.shape} and {label.shape}")
+    num_classes = int(ends[-1])
+    if len(label) and (label.min() < 0 or label.max() >= num_classes):
+        raise ValueError(f"labels lie in {label.min()} to {label.max()}, but the tasks hold 0 to {num_classes - 1}")
+    is_correct = rank == 0
+    task = np.searchsorted(ends, label, side="right")
+    last = len(ends) - 1
+    return Evaluation(
+        accuracy=_percent(is_correct),
+        top5=_percent(rank < min(5, num_classes)),
+        old_accuracy=_percent(is_correct[task < last]) if last else None,
+        new_accuracy=_percent(is_correct[task == last]),
+        per_task=tuple(_percent(is_correct[task == index]) for index in range(len(ends))),
+    )
+
+
+def accuracy_from_row(row: Sequence[float], test_counts: Sequence[int]) -> float:
+    """Accuracy on all seen classes, sum_i n_i a_i / sum_i n_i, for tasks with n_i test images and accuracy a_i.
+
+    Tasks without test images do not count, whatever their accuracy.
+    """
+    measured = [(accuracy, count) for accuracy, count in zip(row, test_counts, strict=True) if count]
+    if not measured:
+        return math.nan
+    return math.fsum(accuracy * count for accuracy, count in measured) / sum(count for _, count in measured)
+
+
+def average_incremental_accuracy(accuracies: Sequence[float]) -> float:
+    """(A_1 + ... + A_T) / T, where A_t is the accuracy on all classes seen after task t, the first included."""
+    if not len(accuracies):
+        raise ValueError("the average incremental accuracy needs the accuracy of one task or more")
+    return math.fsum(accuracies) / len(accuracies)
+
+
+def forgetting(matrix: Sequence[Sequence[float]]) -> float:
+    """Mean over the tasks j before the last, T, of max_{j <= t < T} a[t][j] - a[T][j]; 0.0 for a single task.
+
+    Below zero where earlier tasks became better than they ever were.
+    """
+    *earlier, now = _checked(matrix)
+    best = [max(row[task] for row in earlier[task:]) for task in range(len(earlier))]
+    return _mean_or_zero([before - after for before, after in zip(best, now, strict=False)])
+
+
+def backward_transfer(matrix: Sequence[Sequence[float]]) -> float:
+    """Mean over the tasks j before the last, T, of a[T][j] - a[j][j]; 0.0 for a single task.
+
+    Below zero where earlier tasks are now worse than when they were learned.
+    """
+    *earlier, now = _checked(matrix)
+    return _mean_or_zero([now[task] - row[task] for task, row in enumerate(earlier)])
+
+
+def _percent(is_correct: NDArray[np.bool_]) -> float:
+    return 100.0 * int(np.count_nonzero(is_correct)) / len(is_correct) if len(is_correct) else math.nan
+
+
+def _mean_or_zero(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else 0.0
+
+
+def _checked(matrix: Sequence[Sequence[float]]) -> Sequence[Sequence[float]]:
+    lengths = [len(row) for row in matrix]
+    if not lengths or lengths != list(range(1, len(lengths) + 1)):
+        raise ValueError(f"row t of an accuracy matrix holds tasks 0 to t, but the rows hold {lengths} values")
+    return matrix

@@ -1,0 +1,120 @@
+"""What happens in a run, as small records: written to `events.jsonl` and shown as progress."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happened. Tasks are numbered from 0 here and from 1 where people read them."""
+
+    def record(self) -> dict[str, Any]:
+        """The event as plain data, with its name: `{"event": "EpochEnded", "task": 0, ...}`."""
+        return {"event": type(self).__name__, **asdict(self)}
+
+    def json(self, time: str) -> str:
+        """One line of `events.jsonl`, without the newline."""
+        return json.dumps({"time": time, **self.record()})
+
+
+@dataclass(frozen=True)
+class RunStarted(Event):
+    method: str
+    scenario: str
+    num_tasks: int
+    folder: str
+    device: str
+
+
+@dataclass(frozen=True)
+class RunResumed(Event):
+    task: int
+    phase: str
+    epoch: int
+
+
+@dataclass(frozen=True)
+class TaskStarted(Event):
+    task: int
+    num_tasks: int
+    num_known: int
+    num_new: int
+    num_images: int
+
+
+@dataclass(frozen=True)
+class PhaseStarted(Event):
+    """`steps` counts the optimizer steps of one epoch."""
+
+    task: int
+    num_tasks: int
+    phase: str
+    epochs: int
+    steps: int
+
+
+@dataclass(frozen=True)
+class EpochEnded(Event):
+    """`losses` holds each loss term by name and their sum as `total`, as means over the epoch's images."""
+
+    task: int
+    phase: str
+    epoch: int
+    epochs: int
+    losses: dict[str, float]
+    learning_rate: float
+    seconds: float
+    seconds_left: float
+
+
+@dataclass(frozen=True)
+class PhaseEnded(Event):
+    task: int
+    phase: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Evaluated(Event):
+    """Accuracies in percent on all classes seen; `old_accuracy` is None in the first task."""
+
+    task: int
+    variant: str
+    accuracy: float
+    top5: float
+    old_accuracy: float | None
+    new_accuracy: float
+    per_task: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class CheckpointWritten(Event):
+    task: int
+    phase: str
+    epoch: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class TaskEnded(Event):
+    task: int
+    accuracy: float
+    num_exemplars: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class RunEnded(Event):
+    average_incremental_accuracy: float
+    final_accuracy: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class RunFailed(Event):
+    message: str
+
+
+Listener = Callable[[Event], None]

@@ -1,0 +1,69 @@
+"""Every loss as a pure function, named as its paper names it: tensors in, scalar out.
+
+Symbols: z logits, S softmax, T temperature, n_c the number of training images of class c.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def effective_number(counts: Tensor, beta: float) -> Tensor:
+    """E_n = (1 - beta^n) / (1 - beta), the effective number of n images `[C]`; beta = 0 gives 1 for every class."""
+    return (1 - beta ** counts.double()) / (1 - beta)
+
+
+def class_weights(counts: Tensor, beta: float) -> Tensor:
+    """w_c = C (1/E_c) / sum_j (1/E_j): few images, large weight; mean 1. `[C]` float32."""
+    inverse = 1 / effective_number(counts, beta)
+    return (inverse * len(counts) / inverse.sum()).float()
+
+
+def logit_scales(counts: Tensor, beta: float) -> Tensor:
+    """gamma_c = 1 / w_c, as the published code scales logits: below 1 for old classes, above 1 for new ones. `[C]`"""
+    return 1 / class_weights(counts, beta)
+
+
+def logit_scales_of_paper(counts: Tensor, beta: float, num_known: int) -> Tensor:
+    """(gamma_1, gamma_2) = (E_old, E_new) / (E_old + E_new), one value for all old and one for all new classes. `[C]`
+
+    The ratio is that of `logit_scales`; the scale differs, which acts as an additional softmax temperature.
+    """
+    effective = effective_number(counts, beta)
+    old, new = effective[:num_known].mean(), effective[num_known:].mean()
+    scales = torch.where(torch.arange(len(counts)) < num_known, old, new) / (old + new)
+    return scales.float()
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """-log S(z)_y, mean over the batch."""
+    return F.cross_entropy(logits, labels)
+
+
+def logits_alignment(logits: Tensor, labels: Tensor, scales: Tensor) -> Tensor:
+    """L_LA = -log S(gamma * z)_y: cross-entropy on logits `[N, C]` scaled per class by `scales` `[C]`."""
+    return F.cross_entropy(logits * scales, labels)
+
+
+def feature_enhancement(new_branch_logits: Tensor, labels: Tensor) -> Tensor:
+    """L_FE: cross-entropy over all classes of the new branch alone, so that it learns the old classes as well."""
+    return F.cross_entropy(new_branch_logits, labels)
+
+
+def distillation(logits: Tensor, teacher_logits: Tensor, temperature: float) -> Tensor:
+    """L_KD = -sum_c S(z'/T)_c log S(z/T)_c, mean over the batch; no factor T^2."""
+    targets = F.softmax(teacher_logits / temperature, dim=1)
+    return -(targets * F.log_softmax(logits / temperature, dim=1)).sum(1).mean()
+
+
+def balanced_distillation(logits: Tensor, teacher_logits: Tensor, weights: Tensor, temperature: float) -> Tensor:
+    """L_BKD: distillation towards w * S(z'/T), re-normalised to sum 1 for each image; `weights` `[C]`."""
+    targets = F.softmax(teacher_logits / temperature, dim=1) * weights
+    targets = targets / targets.sum(1, keepdim=True)
+    return -(targets * F.log_softmax(logits / temperature, dim=1)).sum(1).mean()
+
+
+def balanced_distillation_of_paper(logits: Tensor, teacher_logits: Tensor, weights: Tensor) -> Tensor:
+    """L_BKD as printed: KL(w * S(z') || S(z)) without re-normalisation or temperature, mean over the batch."""
+    targets = F.softmax(teacher_logits, dim=1) * weights
+    return (targets * (targets.clamp_min(1e-12).log() - F.log_softmax(logits, dim=1))).sum(1).mean()

@@ -1,0 +1,109 @@
+"""What a method is: a generator of phases over one task, with a network and a memory between tasks."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import ClassVar, Generic, Literal, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from foster.data.images import ImageSet
+from foster.data.memory import ExemplarMemory, select
+from foster.data.task import Task
+from foster.losses import cross_entropy
+from foster.method_settings import MethodSettings
+from foster.networks import build_backbone
+from foster.networks.network import Backbone, Network, Output
+from foster.seeding import Address, generator, initialisation
+from foster.training.phase import Phase
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Asks for an evaluation of `network` under the name `variant`, before the task goes on."""
+
+    variant: str
+    network: nn.Module
+
+
+class Inference(Protocol):
+    """Runs a network in eval mode over uint8 images `[N, 3, H, W]`, without gradients."""
+
+    def __call__(self, network: nn.Module, images: Tensor) -> Output: ...
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """What a method needs from its surroundings, and nothing of the experiment's settings."""
+
+    backbone: str | Callable[[], Backbone]
+    seed: int
+    infer: Inference
+    device: torch.device
+    selection: str = "herding"
+    unlabeled: ImageSet | None = None
+
+
+SettingsType = TypeVar("SettingsType", bound=MethodSettings)
+
+
+class Method(Generic[SettingsType]):
+    """The frame of every method.
+
+    `phases(task)` yields what is to be done, in order; what stands after a `yield` runs when it has been done.
+    Between tasks a method is its network and its memory: everything else must be derived from them.
+    """
+
+    classifies_by: ClassVar[Literal["head", "nearest_mean"]] = "head"
+    """Which classifier gives the method's result."""
+    result_name: ClassVar[str] = "head"
+    """What the network that gives the result is called."""
+
+    network: Network
+    """The network after the last task learned; there is none before the first."""
+
+    def __init__(self, settings: SettingsType, memory: ExemplarMemory, workplace: Workplace) -> None:
+        self.settings = settings
+        self.memory = memory
+        self.workplace = workplace
+
+    def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
+        """What is done in one task. A subclass tells its story here."""
+        raise NotImplementedError
+
+    def new_network(self, task_sizes: Sequence[int]) -> Network:
+        """An untrained network as it is after tasks of these sizes: the frame into which saved weights are loaded."""
+        return Network.create(self.new_backbone(), sum(task_sizes)).to(self.workplace.device)
+
+    def new_backbone(self) -> Backbone:
+        backbone = self.workplace.backbone
+        return build_backbone(backbone) if isinstance(backbone, str) else backbone()
+
+    def initialising(self, task: Task, purpose: str = "network") -> AbstractContextManager[None]:
+        """Fresh weights that are made inside depend only on the seed, the task and the purpose."""
+        return initialisation(Address(self.workplace.seed, f"initialise {purpose}", task.index))
+
+    def learn_first(self, task: Task) -> Phase:
+        """The first task of most methods: a new network, trained with cross-entropy."""
+        with self.initialising(task):
+            network = self.network = self.new_network([task.num_new])
+
+        def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+            return {"L_CE": cross_entropy(network(images).logits, labels)}
+
+        return Phase("learn", network, objective, self.settings.first, task.training)
+
+    def remember(self, task: Task, network: nn.Module | None = None) -> None:
+        """Trim the memory to its quota and choose exemplars of the task's classes by the features of `network`."""
+        chooser = network or self.network
+        self.memory.trim(task.num_total)
+        chosen = select(
+            lambda images: self.workplace.infer(chooser, images).features,
+            task.candidates,
+            task.class_ids,
+            self.memory.quota(task.num_total),
+            self.workplace.selection,
+            generator(Address(self.workplace.seed, "exemplars", task.index)),
+        )
+        for class_id, images in chosen.items():
+            self.memory.remember(class_id, images)

@@ -1,0 +1,27 @@
+"""Fine-tune: train on the new classes alone. The lower bound that shows what forgetting is."""
+
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from foster.data.task import Task
+from foster.losses import cross_entropy
+from foster.method_settings import FinetuneSettings
+from foster.methods.base import Evaluate, Method, Phase
+
+
+class Finetune(Method[FinetuneSettings]):
+    """Trains on the new classes with cross-entropy over the new logits only; keeps no exemplars."""
+
+    def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
+        yield self.learn_first(task) if task.is_first else self.learn(task)
+
+    def learn(self, task: Task) -> Phase:
+        with self.initialising(task):
+            network = self.network = self.network.with_new_classes(task.num_new)
+        num_known = task.num_known
+
+        def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+            return {"L_CE": cross_entropy(network(images).logits[:, num_known:], labels - num_known)}
+
+        return Phase("learn", network, objective, self.settings.later, task.training)

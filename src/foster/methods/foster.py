@@ -1,0 +1,130 @@
+"""FOSTER: feature boosting and compression for class-incremental learning (ECCV 2022)."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from foster.data.images import concatenate
+from foster.data.task import Task
+from foster.losses import (
+    balanced_distillation,
+    balanced_distillation_of_paper,
+    class_weights,
+    distillation,
+    feature_enhancement,
+    logit_scales,
+    logit_scales_of_paper,
+    logits_alignment,
+)
+from foster.method_settings import FosterSettings
+from foster.methods.base import Evaluate, Method, Phase
+from foster.networks.boosted import BoostedNetwork
+from foster.networks.concurrency import beside
+from foster.networks.freezing import freeze
+from foster.networks.network import Network
+
+
+class Foster(Method[FosterSettings]):
+    """Gradient boosting for new classes: F_t = F_{t-1} + a new branch that is fitted to what F_{t-1} gets wrong.
+
+    Boost: the old network is frozen; the new branch learns from logits scaled against the class imbalance (L_LA),
+    from all classes by itself (L_FE), and the joint logits stay near the old ones on the old classes (L_KD).
+    Compress: one backbone learns the boosted network's outputs, weighted towards the old classes (L_BKD).
+    """
+
+    result_name = "compressed"
+
+    def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
+        if task.is_first:
+            yield self.learn_first(task)
+            self.remember(task)
+            yield Evaluate("boosted", self.network)
+            return
+        boosted = self.boosted_network(task)
+        yield self.boost(task, boosted)
+        if self.settings.alignment == "weights" or self.settings.align_teacher:
+            boosted.align(task.num_known, self.extra_scale(task))
+        if self.settings.herding_features == "boosted" or not self.settings.compression:
+            self.remember(task, boosted)
+        yield Evaluate("boosted", boosted)
+        if not self.settings.compression:
+            self.network = boosted.as_network()
+            return
+        with self.initialising(task, "student"):
+            student = boosted.compressed()
+        yield self.compress(task, boosted, student)
+        if self.settings.align_student:
+            student.head.align(task.num_known, self.extra_scale(task))
+        self.network = student
+        if self.settings.herding_features == "compressed":
+            self.remember(task)
+
+    def new_network(self, task_sizes: Sequence[int]) -> Network:
+        network = Network.create(self.new_backbone(), task_sizes[0]).to(self.workplace.device)
+        for num_new in task_sizes[1:]:
+            boosted = BoostedNetwork.expand(network, num_new)
+            network = boosted.compressed() if self.settings.compression else boosted.as_network()
+        return network
+
+    def boosted_network(self, task: Task) -> BoostedNetwork:
+        with self.initialising(task):
+            return BoostedNetwork.expand(
+                self.network,
+                task.num_new,
+                new_on_old=self.settings.new_on_old,
+                train_old_block=self.settings.train_old_block,
+            )
+
+    def boost(self, task: Task, network: BoostedNetwork) -> Phase:
+        settings, num_known = self.settings, task.num_known
+        scales = self.scales(task).to(self.workplace.device)
+
+        def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+            out = network(images)
+            terms = {"L_LA": logits_alignment(out.logits, labels, scales)}
+            if settings.feature_enhancement:
+                terms["L_FE"] = feature_enhancement(out.new_branch_logits, labels)
+            if settings.distillation:
+                known = distillation(out.logits[:, :num_known], out.old_logits, settings.temperature)
+                terms["L_KD"] = settings.distillation_weight * known
+            return terms
+
+        return Phase("boost", network, objective, settings.boost, task.training)
+
+    def scales(self, task: Task) -> Tensor:
+        """gamma: what each class's logits are multiplied by in L_LA, from the class counts. `[num_total]`"""
+        counts, beta = task.class_counts, self.settings.beta_boost_of(task.index)
+        if self.settings.alignment != "logits":
+            return torch.ones(task.num_total)
+        if self.settings.gamma == "paper":
+            return logit_scales_of_paper(counts, beta, task.num_known)
+        return logit_scales(counts, beta)
+
+    def compress(self, task: Task, teacher: BoostedNetwork, student: Network) -> Phase:
+        freeze(teacher)
+        loss = self.compression_loss(task)
+
+        def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+            teacher_out, student_out = beside(lambda: teacher(images), lambda: student(images))
+            return {"L_BKD": loss(student_out.logits, teacher_out.logits)}
+
+        data = task.training
+        if self.workplace.unlabeled is not None:
+            data = concatenate(data, self.workplace.unlabeled)
+        return Phase("compress", student, objective, self.settings.compress, data, teachers=(teacher,))
+
+    def compression_loss(self, task: Task) -> Callable[[Tensor, Tensor], Tensor]:
+        """(student logits, teacher logits) -> loss, as the settings choose it."""
+        temperature = self.settings.temperature
+        weights = class_weights(task.class_counts, self.settings.beta_compress).to(self.workplace.device)
+        table: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+            "balanced": lambda student, teacher: balanced_distillation(student, teacher, weights, temperature),
+            "paper": lambda student, teacher: balanced_distillation_of_paper(student, teacher, weights),
+            "plain": lambda student, teacher: distillation(student, teacher, temperature),
+        }
+        return table[self.settings.compress_with]
+
+    def extra_scale(self, task: Task) -> float:
+        """base^(known/new), by which aligned rows are multiplied once more; 1 by default."""
+        return float(self.settings.align_exponent_base ** (task.num_known / task.num_new))

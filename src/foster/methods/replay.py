@@ -1,0 +1,27 @@
+"""Replay: fine-tune on the new classes together with the exemplars in memory."""
+
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from foster.data.task import Task
+from foster.losses import cross_entropy
+from foster.method_settings import ReplaySettings
+from foster.methods.base import Evaluate, Method, Phase
+
+
+class Replay(Method[ReplaySettings]):
+    """Cross-entropy over all classes seen, on the new images and the exemplars; nothing against the imbalance."""
+
+    def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
+        yield self.learn_first(task) if task.is_first else self.learn(task)
+        self.remember(task)
+
+    def learn(self, task: Task) -> Phase:
+        with self.initialising(task):
+            network = self.network = self.network.with_new_classes(task.num_new)
+
+        def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+            return {"L_CE": cross_entropy(network(images).logits, labels)}
+
+        return Phase("learn", network, objective, self.settings.later, task.training)

@@ -1,0 +1,165 @@
+"""BoostedNetwork: FOSTER's two-branch network of one task, a frozen old network and a new branch on its residual."""
+
+import copy
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from foster.errors import SettingsError, suggestion
+from foster.networks.concurrency import beside
+from foster.networks.freezing import freeze, unfreeze
+from foster.networks.heads import Head, alignment_factor
+from foster.networks.network import Backbone, Network
+
+NewOnOld = Literal["finetune", "zero", "zero_with_bias"]
+
+
+class _NewOnOldRule(NamedTuple):
+    """How what the old features say about new classes starts, and what of it is trained."""
+
+    is_zero: bool
+    trains_bias: bool
+
+
+NEW_ON_OLD: dict[str, _NewOnOldRule] = {
+    "finetune": _NewOnOldRule(is_zero=False, trains_bias=True),
+    "zero": _NewOnOldRule(is_zero=True, trains_bias=False),
+    "zero_with_bias": _NewOnOldRule(is_zero=True, trains_bias=True),
+}
+"""FT, AZ and AZB of the paper."""
+
+
+class BoostedOutput(NamedTuple):
+    """What one forward pass gives, for N images.
+
+    `logits` `[N, num_classes]` of the boosted network; `features` `[N, feature_size]`, the old ones first;
+    `old_logits` `[N, num_known]` of the frozen old network; `new_branch_logits` `[N, num_classes]` of the new branch
+    alone.
+    """
+
+    logits: Tensor
+    features: Tensor
+    old_logits: Tensor
+    new_branch_logits: Tensor
+
+
+class BoostedNetwork(nn.Module):
+    """The frozen old network and a new branch under one head, whose blocks are parameters of their own.
+
+    ```
+                    old features   new features
+    known classes [ old_block    |              ]  old_bias
+                  [--------------|  new_block   ]
+    new classes   [ new_on_old   |              ]  new_bias
+    ```
+
+    `new_on_old` is the paper's O. `old` keeps its own head, so its logits can be distilled while `old_block` is
+    trained. `new_branch_head` sees the new branch alone (feature enhancement).
+    """
+
+    def __init__(self, old: Network, new_branch: Backbone, head: Head, new_branch_head: Head) -> None:
+        """`head` gives the blocks their values; use `expand` to grow a network."""
+        super().__init__()
+        self.old = old
+        self.new_branch = new_branch
+        self.new_branch_head = new_branch_head
+        num_known, old_size = old.num_classes, old.feature_size
+        self.old_block = nn.Parameter(head.weight.detach()[:num_known, :old_size].clone())
+        self.new_on_old = nn.Parameter(head.weight.detach()[num_known:, :old_size].clone())
+        self.new_block = nn.Parameter(head.weight.detach()[:, old_size:].clone())
+        self.old_bias = nn.Parameter(head.bias.detach()[:num_known].clone())
+        self.new_bias = nn.Parameter(head.bias.detach()[num_known:].clone())
+
+    @classmethod
+    def expand(
+        cls, old: Network, num_new: int, new_on_old: NewOnOld = "finetune", train_old_block: bool = True
+    ) -> "BoostedNetwork":
+        """Boost `old`, which is copied and frozen, with a new branch that starts as a copy of its newest branch.
+
+        The old block and biases are those of the old head; the other blocks are fresh. `new_on_old` says how the old
+        features take part in the new classes: "finetune" trains the block, "zero" keeps it and the new biases at 0,
+        "zero_with_bias" keeps it at 0 and trains the new biases. With `train_old_block` False, the old block and the
+        old biases are frozen.
+        """
+        if new_on_old not in NEW_ON_OLD:
+            raise SettingsError(f"unknown new_on_old '{new_on_old}'{suggestion(new_on_old, NEW_ON_OLD)}")
+        if not isinstance(old.head, Head):
+            raise ValueError(f"only a network with a linear head can be boosted, not with {type(old.head).__name__}")
+        rule = NEW_ON_OLD[new_on_old]
+        new_branch = unfreeze(old.copied_branches()[-1])
+        head = old.head.grown(num_new, in_features=old.feature_size + new_branch.feature_size)
+        new_branch_head = Head(new_branch.feature_size, head.num_classes).to(head.weight)
+        network = cls(freeze(copy.deepcopy(old)), new_branch, head, new_branch_head)
+        if rule.is_zero:
+            network.new_on_old.data.zero_()
+        network.new_on_old.requires_grad_(not rule.is_zero)
+        network.new_bias.requires_grad_(rule.trains_bias)
+        network.old_block.requires_grad_(train_old_block)
+        network.old_bias.requires_grad_(train_old_block)
+        return network
+
+    @property
+    def weight(self) -> Tensor:
+        """The head's blocks put together, `[num_classes, feature_size]`."""
+        return torch.cat([torch.cat([self.old_block, self.new_on_old]), self.new_block], dim=1)
+
+    @property
+    def bias(self) -> Tensor:
+        """The head's biases, `[num_classes]`."""
+        return torch.cat([self.old_bias, self.new_bias])
+
+    @property
+    def feature_size(self) -> int:
+        return self.old_block.shape[1] + self.new_block.shape[1]
+
+    @property
+    def num_classes(self) -> int:
+        return self.new_block.shape[0]
+
+    @property
+    def num_known(self) -> int:
+        return self.old_block.shape[0]
+
+    def num_parameters(self) -> int:
+        """The parameters that a prediction needs, as in `as_network()`: no old head, no new branch head."""
+        backbones = [*self.old.branches.parameters(), *self.new_branch.parameters()]
+        return sum(parameter.numel() for parameter in backbones) + self.num_classes * (self.feature_size + 1)
+
+    def features(self, images: Tensor) -> Tensor:
+        """The features of the old network and the new branch side by side, `[N, feature_size]`."""
+        old, new_features = beside(lambda: self.old(images), lambda: self.new_branch(images))
+        return torch.cat([old.features, new_features], dim=1)
+
+    def forward(self, images: Tensor) -> BoostedOutput:
+        old, new_features = beside(lambda: self.old(images), lambda: self.new_branch(images))
+        features = torch.cat([old.features, new_features], dim=1)
+        logits = nn.functional.linear(features, self.weight, self.bias)
+        return BoostedOutput(logits, features, old.logits, self.new_branch_head(new_features))
+
+    @torch.no_grad()
+    def align(self, num_known: int, scale: float = 1.0) -> float:
+        """Weight alignment over whole rows of the head, as `Head.align`. Returns the factor of the new rows."""
+        if num_known != self.num_known:
+            raise ValueError(f"this network knew {self.num_known} classes before its task, not {num_known}")
+        factor = alignment_factor(self.weight, num_known) * scale
+        self.new_on_old.mul_(factor)
+        self.new_block[num_known:].mul_(factor)
+        return factor
+
+    def as_network(self) -> Network:
+        """The same function as a plain network of all the branches; nothing is shared with this one."""
+        branches = [*self.old.copied_branches(), copy.deepcopy(self.new_branch)]
+        return Network(branches, Head.from_values(self.weight, self.bias))
+
+    def compressed(self) -> Network:
+        """A network of one backbone and all the classes, ready to be distilled into.
+
+        It starts as the old network (of several old branches, the first, with its columns of the head); the rows of
+        the new classes are fresh.
+        """
+        backbone = unfreeze(self.old.copied_branches()[0])
+        old_head = self.old.head
+        assert isinstance(old_head, Head)
+        known_rows = Head.from_values(old_head.weight[:, : backbone.feature_size], old_head.bias)
+        return Network([backbone], known_rows.grown(self.num_classes - self.num_known))

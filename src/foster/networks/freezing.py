@@ -1,0 +1,34 @@
+"""Freezing: a frozen module stays in eval mode. One rule, no flags."""
+
+from typing import TypeVar
+
+from torch import nn
+
+ModuleType = TypeVar("ModuleType", bound=nn.Module)
+
+
+def freeze(module: ModuleType) -> ModuleType:
+    """Stop the training of all parameters and put the module in eval mode. Returns the module itself."""
+    return module.requires_grad_(False).eval()
+
+
+def unfreeze(module: ModuleType) -> ModuleType:
+    """Let all parameters be trained and put the module in train mode. Returns the module itself."""
+    return module.requires_grad_(True).train()
+
+
+def is_frozen(module: nn.Module) -> bool:
+    """Whether the module has parameters and none of them is trained."""
+    trained = [parameter.requires_grad for parameter in module.parameters()]
+    return bool(trained) and not any(trained)
+
+
+def training_mode(network: nn.Module) -> None:
+    """Train mode for the network, eval mode for every frozen part of it, whatever modes they had before.
+
+    Without this, the BatchNorm statistics of a frozen branch would drift with each batch it sees.
+    """
+    network.train()
+    for module in network.modules():
+        if is_frozen(module):
+            module.eval()

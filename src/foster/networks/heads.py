@@ -1,0 +1,126 @@
+"""Heads: features to logits, for a number of classes that grows."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class Head(nn.Module):
+    """A linear head: features `[N, in_features]` to logits `[N, num_classes]`.
+
+    `weight` is `[num_classes, in_features]`, fresh from U(±sqrt(3 / in_features)); `bias` is `[num_classes]`, fresh 0.
+    """
+
+    def __init__(self, in_features: int, num_classes: int) -> None:
+        super().__init__()
+        bound = math.sqrt(3 / in_features)
+        self.weight = nn.Parameter(torch.empty(num_classes, in_features).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.zeros(num_classes))
+
+    @classmethod
+    def from_values(cls, weight: Tensor, bias: Tensor) -> "Head":
+        """A head with copies of these values; no random number is drawn."""
+        head = cls(in_features=weight.shape[1], num_classes=0)
+        head.weight = nn.Parameter(weight.detach().clone())
+        head.bias = nn.Parameter(bias.detach().clone())
+        return head
+
+    @property
+    def in_features(self) -> int:
+        return self.weight.shape[1]
+
+    @property
+    def num_classes(self) -> int:
+        return self.weight.shape[0]
+
+    def forward(self, features: Tensor) -> Tensor:
+        return functional.linear(features, self.weight, self.bias)
+
+    def grown(self, num_new: int, in_features: int | None = None) -> "Head":
+        """A new head with `num_new` more classes, and optionally more features.
+
+        The known classes keep their biases and their weights for the old features, bit for bit, as the top left
+        block of the new weight. Everything else is fresh, with the bound of the new number of features.
+        """
+        in_features = self.in_features if in_features is None else in_features
+        if in_features < self.in_features:
+            raise ValueError(f"a head of {self.in_features} features cannot shrink to {in_features}")
+        head = Head(in_features, self.num_classes + num_new).to(self.weight)
+        with torch.no_grad():
+            head.weight[: self.num_classes, : self.in_features] = self.weight
+            head.bias[: self.num_classes] = self.bias
+        return head
+
+    @torch.no_grad()
+    def align(self, num_known: int, scale: float = 1.0) -> float:
+        """Weight alignment (WA): give the new classes' rows the mean norm of the known ones', times `scale`.
+
+        Returns the factor by which the new rows were multiplied. Biases stay as they are.
+        """
+        factor = alignment_factor(self.weight, num_known) * scale
+        self.weight[num_known:] *= factor
+        return factor
+
+
+def alignment_factor(weight: Tensor, num_known: int) -> float:
+    """Mean norm of the first `num_known` rows of `weight` `[C, d]` over the mean norm of the others."""
+    if not 0 < num_known < len(weight):
+        raise ValueError(f"alignment needs known and new classes, not {num_known} known of {len(weight)}")
+    norms = weight.norm(dim=1)
+    return float(norms[:num_known].mean() / norms[num_known:].mean())
+
+
+class CosineHead(nn.Module):
+    """A cosine head: `scale` times the similarity of a feature to the proxies of each class.
+
+    A class has `num_proxies` proxies. With cosines s_k, its similarity is the sum over k of softmax(s)_k · s_k, which
+    for one proxy is the plain cosine. `scale` (the papers' sigma) is learned from 1; proxies start at U(±1 / sqrt(d)).
+
+    Proxies of classes that were known before the last growth are `old_proxies` `[num_old, num_proxies, d]`, frozen;
+    the others are `new_proxies` `[num_classes - num_old, num_proxies, d]`. They are separate parameters because one
+    parameter cannot be frozen in part. A method that trains all of them calls `old_proxies.requires_grad_(True)`.
+    """
+
+    def __init__(self, in_features: int, num_classes: int, num_proxies: int = 1, num_old: int = 0) -> None:
+        super().__init__()
+        bound = 1 / math.sqrt(in_features)
+        proxies = torch.empty(num_classes, num_proxies, in_features).uniform_(-bound, bound)
+        self.old_proxies = nn.Parameter(proxies[:num_old].clone(), requires_grad=False)
+        self.new_proxies = nn.Parameter(proxies[num_old:].clone())
+        self.scale = nn.Parameter(torch.ones(()))
+
+    @property
+    def proxies(self) -> Tensor:
+        """All proxies, `[num_classes, num_proxies, d]`."""
+        return torch.cat([self.old_proxies, self.new_proxies])
+
+    @property
+    def in_features(self) -> int:
+        return self.new_proxies.shape[2]
+
+    @property
+    def num_proxies(self) -> int:
+        return self.new_proxies.shape[1]
+
+    @property
+    def num_classes(self) -> int:
+        return self.old_proxies.shape[0] + self.new_proxies.shape[0]
+
+    def forward(self, features: Tensor) -> Tensor:
+        directions = functional.normalize(self.proxies, dim=2).flatten(0, 1)
+        cosines = functional.linear(functional.normalize(features, dim=1), directions)
+        cosines = cosines.reshape(-1, self.num_classes, self.num_proxies)
+        return (cosines.softmax(dim=2) * cosines).sum(dim=2) * self.scale
+
+    def grown(self, num_new: int, in_features: int | None = None) -> "CosineHead":
+        """A new head with `num_new` more classes: present proxies become frozen old ones, `scale` is carried over."""
+        if in_features not in (None, self.in_features):
+            raise ValueError(f"a cosine head keeps its {self.in_features} features and cannot take {in_features}")
+        num_old = self.num_classes
+        head = CosineHead(self.in_features, num_old + num_new, self.num_proxies, num_old).to(self.new_proxies)
+        with torch.no_grad():
+            head.old_proxies.copy_(self.proxies)
+            head.scale.copy_(self.scale)
+        return head

@@ -1,0 +1,96 @@
+"""Network: one or more backbones whose features a head turns into logits, and how it grows."""
+
+import copy
+from collections.abc import Iterable
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from foster.networks.freezing import freeze, unfreeze
+from foster.networks.heads import CosineHead, Head
+
+
+class Backbone(nn.Module):
+    """Images to features. A subclass sets `feature_size` and writes `stages`.
+
+    Any image size will do: the last stage is averaged over all its positions.
+    """
+
+    feature_size: int
+
+    def stages(self, images: Tensor) -> list[Tensor]:
+        """The outputs `[N, C, H, W]` of every stage, the last with `feature_size` channels."""
+        raise NotImplementedError
+
+    def pool(self, maps: Tensor) -> Tensor:
+        """The last stage's output `[N, feature_size, H, W]` as features `[N, feature_size]`."""
+        return maps.mean(dim=(2, 3))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Normalised images `[N, 3, H, W]` to features `[N, feature_size]`."""
+        return self.pool(self.stages(images)[-1])
+
+
+class Output(NamedTuple):
+    """Logits `[N, num_classes]` and the features `[N, feature_size]` they were made from."""
+
+    logits: Tensor
+    features: Tensor
+
+
+class Network(nn.Module):
+    """Backbones side by side (`branches`, usually one), and a head on their concatenated features.
+
+    A network never changes its size: the `with_` verbs return a new one that shares nothing with this one. What is
+    frozen in the new one depends on the verb alone, not on what was frozen here.
+    """
+
+    def __init__(self, branches: Iterable[Backbone], head: Head | CosineHead) -> None:
+        super().__init__()
+        self.branches = nn.ModuleList(branches)
+        self.head = head
+
+    @classmethod
+    def create(cls, backbone: Backbone, num_classes: int) -> "Network":
+        """One backbone with a fresh linear head."""
+        return cls([backbone], Head(backbone.feature_size, num_classes))
+
+    @property
+    def feature_size(self) -> int:
+        return self.head.in_features
+
+    @property
+    def num_classes(self) -> int:
+        return self.head.num_classes
+
+    def num_parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def features(self, images: Tensor) -> Tensor:
+        """The features of all branches side by side, `[N, feature_size]`, oldest branch first."""
+        features = [branch(images) for branch in self.branches]
+        return features[0] if len(features) == 1 else torch.cat(features, dim=1)
+
+    def forward(self, images: Tensor) -> Output:
+        features = self.features(images)
+        return Output(self.head(features), features)
+
+    def copied_branches(self) -> list[Backbone]:
+        """A deep copy of every branch, oldest first."""
+        return [cast(Backbone, copy.deepcopy(branch)) for branch in self.branches]
+
+    def with_new_classes(self, num_new: int) -> "Network":
+        """The same network with `num_new` more classes; all branches are trained."""
+        return Network([unfreeze(branch) for branch in self.copied_branches()], self.head.grown(num_new))
+
+    def with_new_branch(self, num_new: int) -> "Network":
+        """One more branch and `num_new` more classes (as DER grows).
+
+        The old branches are frozen. The new one starts as a copy of the newest. The head keeps its weights for known
+        classes on old features; all other weights are fresh.
+        """
+        old_branches = [freeze(branch) for branch in self.copied_branches()]
+        new_branch = unfreeze(copy.deepcopy(old_branches[-1]))
+        head = self.head.grown(num_new, in_features=self.feature_size + new_branch.feature_size)
+        return Network([*old_branches, new_branch], head)

@@ -1,0 +1,106 @@
+"""The ResNet family for small images: three stages of 16, 32 and 64 channels, 64 features."""
+
+from collections.abc import Callable
+from itertools import pairwise
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from foster.networks.network import Backbone
+
+Shortcut = Callable[[int, int, int], nn.Module]
+"""In channels, out channels and stride, to the module that carries a block's input to its sum."""
+
+
+class PaddedSubsample(nn.Module):
+    """The shortcut without parameters ("option A"): every `stride`-th pixel, and zeros for the missing channels."""
+
+    def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
+        super().__init__()
+        self.num_missing = out_channels - in_channels
+        self.stride = stride
+
+    def forward(self, maps: Tensor) -> Tensor:
+        return functional.pad(maps[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.num_missing))
+
+
+def projection(in_channels: int, out_channels: int, stride: int) -> nn.Module:
+    """The shortcut with parameters ("option B"): a 1x1 convolution and BatchNorm."""
+    return nn.Sequential(
+        nn.Conv2d(in_channels, out_channels, kernel_size=1, stride=stride, bias=False), nn.BatchNorm2d(out_channels)
+    )
+
+
+class Block(nn.Module):
+    """Two 3x3 convolutions, added to a shortcut. Where the shape stays, the shortcut is the input itself."""
+
+    def __init__(self, in_channels: int, out_channels: int, stride: int, shortcut: Shortcut) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(in_channels, out_channels, kernel_size=3, stride=stride, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(out_channels)
+        self.conv2 = nn.Conv2d(out_channels, out_channels, kernel_size=3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(out_channels)
+        keeps_shape = stride == 1 and in_channels == out_channels
+        self.shortcut = nn.Identity() if keeps_shape else shortcut(in_channels, out_channels, stride)
+        self.last_activation: nn.Module = nn.ReLU()
+
+    def forward(self, maps: Tensor) -> Tensor:
+        residual = functional.relu(self.norm1(self.conv1(maps)))
+        residual = self.norm2(self.conv2(residual))
+        activated: Tensor = self.last_activation(residual + self.shortcut(maps))
+        return activated
+
+
+class ResNet(Backbone):
+    """A stem, then one stage of `num_blocks` blocks for each of `widths`; all stages but the first halve the image.
+
+    Without `has_last_relu` the very last block ends in its sum, so features may be negative (for cosine heads).
+    """
+
+    def __init__(
+        self,
+        stem: nn.Module,
+        widths: tuple[int, ...],
+        num_blocks: int,
+        shortcut: Shortcut,
+        has_last_relu: bool = True,
+    ) -> None:
+        super().__init__()
+        self.feature_size = widths[-1]
+        self.stem = stem
+        stages = []
+        for index, (in_channels, out_channels) in enumerate(pairwise((widths[0], *widths))):
+            first = Block(in_channels, out_channels, 1 if index == 0 else 2, shortcut)
+            stages.append([first, *(Block(out_channels, out_channels, 1, shortcut) for _ in range(num_blocks - 1))])
+        if not has_last_relu:
+            stages[-1][-1].last_activation = nn.Identity()
+        self.body = nn.ModuleList(nn.Sequential(*blocks) for blocks in stages)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def stages(self, images: Tensor) -> list[Tensor]:
+        maps = self.stem(images)
+        outputs = []
+        for stage in self.body:
+            maps = stage(maps)
+            outputs.append(maps)
+        return outputs
+
+
+def small_stem(width: int) -> nn.Module:
+    """A 3x3 convolution at full size, BatchNorm and ReLU."""
+    return nn.Sequential(nn.Conv2d(3, width, kernel_size=3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
+
+
+def cifar_resnet(depth: int, shortcut: Shortcut = PaddedSubsample, has_last_relu: bool = True) -> ResNet:
+    """The CIFAR ResNet of `depth` 6n + 2: 8, 14, 20, 32, 44, 56, ..."""
+    num_blocks, remainder = divmod(depth - 2, 6)
+    if remainder or num_blocks < 1:
+        raise ValueError(f"the depth of a CIFAR ResNet is 6n + 2 (8, 14, 20, 32, ...), not {depth}")
+    return ResNet(small_stem(16), (16, 32, 64), num_blocks, shortcut, has_last_relu)
+
+
+def cosine_resnet32() -> ResNet:
+    """ResNet-32 for cosine heads: projection shortcuts, no last ReLU."""
+    return cifar_resnet(32, shortcut=projection, has_last_relu=False)

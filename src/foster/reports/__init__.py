@@ -1,0 +1,1 @@
+"""Run folders -> progress, tables and figures."""

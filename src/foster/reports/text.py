@@ -1,0 +1,25 @@
+"""Numbers as people read them."""
+
+import statistics
+from collections.abc import Sequence
+
+ABSENT = "–"  # noqa: RUF001
+
+
+def duration(seconds: float) -> str:
+    """`7 s`, `3 min 20 s`, `2 h 05 min`."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def mean_and_spread(values: Sequence[float]) -> str:
+    """`72.90 ± 0.31`: mean and sample standard deviation; the number alone where there is one, a dash for none."""
+    if not values:
+        return ABSENT
+    mean = f"{statistics.fmean(values):.2f}"
+    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.2f}"

@@ -1,0 +1,79 @@
+"""What a run found out: every evaluation, and the numbers that are made from them. A number has one source."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from foster.evaluation.metrics import Evaluation, average_incremental_accuracy, backward_transfer, forgetting
+
+
+@dataclass
+class Record:
+    """The evaluations of a run so far: for each variant, one after each task."""
+
+    result_name: str
+    evaluations: dict[str, list[Evaluation]] = field(default_factory=dict)
+    task_seconds: list[float] = field(default_factory=list)
+    params: list[int] = field(default_factory=list)
+    memory_bytes: list[int] = field(default_factory=list)
+
+    def add(self, variant: str, evaluation: Evaluation) -> None:
+        self.evaluations.setdefault(variant, []).append(evaluation)
+
+    def close_task(self, seconds: float, params: int, memory_bytes: int) -> None:
+        self.task_seconds.append(seconds)
+        self.params.append(params)
+        self.memory_bytes.append(memory_bytes)
+
+    @property
+    def num_tasks(self) -> int:
+        """How many tasks are learned and evaluated."""
+        return len(self.task_seconds)
+
+    @property
+    def result(self) -> list[Evaluation]:
+        """The evaluations of the network that the method delivers."""
+        return self.evaluations[self.result_name]
+
+    def summary(self) -> dict[str, Any]:
+        """The metrics of the result at the top, and those of every other variant under its name."""
+        variants = {name: metrics(found) for name, found in self.evaluations.items() if name != self.result_name}
+        return {
+            "result": self.result_name,
+            **metrics(self.result),
+            "variants": variants,
+            "params": self.params[-1],
+            "params_by_task": self.params,
+            "memory_bytes": self.memory_bytes[-1],
+            "train_seconds": sum(self.task_seconds),
+            "task_seconds": self.task_seconds,
+        }
+
+    def state(self) -> dict[str, Any]:
+        """Plain data from which `from_state` makes the same record."""
+        return asdict(self)
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> "Record":
+        evaluations = {
+            name: [Evaluation(**{**found, "per_task": tuple(found["per_task"])}) for found in rows]
+            for name, rows in state["evaluations"].items()
+        }
+        return cls(**{**state, "evaluations": evaluations})
+
+
+def metrics(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
+    """All metrics of one variant, in percent, from its evaluations after each task."""
+    matrix = [list(found.per_task) for found in evaluations]
+    accuracy = [found.accuracy for found in evaluations]
+    return {
+        "accuracy": accuracy,
+        "top5": [found.top5 for found in evaluations],
+        "old_accuracy": [found.old_accuracy for found in evaluations],
+        "new_accuracy": [found.new_accuracy for found in evaluations],
+        "accuracy_matrix": matrix,
+        "average_incremental_accuracy": average_incremental_accuracy(accuracy),
+        "final_accuracy": accuracy[-1],
+        "forgetting": forgetting(matrix),
+        "backward_transfer": backward_transfer(matrix),
+    }

@@ -1,0 +1,230 @@
+"""An experiment: for every task and phase, train, evaluate, remember and save, in one folder."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from foster import events
+from foster.assembly import build_augmentation, build_engine, build_method, describe_environment, load_scenario
+from foster.config import Settings
+from foster.data.feed import ResidentFeed
+from foster.data.scenario import ScenarioTask
+from foster.data.task import Task
+from foster.evaluation.network import evaluate_network
+from foster.methods.base import Evaluate
+from foster.results import Record
+from foster.run_folder import RunFolder
+from foster.seeding import Address
+from foster.stopping import StopRequest
+from foster.training.checkpoint import Checkpoint
+from foster.training.fit import FitState, Position, fit
+from foster.training.memory_errors import explained_memory_errors
+from foster.training.phase import Phase
+
+Parts = dict[str, Mapping[str, Tensor]]
+
+
+@dataclass
+class TaskProgress:
+    """How far the current task has come: the parts of a checkpoint that stay as they are until the task ends."""
+
+    kept: Parts = field(default_factory=dict)
+    num_phases_done: int = 0
+    fit: FitState | None = None
+    seconds: float = 0.0
+
+
+class Experiment:
+    """One run in its folder. Everything that it needs to continue after an interruption is in the folder."""
+
+    def __init__(self, settings: Settings, folder: RunFolder, listener: events.Listener, stop: StopRequest) -> None:
+        self.settings = settings
+        self.folder = folder
+        self._listener = listener
+        self._stop = stop
+        self.scenario = load_scenario(settings)
+        self.engine = build_engine(settings.engine, settings.device, self.scenario.mean, self.scenario.std)
+        self.method = build_method(settings, self.scenario.image_size, self.engine)
+        self.record = Record(self.method.result_name)
+
+    def run(self) -> dict[str, Any]:
+        """Learn all tasks that are not learned yet, and return what `results.json` holds at the end."""
+        folder, device = str(self.folder.path), str(self.engine.device)
+        self._tell(events.RunStarted(self.settings.method, self.scenario.name, len(self.scenario), folder, device))
+        checkpoint = self.folder.checkpoints.load()
+        first = checkpoint.state["task"] if checkpoint else 0
+        progress = self._restored(checkpoint) if checkpoint else TaskProgress()
+        for task in range(first, len(self.scenario)):
+            self._learn(self.scenario[task], progress)
+            progress = TaskProgress()
+        results = self._results(is_finished=True)
+        self.folder.write_results(results)
+        average, final = results["average_incremental_accuracy"], results["final_accuracy"]
+        self._tell(events.RunEnded(average, final, results["train_seconds"]))
+        return results
+
+    def _learn(self, data: ScenarioTask, progress: TaskProgress) -> None:
+        began = time.monotonic() - progress.seconds
+        names = data.train.class_names
+        task = Task(data.index, data.num_known, data.num_new, data.train, self.method.memory.exemplars(names))
+        self._tell(events.TaskStarted(task.index, len(self.scenario), task.num_known, task.num_new, len(task.training)))
+        if not progress.kept and not task.is_first:
+            progress.kept = self._method_parts()
+        num_phases = 0
+        for step in self.method.phases(task):
+            if isinstance(step, Evaluate):
+                self._evaluate(step, task)
+                continue
+            if num_phases < progress.num_phases_done:
+                step.network.load_state_dict(progress.kept[f"phase-{num_phases}"])
+            else:
+                saver = _Saver(self, task.index, step.name, progress, began)
+                self._fit(step, task, progress.fit, saver)
+                saver.finish_phase(step)
+            num_phases += 1
+        self._evaluate(Evaluate(self.method.result_name, self.method.network), task)
+        self._close_task(task, time.monotonic() - began)
+
+    def _fit(self, phase: Phase, task: Task, start: FitState | None, saver: "_Saver") -> None:
+        address = Address(self.settings.seed, "feed", task.index, phase.name)
+        augmentation, batch_size = build_augmentation(self.settings), self.settings.batch_size
+        feed = ResidentFeed(phase.data, augmentation, batch_size, address, self.engine.device)
+        self._tell(events.PhaseStarted(task.index, len(self.scenario), phase.name, phase.fit.epochs, feed.num_steps))
+        began = time.monotonic()
+        with explained_memory_errors(self.engine.device, batch_size):
+            fit(phase, feed, self.engine, self._tell, task=task.index, start=start, watch=saver)
+        self._tell(events.PhaseEnded(task.index, phase.name, time.monotonic() - began))
+
+    def _evaluate(self, wanted: Evaluate, task: Task) -> None:
+        if len(self.record.evaluations.get(wanted.variant, ())) > task.index:
+            return
+        found = evaluate_network(
+            self.engine.infer,
+            wanted.network,
+            self.scenario.test_up_to(task.index),
+            self.method.memory.exemplars(task.class_names),
+            self.scenario.task_sizes[: task.index + 1],
+        )
+        for kind, evaluation in found.items():
+            variant = self._variant_name(wanted.variant, kind)
+            self.record.add(variant, evaluation)
+            self._tell(events.Evaluated(task.index, variant, **vars(evaluation)))
+
+    def _variant_name(self, network: str, kind: str) -> str:
+        """What the classifier `kind` of a network is called: the method's own classifier has the network's name."""
+        if network != self.method.result_name:
+            return network if kind == "head" else f"{network}_{kind}"
+        return network if kind == self.method.classifies_by else kind
+
+    def _close_task(self, task: Task, seconds: float) -> None:
+        memory = self.method.memory
+        self.record.close_task(seconds, self.method.network.num_parameters(), memory.num_bytes)
+        self._tell(events.TaskEnded(task.index, self.record.result[-1].accuracy, memory.num_images, seconds))
+        self.folder.write_results(self._results(is_finished=False))
+        self.save({"task": task.index + 1, "phase": "", "num_phases_done": 0, "seconds": 0.0}, self._method_parts())
+
+    def _results(self, is_finished: bool) -> dict[str, Any]:
+        tasks = self.scenario.task_names[: self.record.num_tasks]
+        return {
+            "method": self.settings.method,
+            "scenario": self.scenario.name,
+            "seed": self.settings.seed,
+            "augmentation": self.settings.augmentation_name,
+            "finished": is_finished,
+            "evaluated_on": "validation" if self.settings.validation_share else "test",
+            **self.record.summary(),
+            "tasks": tasks,
+            "classes": [name for names in tasks for name in names],
+            "settings": self.settings.nested(),
+            "environment": describe_environment(self.engine),
+        }
+
+    def _method_parts(self) -> Parts:
+        """The method between two tasks: its network and its memory."""
+        parts: Parts = {"network": _copied(self.method.network.state_dict())}
+        if self.method.memory.num_classes:
+            parts["memory"] = self.method.memory.state()
+        return parts
+
+    def save(self, state: Mapping[str, Any], kept: Parts, changing: Parts | None = None) -> None:
+        """Write a checkpoint: where the run stands, and the tensors that stay or change while a task lasts."""
+        began = time.monotonic()
+        self.folder.checkpoints.save({**state, "record": self.record.state()}, kept, changing or {})
+        epoch = state["position"]["epoch"] if "position" in state else 0
+        self._tell(events.CheckpointWritten(state["task"], state["phase"], epoch, time.monotonic() - began))
+
+    def _restored(self, checkpoint: Checkpoint) -> TaskProgress:
+        """Put network, memory and record back, and say how far the task had come."""
+        state, parts = checkpoint.state, checkpoint.parts
+        self.record = Record.from_state(state["record"])
+        if state["task"]:
+            self.method.network = self.method.new_network(self.scenario.task_sizes[: state["task"]])
+            self.method.network.load_state_dict(parts["network"])
+        if "memory" in parts:
+            self.method.memory.load_state(parts["memory"])
+        fit_state = None
+        if "position" in state:
+            where = state["position"]
+            position = Position(where["epoch"], where["step"], tuple(where["loss_sums"]))
+            fit_state = FitState(parts["fit"], parts.get("momentum", {}), position)
+        self._tell(events.RunResumed(state["task"], state["phase"], fit_state.position.epoch if fit_state else 0))
+        kept = {name: tensors for name, tensors in parts.items() if name not in ("fit", "momentum")}
+        return TaskProgress(kept, state["num_phases_done"], fit_state, state["seconds"])
+
+    @property
+    def stop(self) -> StopRequest:
+        return self._stop
+
+    def _tell(self, event: events.Event) -> None:
+        self.folder.note(event)
+        self._listener(event)
+
+
+class _Saver:
+    """Watches a phase and writes checkpoints: from time to time, when a stop is asked for, and at the phase's end."""
+
+    def __init__(self, experiment: Experiment, task: int, phase: str, progress: TaskProgress, began: float) -> None:
+        self._experiment = experiment
+        self._task = task
+        self._phase = phase
+        self._progress = progress
+        self._began = began
+        self._interval = 60 * experiment.settings.checkpoint_minutes
+        self._last = time.monotonic()
+
+    def is_due(self, is_epoch_end: bool) -> bool:
+        if self._experiment.stop.is_set:
+            return True
+        is_late = time.monotonic() - self._last >= self._interval
+        return is_late and (is_epoch_end or self._interval > 0)
+
+    def keep(self, state: FitState) -> None:
+        changing: Parts = {"fit": state.network, "momentum": state.momentum}
+        self._experiment.save(self._where() | {"position": vars(state.position)}, self._progress.kept, changing)
+        self._last = time.monotonic()
+        self._experiment.stop.raise_if_set()
+
+    def finish_phase(self, phase: Phase) -> None:
+        """Keep the trained weights: what follows in the task starts from them."""
+        progress = self._progress
+        progress.kept[f"phase-{progress.num_phases_done}"] = _copied(phase.network.state_dict())
+        progress.num_phases_done += 1
+        progress.fit = None
+        self._experiment.save(self._where(), progress.kept)
+        self._experiment.stop.raise_if_set()
+
+    def _where(self) -> dict[str, Any]:
+        return {
+            "task": self._task,
+            "phase": self._phase,
+            "num_phases_done": self._progress.num_phases_done,
+            "seconds": time.monotonic() - self._began,
+        }
+
+
+def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """On the CPU, untouched by what later happens to the network."""
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}

@@ -1,0 +1,37 @@
+"""Randomness with an address: the same address always gives the same numbers, whatever ran before."""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where in a run a random choice is made."""
+
+    seed: int
+    purpose: str
+    task: int = 0
+    phase: str = ""
+    epoch: int = 0
+
+    def number(self) -> int:
+        """A 63-bit seed that depends on every part of the address."""
+        text = f"{self.seed}/{self.purpose}/{self.task}/{self.phase}/{self.epoch}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def generator(address: Address, device: torch.device | str = "cpu") -> torch.Generator:
+    """A fresh generator on `device` for this address."""
+    return torch.Generator(device).manual_seed(address.number())
+
+
+@contextmanager
+def initialisation(address: Address) -> Iterator[None]:
+    """Weights that are initialised inside depend on the address alone; the global state is put back after."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(address.number())
+        yield

@@ -1,0 +1,39 @@
+"""Plain data as TOML text; the standard library only reads TOML."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+def dumps(data: Mapping[str, Any]) -> str:
+    """`data` as TOML: plain keys first, then one table for each nested mapping. Keys with None are left out."""
+    return "\n".join(_table(data, ())).strip() + "\n"
+
+
+def _table(data: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
+    plain = {key: value for key, value in data.items() if not isinstance(value, Mapping) and value is not None}
+    lines = [f"{_key(key)} = {_value(value)}" for key, value in plain.items()]
+    if path and (lines or not data):
+        lines.insert(0, f"\n[{'.'.join(map(_key, path))}]")
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            lines += _table(value, (*path, key))
+    return lines
+
+
+def _key(key: str) -> str:
+    is_bare = key.isascii() and key.replace("_", "").replace("-", "").isalnum()
+    return key if is_bare else _value(key)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str):
+        # JSON escapes are valid TOML basic-string escapes, except for DEL and lone surrogates, which JSON leaves alone.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    raise TypeError(f"cannot write {type(value).__name__} as TOML")

@@ -1,0 +1,72 @@
+"""Engine: where and in which precision networks run, in training and in inference."""
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from foster.data.augmentation import normalise
+from foster.errors import DeviceError
+from foster.networks.network import Output
+
+INFERENCE_PIXELS = 2**21
+"""Images of one inference batch hold at most this many pixels: 2,048 images of 32 x 32."""
+
+
+def find_device(name: str) -> torch.device:
+    """The device by name; `auto` takes a GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(name)
+    if device.type == "cuda":
+        num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if (device.index or 0) >= num_gpus:
+            found = f"{num_gpus} GPUs are" if num_gpus != 1 else "1 GPU is"
+            raise DeviceError(f"device '{name}' was asked for, but {found} visible to torch; use device=cpu or auto")
+    return device
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How networks run. `compile`, `capture` and `kernels` say which accelerators training uses."""
+
+    device: torch.device
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    dtype: torch.dtype = torch.float32
+    compile: bool = False
+    capture: bool = False
+    kernels: bool = False
+    _mean: Tensor = field(init=False, repr=False, compare=False)
+    _std: Tensor = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_mean", torch.tensor(self.mean, device=self.device))
+        object.__setattr__(self, "_std", torch.tensor(self.std, device=self.device))
+
+    @property
+    def autocast(self) -> AbstractContextManager[object]:
+        if self.dtype is torch.float32:
+            return nullcontext()
+        # Within a recorded step each cast weight is used once, so autocast's cache of casts would only hold memory.
+        return torch.autocast(self.device.type, self.dtype, cache_enabled=False)
+
+    def prepare(self, images: Tensor) -> Tensor:
+        """uint8 images `[N, 3, H, W]` on the device -> normalised floats in the layout that convolutions like."""
+        return normalise(images, self._mean, self._std, self.dtype).contiguous(memory_format=torch.channels_last)
+
+    def infer(self, network: nn.Module, images: Tensor) -> Output:
+        """`network` in eval mode over uint8 images wherever they live: logits and features, float32 on the device."""
+        was_training = [module for module in network.modules() if module.training]
+        network.eval()
+        size = max(1, INFERENCE_PIXELS // (images.shape[2] * images.shape[3]))
+        logits, features = [], []
+        with torch.no_grad(), self.autocast:
+            for chunk in images.split(size):
+                out = network(self.prepare(chunk.to(self.device)))
+                logits.append(out.logits.float())
+                features.append(out.features.float())
+        for module in was_training:
+            module.training = True
+        return Output(torch.cat(logits), torch.cat(features))

@@ -1,0 +1,27 @@
+"""Phase: one training run inside a task."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from foster.data.images import ImageSet
+from foster.method_settings import FitSettings
+
+Objective = Callable[[Tensor, Tensor], dict[str, Tensor]]
+"""(normalised images, labels) -> every loss term by its name; the sum is minimised."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What is trained, on which images, towards what, and how."""
+
+    name: str
+    network: nn.Module
+    objective: Objective
+    fit: FitSettings
+    data: ImageSet
+    teachers: tuple[nn.Module, ...] = ()
+    """Frozen modules that the objective uses and that are not part of `network`."""
+    on_epoch: Callable[[int], None] | None = None
+    """Called with the number of each epoch before it starts; may fill tensors that the objective reads."""

@@ -1,0 +1,130 @@
+"""One optimizer step: forward, losses, backward, update. Eager everywhere; recorded as a CUDA graph on a GPU."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from foster.training.engine import Engine
+from foster.training.phase import Objective
+
+NUM_WARM_UPS = 3
+
+
+class EagerStep:
+    """Runs the step as it is written. Sums each loss term, weighted by images, on the device: nothing waits for it."""
+
+    def __init__(self, network: nn.Module, objective: Objective, optimizer: torch.optim.Optimizer, engine: Engine):
+        self.network = network
+        self.optimizer = optimizer
+        self.engine = engine
+        self.term_names: tuple[str, ...] = ()
+        self.loss_sums = torch.zeros(0, dtype=torch.float64, device=engine.device)
+        self._objective = objective
+
+    def __call__(self, images: Tensor, labels: Tensor) -> None:
+        with self.engine.autocast:
+            terms = self._objective(self.engine.prepare(images), labels)
+        losses = torch.stack(list(terms.values()))
+        losses.sum().backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        if not self.term_names:
+            self.term_names = tuple(terms)
+            self.loss_sums = torch.zeros(len(terms), dtype=torch.float64, device=self.engine.device)
+        self.loss_sums += losses.detach() * len(labels)
+
+
+class CapturedStep:
+    """The same step, recorded once for each batch size as a CUDA graph and replayed.
+
+    An epoch has at most two batch sizes: the full one and that of the last, incomplete batch. Both are recorded, so
+    every image counts exactly as it does in the eager step. The last batch runs without compiled backbones, since a
+    compilation for every left-over size would cost more than it gives.
+    """
+
+    def __init__(self, step: EagerStep, image_shape: tuple[int, ...], compiled: Callable[[bool], None]):
+        self._step = step
+        self._image_shape = image_shape
+        self._compiled = compiled
+        self._recordings: dict[int, _Recording] = {}
+        self._pool = torch.cuda.graph_pool_handle()
+
+    @property
+    def term_names(self) -> tuple[str, ...]:
+        return self._step.term_names
+
+    @property
+    def loss_sums(self) -> Tensor:
+        return self._step.loss_sums
+
+    def record(self, batch_sizes: list[int]) -> None:
+        """Record the step for these batch sizes, the full one first, and leave all weights and sums as they were."""
+        for position, batch_size in enumerate(batch_sizes):
+            self._compiled(position == 0)
+            self._recordings[batch_size] = self._record(batch_size)
+
+    def __call__(self, images: Tensor, labels: Tensor) -> None:
+        recording = self._recordings[len(labels)]
+        recording.images.copy_(images)
+        recording.labels.copy_(labels)
+        recording.graph.replay()
+
+    def _record(self, batch_size: int) -> "_Recording":
+        step, device = self._step, self._step.engine.device
+        images = torch.randint(256, (batch_size, *self._image_shape), dtype=torch.uint8, device=device)
+        labels = torch.zeros(batch_size, dtype=torch.int64, device=device)
+        before = _Snapshot(step)
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(NUM_WARM_UPS):
+                step(images, labels)
+        torch.cuda.current_stream().wait_stream(stream)
+        step.optimizer.zero_grad(set_to_none=True)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            step(images, labels)
+        before.restore(step)
+        return _Recording(graph, images, labels)
+
+
+@dataclass(frozen=True)
+class _Recording:
+    graph: torch.cuda.CUDAGraph
+    images: Tensor
+    labels: Tensor
+
+
+class _Snapshot:
+    """Weights, buffers and momentum before the warm-up of a recording, to be put back in place after it."""
+
+    def __init__(self, step: EagerStep) -> None:
+        self._tensors = [(tensor, tensor.detach().clone()) for tensor in _all_tensors(step.network)]
+        self._momentum = {
+            parameter: state["momentum_buffer"].clone()
+            for parameter, state in step.optimizer.state.items()
+            if state.get("momentum_buffer") is not None
+        }
+        self._loss_sums = step.loss_sums.clone()
+
+    def restore(self, step: EagerStep) -> None:
+        with torch.no_grad():
+            for tensor, value in self._tensors:
+                tensor.copy_(value)
+            for parameter, state in step.optimizer.state.items():
+                buffer = state.get("momentum_buffer")
+                if buffer is None:
+                    continue
+                value = self._momentum.get(parameter)
+                # Momentum that starts from zero equals momentum that starts with the first gradient.
+                buffer.zero_() if value is None else buffer.copy_(value)
+            if len(self._loss_sums):
+                step.loss_sums.copy_(self._loss_sums)
+            else:
+                step.loss_sums.zero_()
+
+
+def _all_tensors(network: nn.Module) -> list[Tensor]:
+    return [*network.parameters(), *network.buffers()]

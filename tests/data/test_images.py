@@ -1,0 +1,105 @@
+"""ImageSet keeps images, labels and class names together through every verb."""
+
+import pytest
+import torch
+
+from foster.data.images import ImageSet, concatenate
+
+
+def coloured(labels: list[int], names: tuple[str, ...] = ("ant", "bee", "cat")) -> ImageSet:
+    """One 2 x 2 image per label; image k has the value k everywhere, so that it can be recognised."""
+    images = torch.arange(len(labels), dtype=torch.uint8).reshape(-1, 1, 1, 1).repeat(1, 3, 2, 2)
+    return ImageSet(images, torch.tensor(labels, dtype=torch.int64), names)
+
+
+def values(images: ImageSet) -> list[int]:
+    return images.images[:, 0, 0, 0].tolist()
+
+
+def test_a_set_knows_its_length_classes_size_and_bytes() -> None:
+    images = ImageSet(torch.zeros(4, 3, 5, 7, dtype=torch.uint8), torch.zeros(4, dtype=torch.int64), ("ant", "bee"))
+    assert (len(images), images.num_classes, images.image_size, images.num_bytes) == (4, 2, (5, 7), 4 * 3 * 5 * 7)
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "message"),
+    [
+        (torch.zeros(2, 3, 4, 4), torch.zeros(2, dtype=torch.int64), "uint8"),
+        (torch.zeros(2, 4, 4, dtype=torch.uint8), torch.zeros(2, dtype=torch.int64), r"\[N, 3, H, W\]"),
+        (torch.zeros(2, 1, 4, 4, dtype=torch.uint8), torch.zeros(2, dtype=torch.int64), r"\(2, 1, 4, 4\)"),
+        (torch.zeros(2, 3, 4, 4, dtype=torch.uint8), torch.zeros(3, dtype=torch.int64), "2 images but labels"),
+        (torch.zeros(2, 3, 4, 4, dtype=torch.uint8), torch.zeros(2), "int64"),
+    ],
+)
+def test_tensors_of_another_type_or_shape_are_refused(images: torch.Tensor, labels: torch.Tensor, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ImageSet(images, labels, ("ant",))
+
+
+def test_select_takes_positions_in_the_given_order_or_a_mask() -> None:
+    images = coloured([0, 1, 2, 1])
+    assert values(images.select(torch.tensor([3, 0]))) == [3, 0]
+    assert images.select(torch.tensor([3, 0])).labels.tolist() == [1, 0]
+    assert values(images.select(torch.tensor([False, True, True, False]))) == [1, 2]
+
+
+def test_of_classes_includes_the_first_id_and_excludes_the_last() -> None:
+    images = coloured([2, 0, 1, 2, 1, -1])
+    assert values(images.of_classes(1, 2)) == [2, 4]
+    assert values(images.of_classes(0, 3)) == [0, 1, 2, 3, 4]
+    assert values(images.of_classes(1, 1)) == []
+
+
+def test_class_counts_have_one_entry_per_class_and_leave_out_unlabeled_images() -> None:
+    images = coloured([2, 0, 2, -1])
+    assert images.class_counts().tolist() == [1, 0, 2]
+    assert images.class_counts(5).tolist() == [1, 0, 2, 0, 0]
+    assert images.class_counts(2).tolist() == [1, 0]
+    assert images.class_counts(0).tolist() == []
+
+
+def test_a_class_order_renumbers_labels_and_names_alike() -> None:
+    images = coloured([0, 1, 2, 2])
+    ordered = images.with_class_order([2, 0, 1])
+    assert ordered.labels.tolist() == [1, 2, 0, 0]
+    assert ordered.class_names == ("cat", "ant", "bee")
+    before = [images.class_names[label] for label in images.labels.tolist()]
+    assert [ordered.class_names[label] for label in ordered.labels.tolist()] == before
+
+
+def test_a_class_order_copies_no_images_and_changes_nothing_in_place() -> None:
+    images = coloured([0, 1, 2])
+    ordered = images.with_class_order([2, 1, 0])
+    assert ordered.images.data_ptr() == images.images.data_ptr()
+    assert images.labels.tolist() == [0, 1, 2]
+    assert images.class_names == ("ant", "bee", "cat")
+
+
+def test_an_unlabeled_image_stays_unlabeled_in_a_new_class_order() -> None:
+    assert coloured([-1, 2]).with_class_order([2, 0, 1]).labels.tolist() == [-1, 0]
+
+
+@pytest.mark.parametrize("order", [[0, 1], [0, 1, 1], [0, 1, 3], [0, 1, 2, 3]])
+def test_a_class_order_that_is_no_permutation_is_refused(order: list[int]) -> None:
+    with pytest.raises(ValueError, match="0 to 2"):
+        coloured([0, 1, 2]).with_class_order(order)
+
+
+def test_concatenation_keeps_the_order_and_the_longer_list_of_names() -> None:
+    old = coloured([0, 1], names=("ant", "bee"))
+    new = coloured([2, 2, 2])
+    both = concatenate(new, old)
+    assert both.labels.tolist() == [2, 2, 2, 0, 1]
+    assert values(both) == [0, 1, 2, 0, 1]
+    assert both.class_names == ("ant", "bee", "cat")
+
+
+def test_sets_that_mean_different_classes_by_one_id_cannot_be_concatenated() -> None:
+    with pytest.raises(ValueError, match="different classes"):
+        concatenate(coloured([0]), coloured([0], names=("dog",)))
+
+
+def test_two_sets_can_be_compared_without_an_error() -> None:
+    images = coloured([0, 1])
+    assert images == images
+    assert images != coloured([0, 1])

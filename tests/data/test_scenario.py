@@ -1,0 +1,220 @@
+"""A scenario behaves like a list of tasks, and a task shows nothing of the classes still to come."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+
+from foster.data.catalogue import SyntheticShape
+from foster.data.images import ImageSet
+from foster.data.scenario import Scenario, ScenarioTask, class_order_from_names, class_order_from_seed
+from foster.data.sources import Dataset, load
+from foster.data.task import Task
+from foster.errors import SettingsError
+
+# numpy.random.seed(1993); numpy.random.permutation(100), as the logs of published runs print it.
+PUBLISHED_ORDER = [
+    *(68, 56, 78, 8, 23, 84, 90, 65, 74, 76, 40, 89, 3, 92, 55, 9, 26, 80, 43, 38),
+    *(58, 70, 77, 1, 85, 19, 17, 50, 28, 53, 13, 81, 45, 82, 6, 59, 83, 16, 15, 44),
+    *(91, 41, 72, 60, 79, 52, 20, 10, 31, 54, 37, 95, 14, 71, 96, 98, 97, 2, 64, 66),
+    *(42, 22, 35, 86, 24, 34, 87, 21, 99, 0, 88, 27, 18, 94, 11, 12, 47, 25, 30, 46),
+    *(62, 69, 36, 61, 7, 63, 75, 5, 32, 4, 51, 48, 73, 93, 39, 67, 29, 49, 57, 33),
+]
+
+CIFAR100_TEXT = (
+    "apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can castle "
+    "caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin elephant "
+    "flatfish forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion lizard lobster man "
+    "maple_tree motorcycle mountain mouse mushroom oak_tree orange orchid otter palm_tree pear pickup_truck pine_tree "
+    "plain plate poppy porcupine possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk skyscraper "
+    "snail snake spider squirrel streetcar sunflower sweet_pepper table tank telephone television tiger tractor train "
+    "trout tulip turtle wardrobe whale willow_tree wolf woman worm"
+)
+CIFAR100_NAMES = CIFAR100_TEXT.split()
+
+
+@pytest.fixture(scope="module")
+def dataset() -> Dataset:
+    return load("synthetic", None, synthetic=SyntheticShape(train_per_class=4, test_per_class=2, image_size=4))
+
+
+@pytest.fixture(scope="module")
+def scenario(dataset: Dataset) -> Scenario:
+    return Scenario(dataset, 4, 3, [9, 0, 8, 1, 7, 2, 6, 3, 5, 4])
+
+
+def test_the_seed_1993_gives_the_published_class_order() -> None:
+    assert list(class_order_from_seed(100, 1993)) == PUBLISHED_ORDER
+    assert class_order_from_seed(1000, 1993)[:10] == (54, 7, 894, 512, 126, 337, 988, 11, 284, 493)
+
+
+def test_the_published_order_begins_with_road_and_palm_tree() -> None:
+    first = ["road", "palm_tree", "snake", "bicycle", "cloud", "table", "train", "rabbit", "shrew", "skyscraper"]
+    assert [CIFAR100_NAMES[k] for k in class_order_from_seed(100, 1993)[:10]] == first
+
+
+def test_a_class_order_leaves_numpys_global_generator_alone() -> None:
+    np.random.seed(0)
+    expected = np.random.rand()
+    np.random.seed(0)
+    class_order_from_seed(100, 1993)
+    assert np.random.rand() == expected
+
+
+def test_a_seed_that_numpy_cannot_take_is_refused_in_one_line() -> None:
+    with pytest.raises(SettingsError, match="must lie in 0 to 4294967295, not -1"):
+        class_order_from_seed(10, -1)
+
+
+def test_names_become_class_ids_in_their_order() -> None:
+    assert class_order_from_names(["cat", "ant", "bee"], ["ant", "bee", "cat"]) == (2, 0, 1)
+    names = [CIFAR100_NAMES[k] for k in PUBLISHED_ORDER]
+    assert list(class_order_from_names(names, CIFAR100_NAMES)) == PUBLISHED_ORDER
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["ant", "bee", "ant", "cat"], "class 'ant' stands 2 times"),
+        (["ant", "bee", "cta"], r"unknown class 'cta' in the class order; did you mean 'cat'\?"),
+        (["cat"], "2 classes are missing from the class order: ant, bee"),
+        ([], "3 classes are missing"),
+    ],
+)
+def test_names_that_are_not_each_class_once_are_refused(names: list[str], message: str) -> None:
+    with pytest.raises(SettingsError, match=message) as caught:
+        class_order_from_names(names, ["ant", "bee", "cat"])
+    assert "\n" not in str(caught.value)
+
+
+def test_many_missing_names_are_counted_and_the_first_shown() -> None:
+    with pytest.raises(SettingsError) as caught:
+        class_order_from_names(["worm"], CIFAR100_NAMES)
+    message = "99 classes are missing from the class order: apple, aquarium_fish, baby, bear, beaver, ..."
+    assert str(caught.value) == message
+
+
+def test_a_scenario_is_a_sequence_of_tasks(scenario: Scenario) -> None:
+    assert isinstance(scenario, Sequence)
+    assert (len(scenario), scenario.task_sizes, scenario.name) == (3, (4, 3, 3), "synthetic-b4-inc3")
+    assert [(task.index, task.num_known, task.num_new) for task in scenario] == [(0, 0, 4), (1, 4, 3), (2, 7, 3)]
+    assert scenario[-1].index == 2
+    assert [task.index for task in scenario[1:]] == [1, 2]
+    assert [task.index for task in scenario[::-1]] == [2, 1, 0]
+
+
+@pytest.mark.parametrize("index", [3, -4])
+def test_a_task_beyond_the_end_is_an_index_error(scenario: Scenario, index: int) -> None:
+    with pytest.raises(IndexError, match="has 3 tasks"):
+        scenario[index]
+    with pytest.raises(IndexError):
+        scenario.test_up_to(index)
+
+
+def test_the_last_task_takes_what_remains(dataset: Dataset) -> None:
+    scenario = Scenario(dataset, 0, 3, range(10))
+    assert [task.num_new for task in scenario] == [3, 3, 3, 1]
+    assert (scenario.name, scenario[3].num_total) == ("synthetic-b0-inc3", 10)
+
+
+def test_class_ids_are_the_order_of_arrival_and_keep_their_images(dataset: Dataset, scenario: Scenario) -> None:
+    task = scenario[1]
+    assert sorted(set(task.train.labels.tolist())) == sorted(set(task.test.labels.tolist())) == [4, 5, 6]
+    assert task.train.class_names[4:] == ("class 07", "class 02", "class 06")
+    for ours, original in ((task.train, dataset.train), (task.test, dataset.test)):
+        assert torch.equal(ours.of_classes(5, 6).images, original.of_classes(2, 3).images)
+
+
+def test_the_tasks_share_out_every_image_once(dataset: Dataset, scenario: Scenario) -> None:
+    parts = [task.train for task in scenario]
+    assert [len(part) for part in parts] == [16, 12, 12]
+    rows = torch.cat([part.images for part in parts]).flatten(1)
+    assert len(torch.unique(rows, dim=0)) == len(dataset.train)
+
+
+def test_a_task_names_no_class_that_is_still_to_come(scenario: Scenario) -> None:
+    assert [task.train.num_classes for task in scenario] == [4, 7, 10]
+    assert [task.test.num_classes for task in scenario] == [4, 7, 10]
+    assert scenario.test_up_to(1).class_names == scenario.class_names[:7]
+
+
+def test_the_test_set_grows_with_the_classes_seen(scenario: Scenario) -> None:
+    assert scenario.test_up_to(0).class_counts().tolist() == [2] * 4
+    assert scenario.test_up_to(1).class_counts().tolist() == [2] * 7
+    assert len(scenario.test_up_to(-1)) == 20
+
+
+def test_cutting_a_scenario_neither_copies_nor_changes_the_dataset(dataset: Dataset) -> None:
+    labels = dataset.train.labels.clone()
+    scenario = Scenario(dataset, 0, 5, [9, 8, 7, 6, 5, 4, 3, 2, 1, 0])
+    assert scenario._train.images.data_ptr() == dataset.train.images.data_ptr()
+    assert isinstance(scenario[0], ScenarioTask)
+    assert torch.equal(dataset.train.labels, labels)
+
+
+@pytest.mark.parametrize("order", [range(9), [0] * 10, range(1, 11)])
+def test_a_class_order_that_is_no_permutation_of_the_classes_is_refused(dataset: Dataset, order: Sequence[int]) -> None:
+    with pytest.raises(SettingsError, match="class_order must hold each number from 0 to 9 once"):
+        Scenario(dataset, 0, 5, order)
+
+
+def images_with_labels(labels: list[int], names: tuple[str, ...]) -> ImageSet:
+    images = torch.zeros(len(labels), 3, 2, 2, dtype=torch.uint8)
+    return ImageSet(images, torch.tensor(labels, dtype=torch.int64), names)
+
+
+def test_a_task_trains_on_the_new_images_followed_by_the_exemplars() -> None:
+    new = images_with_labels([3, 2, 3, 3], ("ant", "bee", "cat", "dog"))
+    task = Task(
+        index=1, num_known=2, num_new=2, new_images=new, exemplars=images_with_labels([0, 1, 1], ("ant", "bee"))
+    )
+    assert task.training.labels.tolist() == [3, 2, 3, 3, 0, 1, 1]
+    assert task.training.class_names == task.class_names == ("ant", "bee", "cat", "dog")
+    assert task.class_counts.tolist() == [1, 2, 1, 3]
+    assert task.training is task.training
+    assert (task.num_total, task.is_first) == (4, False)
+
+
+def test_a_first_task_trains_on_its_own_images_without_a_copy() -> None:
+    new = images_with_labels([0, 1, 1], ("ant", "bee"))
+    task = Task(index=0, num_known=0, num_new=2, new_images=new)
+    assert task.is_first
+    assert task.training is new
+    assert task.class_counts.tolist() == [1, 2]
+
+
+def test_a_known_class_that_comes_again_is_selected_anew_from_all_its_images() -> None:
+    new = images_with_labels([2, 1, 2], ("ant", "bee", "cat"))
+    task = Task(1, 2, 1, new, exemplars=images_with_labels([0, 1, 1], ("ant", "bee")))
+    assert task.class_ids == (1, 2)
+    assert task.candidates.labels.tolist() == [2, 1, 2, 1, 1]
+    assert task.class_counts.tolist() == [1, 3, 2]
+
+
+def test_without_a_class_that_comes_again_only_new_images_are_candidates() -> None:
+    new = images_with_labels([2, 2], ("ant", "bee", "cat"))
+    task = Task(1, 2, 1, new, exemplars=images_with_labels([0, 1], ("ant", "bee")))
+    assert task.class_ids == (2,)
+    assert task.candidates.labels.tolist() == [2, 2]
+    assert Task(1, 2, 1, new).candidates is new
+
+
+def test_a_class_without_images_is_counted_as_zero() -> None:
+    task = Task(1, 2, 2, images_with_labels([2], ("ant", "bee", "cat", "dog")), exemplars=None)
+    assert task.class_counts.tolist() == [0, 0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "message"),
+    [
+        ([-1, 2], ("ant", "bee", "cat"), "must lie in 0 to 2"),
+        ([3], ("ant", "bee", "cat"), "must lie in 0 to 2"),
+        ([2], ("ant", "bee", "cat", "dog"), "4 class names for 3 classes"),
+    ],
+)
+def test_a_task_refuses_unlabeled_images_and_classes_still_to_come(
+    labels: list[int], names: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        Task(1, 2, 1, images_with_labels(labels, names))

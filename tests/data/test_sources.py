@@ -1,0 +1,169 @@
+"""Datasets agree with what the catalogue promises, and are the same every time."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+from foster.data.catalogue import CATALOGUE, SyntheticShape, dataset_facts, scenario_name, task_sizes
+from foster.data.sources import DATASETS, Dataset, data_folder, load
+from foster.errors import SettingsError
+
+
+@pytest.fixture(scope="module")
+def digits() -> Dataset:
+    return load("digits", None)
+
+
+@pytest.fixture(scope="module")
+def synthetic() -> Dataset:
+    return load("synthetic", None)
+
+
+def test_the_catalogue_and_the_table_of_sources_name_the_same_datasets() -> None:
+    assert list(DATASETS) == list(CATALOGUE)
+    assert all(DATASETS[name].description == facts.description for name, facts in CATALOGUE.items())
+
+
+def test_the_catalogue_needs_no_torch() -> None:
+    code = "import sys, foster.data.catalogue; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["digits", "synthetic"])
+def test_the_catalogue_tells_the_truth_about_the_data(name: str) -> None:
+    facts, dataset = CATALOGUE[name], load(name, None)
+    assert (len(dataset.train), len(dataset.test)) == (facts.num_train, facts.num_test)
+    assert dataset.train.num_classes == facts.num_classes
+    assert dataset.train.image_size == dataset.test.image_size == (facts.image_size, facts.image_size)
+    assert (dataset.mean, dataset.std) == (facts.mean, facts.std)
+
+
+def test_an_unknown_dataset_is_answered_with_the_closest_name() -> None:
+    with pytest.raises(SettingsError, match=r"unknown dataset 'digit'; did you mean 'digits'\?"):
+        load("digit", None)
+
+
+def test_digits_are_the_images_of_scikit_learn_in_grey(digits: Dataset) -> None:
+    # The first image of the original set is a zero, and the first of its class: a training image.
+    original = torch.from_numpy(load_digits().images[0])
+    assert digits.train.labels[0] == 0
+    for channel in digits.train.images[0]:
+        assert torch.equal(channel.double(), (original * 255 / 16).round())
+    assert int(digits.train.images.max()) == 255
+    assert digits.class_names[3] == "three"
+
+
+def test_every_fifth_digit_of_a_class_is_a_test_image(digits: Dataset) -> None:
+    targets = load_digits().target.tolist()
+    seen = [0] * 10
+    expected = []
+    for target in targets:
+        seen[target] += 1
+        if seen[target] % 5 == 0:
+            expected.append(target)
+    assert digits.test.labels.tolist() == expected
+    assert digits.test.class_counts().tolist() == [35, 36, 35, 36, 36, 36, 36, 35, 34, 36]
+    assert len(digits.train) + len(digits.test) == 1797
+
+
+def test_the_digits_split_does_not_depend_on_the_seed(digits: Dataset) -> None:
+    assert torch.equal(load("digits", None, seed=7).test.images, digits.test.images)
+
+
+def test_mean_and_std_of_digits_are_those_of_its_training_images(digits: Dataset) -> None:
+    pixels = digits.train.images.double() / 255
+    assert pixels.mean((0, 2, 3)).tolist() == pytest.approx(digits.mean, abs=5e-5)
+    assert pixels.permute(1, 0, 2, 3).flatten(1).std(1).tolist() == pytest.approx(digits.std, abs=5e-5)
+
+
+def test_mean_and_std_of_synthetic_images_are_about_right(synthetic: Dataset) -> None:
+    pixels = synthetic.train.images.double() / 255
+    assert pixels.mean((0, 2, 3)).tolist() == pytest.approx(synthetic.mean, abs=0.1)
+    assert pixels.permute(1, 0, 2, 3).flatten(1).std(1).tolist() == pytest.approx(synthetic.std, abs=0.05)
+
+
+def test_synthetic_images_have_the_asked_for_shape() -> None:
+    shape = SyntheticShape(num_classes=3, train_per_class=5, test_per_class=2, image_size=9)
+    dataset = load("synthetic", None, synthetic=shape)
+    assert dataset.train.images.shape == (15, 3, 9, 9)
+    assert dataset.test.class_counts().tolist() == [2, 2, 2]
+    assert dataset.class_names == ("class 00", "class 01", "class 02")
+    facts = dataset_facts("synthetic", shape)
+    assert (facts.num_classes, facts.num_train, facts.num_test, facts.image_size) == (3, 15, 6, 9)
+
+
+def test_the_same_seed_draws_the_same_synthetic_images_and_another_seed_others(synthetic: Dataset) -> None:
+    torch.manual_seed(5)  # the global generator must not matter
+    assert torch.equal(load("synthetic", None).train.images, synthetic.train.images)
+    assert not torch.equal(load("synthetic", None, seed=1).train.images, synthetic.train.images)
+
+
+def test_a_synthetic_class_looks_the_same_however_many_others_there_are(synthetic: Dataset) -> None:
+    few = load("synthetic", None, synthetic=SyntheticShape(num_classes=2))
+    assert torch.equal(few.train.images, synthetic.train.of_classes(0, 2).images)
+
+
+def test_synthetic_training_and_test_images_differ(synthetic: Dataset) -> None:
+    train, test = synthetic.train.images.flatten(1).float(), synthetic.test.images.flatten(1).float()
+    assert float(torch.cdist(test, train).min()) > 0
+
+
+def test_synthetic_classes_can_be_learned(synthetic: Dataset) -> None:
+    means = torch.stack([synthetic.train.of_classes(k, k + 1).images.float().mean(0) for k in range(10)]).flatten(1)
+    nearest = torch.cdist(synthetic.test.images.flatten(1).float(), means).argmin(1)
+    assert float((nearest == synthetic.test.labels).float().mean()) > 0.9
+
+
+def test_an_empty_synthetic_set_is_refused() -> None:
+    with pytest.raises(SettingsError, match="test_per_class must be at least 1, not 0"):
+        SyntheticShape(test_per_class=0)
+
+
+def test_the_data_folder_is_the_given_one_then_the_environments_then_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOSTER_DATA", "elsewhere")
+    assert data_folder(Path("here")) == Path("here")
+    assert data_folder(None) == Path("elsewhere")
+    monkeypatch.delenv("FOSTER_DATA")
+    assert data_folder(None) == Path("data")
+
+
+@pytest.mark.parametrize(
+    ("num_classes", "base_classes", "increment", "sizes"),
+    [
+        (100, 0, 10, (10,) * 10),
+        (100, 10, 10, (10,) * 10),
+        (100, 50, 5, (50,) + (5,) * 10),
+        (100, 50, 2, (50,) + (2,) * 25),
+        (10, 0, 3, (3, 3, 3, 1)),
+        (10, 4, 20, (4, 6)),
+        (10, 10, 1, (10,)),
+        (1, 0, 1, (1,)),
+    ],
+)
+def test_task_sizes_follow_the_published_protocols(
+    num_classes: int, base_classes: int, increment: int, sizes: tuple[int, ...]
+) -> None:
+    assert task_sizes(num_classes, base_classes, increment) == sizes
+
+
+@pytest.mark.parametrize(
+    ("base_classes", "increment", "message"),
+    [
+        (11, 2, "base_classes is 11, but there are only 10 classes"),
+        (0, 11, "increment is 11, but there are only 10 classes"),
+        (5, 0, "increment must be at least 1, not 0"),
+        (-1, 2, "base_classes must be at least 0, not -1"),
+    ],
+)
+def test_tasks_that_the_classes_cannot_fill_are_refused(base_classes: int, increment: int, message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        task_sizes(10, base_classes, increment)
+
+
+def test_scenarios_are_named_as_in_the_papers() -> None:
+    assert scenario_name("cifar100", 50, 5) == "cifar100-b50-inc5"
+    assert scenario_name("cifar100", 0, 10) == scenario_name("cifar100", 10, 10) == "cifar100-b0-inc10"

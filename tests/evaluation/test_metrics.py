@@ -1,0 +1,146 @@
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foster.evaluation import metrics
+from foster.evaluation.metrics import (
+    accuracy_from_row,
+    average_incremental_accuracy,
+    backward_transfer,
+    evaluate,
+    forgetting,
+)
+
+MATRIX = [
+    [90.0],
+    [70.0, 80.0],
+    [75.0, 60.0, 50.0],
+    [40.0, 65.0, 45.0, 95.0],
+]
+
+
+def test_uneven_tasks_are_measured_by_their_own_classes() -> None:
+    # Tasks: classes 0-2, class 3, classes 4-6. Correct: 3 of 4, 1 of 2, 1 of 4.
+    labels = [0, 1, 2, 2, 3, 3, 4, 5, 6, 6]
+    ranks = [0, 0, 0, 4, 0, 5, 0, 1, 5, 6]
+    result = evaluate(ranks, labels, [3, 1, 3])
+    assert result.accuracy == 50.0
+    assert result.top5 == 70.0
+    assert result.old_accuracy == pytest.approx(100 * 4 / 6)
+    assert result.new_accuracy == 25.0
+    assert result.per_task == (75.0, 50.0, 25.0)
+
+
+def test_the_first_task_has_no_old_classes() -> None:
+    result = evaluate(np.array([0, 1, 0, 0]), np.array([0, 1, 2, 3]), [4])
+    assert result.old_accuracy is None
+    assert result.accuracy == result.new_accuracy == 75.0
+    assert result.per_task == (75.0,)
+
+
+def test_a_lone_last_class_is_a_task_of_its_own() -> None:
+    result = evaluate([0, 0, 1, 1, 0], [0, 1, 2, 3, 3], [3, 1])
+    assert result.new_accuracy == 50.0
+    assert result.old_accuracy == pytest.approx(200 / 3)
+    assert result.per_task == pytest.approx((200 / 3, 50.0))
+
+
+def test_with_fewer_than_five_classes_top5_means_any_of_them() -> None:
+    # Rank 3 of three classes is the rank of a true class that was not predicted at all.
+    result = evaluate([0, 2, 1, 3], [0, 1, 2, 2], [2, 1])
+    assert result.top5 == 75.0
+    assert evaluate([0, 1], [0, 1], [2]).top5 == 100.0
+
+
+def test_top5_counts_the_best_five_and_not_six() -> None:
+    assert evaluate([4, 5, 0, 9], [0, 1, 2, 3], [10]).top5 == 50.0
+
+
+def test_classes_without_test_images_are_not_a_number_rather_than_zero() -> None:
+    result = evaluate([0, 1], [0, 2], [1, 1, 1])
+    assert math.isnan(result.per_task[1])
+    assert (result.per_task[0], result.per_task[2], result.accuracy) == (100.0, 0.0, 50.0)
+    assert math.isnan(evaluate([], [], [1]).accuracy)
+
+
+def test_evaluate_refuses_what_it_cannot_measure() -> None:
+    with pytest.raises(ValueError, match="labels lie in 0 to 3, but the tasks hold 0 to 2"):
+        evaluate([0, 0], [0, 3], [2, 1])
+    with pytest.raises(ValueError, match="must both be"):
+        evaluate([0, 0, 0], [0, 1], [2])
+    with pytest.raises(ValueError, match="at least one task"):
+        evaluate([0], [0], [])
+    with pytest.raises(ValueError, match=r"not \[2, 0\]"):
+        evaluate([0], [0], [2, 0])
+
+
+def test_the_accuracy_of_all_classes_is_the_weighted_mean_of_the_tasks() -> None:
+    assert accuracy_from_row([90.0, 30.0], [50, 10]) == pytest.approx(80.0)
+    labels = np.array([0, 0, 0, 1, 2, 2])
+    result = evaluate(np.array([0, 0, 1, 0, 1, 0]), labels, [2, 1])
+    assert accuracy_from_row(result.per_task, [4, 2]) == pytest.approx(result.accuracy)
+
+
+def test_tasks_without_test_images_do_not_count_towards_the_accuracy() -> None:
+    assert accuracy_from_row([80.0, math.nan], [10, 0]) == 80.0
+    assert math.isnan(accuracy_from_row([math.nan], [0]))
+    with pytest.raises(ValueError, match="shorter"):
+        accuracy_from_row([80.0, 70.0], [10])
+
+
+def test_average_incremental_accuracy_includes_the_first_task_and_does_not_round() -> None:
+    assert average_incremental_accuracy([90.0, 75.0, 61.234567]) == pytest.approx(226.234567 / 3, abs=1e-12)
+    assert average_incremental_accuracy([88.5]) == 88.5
+    with pytest.raises(ValueError, match="one task or more"):
+        average_incremental_accuracy([])
+
+
+def test_forgetting_compares_with_the_best_before_the_last_task() -> None:
+    # Task 0: 90 - 40, task 1: 80 - 65, task 2: 50 - 45.
+    assert forgetting(MATRIX) == pytest.approx((50 + 15 + 5) / 3)
+    # After three tasks the best of task 0 is 90, though it was 70 just before; task 1: 80 - 60.
+    assert forgetting(MATRIX[:3]) == pytest.approx((15 + 20) / 2)
+
+
+def test_forgetting_is_negative_where_an_old_task_becomes_better_than_ever() -> None:
+    assert forgetting([[60.0], [75.0, 50.0]]) == -15.0
+
+
+def test_backward_transfer_compares_with_the_accuracy_just_after_learning() -> None:
+    assert backward_transfer(MATRIX) == pytest.approx((-50 - 15 - 5) / 3)
+    assert backward_transfer([[60.0], [70.0, 50.0], [65.0, 52.0, 90.0]]) == pytest.approx((5 + 2) / 2)
+
+
+def test_forgetting_and_backward_transfer_differ_when_the_best_came_later() -> None:
+    matrix = [[60.0], [70.0, 50.0], [65.0, 50.0, 90.0]]
+    assert forgetting(matrix) == pytest.approx(2.5)
+    assert backward_transfer(matrix) == pytest.approx(2.5)
+    matrix[1][0] = 80.0
+    assert forgetting(matrix) == pytest.approx(7.5)
+    assert backward_transfer(matrix) == pytest.approx(2.5)
+
+
+def test_a_single_task_forgets_nothing() -> None:
+    assert forgetting([[90.0]]) == 0.0
+    assert backward_transfer([[90.0]]) == 0.0
+
+
+@pytest.mark.parametrize("matrix", [[], [[90.0, 0.0], [70.0, 80.0]], [[90.0], [70.0]]])
+def test_an_accuracy_matrix_has_one_more_task_in_every_row(matrix: list[list[float]]) -> None:
+    for metric in (forgetting, backward_transfer):
+        with pytest.raises(ValueError, match="row t of an accuracy matrix"):
+            metric(matrix)
+
+
+def test_metrics_work_where_torch_is_not_installed() -> None:
+    path = Path(metrics.__file__)
+    code = (
+        "import runpy, sys; sys.modules['torch'] = None; "
+        f"names = runpy.run_path({str(path)!r}); print(names['forgetting']([[90.0], [70.0, 80.0]]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "20.0", done.stderr

@@ -1,0 +1,122 @@
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import Tensor
+
+from foster.evaluation.predict import batched, class_means, nearest_mean_scores, ranks
+
+
+def test_batched_results_equal_one_large_batch_and_keep_order() -> None:
+    images = torch.randint(0, 256, (11, 3, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    layer = torch.nn.Conv2d(3, 5, 3)
+    sizes: list[int] = []
+
+    def forward(batch: Tensor) -> Tensor:
+        assert batch.dtype == torch.uint8
+        sizes.append(len(batch))
+        return layer(batch.float() / 255)
+
+    results = batched(forward, images, 4, "cpu")
+    assert sizes == [4, 4, 3]
+    assert not results.requires_grad
+    torch.testing.assert_close(results, layer(images.float() / 255).detach())
+
+
+def test_batched_results_are_single_precision() -> None:
+    images = torch.arange(6, dtype=torch.uint8).reshape(6, 1, 1, 1)
+    results = batched(lambda batch: batch.flatten(1).to(torch.bfloat16), images, 4, "cpu")
+    assert results.dtype == torch.float32
+    assert results.flatten().tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_batched_accepts_a_forward_that_reuses_its_output_memory() -> None:
+    output = torch.empty(2, 1)
+
+    def forward(batch: Tensor) -> Tensor:
+        return output[: len(batch)].copy_(batch.flatten(1))
+
+    images = torch.arange(5, dtype=torch.uint8).reshape(5, 1, 1, 1)
+    assert batched(forward, images, 2, "cpu").flatten().tolist() == [0, 1, 2, 3, 4]
+
+
+def test_batched_accepts_no_images_and_refuses_an_empty_batch_size() -> None:
+    layer = torch.nn.Conv2d(3, 5, 1)
+    empty = torch.empty(0, 3, 4, 4, dtype=torch.uint8)
+    assert batched(lambda batch: layer(batch.float()).mean((2, 3)), empty, 8, "cpu").shape == (0, 5)
+    with pytest.raises(ValueError, match="batch_size must be at least 1, not 0"):
+        batched(lambda batch: batch, empty, 0, "cpu")
+
+
+def test_class_means_are_unit_means_of_unit_features() -> None:
+    # Class 0: (1, 0) and (0, 1), with mean (0.5, 0.5); class 1: (0.6, 0.8) alone.
+    features = torch.tensor([[5.0, 0.0], [3.0, 4.0], [0.0, 0.1]])
+    means = class_means(features, torch.tensor([0, 1, 0]), 2)
+    torch.testing.assert_close(means, torch.tensor([[0.5**0.5, 0.5**0.5], [0.6, 0.8]]))
+
+
+def test_nearest_mean_scores_are_negative_squared_distances() -> None:
+    scores = nearest_mean_scores(torch.tensor([[2.0, 0.0], [0.0, 3.0]]), torch.tensor([[1.0, 0.0], [0.6, 0.8]]))
+    torch.testing.assert_close(scores, torch.tensor([[0.0, -0.8], [-2.0, -0.4]]))
+
+
+def test_a_class_without_exemplars_is_never_the_nearest() -> None:
+    features = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 0.0]])
+    means = class_means(features[:1], torch.tensor([1]), 3)
+    scores = nearest_mean_scores(features, means)
+    assert not means.isnan().any()
+    assert not scores.isnan().any()
+    assert scores.argmax(1).tolist() == [1, 1, 1]
+    assert ranks(scores, torch.tensor([0, 1, 2])).tolist() == [3, 0, 3]
+
+
+def test_nearest_mean_on_digits_equals_a_plain_reference() -> None:
+    pixels, labels = load_digits(return_X_y=True)
+    train, test = slice(0, 1000), slice(1000, None)
+    unit = pixels / np.linalg.norm(pixels, axis=1, keepdims=True)
+    means = np.stack([unit[train][labels[train] == digit].mean(0) for digit in range(10)])
+    means /= np.linalg.norm(means, axis=1, keepdims=True)
+    expected = np.array([np.argmin([np.sum((vector - mean) ** 2) for mean in means]) for vector in unit[test]])
+
+    features, targets = torch.from_numpy(pixels).float(), torch.from_numpy(labels)
+    scores = nearest_mean_scores(features[test], class_means(features[train], targets[train], 10))
+    assert (scores.argmax(1).numpy() == expected).all()
+    accuracy = (ranks(scores, targets[test]) == 0).float().mean()
+    assert accuracy == pytest.approx((expected == labels[test]).mean())
+    assert accuracy > 0.8
+
+
+def test_nearest_mean_scores_are_as_exact_inside_autocast() -> None:
+    features = torch.randn(20, 64, generator=torch.Generator().manual_seed(0))
+    means = class_means(features, torch.arange(20) % 4, 4)
+    exact = nearest_mean_scores(features, means)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(nearest_mean_scores(features, means), exact)
+
+
+def test_ranks_count_the_classes_placed_before_the_true_one() -> None:
+    scores = torch.tensor([[0.1, 0.7, 0.2], [0.1, 0.7, 0.2], [0.1, 0.7, 0.2]])
+    assert ranks(scores, torch.tensor([1, 2, 0])).tolist() == [0, 1, 2]
+
+
+def test_ranks_agree_with_a_stable_sort_and_with_argmax_on_ties() -> None:
+    draw = torch.Generator().manual_seed(0)
+    scores = torch.randint(0, 4, (200, 9), generator=draw).float()
+    labels = torch.randint(0, 9, (200,), generator=draw)
+    order = np.argsort(-scores.numpy(), axis=1, kind="stable")
+    expected = [row.tolist().index(label) for row, label in zip(order, labels.tolist(), strict=True)]
+    assert ranks(scores, labels).tolist() == expected
+    assert ((ranks(scores, labels) == 0) == (scores.argmax(1) == labels)).all()
+
+
+def test_a_score_that_is_not_a_number_is_never_correct() -> None:
+    nan, inf = torch.nan, torch.inf
+    scores = torch.tensor([[nan, nan, nan], [nan, 1.0, 0.0], [2.0, nan, 0.0], [-inf, -inf, -inf], [0.0, inf, 1.0]])
+    assert ranks(scores, torch.tensor([0, 0, 0, 0, 1])).tolist() == [3, 3, 1, 3, 0]
+
+
+def test_ranks_refuse_labels_without_a_score() -> None:
+    for label in (-1, 3):
+        with pytest.raises(ValueError, match="labels must lie in 0 to 2"):
+            ranks(torch.zeros(2, 3), torch.tensor([0, label]))
+    assert ranks(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64)).shape == (0,)

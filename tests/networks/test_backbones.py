@@ -1,0 +1,204 @@
+"""Backbones: sizes, shapes, initialisation and an independent ResNet to compare with."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from foster.errors import SettingsError
+from foster.networks import BACKBONES, build_backbone
+from foster.networks.network import Backbone
+from foster.networks.resnet_cifar import PaddedSubsample, cifar_resnet
+
+
+def num_parameters(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def images(num_images: int = 4, size: int = 32) -> Tensor:
+    return torch.randn(num_images, 3, size, size, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        # Stem 432 + 32; one block: 2 * (16*16*9 + 32) = 4672; 32*16*9 + 32*32*9 + 128 = 13952; likewise 55552.
+        ("resnet8", 464 + 4672 + 13952 + 55552),
+        ("resnet14", 464 + 2 * 4672 + (13952 + 18560) + (55552 + 73984)),
+        ("resnet32", 463_504),
+        ("cosine_resnet32", 466_256),
+        ("resnet18", 11_176_512),
+        ("resnet18_fine_stem", 11_176_512 - 64 * 3 * (49 - 9)),
+        ("resnet18_small_images", 11_176_512 - 64 * 3 * (49 - 9)),
+        ("cosine_resnet18", 11_176_512),
+    ],
+)
+def test_a_backbone_has_exactly_the_published_number_of_parameters(name: str, expected: int) -> None:
+    assert num_parameters(build_backbone(name)) == expected
+
+
+def test_every_depth_of_the_small_family_adds_the_same_blocks() -> None:
+    depths = (8, 14, 20, 32, 44, 56)
+    sizes = [num_parameters(build_backbone(f"resnet{depth}")) for depth in depths]
+    six_layers = 4672 + 18560 + 73984
+    assert [size - sizes[0] for size in sizes] == [(depth - 8) // 6 * six_layers for depth in depths]
+
+
+@pytest.mark.parametrize("name", [name for name in BACKBONES if not name.endswith(("44", "56"))])
+def test_features_are_the_pooled_last_stage_at_any_image_size(name: str) -> None:
+    backbone = build_backbone(name).eval()
+    for size in (8, 33):
+        with torch.no_grad():
+            features = backbone(images(2, size))
+            stages = backbone.stages(images(2, size))
+        assert features.shape == (2, backbone.feature_size)
+        assert len(stages) == (4 if "resnet18" in name else 3)
+        torch.testing.assert_close(features, stages[-1].flatten(2).mean(2))
+
+
+def test_stage_shapes_of_the_two_families() -> None:
+    with torch.no_grad():
+        small = [tuple(maps.shape[1:]) for maps in build_backbone("resnet8").stages(images(1, 32))]
+        large = [tuple(maps.shape[1:]) for maps in build_backbone("resnet18").stages(images(1, 64))]
+        fine = [tuple(maps.shape[1:]) for maps in build_backbone("resnet18_fine_stem").stages(images(1, 64))]
+        full = [tuple(maps.shape[1:]) for maps in build_backbone("resnet18_small_images").stages(images(1, 32))]
+    assert small == [(16, 32, 32), (32, 16, 16), (64, 8, 8)]
+    assert large == [(64, 16, 16), (128, 8, 8), (256, 4, 4), (512, 2, 2)]
+    assert fine == [(64, 32, 32), (128, 16, 16), (256, 8, 8), (512, 4, 4)]
+    assert full == [(64, 32, 32), (128, 16, 16), (256, 8, 8), (512, 4, 4)]
+
+
+def test_pooling_equals_the_published_eight_by_eight_average() -> None:
+    backbone = build_backbone("resnet8").eval()
+    with torch.no_grad():
+        expected = nn.AvgPool2d(8)(backbone.stages(images())[-1]).flatten(1)
+        torch.testing.assert_close(backbone(images()), expected)
+
+
+@pytest.mark.parametrize(("name", "is_negative_somewhere"), [("resnet32", False), ("cosine_resnet32", True)])
+def test_only_cosine_backbones_have_negative_features(name: str, is_negative_somewhere: bool) -> None:
+    torch.manual_seed(0)
+    backbone = build_backbone(name)
+    with torch.no_grad():
+        stages = backbone.stages(images())
+    assert all((maps >= 0).all() for maps in stages[:-1])
+    assert bool((stages[-1] < 0).any()) is is_negative_somewhere
+
+
+def test_cosine_resnet18_is_resnet18_before_its_last_relu() -> None:
+    torch.manual_seed(0)
+    plain, cosine = build_backbone("resnet18").eval(), build_backbone("cosine_resnet18").eval()
+    cosine.load_state_dict(plain.state_dict())
+    with torch.no_grad():
+        expected, actual = plain.stages(images(2)), cosine.stages(images(2))
+    assert torch.equal(actual[2], expected[2])
+    assert (actual[3] < 0).any()
+    assert torch.equal(actual[3].clamp(min=0), expected[3])
+
+
+def plain_resnet8(weights: dict[str, Tensor], maps: Tensor) -> Tensor:
+    """ResNet-8 in training mode, written once more with AvgPool(1, stride) and a concatenation of x and 0 * x."""
+
+    def convolved(maps: Tensor, conv: str, norm: str, stride: int) -> Tensor:
+        maps = nn.functional.conv2d(maps, weights[f"{conv}.weight"], stride=stride, padding=1)
+        mean = maps.mean((0, 2, 3), keepdim=True)
+        variance = maps.var((0, 2, 3), keepdim=True, correction=0)
+        gamma, beta = (weights[f"{norm}.{part}"].view(1, -1, 1, 1) for part in ("weight", "bias"))
+        return (maps - mean) / torch.sqrt(variance + 1e-5) * gamma + beta
+
+    maps = convolved(maps, "stem.0", "stem.1", 1).clamp(min=0)
+    for stage in range(3):
+        stride = 1 if stage == 0 else 2
+        block = f"body.{stage}.0"
+        inner = convolved(maps, f"{block}.conv1", f"{block}.norm1", stride).clamp(min=0)
+        inner = convolved(inner, f"{block}.conv2", f"{block}.norm2", 1)
+        if stage > 0:
+            maps = nn.functional.avg_pool2d(maps, 1, stride)
+            maps = torch.cat([maps, 0 * maps], dim=1)
+        maps = (inner + maps).clamp(min=0)
+    return maps.mean((2, 3))
+
+
+@pytest.mark.parametrize("size", [32, 9])
+def test_resnet_equals_an_independent_implementation_with_option_a_shortcuts(size: int) -> None:
+    torch.manual_seed(1)
+    backbone = build_backbone("resnet8")
+    with torch.no_grad():
+        for parameter in backbone.parameters():
+            if parameter.ndim == 1:  # BatchNorm at 1 and 0 could hide a mistake
+                parameter.uniform_(0.5, 1.5)
+        expected = plain_resnet8(dict(backbone.named_parameters()), images(6, size))
+        torch.testing.assert_close(backbone(images(6, size)), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_padded_shortcut_takes_every_second_pixel_and_adds_zero_channels_at_the_end() -> None:
+    maps = torch.arange(16.0).reshape(1, 1, 4, 4)
+    assert PaddedSubsample(1, 3, 2)(maps).tolist() == [[[[0, 2], [8, 10]], [[0, 0], [0, 0]], [[0, 0], [0, 0]]]]
+
+
+def test_the_padded_shortcut_has_no_parameters_and_keeps_channels_last() -> None:
+    shortcut = PaddedSubsample(8, 16, 2)
+    assert num_parameters(shortcut) == 0
+    maps = torch.randn(2, 8, 6, 6).to(memory_format=torch.channels_last)
+    assert shortcut(maps).is_contiguous(memory_format=torch.channels_last)
+
+
+def test_convolutions_start_normal_with_fan_out_and_batch_norm_at_one_and_zero() -> None:
+    torch.manual_seed(0)
+    for name in ("resnet32", "cosine_resnet32", "resnet18"):
+        backbone = build_backbone(name)
+        for module in backbone.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                assert (module.weight == 1).all()
+                assert (module.bias == 0).all()
+            if isinstance(module, nn.Conv2d):
+                assert module.bias is None
+                num_weights = module.weight.numel()
+                expected = math.sqrt(2 / (module.kernel_size[0] ** 2 * module.out_channels))
+                # The deviation of n normal values is itself uncertain by 1 / sqrt(2 n); six times that never happens.
+                assert module.weight.std().item() == pytest.approx(expected, rel=6 / math.sqrt(2 * num_weights))
+                assert abs(module.weight.mean().item()) < 6 * expected / math.sqrt(num_weights)
+
+
+def test_the_same_seed_builds_the_same_backbone() -> None:
+    torch.manual_seed(3)
+    first = build_backbone("resnet8").state_dict()
+    torch.manual_seed(3)
+    second = build_backbone("resnet8").state_dict()
+    assert all(torch.equal(first[key], second[key]) for key in first)
+
+
+def test_an_unknown_backbone_is_refused_with_the_closest_name() -> None:
+    with pytest.raises(SettingsError, match=r"^unknown backbone 'resnet33'; did you mean 'resnet32'\?$"):
+        build_backbone("resnet33")
+    with pytest.raises(SettingsError, match=r"choose from .*resnet18"):
+        build_backbone("perceptron")
+
+
+def test_a_depth_that_no_cifar_resnet_has_is_refused() -> None:
+    with pytest.raises(ValueError, match="not 31"):
+        cifar_resnet(31)
+
+
+@pytest.mark.parametrize("name", ["resnet14", "cosine_resnet32"])
+def test_a_backbone_trains_in_bfloat16_and_channels_last(name: str) -> None:
+    torch.manual_seed(0)
+    backbone = build_backbone(name)
+    batch = images(8, 16)
+    expected = backbone(batch).detach()
+    backbone.to(memory_format=torch.channels_last)
+    torch.testing.assert_close(
+        backbone(batch.to(memory_format=torch.channels_last)).detach(), expected, rtol=1e-4, atol=1e-5
+    )
+    with torch.autocast("cpu", torch.bfloat16):
+        features = backbone(batch)
+    assert features.dtype == torch.bfloat16
+    torch.testing.assert_close(features.float().detach(), expected, rtol=0.1, atol=0.1)
+    features.float().square().mean().backward()
+    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in backbone.parameters())
+
+
+def test_a_backbone_must_write_its_stages() -> None:
+    with pytest.raises(NotImplementedError):
+        Backbone()(images(1, 8))

@@ -1,0 +1,236 @@
+"""BoostedNetwork: FOSTER's blocks, what each of them sees, and the networks it turns into."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from foster.errors import SettingsError
+from foster.networks import build_backbone
+from foster.networks.boosted import BoostedNetwork
+from foster.networks.freezing import is_frozen
+from foster.networks.heads import CosineHead
+from foster.networks.network import Network
+
+BLOCKS = ("old_block", "new_on_old", "new_block", "old_bias", "new_bias")
+
+
+def images(num_images: int = 4) -> Tensor:
+    return torch.randn(num_images, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+def addresses(module: nn.Module) -> set[int]:
+    return {value.data_ptr() for value in module.state_dict().values()}
+
+
+def trained_apart(boosted: BoostedNetwork) -> BoostedNetwork:
+    """As after training: everything that is trained differs from its start."""
+    torch.manual_seed(5)
+    with torch.no_grad():
+        for parameter in boosted.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.05 * torch.randn_like(parameter))
+    return boosted.eval()
+
+
+@pytest.fixture
+def old() -> Network:
+    torch.manual_seed(0)
+    network = Network.create(build_backbone("resnet8"), 3)
+    network(images())  # BatchNorm statistics that differ from fresh ones
+    with torch.no_grad():
+        network.head.bias.uniform_(-1, 1)
+    return network.eval()
+
+
+@pytest.fixture
+def boosted(old: Network) -> BoostedNetwork:
+    return trained_apart(BoostedNetwork.expand(old, 2))
+
+
+def test_the_blocks_have_the_shapes_of_the_paper(boosted: BoostedNetwork) -> None:
+    shapes = {name: tuple(getattr(boosted, name).shape) for name in BLOCKS}
+    assert shapes == {
+        "old_block": (3, 64),
+        "new_on_old": (2, 64),
+        "new_block": (5, 64),
+        "old_bias": (3,),
+        "new_bias": (2,),
+    }
+    assert boosted.new_branch_head.weight.shape == (5, 64)
+    assert (boosted.num_classes, boosted.num_known, boosted.feature_size) == (5, 3, 128)
+
+
+def test_one_forward_pass_gives_boosted_old_and_new_branch_logits(old: Network, boosted: BoostedNetwork) -> None:
+    output = boosted(images())
+    old_features, new_features = old.features(images()), boosted.new_branch(images())
+    assert torch.equal(output.old_logits, old(images()).logits)
+    assert torch.equal(output.features, torch.cat([old_features, new_features], 1))
+    assert torch.equal(boosted.features(images()), output.features)
+    known = old_features @ boosted.old_block.T + new_features @ boosted.new_block[:3].T + boosted.old_bias
+    new = old_features @ boosted.new_on_old.T + new_features @ boosted.new_block[3:].T + boosted.new_bias
+    torch.testing.assert_close(output.logits, torch.cat([known, new], 1), rtol=1e-4, atol=1e-5)
+    enhanced = new_features @ boosted.new_branch_head.weight.T + boosted.new_branch_head.bias
+    torch.testing.assert_close(output.new_branch_logits, enhanced, rtol=1e-4, atol=1e-5)
+
+
+def test_expansion_copies_the_old_parts_and_initialises_the_rest_with_the_whole_fan_in(old: Network) -> None:
+    boosted = BoostedNetwork.expand(old, 200)
+    assert torch.equal(boosted.old_block, old.head.weight)
+    assert torch.equal(boosted.old_bias, old.head.bias)
+    assert (boosted.new_bias == 0).all()
+    bound = math.sqrt(3 / 128)
+    for block in (boosted.new_on_old, boosted.new_block):
+        assert 0.99 * bound < block.abs().max().item() <= bound
+    assert 0.99 * math.sqrt(3 / 64) < boosted.new_branch_head.weight.abs().max().item() <= math.sqrt(3 / 64)
+    newest = old.branches[-1].state_dict()
+    assert all(torch.equal(value, newest[key]) for key, value in boosted.new_branch.state_dict().items())
+
+
+def test_expansion_shares_nothing_with_the_old_network_and_leaves_it_trainable(old: Network) -> None:
+    boosted = BoostedNetwork.expand(old, 2)
+    assert not addresses(boosted) & addresses(old)
+    assert not addresses(boosted.old) & addresses(boosted.new_branch)
+    assert all(parameter.requires_grad for parameter in old.parameters())
+    assert is_frozen(boosted.old)
+    assert not boosted.old.training
+
+
+@pytest.mark.parametrize(
+    ("new_on_old", "train_old_block", "trained"),
+    [
+        ("finetune", True, {"old_block", "new_on_old", "new_block", "old_bias", "new_bias"}),
+        ("zero", True, {"old_block", "new_block", "old_bias"}),
+        ("zero_with_bias", True, {"old_block", "new_block", "old_bias", "new_bias"}),
+        ("zero", False, {"new_block"}),
+        ("finetune", False, {"new_on_old", "new_block", "new_bias"}),
+    ],
+)
+def test_only_the_chosen_blocks_receive_gradients(
+    old: Network, new_on_old: str, train_old_block: bool, trained: set[str]
+) -> None:
+    boosted = BoostedNetwork.expand(old, 2, new_on_old, train_old_block)  # type: ignore[arg-type]
+    if new_on_old != "finetune":
+        assert (boosted.new_on_old == 0).all()
+        assert (boosted.new_bias == 0).all()
+    output = boosted(images())
+    (output.logits.square().sum() + output.new_branch_logits.square().sum()).backward()
+    assert {name for name in BLOCKS if getattr(boosted, name).grad is not None} == trained
+    assert all(parameter.grad is not None for parameter in boosted.new_branch.parameters())
+    assert all(parameter.grad is not None for parameter in boosted.new_branch_head.parameters())
+    assert all(parameter.grad is None for parameter in boosted.old.parameters())
+
+
+def test_with_a_zero_block_new_logits_come_from_the_new_branch_alone(old: Network) -> None:
+    boosted = trained_apart(BoostedNetwork.expand(old, 2, "zero"))
+    expected = boosted.new_branch(images()) @ boosted.new_block[3:].T
+    torch.testing.assert_close(boosted(images()).logits[:, 3:], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_modes_differ_in_the_zeroed_block_only(old: Network) -> None:
+    """So that an ablation compares equal starts."""
+    torch.manual_seed(1)
+    finetune = BoostedNetwork.expand(old, 2).state_dict()
+    torch.manual_seed(1)
+    zero = BoostedNetwork.expand(old, 2, "zero").state_dict()
+    assert {key for key in finetune if not torch.equal(finetune[key], zero[key])} == {"new_on_old"}
+
+
+def test_an_unknown_mode_is_refused_with_the_closest_name(old: Network) -> None:
+    with pytest.raises(SettingsError, match="unknown new_on_old 'zeros'; did you mean 'zero'"):
+        BoostedNetwork.expand(old, 2, "zeros")  # type: ignore[arg-type]
+
+
+def test_a_network_with_a_cosine_head_cannot_be_boosted() -> None:
+    network = Network([build_backbone("resnet8")], CosineHead(64, 3))
+    with pytest.raises(ValueError, match="linear head"):
+        BoostedNetwork.expand(network, 2)
+
+
+def test_gradients_never_enter_the_old_network_even_from_the_images(boosted: BoostedNetwork) -> None:
+    output = boosted(images().requires_grad_())
+    assert not output.old_logits.requires_grad
+    assert output.logits.requires_grad
+
+
+def test_the_plain_network_of_all_branches_is_the_same_function(boosted: BoostedNetwork) -> None:
+    state = torch.get_rng_state()
+    plain = boosted.as_network().eval()
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(plain(images()).logits, boosted(images()).logits)
+    assert torch.equal(plain.features(images()), boosted.features(images()))
+    assert not addresses(plain) & addresses(boosted)
+    assert plain.num_parameters() == boosted.num_parameters()
+
+
+def test_an_uncompressed_network_grows_by_a_branch_a_task(boosted: BoostedNetwork) -> None:
+    plain = boosted.as_network().eval()
+    again = trained_apart(BoostedNetwork.expand(plain, 4))
+    assert again.old_block.shape == (5, 128)
+    assert again.new_block.shape == (9, 64)
+    assert torch.equal(again(images()).old_logits, plain(images()).logits)
+    three_branches = again.as_network().eval()
+    assert len(three_branches.branches) == 3
+    assert torch.equal(three_branches(images()).logits, again(images()).logits)
+    copied = plain.branches[1].state_dict()
+    fresh = BoostedNetwork.expand(plain, 4).new_branch.state_dict()
+    assert all(torch.equal(fresh[key], copied[key]) for key in copied)
+
+
+def test_the_compressed_network_starts_as_the_old_network(old: Network, boosted: BoostedNetwork) -> None:
+    student = boosted.compressed()
+    assert all(parameter.requires_grad for parameter in student.parameters())
+    assert student.training
+    student.eval()
+    assert (student.num_classes, student.feature_size, len(student.branches)) == (5, 64, 1)
+    assert student.num_parameters() == old.num_parameters() + 2 * 65
+    assert torch.equal(student.head.weight[:3], old.head.weight)
+    assert torch.equal(student.head.bias[:3], old.head.bias)
+    assert (student.head.bias[3:] == 0).all()
+    assert torch.equal(student.features(images()), old.features(images()))
+    torch.testing.assert_close(student(images()).logits[:, :3], old(images()).logits, rtol=1e-6, atol=1e-6)
+    bound = math.sqrt(3 / 64)
+    assert (student.head.weight[3:].abs() <= bound).all()
+    assert (student.head.weight[3:] != 0).all()
+    assert not addresses(student) & addresses(boosted)
+
+
+def test_several_old_branches_compress_into_a_copy_of_the_first(old: Network, boosted: BoostedNetwork) -> None:
+    student = BoostedNetwork.expand(boosted.as_network(), 1).compressed().eval()
+    assert (student.num_classes, student.feature_size) == (6, 64)
+    assert torch.equal(student.features(images()), old.features(images()))
+    assert torch.equal(student.head.weight[:5], boosted.weight[:, :64])
+    assert torch.equal(student.head.bias[:5], boosted.bias)
+
+
+def test_alignment_works_on_whole_rows_like_that_of_the_plain_network(boosted: BoostedNetwork) -> None:
+    plain = boosted.as_network()
+    before = {name: getattr(boosted, name).detach().clone() for name in BLOCKS}
+    norms = boosted.weight.norm(dim=1)
+    factor = boosted.align(3, scale=0.9)
+    assert factor == pytest.approx(0.9 * (norms[:3].mean() / norms[3:].mean()).item())
+    assert plain.head.align(3, scale=0.9) == factor
+    assert torch.equal(boosted.weight, plain.head.weight)
+    assert torch.equal(boosted.bias, plain.head.bias)
+    assert torch.equal(boosted.old_block, before["old_block"])
+    assert torch.equal(boosted.new_block[:3], before["new_block"][:3])
+    assert not torch.equal(boosted.new_on_old, before["new_on_old"])
+    with pytest.raises(ValueError, match="knew 3 classes"):
+        boosted.align(2)
+
+
+def test_the_whole_network_is_one_graph_for_the_compiler(boosted: BoostedNetwork) -> None:
+    compiled = torch.compile(boosted, backend="eager", fullgraph=True)
+    for expected, actual in zip(boosted(images()), compiled(images()), strict=True):
+        torch.testing.assert_close(actual, expected)
+
+
+def test_a_boosted_network_trains_in_bfloat16(boosted: BoostedNetwork) -> None:
+    with torch.autocast("cpu", torch.bfloat16):
+        output = boosted(images())
+        loss = output.logits.float().logsumexp(1).sum() + output.new_branch_logits.float().logsumexp(1).sum()
+    assert output.logits.dtype == torch.bfloat16
+    loss.backward()
+    trained = [parameter for parameter in boosted.parameters() if parameter.requires_grad]
+    assert all(parameter.grad is not None and torch.isfinite(parameter.grad).all() for parameter in trained)

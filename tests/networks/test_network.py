@@ -1,0 +1,112 @@
+"""Network: branches and a head, and the ways it grows."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor
+
+from foster.networks import build_backbone
+from foster.networks.freezing import freeze, is_frozen
+from foster.networks.heads import CosineHead
+from foster.networks.network import Network
+
+
+def images(num_images: int = 4) -> Tensor:
+    return torch.randn(num_images, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture
+def network() -> Network:
+    torch.manual_seed(0)
+    network = Network.create(build_backbone("resnet8"), 3)
+    network(images())  # BatchNorm statistics that differ from fresh ones
+    return network.eval()
+
+
+def shares_memory(first: Network, second: Network) -> bool:
+    def addresses(network: Network) -> set[int]:
+        return {value.data_ptr() for value in network.state_dict().values() if value.numel()}
+
+    return bool(addresses(first) & addresses(second))
+
+
+def test_a_network_is_its_backbone_and_its_head(network: Network) -> None:
+    output = network(images())
+    assert output.logits.shape == (4, 3)
+    assert output.features.shape == (4, 64)
+    assert torch.equal(output.features, network.features(images()))
+    torch.testing.assert_close(output.logits, output.features @ network.head.weight.T + network.head.bias)
+    assert (network.feature_size, network.num_classes) == (64, 3)
+    assert network.num_parameters() == 464 + 4672 + 13952 + 55552 + 3 * 64 + 3
+
+
+def test_new_classes_leave_features_and_known_logits_as_they_were(network: Network) -> None:
+    grown = network.with_new_classes(2).eval()
+    assert grown.num_classes == 5
+    assert network.num_classes == 3
+    assert torch.equal(grown.features(images()), network.features(images()))
+    torch.testing.assert_close(grown(images()).logits[:, :3], network(images()).logits)
+    assert torch.equal(grown.head.weight[:3], network.head.weight)
+    assert not shares_memory(grown, network)
+
+
+def test_a_student_grown_from_a_frozen_teacher_is_trained(network: Network) -> None:
+    student = freeze(network).with_new_classes(2)
+    assert all(parameter.requires_grad for parameter in student.parameters())
+    assert is_frozen(network)
+
+
+def test_a_new_branch_starts_as_the_newest_and_the_old_ones_are_frozen(network: Network) -> None:
+    grown = network.with_new_branch(2)
+    with torch.no_grad():
+        for parameter in grown.branches[1].parameters():
+            parameter.add_(0.01)
+    twice = grown.with_new_branch(4)
+    assert [is_frozen(branch) for branch in twice.branches] == [True, True, False]
+    assert (twice.feature_size, twice.num_classes) == (192, 9)
+    newest, copied = twice.branches[1].state_dict(), twice.branches[2].state_dict()
+    assert all(torch.equal(newest[key], copied[key]) for key in newest)
+    features = twice.eval().features(images())
+    assert torch.equal(features[:, :64], network.features(images()))
+    assert torch.equal(features[:, 64:128], features[:, 128:])
+    assert not torch.equal(features[:, :64], features[:, 64:128])
+    assert not shares_memory(twice, grown)
+
+
+def test_a_new_branch_keeps_the_head_of_known_classes_on_old_features(network: Network) -> None:
+    with torch.no_grad():
+        network.head.bias.uniform_(-1, 1)
+    head = network.with_new_branch(2).head
+    assert head.weight.shape == (5, 128)
+    assert torch.equal(head.weight[:3, :64], network.head.weight)
+    assert torch.equal(head.bias[:3], network.head.bias)
+    assert (head.weight[:, 64:].abs() <= (3 / 128) ** 0.5).all()
+    assert head.weight.requires_grad
+
+
+def test_growing_changes_neither_the_values_nor_the_freedom_of_the_old_network(network: Network) -> None:
+    before = copy.deepcopy(network)
+    network.with_new_branch(2)
+    network.with_new_classes(2)
+    after = network.state_dict()
+    assert all(torch.equal(value, after[key]) for key, value in before.state_dict().items())
+    assert all(parameter.requires_grad for parameter in network.parameters())
+
+
+def test_a_network_with_a_cosine_head_grows_by_classes_but_not_by_branches() -> None:
+    network = Network([build_backbone("cosine_resnet32")], CosineHead(64, 3, num_proxies=2)).eval()
+    grown = network.with_new_classes(2).eval()
+    torch.testing.assert_close(grown(images()).logits[:, :3], network(images()).logits)
+    assert not grown.head.old_proxies.requires_grad
+    with pytest.raises(ValueError, match="cannot take 128"):
+        network.with_new_branch(2)
+
+
+def test_a_saved_network_loads_into_one_of_the_same_parts(network: Network) -> None:
+    grown = network.with_new_branch(2).eval()
+    torch.manual_seed(9)
+    loaded = Network([build_backbone("resnet8") for _ in range(2)], type(grown.head)(128, 5)).eval()
+    assert not torch.equal(loaded(images()).logits, grown(images()).logits)
+    loaded.load_state_dict(grown.state_dict())
+    assert torch.equal(loaded(images()).logits, grown(images()).logits)
