@@ -16,9 +16,11 @@ from foster.data.scenario import Scenario, class_order_from_names, class_order_f
 from foster.data.sources import Dataset, load
 from foster.data.unlabeled import load_unlabeled
 from foster.data.validation import hold_out
+from foster.errors import SettingsError, suggestion
 from foster.method_settings import FosterSettings
 from foster.methods import method_class
 from foster.methods.base import Method, Workplace
+from foster.networks import BACKBONES
 from foster.training.engine import Engine, find_device
 
 
@@ -43,9 +45,7 @@ def _data_dir(settings: Settings) -> Path | None:
     return Path(settings.data) if settings.data else None
 
 
-def build_engine(
-    settings: EngineSettings, device_name: str, mean: tuple[float, ...], std: tuple[float, ...]
-) -> Engine:
+def build_engine(settings: EngineSettings, device_name: str, mean: tuple[float, ...], std: tuple[float, ...]) -> Engine:
     """The engine on the asked-for device; `auto` accelerators are on where there is a GPU."""
     device = find_device(device_name)
     on_gpu = device.type == "cuda"
@@ -81,6 +81,9 @@ def build_augmentation(settings: Settings) -> Augmentation:
 
 def build_method(settings: Settings, image_size: tuple[int, int], engine: Engine) -> Method[Any]:
     """The chosen method with an empty memory, its schedules scaled by `epochs_scale`."""
+    if settings.backbone not in BACKBONES:
+        hint = suggestion(settings.backbone, BACKBONES)
+        raise SettingsError(f"unknown backbone '{settings.backbone}'{hint} (backbone in the settings)")
     options = settings.options.scaled(settings.epochs_scale)
     unlabeled = None
     if isinstance(options, FosterSettings) and options.unlabeled:

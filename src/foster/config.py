@@ -1,5 +1,6 @@
 """TOML and key=value pairs -> validated, frozen settings. No torch here, so that `foster --help` is instant."""
 
+import difflib
 import os
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +20,9 @@ Model = TypeVar("Model", bound=Frozen)
 
 UNSETTABLE = frozenset({"memory_total", "memory_per_class", "order_seed"})
 """Keys that `key=none` on the command line takes away."""
+
+UNION_MEMBERS = ("AugmentationSettings", "str", "float", "tuple[float, ...]")
+"""What pydantic adds to the place of an error where a value may be of several kinds."""
 
 FIELD_NAMES = {
     "init_cls": "base_classes",
@@ -44,6 +48,12 @@ class AugmentationSettings(Frozen):
     brightness: float = Field(default=0.0, ge=0, le=1)
     policy: Literal["none", "cifar10", "imagenet"] = "none"
     cutout: int = Field(default=0, ge=0)
+
+    @model_validator(mode="after")
+    def _crops_are_shares(self) -> "AugmentationSettings":
+        if self.resized_crop is not None and not 0 < self.resized_crop[0] <= self.resized_crop[1] <= 1:
+            raise ValueError(f"resized_crop must be two rising shares in 0 < share <= 1, not {list(self.resized_crop)}")
+        return self
 
 
 _PLAIN = AugmentationSettings(crop_padding=4, flip=True, brightness=63 / 255)
@@ -100,7 +110,7 @@ class Settings(Frozen):
     """Above 0: evaluate on this share of the training images, held out, and leave the test set alone."""
     backbone: str = "resnet32"
     batch_size: int = Field(default=128, ge=2)
-    epochs_scale: float = Field(default=1.0, gt=0)
+    epochs_scale: float = Field(default=1.0, gt=0, le=1000)
     """Multiplies the epochs of every phase, milestones included."""
     memory_total: int | None = Field(default=None, ge=1)
     memory_per_class: int | None = Field(default=None, ge=1)
@@ -157,7 +167,11 @@ class Settings(Frozen):
 
     @property
     def augmentation_settings(self) -> AugmentationSettings:
-        return self.augmentation if isinstance(self.augmentation, AugmentationSettings) else AUGMENTATIONS[self.augmentation]
+        return (
+            self.augmentation
+            if isinstance(self.augmentation, AugmentationSettings)
+            else AUGMENTATIONS[self.augmentation]
+        )
 
     def nested(self) -> dict[str, Any]:
         """The settings as plain data in the layout of a settings file, the options under the method's name."""
@@ -184,46 +198,61 @@ def load_settings(source: str, overrides: Sequence[str] = (), **given: Any) -> S
     data, place = _read_source(source)
     _check_keys(data, place)
     for override in overrides:
-        _apply(data, override)
+        apply_override(data, override)
     data.update({key: value for key, value in given.items() if value is not None})
-    return make_settings(data, place)
+    return make_settings(data, f"{place} or on the command line" if overrides else place)
 
 
 def make_settings(data: Mapping[str, Any], place: str) -> Settings:
     """Checked settings from plain data in the layout of a settings file; `place` names it in messages."""
     data = dict(data)
     method = data.get("method", "foster")
-    if method not in METHOD_SETTINGS:
+    if not isinstance(method, str) or method not in METHOD_SETTINGS:
         raise SettingsError(f"unknown method '{method}'{suggestion(str(method), METHOD_SETTINGS)} (method in {place})")
     sections = {name: data.pop(name) for name in METHOD_SETTINGS if name in data}
-    for name, section in sections.items():
-        _validated(METHOD_SETTINGS[name], section, place, prefix=f"{name}.")
+    checked = {name: method_section(name, section, place) for name, section in sections.items()}
     dataset = data.get("dataset")
-    if dataset is not None and dataset not in CATALOGUE:
+    if dataset is not None and (not isinstance(dataset, str) or dataset not in CATALOGUE):
         raise SettingsError(f"unknown dataset '{dataset}'{suggestion(str(dataset), CATALOGUE)} (dataset in {place})")
-    options = _validated(METHOD_SETTINGS[method], sections.get(method, {}), place, prefix=f"{method}.")
+    options = checked.get(method) or METHOD_SETTINGS[method]()
     if data.get("augmentation", "published") == "published":
         data["augmentation"] = options.published_augmentation
     augmentation = data["augmentation"]
     if isinstance(augmentation, str) and augmentation not in AUGMENTATIONS:
         hint = suggestion(augmentation, [*AUGMENTATIONS, "published"])
         raise SettingsError(f"unknown augmentation '{augmentation}'{hint} (augmentation in {place})")
-    settings = _validated(Settings, {**data, "options": options}, place)
+    settings = validated(Settings, {**data, "options": options}, place)
     _check_class_order(settings.class_order, settings.num_classes, place)
     return settings
 
 
+def method_section(name: str, section: Any, place: str) -> MethodSettings:
+    """A method's settings, where `section` gives only what differs from the defaults, inside schedules as well."""
+    if not isinstance(section, Mapping):
+        raise SettingsError(f"{name}: this is a table of settings, not {_short(section)} (in {place})")
+    merged = dict(METHOD_SETTINGS[name]().model_dump(exclude_defaults=False))
+    for key, value in section.items():
+        default = merged.get(key)
+        if not (isinstance(default, dict) and isinstance(value, Mapping)):
+            merged[key] = value
+            continue
+        merged[key] = {**default, **value}
+        if value.get("schedule") == "cosine" and "milestones" not in value:
+            merged[key]["milestones"] = ()
+    return validated(METHOD_SETTINGS[name], merged, place, prefix=f"{name}.")
+
+
 def _read_source(source: str) -> tuple[dict[str, Any], str]:
+    # A preset's name means the preset, even where a folder of the same name lies about.
+    if source in preset_names():
+        return tomllib.loads(preset_text(source)), f"preset {source}"
     path = Path(source)
-    is_file = source.endswith(".toml") or os.sep in source or path.is_dir()
-    if not is_file:
-        if source not in preset_names():
+    try:
+        if path.is_dir():
+            path = path / "settings.toml"
+        elif not (source.endswith(".toml") or os.sep in source):
             hint = suggestion(source, preset_names())
             raise SettingsError(f"unknown preset '{source}'{hint} (a settings file ends in .toml)")
-        return tomllib.loads(preset_text(source)), f"preset {source}"
-    if path.is_dir():
-        path = path / "settings.toml"
-    try:
         return tomllib.loads(path.read_text(encoding="utf-8")), str(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
@@ -235,18 +264,18 @@ def _read_source(source: str) -> tuple[dict[str, Any], str]:
 def all_keys(method: str | None = None) -> list[str]:
     """Every dotted key that a settings file or the command line may hold."""
     methods = [method] if method else list(METHOD_SETTINGS)
-    keys = list(_keys_of(Settings, skip={"options"}))
-    return keys + [f"{name}.{key}" for name in methods for key in _keys_of(METHOD_SETTINGS[name])]
+    keys = list(keys_of(Settings, skip={"options"}))
+    return keys + [f"{name}.{key}" for name in methods for key in keys_of(METHOD_SETTINGS[name])]
 
 
-def _keys_of(model: type[Frozen], skip: Iterable[str] = ()) -> list[str]:
+def keys_of(model: type[Frozen], skip: Iterable[str] = ()) -> list[str]:
     keys: list[str] = []
     for name, field in model.model_fields.items():
         if name in skip:
             continue
         annotation = field.annotation
         if isinstance(annotation, type) and issubclass(annotation, Frozen):
-            keys += [f"{name}.{key}" for key in _keys_of(annotation)]
+            keys += [f"{name}.{key}" for key in keys_of(annotation)]
         else:
             keys.append(name)
     return keys + ([f"augmentation.{key}" for key in AugmentationSettings.model_fields] if model is Settings else [])
@@ -256,30 +285,41 @@ def _check_keys(data: Mapping[str, Any], place: str, prefix: str = "") -> None:
     known = {key.split(".")[prefix.count(".")] for key in all_keys() if key.startswith(prefix)}
     for key, value in data.items():
         if key not in known:
-            raise SettingsError(f"unknown key '{prefix}{key}'{_key_hint(prefix + key)} (in {place})")
+            raise SettingsError(f"unknown key '{prefix}{key}'{key_hint(prefix + key)} (in {place})")
         if isinstance(value, Mapping):
             _check_keys(value, place, f"{prefix}{key}.")
 
 
-def _key_hint(key: str) -> str:
-    """A suggestion that also finds a key by its last word: `beta_boost` -> `foster.beta_boost`."""
-    keys = all_keys()
+def key_hint(key: str, keys: Sequence[str] | None = None, method: str = "foster") -> str:
+    """A suggestion that also finds a key by its last word: `beta_boost` -> `foster.beta_boost`.
+
+    Of several, it is one of the same section, or of `method`.
+    """
+    known_keys = all_keys() if keys is None else keys
     last = FIELD_NAMES.get(key, key).rsplit(".", 1)[-1]
-    same_end = [known for known in keys if known.rsplit(".", 1)[-1] == last]
+    same_end = [known for known in known_keys if known.rsplit(".", 1)[-1] == last]
+    home = key.split(".")[0] if "." in key else method
+    at_home = [known for known in same_end if known.startswith(f"{home}.")]
     if same_end:
-        return f"; did you mean '{same_end[0]}'?"
-    hint = suggestion(key, keys)
-    return hint if "did you mean" in hint else "; 'foster presets --show' prints all keys"
+        return f"; did you mean '{difflib.get_close_matches(key, at_home or same_end, n=1, cutoff=0)[0]}'?"
+    hint = suggestion(key, known_keys)
+    if "did you mean" in hint:
+        return hint
+    return "; 'foster presets --show NAME' prints all keys" if keys is None else "; 'foster learn --keys' prints all keys"
 
 
-def _apply(data: dict[str, Any], override: str) -> None:
-    """Set one `key=value`, where the value is TOML, or text where it is not; `none` takes an optional key away."""
+def apply_override(data: dict[str, Any], override: str, keys: Sequence[str] | None = None) -> None:
+    """Set one `key=value`, where the value is TOML, or text where it is not; `none` takes an optional key away.
+
+    `keys` are the dotted keys that may be set; by default those of an experiment.
+    """
     key, separator, text = override.partition("=")
     key = key.strip()
     if not separator or not key:
         raise SettingsError(f"'{override}' is not of the form key=value")
-    if key not in all_keys() and not any(known.startswith(f"{key}.") for known in all_keys()):
-        raise SettingsError(f"unknown key '{key}'{_key_hint(key)} (on the command line)")
+    known_keys, method = all_keys() if keys is None else keys, str(data.get("method", "foster"))
+    if key not in known_keys and not any(known.startswith(f"{key}.") for known in known_keys):
+        raise SettingsError(f"unknown key '{key}'{key_hint(key, keys, method)} (on the command line)")
     target = data
     *parents, last = key.split(".")
     for parent in parents:
@@ -289,10 +329,10 @@ def _apply(data: dict[str, Any], override: str) -> None:
     if text.strip() == "none" and key in UNSETTABLE:
         target.pop(last, None)
     else:
-        target[last] = _toml_value(text.strip())
+        target[last] = toml_value(text.strip())
 
 
-def _toml_value(text: str) -> Any:
+def toml_value(text: str) -> Any:
     try:
         parsed = tomllib.loads(f"value = {text}")
     except (tomllib.TOMLDecodeError, RecursionError):
@@ -300,21 +340,22 @@ def _toml_value(text: str) -> Any:
     return parsed["value"] if list(parsed) == ["value"] else text
 
 
-def _validated(model: type[Model], data: Any, place: str, prefix: str = "") -> Model:
+def validated(model: type[Model], data: Any, place: str, prefix: str = "") -> Model:
     """`model` from `data`, or one line that names the key, the value and what it should be."""
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = prefix + ".".join(str(part) for part in first["loc"] if part not in ("AugmentationSettings", "str"))
+        # Where a value may be of several kinds, the deepest error is about the kind that was meant.
+        first = max(error.errors(), key=lambda found: len(found["loc"]))
+        key = prefix + ".".join(str(part) for part in first["loc"] if part not in UNION_MEMBERS)
         message = first["msg"].removeprefix("Value error, ")
         message = message[0].lower() + message[1:]
         if first["type"] == "missing":
             raise SettingsError(f"{key}: this key is missing (in {place})") from None
         if first["type"] == "extra_forbidden":
-            raise SettingsError(f"unknown key '{key}'{_key_hint(key)} (in {place})") from None
-        if not first["loc"]:
-            raise SettingsError(f"{message} (in {place})") from None
+            raise SettingsError(f"unknown key '{key}'{key_hint(key)} (in {place})") from None
+        if first["type"] == "value_error":
+            raise SettingsError(f"{f'{key}: ' if first['loc'] else ''}{message} (in {place})") from None
         raise SettingsError(f"{key}: {message}, not {_short(first['input'])} (in {place})") from None
 
 

@@ -113,6 +113,13 @@ class RunEnded(Event):
 
 
 @dataclass(frozen=True)
+class Warned(Event):
+    """Something went wrong that the run can live with; one line."""
+
+    message: str
+
+
+@dataclass(frozen=True)
 class RunFailed(Event):
     message: str
 

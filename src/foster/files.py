@@ -1,47 +1,119 @@
 """Files that are whole or not there at all."""
 
+import errno
 import json
 import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from foster.errors import FolderError
 
+_CHUNK_BYTES = 1 << 20
+_NO_FOLDER_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
+
 
 @contextmanager
-def writing(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`; on success it is flushed to the disk and takes `path`'s place, else removed."""
+def writing(
+    path: Path, *, check: Callable[[Path], None] | None = None, is_folder_flushed: bool = True
+) -> Iterator[Path]:
+    """A temporary path beside `path`; on success it is flushed to the disk and takes `path`'s place, else removed.
+
+    `check` may look at what is on the disk and raise OSError. Without `is_folder_flushed` the new name may be lost
+    when the machine fails, until the folder is flushed.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-        os.close(handle)
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
+        # Made here, not by the writer, so that it is new, ours, and readable by whom the umask allows.
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
     except OSError as error:
         raise unwritable(path, error) from None
-    temporary = Path(name)
     try:
         yield temporary
         flush(temporary)
-        temporary.chmod(0o666 & ~_umask())
-        os.replace(temporary, path)
-        flush(path.parent)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise unwritable(path, error) from None
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+        if check is not None:
+            check(temporary)
+        temporary.replace(path)
+        if is_folder_flushed:
+            flush(path.parent)
+    except BaseException as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise unwritable(path, error) from None
         raise
 
 
+def is_temporary(path: Path) -> bool:
+    """Whether `path` is one that `writing` made, and a crash may have left behind."""
+    return path.name.startswith(".") and path.name.endswith(".part")
+
+
+def remove_temporaries(folder: Path) -> None:
+    """Take away what a killed writer left in `folder`. Only whoever holds the folder's lock may do this."""
+    with suppress(OSError):
+        for path in folder.iterdir():
+            if is_temporary(path):
+                path.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path, data: bytes, *, is_verified: bool = False, is_folder_flushed: bool = True) -> None:
+    """Write a whole file. With `is_verified` it takes its name only once it was read back and holds `data`."""
+
+    def verify(temporary: Path) -> None:
+        if not _holds(temporary, data):
+            raise OSError(errno.EIO, "what was written does not read back the same")
+
+    check = verify if is_verified else None
+    with writing(path, check=check, is_folder_flushed=is_folder_flushed) as temporary:
+        descriptor = os.open(temporary, os.O_WRONLY)
+        try:
+            write_all(descriptor, data)
+        finally:
+            os.close(descriptor)
+
+
 def write_text(path: Path, text: str) -> None:
-    with writing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    try:
+        data = text.encode()
+    except UnicodeEncodeError as error:
+        part = ascii(text[max(0, error.start - 20) : error.end + 20])
+        raise FolderError(f"cannot write '{path}': {part} is not valid text") from None
+    write_bytes(path, data)
 
 
-def write_json(path: Path, data: Any) -> None:
-    write_text(path, json.dumps(data, indent=1, ensure_ascii=False, allow_nan=True) + "\n")
+def write_json(path: Path, data: Any, *, is_verified: bool = False) -> None:
+    """Write `data` as JSON; names that are no valid Unicode, such as those of odd files, are written as escapes."""
+    text = json.dumps(data, indent=1, ensure_ascii=False)
+    try:
+        content = text.encode()
+    except UnicodeEncodeError:
+        content = json.dumps(data, indent=1).encode()
+    write_bytes(path, content + b"\n", is_verified=is_verified)
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a file in one go: a crash or a full disk can only cut this last line."""
+    try:
+        # A link could lead out of the folder.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+        descriptor = os.open(path, flags, 0o666)
+        try:
+            write_all(descriptor, (line + "\n").encode())
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise unwritable(path, error) from None
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """All of `data`, though the operating system may take it in parts."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
 
 
 def flush(path: Path) -> None:
@@ -49,6 +121,10 @@ def flush(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        # Some network file systems cannot flush a folder; they need not.
+        if not (path.is_dir() and error.errno in _NO_FOLDER_FLUSH):
+            raise
     finally:
         os.close(descriptor)
 
@@ -58,7 +134,14 @@ def unwritable(path: Path, error: OSError) -> FolderError:
     return FolderError(f"cannot write '{path}': {error.strerror or error}; nothing that was complete is lost")
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _holds(path: Path, data: bytes) -> bool:
+    """Whether the file holds exactly `data`, read from the disk where the operating system lets us ask for that."""
+    with path.open("rb", buffering=0) as file:
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        position = 0
+        while chunk := file.read(_CHUNK_BYTES):
+            if data[position : position + len(chunk)] != chunk:
+                return False
+            position += len(chunk)
+    return position == len(data)

@@ -8,16 +8,18 @@ from rich.console import Console
 
 from foster.config import Settings
 from foster.errors import FolderError, FosterError
-from foster.events import Listener, RunFailed
+from foster.events import RunFailed
 from foster.reports.progress import progress_for
 from foster.reports.results import find_results
 from foster.reports.tables import accuracy_table
 from foster.run import Experiment
 from foster.run_folder import RunFolder
-from foster.stopping import Stopped, StopRequest, stop_on_signals
+from foster.stopping import Stopped, stop_on_signals
 
 
-def launch(settings: Settings, path: Path, *, quiet: bool = False, is_resuming: bool = False) -> dict[str, Any]:
+def launch(
+    settings: Settings, path: Path, *, quiet: bool = False, is_resuming: bool = False, is_shown: bool = True
+) -> dict[str, Any]:
     """Run `settings` in the folder `path`; with `is_resuming`, continue the run that the folder holds."""
     folder = RunFolder(path)
     if is_resuming and folder.holds_run:
@@ -28,8 +30,9 @@ def launch(settings: Settings, path: Path, *, quiet: bool = False, is_resuming: 
         # Data, device and backbone are checked here, before the folder is made.
         experiment = Experiment(settings, folder, listener, stop)
         with folder.opened(settings):
-            results = _finish(experiment, folder, stop, listener)
-    _show(path)
+            results = _finish(experiment, folder)
+    if is_shown:
+        _show(path)
     return results
 
 
@@ -46,12 +49,12 @@ def relaunch(path: Path, data: Path | None, *, quiet: bool = False) -> dict[str,
     with stop_on_signals() as stop, progress_for(quiet=quiet) as listener:
         experiment = Experiment(settings, folder, listener, stop)
         with folder.opened():
-            results = _finish(experiment, folder, stop, listener)
+            results = _finish(experiment, folder)
     _show(path)
     return results
 
 
-def _finish(experiment: Experiment, folder: RunFolder, stop: StopRequest, listener: Listener) -> dict[str, Any]:
+def _finish(experiment: Experiment, folder: RunFolder) -> dict[str, Any]:
     try:
         return experiment.run()
     except Stopped as stopped:

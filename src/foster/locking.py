@@ -1,49 +1,110 @@
 """One writer at a time for a folder: a lock that ends with its process, however that ends."""
 
+import errno
 import fcntl
 import json
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from foster.errors import FolderError
-from foster.files import unwritable
+from foster.files import unwritable, write_all
+
+LOCK = "lock"
+_HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
+
+
+class _Holder(NamedTuple):
+    """Who wrote the lock file last."""
+
+    process: int
+    host: str
+
+    @property
+    def may_live(self) -> bool:
+        """False only where it is certain that the process has ended."""
+        if self.host != socket.gethostname():
+            return True
+        try:
+            os.kill(self.process, 0)
+        except ProcessLookupError:
+            return False
+        except (OSError, OverflowError):
+            return True
+        return True
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold the folder's lock. A second process is refused with the id and host of the first.
 
-    The operating system lets go of the lock when its process ends, so the file of a dead process never blocks.
+    The operating system lets go of the lock when its process ends, so the file of a dead process never blocks. On a
+    file system that knows no locks, the process that the file names is looked up instead.
     """
-    path = folder / "lock"
+    path = folder / LOCK
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle = open(path, "a+", encoding="utf-8")  # noqa: SIM115 (held open for as long as the lock)
+        descriptor = _acquired(path)
     except OSError as error:
         raise unwritable(path, error) from None
-    with handle:
+    try:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise FolderError(f"'{folder}' is being written by {_holder(path)}; wait for it or stop it") from None
-        try:
-            handle.truncate(0)
-            handle.write(json.dumps({"process": os.getpid(), "host": socket.gethostname()}))
-            handle.flush()
+            os.ftruncate(descriptor, 0)
+            write_all(descriptor, json.dumps({"process": os.getpid(), "host": socket.gethostname()}).encode())
         except OSError as error:
             raise unwritable(path, error) from None
-        try:
-            yield
-        finally:
+        yield
+    finally:
+        # Removed while the lock is held: who has opened this file meanwhile finds that it is not the lock any more.
+        with suppress(OSError):
             path.unlink(missing_ok=True)
+        os.close(descriptor)
 
 
-def _holder(path: Path) -> str:
+def _acquired(path: Path) -> int:
+    """A descriptor of the lock file at `path`, with the lock held."""
+    while True:
+        # A link could lead to a file outside the folder, which would then be overwritten.
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        try:
+            _take(descriptor, path)
+            if _is_still(descriptor, path):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _take(descriptor: int, path: Path) -> None:
     try:
-        holder = json.loads(path.read_text(encoding="utf-8"))
-        return f"process {holder['process']} on {holder['host']}"
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = _holder(descriptor)
+        if error.errno in _HELD:
+            name = f"process {holder.process} on {holder.host}" if holder else "another process"
+            raise FolderError(f"'{path.parent}' is being written by {name}; wait for it or stop it") from None
+        if holder and holder.may_live:
+            raise FolderError(
+                f"'{path.parent}' is being written by process {holder.process} on {holder.host}; "
+                f"if that process has ended, remove '{path}'"
+            ) from None
+
+
+def _is_still(descriptor: int, path: Path) -> bool:
+    """Whether `path` is still the file that was locked: its last holder may have removed it in between."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat(follow_symlinks=False))
+    except FileNotFoundError:
+        return False
+
+
+def _holder(descriptor: int) -> _Holder | None:
+    try:
+        found = json.loads(os.pread(descriptor, 1000, 0))
+        return _Holder(int(found["process"]), str(found["host"]))
     except (OSError, ValueError, KeyError, TypeError):
-        return "another process"
+        return None

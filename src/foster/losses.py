@@ -3,6 +3,8 @@
 Symbols: z logits, S softmax, T temperature, n_c the number of training images of class c.
 """
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -67,3 +69,48 @@ def balanced_distillation_of_paper(logits: Tensor, teacher_logits: Tensor, weigh
     """L_BKD as printed: KL(w * S(z') || S(z)) without re-normalisation or temperature, mean over the batch."""
     targets = F.softmax(teacher_logits, dim=1) * weights
     return (targets * (targets.clamp_min(1e-12).log() - F.log_softmax(logits, dim=1))).sum(1).mean()
+
+
+def new_class_cross_entropy(logits: Tensor, labels: Tensor, num_known: int) -> Tensor:
+    """-log S(z_new)_y over the logits from `num_known` on, mean over the batch; an image of a known class counts 0."""
+    ignored = -1
+    targets = (labels - num_known).clamp_min(ignored)
+    return F.cross_entropy(logits[:, num_known:], targets, ignore_index=ignored, reduction="sum") / len(labels)
+
+
+def local_similarity(logits: Tensor, labels: Tensor, margin: Tensor | float) -> Tensor:
+    """L_LSC = [-log(exp(z_y - m) / sum_{c != y} exp(z_c))]_+ with the margin m on the true class alone, batch mean.
+
+    In the paper's symbols z = eta * y^ and m = eta * delta: a class must win by delta before its loss is 0.
+    """
+    true_class = labels[:, None]
+    rivals = logits.float().scatter(1, true_class, -torch.inf).logsumexp(1)
+    return F.relu(rivals - (logits.float().gather(1, true_class).squeeze(1) - margin)).mean()
+
+
+def pod_spatial(stages: Sequence[Tensor], old_stages: Sequence[Tensor]) -> Tensor:
+    """L_spatial: distance between the pooled maps of two networks, mean over stages `[N, C, H, W]` and the batch.
+
+    Squared maps are summed over columns and over rows; both sums together, as one vector an image, have length 1.
+    """
+    distances = [
+        torch.linalg.vector_norm(_pooled(maps) - _pooled(old_maps), dim=1).mean()
+        for maps, old_maps in zip(stages, old_stages, strict=True)
+    ]
+    return torch.stack(distances).mean()
+
+
+def _pooled(maps: Tensor) -> Tensor:
+    """Unit vectors `[N, C * (H + W)]`: the energy of every row and every column of each channel."""
+    energy = maps.float().square()
+    return F.normalize(torch.cat([energy.sum(3).flatten(1), energy.sum(2).flatten(1)], dim=1))
+
+
+def pod_flat(features: Tensor, old_features: Tensor) -> Tensor:
+    """L_flat = 1 - cos(h, h'), mean over the batch; features `[N, d]`."""
+    return (1 - F.cosine_similarity(features.float(), old_features.float())).mean()
+
+
+def auxiliary_cross_entropy(logits: Tensor, labels: Tensor, num_known: int) -> Tensor:
+    """L_aux: cross-entropy over `1 + num_new` classes, 0 for any known class and k + 1 for the k-th new one."""
+    return F.cross_entropy(logits, (labels - num_known + 1).clamp_min(0))

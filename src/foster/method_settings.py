@@ -32,7 +32,9 @@ class FitSettings(Frozen):
         if (self.schedule == "milestones") != bool(self.milestones):
             raise ValueError("milestones are given exactly when schedule = 'milestones'")
         if list(self.milestones) != sorted(set(self.milestones)):
-            raise ValueError("milestones must rise")
+            raise ValueError(f"milestones must rise, but are {list(self.milestones)}")
+        if self.milestones and self.milestones[0] < 1:
+            raise ValueError(f"milestones are numbers of epochs from 1 on, not {self.milestones[0]}")
         return self
 
     def scaled(self, factor: float) -> "FitSettings":
@@ -99,7 +101,7 @@ class FosterSettings(MethodSettings):
     distillation: bool = True
     distillation_weight: float = Field(default=1.0, ge=0)
     new_on_old: Literal["finetune", "zero", "zero_with_bias"] = "finetune"
-    """The paper's O, the new classes' weights on the old features: trained; held at 0; held at 0 with a trained bias."""
+    """The paper's O, the new classes' weights on the old features: trained, held at 0, or that with a trained bias."""
     train_old_block: bool = True
     """Train the old classes' weights on the old features; the paper freezes them."""
     compression: bool = True

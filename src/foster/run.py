@@ -13,14 +13,15 @@ from foster.config import Settings
 from foster.data.feed import ResidentFeed
 from foster.data.scenario import ScenarioTask
 from foster.data.task import Task
+from foster.errors import DataError
 from foster.evaluation.network import evaluate_network
 from foster.methods.base import Evaluate
 from foster.results import Record
-from foster.run_folder import RunFolder
+from foster.run_folder import RunFolder, check_same_settings
 from foster.seeding import Address
 from foster.stopping import StopRequest
-from foster.training.checkpoint import Checkpoint
-from foster.training.fit import FitState, Position, fit
+from foster.training.checkpoint import Checkpoint, explained_misfit
+from foster.training.fit import FitState, Position, fit, restore_trained
 from foster.training.memory_errors import explained_memory_errors
 from foster.training.phase import Phase
 
@@ -54,39 +55,44 @@ class Experiment:
         """Learn all tasks that are not learned yet, and return what `results.json` holds at the end."""
         folder, device = str(self.folder.path), str(self.engine.device)
         self._tell(events.RunStarted(self.settings.method, self.scenario.name, len(self.scenario), folder, device))
-        checkpoint = self.folder.checkpoints.load()
-        first = checkpoint.state["task"] if checkpoint else 0
-        progress = self._restored(checkpoint) if checkpoint else TaskProgress()
-        for task in range(first, len(self.scenario)):
-            self._learn(self.scenario[task], progress)
-            progress = TaskProgress()
+        checkpoint = self.folder.checkpoints.load(lambda message: self._tell(events.Warned(message)))
+        first, progress = 0, TaskProgress()
+        if checkpoint:
+            with explained_misfit():
+                self._check_same_run(checkpoint.state)
+                first, progress = checkpoint.state["task"], self._restored(checkpoint)
+        with explained_memory_errors(self.engine.device, self.settings.batch_size):
+            for task in range(first, len(self.scenario)):
+                if task > first:
+                    self._stop.raise_if_set()
+                kept = self._learn(self.scenario[task], progress)
+                progress = TaskProgress(kept)
         results = self._results(is_finished=True)
         self.folder.write_results(results)
         average, final = results["average_incremental_accuracy"], results["final_accuracy"]
         self._tell(events.RunEnded(average, final, results["train_seconds"]))
         return results
 
-    def _learn(self, data: ScenarioTask, progress: TaskProgress) -> None:
+    def _learn(self, data: ScenarioTask, progress: TaskProgress) -> Parts:
+        """Learn one task; returns the method as it is after it."""
         began = time.monotonic() - progress.seconds
         names = data.train.class_names
         task = Task(data.index, data.num_known, data.num_new, data.train, self.method.memory.exemplars(names))
         self._tell(events.TaskStarted(task.index, len(self.scenario), task.num_known, task.num_new, len(task.training)))
-        if not progress.kept and not task.is_first:
-            progress.kept = self._method_parts()
         num_phases = 0
         for step in self.method.phases(task):
             if isinstance(step, Evaluate):
                 self._evaluate(step, task)
                 continue
             if num_phases < progress.num_phases_done:
-                step.network.load_state_dict(progress.kept[f"phase-{num_phases}"])
+                restore_trained(step.network, progress.kept[f"phase-{num_phases}"])
             else:
                 saver = _Saver(self, task.index, step.name, progress, began)
                 self._fit(step, task, progress.fit, saver)
                 saver.finish_phase(step)
             num_phases += 1
         self._evaluate(Evaluate(self.method.result_name, self.method.network), task)
-        self._close_task(task, time.monotonic() - began)
+        return self._close_task(task, time.monotonic() - began)
 
     def _fit(self, phase: Phase, task: Task, start: FitState | None, saver: "_Saver") -> None:
         address = Address(self.settings.seed, "feed", task.index, phase.name)
@@ -94,8 +100,7 @@ class Experiment:
         feed = ResidentFeed(phase.data, augmentation, batch_size, address, self.engine.device)
         self._tell(events.PhaseStarted(task.index, len(self.scenario), phase.name, phase.fit.epochs, feed.num_steps))
         began = time.monotonic()
-        with explained_memory_errors(self.engine.device, batch_size):
-            fit(phase, feed, self.engine, self._tell, task=task.index, start=start, watch=saver)
+        fit(phase, feed, self.engine, self._tell, task=task.index, start=start, watch=saver)
         self._tell(events.PhaseEnded(task.index, phase.name, time.monotonic() - began))
 
     def _evaluate(self, wanted: Evaluate, task: Task) -> None:
@@ -119,12 +124,14 @@ class Experiment:
             return network if kind == "head" else f"{network}_{kind}"
         return network if kind == self.method.classifies_by else kind
 
-    def _close_task(self, task: Task, seconds: float) -> None:
+    def _close_task(self, task: Task, seconds: float) -> Parts:
         memory = self.method.memory
         self.record.close_task(seconds, self.method.network.num_parameters(), memory.num_bytes)
         self._tell(events.TaskEnded(task.index, self.record.result[-1].accuracy, memory.num_images, seconds))
         self.folder.write_results(self._results(is_finished=False))
-        self.save({"task": task.index + 1, "phase": "", "num_phases_done": 0, "seconds": 0.0}, self._method_parts())
+        parts = self._method_parts()
+        self.save({"task": task.index + 1, "phase": "", "num_phases_done": 0, "seconds": 0.0}, parts)
+        return parts
 
     def _results(self, is_finished: bool) -> dict[str, Any]:
         tasks = self.scenario.task_names[: self.record.num_tasks]
@@ -152,9 +159,16 @@ class Experiment:
     def save(self, state: Mapping[str, Any], kept: Parts, changing: Parts | None = None) -> None:
         """Write a checkpoint: where the run stands, and the tensors that stay or change while a task lasts."""
         began = time.monotonic()
-        self.folder.checkpoints.save({**state, "record": self.record.state()}, kept, changing or {})
+        fixed = {"settings": self.settings.nested(), "classes": self.scenario.class_names}
+        self.folder.checkpoints.save({**fixed, **state, "record": self.record.state()}, kept, changing or {})
         epoch = state["position"]["epoch"] if "position" in state else 0
         self._tell(events.CheckpointWritten(state["task"], state["phase"], epoch, time.monotonic() - began))
+
+    def _check_same_run(self, state: Mapping[str, Any]) -> None:
+        """A checkpoint continues the run that wrote it and no other."""
+        check_same_settings(state["settings"], self.settings)
+        if list(self.scenario.class_names) != state["classes"]:
+            raise DataError("the classes of the dataset are not those of the checkpoint; were its files exchanged?")
 
     def _restored(self, checkpoint: Checkpoint) -> TaskProgress:
         """Put network, memory and record back, and say how far the task had come."""
@@ -162,7 +176,7 @@ class Experiment:
         self.record = Record.from_state(state["record"])
         if state["task"]:
             self.method.network = self.method.new_network(self.scenario.task_sizes[: state["task"]])
-            self.method.network.load_state_dict(parts["network"])
+            restore_trained(self.method.network, parts["network"])
         if "memory" in parts:
             self.method.memory.load_state(parts["memory"])
         fit_state = None
@@ -171,7 +185,7 @@ class Experiment:
             position = Position(where["epoch"], where["step"], tuple(where["loss_sums"]))
             fit_state = FitState(parts["fit"], parts.get("momentum", {}), position)
         self._tell(events.RunResumed(state["task"], state["phase"], fit_state.position.epoch if fit_state else 0))
-        kept = {name: tensors for name, tensors in parts.items() if name not in ("fit", "momentum")}
+        kept: Parts = {name: tensors for name, tensors in parts.items() if name not in ("fit", "momentum")}
         return TaskProgress(kept, state["num_phases_done"], fit_state, state["seconds"])
 
     @property

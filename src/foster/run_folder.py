@@ -1,8 +1,8 @@
 """The folder of one run: settings, events, results and checkpoints."""
 
-import datetime
+import datetime as dt
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,14 @@ from typing import Any
 from foster.config import Settings, load_settings
 from foster.errors import FolderError
 from foster.events import Event
-from foster.files import unwritable, write_json, write_text
-from foster.locking import locked
+from foster.files import append_line, is_temporary, remove_temporaries, unwritable, write_json, write_text
+from foster.locking import LOCK, locked
 from foster.training.checkpoint import CheckpointStore
 
 SETTINGS, EVENTS, RESULTS, CHECKPOINTS = "settings.toml", "events.jsonl", "results.json", "checkpoints"
+
+FREE_SETTINGS = ("data", "device", "checkpoint_minutes", "engine")
+"""What may be changed in the middle of a run: where and how it runs, not what it does."""
 
 
 class RunFolder:
@@ -26,21 +29,29 @@ class RunFolder:
 
     @property
     def holds_run(self) -> bool:
-        return (self.path / SETTINGS).exists()
+        try:
+            return (self.path / SETTINGS).exists()
+        except OSError as error:
+            raise FolderError(f"cannot read '{self.path}': {error.strerror}") from None
 
     @property
     def is_finished(self) -> bool:
         try:
-            return bool(json.loads((self.path / RESULTS).read_text(encoding="utf-8"))["finished"])
-        except (OSError, ValueError, KeyError, TypeError):
+            return self.read_results().get("finished") is True
+        except FolderError:
             return False
 
     def read_results(self) -> dict[str, Any]:
         """What `results.json` holds."""
+        path = self.path / RESULTS
         try:
-            results: dict[str, Any] = json.loads((self.path / RESULTS).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise FolderError(f"cannot read '{self.path / RESULTS}': {error}") from None
+            results = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise FolderError(f"cannot read '{path}': {error.strerror}") from None
+        except (ValueError, RecursionError) as error:
+            raise FolderError(f"'{path}' is damaged: {error}") from None
+        if not isinstance(results, dict):
+            raise FolderError(f"'{path}' is damaged: it does not hold the results of a run")
         return results
 
     def settings(self) -> Settings:
@@ -58,7 +69,11 @@ class RunFolder:
             )
         if self.path.exists() and not self.path.is_dir():
             raise FolderError(f"'{self.path}' is a file; choose another folder with --out")
-        if self.path.is_dir() and any(entry.name != "lock" for entry in self.path.iterdir()):
+        try:
+            entries = list(self.path.iterdir()) if self.path.is_dir() else []
+        except OSError as error:
+            raise unwritable(self.path, error) from None
+        if not all(entry.name == LOCK or is_temporary(entry) for entry in entries):
             raise FolderError(f"'{self.path}' is not empty; choose another folder with --out")
 
     @contextmanager
@@ -67,20 +82,18 @@ class RunFolder:
         if settings is not None:
             self.check_free()
         with locked(self.path):
+            remove_temporaries(self.path)
             if settings is not None:
+                # Once more: another process may have come first.
+                self.check_free()
                 write_text(self.path / SETTINGS, settings.toml())
             self._mend_events()
             yield self
 
     def note(self, event: Event) -> None:
         """Add a line to the events. Each line is written at once: a crash can only cut the last one."""
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        path = self.path / EVENTS
-        try:
-            with open(path, "a", encoding="utf-8") as file:
-                file.write(event.json(now) + "\n")
-        except OSError as error:
-            raise unwritable(path, error) from None
+        now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
+        append_line(self.path / EVENTS, event.json(now))
 
     def write_results(self, results: dict[str, Any]) -> None:
         write_json(self.path / RESULTS, results)
@@ -88,17 +101,53 @@ class RunFolder:
     def _mend_events(self) -> None:
         """End a line that a crash has cut, so that the next event starts on a line of its own."""
         path = self.path / EVENTS
-        if path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n"):
-            with open(path, "ab") as file:
-                file.write(b"\n")
+        try:
+            with path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - 1))
+                is_cut = file.read() not in (b"", b"\n")
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise FolderError(f"cannot read '{path}': {error.strerror}") from None
+        if is_cut:
+            append_line(path, "")
+
+
+def check_same_settings(saved: Mapping[str, Any], settings: Settings) -> None:
+    """Refuse to continue a checkpoint under settings that would have led elsewhere."""
+    before, now = _flat(saved), _flat(settings.nested())
+    for key in sorted(before.keys() | now.keys()):
+        if key.split(".")[0] not in FREE_SETTINGS and before.get(key) != now.get(key):
+            raise FolderError(
+                f"the checkpoint was made with {key} = {before.get(key)!r}, but {SETTINGS} now says {now.get(key)!r}; "
+                "put it back, or start a new run in another folder"
+            )
+
+
+def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by dotted key."""
+    flat: dict[str, Any] = {}
+    for key, value in data.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return flat
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
-    """The events of a run; a line that a crash has cut is left out."""
+    """The events of a run in order; a line that a crash has cut is left out.
+
+    What was done after the last checkpoint before a crash is done again: such epochs stand in the list twice, and
+    the later ones count.
+    """
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise FolderError(f"cannot read '{path}': {error.strerror}") from None
     events = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in text.split("\n"):
         try:
-            events.append(json.loads(line))
-        except ValueError:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
             continue
+        if isinstance(event, dict):
+            events.append(event)
     return events

@@ -230,7 +230,7 @@ def test_a_boosted_network_trains_in_bfloat16(boosted: BoostedNetwork) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         output = boosted(images())
         loss = output.logits.float().logsumexp(1).sum() + output.new_branch_logits.float().logsumexp(1).sum()
-    assert output.logits.dtype == torch.bfloat16
+    assert output.logits.dtype == torch.float32, "the head does not round"
     loss.backward()
     trained = [parameter for parameter in boosted.parameters() if parameter.requires_grad]
     assert all(parameter.grad is not None and torch.isfinite(parameter.grad).all() for parameter in trained)

@@ -60,7 +60,9 @@ def table(
 
 def compare(
     folders: Folders,
-    figure: Annotated[Path, typer.Option(help="Where to write the figure (.png, .pdf, .svg).")] = Path("comparison.png"),
+    figure: Annotated[Path, typer.Option(help="Where to write the figure (.png, .pdf, .svg).")] = Path(
+        "comparison.png"
+    ),
     title: Annotated[str | None, typer.Option(help="The figure's title.")] = None,
 ) -> None:
     """One table and one figure of accuracy after each task, for any set of runs."""

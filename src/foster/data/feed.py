@@ -42,9 +42,7 @@ class ResidentFeed:
 
     def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         """The batches of one epoch, from `first_step` on: the same ones whenever they are asked for."""
-        address = Address(
-            self._address.seed, self._address.purpose, self._address.task, self._address.phase, epoch
-        )
+        address = Address(self._address.seed, self._address.purpose, self._address.task, self._address.phase, epoch)
         chance = generator(address)
         order = torch.randperm(len(self._data), generator=chance)[: self.num_images].to(self._device)
         images = augment(self._data.images[order], self._augmentation, chance)

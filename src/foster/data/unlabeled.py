@@ -2,17 +2,16 @@
 
 from pathlib import Path
 
-import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
 from torch.nn.functional import interpolate
 
 from foster.data.catalogue import CATALOGUE
+from foster.data.decoding import SUFFIXES
 from foster.data.images import ImageSet
+from foster.data.photos import Photos, image_files, read_photos
+from foster.data.resizing import Resizing
 from foster.data.sources import load
 from foster.errors import DataError, SettingsError, suggestion
-
-SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp"})
 
 
 def load_unlabeled(source: str, image_size: tuple[int, int], data_dir: Path | None) -> ImageSet:
@@ -29,19 +28,11 @@ def load_unlabeled(source: str, image_size: tuple[int, int], data_dir: Path | No
 
 
 def _read_folder(folder: Path, image_size: tuple[int, int]) -> torch.Tensor:
-    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
-    if not paths:
+    files = image_files(folder)
+    if not files:
         raise DataError(f"foster.unlabeled: no images ({', '.join(sorted(SUFFIXES))}) below '{folder}'")
-    height, width = image_size
-    images = torch.empty(len(paths), 3, height, width, dtype=torch.uint8)
-    for position, path in enumerate(paths):
-        try:
-            with Image.open(path) as image:
-                pixels = np.asarray(image.convert("RGB").resize((width, height), Image.Resampling.BILINEAR))
-        except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
-            raise DataError(f"foster.unlabeled: cannot read image '{path}': {error}") from None
-        images[position] = torch.from_numpy(pixels.copy()).permute(2, 0, 1)
-    return images
+    photos = Photos(files, ("",) * len(files), f"'{folder}'")
+    return read_photos(photos, Resizing(*image_size)).images
 
 
 def _resized(images: torch.Tensor, image_size: tuple[int, int]) -> torch.Tensor:

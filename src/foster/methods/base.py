@@ -18,6 +18,7 @@ from foster.networks.network import Backbone, Network, Output
 from foster.seeding import Address, generator, initialisation
 from foster.training.phase import Phase
 
+
 @dataclass(frozen=True)
 class Evaluate:
     """Asks for an evaluation of `network` under the name `variant`, before the task goes on."""

@@ -18,11 +18,12 @@ from foster.losses import (
     logits_alignment,
 )
 from foster.method_settings import FosterSettings
-from foster.methods.base import Evaluate, Method, Phase
+from foster.methods.base import Evaluate, Method
 from foster.networks.boosted import BoostedNetwork
 from foster.networks.concurrency import beside
 from foster.networks.freezing import freeze
 from foster.networks.network import Network
+from foster.training.phase import Phase
 
 
 class Foster(Method[FosterSettings]):
@@ -55,7 +56,7 @@ class Foster(Method[FosterSettings]):
             student = boosted.compressed()
         yield self.compress(task, boosted, student)
         if self.settings.align_student:
-            student.head.align(task.num_known, self.extra_scale(task))
+            student.align(task.num_known, self.extra_scale(task))
         self.network = student
         if self.settings.herding_features == "compressed":
             self.remember(task)

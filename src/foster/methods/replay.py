@@ -7,7 +7,8 @@ from torch import Tensor
 from foster.data.task import Task
 from foster.losses import cross_entropy
 from foster.method_settings import ReplaySettings
-from foster.methods.base import Evaluate, Method, Phase
+from foster.methods.base import Evaluate, Method
+from foster.training.phase import Phase
 
 
 class Replay(Method[ReplaySettings]):

@@ -7,6 +7,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 
+def precise_linear(features: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`features @ weight.T + bias` in the weight's own precision, also where autocast would round it.
+
+    Heads are small, so this costs nothing, and logits of 8 bits would tie and round what losses and ranks depend on.
+    """
+    features = features.to(weight.dtype)
+    if not torch.is_autocast_enabled(features.device.type):
+        return functional.linear(features, weight, bias)
+    with torch.autocast(features.device.type, enabled=False):
+        return functional.linear(features, weight, bias)
+
+
 class Head(nn.Module):
     """A linear head: features `[N, in_features]` to logits `[N, num_classes]`.
 
@@ -36,7 +48,7 @@ class Head(nn.Module):
         return self.weight.shape[0]
 
     def forward(self, features: Tensor) -> Tensor:
-        return functional.linear(features, self.weight, self.bias)
+        return precise_linear(features, self.weight, self.bias)
 
     def grown(self, num_new: int, in_features: int | None = None) -> "Head":
         """A new head with `num_new` more classes, and optionally more features.
@@ -110,7 +122,7 @@ class CosineHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         directions = functional.normalize(self.proxies, dim=2).flatten(0, 1)
-        cosines = functional.linear(functional.normalize(features, dim=1), directions)
+        cosines = precise_linear(functional.normalize(features, dim=1), directions)
         cosines = cosines.reshape(-1, self.num_classes, self.num_proxies)
         return (cosines.softmax(dim=2) * cosines).sum(dim=2) * self.scale
 

@@ -24,8 +24,8 @@ class Backbone(nn.Module):
         raise NotImplementedError
 
     def pool(self, maps: Tensor) -> Tensor:
-        """The last stage's output `[N, feature_size, H, W]` as features `[N, feature_size]`."""
-        return maps.mean(dim=(2, 3))
+        """The last stage's output `[N, feature_size, H, W]` as features `[N, feature_size]`, in float32 at least."""
+        return maps.mean(dim=(2, 3), dtype=torch.promote_types(maps.dtype, torch.float32))
 
     def forward(self, images: Tensor) -> Tensor:
         """Normalised images `[N, 3, H, W]` to features `[N, feature_size]`."""
@@ -79,6 +79,12 @@ class Network(nn.Module):
     def copied_branches(self) -> list[Backbone]:
         """A deep copy of every branch, oldest first."""
         return [cast(Backbone, copy.deepcopy(branch)) for branch in self.branches]
+
+    def align(self, num_known: int, scale: float = 1.0) -> float:
+        """Weight alignment of a linear head, as `Head.align`. Returns the factor of the new rows."""
+        if not isinstance(self.head, Head):
+            raise ValueError(f"only a linear head can be aligned, not {type(self.head).__name__}")
+        return self.head.align(num_known, scale)
 
     def with_new_classes(self, num_new: int) -> "Network":
         """The same network with `num_new` more classes; all branches are trained."""

@@ -78,6 +78,8 @@ class LineProgress:
                 self._write(f"{self._place(event)}: done in {duration(event.seconds)}")
             case events.Evaluated():
                 self._write(f"task {event.task + 1}/{self._num_tasks} {_evaluated(event)}")
+            case events.Warned():
+                self._write(f"warning: {event.message}")
             case events.RunEnded():
                 self._write(_run_ended(event))
 
@@ -159,6 +161,8 @@ class TerminalProgress:
                 self._show(f"{self._place(event)}: evaluating")
             case events.Evaluated():
                 self._print(Text.assemble(f"task {event.task + 1}/{self._num_tasks} ", (_evaluated(event), "green")))
+            case events.Warned():
+                self._print(Text(f"warning: {event.message}", style="yellow"))
             case events.RunEnded():
                 self._print(Text(_run_ended(event), style="bold"))
                 self._show("done")

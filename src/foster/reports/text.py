@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Sequence
 
-ABSENT = "–"  # noqa: RUF001
+ABSENT = "–"
 
 
 def duration(seconds: float) -> str:

@@ -1,28 +1,33 @@
 """Checkpoints: named groups of tensors and plain data, written so that a good one is always on the disk.
 
 A checkpoint is a manifest and the safetensors files it names. The manifest is written last and carries the hash of
-every file; the newest manifest whose files are all intact is the checkpoint. The one before it is kept as well.
+every file and of itself; the newest manifest whose files are all intact is the checkpoint.
 """
 
 import hashlib
 import json
+import os
 import re
-import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import safetensors
 import safetensors.torch
+import torch
 from torch import Tensor
 
 from foster.errors import FolderError
-from foster.files import unwritable, write_json, writing
+from foster.files import flush, remove_temporaries, unwritable, write_bytes, write_json
 
 SCHEMA = 1
-NUM_KEPT = 2
-_MANIFEST = re.compile(r"manifest-(\d{8})\.json")
+_MANIFEST = re.compile(r"manifest-(\d{8,18})\.json")
+_PART_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_FILE_NAME = re.compile(r"\d{8,18}-[a-z0-9][a-z0-9_-]{0,63}\.safetensors")
+_DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, safetensors.SafetensorError)
+"""What reading a file with any content at all may raise."""
 
 Tensors = Mapping[str, Tensor]
 
@@ -35,90 +40,173 @@ class Checkpoint:
     parts: dict[str, dict[str, Tensor]]
 
 
+class _File(NamedTuple):
+    name: str
+    sha256: str
+
+
+class _Manifest(NamedTuple):
+    state: dict[str, Any]
+    files: dict[str, _File]
+
+    @property
+    def file_names(self) -> frozenset[str]:
+        return frozenset(file.name for file in self.files.values())
+
+
 class CheckpointStore:
-    """The checkpoints of one run, in a folder of their own."""
+    """The checkpoints of one run, in a folder of their own.
+
+    Three are kept: the newest, the one before it, and the newest that shares no file with the newest, so that no
+    single damaged file takes all of them. Older ones go only once the newest has been read back from the disk.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._written: dict[str, tuple[int, dict[str, str]]] = {}
+        self._usable: dict[int, frozenset[str]] = {}
+        self._kept: dict[str, tuple[Tensors, _File]] = {}
 
     def save(self, state: Mapping[str, Any], kept: Mapping[str, Tensors], changing: Mapping[str, Tensors]) -> None:
-        """Write a checkpoint. Groups in `kept` that were saved before, as the same objects, are not written again."""
+        """Write a checkpoint. Groups in `kept` that were saved or loaded before, as the same objects, are not written
+        again: they must not have been changed in place."""
         number = max((number for number, _ in self._manifests()), default=0) + 1
-        files = {name: self._keep(name, tensors, number) for name, tensors in kept.items()}
-        files |= {name: self._write(name, tensors, number) for name, tensors in changing.items()}
-        manifest = {"schema": SCHEMA, "state": dict(state), "files": files}
-        manifest["hash"] = _hash_of(manifest)
-        write_json(self._manifest_path(number), manifest)
-        self._remove_old()
-
-    def load(self) -> Checkpoint | None:
-        """The newest intact checkpoint; a damaged one is passed over with a warning. None where there is none."""
-        found = sorted(self._manifests(), reverse=True)
-        for _, path in found:
-            try:
-                return self._read(path)
-            except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
-                warnings.warn(f"checkpoint '{path}' is damaged ({error}); trying the one before it", stacklevel=2)
-        if found:
-            raise FolderError(f"no checkpoint in '{self.folder}' is intact; start the run anew in another folder")
-        return None
-
-    def _keep(self, name: str, tensors: Tensors, number: int) -> dict[str, str]:
-        written = self._written.get(name)
-        if written is None or written[0] != id(tensors) or not (self.folder / written[1]["file"]).exists():
-            self._written[name] = written = (id(tensors), self._write(name, tensors, number))
-        return written[1]
-
-    def _write(self, name: str, tensors: Tensors, number: int) -> dict[str, str]:
-        path = self.folder / f"{number:08d}-{name}.safetensors"
-        plain = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
         try:
-            data = safetensors.torch.save(plain)
-            with writing(path) as temporary:
-                temporary.write_bytes(data)
-        except OSError as error:
-            raise unwritable(path, error) from None
-        return {"file": path.name, "sha256": hashlib.sha256(data).hexdigest()}
+            files = {
+                name: self._known(name, tensors) or self._write(name, tensors, number) for name, tensors in kept.items()
+            }
+            files |= {name: self._write(name, tensors, number) for name, tensors in changing.items()}
+            # The names of the files reach the disk before the manifest that relies on them.
+            if files:
+                flush(self.folder)
+            manifest = _plain({"schema": SCHEMA, "state": state, "files": {k: v._asdict() for k, v in files.items()}})
+            write_json(self._manifest_path(number), manifest | {"hash": _hash_of(manifest)}, is_verified=True)
+        except BaseException as error:
+            self._remove_unused()
+            if isinstance(error, OSError):
+                raise unwritable(self.folder, error) from None
+            raise
+        self._kept = {name: (tensors, files[name]) for name, tensors in kept.items()}
+        self._usable[number] = frozenset(file.name for file in files.values())
+        self._remove_unused()
 
-    def _read(self, path: Path) -> Checkpoint:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-        if manifest.pop("hash") != _hash_of(manifest):
-            raise ValueError("its manifest was altered")
-        if manifest["schema"] != SCHEMA:
-            raise ValueError(f"schema {manifest['schema']}, not {SCHEMA}")
-        parts = {}
-        for name, entry in manifest["files"].items():
-            data = (self.folder / Path(entry["file"]).name).read_bytes()
-            if hashlib.sha256(data).hexdigest() != entry["sha256"]:
-                raise ValueError(f"{entry['file']} was altered or cut short")
-            parts[name] = safetensors.torch.load(data)
-        return Checkpoint(manifest["state"], parts)
+    def load(self, warn: Callable[[str], None]) -> Checkpoint | None:
+        """The newest intact checkpoint; `warn` is told of each damaged one that is passed over. None without any."""
+        remove_temporaries(self.folder)
+        self._usable, self._kept = {}, {}
+        found: Checkpoint | None = None
+        manifests = sorted(self._manifests(), reverse=True)
+        for number, path in manifests:
+            try:
+                manifest = _read_manifest(path)
+                if found is None:
+                    found = Checkpoint(manifest.state, {k: self._read(file) for k, file in manifest.files.items()})
+                    self._kept = {name: (found.parts[name], file) for name, file in manifest.files.items()}
+                self._usable[number] = manifest.file_names
+            except _DAMAGE as error:
+                if found is None:
+                    warn(f"checkpoint '{path}' is damaged ({_reason(error)}); trying the one before it")
+        if manifests and found is None:
+            raise FolderError(f"no checkpoint in '{self.folder}' is intact; start the run anew in another folder")
+        return found
+
+    def _known(self, name: str, tensors: Tensors) -> _File | None:
+        """The file that holds these very tensors already."""
+        known = self._kept.get(name)
+        is_there = known is not None and known[0] is tensors and (self.folder / known[1].name).exists()
+        return known[1] if known and is_there else None
+
+    def _write(self, name: str, tensors: Tensors, number: int) -> _File:
+        if not _PART_NAME.fullmatch(name):
+            raise ValueError(f"'{name}' is no name for a part of a checkpoint")
+        plain = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
+        data = safetensors.torch.save(plain)
+        file = _File(f"{number:08d}-{name}.safetensors", hashlib.sha256(data).hexdigest())
+        write_bytes(self.folder / file.name, data, is_verified=True, is_folder_flushed=False)
+        return file
+
+    def _read(self, file: _File) -> dict[str, Tensor]:
+        data = _content(self.folder / file.name)
+        if hashlib.sha256(data).hexdigest() != file.sha256:
+            raise ValueError(f"{file.name} was altered or cut short")
+        return safetensors.torch.load(data)
 
     def _manifests(self) -> list[tuple[int, Path]]:
-        if not self.folder.is_dir():
+        try:
+            matches = [(path, _MANIFEST.fullmatch(path.name)) for path in self.folder.iterdir()]
+        except FileNotFoundError:
             return []
-        matches = [(path, _MANIFEST.fullmatch(path.name)) for path in self.folder.iterdir()]
+        except OSError as error:
+            raise FolderError(f"cannot read '{self.folder}': {error.strerror}") from None
         return [(int(match.group(1)), path) for path, match in matches if match]
 
     def _manifest_path(self, number: int) -> Path:
         return self.folder / f"manifest-{number:08d}.json"
 
-    def _remove_old(self) -> None:
-        """Keep the newest checkpoints and the files they name."""
-        newest = sorted(self._manifests(), reverse=True)
-        for _, path in newest[NUM_KEPT:]:
-            path.unlink(missing_ok=True)
-        needed = set()
-        for _, path in newest[:NUM_KEPT]:
-            try:
-                needed |= {entry["file"] for entry in json.loads(path.read_text(encoding="utf-8"))["files"].values()}
-            except (OSError, ValueError, KeyError, TypeError):
-                continue
-        for path in self.folder.glob("*.safetensors"):
-            if path.name not in needed:
-                path.unlink(missing_ok=True)
+    def _remove_unused(self) -> None:
+        """Take away all but the checkpoints that are kept. What cannot be removed is in nobody's way."""
+        newest = sorted(self._usable, reverse=True)
+        independent = [number for number in newest if not self._usable[number] & self._usable[newest[0]]]
+        self._usable = {number: self._usable[number] for number in {*newest[:2], *independent[:1]}}
+        needed = frozenset[str]().union(*self._usable.values())
+        with suppress(OSError, FolderError):
+            # Manifests first: a crash in between leaves files without a manifest, not a manifest without its files.
+            for number, path in self._manifests():
+                if number not in self._usable:
+                    path.unlink(missing_ok=True)
+            for path in self.folder.iterdir():
+                if _FILE_NAME.fullmatch(path.name) and path.name not in needed:
+                    path.unlink(missing_ok=True)
+
+
+@contextmanager
+def explained_misfit() -> Iterator[None]:
+    """Turns whatever goes wrong when intact content is put back into the wrong place into one line."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except (KeyError, RuntimeError, ValueError, TypeError, AttributeError) as error:
+        raise FolderError(
+            f"the checkpoint does not fit this run ({_reason(error)}); "
+            "was it written by another version? start the run anew in another folder"
+        ) from None
+
+
+def _read_manifest(path: Path) -> _Manifest:
+    manifest = json.loads(_content(path))
+    if manifest.pop("hash") != _hash_of(manifest):
+        raise ValueError("its manifest was altered")
+    if manifest["schema"] != SCHEMA:
+        raise ValueError(f"its schema is {manifest['schema']!r}, not {SCHEMA}")
+    files = {name: _File(**entry) for name, entry in manifest["files"].items()}
+    for file in files.values():
+        # A name with a path in it would lead out of the folder.
+        if not _FILE_NAME.fullmatch(file.name):
+            raise ValueError(f"it names the file {file.name!r}")
+    return _Manifest(dict(manifest["state"]), files)
+
+
+def _content(path: Path) -> bytes:
+    with open(path, "rb", opener=_open_plain) as file:
+        return file.read()
+
+
+def _open_plain(name: str, flags: int) -> int:
+    """A link could lead out of the folder, and a pipe could be waited for without end."""
+    return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
+def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
+    """`data` as JSON gives it back, so that its hash is the same before it is written and after it is read."""
+    plain: dict[str, Any] = json.loads(json.dumps(data))
+    return plain
 
 
 def _hash_of(manifest: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+def _reason(error: BaseException) -> str:
+    """The error's own words, on one short line."""
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(text.split())[:200] or type(error).__name__

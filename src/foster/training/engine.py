@@ -54,19 +54,25 @@ class Engine:
 
     def prepare(self, images: Tensor) -> Tensor:
         """uint8 images `[N, 3, H, W]` on the device -> normalised floats in the layout that convolutions like."""
-        return normalise(images, self._mean, self._std, self.dtype).contiguous(memory_format=torch.channels_last)
+        return self._normalised(images, self.dtype)
+
+    def _normalised(self, images: Tensor, dtype: torch.dtype) -> Tensor:
+        return normalise(images, self._mean, self._std, dtype).contiguous(memory_format=torch.channels_last)
 
     def infer(self, network: nn.Module, images: Tensor) -> Output:
-        """`network` in eval mode over uint8 images wherever they live: logits and features, float32 on the device."""
+        """`network` in eval mode over uint8 images wherever they live: logits and features, on the device.
+
+        Always in float32: what is chosen and reported does not depend on the precision of training.
+        """
         was_training = [module for module in network.modules() if module.training]
         network.eval()
         size = max(1, INFERENCE_PIXELS // (images.shape[2] * images.shape[3]))
         logits, features = [], []
-        with torch.no_grad(), self.autocast:
+        with torch.no_grad():
             for chunk in images.split(size):
-                out = network(self.prepare(chunk.to(self.device)))
-                logits.append(out.logits.float())
-                features.append(out.features.float())
+                out = network(self._normalised(chunk.to(self.device), torch.float32))
+                logits.append(out.logits)
+                features.append(out.features)
         for module in was_training:
             module.training = True
         return Output(torch.cat(logits), torch.cat(features))

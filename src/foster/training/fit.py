@@ -2,19 +2,20 @@
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from foster.data.feed import ResidentFeed
 from foster.errors import TrainingError
 from foster.events import EpochEnded, Listener
 from foster.networks.freezing import training_mode
 from foster.training.accelerate import compiled_backbones
+from foster.training.checkpoint import explained_misfit
 from foster.training.engine import Engine
 from foster.training.optim import learning_rate, make_optimizer, set_learning_rate
 from foster.training.phase import Phase
@@ -64,7 +65,7 @@ def fit(
     training_mode(network)
     optimizer = make_optimizer(network, phase.fit, engine.device)
     position = _restore(start, phase, optimizer) if start else Position()
-    with _step(phase, feed, engine, optimizer) as step:
+    with ready_step(phase, feed, engine, optimizer) as step:
         log = _EpochLog(phase, feed.num_images, listener, task, position)
         for epoch in range(position.epoch, phase.fit.epochs):
             rate = learning_rate(phase.fit, epoch)
@@ -76,19 +77,33 @@ def fit(
                 step(batch.images, batch.labels)
                 is_epoch_end = index == feed.num_steps
                 if not is_epoch_end and watch is not None and watch.is_due(is_epoch_end=False):
-                    watch.keep(_state(phase, optimizer, Position(epoch, index, log.sums_so_far(epoch, step))))
+                    log.flush()
+                    sums = log.sums_so_far(epoch, step)
+                    log.check_weights(epoch)
+                    watch.keep(_state(phase, optimizer, Position(epoch, index, sums)))
             log.close(epoch, rate, step)
-            if watch is not None and watch.is_due(is_epoch_end=True):
+            is_last = epoch + 1 == phase.fit.epochs
+            if not is_last and watch is not None and watch.is_due(is_epoch_end=True):
                 log.flush()
+                log.check_weights(epoch)
                 watch.keep(_state(phase, optimizer, Position(epoch + 1)))
         log.flush()
+        log.check_weights(phase.fit.epochs - 1)
+    training_mode(network)
+
+
+def restore_trained(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Leave `network` exactly as `fit` left it when it ended with these weights, memory layout included."""
+    with explained_misfit():
+        network.to(memory_format=torch.channels_last).load_state_dict(weights)  # type: ignore[call-overload]
     training_mode(network)
 
 
 @contextmanager
-def _step(
+def ready_step(
     phase: Phase, feed: ResidentFeed, engine: Engine, optimizer: torch.optim.Optimizer
 ) -> Iterator[EagerStep | CapturedStep]:
+    """The step of a phase, compiled and recorded as the engine wants it; ready to be called with batches of `feed`."""
     eager = EagerStep(phase.network, phase.objective, optimizer, engine)
     with compiled_backbones((phase.network, *phase.teachers), engine.compile) as switch:
         if not engine.capture:
@@ -129,13 +144,24 @@ class _EpochLog:
         now = time.monotonic()
         sums, copied = _to_host(step.loss_sums)
         step.loss_sums.zero_()
-        previous, self._pending = self._pending, _ClosedEpoch(epoch, rate, step.term_names, sums, copied, now - self._last)
+        previous, self._pending = (
+            self._pending,
+            _ClosedEpoch(epoch, rate, step.term_names, sums, copied, now - self._last),
+        )
         self._last = now
         self._report(previous)
 
     def sums_so_far(self, epoch: int, step: EagerStep | CapturedStep) -> tuple[float, ...]:
         """The loss sums of an epoch that is under way, those from before a resume included."""
-        return self._with_start(epoch, step.loss_sums.tolist())
+        sums = self._with_start(epoch, step.loss_sums.tolist())
+        self._check(self._losses(step.term_names, sums), epoch)
+        return sums
+
+    def check_weights(self, epoch: int) -> None:
+        """Weights that are not numbers are never saved: a finite loss says nothing of the step that follows it."""
+        tensors = [tensor for tensor in self._phase.network.state_dict().values() if tensor.is_floating_point()]
+        if not bool(torch.stack([tensor.sum(dtype=torch.float64) for tensor in tensors]).sum().isfinite()):
+            raise TrainingError(f"the weights are not finite numbers {self._where(epoch)}")
 
     def _with_start(self, epoch: int, sums: list[float]) -> tuple[float, ...]:
         if epoch != self._start.epoch or not self._start.loss_sums:
@@ -152,24 +178,29 @@ class _EpochLog:
         if closed.copied is not None:
             closed.copied.synchronize()
         sums = self._with_start(closed.epoch, closed.sums.tolist())
-        losses = {name: value / self._num_images for name, value in zip(closed.names, sums, strict=True)}
-        losses["total"] = sum(losses.values())
+        losses = self._losses(closed.names, sums)
         self._check(losses, closed.epoch)
         epochs = self._phase.fit.epochs
         per_epoch = (time.monotonic() - self._began) / (closed.epoch + 1 - self._start.epoch)
         left = per_epoch * (epochs - closed.epoch - 1)
         name = self._phase.name
-        self._listener(
-            EpochEnded(self._task, name, closed.epoch, epochs, losses, closed.rate, closed.seconds, left)
-        )
+        self._listener(EpochEnded(self._task, name, closed.epoch, epochs, losses, closed.rate, closed.seconds, left))
+
+    def _losses(self, names: Sequence[str], sums: Sequence[float]) -> dict[str, float]:
+        losses = {name: value / self._num_images for name, value in zip(names, sums, strict=True)}
+        losses["total"] = sum(losses.values())
+        return losses
 
     def _check(self, losses: dict[str, float], epoch: int) -> None:
         if not math.isfinite(losses["total"]):
             terms = ", ".join(f"{name} {value:g}" for name, value in losses.items())
-            raise TrainingError(
-                f"the loss is not a finite number in task {self._task + 1}, phase {self._phase.name}, "
-                f"epoch {epoch + 1} ({terms}); try a learning rate below {self._phase.fit.learning_rate:g}"
-            )
+            raise TrainingError(f"the loss is not a finite number ({terms}) {self._where(epoch)}")
+
+    def _where(self, epoch: int) -> str:
+        return (
+            f"in task {self._task + 1}, phase {self._phase.name}, epoch {epoch + 1}; "
+            f"try a learning rate below {self._phase.fit.learning_rate:g}"
+        )
 
 
 def _to_host(sums: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
@@ -193,9 +224,10 @@ def _state(phase: Phase, optimizer: torch.optim.Optimizer, position: Position) -
 
 
 def _restore(start: FitState, phase: Phase, optimizer: torch.optim.Optimizer) -> Position:
-    phase.network.load_state_dict(start.network)
-    parameters = dict(phase.network.named_parameters())
-    for name, momentum in start.momentum.items():
-        parameter = parameters[name]
-        optimizer.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(momentum).detach()
+    with explained_misfit():
+        phase.network.load_state_dict(start.network)
+        parameters = dict(phase.network.named_parameters())
+        for name, momentum in start.momentum.items():
+            parameter = parameters[name]
+            optimizer.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(momentum).detach()
     return start.position

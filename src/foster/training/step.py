@@ -117,9 +117,8 @@ class _Snapshot:
                 buffer = state.get("momentum_buffer")
                 if buffer is None:
                     continue
-                value = self._momentum.get(parameter)
                 # Momentum that starts from zero equals momentum that starts with the first gradient.
-                buffer.zero_() if value is None else buffer.copy_(value)
+                buffer.copy_(self._momentum.get(parameter, torch.zeros_like(buffer)))
             if len(self._loss_sums):
                 step.loss_sums.copy_(self._loss_sums)
             else:

@@ -10,18 +10,24 @@ The tensor core (`mma.m16n8k16`) multiplies A [16, 16] by B [16, 8]. Lane 4g + t
 Neither the order of the contraction indices nor the order of rows and columns changes a sum, so they may carry other
 names than their places in memory. The names below are chosen such that what one lane needs lies side by side in
 memory: a lane loads 4 to 16 bytes at once straight into an operand, and writes 4 to 16 bytes of the result. No shared
-memory and no shuffle stands between. `named_*` in `conv3x3_device` renames; `convert_layout(..., assert_trivial=True)`
+memory and no shuffle stands between. The `named_*` functions rename; `convert_layout(..., assert_trivial=True)`
 makes the compiler refuse names that would move data.
 """
 
+from triton.experimental.gluon import constexpr_function
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon._runtime import constexpr_function
 
 
 @constexpr_function
 def powers(count, unit):
     """unit, 2 unit, 4 unit, ...: one basis vector for each bit of an index below `count`."""
     return [unit << bit for bit in range(count.bit_length() - 1)]
+
+
+@constexpr_function
+def exponent(size):
+    """The n of a size that is 2 to the n."""
+    return size.bit_length() - 1
 
 
 @constexpr_function
@@ -109,7 +115,7 @@ def partial_layout(groups, depth, num_warps):
 
 
 @constexpr_function
-def reduction_layout(num_rows, num_elements, num_warps):
+def reduction_layout(num_elements, num_warps):
     """Partial sums [rows, elements], added up over rows."""
     threads = min(32, num_elements // 4)
     return gl.BlockedLayout([1, 4], [32 // threads, threads], [num_warps, 1], [1, 0])

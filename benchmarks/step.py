@@ -1,0 +1,172 @@
+"""How long one optimizer step takes, with each accelerator switched on in turn, and what stands around the steps.
+
+    python benchmarks/step.py                 # on a GPU: ResNet-32, batch 128, 50 old and 10 new classes
+    python benchmarks/step.py --out step.json
+
+On a CPU the same measurements run at a small size.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from foster.config import AUGMENTATIONS
+from foster.data.augmentation import Augmentation, augment
+from foster.data.feed import ResidentFeed
+from foster.data.herding import herding_by_class
+from foster.data.images import ImageSet
+from foster.data.memory import ExemplarMemory
+from foster.data.task import Task
+from foster.method_settings import FosterSettings
+from foster.methods.base import Workplace
+from foster.methods.foster import Foster
+from foster.networks.freezing import training_mode
+from foster.networks.network import Network
+from foster.seeding import Address
+from foster.training.engine import Engine
+from foster.training.fit import ready_step
+from foster.training.optim import make_optimizer
+from foster.training.phase import Phase
+
+MEAN, STD = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
+NUM_KNOWN, NUM_NEW = 50, 10
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="write the numbers as JSON")
+    parser.add_argument("--steps", type=int, help="steps to time")
+    arguments = parser.parse_args()
+    on_gpu = torch.cuda.is_available()
+    device = torch.device("cuda" if on_gpu else "cpu")
+    size = 32 if on_gpu else 8
+    num_steps = arguments.steps or (200 if on_gpu else 4)
+    numbers: dict[str, object] = {
+        "device": torch.cuda.get_device_name() if on_gpu else "CPU",
+        "torch": torch.__version__,
+        "image_size": size,
+        "steps": {},
+    }
+    torch.backends.cudnn.benchmark = True
+    print(f"{numbers['device']}, torch {torch.__version__}, ResNet-32, batch 128, images {size} x {size}")
+    print(f"{'accelerators':<34}{'boost ms':>10}{'images/s':>10}{'compress ms':>13}{'images/s':>10}{'record s':>10}")
+    for name, engine in engines(device).items():
+        boost, compress, seconds = time_steps(engine, size, num_steps)
+        numbers["steps"][name] = {"boost_ms": boost, "compress_ms": compress, "record_s": seconds}  # type: ignore[index]
+        print(
+            f"{name:<34}{boost:>10.3f}{128e3 / boost:>10.0f}{compress:>13.3f}{128e3 / compress:>10.0f}{seconds:>10.1f}"
+        )
+    numbers |= time_surroundings(list(engines(device).values())[-1], size)
+    for name in ("augmentation_ms", "herding_ms", "evaluation_ms"):
+        print(f"{name:<34}{numbers[name]:>10.2f}")
+    if on_gpu:
+        numbers["peak_gpu_bytes"] = torch.cuda.max_memory_allocated()
+        print(f"{'peak GPU memory, MB':<34}{torch.cuda.max_memory_allocated() / 1e6:>10.0f}")
+    if arguments.out:
+        arguments.out.write_text(json.dumps(numbers, indent=1) + "\n")
+
+
+def engines(device: torch.device) -> dict[str, Engine]:
+    """Each accelerator on top of those before it."""
+    plain = Engine(device, MEAN, STD)
+    if device.type == "cpu":
+        return {"float32, as written": plain}
+    bf16 = replace(plain, dtype=torch.bfloat16)
+    return {
+        "float32, as written": plain,
+        "+ bfloat16": bf16,
+        "+ recorded as a CUDA graph": replace(bf16, capture=True),
+        "+ compiled backbones": replace(bf16, capture=True, compile=True),
+        "+ our convolution kernels": replace(bf16, capture=True, compile=True, kernels=True),
+    }
+
+
+def time_steps(engine: Engine, size: int, num_steps: int) -> tuple[float, float, float]:
+    """Milliseconds of a boost step and of a compress step, and the seconds that recording both took."""
+    timings, recording = {}, 0.0
+    for phase in foster_phases(engine, size):
+        feed = ResidentFeed(phase.data, Augmentation(), 128, Address(1, "feed"), engine.device)
+        network = phase.network.to(memory_format=torch.channels_last)
+        training_mode(network)
+        batch = next(iter(feed.batches(0)))
+        began = time.monotonic()
+        with ready_step(phase, feed, engine, make_optimizer(network, phase.fit, engine.device)) as step:
+            step(batch.images, batch.labels)
+            wait(engine)
+            recording += time.monotonic() - began
+            timings[phase.name] = median_ms(partial(step, batch.images, batch.labels), engine, num_steps)
+    return timings["boost"], timings["compress"], recording
+
+
+def foster_phases(engine: Engine, size: int) -> Iterator[Phase]:
+    """The boost and the compress phase of one FOSTER task on random images."""
+    chance = torch.Generator().manual_seed(0)
+    num_images = 7_000 if engine.device.type == "cuda" else 256
+    names = tuple(f"class {k}" for k in range(NUM_KNOWN + NUM_NEW))
+
+    def images(count: int, first: int, last: int) -> ImageSet:
+        pixels = torch.randint(256, (count, 3, size, size), dtype=torch.uint8, generator=chance)
+        return ImageSet(pixels, torch.randint(first, last, (count,), generator=chance), names)
+
+    exemplars = images(num_images * 2 // 7, 0, NUM_KNOWN)
+    task = Task(1, NUM_KNOWN, NUM_NEW, images(num_images * 5 // 7, NUM_KNOWN, NUM_KNOWN + NUM_NEW), exemplars)
+    method = Foster(FosterSettings(), ExemplarMemory(total=2000), Workplace("resnet32", 1, engine.infer, engine.device))
+    method.network = Network.create(method.new_backbone(), NUM_KNOWN).to(engine.device)
+    boosted = method.boosted_network(task)
+    yield method.boost(task, boosted)
+    yield method.compress(task, boosted, boosted.compressed())
+
+
+def time_surroundings(engine: Engine, size: int) -> dict[str, float]:
+    """Augmentation of 7,000 images, exemplars of 10 classes, and one pass over 10,000 test images."""
+    scale = 1 if engine.device.type == "cuda" else 20
+    images = torch.randint(256, (7_000 // scale, 3, size, size), dtype=torch.uint8, device=engine.device)
+    settings = Augmentation(**dict(AUGMENTATIONS["auto"]))
+    chance = torch.Generator().manual_seed(0)
+    features = torch.randn(5_000 // scale, 128, device=engine.device)
+    labels = torch.arange(5_000 // scale) % 10
+    network = Network.create(
+        Foster(
+            FosterSettings(), ExemplarMemory(), Workplace("resnet32", 1, engine.infer, engine.device)
+        ).new_backbone(),
+        100,
+    ).to(engine.device)
+    test = torch.randint(256, (10_000 // scale, 3, size, size), dtype=torch.uint8)
+    return {
+        "augmentation_ms": median_ms(lambda: augment(images, settings, chance), engine, 10, is_stream=False),
+        "herding_ms": median_ms(
+            lambda: herding_by_class(features, labels, range(10), 200 // scale), engine, 5, is_stream=False
+        ),
+        "evaluation_ms": median_ms(lambda: engine.infer(network, test), engine, 3, is_stream=False),
+    }
+
+
+def median_ms(function: Callable[[], object], engine: Engine, count: int, is_stream: bool = True) -> float:
+    """Milliseconds a call: over groups of calls in a stream, or each call waited for."""
+    group = max(1, count // 5) if is_stream else 1
+    function()
+    timings = []
+    for _ in range(5 if is_stream else count):
+        wait(engine)
+        began = time.perf_counter()
+        for _ in range(group):
+            function()
+        wait(engine)
+        timings.append((time.perf_counter() - began) * 1e3 / group)
+    return statistics.median(timings)
+
+
+def wait(engine: Engine) -> None:
+    if engine.device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,7 @@
+"""Commands for bundles."""
+
+import typer
+
+
+def add_commands(app: typer.Typer) -> None:
+    pass

@@ -1,0 +1,202 @@
+"""One image as it comes (a file, a PIL image, an array) -> an upright 8-bit RGB image, or a line that says why not."""
+
+import io
+import struct
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+
+from foster.errors import DataError
+
+ImageLike: TypeAlias = "str | Path | bytes | Image.Image | NDArray[Any] | torch.Tensor"
+"""A path, the bytes of an image file, a PIL image, an array `[H, W]` or `[H, W, 1|3|4]`, a tensor `[1|3|4, H, W]`."""
+
+FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF", "JPEG2000")
+"""What is decoded. Others that Pillow knows stay closed: some run programs, none are photos."""
+
+SUFFIXES = frozenset(
+    {".jpg", ".jpeg", ".jfif", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".avif", ".jp2"}
+)
+"""How the names of image files end; other files in a folder are passed over."""
+
+MAX_PIXELS = 150_000_000
+MAX_SIDE = 40_000
+"""Larger images are refused before they are decoded: a file of some kilobytes may claim to be any size."""
+
+BACKGROUND = (255, 255, 255)
+"""What shows through transparent pixels."""
+
+_ROTATED_BY_A_QUARTER = frozenset({5, 6, 7, 8})
+_SIXTEEN_BIT_MODES = frozenset({"I;16", "I;16B", "I;16L", "I;16N", "I"})
+
+
+Result = TypeVar("Result")
+
+
+class ImageError(DataError):
+    """One image cannot be used; the message is the reason alone, without the image's name."""
+
+
+@contextmanager
+def quiet_pillow() -> Iterator[None]:
+    """Pillow's warnings about odd files are not shown inside: such a file is read or it is listed as unreadable.
+
+    Warning filters belong to the whole process, so this is entered once around many images and not in a thread.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+        warnings.filterwarnings("ignore", module=r"PIL\..*")
+        yield
+
+
+def decode(source: ImageLike, target_side: int | None = None) -> Image.Image:
+    """`source` as an upright RGB image, transparent parts on white; the first frame of an animation.
+
+    With `target_side` a JPEG may be decoded at a half, a quarter or an eighth of its size, but never below twice
+    that side. Raises ImageError.
+    """
+    if isinstance(source, torch.Tensor):
+        return _from_array(_channels_last(source))
+    if isinstance(source, np.ndarray):
+        return _from_array(source)
+    if isinstance(source, Image.Image):
+        _check_size(source.size)
+        return _guarded(lambda: _upright_rgb(source))
+    return _guarded(lambda: _from_file(source, target_side))
+
+
+def upright_size(source: ImageLike) -> tuple[int, int]:
+    """Width and height as `decode` would give them, from the file's header alone. Raises ImageError."""
+    if isinstance(source, str | Path | bytes):
+        return _guarded(lambda: _header_size(source))
+    return decode(source).size
+
+
+def _guarded(work: Callable[[], Result]) -> Result:
+    """Any failure of a decoder is a fact about the image: files are hostile, and decoders raise nearly everything."""
+    try:
+        return work()
+    except ImageError:
+        raise
+    except Image.DecompressionBombError:
+        raise ImageError(f"too large: more than {MAX_PIXELS:,} pixels") from None
+    except FileNotFoundError:
+        raise ImageError("there is no such file") from None
+    except PermissionError:
+        raise ImageError("no permission to read it") from None
+    except IsADirectoryError:
+        raise ImageError("it is a folder") from None
+    except UnidentifiedImageError:
+        raise ImageError("not an image of a known format") from None
+    except MemoryError:
+        raise ImageError("too large for the memory") from None
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ImageError(f"damaged ({reason})" if not isinstance(error, struct.error) else "damaged") from None
+
+
+def _from_file(source: str | Path | bytes, target_side: int | None) -> Image.Image:
+    with _opened(source) as image:
+        if target_side is not None:
+            side = 2 * target_side
+            image.draft("RGB", (side, side))
+        return _upright_rgb(image)
+
+
+def _header_size(source: str | Path | bytes) -> tuple[int, int]:
+    with _opened(source) as image:
+        width, height = image.size
+        is_turned = _orientation(image) in _ROTATED_BY_A_QUARTER
+        return (height, width) if is_turned else (width, height)
+
+
+@contextmanager
+def _opened(source: str | Path | bytes) -> Iterator[Image.Image]:
+    """The image with only its header read, and known to be of a size that may be decoded."""
+    Image.init()
+    formats = [name for name in FORMATS if name in Image.OPEN]
+    file = io.BytesIO(source) if isinstance(source, bytes) else source
+    if not isinstance(source, bytes) and Path(source).stat().st_size == 0:
+        raise ImageError("the file is empty")
+    with Image.open(file, formats=formats) as image:
+        _check_size(image.size)
+        yield image
+
+
+def _check_size(size: tuple[int, int]) -> None:
+    width, height = size
+    if width < 1 or height < 1:
+        raise ImageError(f"it has no pixels ({width} x {height})")
+    if width * height > MAX_PIXELS:
+        raise ImageError(f"too large: {width} x {height}, more than {MAX_PIXELS:,} pixels")
+    if max(width, height) > MAX_SIDE:
+        raise ImageError(f"too large: {width} x {height}, a side of more than {MAX_SIDE:,} pixels")
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        return int(image.getexif().get(ExifTags.Base.Orientation, 1))
+    except Exception:  # damaged EXIF says nothing about the pixels
+        return 1
+
+
+def _upright_rgb(image: Image.Image) -> Image.Image:
+    image.load()
+    turned = ImageOps.exif_transpose(image) if _orientation(image) != 1 else image
+    if turned.mode in _SIXTEEN_BIT_MODES:
+        return _from_array(np.asarray(turned))
+    if turned.mode == "F":
+        raise ImageError("floating-point pixels have no known range; convert it to 8 or 16 bits")
+    has_alpha = turned.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in turned.info
+    if has_alpha:
+        return _on_background(turned.convert("RGBA"))
+    return turned.convert("RGB")  # a copy also where it is RGB already
+
+
+def _on_background(image: Image.Image) -> Image.Image:
+    background = Image.new("RGBA", image.size, (*BACKGROUND, 255))
+    return Image.alpha_composite(background, image).convert("RGB")
+
+
+def _channels_last(tensor: torch.Tensor) -> NDArray[Any]:
+    """A tensor `[C, H, W]` or `[H, W]` as an array `[H, W, C]` or `[H, W]`."""
+    array = tensor.detach().cpu()
+    if array.ndim == 3:
+        array = array.permute(1, 2, 0)
+    return array.numpy()
+
+
+def _from_array(array: NDArray[Any]) -> Image.Image:
+    """8-bit, 16-bit or 32-bit integers with 16-bit values, bool, or floats from 0 to 1; `[H, W]` or `[H, W, 1|3|4]`."""
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[:, :, 0]
+    if array.ndim != 2 and not (array.ndim == 3 and array.shape[2] in (3, 4)):
+        raise ImageError(f"an image array is [H, W] or [H, W, 1|3|4], not of shape {array.shape}")
+    _check_size((array.shape[1], array.shape[0]))
+    image = Image.fromarray(np.ascontiguousarray(_eight_bit(array)))
+    return _on_background(image) if image.mode == "RGBA" else image.convert("RGB")
+
+
+def _eight_bit(array: NDArray[Any]) -> NDArray[np.uint8]:
+    if array.dtype == np.uint8:
+        return array
+    if array.dtype == np.bool_:
+        return array.astype(np.uint8) * np.uint8(255)
+    low, high = array.min(), array.max()
+    if np.issubdtype(array.dtype, np.integer):
+        if low < 0 or high > 65535:
+            raise ImageError(f"integer pixels must lie in 0 to 65535, not {low} to {high}")
+        # 65535 / 257 = 255 exactly. The range belongs to the type: stretching each image would hide its exposure.
+        return np.asarray((array.astype(np.uint32) + 128) // 257, dtype=np.uint8)
+    if np.issubdtype(array.dtype, np.floating):
+        if not (low >= 0 and high <= 1):
+            raise ImageError(f"floating-point pixels must lie in 0 to 1, not {low:g} to {high:g}")
+        return np.asarray((array * 255).round(), dtype=np.uint8)
+    raise ImageError(f"pixels must be numbers, not {array.dtype}")

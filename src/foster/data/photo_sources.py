@@ -1,0 +1,128 @@
+"""Images with class names as people have them: a folder with a subfolder a class, a CSV of path and label, arrays."""
+
+import csv
+import io
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from foster.data.decoding import SUFFIXES, ImageLike
+from foster.data.images import ImageSet
+from foster.data.photos import Photos, image_files, natural_order, shown
+from foster.errors import DataError
+
+Images: TypeAlias = "Sequence[ImageLike] | NDArray[Any] | Tensor"
+Labels: TypeAlias = "Sequence[object] | NDArray[Any] | Tensor"
+Source: TypeAlias = "str | Path | tuple[Images, Labels] | ImageSet | Photos"
+"""A folder, a CSV file, `(images, labels)`, or images that are already at hand."""
+
+SPLIT_NAMES = frozenset({"train", "training", "test", "testing", "val", "valid", "validation"})
+PATH_COLUMNS = ("path", "file", "filename", "filepath", "image")
+LABEL_COLUMNS = ("label", "class", "class_name", "category")
+
+
+def find_photos(source: Source) -> Photos:
+    """What there is to read; nothing is decoded yet."""
+    if isinstance(source, Photos):
+        return source
+    if isinstance(source, ImageSet):
+        return Photos(list(source.images), tuple(source.class_names[k] for k in source.labels.tolist()), "the images")
+    if isinstance(source, tuple):
+        return _from_arrays(*source)
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return _from_folder(path)
+    if not path.exists():
+        raise DataError(f"there is no folder or CSV file '{shown(path)}'")
+    if path.suffix.lower() in (".csv", ".tsv"):
+        return _from_csv(path)
+    raise DataError(f"'{shown(path)}' is neither a folder with a subfolder for each class nor a .csv file")
+
+
+def class_name(text: str, place: str) -> str:
+    """A class name in one of its Unicode spellings, so that the same word is the same class on every system."""
+    name = unicodedata.normalize("NFC", shown(text)).strip()
+    if not name:
+        raise DataError(f"a class name is empty ({place})")
+    if any(unicodedata.category(character) == "Cc" for character in name):
+        raise DataError(f"class name {name!r} holds control characters ({place})")
+    if len(name) > 200:
+        raise DataError(f"class name '{name[:40]}...' has {len(name)} characters; at most 200 are allowed ({place})")
+    return name
+
+
+def _from_folder(folder: Path) -> Photos:
+    place = f"'{shown(folder)}'"
+    try:
+        entries = [entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
+    except OSError as error:
+        raise DataError(f"cannot read {place}: {error.strerror}") from None
+    entries.sort(key=lambda entry: natural_order(entry.name))
+    if not entries:
+        loose = len(image_files(folder))
+        hint = f"it holds {loose} images, but no subfolders" if loose else "it holds neither subfolders nor images"
+        raise DataError(f"{place} must have one subfolder for each class; {hint}")
+    if all(entry.name.lower() in SPLIT_NAMES for entry in entries):
+        training = max(entries, key=lambda entry: entry.name.lower().startswith("train"))
+        raise DataError(
+            f"{place} holds the parts of a dataset ({', '.join(entry.name for entry in entries)}), not classes; "
+            f"give one part, for example '{shown(training)}'"
+        )
+    items: list[ImageLike] = []
+    labels: list[str] = []
+    for entry in entries:
+        files = image_files(entry)
+        items += files
+        labels += [class_name(entry.name, place)] * len(files)
+    if not items:
+        raise DataError(f"no images below {place} (names that end in {', '.join(sorted(SUFFIXES))})")
+    return Photos(items, tuple(labels), place)
+
+
+def _from_csv(path: Path) -> Photos:
+    place = f"'{shown(path)}'"
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        delimiter = max(",;\t", key=text.partition("\n")[0].count)
+        rows = list(enumerate(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), start=1))
+    except OSError as error:
+        raise DataError(f"cannot read {place}: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{place} is not a CSV file in UTF-8: {error}") from None
+    rows = [(number, [cell.strip() for cell in row]) for number, row in rows if any(cell.strip() for cell in row)]
+    if not rows:
+        raise DataError(f"{place} is empty; it should hold a path and a label on each line")
+    path_column, label_column, has_header = _columns(rows[0][1])
+    items: list[ImageLike] = []
+    labels: list[str] = []
+    for number, row in rows[has_header:]:
+        if len(row) <= max(path_column, label_column) or not row[path_column]:
+            raise DataError(f"line {number} of {place} has no path and label: {delimiter.join(row)[:80]!r}")
+        items.append(path.parent / row[path_column])
+        labels.append(class_name(row[label_column], f"line {number} of {place}"))
+    if not items:
+        raise DataError(f"{place} has a header, but no images")
+    return Photos(items, tuple(labels), place)
+
+
+def _columns(first_row: list[str]) -> tuple[int, int, bool]:
+    """Which columns hold path and label, and whether the first row is a header that says so."""
+    lower = [cell.lower() for cell in first_row]
+    paths = [lower.index(name) for name in PATH_COLUMNS if name in lower]
+    labels = [lower.index(name) for name in LABEL_COLUMNS if name in lower]
+    return (paths[0], labels[0], True) if paths and labels else (0, 1, False)
+
+
+def _from_arrays(images: Images, labels: Labels) -> Photos:
+    names = labels.tolist() if isinstance(labels, np.ndarray | Tensor) else list(labels)
+    if len(images) != len(names):
+        raise DataError(f"{len(images)} images, but {len(names)} labels")
+    if not len(names):
+        raise DataError("there are no images to read")
+    items = cast(Sequence[ImageLike], images)  # a batch behaves like a sequence of its images
+    return Photos(items, tuple(class_name(str(name), "labels") for name in names), "the images")

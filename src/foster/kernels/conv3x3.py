@@ -1,0 +1,181 @@
+"""The 3x3 convolution of narrow networks as PyTorch operators with gradients, and their place in a network.
+
+For 3 to 64 channels the library's kernels take five to fifteen times as long as moving the data would. These take
+bfloat16 maps, channels last, and weights of any floating type: there is no cast to wait for. They sum in float32.
+"""
+
+import functools
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.library import custom_op
+from torch.nn.grad import conv2d_input
+
+from foster.kernels import launch
+
+IN_CHANNELS = (3, 16, 32, 64)
+OUT_CHANNELS = (16, 32, 64)
+STRIDES = (1, 2)
+
+
+@functools.cache
+def is_available() -> bool:
+    """Whether the kernels can run here: a GPU with bfloat16 tensor cores, and a Triton that has Gluon."""
+    if not torch.cuda.is_available() or torch.version.hip or torch.cuda.get_device_capability() < (8, 0):
+        return False
+    try:
+        importlib.import_module("foster.kernels.device")
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+def supports(image_shape: Sequence[int], weight_shape: Sequence[int], stride: int = 1) -> bool:
+    """Whether there is a kernel for images [N, in, H, W] and a weight [out, in, 3, 3], padding 1."""
+    out_channels, in_channels, *window = weight_shape
+    num_images, _, height, width = image_shape
+    is_known = in_channels in IN_CHANNELS and out_channels in OUT_CHANNELS and stride in STRIDES and window == [3, 3]
+    # The kernels count elements in 32 bits.
+    return is_known and 0 < num_images * height * width * max(out_channels, in_channels) < 2**31
+
+
+def conv3x3(images: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
+    """Images [N, in, H, W], bfloat16, convolved with weight [out, in, 3, 3]; padding 1, no bias."""
+    _check(images, weight, stride)
+    output: Tensor = _conv3x3(images, weight, stride)
+    return output
+
+
+def conv3x3_with_statistics(images: Tensor, weight: Tensor, stride: int = 1) -> tuple[Tensor, Tensor]:
+    """The same, and float32 [2, out]: the sum and the sum of squares of each output channel, for BatchNorm. They are
+    those of the rounded output, and gradients flow through both."""
+    _check(images, weight, stride)
+    output, statistics = _conv3x3_with_statistics(images, weight, stride)
+    return output, statistics
+
+
+def _check(images: Tensor, weight: Tensor, stride: int) -> None:
+    if images.dtype is not torch.bfloat16:
+        raise TypeError(f"conv3x3 takes bfloat16 images, not {images.dtype}")
+    if not supports(images.shape, weight.shape, stride):
+        shapes = f"images {tuple(images.shape)}, weight {tuple(weight.shape)}, stride {stride}"
+        raise ValueError(f"there is no 3x3 kernel for {shapes}; ask supports() first")
+
+
+@custom_op("foster::conv3x3", mutates_args=())
+def _conv3x3(images: Tensor, weight: Tensor, stride: int) -> Tensor:
+    return launch.convolve(images, weight, stride)
+
+
+@custom_op("foster::conv3x3_with_statistics", mutates_args=())
+def _conv3x3_with_statistics(images: Tensor, weight: Tensor, stride: int) -> tuple[Tensor, Tensor]:
+    return launch.convolve_with_statistics(images, weight, stride)
+
+
+@custom_op("foster::conv3x3_input_gradient", mutates_args=())
+def _input_gradient(gradient: Tensor, weight: Tensor, stride: int, height: int, width: int) -> Tensor:
+    return launch.input_gradient(gradient, weight, stride, height, width)
+
+
+@custom_op("foster::conv3x3_weight_gradient", mutates_args=())
+def _weight_gradient(images: Tensor, gradient: Tensor, weight: Tensor, stride: int) -> Tensor:
+    return launch.weight_gradient(images, gradient, weight, stride)
+
+
+@_conv3x3.register_fake
+def _(images: Tensor, weight: Tensor, stride: int) -> Tensor:
+    geometry = launch.forward_geometry(images, weight, stride)
+    return launch.empty_maps(images, geometry.out_channels, geometry.out_height, geometry.out_width)
+
+
+@_conv3x3_with_statistics.register_fake
+def _(images: Tensor, weight: Tensor, stride: int) -> tuple[Tensor, Tensor]:
+    geometry = launch.forward_geometry(images, weight, stride)
+    output = launch.empty_maps(images, geometry.out_channels, geometry.out_height, geometry.out_width)
+    return output, images.new_empty((2, geometry.out_channels), dtype=torch.float32)
+
+
+@_input_gradient.register_fake
+def _(gradient: Tensor, weight: Tensor, stride: int, height: int, width: int) -> Tensor:
+    return launch.empty_maps(gradient, weight.shape[1], height, width)
+
+
+@_weight_gradient.register_fake
+def _(images: Tensor, gradient: Tensor, weight: Tensor, stride: int) -> Tensor:
+    return torch.empty_like(weight)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    images, weight, ctx.stride = inputs
+    ctx.save_for_backward(images, weight)
+
+
+def _save_with_statistics(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    images, weight, ctx.stride = inputs
+    ctx.save_for_backward(images, weight, output[0])
+
+
+def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    images, weight = ctx.saved_tensors[:2]
+    needs_images, needs_weight, _ = ctx.needs_input_grad
+    height, width = images.shape[2:]
+    images_gradient = weight_gradient = None
+    if needs_images and images.shape[1] == 3:
+        # Nobody trains the images; so rare a gradient may be slow.
+        images_gradient = conv2d_input(images.shape, weight.to(gradient.dtype), gradient, ctx.stride, 1)
+    elif needs_images:
+        images_gradient = _input_gradient(gradient, weight, ctx.stride, height, width)
+    if needs_weight:
+        weight_gradient = _weight_gradient(images, gradient, weight, ctx.stride)
+    return images_gradient, weight_gradient, None
+
+
+def _backward_with_statistics(
+    ctx: Any, gradient: Tensor, statistics_gradient: Tensor
+) -> tuple[Tensor | None, Tensor | None, None]:
+    output = ctx.saved_tensors[2]
+    of_sum, of_squares = statistics_gradient[:, None, :, None, None]
+    return _backward(ctx, (gradient + of_sum + 2 * output * of_squares).to(gradient.dtype))
+
+
+_conv3x3.register_autograd(_backward, setup_context=_save)
+_conv3x3_with_statistics.register_autograd(_backward_with_statistics, setup_context=_save_with_statistics)
+
+
+class KernelConv2d(nn.Conv2d):
+    """A convolution that uses the kernels for bfloat16 maps on a GPU, and is an `nn.Conv2d` everywhere else."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  (the name is torch's)
+        stride = self.stride[0]
+        if _computes_in_bfloat16(input) and supports(input.shape, self.weight.shape, stride):
+            return conv3x3(input.to(torch.bfloat16), self.weight, stride)
+        return super().forward(input)
+
+
+def use_kernels(module: nn.Module) -> nn.Module:
+    """Make the eligible convolutions of `module` use the kernels, in place, where they are available. Weights keep
+    their values and names; in memory their channels come last, as the kernels read them fastest."""
+    if is_available():
+        for part in module.modules():
+            if type(part) is nn.Conv2d and _is_eligible(part):
+                part.__class__ = KernelConv2d
+                part.weight.data = part.weight.data.contiguous(memory_format=torch.channels_last)
+    return module
+
+
+def _is_eligible(convolution: nn.Conv2d) -> bool:
+    is_plain = convolution.bias is None and convolution.padding_mode == "zeros" and convolution.padding == (1, 1)
+    is_plain = is_plain and convolution.dilation == (1, 1) and convolution.groups == 1
+    stride, stride_across = convolution.stride
+    return is_plain and stride == stride_across and supports((1, 0, 1, 1), convolution.weight.shape, stride)
+
+
+def _computes_in_bfloat16(images: Tensor) -> bool:
+    if not images.is_cuda:
+        return False
+    if torch.is_autocast_enabled("cuda"):
+        return torch.get_autocast_dtype("cuda") is torch.bfloat16
+    return images.dtype is torch.bfloat16

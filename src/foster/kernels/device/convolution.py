@@ -1,0 +1,128 @@
+# mypy: ignore-errors
+# ruff: noqa: RUF005  (Gluon has no tuple unpacking)
+"""The forward kernel, which also computes input gradients: output = weight . windows, on the tensor cores."""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.ampere import mma_v2
+
+from foster.kernels.device.layouts import (
+    image_layout,
+    output_layout,
+    weight_layout,
+    weight_load_layout,
+    weight_shared_layout,
+)
+from foster.kernels.device.windows import load_tap, place_windows
+
+
+@gluon.jit
+def named_image(x, pixels: gl.constexpr, depth: gl.constexpr):
+    """[pixels, depth] -> operand B [depth, pixels]."""
+    steps: gl.constexpr = 1 if depth == 16 else 2
+    x = x.reshape([pixels, depth // (16 * steps), 4, steps, 2, 2])
+    return x.permute([1, 3, 4, 2, 5, 0]).reshape([depth, pixels])
+
+
+@gluon.jit
+def named_weight(w, channels: gl.constexpr, depth: gl.constexpr, warps: gl.constexpr):
+    """[channels, depth] -> operand A [channels, depth]."""
+    steps: gl.constexpr = 1 if depth == 16 else 2
+    w = w.reshape([warps, 8, channels // (16 * warps), 2, depth // (16 * steps), 4, steps, 2, 2])
+    return w.permute([2, 0, 3, 1, 4, 6, 7, 5, 8]).reshape([channels, depth])
+
+
+@gluon.jit
+def unnamed_output(y, pixels: gl.constexpr, channels: gl.constexpr, warps: gl.constexpr):
+    """Product [channels, pixels] -> [pixels, channels]."""
+    y = y.reshape([channels // (16 * warps), warps, 2, 8, pixels])
+    return y.permute([4, 1, 3, 0, 2]).reshape([pixels, channels])
+
+
+@gluon.jit(do_not_specialize=["num_pixels"])
+def convolve(
+    images, weight, output, statistics, num_pixels,
+    in_channels: gl.constexpr, out_channels: gl.constexpr, in_height: gl.constexpr, in_width: gl.constexpr,
+    out_height: gl.constexpr, out_width: gl.constexpr, down: gl.constexpr, up: gl.constexpr,
+    stride_out: gl.constexpr, stride_in: gl.constexpr, stride_tap: gl.constexpr, is_flipped: gl.constexpr,
+    is_even: gl.constexpr, has_statistics: gl.constexpr,
+    pixels: gl.constexpr, channels: gl.constexpr, warps_pixels: gl.constexpr, warps_channels: gl.constexpr,
+    taps_ahead: gl.constexpr,
+):  # fmt: skip
+    """A block of `pixels` x `channels` of the convolution of `images` with `weight`.
+
+    The output has `down` times fewer rows and columns than the input, or `up` times more (then the input counts as
+    having zeros between its rows and columns: the gradient of a strided convolution). `is_flipped` turns the taps
+    round. `is_even` promises that blocks end where the pixels end. With `has_statistics`, the block's sum and sum of
+    squares of each channel go to statistics [blocks, 2, out_channels].
+    """
+    depth: gl.constexpr = 32 if in_channels == 3 else in_channels
+    num_taps: gl.constexpr = 1 if in_channels == 3 else 9
+    product: gl.constexpr = gl.NVMMADistributedLayout([2, 0], [warps_channels, warps_pixels], [16, 8])
+    operand_a: gl.constexpr = gl.DotOperandLayout(0, product, 2)
+    operand_b: gl.constexpr = gl.DotOperandLayout(1, product, 2)
+    first_channel = gl.program_id(1) * channels
+    first_pixel = gl.program_id(0) * pixels
+
+    # All loads that fit into registers are sent off before the first use of any.
+    read: gl.constexpr = weight_load_layout(channels, depth, warps_pixels * warps_channels, stride_out, stride_in)
+    place = weight + ((first_channel + gl.arange(0, channels, layout=gl.SliceLayout(1, read))) * stride_out)[:, None]
+    k = gl.arange(0, depth, layout=gl.SliceLayout(0, read))[None, :]
+    weights = ()
+    for tap in gl.static_range(num_taps):
+        if in_channels == 3:
+            w = gl.load(place + k % 3 * stride_in + k // 3 * stride_tap, mask=k < 27, other=0.0)
+        else:
+            w = gl.load(place + k * stride_in + (8 - tap if is_flipped else tap) * stride_tap)
+        weights = weights + (w,)
+
+    held: gl.constexpr = image_layout(pixels, depth, warps_pixels, warps_channels)
+    pixel = first_pixel + gl.arange(0, pixels, layout=gl.SliceLayout(1, held))
+    k = gl.arange(0, depth, layout=gl.SliceLayout(0, held))[None, :]
+    row, column, middle = place_windows(pixel, in_height, in_width, out_height, out_width, down, up)
+    row = row[:, None]
+    column = column[:, None]
+    pointers = images + (middle * in_channels)[:, None]
+    if in_channels != 3:
+        pointers = pointers + k
+    is_pixel = ((pixel < num_pixels) | is_even)[:, None]
+    ahead = ()
+    for tap in gl.static_range(taps_ahead):
+        x = load_tap(pointers, k, row, column, is_pixel, tap // 3 - 1, tap % 3 - 1,
+                     in_channels, in_height, in_width, down, up)  # fmt: skip
+        ahead = ahead + (x,)
+
+    stored: gl.constexpr = weight_shared_layout(channels, depth, warps_channels)
+    shared = ()
+    for tap in gl.static_range(num_taps):
+        w = weights[tap].to(gl.bfloat16)
+        shared = shared + (gl.allocate_shared_memory(gl.bfloat16, [channels, depth], stored, w),)
+
+    sums = gl.zeros([channels, pixels], gl.float32, product)
+    for tap in gl.static_range(num_taps):
+        if tap < taps_ahead:
+            x = ahead[tap]
+        else:
+            x = load_tap(pointers, k, row, column, is_pixel, tap // 3 - 1, tap % 3 - 1,
+                         in_channels, in_height, in_width, down, up)  # fmt: skip
+        w = shared[tap].load(weight_layout(channels, depth, warps_pixels, warps_channels))
+        a = gl.convert_layout(named_weight(w, channels, depth, warps_channels), operand_a, assert_trivial=True)
+        b = gl.convert_layout(named_image(x, pixels, depth), operand_b, assert_trivial=True)
+        sums = mma_v2(a, b, sums)
+
+    result = sums.to(gl.bfloat16)
+    written: gl.constexpr = output_layout(pixels, channels, warps_pixels, warps_channels)
+    y = gl.convert_layout(unnamed_output(result, pixels, channels, warps_channels), written, assert_trivial=True)
+    pixel = first_pixel + gl.arange(0, pixels, layout=gl.SliceLayout(1, written))
+    channel = first_channel + gl.arange(0, channels, layout=gl.SliceLayout(0, written))
+    is_pixel = ((pixel < num_pixels) | is_even)[:, None]
+    gl.store(output + (pixel * out_channels)[:, None] + channel[None, :], y, mask=is_pixel)
+    if has_statistics:
+        rounded = result.to(gl.float32)
+        # From a row of the product back to its channel: see unnamed_output.
+        m = gl.arange(0, channels, layout=gl.SliceLayout(1, product))
+        unit: gl.constexpr = channels // (8 * warps_channels)
+        channel = m // 16 % warps_channels * (8 * unit) + m % 8 * unit + m // (16 * warps_channels) * 2 + m // 8 % 2
+        target = statistics + gl.program_id(0) * (2 * out_channels) + first_channel + channel
+        gl.store(target, gl.sum(rounded, axis=1))
+        gl.store(target + out_channels, gl.sum(rounded * rounded, axis=1))

@@ -1,0 +1,137 @@
+# mypy: ignore-errors
+# ruff: noqa: RUF005  (Gluon has no tuple unpacking)
+"""The gradient of the weight: sums over all pixels, in two kernels and always in the same order."""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.ampere import mma_v2
+
+from foster.kernels.device.layouts import partial_layout, pixels_layout, reduction_layout
+from foster.kernels.device.windows import load_tap, place_windows
+
+
+@gluon.jit
+def named_gradient(y, groups: gl.constexpr, pixels: gl.constexpr, channels: gl.constexpr, warps: gl.constexpr):
+    """[groups, pixels, channels] -> operand A [groups, channels, pixels]."""
+    y = y.reshape([groups, pixels // 16, 2, 2, 4, warps, 8, channels // (16 * warps), 2])
+    return y.permute([0, 7, 5, 8, 6, 1, 2, 4, 3]).reshape([groups, channels, pixels])
+
+
+@gluon.jit
+def named_pixels(x, groups: gl.constexpr, pixels: gl.constexpr, depth: gl.constexpr, warps: gl.constexpr):
+    """[groups, pixels, depth] -> operand B [groups, pixels, depth]."""
+    x = x.reshape([groups, pixels // 16, 2, 2, 4, warps, 8, depth // (8 * warps)])
+    return x.permute([0, 1, 2, 4, 3, 7, 5, 6]).reshape([groups, pixels, depth])
+
+
+@gluon.jit
+def unnamed_sums(sums, groups: gl.constexpr, channels: gl.constexpr, depth: gl.constexpr, warps_out: gl.constexpr,
+                 warps_in: gl.constexpr):  # fmt: skip
+    """Product [groups, channels, depth] -> the same in the order of memory."""
+    sums = sums.reshape([groups, channels // (16 * warps_out), warps_out, 2, 8, depth // (8 * warps_in), warps_in, 8])
+    return sums.permute([0, 2, 4, 1, 3, 6, 7, 5]).reshape([groups, channels, depth])
+
+
+@gluon.jit(do_not_specialize=["num_pixels", "num_blocks", "blocks_per_program"])
+def weight_gradient(
+    images, gradient, partial_sums, num_pixels, num_blocks, blocks_per_program,
+    in_channels: gl.constexpr, out_channels: gl.constexpr, in_height: gl.constexpr, in_width: gl.constexpr,
+    out_height: gl.constexpr, out_width: gl.constexpr, down: gl.constexpr, up: gl.constexpr, is_even: gl.constexpr,
+    pixels: gl.constexpr, groups: gl.constexpr, taps: gl.constexpr, warps_out: gl.constexpr, warps_in: gl.constexpr,
+):  # fmt: skip
+    """Sums over a share of all pixels, for some of the taps, of gradient [pixel, out] x window [pixel, in].
+
+    A block is `groups` x `pixels` pixels; each group has warps of its own, whose sums are added up at the end.
+    partial_sums: [shares, taps, out_channels, depth].
+    """
+    depth: gl.constexpr = 32 if in_channels == 3 else in_channels
+    num_taps: gl.constexpr = 1 if in_channels == 3 else 9
+    product: gl.constexpr = gl.NVMMADistributedLayout([2, 0], [groups, warps_out, warps_in], [1, 16, 8])
+    operand_a: gl.constexpr = gl.DotOperandLayout(0, product, 2)
+    operand_b: gl.constexpr = gl.DotOperandLayout(1, product, 2)
+    y_held: gl.constexpr = pixels_layout(groups, pixels, out_channels, warps_out, warps_in, True)
+    x_held: gl.constexpr = pixels_layout(groups, pixels, depth, warps_in, warps_out, False)
+    group = gl.arange(0, groups, layout=gl.SliceLayout(1, gl.SliceLayout(2, y_held)))
+    pixel = gl.arange(0, pixels, layout=gl.SliceLayout(0, gl.SliceLayout(2, y_held)))
+    y_place = (group * pixels)[:, None] + pixel[None, :]
+    channel = gl.arange(0, out_channels, layout=gl.SliceLayout(0, gl.SliceLayout(1, y_held)))[None, None, :]
+    group = gl.arange(0, groups, layout=gl.SliceLayout(1, gl.SliceLayout(2, x_held)))
+    pixel = gl.arange(0, pixels, layout=gl.SliceLayout(0, gl.SliceLayout(2, x_held)))
+    x_place = (group * pixels)[:, None] + pixel[None, :]
+    k = gl.arange(0, depth, layout=gl.SliceLayout(0, gl.SliceLayout(1, x_held)))[None, None, :]
+
+    zero = gl.zeros([groups, out_channels, depth], gl.float32, product)
+    sums = ()
+    for _ in gl.static_range(taps):
+        sums = sums + (zero,)
+    first_block = gl.program_id(0) * blocks_per_program
+    for block in range(first_block, gl.minimum(first_block + blocks_per_program, num_blocks)):
+        pixel = block * (groups * pixels) + y_place
+        is_pixel = ((pixel < num_pixels) | is_even)[:, :, None]
+        y = gl.load(gradient + (pixel * out_channels)[:, :, None] + channel, mask=is_pixel, other=0.0)
+        a = gl.convert_layout(
+            named_gradient(y, groups, pixels, out_channels, warps_out), operand_a, assert_trivial=True
+        )
+        pixel = block * (groups * pixels) + x_place
+        is_pixel = ((pixel < num_pixels) | is_even)[:, :, None]
+        row, column, middle = place_windows(pixel, in_height, in_width, out_height, out_width, down, up)
+        row = row[:, :, None]
+        column = column[:, :, None]
+        pointers = images + (middle * in_channels)[:, :, None]
+        if in_channels != 3:
+            pointers = pointers + k
+        added = ()
+        for index in gl.static_range(taps):
+            if taps == 9:
+                down_shift = index // 3 - 1
+                across_shift = index % 3 - 1
+            elif taps == 3:
+                down_shift = gl.program_id(1) - 1
+                across_shift = index - 1
+            else:
+                down_shift = gl.program_id(1) // 3 - 1
+                across_shift = gl.program_id(1) % 3 - 1
+            x = load_tap(pointers, k, row, column, is_pixel, down_shift, across_shift,
+                         in_channels, in_height, in_width, down, up)  # fmt: skip
+            b = gl.convert_layout(named_pixels(x, groups, pixels, depth, warps_in), operand_b, assert_trivial=True)
+            added = added + (mma_v2(a, b, sums[index]),)
+        sums = added
+
+    stored: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [2, 1, 0])
+    shared = ()
+    for index in gl.static_range(taps):
+        total = unnamed_sums(sums[index], groups, out_channels, depth, warps_out, warps_in)
+        shared = shared + (gl.allocate_shared_memory(gl.float32, [groups, out_channels, depth], stored, total),)
+    read: gl.constexpr = partial_layout(groups, depth, groups * warps_out * warps_in)
+    written: gl.constexpr = gl.SliceLayout(0, read)
+    channel = gl.arange(0, out_channels, layout=gl.SliceLayout(1, written))
+    k = gl.arange(0, depth, layout=gl.SliceLayout(0, written))
+    target = partial_sums + (gl.program_id(0) * num_taps + gl.program_id(1) * taps) * (out_channels * depth)
+    target = target + (channel * depth)[:, None] + k[None, :]
+    for index in gl.static_range(taps):
+        gl.store(target + index * (out_channels * depth), gl.sum(shared[index].load(read), axis=0))
+
+
+@gluon.jit(do_not_specialize=["num_shares"])
+def sum_partial_sums(
+    partial_sums, gradient, num_shares,
+    in_channels: gl.constexpr, out_channels: gl.constexpr,
+    stride_out: gl.constexpr, stride_in: gl.constexpr, stride_tap: gl.constexpr,
+    rows: gl.constexpr, elements: gl.constexpr, warps: gl.constexpr,
+):  # fmt: skip
+    """The weight's gradient, in its own layout and type, from partial_sums [shares, taps, out_channels, depth]."""
+    depth: gl.constexpr = 32 if in_channels == 3 else in_channels
+    num_taps: gl.constexpr = 1 if in_channels == 3 else 9
+    read: gl.constexpr = reduction_layout(elements, warps)
+    row = gl.arange(0, rows, layout=gl.SliceLayout(1, read))
+    element = gl.program_id(0) * elements + gl.arange(0, elements, layout=gl.SliceLayout(0, read))
+    place = (row * (num_taps * out_channels * depth))[:, None] + element[None, :]
+    total = gl.sum(gl.load(partial_sums + place, mask=(row < num_shares)[:, None], other=0.0), axis=0)
+    k = element % depth
+    channel = element // depth % out_channels
+    tap = element // (out_channels * depth)
+    if in_channels == 3:
+        tap = k // 3
+        k = k % 3
+    target = gradient + channel * stride_out + k * stride_in + tap * stride_tap
+    gl.store(target, total.to(gradient.dtype.element_ty), mask=tap < 9)

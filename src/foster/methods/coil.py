@@ -1,0 +1,81 @@
+"""COIL: co-transport for class-incremental learning (ACM MM 2021)."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from foster.data.task import Task
+from foster.evaluation.predict import class_means
+from foster.losses import cross_entropy, distillation
+from foster.method_settings import CoilSettings
+from foster.methods.base import Evaluate
+from foster.methods.cosine import CosineMethod, cosine_head
+from foster.networks.concurrency import beside
+from foster.networks.freezing import freeze
+from foster.networks.network import Network
+from foster.training.phase import Phase
+from foster.transport import carried, sinkhorn
+
+
+class Coil(CosineMethod[CoilSettings]):
+    """Replay with distillation, and knowledge that optimal transport moves between the classifiers of similar classes.
+
+    Prospective: the new classes' classifiers start as known ones, carried over by the plan; L_PT keeps them near for
+    the first epoch. Retrospective: the new classifiers, carried back, must tell known classes apart as the old
+    network does (L_RT, which gains weight as they learn). l L_KD + (1 - l) L_CE with l = known / total is the base.
+    The plan is made once a task, from class centres in the old network's features: new images and exemplars alone.
+    """
+
+    def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
+        yield self.learn_first(task) if task.is_first else self.learn(task)
+        self.remember(task)
+
+    def learn(self, task: Task) -> Phase:
+        settings, num_known, temperature = self.settings, task.num_known, self.settings.temperature
+        share = task.num_known / task.num_total
+        teacher = freeze(self.network)
+        plan = self.plan(task, teacher)
+        with self.initialising(task):
+            network = self.network = teacher.with_new_classes(task.num_new)
+        head = cosine_head(network)
+        head.old_proxies.requires_grad_(True)
+        known_classifiers = head.old_proxies.detach().squeeze(1)
+        prospect = carried(plan, known_classifiers)
+        prospect *= known_classifiers.norm(dim=1).mean() / prospect.norm(dim=1).mean()
+        with torch.no_grad():
+            head.new_proxies.copy_(prospect[:, None])
+        prospective_weight, retrospective_weight = torch.zeros(2, device=self.workplace.device)
+
+        def on_epoch(epoch: int) -> None:
+            progress = epoch / settings.later.epochs
+            prospective_weight.fill_(settings.transport_weight if epoch == 0 else 0.0)
+            retrospective_weight.fill_(settings.transport_weight * progress**2)
+
+        def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+            old, new = beside(lambda: teacher(images), lambda: network(images))
+            directions = functional.normalize(new.features)
+            forward = head.scale * functional.linear(directions, functional.normalize(prospect))
+            retrospect = carried(plan.T, head.new_proxies.squeeze(1))
+            backward = head.scale * functional.linear(directions, functional.normalize(retrospect))
+            return {
+                "L_KD": share * distillation(new.logits[:, :num_known], old.logits, temperature),
+                "L_CE": (1 - share) * cross_entropy(new.logits, labels),
+                "L_PT": prospective_weight * distillation(new.logits[:, num_known:], forward.detach(), temperature),
+                "L_RT": retrospective_weight * distillation(backward, old.logits, temperature),
+            }
+
+        return Phase("learn", network, objective, settings.later, task.training, (teacher,), on_epoch)
+
+    def plan(self, task: Task, network: Network) -> Tensor:
+        """How much of each known class goes to each new one, `[num_known, num_new]`; near centres exchange more."""
+        classifiers = cosine_head(network).proxies.detach().squeeze(1)
+        features = self.workplace.infer(network, task.training.images).features
+        centres = class_means(features, task.training.labels, task.num_total)
+        # A known class without exemplars has no centre; its classifier points to where its features were.
+        known = torch.where(
+            centres[: task.num_known].isfinite(), centres[: task.num_known], functional.normalize(classifiers)
+        )
+        cost = torch.cdist(known, centres[task.num_known :], p=self.settings.norm)
+        return sinkhorn(cost, self.settings.sinkhorn)

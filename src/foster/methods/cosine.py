@@ -1,0 +1,40 @@
+"""Cosine heads: what the methods have in common that classify by the angle between features and class proxies."""
+
+from collections.abc import Sequence
+
+from foster.methods.base import Method, SettingsType
+from foster.networks import build_backbone
+from foster.networks.heads import CosineHead
+from foster.networks.network import Backbone, Network
+
+COSINE_VARIANTS: dict[str, str] = {"resnet32": "cosine_resnet32", "resnet18": "cosine_resnet18"}
+"""Backbones that have a variant without the last ReLU, whose features can point in any direction."""
+
+
+def cosine_variant(backbone: str) -> str:
+    """The backbone that a cosine head sits on when the user chose `backbone`; itself where it has no variant."""
+    return COSINE_VARIANTS.get(backbone, backbone)
+
+
+def cosine_head(network: Network) -> CosineHead:
+    """The head of a network that a method with a cosine head made."""
+    assert isinstance(network.head, CosineHead)
+    return network.head
+
+
+class CosineMethod(Method[SettingsType]):
+    """A method whose network is one backbone under a cosine head with `num_proxies` proxies a class."""
+
+    @property
+    def num_proxies(self) -> int:
+        return 1
+
+    def new_backbone(self) -> Backbone:
+        chosen = self.workplace.backbone
+        return build_backbone(cosine_variant(chosen)) if isinstance(chosen, str) else chosen()
+
+    def new_network(self, task_sizes: Sequence[int]) -> Network:
+        backbone = self.new_backbone()
+        num_old = sum(task_sizes[:-1])
+        head = CosineHead(backbone.feature_size, sum(task_sizes), self.num_proxies, num_old)
+        return Network([backbone], head).to(self.workplace.device)

@@ -1,0 +1,84 @@
+"""DER: dynamically expandable representation for class-incremental learning (CVPR 2021)."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from foster.data.task import Task
+from foster.losses import auxiliary_cross_entropy, cross_entropy
+from foster.method_settings import DerSettings
+from foster.methods.base import Evaluate, Method
+from foster.networks.concurrency import beside
+from foster.networks.heads import Head
+from foster.networks.network import Network
+from foster.training.phase import Phase
+
+
+class ExpandingOutput(NamedTuple):
+    """Logits `[N, num_total]` of the whole network, and `[N, 1 + num_new]` of the newest branch's auxiliary head."""
+
+    logits: Tensor
+    auxiliary_logits: Tensor
+
+
+class ExpandingNetwork(nn.Module):
+    """A network whose newest branch is being trained, with the auxiliary head that is needed only for that."""
+
+    def __init__(self, network: Network, auxiliary_head: Head) -> None:
+        super().__init__()
+        self.network = network
+        self.auxiliary_head = auxiliary_head
+
+    def forward(self, images: Tensor) -> ExpandingOutput:
+        *old_branches, newest = self.network.branches
+        old_features, new_features = beside(lambda: [branch(images) for branch in old_branches], lambda: newest(images))
+        features = torch.cat([*old_features, new_features], dim=1)
+        return ExpandingOutput(self.network.head(features), self.auxiliary_head(new_features))
+
+
+class DynamicallyExpandable(Method[DerSettings]):
+    """A branch for every task: old branches are frozen, so what they see is never forgotten; without pruning.
+
+    The new branch starts as a copy of the newest. The head over all branches is trained whole (L_CE); an auxiliary
+    head makes the new branch tell the new classes from each other and from all known ones together (L_aux).
+    With `align`, the head's new rows get the mean norm of the known ones, as the field's code does.
+    """
+
+    def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
+        if task.is_first:
+            yield self.learn_first(task)
+        else:
+            yield self.expand(task)
+            if self.settings.align:
+                self.align(task)
+        self.remember(task)
+
+    def new_network(self, task_sizes: Sequence[int]) -> Network:
+        network = super().new_network(task_sizes[:1])
+        for num_new in task_sizes[1:]:
+            network = network.with_new_branch(num_new)
+        return network
+
+    def expand(self, task: Task) -> Phase:
+        num_known = task.num_known
+        with self.initialising(task):
+            known_size = self.network.feature_size
+            self.network = self.network.with_new_branch(task.num_new)
+            auxiliary_head = Head(self.network.feature_size - known_size, 1 + task.num_new)
+        network = ExpandingNetwork(self.network, auxiliary_head.to(self.workplace.device))
+
+        def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+            out = network(images)
+            return {
+                "L_CE": cross_entropy(out.logits, labels),
+                "L_aux": auxiliary_cross_entropy(out.auxiliary_logits, labels, num_known),
+            }
+
+        return Phase("expand", network, objective, self.settings.later, task.training)
+
+    def align(self, task: Task) -> None:
+        head = self.network.head
+        assert isinstance(head, Head)
+        head.align(task.num_known)

@@ -1,0 +1,39 @@
+"""iCaRL: incremental classifier and representation learning (CVPR 2017)."""
+
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from foster.data.task import Task
+from foster.losses import cross_entropy, distillation
+from foster.method_settings import IcarlSettings
+from foster.methods.base import Evaluate, Method
+from foster.methods.distilling import learn_with_teacher
+from foster.training.phase import Phase
+
+
+class Icarl(Method[IcarlSettings]):
+    """Replay with distillation; an image is given the class whose exemplars' mean feature is nearest.
+
+    The head serves to learn features: L = L_CE over all classes + L_KD of the known ones at temperature T, on new
+    images and exemplars. The means follow the features as they change, which a head's old rows cannot.
+    The softmax is the form that the field runs and compares with; the paper itself has sigmoids.
+    """
+
+    classifies_by = "nearest_mean"
+    result_name = "nearest_mean"
+
+    def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
+        yield self.learn_first(task) if task.is_first else self.learn(task)
+        self.remember(task)
+
+    def learn(self, task: Task) -> Phase:
+        temperature, num_known = self.settings.temperature, task.num_known
+
+        def loss(logits: Tensor, old_logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+            return {
+                "L_CE": cross_entropy(logits, labels),
+                "L_KD": distillation(logits[:, :num_known], old_logits, temperature),
+            }
+
+        return learn_with_teacher(self, task, loss, self.settings.later, task.training)

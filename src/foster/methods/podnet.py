@@ -1,0 +1,141 @@
+"""PODNet: pooled outputs distillation for small-tasks incremental learning (ECCV 2020)."""
+
+import math
+from collections.abc import Iterator
+from typing import cast
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from foster.data.herding import positions_by_class
+from foster.data.images import ImageSet, concatenate
+from foster.data.memory import select
+from foster.data.task import Task
+from foster.losses import local_similarity, pod_flat, pod_spatial
+from foster.method_settings import PodnetSettings
+from foster.methods.base import Evaluate
+from foster.methods.cosine import CosineMethod, cosine_head
+from foster.networks.concurrency import beside
+from foster.networks.freezing import freeze
+from foster.networks.heads import CosineHead
+from foster.networks.network import Backbone, Network
+from foster.seeding import Address, generator
+from foster.training.phase import Phase
+
+NUM_CLUSTERING_ROUNDS = 20
+
+
+class Podnet(CosineMethod[PodnetSettings]):
+    """Old and new network must agree on the pooled maps of every stage, so that features move little and slowly.
+
+    A class has several proxies, learned with a margin (L_LSC); those of new classes start at the clusters of their
+    features, those of known classes stay fixed. L_spatial compares sums over rows and columns of the maps, L_flat the
+    final features, both times sqrt(total / new). Then the head alone is tuned on equally many images of each class.
+    """
+
+    classifies_by = "nearest_mean"
+    result_name = "nearest_mean"
+
+    @property
+    def num_proxies(self) -> int:
+        return self.settings.num_proxies
+
+    def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
+        if task.is_first:
+            yield self.learn_first(task)
+        else:
+            yield self.learn(task)
+            if task.exemplars is not None:
+                yield self.tune_head(self.balanced(task, task.exemplars))
+        self.remember(task)
+
+    def learn_first(self, task: Task) -> Phase:
+        with self.initialising(task):
+            network = self.network = self.new_network([task.num_new])
+
+        head = cosine_head(network)
+
+        def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+            return {"L_LSC": self.classification(network(images).logits, labels, head)}
+
+        return Phase("learn", network, objective, self.settings.first, task.training)
+
+    def learn(self, task: Task) -> Phase:
+        teacher = freeze(self.network)
+        with self.initialising(task):
+            network = self.network = teacher.with_new_classes(task.num_new)
+        self.imprint(task, teacher, network)
+        head, backbone = cosine_head(network), cast(Backbone, network.branches[0])
+        old_backbone = cast(Backbone, teacher.branches[0])
+        growth = math.sqrt(task.num_total / task.num_new)
+        spatial_weight, flat_weight = growth * self.settings.spatial_weight, growth * self.settings.flat_weight
+
+        def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+            old_maps, maps = beside(lambda: old_backbone.stages(images), lambda: backbone.stages(images))
+            features, old_features = backbone.pool(maps[-1]), old_backbone.pool(old_maps[-1])
+            return {
+                "L_LSC": self.classification(head(features), labels, head),
+                "L_spatial": spatial_weight * pod_spatial(maps, old_maps),
+                "L_flat": flat_weight * pod_flat(features, old_features),
+            }
+
+        return Phase("learn", network, objective, self.settings.later, task.training, teachers=(teacher,))
+
+    def tune_head(self, balanced: ImageSet) -> Phase:
+        network, head = self.network, cosine_head(self.network)
+        freeze(network.branches)
+        head.old_proxies.requires_grad_(True)
+
+        def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+            return {"L_LSC": self.classification(network(images).logits, labels, head)}
+
+        return Phase("finetune", network, objective, self.settings.finetune, balanced)
+
+    def classification(self, logits: Tensor, labels: Tensor, head: CosineHead) -> Tensor:
+        # The margin counts in cosines, the logits are cosines times the learned scale. In the margin the scale is a
+        # constant: trained there, it would lower the loss by shrinking below 0 before anything else is learned.
+        return local_similarity(logits, labels, self.settings.margin * head.scale.detach())
+
+    @torch.no_grad()
+    def imprint(self, task: Task, teacher: Network, network: Network) -> None:
+        """Start the new classes' proxies at the clusters of their features, with the known proxies' mean norm."""
+        head = cosine_head(network)
+        features = functional.normalize(self.workplace.infer(teacher, task.new_images.images).features)
+        labels = task.new_images.labels.to(features.device)
+        mean_norm = head.old_proxies.norm(dim=2).mean()
+        chance = generator(Address(self.workplace.seed, "proxies", task.index))
+        members = positions_by_class(labels, range(task.num_known, task.num_total))
+        for proxies, positions in zip(head.new_proxies, members, strict=True):
+            if len(positions):
+                proxies.copy_(functional.normalize(clusters(features[positions], self.num_proxies, chance)) * mean_norm)
+
+    def balanced(self, task: Task, exemplars: ImageSet) -> ImageSet:
+        """The exemplars, and as many images of each new class as a known class has at most."""
+        chosen = select(
+            lambda images: self.workplace.infer(self.network, images).features,
+            task.new_images,
+            range(task.num_known, task.num_total),
+            int(exemplars.class_counts(task.num_known).max()),
+            self.workplace.selection,
+            generator(Address(self.workplace.seed, "balanced", task.index)),
+        )
+        labels = torch.cat([torch.full((len(images),), class_id) for class_id, images in chosen.items()])
+        images = torch.cat(list(chosen.values()))
+        return concatenate(ImageSet(images, labels.to(images.device), task.class_names), exemplars)
+
+
+def clusters(features: Tensor, count: int, chance: torch.Generator) -> Tensor:
+    """`count` centres `[count, d]` of `features` `[N, d]` by k-means, started from random features.
+
+    Where there are fewer features than centres, some centres are equal. A centre that loses all its features stays.
+    """
+    order = torch.randperm(len(features), generator=chance).to(features.device)
+    centres = features[order.repeat(-(-count // len(order)))[:count]]
+    for _ in range(NUM_CLUSTERING_ROUNDS):
+        nearest = torch.cdist(features, centres).argmin(1)
+        # A product with the memberships: adding by index has no fixed order of summation on a GPU.
+        membership = functional.one_hot(nearest, count).to(features)
+        sizes = membership.sum(0)[:, None]
+        centres = torch.where(sizes > 0, membership.T @ features / sizes.clamp_min(1), centres)
+    return centres

@@ -1,0 +1,54 @@
+"""WA: weight alignment, maintaining discrimination and fairness in class-incremental learning (CVPR 2020)."""
+
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from foster.data.task import Task
+from foster.losses import cross_entropy, distillation
+from foster.method_settings import WaSettings
+from foster.methods.base import Evaluate, Method
+from foster.methods.distilling import learn_with_teacher
+from foster.networks.heads import Head
+from foster.training.phase import Phase
+
+
+class WeightAlignment(Method[WaSettings]):
+    """Replay with distillation keeps the classes apart; equal mean norms of their head rows make it fair.
+
+    After each later task the new classes' rows are multiplied by gamma = mean |w_old| / mean |w_new|, before exemplars
+    are chosen; the aligned network is also the next teacher. Biases stay, and weights are not clipped.
+    The loss is L_CE + 2 L_KD as in the field's runs, or the paper's (1 - l) L_CE + l L_KD with l = known / total.
+    """
+
+    def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
+        if task.is_first:
+            yield self.learn_first(task)
+        else:
+            yield self.learn(task)
+            self.align(task)
+        self.remember(task)
+
+    def learn(self, task: Task) -> Phase:
+        temperature, num_known = self.settings.temperature, task.num_known
+        classification_weight, distillation_weight = self.loss_weights(task)
+
+        def loss(logits: Tensor, old_logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+            known = distillation(logits[:, :num_known], old_logits, temperature)
+            return {
+                "L_CE": classification_weight * cross_entropy(logits, labels),
+                "L_KD": distillation_weight * known,
+            }
+
+        return learn_with_teacher(self, task, loss, self.settings.later, task.training)
+
+    def loss_weights(self, task: Task) -> tuple[float, float]:
+        """The weights of L_CE and L_KD, as the settings choose them."""
+        share = task.num_known / task.num_total
+        table = {"fixed": (1.0, self.settings.distillation_weight), "share": (1 - share, share)}
+        return table[self.settings.weighting]
+
+    def align(self, task: Task) -> None:
+        head = self.network.head
+        assert isinstance(head, Head), "weight alignment is defined for a linear head"
+        head.align(task.num_known)

@@ -1,0 +1,188 @@
+"""Backbones from outside: any torch module, a model of timm by name, pretrained weights from a file."""
+
+import copy
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from foster.errors import SettingsError
+from foster.networks import build_backbone
+from foster.networks.network import Backbone
+
+TIMM_PREFIX = "timm:"
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+ModuleLike = nn.Module | Callable[[], nn.Module]
+"""A module, of which copies are used, or a function that makes one."""
+
+WRAPPER_PREFIXES = ("module.", "model.", "backbone.", "branches.0.")
+HEAD_PREFIXES = ("fc.", "head.", "classifier.")
+RESNET_NAMES = (
+    (r"^conv1\.", "stem.0."),
+    (r"^bn1\.", "stem.1."),
+    (r"^layer(\d+)\.", lambda found: f"body.{int(found[1]) - 1}."),
+    (r"\.bn(\d)\.", r".norm\1."),
+    (r"\.downsample\.", ".shortcut."),
+)
+"""From the names that torchvision and timm give to the parts of a ResNet to ours."""
+
+
+@dataclass(frozen=True)
+class BackboneChoice:
+    """A backbone that was asked for: what it is called, how a fresh one is made, and how its images are normalised.
+
+    `mean` and `std` are those that pretrained weights expect; None leaves them to the data.
+    """
+
+    name: str
+    make: Callable[[], Backbone]
+    mean: tuple[float, float, float] | None = None
+    std: tuple[float, float, float] | None = None
+    is_pretrained: bool = False
+    is_own: bool = True
+    """Whether it is one of this library's own, which training may compile."""
+
+
+class ModuleBackbone(Backbone):
+    """Any module from images `[N, 3, H, W]` to features `[N, d]` or maps `[N, d, h, w]`, as a backbone."""
+
+    def __init__(self, module: nn.Module, feature_size: int) -> None:
+        super().__init__()
+        self.module = module
+        self.feature_size = feature_size
+
+    def stages(self, images: Tensor) -> list[Tensor]:
+        out: Tensor = self.module(images)
+        return [out[:, :, None, None] if out.ndim == 2 else out]
+
+
+def choose_backbone(
+    choice: str | ModuleLike, image_size: tuple[int, int], weights: str = "", is_trained: bool = False
+) -> BackboneChoice:
+    """The backbone by name, as `timm:NAME`, or as a module from Python.
+
+    For a backbone that is already trained (`is_trained`), pretrained weights are neither downloaded nor read.
+    """
+    if not isinstance(choice, str):
+        name = f"custom:{type(choice).__name__ if isinstance(choice, nn.Module) else _function_name(choice)}"
+        chosen = BackboneChoice(name, lambda: as_backbone(_fresh(choice), image_size, name), is_own=False)
+    elif choice.startswith(TIMM_PREFIX):
+        chosen = _from_timm(choice, image_size, is_pretrained=not weights and not is_trained)
+    else:
+        chosen = BackboneChoice(choice, lambda: build_backbone(choice))
+    if not weights or is_trained:
+        return chosen
+    state = _read_weights(Path(weights))
+    mean, std = chosen.mean or IMAGENET_MEAN, chosen.std or IMAGENET_STD
+    return BackboneChoice(chosen.name, lambda: _loaded(chosen.make(), state, weights), mean, std, True, chosen.is_own)
+
+
+def as_backbone(module: nn.Module, image_size: tuple[int, int], name: str) -> Backbone:
+    """`module` itself where it is a backbone, else wrapped; its number of features is found by one trial image."""
+    if isinstance(module, Backbone):
+        return module
+    was_training = module.training
+    try:
+        with torch.no_grad():
+            out = module.eval()(torch.zeros(2, 3, *image_size))
+    except Exception as error:
+        height, width = image_size
+        reason = " ".join(str(error).split())
+        raise SettingsError(f"backbone '{name}' cannot take images of {height} x {width}: {reason}") from None
+    finally:
+        module.train(was_training)
+    if not isinstance(out, Tensor) or out.ndim not in (2, 4) or len(out) != 2:
+        found = f"{list(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
+        raise SettingsError(
+            f"backbone '{name}' must give features [N, d] or maps [N, d, h, w], not {found}; take its head away first"
+        )
+    return ModuleBackbone(module, out.shape[1])
+
+
+def _fresh(choice: ModuleLike) -> nn.Module:
+    made = copy.deepcopy(choice) if isinstance(choice, nn.Module) else choice()
+    if not isinstance(made, nn.Module):
+        raise SettingsError(f"backbone: the function must return a torch.nn.Module, not {type(made).__name__}")
+    return made
+
+
+def _function_name(function: Callable[[], nn.Module]) -> str:
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def _from_timm(choice: str, image_size: tuple[int, int], is_pretrained: bool) -> BackboneChoice:
+    name = choice.removeprefix(TIMM_PREFIX)
+    try:
+        import timm
+    except ImportError as error:
+        raise SettingsError(
+            f"backbone '{choice}' needs timm, which cannot be imported ({error}); pip install 'foster-cil[timm]'"
+        ) from None
+    if not timm.is_model(name):
+        close = timm.list_models(f"*{name}*")[:5]
+        hint = f"; did you mean {' or '.join(close)}?" if close else ""
+        raise SettingsError(f"timm has no model '{name}'{hint} (backbone)")
+
+    def make() -> Backbone:
+        try:
+            module = timm.create_model(name, pretrained=is_pretrained, num_classes=0)
+        except Exception as error:
+            reason = " ".join(str(error).split())[:200]
+            raise SettingsError(
+                f"cannot make backbone '{choice}': {reason}; weights=FILE reads them from disk"
+            ) from None
+        return as_backbone(module, image_size, choice)
+
+    facts = timm.get_pretrained_cfg(name)
+    mean = tuple(getattr(facts, "mean", None) or IMAGENET_MEAN)
+    std = tuple(getattr(facts, "std", None) or IMAGENET_STD)
+    return BackboneChoice(choice, make, mean, std, is_pretrained, is_own=False)
+
+
+def _read_weights(path: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    if path.suffix != ".safetensors":
+        raise SettingsError(
+            f"weights: '{path}' is not a .safetensors file; others can hide programs. "
+            "safetensors.torch.save_file(model.state_dict(), 'weights.safetensors') makes one"
+        )
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is damaged"
+        raise SettingsError(f"weights: cannot read '{path}': {reason}") from None
+
+
+def _loaded(backbone: Backbone, state: Mapping[str, Tensor], place: str) -> Backbone:
+    target: nn.Module = backbone.module if isinstance(backbone, ModuleBackbone) else backbone
+    wanted = target.state_dict()
+    found = _renamed(state, wanted)
+    missing = [name for name in wanted if name not in found and not name.endswith("num_batches_tracked")]
+    extra = [name for name in found if name not in wanted and not name.startswith(HEAD_PREFIXES)]
+    wrong = [name for name in wanted if name in found and wanted[name].shape != found[name].shape]
+    for what, names in (("no", missing), ("an unknown", extra), ("another shape of", wrong)):
+        if names:
+            raise SettingsError(
+                f"weights: '{place}' does not fit the backbone: it has {what} '{names[0]}' ({len(names)} such)"
+            )
+    target.load_state_dict({name: tensor for name, tensor in found.items() if name in wanted}, strict=False)
+    return backbone
+
+
+def _renamed(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """`state` under the names of `wanted`: without a wrapper's prefix, and from the usual ResNet names to ours."""
+    names = {name: name for name in state}
+    for prefix in WRAPPER_PREFIXES:
+        if any(name.startswith(prefix) for name in state) and not any(name.startswith(prefix) for name in wanted):
+            names = {old: new.removeprefix(prefix) for old, new in names.items()}
+    if "layer1.0.conv1.weight" in names.values() and "body.0.0.conv1.weight" in wanted:
+        for pattern, replacement in RESNET_NAMES:
+            names = {old: re.sub(pattern, replacement, new) for old, new in names.items()}
+    return {names[old]: tensor for old, tensor in state.items()}

@@ -1,0 +1,36 @@
+"""The methods as text: what each does, its paper, and its settings."""
+
+import textwrap
+
+from foster import toml_text
+from foster.errors import SettingsError, suggestion
+from foster.method_settings import METHOD_SETTINGS, FitSettings
+
+
+def method_list() -> str:
+    """One paragraph a method: name, one line, paper, settings."""
+    paragraphs = []
+    for name, settings in METHOD_SETTINGS.items():
+        keys = [key for key, field in settings.model_fields.items() if field.annotation is not FitSettings]
+        schedules = [key for key, field in settings.model_fields.items() if field.annotation is FitSettings]
+        details = [
+            settings.paper,
+            f"augmentation of its published results: {settings.published_augmentation}",
+            f"schedules: {', '.join(f'{name}.{key}' for key in schedules)}",
+            *([f"settings: {', '.join(f'{name}.{key}' for key in keys)}"] if keys else []),
+        ]
+        lines = textwrap.wrap(settings.summary, 100)
+        indented = [
+            line
+            for detail in details
+            for line in textwrap.wrap(detail, 100, initial_indent=" " * 10, subsequent_indent=" " * 12)
+        ]
+        paragraphs.append("\n".join([f"{name:<10}{lines[0]}", *(" " * 10 + line for line in lines[1:]), *indented]))
+    return "\n\n".join(paragraphs) + "\n\n'foster methods --show NAME' prints the values of all settings.\n"
+
+
+def method_settings_text(name: str) -> str:
+    """All settings of one method with their default values, as TOML."""
+    if name not in METHOD_SETTINGS:
+        raise SettingsError(f"unknown method '{name}'{suggestion(name, METHOD_SETTINGS)}")
+    return toml_text.dumps({name: METHOD_SETTINGS[name]().model_dump(mode="json")})

@@ -1,0 +1,37 @@
+"""A plan as a table for the terminal."""
+
+from rich.console import Group
+from rich.table import Table
+
+from foster.plan import Plan
+
+MIB = 2**20
+
+
+def plan_table(plan: Plan) -> Group:
+    """Settings in a line, a row a task, and the totals."""
+    settings = plan.settings
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for name in ("task", "new classes", "classes", "new images", "exemplars", "epochs", "steps", "parameters"):
+        table.add_column(name, justify="right")
+    for task in plan.tasks:
+        table.add_row(
+            str(task.index + 1),
+            str(task.num_new),
+            str(task.num_total),
+            f"{task.new_images:,}",
+            f"{task.exemplars:,}",
+            " + ".join(f"{epochs} {name}" for name, epochs, _ in task.phases),
+            f"{sum(steps for _, _, steps in task.phases):,}",
+            f"{task.params:,}",
+        )
+    return Group(
+        f"[bold]{settings.scenario}[/bold]: method {settings.method}, backbone {settings.backbone}, "
+        f"batch {settings.batch_size}, augmentation {settings.augmentation_name}, seed {settings.seed}",
+        "",
+        table,
+        "",
+        f"in all: {plan.total_epochs:,} epochs, {plan.total_steps:,} steps; "
+        f"at the end {plan.memory_images:,} exemplars in {plan.memory_bytes / MIB:.1f} MiB",
+        f"estimated memory while training: {plan.training_bytes / MIB:,.0f} MiB, and what torch itself needs",
+    )

@@ -1,0 +1,183 @@
+"""Did an update hurt? Accuracy of each class before and after, and the images that were right and are now wrong."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from foster.errors import FosterError
+
+MIN_HELD_OUT = 20
+"""From so many held-out images of known classes on, they alone decide about an update: nothing was trained on them."""
+
+
+class UpdateError(FosterError):
+    """The known classes lost more than the user allows; nothing was changed or written."""
+
+    exit_code = 3
+
+
+@dataclass(frozen=True)
+class ClassChange:
+    """One class: its number of images, how many were classified rightly before and after, and lost or won on the way.
+
+    `num_right_before` is None for a new class.
+    """
+
+    name: str
+    num_images: int
+    num_right_before: int | None
+    num_right_after: int
+    num_negative_flips: int
+
+    @property
+    def before(self) -> float | None:
+        return None if self.num_right_before is None else _percent(self.num_right_before, self.num_images)
+
+    @property
+    def after(self) -> float:
+        return _percent(self.num_right_after, self.num_images)
+
+
+@dataclass(frozen=True)
+class UpdateCheck:
+    """The classes one by one, on one set of images. `kind` says which: "held-out" or "exemplar".
+
+    Accuracies are means over classes, in percent: a class with many images counts no more than one with few. They are
+    None where there are no images.
+    """
+
+    kind: str
+    classes: tuple[ClassChange, ...]
+
+    @property
+    def known(self) -> tuple[ClassChange, ...]:
+        return tuple(entry for entry in self.classes if entry.num_right_before is not None)
+
+    @property
+    def new(self) -> tuple[ClassChange, ...]:
+        return tuple(entry for entry in self.classes if entry.num_right_before is None)
+
+    @property
+    def accuracy(self) -> float | None:
+        return _mean([entry.after for entry in self.classes])
+
+    @property
+    def known_before(self) -> float | None:
+        return _mean([entry.before for entry in self.known if entry.before is not None])
+
+    @property
+    def known_after(self) -> float | None:
+        return _mean([entry.after for entry in self.known])
+
+    @property
+    def new_after(self) -> float | None:
+        return _mean([entry.after for entry in self.new])
+
+    @property
+    def num_known_images(self) -> int:
+        return sum(entry.num_images for entry in self.known)
+
+    @property
+    def num_negative_flips(self) -> int:
+        return sum(entry.num_negative_flips for entry in self.classes)
+
+    @property
+    def drop(self) -> float:
+        """By how many points the known classes fell; below 0 where they rose, 0 where there is nothing to compare."""
+        before, after = self.known_before, self.known_after
+        return before - after if before is not None and after is not None else 0.0
+
+    def record(self) -> dict[str, Any]:
+        """Plain data for a bundle's history."""
+        return {
+            "images": sum(entry.num_images for entry in self.classes),
+            "accuracy": self.accuracy,
+            "known_before": self.known_before,
+            "known_after": self.known_after,
+            "new_after": self.new_after,
+            "negative_flips": self.num_negative_flips,
+        }
+
+
+def compare(
+    kind: str, labels: ArrayLike, before: ArrayLike | None, after: ArrayLike, class_names: Sequence[str], num_known: int
+) -> UpdateCheck:
+    """Class by class from labels and predictions, all `[N]`; `before` counts for labels below `num_known` alone.
+
+    Classes without an image are left out.
+    """
+    label = np.asarray(labels, dtype=np.int64)
+    is_right_after = np.asarray(after, dtype=np.int64) == label
+    was_right = np.zeros_like(is_right_after) if before is None else np.asarray(before, dtype=np.int64) == label
+    flipped = was_right & ~is_right_after
+
+    def count(mask: NDArray[np.bool_]) -> NDArray[np.int64]:
+        return np.bincount(label[mask], minlength=len(class_names))
+
+    num_images, right_before = count(np.ones_like(is_right_after)), count(was_right)
+    right_after, flips = count(is_right_after), count(flipped)
+    changes = [
+        ClassChange(
+            name,
+            int(num_images[k]),
+            int(right_before[k]) if k < num_known else None,
+            int(right_after[k]),
+            int(flips[k]) if k < num_known else 0,
+        )
+        for k, name in enumerate(class_names)
+        if num_images[k]
+    ]
+    return UpdateCheck(kind, tuple(changes))
+
+
+def deciding(checks: Sequence[UpdateCheck]) -> UpdateCheck | None:
+    """The check that decides about an update: held-out images where known classes have enough, else all images."""
+    held_out = [check for check in checks if check.kind == "held-out" and check.num_known_images >= MIN_HELD_OUT]
+    with_known = [check for check in checks if check.num_known_images]
+    if held_out:
+        return held_out[0]
+    return combined(with_known) if with_known else None
+
+
+def combined(checks: Sequence[UpdateCheck]) -> UpdateCheck:
+    """All images of several checks as one."""
+    names = list(dict.fromkeys(entry.name for check in checks for entry in check.classes))
+    merged = []
+    for name in names:
+        same = [entry for check in checks for entry in check.classes if entry.name == name]
+        is_new = any(entry.num_right_before is None for entry in same)
+        merged.append(
+            ClassChange(
+                name,
+                sum(entry.num_images for entry in same),
+                None if is_new else sum(entry.num_right_before or 0 for entry in same),
+                sum(entry.num_right_after for entry in same),
+                sum(entry.num_negative_flips for entry in same),
+            )
+        )
+    return UpdateCheck(" and ".join(check.kind for check in checks), tuple(merged))
+
+
+def refuse_if_worse(checks: Sequence[UpdateCheck], max_drop: float) -> None:
+    """Raise UpdateError where the known classes fell by more than `max_drop` points."""
+    check = deciding(checks)
+    if check is None or check.drop <= max_drop:
+        return
+    worst = min(check.known, key=lambda entry: entry.after - (entry.before or 0.0))
+    raise UpdateError(
+        f"the known classes fell from {check.known_before:.1f} to {check.known_after:.1f} % "
+        f"on {check.num_known_images} {check.kind} images, by more than max_drop {max_drop:g}; nothing was written "
+        f"(worst: '{worst.name}', {worst.before:.0f} to {worst.after:.0f} %)"
+    )
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
+
+
+def _percent(count: int, total: int) -> float:
+    return 100.0 * count / total if total else math.nan

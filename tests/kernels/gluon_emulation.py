@@ -1,0 +1,150 @@
+"""Runs Gluon kernels on the CPU, one program after the other, with PyTorch tensors in place of registers.
+
+Layouts say which thread holds which element and do not change a result, so here they are nothing. What is tested is all
+the rest: indices, borders, the renaming of channels and pixels, the order of grids and the host code around. That
+layouts fit is the compiler's to check (`assert_trivial`), and the tests on a GPU run the compiled kernels.
+"""
+
+import builtins
+import importlib.util
+import itertools
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+import foster.kernels
+
+_program: tuple[int, int] = (0, 0)
+
+
+@dataclass
+class Pointers:
+    """Places in a tensor's memory, as Gluon's pointer tensors are."""
+
+    memory: Tensor
+    places: Any = 0
+
+    def __add__(self, offset: Any) -> "Pointers":
+        return Pointers(self.memory, self.places + offset)
+
+    @property
+    def dtype(self) -> SimpleNamespace:
+        return SimpleNamespace(element_ty=self.memory.dtype)
+
+
+@dataclass
+class SharedMemory:
+    values: Tensor
+
+    def load(self, layout: object) -> Tensor:
+        return self.values
+
+
+class Kernel:
+    """`kernel[grid](...)` runs all programs; `kernel(...)` is a call from inside another kernel."""
+
+    def __init__(self, function: Callable[..., Any]):
+        self.function = function
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.function(*arguments)
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        def launch(*arguments: Any, num_warps: int, **options: Any) -> None:
+            global _program
+            for program in itertools.product(*(range(size) for size in (*grid, 1)[:2])):
+                _program = program  # type: ignore[assignment]
+                self.function(*(_as_argument(value) for value in arguments), **options)
+
+        return launch
+
+
+def _as_argument(value: Any) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    return Pointers(torch.as_strided(value.detach(), (value.untyped_storage().nbytes() // value.itemsize,), (1,), 0))
+
+
+def _load(pointers: Pointers, mask: Any = True, other: float = 0.0) -> Tensor:
+    places, mask = torch.broadcast_tensors(pointers.places, torch.as_tensor(mask))
+    # A place outside of the tensor under a set mask is a bug, and raises here.
+    values = pointers.memory[torch.where(mask, places, 0)]
+    return torch.where(mask, values, torch.tensor(other, dtype=values.dtype))
+
+
+def _store(pointers: Pointers, values: Tensor, mask: Any = True) -> None:
+    places, mask = torch.broadcast_tensors(pointers.places, torch.as_tensor(mask))
+    pointers.memory[places[mask]] = values.broadcast_to(places.shape)[mask]
+
+
+def _multiply(a: Tensor, b: Tensor, sums: Tensor) -> Tensor:
+    return sums + a.float() @ b.float()
+
+
+def _nothing(*arguments: Any, **options: Any) -> None:
+    return None
+
+
+def _gluon() -> dict[str, SimpleNamespace]:
+    """The part of Gluon that the kernels use, by the names of the modules from which they import it."""
+    layouts = ("SliceLayout", "BlockedLayout", "DotOperandLayout", "NVMMADistributedLayout", "DistributedLinearLayout")
+    layouts += ("SharedLinearLayout", "SwizzledSharedLayout")
+    language = SimpleNamespace(
+        constexpr=object,
+        bfloat16=torch.bfloat16,
+        float32=torch.float32,
+        arange=lambda start, end, layout: torch.arange(start, end),
+        zeros=lambda shape, dtype, layout: torch.zeros(shape, dtype=dtype),
+        static_range=range,
+        program_id=lambda axis: _program[axis],
+        minimum=min,
+        sum=lambda values, axis: values.sum(axis),
+        convert_layout=lambda values, layout, assert_trivial: values,
+        allocate_shared_memory=lambda dtype, shape, layout, values: SharedMemory(values.to(dtype).reshape(shape)),
+        load=_load,
+        store=_store,
+        **dict.fromkeys(layouts, _nothing),
+    )
+    gluon = SimpleNamespace(jit=_jit, constexpr_function=lambda function: function, language=language)
+    return {
+        "triton.experimental": SimpleNamespace(gluon=gluon),
+        "triton.experimental.gluon": gluon,
+        "triton.experimental.gluon.language.nvidia.ampere": SimpleNamespace(mma_v2=_multiply),
+    }
+
+
+def _jit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+    return Kernel if function is None else Kernel(function)
+
+
+def _load_module(name: str, known: dict[str, Any]) -> types.ModuleType:
+    """The source of a module of this project, with the modules in `known` in place of those that it imports."""
+
+    def import_known(wanted: str, *arguments: Any) -> Any:
+        return known[wanted] if wanted in known else __import__(wanted, *arguments)
+
+    specification = importlib.util.find_spec(name)
+    assert specification is not None
+    assert specification.origin is not None
+    module = types.ModuleType(name)
+    module.__dict__["__builtins__"] = {**vars(builtins), "__import__": import_known}
+    exec(compile(Path(specification.origin).read_text(), specification.origin, "exec"), module.__dict__)
+    return module
+
+
+@contextmanager
+def emulated_kernels() -> Iterator[None]:
+    """Inside, `foster.kernels` runs its kernels on CPU tensors. Needs no Triton."""
+    modules: dict[str, Any] = _gluon()
+    for name in ("layouts", "windows", "convolution", "gradient"):
+        modules[f"foster.kernels.device.{name}"] = _load_module(f"foster.kernels.device.{name}", modules)
+    with mock.patch.object(foster.kernels, "device", _load_module("foster.kernels.device", modules), create=True):
+        yield

@@ -1,0 +1,64 @@
+from foster.reports.groups import by_scenario
+from foster.reports.results import read_result
+
+
+def settings(**changes):
+    return {
+        "seed": 1,
+        "device": "cpu",
+        "epochs_scale": 1.0,
+        "foster": {"beta_compress": 0.97, "gamma": "code"},
+    } | changes
+
+
+def groups_of(*paths):
+    (groups,) = by_scenario([read_result(path) for path in paths]).values()
+    return groups
+
+
+def test_runs_that_differ_in_seed_and_device_alone_belong_together(write_run):
+    first = write_run("a", seed=7, settings=settings(seed=7, device="cuda"))
+    second = write_run("b", seed=3, settings=settings(seed=3, device="cpu"))
+    (group,) = groups_of(first, second)
+    assert [run.seed for run in group.runs] == [3, 7]
+    assert group.name == "foster"
+
+
+def test_runs_with_another_recipe_are_never_averaged_and_say_what_differs(write_run):
+    groups = groups_of(
+        write_run("a", accuracy=(90, 80), settings=settings()),
+        write_run("b", accuracy=(90, 70), settings=settings(foster={"beta_compress": 0.0, "gamma": "code"})),
+        write_run("c", accuracy=(90, 60), settings=settings(epochs_scale=0.5)),
+    )
+    assert [group.name for group in groups] == [
+        "foster beta_compress=0.97 epochs_scale=1.0",
+        "foster beta_compress=0.0 epochs_scale=1.0",
+        "foster beta_compress=0.97 epochs_scale=0.5",
+    ]
+
+
+def test_methods_and_augmentations_are_apart_with_the_best_average_first(write_run):
+    groups = groups_of(
+        write_run("a", accuracy=(90, 20), method="finetune"),
+        write_run("b", accuracy=(90, 60), augmentation="plain"),
+        write_run("c", accuracy=(90, 80), augmentation="auto"),
+    )
+    assert [(group.name, group.augmentation) for group in groups] == [
+        ("foster", "auto"),
+        ("foster", "plain"),
+        ("finetune", "plain"),
+    ]
+
+
+def test_unfinished_runs_and_validation_accuracies_stand_apart(write_run):
+    groups = groups_of(
+        write_run("a", accuracy=(90, 80)),
+        write_run("b", accuracy=(90,), task_sizes=(2,), finished=False),
+        write_run("c", accuracy=(90, 70), evaluated_on="validation"),
+    )
+    assert {group.name for group in groups} == {"foster", "foster (unfinished)", "foster (on validation images)"}
+
+
+def test_scenarios_keep_the_order_of_their_first_runs(write_run):
+    runs = [read_result(write_run(name, scenario=name)) for name in ("z", "a")]
+    assert list(by_scenario([*runs, runs[0]])) == ["z", "a"]

@@ -1,0 +1,84 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from foster.errors import DataError
+from foster.reports.results import find_results, read_result
+
+
+def test_a_results_file_is_read_whole(write_run):
+    path = write_run("run", accuracy=(99.0, 80.0, 70.5), task_sizes=(4, 2, 1), boosted=(99.0, 82.0, 73.0))
+    run = read_result(path)
+    assert (run.path, run.method, run.scenario, run.seed) == (path, "foster", "digits-b0-inc2", 1993)
+    assert (run.augmentation, run.hardware) == ("plain", "NVIDIA H200")
+    assert run.classes_seen == (4, 6, 7)
+    assert run.accuracy == (99.0, 80.0, 70.5)
+    assert run.average_incremental_accuracy == pytest.approx(83.16666)
+    assert (run.final_accuracy, run.forgetting) == (70.5, 12.5)
+    assert (run.params, run.memory_bytes, run.train_seconds) == (470_004, 6_144_000, 724.0)
+    assert run.boosted is not None
+    assert run.boosted.accuracy == (99.0, 82.0, 73.0)
+    assert set(run.variants) == {"boosted", "nearest_mean"}
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda text: text[: len(text) // 2], "damaged or cut short"),
+        (lambda text: "", "damaged or cut short"),
+        (lambda text: "[1, 2]", "not a results file"),
+        (lambda text: '{"name": "package"}', "not a results file"),
+        (lambda text: text.replace('"forgetting"', '"forgotten"'), "'forgetting' is missing"),
+        (lambda text: text.replace("470004", '"many"'), "'params' is wrong"),
+        (lambda text: text.replace('"tasks"', '"steps"'), "2 accuracies for 0 tasks"),
+    ],
+)
+def test_a_bad_file_is_refused_in_one_line_that_names_it(write_run, change, complaint):
+    path = write_run("run")
+    path.write_text(change(path.read_text()))
+    with pytest.raises(DataError) as caught:
+        read_result(path)
+    assert complaint in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_and_a_binary_file_are_refused(tmp_path: Path):
+    with pytest.raises(DataError, match="No such file"):
+        read_result(tmp_path / "results.json")
+    (tmp_path / "image.json").write_bytes(b"\xff\xd8\xff\xe0")
+    with pytest.raises(DataError, match="not valid JSON"):
+        read_result(tmp_path / "image.json")
+
+
+def test_runs_are_found_at_any_depth_and_once(write_run, tmp_path: Path):
+    paths = [write_run("a/b/first"), write_run("a/second"), write_run("third")]
+    found = find_results([tmp_path / "a", tmp_path, paths[2]])
+    assert [run.path for run in found] == paths
+
+
+def test_a_folder_of_collected_results_needs_no_run_folders(write_run, tmp_path: Path):
+    collected = tmp_path / "results"
+    collected.mkdir()
+    for seed in (2, 1):
+        write_run("run", seed=seed).rename(collected / f"foster-seed{seed}.json")
+    assert [run.seed for run in find_results([collected])] == [1, 2]
+
+
+def test_a_folder_without_runs_says_so(tmp_path: Path):
+    (tmp_path / "notes.txt").write_text("nothing")
+    with pytest.raises(DataError, match=r"no results\.json in"):
+        find_results([tmp_path])
+    with pytest.raises(DataError, match="no folder"):
+        find_results([tmp_path / "absent"])
+
+
+def test_an_unfinished_run_is_known_as_such(write_run):
+    assert not read_result(write_run("run", finished=False)).finished
+    path = write_run("old")
+    data = json.loads(path.read_text())
+    del data["finished"], data["evaluated_on"], data["environment"]
+    path.write_text(json.dumps(data))
+    assert read_result(path).finished
+    assert read_result(path).hardware == "–"

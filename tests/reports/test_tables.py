@@ -1,0 +1,115 @@
+import io
+
+from rich.console import Console
+
+from foster.reports.results import read_result
+from foster.reports.tables import accuracy_grids, accuracy_table, markdown, summary_grids, summary_table
+from foster.reports.text import duration, mean_and_spread
+
+
+def rendered(table, width: int) -> str:
+    stream = io.StringIO()
+    Console(file=stream, width=width).print(table)
+    return stream.getvalue()
+
+
+def three_seeds(write_run):
+    return [
+        read_result(write_run(f"seed{seed}", seed=seed, accuracy=(90.0, last), boosted=(90.0, last + 2)))
+        for seed, last in ((1, 60.0), (2, 62.0), (3, 64.0))
+    ]
+
+
+def test_the_accuracy_table_has_a_row_a_run_under_the_classes_seen(write_run):
+    runs = [
+        read_result(write_run("a", accuracy=(99.04, 80.0, 70.25), task_sizes=(4, 2, 2))),
+        read_result(write_run("b", method="finetune", accuracy=(99.0, 30.0, 20.0), task_sizes=(4, 2, 2))),
+    ]
+    (grid,) = accuracy_grids(runs)
+    assert grid.header == ("method", "4", "6", "8", "average")
+    assert grid.rows == (
+        ("foster", "99.0", "80.0", "70.2", "83.10"),
+        ("finetune", "99.0", "30.0", "20.0", "49.67"),
+    )
+    assert grid.title.endswith("augment plain, seed 1993")
+
+
+def test_what_differs_between_runs_gets_a_column_of_its_own(write_run):
+    (grid,) = accuracy_grids(three_seeds(write_run))
+    assert grid.header == ("method", "seed", "2", "4", "average")
+    assert [row[1] for row in grid.rows] == ["1", "2", "3"]
+
+
+def test_the_summary_gives_mean_and_sample_deviation_over_seeds(write_run):
+    (grid,) = summary_grids(
+        [*three_seeds(write_run), read_result(write_run("r", method="replay", accuracy=(90.0, 40.0)))]
+    )
+    # Averages 75, 76, 77 and finals 60, 62, 64: sample standard deviations 1 and 2.
+    assert grid.rows[0][:5] == ("foster", "plain", "3", "76.00 ± 1.00", "62.00 ± 2.00")
+    assert grid.rows[0][5:] == ("12.50 ± 0.00", "77.00 ± 1.00", "470,004", "12 min 04 s")
+    assert grid.rows[1][:4] == ("replay", "plain", "1", "65.00")
+    assert grid.rows[1][6] == "–"
+
+
+def test_scenarios_are_never_mixed_in_one_table(write_run):
+    runs = [
+        read_result(write_run("a", scenario="digits-b0-inc2", accuracy=(90.0, 60.0))),
+        read_result(write_run("b", scenario="cifar100-b0-inc10", accuracy=(88.0, 44.0), task_sizes=(10, 10))),
+    ]
+    text = markdown(summary_grids(runs))
+    first, second = text.split("**cifar100-b0-inc10")
+    assert "75.00" in first
+    assert "66.00" in second
+    assert "66.00" not in first
+    assert len(accuracy_grids(runs)) == 2
+
+
+def test_markdown_is_a_table_with_as_many_cells_in_every_line(write_run):
+    text = markdown(accuracy_grids([read_result(write_run("a", augmentation="a|b")), *three_seeds(write_run)]))
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(lines) == 2 + 4
+    assert {line.replace(r"\|", "").count("|") for line in lines} == {7}
+    assert lines[1] == "| --- | --- | --- | ---: | ---: | ---: |"
+
+
+def test_a_long_run_is_thinned_for_the_terminal_and_whole_in_markdown(write_run):
+    accuracy = [80.0 - task / 10 for task in range(51)]
+    run = read_result(write_run("a", accuracy=accuracy, task_sizes=(50, *[1] * 50)))
+    assert len(accuracy_grids([run])[0].header) == 53
+    (thinned,) = accuracy_grids([run], max_tasks=11)
+    assert thinned.header[1:-1] == ("50", "55", "60", "65", "70", "75", "80", "85", "90", "95", "100")
+    assert thinned.rows[0][1:3] == ("80.0", "79.5")
+
+
+def test_a_narrow_terminal_shows_fewer_tasks_but_no_cut_numbers(write_run):
+    run = read_result(write_run("a", accuracy=[90.0 - task for task in range(10)], task_sizes=[10] * 10))
+    wide, narrow = rendered(accuracy_table([run]), 100), rendered(accuracy_table([run]), 40)
+    assert wide.count(".0") == 10
+    assert 2 <= narrow.count(".0") < 10
+    assert "90.0" in narrow
+    assert "81.0" in narrow
+    assert "85.50" in narrow
+    assert "…" not in narrow + rendered(summary_table(three_seeds(write_run)), 80)
+
+
+def test_the_terminal_shows_the_same_numbers_as_markdown(write_run):
+    runs = three_seeds(write_run)
+    text = rendered(summary_table(runs), 120)
+    assert all(cell in text for grid in summary_grids(runs) for row in grid.rows for cell in row)
+
+
+def test_durations_read_well():
+    assert [duration(seconds) for seconds in (0.2, 59.4, 59.6, 200, 3599.6, 7500)] == [
+        "0 s",
+        "59 s",
+        "1 min 00 s",
+        "3 min 20 s",
+        "1 h 00 min",
+        "2 h 05 min",
+    ]
+
+
+def test_spread_needs_two_values():
+    assert mean_and_spread([72.904]) == "72.90"
+    assert mean_and_spread([70.0, 74.0]) == "72.00 ± 2.83"
+    assert mean_and_spread([]) == "–"

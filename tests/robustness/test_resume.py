@@ -1,0 +1,206 @@
+"""A run that was interrupted anywhere ends exactly as one that was not."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_runs import (
+    Interruption,
+    Outcome,
+    assert_same,
+    interrupted,
+    outcome,
+    resume,
+    start,
+    start_or_resume,
+    tiny_settings,
+    told_kinds,
+)
+
+from foster import events
+from foster.errors import DataError, FolderError
+from foster.events import Event
+from foster.methods import CLASSES
+from foster.run_folder import RunFolder, read_events
+from foster.stopping import Stopped, StopRequest
+
+Reference = Callable[..., Outcome]
+
+
+def at(kind: type[Event], **fields: object) -> Callable[[Event], bool]:
+    """The event of this kind with these fields."""
+    return lambda event: isinstance(event, kind) and all(getattr(event, key) == value for key, value in fields.items())
+
+
+BOOST = at(events.PhaseStarted, task=1, phase="boost")
+PLACES = {
+    "in the first epoch of all": (at(events.PhaseStarted, task=0), 0, (0, "learn", 0, 1)),
+    "in the middle of an epoch of boost": (BOOST, 0, (1, "boost", 0, 1)),
+    "at the end of an epoch of boost": (BOOST, 1, (1, "boost", 1, 0)),
+    "in the middle of the last epoch of boost": (BOOST, 2, (1, "boost", 1, 1)),
+    "between boost and compress": (at(events.PhaseEnded, task=1, phase="boost"), 0, (1, "boost")),
+    "after the boosted network": (at(events.Evaluated, task=1, variant="boosted"), 0, (1, "compress", 0, 1)),
+    "in the middle of compress": (at(events.PhaseStarted, task=2, phase="compress"), 1, (2, "compress", 0, 2)),
+    "at the end of compress": (at(events.PhaseEnded, task=1, phase="compress"), 0, (1, "compress")),
+    "between two tasks": (at(events.TaskEnded, task=1), 0, (2, "")),
+    "after the first task": (at(events.TaskEnded, task=0), 0, (1, "")),
+}
+"""When the stop is asked for, how many steps after that, and where the checkpoint then stands: task and phase, and
+inside a phase the next epoch and step."""
+
+
+def interruption(place: str) -> Interruption:
+    is_the_place, num_steps, _ = PLACES[place]
+    return Interruption(is_the_place, num_steps)
+
+
+def standing(path: Path) -> tuple[object, ...]:
+    checkpoint = RunFolder(path).checkpoints.load(print)
+    assert checkpoint is not None
+    position = checkpoint.state.get("position", {})
+    return (
+        checkpoint.state["task"],
+        checkpoint.state["phase"],
+        *(position[key] for key in position if key != "loss_sums"),
+    )
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_foster_interrupted_and_resumed_equals_an_uninterrupted_run(
+    place: str, tmp_path: Path, uninterrupted: Reference
+):
+    told = interrupted(tiny_settings(), tmp_path / "run", interruption(place))
+    assert told_kinds(told)[-1] == "CheckpointWritten", "the last thing that a stopped run does is to save"
+    assert standing(tmp_path / "run") == PLACES[place][2]
+    heard: list[Event] = []
+    resume(tmp_path / "run", heard.append)
+    assert told_kinds(heard)[:2] == ["RunStarted", "RunResumed"]
+    assert_same(outcome(tmp_path / "run"), uninterrupted("foster"))
+
+
+LAST_PHASES = {"podnet": "finetune", "bic": "correct", "der": "expand"}
+
+
+@pytest.mark.parametrize("method", [name for name in CLASSES if name != "foster"])
+def test_every_method_resumes_in_the_middle_of_its_last_phase(method: str, tmp_path: Path, uninterrupted: Reference):
+    place = Interruption(at(events.PhaseStarted, task=1, phase=LAST_PHASES.get(method, "learn")), 0)
+    interrupted(tiny_settings(method), tmp_path / "run", place)
+    resume(tmp_path / "run")
+    assert_same(outcome(tmp_path / "run"), uninterrupted(method))
+
+
+def test_a_run_that_stops_after_every_single_step_equals_an_uninterrupted_one(tmp_path: Path, uninterrupted: Reference):
+    settings, num_stops = tiny_settings(), 0
+    while not RunFolder(tmp_path / "run").is_finished:
+        stop = StopRequest()
+
+        def listener(event: Event, stop: StopRequest = stop) -> None:
+            if isinstance(event, events.PhaseStarted):
+                stop.set()
+
+        try:
+            if num_stops:
+                resume(tmp_path / "run", listener, stop)
+            else:
+                start(settings, tmp_path / "run", listener, stop)
+        except Stopped:
+            num_stops += 1
+    assert num_stops == 2 * (2 + 2 + 2 + 3 + 3), "tasks of 24, 32 and 40 images in batches of 16, phases of 2 epochs"
+    assert_same(outcome(tmp_path / "run"), uninterrupted("foster"))
+
+
+def test_options_that_change_the_network_after_a_phase_survive_a_resume(tmp_path: Path, uninterrupted: Reference):
+    options = ("foster.align_teacher=true", "foster.align_student=true", "foster.herding_features=compressed")
+    interrupted(tiny_settings("foster", *options), tmp_path / "run", interruption("between boost and compress"))
+    resume(tmp_path / "run")
+    assert_same(outcome(tmp_path / "run"), uninterrupted("foster", *options))
+
+
+def test_foster_without_compression_resumes_with_all_its_branches(tmp_path: Path, uninterrupted: Reference):
+    options = ("foster.compression=false",)
+    place = Interruption(at(events.PhaseStarted, task=2, phase="boost"), 0)
+    interrupted(tiny_settings("foster", *options), tmp_path / "run", place)
+    resume(tmp_path / "run")
+    assert_same(outcome(tmp_path / "run"), uninterrupted("foster", *options))
+
+
+def test_losses_of_an_interrupted_epoch_are_those_of_the_whole_epoch(tmp_path: Path):
+    def losses(path: Path) -> dict[tuple[int, str, int], dict[str, float]]:
+        lines = [line for line in read_events(path / "events.jsonl") if line["event"] == "EpochEnded"]
+        return {(line["task"], line["phase"], line["epoch"]): line["losses"] for line in lines}
+
+    start(tiny_settings(), tmp_path / "whole")
+    interrupted(tiny_settings(), tmp_path / "cut", interruption("in the middle of an epoch of boost"))
+    resume(tmp_path / "cut")
+    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+
+
+def test_the_same_settings_and_seed_give_the_same_results_and_weights(tmp_path: Path, uninterrupted: Reference):
+    start(tiny_settings(), tmp_path / "again")
+    assert_same(outcome(tmp_path / "again"), uninterrupted("foster"))
+
+
+def test_another_seed_gives_other_weights(tmp_path: Path, uninterrupted: Reference):
+    start(tiny_settings("foster", "seed=7"), tmp_path / "run")
+    weights = outcome(tmp_path / "run").parts["network"]
+    expected = uninterrupted("foster").parts["network"]
+    assert any(not torch.equal(weights[name], expected[name]) for name in expected)
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_starts_anew(tmp_path: Path, uninterrupted: Reference):
+    with RunFolder(tmp_path / "run").opened(tiny_settings()):
+        pass
+    start_or_resume(tmp_path / "run", tiny_settings())
+    assert_same(outcome(tmp_path / "run"), uninterrupted("foster"))
+
+
+def test_results_that_were_lost_after_the_end_are_written_again(tmp_path: Path, uninterrupted: Reference):
+    start(tiny_settings("replay"), tmp_path / "run")
+    (tmp_path / "run" / "results.json").write_text('{"finished": tr', encoding="utf-8")
+    assert not RunFolder(tmp_path / "run").is_finished
+    resume(tmp_path / "run")
+    assert_same(outcome(tmp_path / "run"), uninterrupted("replay"))
+
+
+def test_a_checkpoint_of_other_settings_is_refused_with_the_key_and_both_values(tmp_path: Path):
+    interrupted(tiny_settings(), tmp_path / "run", interruption("between two tasks"))
+    settings = tmp_path / "run" / "settings.toml"
+    text = settings.read_text(encoding="utf-8")
+    settings.write_text(text.replace("batch_size = 16", "batch_size = 8"), encoding="utf-8")
+    with pytest.raises(FolderError, match=r"made with batch_size = 16, but settings.toml now says 8; put it back"):
+        resume(tmp_path / "run")
+
+
+def test_where_and_how_often_a_run_saves_may_change_on_resume(tmp_path: Path, uninterrupted: Reference):
+    interrupted(tiny_settings(), tmp_path / "run", interruption("in the middle of compress"))
+    settings = tmp_path / "run" / "settings.toml"
+    text = settings.read_text(encoding="utf-8")
+    assert "checkpoint_minutes = 0.0" in text
+    settings.write_text(text.replace("checkpoint_minutes = 0.0", "checkpoint_minutes = 9.0"), encoding="utf-8")
+    resume(tmp_path / "run")
+    found, expected = outcome(tmp_path / "run"), uninterrupted("foster")
+    assert found.results["accuracy"] == expected.results["accuracy"]
+    assert torch.equal(found.parts["network"]["head.weight"], expected.parts["network"]["head.weight"])
+
+
+def test_a_checkpoint_of_other_classes_is_refused(tmp_path: Path):
+    interrupted(tiny_settings(), tmp_path / "run", interruption("between two tasks"))
+    folder = RunFolder(tmp_path / "run")
+    checkpoint = folder.checkpoints.load(print)
+    assert checkpoint is not None
+    folder.checkpoints.save(checkpoint.state | {"classes": ["cat", "dog"]}, checkpoint.parts, {})
+    with pytest.raises(DataError, match="the classes of the dataset are not those of the checkpoint"):
+        resume(tmp_path / "run")
+
+
+def test_intact_weights_of_another_shape_are_refused_in_one_line(tmp_path: Path):
+    interrupted(tiny_settings(), tmp_path / "run", interruption("between two tasks"))
+    folder = RunFolder(tmp_path / "run")
+    checkpoint = folder.checkpoints.load(print)
+    assert checkpoint is not None
+    network = checkpoint.parts["network"] | {"head.weight": torch.zeros(1, 1)}
+    folder.checkpoints.save(checkpoint.state, checkpoint.parts | {"network": network}, {})
+    with pytest.raises(FolderError, match="the checkpoint does not fit this run") as caught:
+        resume(tmp_path / "run")
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,184 @@
+"""Every loss against numbers worked out by hand, with logits whose softmax is a simple fraction."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from foster.losses import (
+    balanced_distillation,
+    balanced_distillation_of_paper,
+    class_weights,
+    cross_entropy,
+    distillation,
+    effective_number,
+    feature_enhancement,
+    logit_scales,
+    logit_scales_of_paper,
+    logits_alignment,
+    new_class_cross_entropy,
+)
+
+LOG_2, LOG_3, LOG_4 = math.log(2), math.log(3), math.log(4)
+
+
+def logits(*rows: list[float], temperature: float = 1.0) -> Tensor:
+    """Logits whose softmax at `temperature` is each row, divided by its sum."""
+    return temperature * torch.tensor(rows).log()
+
+
+def counts(num_old: int, num_known: int, num_new_images: int, num_new: int) -> Tensor:
+    return torch.tensor([num_old] * num_known + [num_new_images] * num_new)
+
+
+def test_the_effective_number_is_a_geometric_sum() -> None:
+    found = effective_number(torch.tensor([1, 2, 3]), 0.5)
+    assert found.tolist() == [1, 1 + 0.5, 1 + 0.5 + 0.25]
+
+
+def test_the_effective_number_of_many_images_is_bounded_by_beta() -> None:
+    assert effective_number(torch.tensor([100_000]), 0.98).item() == pytest.approx(50)
+
+
+PUBLISHED = [
+    # n_old, known, n_new, new, beta, w_old, w_new, gamma_old, gamma_new, paper gamma_old, paper gamma_new
+    (200, 10, 500, 10, 0.98, 1.0089, 0.9911, 0.9912, 1.0089, 0.4956, 0.5044),
+    (40, 50, 500, 10, 0.96, 1.0337, 0.8317, 0.9674, 1.2023, 0.4459, 0.5541),
+    (22, 90, 500, 10, 0.94, 1.0263, 0.7632, 0.9744, 1.3102, 0.4265, 0.5735),
+    (25, 80, 500, 20, 0.94, 1.0445, 0.8221, 0.9574, 1.2164, 0.4404, 0.5596),
+    (21, 95, 500, 5, 0.96, 1.0217, 0.5882, 0.9788, 1.7002, 0.3654, 0.6346),
+    (20, 50, 500, 10, 0.94, 1.0508, 0.7460, 0.9516, 1.3406, 0.4152, 0.5848),
+    (20, 50, 500, 5, 0.94, 1.0271, 0.7291, 0.9736, 1.3715, 0.4152, 0.5848),
+    (20, 50, 500, 2, 0.95, 1.0140, 0.6505, 0.9862, 1.5373, 0.3908, 0.6092),
+    (20, 50, 1300, 10, 0.97, 1.0997, 0.5017, 0.9094, 1.9933, 0.3133, 0.6867),
+]
+"""What the formulas of the published code and of the paper give in its protocols, to four places."""
+
+
+@pytest.mark.parametrize("row", PUBLISHED)
+def test_weights_and_scales_are_those_of_the_published_protocols(row: tuple[float, ...]) -> None:
+    num_old, num_known, num_new_images, num_new, beta = row[:5]
+    images = counts(int(num_old), int(num_known), int(num_new_images), int(num_new))
+    found = [
+        value
+        for values in (
+            class_weights(images, beta),
+            logit_scales(images, beta),
+            logit_scales_of_paper(images, beta, int(num_known)),
+        )
+        for value in (values[0].item(), values[-1].item())
+    ]
+    assert found == pytest.approx(row[5:], abs=5.1e-5)
+
+
+def test_every_class_of_a_kind_has_the_same_weight_and_the_mean_is_one() -> None:
+    weights = class_weights(counts(20, 50, 500, 10), 0.94)
+    assert weights.dtype == torch.float32
+    assert weights.mean().item() == pytest.approx(1)
+    assert len(weights[:50].unique()) == len(weights[50:].unique()) == 1
+
+
+def test_beta_zero_switches_weights_and_scales_off() -> None:
+    images = counts(20, 5, 500, 3)
+    assert class_weights(images, 0).tolist() == logit_scales(images, 0).tolist() == [1] * 8
+
+
+def test_weights_follow_each_class_count() -> None:
+    # E = 1, 1.5, 1.75 and 1/E sums to 1 + 2/3 + 4/7 = 47/21.
+    weights = class_weights(torch.tensor([1, 2, 3]), 0.5)
+    assert weights.tolist() == pytest.approx([63 / 47, 42 / 47, 36 / 47])
+
+
+def test_cross_entropy_is_minus_the_log_of_the_true_class() -> None:
+    z = logits([1, 3], [1, 1])
+    assert cross_entropy(z, torch.tensor([0, 1])).item() == pytest.approx((LOG_4 + LOG_2) / 2)
+    assert feature_enhancement(z, torch.tensor([1, 1])).item() == pytest.approx((LOG_4 - LOG_3 + LOG_2) / 2)
+
+
+def test_logits_alignment_scales_logits_before_the_softmax() -> None:
+    # z = (log 2, log 2) scaled by (1, 2) is (log 2, log 4), whose softmax is (1/3, 2/3).
+    z = torch.full((1, 2), LOG_2)
+    scales = torch.tensor([1.0, 2.0])
+    assert logits_alignment(z, torch.tensor([0]), scales).item() == pytest.approx(LOG_3)
+    assert logits_alignment(z, torch.tensor([1]), scales).item() == pytest.approx(LOG_3 - LOG_2)
+
+
+def test_new_class_cross_entropy_sees_the_new_logits_alone() -> None:
+    z = logits([100, 1, 3], [100, 1, 1])
+    assert new_class_cross_entropy(z, torch.tensor([1, 2]), 1).item() == pytest.approx((LOG_4 + LOG_2) / 2)
+
+
+def test_new_class_cross_entropy_counts_an_image_of_a_known_class_as_zero() -> None:
+    z = logits([100, 1, 3], [5, 1, 1]).requires_grad_()
+    loss = new_class_cross_entropy(z, torch.tensor([1, 0]), 1)
+    loss.backward()
+    assert loss.item() == pytest.approx(LOG_4 / 2)
+    assert z.grad is not None
+    assert z.grad[1].tolist() == [0, 0, 0]
+    assert new_class_cross_entropy(z, torch.tensor([0, 0]), 1).item() == 0
+
+
+def test_distillation_is_the_cross_entropy_between_softened_outputs() -> None:
+    # At T = 2 the teacher says (1/4, 3/4) and the student (1/2, 1/2), then (3/4, 1/4).
+    teacher = logits([1, 3], [1, 3], temperature=2)
+    student = logits([1, 1], [3, 1], temperature=2)
+    first = LOG_2
+    second = (LOG_4 - LOG_3) / 4 + 3 * LOG_4 / 4
+    assert distillation(student, teacher, 2).item() == pytest.approx((first + second) / 2)
+
+
+def test_a_student_that_agrees_with_its_teacher_is_left_with_the_entropy_and_no_gradient() -> None:
+    teacher = logits([1, 3], temperature=2)
+    student = teacher.clone().requires_grad_()
+    loss = distillation(student, teacher, 2)
+    loss.backward()
+    assert loss.item() == pytest.approx(LOG_4 - 3 * LOG_3 / 4)
+    assert student.grad is not None
+    assert student.grad.abs().max().item() == pytest.approx(0, abs=1e-7)
+
+
+def test_balanced_distillation_weighs_the_teacher_and_makes_it_sum_to_one_again() -> None:
+    # w * (1/4, 3/4) = (3/2, 1/2) * (1/4, 3/4) = (3/8, 3/8), re-normalised (1/2, 1/2).
+    teacher, student = logits([1, 3], temperature=2), logits([1, 3], temperature=2)
+    loss = balanced_distillation(student, teacher, torch.tensor([1.5, 0.5]), 2)
+    assert loss.item() == pytest.approx((LOG_4 + LOG_4 - LOG_3) / 2)
+
+
+def test_balanced_distillation_with_equal_weights_is_plain_distillation() -> None:
+    teacher, student = logits([1, 3], [2, 5], temperature=2), logits([4, 1], [1, 1], temperature=2)
+    plain = distillation(student, teacher, 2)
+    torch.testing.assert_close(balanced_distillation(student, teacher, torch.ones(2), 2), plain)
+
+
+def test_balanced_distillation_of_the_paper_is_a_divergence_without_normalisation() -> None:
+    # The targets are (3/8, 3/8) and the student says (1/2, 1/2): 2 * 3/8 * log(3/4).
+    teacher, student = logits([1, 3]), logits([1, 1])
+    loss = balanced_distillation_of_paper(student, teacher, torch.tensor([1.5, 0.5]))
+    assert loss.item() == pytest.approx(3 / 4 * (LOG_3 - LOG_4))
+
+
+def test_balanced_distillation_of_the_paper_is_zero_for_equal_outputs_and_weights() -> None:
+    assert balanced_distillation_of_paper(logits([1, 3]), logits([1, 3]), torch.ones(2)).item() == pytest.approx(
+        0, abs=1e-7
+    )
+
+
+LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "distillation": lambda student, teacher: distillation(student, teacher, 2),
+    "balanced_distillation": lambda student, teacher: balanced_distillation(student, teacher, torch.ones(2), 2),
+    "balanced_distillation_of_paper": lambda student, teacher: balanced_distillation_of_paper(
+        student, teacher, torch.ones(2)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_distillation_stays_finite_for_confident_teachers(name: str) -> None:
+    student = torch.tensor([[0.0, 200.0]], requires_grad=True)
+    loss = LOSSES[name](student, torch.tensor([[200.0, 0.0]]))
+    loss.backward()
+    assert torch.isfinite(loss)
+    assert student.grad is not None
+    assert torch.isfinite(student.grad).all()
