@@ -140,7 +140,7 @@ def make_case(shape: Shape, batch_size: int, num_sets: int, device: str) -> Case
     weight = torch.randn(shape.out_channels, shape.in_channels, 3, 3, device=device, generator=generator) / 8
     weight = weight.contiguous(memory_format=torch.channels_last)
     exact = [images[0].float().requires_grad_(), weight.to(torch.bfloat16).float().requires_grad_()]
-    with torch.backends.cudnn.flags(allow_tf32=False):
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         output = functional.conv2d(exact[0], exact[1], stride=shape.stride, padding=1)
         by_images, by_weight = torch.autograd.grad(output, exact, gradients[0].float())
     expected = {"forward": output.detach(), "statistics": output.detach(), "input": by_images, "weight": by_weight}
@@ -235,7 +235,7 @@ def compare(case: Case, num_sets: int) -> list[dict[str, Any]]:
         row["ours"] = measure(call, case.expected[name], num_sets)
         for setting, is_search in (("library", False), ("library_search", True)):
             if name in library:
-                with torch.backends.cudnn.flags(benchmark=is_search):
+                with torch.backends.cudnn.flags(enabled=True, benchmark=is_search):
                     row[setting] = measure(library[name], case.expected[name], num_sets)
         rows.append(row)
     return rows
@@ -255,13 +255,8 @@ def entries(table: dict[Any, Any], values: dict[Any, Any]) -> Iterator[None]:
 def tune(case: Case, num_sets: int, deadline: float) -> list[dict[str, Any]]:
     """Time of each tile in the lists above; the best of a list is marked. Stops at the deadline."""
     calls, key = our_calls(case), (case.shape.in_channels, case.shape.out_channels)
-    rows: list[dict[str, Any]] = []
-    searches: tuple[tuple[str, dict[Any, Any], list[Any]], ...] = (
-        ("forward", launch.CONVOLUTION_TILES, CONVOLUTION_CHOICES.get(case.shape, [])),
-        ("input", launch.CONVOLUTION_TILES, CONVOLUTION_CHOICES.get(case.shape, [])),
-        ("weight", launch.GRADIENT_TILES, GRADIENT_CHOICES.get(case.shape, [])),
-    )
-    for name, table, choices in searches:
+
+    def search(name: str, table: dict[Any, Any], choices: list[Any]) -> list[dict[str, Any]]:
         tried = []
         for tile in choices if name in calls else []:
             if time.monotonic() > deadline:
@@ -269,10 +264,15 @@ def tune(case: Case, num_sets: int, deadline: float) -> list[dict[str, Any]]:
             with entries(table, {key: tile}):
                 measured = measure(calls[name], case.expected[name], num_sets)
             tried.append({"shape": str(case.shape), "operation": name, "tile": tile._asdict(), **measured})
-        if timed := [row for row in tried if "us" in row]:
-            min(timed, key=lambda row: row["us"])["is_best"] = True
-        rows.extend(tried)
-    return rows
+        if timed := sorted((row for row in tried if "us" in row), key=lambda row: row["us"]):
+            timed[0]["is_best"] = True
+        return tried
+
+    forward = search("forward", launch.CONVOLUTION_TILES, CONVOLUTION_CHOICES.get(case.shape, []))
+    # The input gradient is the same kernel: only what is good forward is worth a compilation.
+    good = sorted((row for row in forward if "us" in row), key=lambda row: row["us"])[:3]
+    backward = search("input", launch.CONVOLUTION_TILES, [ConvolutionTile(**row["tile"]) for row in good])
+    return forward + backward + search("weight", launch.GRADIENT_TILES, GRADIENT_CHOICES.get(case.shape, []))
 
 
 def main() -> int:

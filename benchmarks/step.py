@@ -43,6 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="write the numbers as JSON")
     parser.add_argument("--steps", type=int, help="steps to time")
+    parser.add_argument("--last", type=int, default=0, help="measure only this many of the accelerators, from the last")
     arguments = parser.parse_args()
     on_gpu = torch.cuda.is_available()
     device = torch.device("cuda" if on_gpu else "cpu")
@@ -57,7 +58,7 @@ def main() -> None:
     torch.backends.cudnn.benchmark = True
     print(f"{numbers['device']}, torch {torch.__version__}, ResNet-32, batch 128, images {size} x {size}")
     print(f"{'accelerators':<34}{'boost ms':>10}{'images/s':>10}{'compress ms':>13}{'images/s':>10}{'record s':>10}")
-    for name, engine in engines(device).items():
+    for name, engine in list(engines(device).items())[-arguments.last :]:
         boost, compress, seconds = time_steps(engine, size, num_steps)
         numbers["steps"][name] = {"boost_ms": boost, "compress_ms": compress, "record_s": seconds}  # type: ignore[index]
         print(

@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, SerializeAsAny, ValidationError, model_validator
 
@@ -16,6 +16,7 @@ from foster.errors import SettingsError, suggestion
 from foster.method_settings import METHOD_SETTINGS, Frozen, MethodSettings
 
 Choice = Literal["auto", "on", "off"]
+Share = Annotated[float, Field(gt=0, le=1)]
 Model = TypeVar("Model", bound=Frozen)
 
 UNSETTABLE = frozenset({"memory_total", "memory_per_class", "order_seed"})
@@ -41,19 +42,13 @@ FIELD_NAMES = {
 class AugmentationSettings(Frozen):
     """What is done to each training image, in this order."""
 
-    resized_crop: tuple[float, float] | None = None
+    resized_crop: tuple[Share, Share] | None = None
     """Range of the share of the image that a random crop covers before it is resized back."""
     crop_padding: int = Field(default=0, ge=0, le=64)
     flip: bool = False
     brightness: float = Field(default=0.0, ge=0, le=1)
     policy: Literal["none", "cifar10", "imagenet"] = "none"
     cutout: int = Field(default=0, ge=0)
-
-    @model_validator(mode="after")
-    def _crops_are_shares(self) -> "AugmentationSettings":
-        if self.resized_crop is not None and not 0 < self.resized_crop[0] <= self.resized_crop[1] <= 1:
-            raise ValueError(f"resized_crop must be two rising shares in 0 < share <= 1, not {list(self.resized_crop)}")
-        return self
 
 
 _PLAIN = AugmentationSettings(crop_padding=4, flip=True, brightness=63 / 255)
@@ -305,7 +300,8 @@ def key_hint(key: str, keys: Sequence[str] | None = None, method: str = "foster"
     hint = suggestion(key, known_keys)
     if "did you mean" in hint:
         return hint
-    return "; 'foster presets --show NAME' prints all keys" if keys is None else "; 'foster learn --keys' prints all keys"
+    command = "foster presets --show NAME" if keys is None else "foster learn --keys"
+    return f"; '{command}' prints all keys"
 
 
 def apply_override(data: dict[str, Any], override: str, keys: Sequence[str] | None = None) -> None:
@@ -354,8 +350,10 @@ def validated(model: type[Model], data: Any, place: str, prefix: str = "") -> Mo
             raise SettingsError(f"{key}: this key is missing (in {place})") from None
         if first["type"] == "extra_forbidden":
             raise SettingsError(f"unknown key '{key}'{key_hint(key)} (in {place})") from None
+        if not first["loc"]:
+            raise SettingsError(f"{message} (in {place})") from None
         if first["type"] == "value_error":
-            raise SettingsError(f"{f'{key}: ' if first['loc'] else ''}{message} (in {place})") from None
+            raise SettingsError(f"{key}: {message} (in {place})") from None
         raise SettingsError(f"{key}: {message}, not {_short(first['input'])} (in {place})") from None
 
 

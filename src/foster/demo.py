@@ -40,5 +40,5 @@ def _free(out: Path) -> Path:
     number, folder = 1, out
     while folder.exists():
         number += 1
-        folder = out.with_name(f"{out.name}-{number}")
+        folder = out.parent / f"{out.name}-{number}"
     return folder

@@ -24,7 +24,7 @@ def launch(
     folder = RunFolder(path)
     if is_resuming and folder.holds_run:
         _check_same(settings, folder)
-        return relaunch(path, None, quiet=quiet)
+        return relaunch(path, Path(settings.data) if settings.data else None, quiet=quiet)
     folder.check_free()
     with stop_on_signals() as stop, progress_for(quiet=quiet) as listener:
         # Data, device and backbone are checked here, before the folder is made.
@@ -76,7 +76,7 @@ def _note_failure(folder: RunFolder, message: str) -> None:
 def _check_same(settings: Settings, folder: RunFolder) -> None:
     """A run is continued with the settings it was started with, apart from where the data files are."""
     ours, theirs = settings.nested(), folder.settings().nested()
-    for key in ours.keys() | theirs.keys():
+    for key in sorted(ours.keys() | theirs.keys()):
         if key != "data" and ours.get(key) != theirs.get(key):
             raise FolderError(
                 f"'{folder.path}' holds a run with other settings ({key} differs); "

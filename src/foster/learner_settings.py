@@ -156,11 +156,13 @@ def learner_settings(
     overrides: Sequence[str] = (),
     base: LearnerSettings | None = None,
     place: str = "the arguments",
+    has_learned: bool = True,
     **given: Any,
 ) -> LearnerSettings:
     """Settings from keywords that are not None and `key=value` overrides, over those of `base`.
 
-    Over a base, a preset that is given takes the place of the base's epochs and share of held-out images.
+    Over a base, a preset that is given takes the place of the base's epochs and share of held-out images, and where
+    the base has learned, what its first `learn` decided for good must stay.
     """
     before: dict[str, Any] = {} if base is None else base.nested()
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
@@ -171,8 +173,10 @@ def learner_settings(
         before = {key: value for key, value in before.items() if key not in ("epochs_scale", "validation_share")}
     if changes.get("memory_total") is not None or changes.get("memory_per_class") is not None:
         before = {key: value for key, value in before.items() if not key.startswith("memory_")}
-    settings = make_learner_settings(_merged(before, changes), place)
     if base is not None:
+        changes = {"device": base.device, "engine": base.engine.model_dump(), **changes}
+    settings = make_learner_settings(_merged(before, changes), place)
+    if base is not None and has_learned:
         _check_kept(base, settings, place)
     return settings
 
@@ -244,7 +248,7 @@ def augmentation_for(image_size: tuple[int, int]) -> str:
     return next((name for limit, name in limits.items() if side < limit), "photo")
 
 
-def batch_size_for(num_images: int) -> int:
-    """128, or the power of two from 16 on that gives at least 20 steps an epoch."""
-    fitting = [size for size in (128, 64, 32) if num_images >= 20 * size]
-    return fitting[0] if fitting else 16
+def batch_size_for(num_images: int, image_size: tuple[int, int]) -> int:
+    """The largest power of two that gives at least 20 steps an epoch: from 16 to 128, for photos to 64."""
+    largest = 128 if max(image_size) <= 64 else 64
+    return next((size for size in (128, 64, 32) if size <= largest and num_images >= 20 * size), 16)

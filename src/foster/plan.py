@@ -8,7 +8,18 @@ from torch import Tensor, nn
 
 from foster.config import Settings
 from foster.data.catalogue import SyntheticShape, dataset_facts
-from foster.method_settings import DerSettings, FitSettings, FosterSettings, JointSettings, MethodSettings
+from foster.data.feed import images_of_epoch
+from foster.data.validation import num_held_out
+from foster.method_settings import (
+    BicSettings,
+    CoilSettings,
+    DerSettings,
+    FitSettings,
+    FosterSettings,
+    JointSettings,
+    MethodSettings,
+    PodnetSettings,
+)
 from foster.networks import build_backbone
 
 BYTES_OF_STATE = 16
@@ -45,7 +56,9 @@ class Plan:
 def make_plan(settings: Settings) -> Plan:
     """The plan of a run, from the settings and the catalogue alone: no data is read."""
     facts = dataset_facts(settings.dataset, SyntheticShape(**settings.synthetic.model_dump()))
-    per_class = round(facts.num_train / facts.num_classes * (1 - settings.validation_share))
+    per_class = round(facts.num_train / facts.num_classes)
+    if settings.validation_share:
+        per_class -= num_held_out(per_class, settings.validation_share)
     options = settings.options.scaled(settings.epochs_scale)
     with torch.device("meta"):
         backbone = build_backbone(settings.backbone)
@@ -54,12 +67,10 @@ def make_plan(settings: Settings) -> Plan:
     for index, num_new in enumerate(settings.task_sizes):
         num_total = num_known + num_new
         num_images = num_new * per_class + held
-        phases = tuple(
-            (name, fit.epochs, fit.epochs * -(-num_images // settings.batch_size))
-            for name, fit in _phases(options, index)
-        )
+        steps = -(-images_of_epoch(num_images, settings.batch_size) // settings.batch_size)
+        phases = tuple((name, fit.epochs, fit.epochs * steps) for name, fit in _phases(options, index))
         branches = _num_branches(options, index)
-        params = branches * backbone_params + num_total * (branches * backbone.feature_size + 1)
+        params = branches * backbone_params + _head_params(options, num_total, branches * backbone.feature_size, index)
         tasks.append(PlannedTask(index, num_new, num_total, num_new * per_class, held, phases, params))
         num_known, held = num_total, _held(settings, num_total, per_class)
     largest = max(task.new_images + task.exemplars for task in tasks)
@@ -85,7 +96,7 @@ def _phases(options: MethodSettings, index: int) -> list[tuple[str, FitSettings]
     if isinstance(options, FosterSettings) and not options.compression:
         skipped.add("compress")
     schedules: dict[str, Any] = dict(options)
-    names = {"later": "learn", "correction": "correct"}
+    names = {"later": "expand" if isinstance(options, DerSettings) else "learn", "correction": "correct"}
     return [
         (names.get(key, key), value)
         for key, value in schedules.items()
@@ -96,6 +107,15 @@ def _phases(options: MethodSettings, index: int) -> list[tuple[str, FitSettings]
 def _num_branches(options: MethodSettings, index: int) -> int:
     grows = isinstance(options, DerSettings) or (isinstance(options, FosterSettings) and not options.compression)
     return index + 1 if grows else 1
+
+
+def _head_params(options: MethodSettings, num_classes: int, num_features: int, index: int) -> int:
+    """The weights of the head after task `index`."""
+    if isinstance(options, CoilSettings | PodnetSettings):
+        num_proxies = options.num_proxies if isinstance(options, PodnetSettings) else 1
+        return num_classes * num_proxies * num_features + 1
+    corrections = 2 * (index + 1) if isinstance(options, BicSettings) else 0
+    return num_classes * (num_features + 1) + corrections
 
 
 def _held(settings: Settings, num_classes: int, per_class: int) -> int:

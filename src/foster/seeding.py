@@ -33,5 +33,6 @@ def generator(address: Address, device: torch.device | str = "cpu") -> torch.Gen
 def initialisation(address: Address) -> Iterator[None]:
     """Weights that are initialised inside depend on the address alone; the global state is put back after."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(address.number())
+        # Not torch.manual_seed, which would seed every GPU as well and leave them so.
+        torch.default_generator.manual_seed(address.number())
         yield

@@ -1,8 +1,8 @@
 """Optimal transport between two sets of classes: which of them correspond, and classifiers carried across.
 
-Sinkhorn's algorithm is a few lines on a matrix of classes by classes, so it stands here and is not a dependency: it
-runs on the device that holds the features, in the log domain where no kernel underflows, and with a
-fixed number of rounds, so that the host never waits to test for convergence.
+Sinkhorn's algorithm is a few lines on a matrix of classes by classes, so it stands here and is not a dependency. It
+runs on the device that holds the features, in the log domain where no kernel underflows, and for a fixed number of
+rounds, so that the host never waits to test for convergence.
 """
 
 import math

@@ -7,10 +7,12 @@ import torch.nn.functional as F
 from sklearn.datasets import load_sample_images
 from torch import Tensor
 
+from foster.config import AUGMENTATIONS
 from foster.data import augmentation
-from foster.data.augmentation import NAMED, Augmentation, augment, normalise
+from foster.data.augmentation import Augmentation, augment, normalise
 
 NUM_DRAWS = 20_000
+NAMED = {name: Augmentation(**dict(settings)) for name, settings in AUGMENTATIONS.items()}
 
 
 def seeded(seed: int = 0) -> torch.Generator:

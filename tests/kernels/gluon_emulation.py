@@ -6,7 +6,6 @@ layouts fit is the compiler's to check (`assert_trivial`), and the tests on a GP
 """
 
 import builtins
-import importlib.util
 import itertools
 import types
 from collections.abc import Callable, Iterator
@@ -86,7 +85,8 @@ def _store(pointers: Pointers, values: Tensor, mask: Any = True) -> None:
 
 
 def _multiply(a: Tensor, b: Tensor, sums: Tensor) -> Tensor:
-    return sums + a.float() @ b.float()
+    with torch.autocast("cpu", enabled=False):
+        return sums + a.float() @ b.float()
 
 
 def _nothing(*arguments: Any, **options: Any) -> None:
@@ -126,17 +126,15 @@ def _jit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
 
 
 def _load_module(name: str, known: dict[str, Any]) -> types.ModuleType:
-    """The source of a module of this project, with the modules in `known` in place of those that it imports."""
+    """A file of `foster.kernels.device`, with the modules in `known` in place of those that it imports."""
 
     def import_known(wanted: str, *arguments: Any) -> Any:
         return known[wanted] if wanted in known else __import__(wanted, *arguments)
 
-    specification = importlib.util.find_spec(name)
-    assert specification is not None
-    assert specification.origin is not None
     module = types.ModuleType(name)
     module.__dict__["__builtins__"] = {**vars(builtins), "__import__": import_known}
-    exec(compile(Path(specification.origin).read_text(), specification.origin, "exec"), module.__dict__)
+    path = Path(foster.kernels.__file__).parent / "device" / f"{name}.py"
+    exec(compile(path.read_text(), path, "exec"), module.__dict__)
     return module
 
 
@@ -145,6 +143,6 @@ def emulated_kernels() -> Iterator[None]:
     """Inside, `foster.kernels` runs its kernels on CPU tensors. Needs no Triton."""
     modules: dict[str, Any] = _gluon()
     for name in ("layouts", "windows", "convolution", "gradient"):
-        modules[f"foster.kernels.device.{name}"] = _load_module(f"foster.kernels.device.{name}", modules)
-    with mock.patch.object(foster.kernels, "device", _load_module("foster.kernels.device", modules), create=True):
+        modules[f"foster.kernels.device.{name}"] = _load_module(name, modules)
+    with mock.patch.object(foster.kernels, "device", _load_module("__init__", modules), create=True):
         yield

@@ -48,6 +48,7 @@ from foster.training.phase import Phase
 
 FIT = FitSettings(epochs=8)
 SHORT = FitSettings(epochs=1)
+SEED = 17
 
 Build = Callable[[ExemplarMemory, Workplace, FitSettings], Method[Any]]
 BUILD: dict[str, Build] = {
@@ -107,7 +108,7 @@ def engine_for(scenario: Scenario) -> Engine:
 
 
 def new_method(name: str, fit_settings: FitSettings = SHORT, memory: ExemplarMemory | None = None) -> Method[Any]:
-    workplace = Workplace("resnet8", 7, engine_for(digits()).infer, torch.device("cpu"))
+    workplace = Workplace("resnet8", SEED, engine_for(digits()).infer, torch.device("cpu"))
     return BUILD[name](memory or ExemplarMemory(total=60), workplace, fit_settings)
 
 
@@ -118,7 +119,9 @@ def task_of(method: Method[Any], index: int) -> Task:
 
 def train(phase: Phase, task: Task) -> Trained:
     before = values(phase.network)
-    feed = ResidentFeed(phase.data, Augmentation(), 32, Address(7, "feed", task.index, phase.name), torch.device("cpu"))
+    feed = ResidentFeed(
+        phase.data, Augmentation(), 32, Address(SEED, "feed", task.index, phase.name), torch.device("cpu")
+    )
     fit(phase, feed, engine_for(digits()), lambda event: None, task=task.index)
     return Trained(task, phase, before, values(phase.network))
 
@@ -247,7 +250,8 @@ def test_icarl_reports_the_nearest_mean_of_exemplars(tmp_path: Path, monkeypatch
 
     def unit_features(images: Tensor) -> Tensor:
         features = experiment.engine.infer(experiment.method.network, images).features.double()
-        return features / features.norm(dim=1, keepdim=True)
+        lengths: Tensor = features.norm(dim=1, keepdim=True)
+        return features / lengths
 
     memory, test = experiment.method.memory, experiment.scenario.test_up_to(1)
     means = torch.stack([unit_features(memory.of_class(k)).mean(0) for k in range(4)])

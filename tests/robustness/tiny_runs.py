@@ -74,6 +74,7 @@ class Interruption(StopRequest):
         super().__init__()
         self._is_the_place = is_the_place
         self._num_steps = num_steps
+        self._is_at_once = num_steps == 0
         self._is_reached = False
 
     def listen(self, event: Event) -> None:
@@ -87,7 +88,7 @@ class Interruption(StopRequest):
         return self._is_reached and self._num_steps < 0
 
     def raise_if_set(self) -> None:
-        if self._is_reached and self._num_steps < 1:
+        if self._is_reached and (self._is_at_once or self._num_steps < 0):
             raise Stopped(signal.SIGINT)
 
 

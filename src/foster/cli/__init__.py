@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from foster.cli import bundles, experiments, listing
+from foster.cli import bundles, experiments, listing, sweeping
 from foster.errors import FosterError
 from foster.stopping import Stopped
 
@@ -37,6 +37,7 @@ def _options(
 
 experiments.add_commands(app)
 listing.add_commands(app)
+sweeping.add_commands(app)
 bundles.add_commands(app)
 
 

@@ -1,7 +1,140 @@
-"""Commands for bundles."""
+"""Commands for your own photos: learn, predict, evaluate, export, info, exemplars, promote, rollback."""
+
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
+Bundle = Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder of a bundle, or a link to one.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+IsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+
 
 def add_commands(app: typer.Typer) -> None:
-    pass
+    for command in (learn, predict, evaluate, export, info, exemplars, promote, rollback):
+        app.command()(command)
+
+
+def _print_keys(is_wanted: bool) -> None:
+    if is_wanted:
+        from foster.cli.bundle_texts import keys_text
+
+        typer.echo(keys_text())
+        raise typer.Exit
+
+
+def learn(
+    source: Annotated[Path, typer.Argument(help="A folder with one subfolder a class, or a CSV of path and label.")],
+    bundle: Annotated[Path, typer.Option("--bundle", metavar="NEW", help="The bundle to write; must not exist.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Settings to change, e.g. memory_total=500 (see --keys)."),
+    ] = None,
+    old: Annotated[
+        Path | None, typer.Option("--from", metavar="OLD", help="The bundle to continue; it is never changed.")
+    ] = None,
+    preset: Annotated[str | None, typer.Option(help="fast, standard or paper: how long to train.")] = None,
+    max_drop: Annotated[
+        float | None,
+        typer.Option(metavar="POINTS", min=0, help="Write nothing if the known classes lose more accuracy than this."),
+    ] = None,
+    is_promoting: Annotated[
+        bool, typer.Option("--promote", help="Point the link 'current' beside the bundle at it.")
+    ] = False,
+    quiet: Quiet = False,
+    keys: Annotated[
+        bool, typer.Option("--keys", callback=_print_keys, is_eager=True, help="List all settings and exit.")
+    ] = False,
+) -> None:
+    """Learn new classes, and more images of known ones, from photos; write a bundle that can go on learning.
+
+    The photos may be deleted afterwards: the bundle keeps a few of each class.
+    """
+    from foster.cli.bundle_work import learn_bundle
+
+    learn_bundle(source, overrides or [], bundle, old, preset, max_drop, is_promoting, quiet)
+
+
+def predict(
+    bundle: Bundle,
+    images: Annotated[
+        list[Path], typer.Argument(metavar="IMAGES_OR_FOLDERS...", help="Image files, or folders of them.")
+    ],
+    top: Annotated[int, typer.Option(min=1, metavar="K", help="How many classes to show for each image.")] = 1,
+    is_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    is_csv: Annotated[bool, typer.Option("--csv", help="CSV with a header.")] = False,
+    unknown_below: Annotated[
+        float | None,
+        typer.Option(metavar="P", min=0, max=1, help="Answer 'unknown' where the confidence is below P (0 to 1)."),
+    ] = None,
+    device: Device = "auto",
+) -> None:
+    """Tell what images show, in the order given; an image that cannot be read gets an error entry."""
+    from foster.cli.bundle_work import predict_images
+
+    predict_images(bundle, images, top, is_json, is_csv, unknown_below, device)
+
+
+def evaluate(
+    bundle: Bundle,
+    source: Annotated[Path, typer.Argument(help="A folder with one subfolder a class, or a CSV of path and label.")],
+    is_json: IsJson = False,
+    device: Device = "auto",
+) -> None:
+    """Measure the accuracy on labelled images that were not learned, class by class."""
+    from foster.cli.bundle_work import evaluate_bundle
+
+    evaluate_bundle(bundle, source, is_json, device)
+
+
+def export(
+    bundle: Bundle,
+    file: Annotated[Path, typer.Argument(help="FILE.onnx, or FILE.pt2 for torch.export.")],
+) -> None:
+    """Write the network for other programs, with preprocessing and labels, and check it against PyTorch."""
+    from foster.cli.bundle_work import export_bundle
+
+    export_bundle(bundle, file)
+
+
+def info(bundle: Bundle, is_json: IsJson = False) -> None:
+    """Show what a bundle holds: classes, network, memory, history."""
+    from foster.bundle.manifest import read_manifest
+    from foster.cli.bundle_texts import info_text
+
+    manifest = read_manifest(bundle)
+    typer.echo(manifest.text() if is_json else info_text(manifest, bundle), nl=False)
+
+
+def exemplars(
+    bundle: Bundle,
+    show: Annotated[Path | None, typer.Option(metavar="SHEET.png", help="Draw all exemplars with their ids.")] = None,
+    remove: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="Delete an image from the bundle for good; may be repeated.")
+    ] = None,
+) -> None:
+    """List, draw or remove the images that a bundle keeps."""
+    from foster.cli.bundle_work import show_exemplars
+
+    show_exemplars(bundle, show, remove or [])
+
+
+def promote(bundle: Bundle) -> None:
+    """Point the link 'current' beside the bundle at it."""
+    from foster.bundle.promotion import promote as move
+    from foster.cli.bundle_texts import promotion_text
+
+    typer.echo(promotion_text(move(bundle)))
+
+
+def rollback(
+    place: Annotated[
+        Path, typer.Argument(metavar="LINK_OR_FOLDER", help="The link 'current', or the folder of bundles.")
+    ],
+) -> None:
+    """Point the link 'current' back at the bundle before."""
+    from foster.bundle.promotion import rollback as move
+    from foster.cli.bundle_texts import promotion_text
+
+    typer.echo(promotion_text(move(place)))

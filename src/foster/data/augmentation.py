@@ -41,15 +41,6 @@ class Augmentation:
     """In place of the crop: a rectangle with a share of the area in this range, enlarged to the image's size."""
 
 
-NAMED: dict[str, Augmentation] = {
-    "none": Augmentation(),
-    "shift": Augmentation(crop_padding=1),
-    "plain": Augmentation(crop_padding=4, flip=True, brightness=63 / 255),
-    "auto": Augmentation(crop_padding=4, flip=True, brightness=63 / 255, policy="cifar10", cutout=16),
-    "photo": Augmentation(resized_crop=(0.25, 1.0), flip=True, brightness=63 / 255),
-    "photo-auto": Augmentation(resized_crop=(0.08, 1.0), flip=True, brightness=63 / 255, policy="imagenet"),
-}
-
 # One kind of change with its decisions drawn: takes some of the images and says which ones they are.
 Step = Callable[[Tensor, slice], Tensor]
 

@@ -15,7 +15,7 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from foster.errors import DataError
 
-ImageLike: TypeAlias = "str | Path | bytes | Image.Image | NDArray[Any] | torch.Tensor"
+ImageLike: TypeAlias = str | Path | bytes | Image.Image | NDArray[Any] | torch.Tensor
 """A path, the bytes of an image file, a PIL image, an array `[H, W]` or `[H, W, 1|3|4]`, a tensor `[1|3|4, H, W]`."""
 
 FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF", "JPEG2000")

@@ -19,6 +19,12 @@ class Batch:
     labels: Tensor
 
 
+def images_of_epoch(num_images: int, batch_size: int) -> int:
+    """How many of `num_images` take part in an epoch: all but a single left-over one."""
+    is_lone = num_images > 1 and num_images % batch_size == 1
+    return num_images - is_lone
+
+
 class ResidentFeed:
     """The whole training set on one device; the order and the augmentation depend on seed, task, phase and epoch.
 
@@ -34,10 +40,8 @@ class ResidentFeed:
         self._address = address
         self._device = device
         self.batch_size = batch_size
-        num_left_over = len(data) % batch_size
-        is_lone = num_left_over == 1 and len(data) > 1
-        self.num_images = len(data) - is_lone
-        self.last_size = num_left_over if num_left_over and not is_lone else batch_size
+        self.num_images = images_of_epoch(len(data), batch_size)
+        self.last_size = self.num_images % batch_size or batch_size
         self.num_steps = -(-self.num_images // batch_size)
 
     def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:

@@ -16,9 +16,9 @@ from foster.data.images import ImageSet
 from foster.data.photos import Photos, image_files, natural_order, shown
 from foster.errors import DataError
 
-Images: TypeAlias = "Sequence[ImageLike] | NDArray[Any] | Tensor"
-Labels: TypeAlias = "Sequence[object] | NDArray[Any] | Tensor"
-Source: TypeAlias = "str | Path | tuple[Images, Labels] | ImageSet | Photos"
+Images: TypeAlias = Sequence[ImageLike] | NDArray[Any] | Tensor
+Labels: TypeAlias = Sequence[object] | NDArray[Any] | Tensor
+Source: TypeAlias = str | Path | tuple[Images, Labels] | ImageSet | Photos
 """A folder, a CSV file, `(images, labels)`, or images that are already at hand."""
 
 SPLIT_NAMES = frozenset({"train", "training", "test", "testing", "val", "valid", "validation"})

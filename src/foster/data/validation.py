@@ -17,6 +17,11 @@ def hold_out(images: ImageSet, share: float, seed: int) -> tuple[ImageSet, Image
             raise DataError(
                 f"class '{images.class_names[class_id]}' has {len(positions)} images, too few to hold one out"
             )
-        count = min(max(1, round(len(positions) * share)), len(positions) - 1)
+        count = num_held_out(len(positions), share)
         is_held_out[positions[random_selection(len(positions), count, chance)]] = True
     return images.select(~is_held_out), images.select(is_held_out)
+
+
+def num_held_out(num_images: int, share: float) -> int:
+    """How many images of a class are held out: `share` of them, at least one, never all."""
+    return min(max(1, round(num_images * share)), num_images - 1)

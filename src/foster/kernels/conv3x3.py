@@ -1,4 +1,4 @@
-"""The 3x3 convolution of narrow networks as PyTorch operators with gradients, and their place in a network.
+"""The 3x3 convolution of narrow networks as PyTorch operators with gradients.
 
 For 3 to 64 channels the library's kernels take five to fifteen times as long as moving the data would. These take
 bfloat16 maps, channels last, and weights of any floating type: there is no cast to wait for. They sum in float32.
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.library import custom_op
 from torch.nn.grad import conv2d_input
 
@@ -36,16 +36,20 @@ def is_available() -> bool:
 def supports(image_shape: Sequence[int], weight_shape: Sequence[int], stride: int = 1) -> bool:
     """Whether there is a kernel for images [N, in, H, W] and a weight [out, in, 3, 3], padding 1."""
     out_channels, in_channels, *window = weight_shape
-    num_images, _, height, width = image_shape
+    num_images, image_channels, height, width = image_shape
     is_known = in_channels in IN_CHANNELS and out_channels in OUT_CHANNELS and stride in STRIDES and window == [3, 3]
     # The kernels count elements in 32 bits.
-    return is_known and 0 < num_images * height * width * max(out_channels, in_channels) < 2**31
+    return (
+        is_known
+        and image_channels == in_channels
+        and 0 < num_images * height * width * max(out_channels, in_channels) < 2**31
+    )
 
 
 def conv3x3(images: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
     """Images [N, in, H, W], bfloat16, convolved with weight [out, in, 3, 3]; padding 1, no bias."""
     _check(images, weight, stride)
-    output: Tensor = _conv3x3(images, weight, stride)
+    output: Tensor = _conv3x3(images, _dense(weight), stride)
     return output
 
 
@@ -53,7 +57,7 @@ def conv3x3_with_statistics(images: Tensor, weight: Tensor, stride: int = 1) -> 
     """The same, and float32 [2, out]: the sum and the sum of squares of each output channel, for BatchNorm. They are
     those of the rounded output, and gradients flow through both."""
     _check(images, weight, stride)
-    output, statistics = _conv3x3_with_statistics(images, weight, stride)
+    output, statistics = _conv3x3_with_statistics(images, _dense(weight), stride)
     return output, statistics
 
 
@@ -63,6 +67,10 @@ def _check(images: Tensor, weight: Tensor, stride: int) -> None:
     if not supports(images.shape, weight.shape, stride):
         shapes = f"images {tuple(images.shape)}, weight {tuple(weight.shape)}, stride {stride}"
         raise ValueError(f"there is no 3x3 kernel for {shapes}; ask supports() first")
+
+
+def _dense(weight: Tensor) -> Tensor:
+    return weight if weight.is_contiguous(memory_format=torch.channels_last) else weight.contiguous()
 
 
 @custom_op("foster::conv3x3", mutates_args=())
@@ -143,39 +151,3 @@ def _backward_with_statistics(
 
 _conv3x3.register_autograd(_backward, setup_context=_save)
 _conv3x3_with_statistics.register_autograd(_backward_with_statistics, setup_context=_save_with_statistics)
-
-
-class KernelConv2d(nn.Conv2d):
-    """A convolution that uses the kernels for bfloat16 maps on a GPU, and is an `nn.Conv2d` everywhere else."""
-
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  (the name is torch's)
-        stride = self.stride[0]
-        if _computes_in_bfloat16(input) and supports(input.shape, self.weight.shape, stride):
-            return conv3x3(input.to(torch.bfloat16), self.weight, stride)
-        return super().forward(input)
-
-
-def use_kernels(module: nn.Module) -> nn.Module:
-    """Make the eligible convolutions of `module` use the kernels, in place, where they are available. Weights keep
-    their values and names; in memory their channels come last, as the kernels read them fastest."""
-    if is_available():
-        for part in module.modules():
-            if type(part) is nn.Conv2d and _is_eligible(part):
-                part.__class__ = KernelConv2d
-                part.weight.data = part.weight.data.contiguous(memory_format=torch.channels_last)
-    return module
-
-
-def _is_eligible(convolution: nn.Conv2d) -> bool:
-    is_plain = convolution.bias is None and convolution.padding_mode == "zeros" and convolution.padding == (1, 1)
-    is_plain = is_plain and convolution.dilation == (1, 1) and convolution.groups == 1
-    stride, stride_across = convolution.stride
-    return is_plain and stride == stride_across and supports((1, 0, 1, 1), convolution.weight.shape, stride)
-
-
-def _computes_in_bfloat16(images: Tensor) -> bool:
-    if not images.is_cuda:
-        return False
-    if torch.is_autocast_enabled("cuda"):
-        return torch.get_autocast_dtype("cuda") is torch.bfloat16
-    return images.dtype is torch.bfloat16

@@ -1,4 +1,7 @@
-"""Starts the 3x3 convolution kernels: geometry, tile sizes, grids and workspaces. Nothing here waits for the device."""
+"""Starts the 3x3 convolution kernels: geometry, tile sizes, grids and workspaces. Nothing here waits for the device.
+
+Weights are contiguous or channels last: in both, the nine taps of a window lie at equal distances.
+"""
 
 import math
 from typing import Any, NamedTuple
@@ -63,18 +66,18 @@ class GradientTile(NamedTuple):
 
 
 CONVOLUTION_TILES: dict[tuple[int, int], ConvolutionTile] = {
-    (3, 16): ConvolutionTile(pixels=128, channels=16, warps_pixels=4),
-    (16, 16): ConvolutionTile(pixels=128, channels=16, warps_pixels=4),
+    (3, 16): ConvolutionTile(pixels=256, channels=16, warps_pixels=4),
+    (16, 16): ConvolutionTile(pixels=256, channels=16, warps_pixels=4, taps_ahead=3),
     (32, 32): ConvolutionTile(pixels=128, channels=32, warps_pixels=4, taps_ahead=3),
     (64, 64): ConvolutionTile(pixels=128, channels=32, warps_pixels=4, taps_ahead=3),
 }
-"""By input and output channels, for 32x32 images in batches of about 128."""
+"""By input and output channels: the fastest of those that benchmarks/kernels.py tries, batch 128, on an H200."""
 
 GRADIENT_TILES: dict[tuple[int, int], GradientTile] = {
-    (3, 16): GradientTile(pixels=16, groups=8, taps=1, num_shares=264),
-    (16, 16): GradientTile(pixels=16, groups=8, taps=9, num_shares=264),
-    (32, 32): GradientTile(pixels=16, groups=8, taps=3, warps_in=2, num_shares=44),
-    (64, 64): GradientTile(pixels=32, groups=4, taps=1, warps_out=2, warps_in=2, num_shares=14),
+    (3, 16): GradientTile(pixels=32, groups=8, taps=1, num_shares=132),
+    (16, 16): GradientTile(pixels=32, groups=4, taps=9, num_shares=264),
+    (32, 32): GradientTile(pixels=16, groups=4, taps=3, warps_in=2, num_shares=88),
+    (64, 64): GradientTile(pixels=16, groups=2, taps=3, warps_out=2, warps_in=4, num_shares=44),
 }
 
 
@@ -108,7 +111,7 @@ def convolve_with_statistics(images: Tensor, weight: Tensor, stride: int) -> tup
     geometry = forward_geometry(images, weight, stride)
     tile = convolution_tile(geometry)
     num_blocks = math.ceil(len(images) * geometry.out_height * geometry.out_width / tile.pixels)
-    statistics = images.new_empty((num_blocks, 2, geometry.out_channels), dtype=torch.float32)
+    statistics = torch.empty((num_blocks, 2, geometry.out_channels), dtype=torch.float32, device=images.device)
     output = _convolve(images, _Taps.forward(weight), geometry, tile, statistics)
     return output, statistics.sum(0)
 
@@ -121,22 +124,19 @@ def input_gradient(gradient: Tensor, weight: Tensor, stride: int, height: int, w
     return _convolve(gradient, _Taps.backward(weight), geometry, convolution_tile(geometry), None)
 
 
-def weight_gradient(
-    images: Tensor, gradient: Tensor, weight: Tensor, stride: int, tile: GradientTile | None = None
-) -> Tensor:
+def weight_gradient(images: Tensor, gradient: Tensor, weight: Tensor, stride: int) -> Tensor:
     """The gradient for the weight, in the weight's type and memory layout. Sums in float32, always in one order."""
     from foster.kernels import device
 
     images, gradient = _channels_last(images), _channels_last(gradient)
     geometry = forward_geometry(images, weight, stride)
-    tile = tile or gradient_tile(geometry)
+    tile = gradient_tile(geometry)
     num_pixels = len(images) * geometry.out_height * geometry.out_width
     num_blocks = math.ceil(num_pixels / (tile.groups * tile.pixels))
     blocks_per_program = math.ceil(num_blocks / tile.num_shares)
     num_shares = math.ceil(num_blocks / blocks_per_program)
-    partial_sums = images.new_empty(
-        (num_shares, geometry.num_taps, geometry.out_channels, geometry.depth), dtype=torch.float32
-    )
+    shape = (num_shares, geometry.num_taps, geometry.out_channels, geometry.depth)
+    partial_sums = torch.empty(shape, dtype=torch.float32, device=images.device)
     device.weight_gradient[(num_shares, geometry.num_taps // tile.taps)](
         images,
         gradient,
@@ -182,10 +182,7 @@ class _Taps(NamedTuple):
 
     @classmethod
     def forward(cls, weight: Tensor) -> "_Taps":
-        stride_out, stride_in, stride_row, stride_tap = weight.stride()
-        if stride_row != 3 * stride_tap:
-            weight = weight.contiguous()
-            stride_out, stride_in, _, stride_tap = weight.stride()
+        stride_out, stride_in, _, stride_tap = weight.stride()
         return cls(weight, stride_out, stride_in, stride_tap, False)
 
     @classmethod

@@ -14,6 +14,7 @@ from foster.methods.base import Evaluate
 from foster.methods.cosine import CosineMethod, cosine_head
 from foster.networks.concurrency import beside
 from foster.networks.freezing import freeze
+from foster.networks.heads import precise_linear
 from foster.networks.network import Network
 from foster.training.phase import Phase
 from foster.transport import carried, sinkhorn
@@ -55,10 +56,9 @@ class Coil(CosineMethod[CoilSettings]):
 
         def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
             old, new = beside(lambda: teacher(images), lambda: network(images))
-            directions = functional.normalize(new.features)
-            forward = head.scale * functional.linear(directions, functional.normalize(prospect))
             retrospect = carried(plan.T, head.new_proxies.squeeze(1))
-            backward = head.scale * functional.linear(directions, functional.normalize(retrospect))
+            forward = head.scale * cosines(new.features, prospect)
+            backward = head.scale * cosines(new.features, retrospect)
             return {
                 "L_KD": share * distillation(new.logits[:, :num_known], old.logits, temperature),
                 "L_CE": (1 - share) * cross_entropy(new.logits, labels),
@@ -79,3 +79,8 @@ class Coil(CosineMethod[CoilSettings]):
         )
         cost = torch.cdist(known, centres[task.num_known :], p=self.settings.norm)
         return sinkhorn(cost, self.settings.sinkhorn)
+
+
+def cosines(features: Tensor, classifiers: Tensor) -> Tensor:
+    """Between each of the features `[N, d]` and each of the classifiers `[C, d]`: `[N, C]`."""
+    return precise_linear(functional.normalize(features), functional.normalize(classifiers))

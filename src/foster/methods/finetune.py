@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from foster.data.task import Task
-from foster.losses import cross_entropy
+from foster.losses import new_class_cross_entropy
 from foster.method_settings import FinetuneSettings
 from foster.methods.base import Evaluate, Method
 from foster.training.phase import Phase
@@ -23,6 +23,6 @@ class Finetune(Method[FinetuneSettings]):
         num_known = task.num_known
 
         def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-            return {"L_CE": cross_entropy(network(images).logits[:, num_known:], labels - num_known)}
+            return {"L_CE": new_class_cross_entropy(network(images).logits, labels, num_known)}
 
         return Phase("learn", network, objective, self.settings.later, task.training)

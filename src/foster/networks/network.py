@@ -23,6 +23,10 @@ class Backbone(nn.Module):
         """The outputs `[N, C, H, W]` of every stage, the last with `feature_size` channels."""
         raise NotImplementedError
 
+    def compiled_parts(self) -> list[nn.Module]:
+        """The modules that an engine compiles, each for itself: equal ones share their code. None: `stages` whole."""
+        return []
+
     def pool(self, maps: Tensor) -> Tensor:
         """The last stage's output `[N, feature_size, H, W]` as features `[N, feature_size]`, in float32 at least."""
         return maps.mean(dim=(2, 3), dtype=torch.promote_types(maps.dtype, torch.float32))

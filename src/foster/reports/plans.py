@@ -11,13 +11,13 @@ MIB = 2**20
 def plan_table(plan: Plan) -> Group:
     """Settings in a line, a row a task, and the totals."""
     settings = plan.settings
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for name in ("task", "new classes", "classes", "new images", "exemplars", "epochs", "steps", "parameters"):
-        table.add_column(name, justify="right")
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+    for name in ("task", "new", "classes", "images", "exemplars", "epochs", "steps", "parameters"):
+        table.add_column(name, justify="right", no_wrap=True)
     for task in plan.tasks:
         table.add_row(
             str(task.index + 1),
-            str(task.num_new),
+            f"+{task.num_new}",
             str(task.num_total),
             f"{task.new_images:,}",
             f"{task.exemplars:,}",

@@ -1,4 +1,4 @@
-"""Compiled backbones that survive growth: one compilation for each kind of backbone, shared by all its instances."""
+"""Compiled backbones that survive growth: one compilation for each kind of part, shared by all its instances."""
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
@@ -10,30 +10,37 @@ from torch import nn
 
 from foster.networks.network import Backbone
 
-_compiled_stages: dict[type[Backbone], Callable[..., Any]] = {}
+NUM_VARIANTS = 64
+"""Shapes and modes of one kind of part that may be compiled before torch gives up on it."""
 
 
-def compiled_stages(kind: type[Backbone]) -> Callable[..., Any]:
-    """`kind.stages`, compiled once: `(backbone, images) -> maps`. The weights are inputs of the compiled code, so a
-    new backbone of the same shape reuses it."""
-    if kind not in _compiled_stages:
-        _compiled_stages[kind] = torch.compile(kind.stages, dynamic=False, fullgraph=True)
-    return _compiled_stages[kind]
+@functools.cache
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of a module, compiled once: `(module, maps) -> maps`. The weights are inputs of the compiled code, so
+    another module of the same shape reuses it."""
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, NUM_VARIANTS)
+    return torch.compile(function, dynamic=False, fullgraph=True)
 
 
 @contextmanager
 def compiled_backbones(modules: Iterable[nn.Module], is_wanted: bool) -> Iterator[Callable[[bool], None]]:
     """Inside, all backbones in `modules` run compiled. Yields a switch: `switch(False)` makes them run as written."""
     backbones = [part for module in modules for part in module.modules() if isinstance(part, Backbone)]
+    replaced = [(part, name) for backbone in backbones for part, name in _compiled_methods(backbone)]
 
     def switch(is_on: bool) -> None:
-        for backbone in backbones:
-            backbone.__dict__.pop("stages", None)
+        for part, name in replaced:
+            part.__dict__.pop(name, None)
             if is_on and is_wanted:
-                backbone.__dict__["stages"] = functools.partial(compiled_stages(type(backbone)), backbone)
+                part.__dict__[name] = functools.partial(_compiled(getattr(type(part), name)), part)
 
     switch(True)
     try:
         yield switch
     finally:
         switch(False)
+
+
+def _compiled_methods(backbone: Backbone) -> list[tuple[nn.Module, str]]:
+    """The methods to replace: those of the parts that the backbone names, or its own `stages`."""
+    return [(part, "forward") for part in backbone.compiled_parts()] or [(backbone, "stages")]

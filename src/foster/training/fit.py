@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from foster.data.feed import ResidentFeed
 from foster.errors import TrainingError
 from foster.events import EpochEnded, Listener
+from foster.kernels import use_kernels
 from foster.networks.freezing import training_mode
 from foster.training.accelerate import compiled_backbones
 from foster.training.checkpoint import explained_misfit
@@ -104,8 +105,12 @@ def ready_step(
     phase: Phase, feed: ResidentFeed, engine: Engine, optimizer: torch.optim.Optimizer
 ) -> Iterator[EagerStep | CapturedStep]:
     """The step of a phase, compiled and recorded as the engine wants it; ready to be called with batches of `feed`."""
+    modules = (phase.network, *phase.teachers)
+    if engine.kernels:
+        for module in modules:
+            use_kernels(module)
     eager = EagerStep(phase.network, phase.objective, optimizer, engine)
-    with compiled_backbones((phase.network, *phase.teachers), engine.compile) as switch:
+    with compiled_backbones(modules, engine.compile) as switch:
         if not engine.capture:
             yield eager
             return

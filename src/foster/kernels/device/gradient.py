@@ -32,6 +32,14 @@ def unnamed_sums(sums, groups: gl.constexpr, channels: gl.constexpr, depth: gl.c
     return sums.permute([0, 2, 4, 1, 3, 6, 7, 5]).reshape([groups, channels, depth])
 
 
+@gluon.jit
+def places_in_block(groups: gl.constexpr, pixels: gl.constexpr, held: gl.constexpr):
+    """[groups, pixels]: 0, 1, 2, ..."""
+    group = gl.arange(0, groups, layout=gl.SliceLayout(1, gl.SliceLayout(2, held)))
+    pixel = gl.arange(0, pixels, layout=gl.SliceLayout(0, gl.SliceLayout(2, held)))
+    return (group * pixels)[:, None] + pixel[None, :]
+
+
 @gluon.jit(do_not_specialize=["num_pixels", "num_blocks", "blocks_per_program"])
 def weight_gradient(
     images, gradient, partial_sums, num_pixels, num_blocks, blocks_per_program,
@@ -51,13 +59,9 @@ def weight_gradient(
     operand_b: gl.constexpr = gl.DotOperandLayout(1, product, 2)
     y_held: gl.constexpr = pixels_layout(groups, pixels, out_channels, warps_out, warps_in, True)
     x_held: gl.constexpr = pixels_layout(groups, pixels, depth, warps_in, warps_out, False)
-    group = gl.arange(0, groups, layout=gl.SliceLayout(1, gl.SliceLayout(2, y_held)))
-    pixel = gl.arange(0, pixels, layout=gl.SliceLayout(0, gl.SliceLayout(2, y_held)))
-    y_place = (group * pixels)[:, None] + pixel[None, :]
+    y_place = places_in_block(groups, pixels, y_held)
+    x_place = places_in_block(groups, pixels, x_held)
     channel = gl.arange(0, out_channels, layout=gl.SliceLayout(0, gl.SliceLayout(1, y_held)))[None, None, :]
-    group = gl.arange(0, groups, layout=gl.SliceLayout(1, gl.SliceLayout(2, x_held)))
-    pixel = gl.arange(0, pixels, layout=gl.SliceLayout(0, gl.SliceLayout(2, x_held)))
-    x_place = (group * pixels)[:, None] + pixel[None, :]
     k = gl.arange(0, depth, layout=gl.SliceLayout(0, gl.SliceLayout(1, x_held)))[None, None, :]
 
     zero = gl.zeros([groups, out_channels, depth], gl.float32, product)

@@ -4,7 +4,7 @@
 
 All tensors are NHWC. A pixel is an index into the flattened [images, height, width]; a tap is one of the nine places of
 a window, given by its shifts down and across, -1 to 1. `depth` is the length of the contraction of one tap: its input
-channels, but for images of 3 channels, which are so thin that all nine taps form one contraction of 27, filled up to 32.
+channels. Images of 3 channels are so thin that all nine taps form one contraction of 27, filled up to 32.
 """
 
 from triton.experimental import gluon

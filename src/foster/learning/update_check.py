@@ -8,16 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from foster.errors import FosterError
-
 MIN_HELD_OUT = 20
 """From so many held-out images of known classes on, they alone decide about an update: nothing was trained on them."""
-
-
-class UpdateError(FosterError):
-    """The known classes lost more than the user allows; nothing was changed or written."""
-
-    exit_code = 3
 
 
 @dataclass(frozen=True)
@@ -162,15 +154,15 @@ def combined(checks: Sequence[UpdateCheck]) -> UpdateCheck:
     return UpdateCheck(" and ".join(check.kind for check in checks), tuple(merged))
 
 
-def refuse_if_worse(checks: Sequence[UpdateCheck], max_drop: float) -> None:
-    """Raise UpdateError where the known classes fell by more than `max_drop` points."""
+def problem(checks: Sequence[UpdateCheck], max_drop: float) -> str | None:
+    """One line that says by how much the known classes fell where that is more than `max_drop` points, else None."""
     check = deciding(checks)
     if check is None or check.drop <= max_drop:
-        return
+        return None
     worst = min(check.known, key=lambda entry: entry.after - (entry.before or 0.0))
-    raise UpdateError(
+    return (
         f"the known classes fell from {check.known_before:.1f} to {check.known_after:.1f} % "
-        f"on {check.num_known_images} {check.kind} images, by more than max_drop {max_drop:g}; nothing was written "
+        f"on {check.num_known_images} {check.kind} images, by more than {max_drop:g} points; nothing was changed "
         f"(worst: '{worst.name}', {worst.before:.0f} to {worst.after:.0f} %)"
     )
 

@@ -1,0 +1,246 @@
+"""How long a whole B0 inc10 run takes, by part.
+
+    python benchmarks/run.py --data data             # CIFAR-100 on a GPU
+    python benchmarks/run.py                         # random patterns of the same sizes
+    python benchmarks/run.py --epochs-scale 0.05     # shorter; the time of the whole run is estimated
+    python benchmarks/run.py --cold                  # with an empty compile cache
+    python benchmarks/run.py engine.kernels=off      # any setting
+
+On a CPU the same parts are measured at a small size.
+"""
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from foster.config import Settings, load_settings
+from foster.data.feed import Batch, ResidentFeed
+from foster.data.task import Task
+from foster.events import Event, PhaseStarted
+from foster.methods.base import Evaluate
+from foster.plan import make_plan
+from foster.run import Experiment
+from foster.run_folder import RunFolder
+from foster.stopping import StopRequest
+from foster.training import fit as fit_module
+from foster.training.phase import Phase
+
+SAME_SIZES = ["dataset=synthetic", "synthetic.num_classes=100", "synthetic.train_per_class=500"]
+SAME_SIZES += ["synthetic.test_per_class=100", "synthetic.image_size=32"]
+SMALL_SIZES = ["dataset=synthetic", "synthetic.num_classes=10", "synthetic.train_per_class=20", "increment=2"]
+SMALL_SIZES += ["synthetic.test_per_class=10", "synthetic.image_size=8", "base_classes=2", "memory_total=40"]
+SMALL_SIZES += ["batch_size=32", "foster.beta_boost=0.95"]
+STEPS, AUGMENTATION, RECORDING = "steps: ", "augmentation", "compile and record"
+GROWS_WITH_EPOCHS = (STEPS, AUGMENTATION)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings to change")
+    parser.add_argument("--data", help="the folder of CIFAR-100")
+    parser.add_argument("--epochs-scale", type=float, help="multiplies the epochs of every phase")
+    parser.add_argument("--cold", action="store_true", help="start with an empty compile cache")
+    parser.add_argument("--out", type=Path, help="write the numbers as JSON")
+    given = parser.parse_intermixed_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        if given.cold:
+            # Compilers look here when they compile first, which is later than now.
+            os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{scratch}/inductor"
+            os.environ["TRITON_CACHE_DIR"] = f"{scratch}/triton"
+        numbers = measure(settings_for(given.data, given.epochs_scale, given.overrides), Path(scratch) / "run")
+    numbers["is_cold"] = given.cold
+    print(table(numbers))
+    if given.out:
+        given.out.write_text(json.dumps(numbers, indent=1) + "\n")
+
+
+def settings_for(data: str | None, epochs_scale: float | None, overrides: list[str]) -> Settings:
+    on_gpu = torch.cuda.is_available()
+    sizes = (([] if data else SAME_SIZES) if on_gpu else SMALL_SIZES) + overrides
+    scale = epochs_scale or (1.0 if on_gpu else 0.02)
+    return load_settings("cifar100-b0-inc10", [*sizes, f"epochs_scale={scale}"], data=data)
+
+
+class Stopwatch:
+    """Gives every second to one part: while an inner part is measured, the outer one stands still.
+
+    The device is waited for only where a part begins or ends.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self._parts = ["other"]
+        self._last = time.perf_counter()
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        self._charge()
+        self._parts.append(name)
+        try:
+            yield
+        finally:
+            self._charge()
+            self._parts.pop()
+
+    def _charge(self) -> None:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        now = time.perf_counter()
+        self.seconds[self._parts[-1]] += now - self._last
+        self._last = now
+
+    def stop(self) -> None:
+        self._charge()
+
+    def move(self, seconds: float, source: str, target: str) -> None:
+        self.seconds[source] -= seconds
+        self.seconds[target] += seconds
+
+
+class TimedExperiment(Experiment):
+    """An experiment that tells a stopwatch what it does."""
+
+    def __init__(self, settings: Settings, folder: RunFolder, watch: Stopwatch) -> None:
+        self._watch = watch
+        self.num_steps: Counter[str] = Counter()
+        with watch.part("data and assembly"):
+            super().__init__(settings, folder, self._count, StopRequest())
+        choose = self.method.remember
+
+        def remember(*arguments: Any) -> None:
+            with watch.part("choosing exemplars"):
+                choose(*arguments)
+
+        self.method.remember = remember  # type: ignore[assignment,method-assign]
+
+    def save(self, *arguments: Any, **named: Any) -> None:
+        with self._watch.part("checkpoints"):
+            super().save(*arguments, **named)
+
+    def _evaluate(self, wanted: Evaluate, task: Task) -> None:
+        with self._watch.part("evaluation"):
+            super()._evaluate(wanted, task)
+
+    def _fit(self, phase: Phase, *arguments: Any) -> None:
+        name = STEPS + phase.name
+        with timed_feed(self._watch, name), self._watch.part(name):
+            super()._fit(phase, *arguments)
+
+    def _count(self, event: Event) -> None:
+        if isinstance(event, PhaseStarted):
+            self.num_steps[STEPS + event.phase] += event.epochs * event.steps
+
+
+@contextmanager
+def timed_recording(watch: Stopwatch) -> Iterator[None]:
+    """Inside, what a phase does before its first step is a part of its own."""
+    original = fit_module.ready_step
+
+    @contextmanager
+    def ready_step(*arguments: Any) -> Iterator[Any]:
+        with ExitStack() as stack:
+            with watch.part(RECORDING):
+                step = stack.enter_context(original(*arguments))
+            yield step
+
+    fit_module.ready_step = ready_step  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        fit_module.ready_step = original
+
+
+@contextmanager
+def timed_feed(watch: Stopwatch, phase: str) -> Iterator[None]:
+    """Inside, the time until an epoch's first batch is there is moved from the phase's steps to the augmentation.
+
+    On a GPU that is the time on the device, taken by events in its stream: waiting there in every epoch would take
+    away the overlap of host and device.
+    """
+    original, pairs = ResidentFeed.batches, []
+    on_gpu = torch.cuda.is_available()
+
+    def batches(feed: ResidentFeed, *arguments: Any) -> Iterator[Batch]:
+        iterator = original(feed, *arguments)
+        if on_gpu:
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            first = next(iterator)
+            end.record()
+            pairs.append((begin, end))
+        else:
+            with watch.part(AUGMENTATION):
+                first = next(iterator)
+        yield first
+        yield from iterator
+
+    ResidentFeed.batches = batches  # type: ignore[assignment,method-assign]
+    try:
+        yield
+    finally:
+        ResidentFeed.batches = original  # type: ignore[method-assign]
+        watch.move(sum(begin.elapsed_time(end) for begin, end in pairs) / 1e3, phase, AUGMENTATION)
+
+
+def measure(settings: Settings, path: Path) -> dict[str, Any]:
+    """One run in the folder `path`, and where its time went."""
+    watch = Stopwatch()
+    folder = RunFolder(path)
+    experiment = TimedExperiment(settings, folder, watch)
+    with folder.opened(settings), timed_recording(watch):
+        results = experiment.run()
+    watch.stop()
+    fixed = {name: value for name, value in watch.seconds.items() if not name.startswith(GROWS_WITH_EPOCHS)}
+    growing = sum(watch.seconds.values()) - sum(fixed.values())
+    num_steps_of_all = make_plan(settings.model_copy(update={"epochs_scale": 1.0})).total_steps
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "scenario": results["scenario"],
+        "method": settings.method,
+        "environment": results["environment"],
+        "engine": settings.engine.model_dump(),
+        "epochs_scale": settings.epochs_scale,
+        "num_tasks": len(results["tasks"]),
+        "parts_s": dict(watch.seconds),
+        "steps": dict(experiment.num_steps),
+        "total_s": sum(watch.seconds.values()),
+        "estimated_whole_s": sum(fixed.values()) + growing * num_steps_of_all / sum(experiment.num_steps.values()),
+        "average_incremental_accuracy": results["average_incremental_accuracy"],
+    }
+
+
+def table(numbers: dict[str, Any]) -> str:
+    environment, total = numbers["environment"], numbers["total_s"]
+    lines = [
+        f"{numbers['method']} on {numbers['scenario']}, epochs x {numbers['epochs_scale']:g}: "
+        f"{environment['device']}, torch {environment['torch']}, {environment['precision']}, "
+        + ", ".join(f"{name} {'on' if environment[name] else 'off'}" for name in ("capture", "compile", "kernels"))
+        + f", {'cold' if numbers['is_cold'] else 'warm'} cache",
+        f"{'part':<24}{'seconds':>10}{'share':>8}   each",
+    ]
+    for name, seconds in sorted(numbers["parts_s"].items(), key=lambda item: -item[1]):
+        steps = numbers["steps"].get(name)
+        each = f"{1e3 * seconds / steps:.3f} ms a step, {steps} steps" if steps else ""
+        if name in ("evaluation", "choosing exemplars", RECORDING):
+            each = f"{seconds / numbers['num_tasks']:.3f} s a task"
+        lines.append(f"{name:<24}{seconds:>10.2f}{100 * seconds / total:>7.1f}%   {each}".rstrip())
+    lines.append(f"{'all':<24}{total:>10.2f}")
+    if numbers["epochs_scale"] != 1:
+        lines.append(f"{'with all epochs, about':<24}{numbers['estimated_whole_s']:>10.0f}")
+    if environment["peak_gpu_bytes"]:
+        lines.append(f"peak GPU memory {environment['peak_gpu_bytes'] / 1e6:.0f} MB")
+    lines.append(f"average incremental accuracy {numbers['average_incremental_accuracy']:.2f} %")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

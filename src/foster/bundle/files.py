@@ -1,0 +1,91 @@
+"""Folders that are whole or not there at all, and files that are what their hash says."""
+
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from foster.errors import DataError, FolderError
+from foster.files import flush, unwritable
+
+SAFE_PATH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
+
+
+class BundleError(DataError):
+    """A bundle is missing, damaged, changed by somebody else, or from a newer version."""
+
+
+@contextmanager
+def writing_folder(folder: Path) -> Iterator[Path]:
+    """A temporary folder beside `folder`; on success it is flushed to the disk and takes the name `folder`."""
+    check_free(folder)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
+    except OSError as error:
+        raise unwritable(folder, error) from None
+    try:
+        yield temporary
+        for path in temporary.rglob("*"):
+            flush(path)
+        temporary.chmod(0o777 & ~_umask())
+        flush(temporary)
+        check_free(folder)
+        temporary.rename(folder)
+        flush(folder.parent)
+    except OSError as error:
+        raise unwritable(folder, error) from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def check_free(folder: Path) -> None:
+    """A bundle is never written over anything."""
+    if folder.exists() or folder.is_symlink():
+        raise FolderError(f"'{folder}' already exists; a bundle is never overwritten, choose a new name")
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def check_name(name: str, bundle: Path) -> None:
+    """A bundle may come from anywhere: its file names must not lead out of it."""
+    if not SAFE_PATH.fullmatch(name) or ".." in name:
+        raise BundleError(f"bundle '{bundle}' names a file that no bundle may name: {name[:80]!r}")
+
+
+def read_checked(bundle: Path, name: str, num_bytes: int, digest: str) -> bytes:
+    """The content of one of a bundle's files, which must be inside it, whole and unchanged."""
+    check_name(name, bundle)
+    path = bundle / name
+    try:
+        if not path.resolve(strict=True).is_relative_to(bundle.resolve()):
+            raise BundleError(f"'{name}' in bundle '{bundle}' is a link that leads out of it")
+        found = path.stat().st_size
+        if found != num_bytes:
+            what = "truncated" if found < num_bytes else "changed"
+            raise BundleError(f"'{name}' in bundle '{bundle}' is {what}: {found:,} bytes instead of {num_bytes:,}")
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise BundleError(f"'{name}' is missing in bundle '{bundle}'") from None
+    except OSError as error:
+        raise BundleError(f"cannot read '{name}' in bundle '{bundle}': {error.strerror}") from None
+    if sha256(content) != digest:
+        raise BundleError(f"'{name}' in bundle '{bundle}' is damaged or was changed: its hash differs")
+    return content
+
+
+def folder_bytes(folder: Path) -> int:
+    """The size of all files in a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,169 @@
+"""The folder that you ship: weights in safetensors, facts in JSON, exemplars as PNG files. Never pickle.
+
+```
+bundle.json          schema version, settings, classes, preprocessing, temperature, history, hash of every file
+network.safetensors  the weights
+labels.txt           the class names, line by line in the order of their ids
+exemplars/0000/...   images that are trained on again, by class id, lossless and at the network's size
+held-out/0000/...    images that are never trained on, to measure accuracy
+```
+"""
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.torch
+import torch
+from PIL import Image
+from safetensors import SafetensorError
+from torch import Tensor
+
+import foster
+from foster.bundle.files import BundleError, read_checked, sha256, writing_folder
+from foster.bundle.manifest import (
+    LABELS,
+    MANIFEST,
+    SCHEMA,
+    WEIGHTS,
+    ExemplarFile,
+    FileFacts,
+    Manifest,
+    Preprocessing,
+    Use,
+    read_manifest,
+)
+from foster.data.decoding import ImageError
+from foster.data.memory import ExemplarMemory
+from foster.data.photos import decoded
+from foster.data.resizing import Resizing
+from foster.files import write_text
+
+ID_LENGTH = 12
+
+
+@dataclass(frozen=True, eq=False)
+class Bundle:
+    """A bundle that was read and found whole: its facts, its weights, and its exemplars as PNG files in memory."""
+
+    manifest: Manifest
+    weights: dict[str, Tensor]
+    png_files: dict[str, bytes]
+
+    def memory(self, use: Use, place: str) -> ExemplarMemory:
+        """The images of one use, by class and in selection order."""
+        entries = [entry for entry in self.manifest.exemplars if entry.use == use]
+        resizing = resizing_of(self.manifest.preprocessing)
+        stacks: list[list[Tensor]] = [[] for _ in self.manifest.classes]
+        for entry, image in zip(
+            entries, decoded([self.png_files[entry.file] for entry in entries], resizing), strict=True
+        ):
+            if isinstance(image, ImageError):
+                raise BundleError(f"'{entry.file}' in bundle '{place}' cannot be read: {image}")
+            stacks[entry.class_id].append(image)
+        return memory_of(stacks, resizing)
+
+
+def resizing_of(preprocessing: Preprocessing) -> Resizing:
+    return Resizing(preprocessing.height, preprocessing.width, preprocessing.rule)
+
+
+def memory_of(stacks: Sequence[Sequence[Tensor]], resizing: Resizing) -> ExemplarMemory:
+    """A memory without a limit that holds these images `[3, H, W]`, a list for each class id."""
+    memory = ExemplarMemory()
+    for class_id, images in enumerate(stacks):
+        empty = torch.empty(0, 3, *resizing.size, dtype=torch.uint8)
+        memory.remember(class_id, torch.stack(list(images)) if images else empty)
+    return memory
+
+
+def image_id(image: Tensor) -> str:
+    return sha256(image.contiguous().numpy().tobytes())[:ID_LENGTH]
+
+
+def write_bundle(
+    folder: Path,
+    facts: Mapping[str, Any],
+    weights: Mapping[str, Tensor],
+    memories: Mapping[Use, ExemplarMemory],
+) -> Manifest:
+    """Write a bundle, whole or not at all. `facts` are the manifest's fields from `method` to `history`."""
+    files: dict[str, FileFacts] = {}
+    exemplars: list[ExemplarFile] = []
+    with writing_folder(folder) as temporary:
+
+        def put(name: str, content: bytes) -> None:
+            path = temporary / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+            files[name] = FileFacts(sha256=sha256(content), bytes=len(content))
+
+        put(WEIGHTS, safetensors.torch.save({name: _plain(tensor) for name, tensor in weights.items()}))
+        put(LABELS, "".join(f"{name}\n" for name in facts["classes"]).encode())
+        for use, memory in memories.items():
+            for class_id in range(memory.num_classes):
+                for position, image in enumerate(memory.of_class(class_id)):
+                    name = f"{use}/{class_id:04d}/{position:04d}-{image_id(image)}.png"
+                    put(name, _png(image))
+                    exemplars.append(ExemplarFile(file=name, class_id=class_id, use=use))
+        manifest = Manifest(
+            schema_version=SCHEMA, foster=foster.__version__, exemplars=tuple(exemplars), files=files, **facts
+        )
+        (temporary / MANIFEST).write_text(manifest.text(), encoding="utf-8")
+    return manifest
+
+
+def read_bundle(folder: Path) -> Bundle:
+    """Read a bundle and check everything about it: version, hashes, names, sizes."""
+    manifest = read_manifest(folder)
+    contents = {name: read_checked(folder, name, facts.bytes, facts.sha256) for name, facts in manifest.files.items()}
+    try:
+        weights = safetensors.torch.load(contents[WEIGHTS])
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise BundleError(f"'{WEIGHTS}' in bundle '{folder}' cannot be read: {error}") from None
+    return Bundle(manifest, weights, {entry.file: contents[entry.file] for entry in manifest.exemplars})
+
+
+def remove_exemplars(folder: Path, ids: Sequence[str]) -> list[ExemplarFile]:
+    """Take stored images out of a bundle for good. The manifest changes first, so the bundle is valid at any time."""
+    manifest = read_manifest(folder)
+    removed = [entry for entry in manifest.exemplars if any(entry.id.startswith(wanted) for wanted in ids)]
+    for wanted in ids:
+        matching = {entry.id for entry in removed if entry.id.startswith(wanted)}
+        if not wanted or len(matching) != 1:
+            problem = f"{len(matching)} exemplars have ids that start so" if matching else "there is no such exemplar"
+            raise BundleError(f"cannot remove '{wanted}' from bundle '{folder}': {problem}")
+    kept = tuple(entry for entry in manifest.exemplars if entry not in removed)
+    _check_something_is_left(manifest, removed, kept)
+    names = {entry.file for entry in removed}
+    files = {name: facts for name, facts in manifest.files.items() if name not in names}
+    note = {"removed_exemplars": sorted({entry.id for entry in removed})}
+    changed = manifest.model_copy(update={"exemplars": kept, "files": files, "history": (*manifest.history, note)})
+    write_text(folder / MANIFEST, changed.text())
+    for name in names:
+        (folder / name).unlink(missing_ok=True)
+    return removed
+
+
+def _check_something_is_left(manifest: Manifest, removed: Sequence[ExemplarFile], kept: Sequence[ExemplarFile]) -> None:
+    left = {entry.class_id for entry in kept if entry.use == "exemplars"}
+    for entry in removed:
+        if entry.use == "exemplars" and entry.class_id not in left:
+            raise BundleError(
+                f"'{entry.id}' is the last exemplar of class '{manifest.classes[entry.class_id]}', which the next "
+                "learn would forget; first learn other images of that class"
+            )
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """A compact copy on the CPU in the usual layout, which shares nothing."""
+    return tensor.detach().cpu().contiguous().clone()
+
+
+def _png(image: Tensor) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(image.permute(1, 2, 0).numpy())).save(buffer, "png")
+    return buffer.getvalue()

@@ -1,0 +1,114 @@
+"""The link `current` beside the bundles: which one is in use, and which ones were."""
+
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from foster.bundle.files import BundleError
+from foster.bundle.manifest import read_manifest
+from foster.errors import FolderError
+from foster.files import flush, unwritable, write_json
+
+LINK, HISTORY = "current", "current.json"
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """A move of the link: from which bundle (None for the first) to which, by their names."""
+
+    link: Path
+    before: str | None
+    after: str
+
+
+def promote(bundle: Path) -> Promotion:
+    """Point the link `current` in the bundle's parent folder at it, in one step that cannot be seen half done."""
+    target = _bundle_folder(bundle)
+    read_manifest(target)
+    link = target.parent / LINK
+    before = _target(link)
+    if before == target.name:
+        return Promotion(link, before, target.name)
+    history = _history(link)
+    if before is not None and (not history or history[-1] != before):
+        history.append(before)  # a link that somebody set by hand
+    _move(link, target.name)
+    _write_history(link, [*history, target.name])
+    return Promotion(link, before, target.name)
+
+
+def rollback(place: Path) -> Promotion:
+    """Point the link back at the bundle before the one in use. `place` is the link or the folder that holds it."""
+    link = place if place.is_symlink() else place / LINK
+    before = _target(link)
+    if before is None:
+        raise FolderError(f"there is no link '{link}'; 'foster promote BUNDLE' makes one")
+    history = _history(link)
+    if history and history[-1] == before:
+        history.pop()
+    if not history:
+        raise FolderError(f"'{link}' points at '{before}', and nothing was promoted before it")
+    after = history[-1]
+    try:
+        read_manifest(link.parent / after)
+    except BundleError as error:
+        raise FolderError(f"cannot roll back from '{before}' to '{after}': {error}") from None
+    _move(link, after)
+    _write_history(link, history)
+    return Promotion(link, before, after)
+
+
+def _bundle_folder(bundle: Path) -> Path:
+    """The real folder of a bundle, also where it is named by a link."""
+    try:
+        target = bundle.resolve(strict=True)
+    except OSError:
+        raise BundleError(f"there is no bundle '{bundle}'") from None
+    if target.name == LINK:
+        raise FolderError(f"a bundle named '{LINK}' cannot be promoted: that is the name of the link")
+    return target
+
+
+def _target(link: Path) -> str | None:
+    """The name of the bundle that the link points at; None where there is no link."""
+    if not link.is_symlink():
+        if link.exists():
+            raise FolderError(f"'{link}' is not a link, so it is left alone; rename it to use promote and rollback")
+        return None
+    return link.readlink().name
+
+
+def _move(link: Path, name: str) -> None:
+    try:
+        temporary = Path(tempfile.mkdtemp(prefix=f".{LINK}.", dir=link.parent))
+        try:
+            (temporary / LINK).symlink_to(name, target_is_directory=True)
+            (temporary / LINK).replace(link)
+        finally:
+            temporary.rmdir()
+        flush(link.parent)
+    except OSError as error:
+        raise unwritable(link, error) from None
+
+
+def _history(link: Path) -> list[str]:
+    """The names of the bundles that were promoted and not rolled back, the one in use last."""
+    try:
+        data: Any = json.loads((link.parent / HISTORY).read_text(encoding="utf-8"))
+        names = [entry["bundle"] for entry in data["promoted"]]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, KeyError, TypeError):
+        raise FolderError(f"'{link.parent / HISTORY}' is damaged; remove it to start a new history") from None
+    if not all(isinstance(name, str) and name == Path(name).name for name in names):
+        raise FolderError(f"'{link.parent / HISTORY}' is damaged; remove it to start a new history")
+    return names
+
+
+def _write_history(link: Path, names: Sequence[str]) -> None:
+    when = datetime.now(UTC).isoformat(timespec="seconds")
+    write_json(link.parent / HISTORY, {"changed": when, "promoted": [{"bundle": name} for name in names]})

@@ -1,0 +1,139 @@
+"""What the commands for bundles print: plain text that is readable on a terminal and in a file. No torch."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.cells import cell_len
+
+from foster.bundle.manifest import Manifest
+from foster.bundle.promotion import Promotion
+from foster.learner_settings import PRESETS, learner_keys
+from foster.reports.text import ABSENT, duration
+
+MAX_LISTED = 12
+NUM_IDS_SHOWN = 3
+
+
+def columns(header: Sequence[str], rows: Sequence[Sequence[str]], num_names: int = 1) -> str:
+    """A table: the first `num_names` columns to the left, numbers to the right; nothing is ever cut."""
+    lines = [list(header), *map(list, rows)]
+    widths = [max(cell_len(line[k]) for line in lines) for k in range(len(header))]
+
+    def padded(line: Sequence[str]) -> str:
+        cells = []
+        for k, cell in enumerate(line):
+            space = " " * (widths[k] - cell_len(cell))
+            cells.append(cell + space if k < num_names else space + cell)
+        return "  ".join(cells).rstrip()
+
+    rule = "  ".join("-" * width for width in widths)
+    return "\n".join([padded(lines[0]), rule, *map(padded, lines[1:])]) + "\n"
+
+
+def percent(value: float | None) -> str:
+    return ABSENT if value is None else f"{value:.1f} %"
+
+
+def size_text(num_bytes: float) -> str:
+    for unit in ("bytes", "KiB", "MiB"):
+        if num_bytes < 1024:
+            return f"{num_bytes:.0f} {unit}" if unit == "bytes" else f"{num_bytes:.1f} {unit}"
+        num_bytes /= 1024
+    return f"{num_bytes:.1f} GiB"
+
+
+def listed(names: Sequence[str], limit: int = MAX_LISTED) -> str:
+    more = f", ... ({len(names)} in all)" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
+
+
+def promotion_text(moved: Promotion) -> str:
+    if moved.before == moved.after:
+        return f"{moved.link} already points at {moved.after}"
+    before = f" (before: {moved.before})" if moved.before else ""
+    return f"{moved.link} -> {moved.after}{before}"
+
+
+def keys_text() -> str:
+    """All keys of `foster learn`, by topic."""
+    plain = [key for key in learner_keys() if "." not in key]
+    tables = sorted({key.partition(".")[0] for key in learner_keys() if "." in key})
+    foster = [key for key in learner_keys("foster") if key.startswith("foster.")]
+    presets = [f"  {name:<9} {preset.summary}" for name, preset in PRESETS.items()]
+    return "\n".join(
+        [
+            "keys: " + ", ".join(plain),
+            "tables: " + ", ".join(tables) + " (foster methods --show NAME lists a method's)",
+            "foster: " + ", ".join(foster),
+            "presets:",
+            *presets,
+        ]
+    )
+
+
+def info_text(manifest: Manifest, folder: Path) -> str:
+    facts = manifest.preprocessing
+    uses = Counter(entry.use for entry in manifest.exemplars)
+    calibrated = (
+        f"{manifest.temperature:g}, fitted on {manifest.num_calibration_images} held-out images"
+        if manifest.num_calibration_images
+        else "not calibrated (no images were held out)"
+    )
+    kept = manifest.settings.get("memory_per_class")
+    budget = f"{kept} a class" if kept else f"{manifest.settings.get('memory_total') or 2000} in all"
+    total = sum(file.bytes for file in manifest.files.values())
+    rows = [
+        ("bundle", f"{folder} ({size_text(total)}, schema {manifest.schema_version}, foster {manifest.foster})"),
+        ("method", manifest.method),
+        ("backbone", manifest.backbone),
+        ("images", f"{facts.height} x {facts.width}, {facts.rule}"),
+        ("classes", f"{len(manifest.classes)} in {len(manifest.task_sizes)} tasks: {listed(manifest.classes)}"),
+        ("memory", f"{uses['exemplars']} exemplars and {uses['held-out']} held-out images (budget {budget})"),
+        ("temperature", calibrated),
+    ]
+    width = max(len(name) for name, _ in rows)
+    lines = [f"{name:<{width}}  {text}\n" for name, text in rows]
+    return "".join(lines) + "\n" + history_text(manifest.history)
+
+
+def history_text(history: Sequence[dict[str, Any]]) -> str:
+    """A row for each `learn`; accuracies are means over classes, on held-out images where there are some."""
+    rows = []
+    removed = 0
+    for number, entry in enumerate(history, start=1):
+        if "removed_exemplars" in entry:
+            removed += len(entry["removed_exemplars"])
+            continue
+        checks = entry.get("checks", {})
+        check = checks.get("held-out") or checks.get("exemplar") or {}
+        rows.append(
+            (
+                str(number),
+                str(entry.get("when", ""))[:16].replace("T", " "),
+                str(entry.get("source", "")),
+                str(len(entry.get("new_classes", ()))),
+                str(entry.get("trained_images", "")),
+                duration(float(entry.get("seconds", 0))),
+                percent(check.get("known_before")),
+                percent(check.get("known_after")),
+                percent(check.get("new_after")),
+                str(check.get("negative_flips", ABSENT)),
+            )
+        )
+    header = ("learn", "when (UTC)", "source", "new", "images", "time", "known before", "after", "new after", "flips")
+    note = f"{removed} exemplars were removed by hand\n" if removed else ""
+    return columns(header, rows, num_names=3) + note
+
+
+def exemplars_text(manifest: Manifest) -> str:
+    """A row for each class: how many images are kept, and the ids of the first."""
+    rows = []
+    for class_id, name in enumerate(manifest.classes):
+        own = [entry for entry in manifest.exemplars if entry.class_id == class_id]
+        counts = [str(sum(entry.use == use for entry in own)) for use in ("exemplars", "held-out")]
+        ids = [entry.id for entry in own[:NUM_IDS_SHOWN]] + ["..."] * (len(own) > NUM_IDS_SHOWN)
+        rows.append((name, *counts, " ".join(ids)))
+    table = columns(("class", "exemplars", "held out", "ids"), rows)
+    return f"{table}\n--show sheet.png draws them all with their ids, --remove ID deletes one\n"

@@ -1,0 +1,144 @@
+"""What the commands for bundles do, with torch: called by `foster.cli.bundles` once a command is parsed."""
+
+import csv
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from foster.bundle.files import check_free, folder_bytes
+from foster.bundle.folder import read_bundle, remove_exemplars
+from foster.bundle.manifest import read_manifest
+from foster.bundle.promotion import promote
+from foster.cli.bundle_texts import exemplars_text, listed, promotion_text, size_text
+from foster.cli.learn_texts import evaluation_text, learn_text
+from foster.contact_sheet import draw_sheet
+from foster.data.photos import expanded
+from foster.errors import DataError, SettingsError
+from foster.learner import Learner
+from foster.learner_settings import learner_settings
+from foster.learning.reports import Prediction, UpdateError
+from foster.reports.progress import progress_for
+from foster.stopping import stop_on_signals
+
+
+def learn_bundle(
+    source: Path,
+    overrides: Sequence[str],
+    bundle: Path,
+    old: Path | None,
+    preset: str | None,
+    max_drop: float | None,
+    is_promoting: bool,
+    quiet: bool,
+) -> None:
+    check_free(bundle)
+    if old is None:
+        learner = Learner.from_settings(learner_settings(overrides, preset=preset))
+    else:
+        learner = Learner.load(old)
+        learner.configure(overrides, preset=preset)
+    if not quiet:
+        typer.echo(f"reading {source}", err=True)
+    with stop_on_signals() as stop, progress_for(quiet=quiet) as listener:
+        try:
+            report = learner.learn(source, max_drop=max_drop, listener=listener, stop=stop)
+        except UpdateError as error:
+            typer.echo(learn_text(error.report), nl=False)
+            raise
+        stop.raise_if_set()
+        learner.save(bundle)
+    typer.echo(learn_text(report))
+    size = size_text(folder_bytes(bundle))
+    typer.echo(f"{bundle}: {len(learner.class_names)} classes, {report.num_exemplars} exemplars, {size}")
+    if is_promoting:
+        typer.echo(promotion_text(promote(bundle)))
+    typer.echo(f"next: foster predict {bundle} IMAGES, or foster learn MORE --from {bundle} --bundle NEXT")
+
+
+def predict_images(
+    bundle: Path,
+    images: Sequence[Path],
+    top: int,
+    is_json: bool,
+    is_csv: bool,
+    unknown_below: float | None,
+    device: str,
+) -> None:
+    if is_json and is_csv:
+        raise SettingsError("--json and --csv exclude each other")
+    files = expanded(images)
+    if not files:
+        raise DataError(f"no images below {listed([str(path) for path in images])}")
+    learner = Learner.load(bundle, device=device)
+    num_failed = 0
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    if is_csv:
+        writer.writerow(_csv_header(min(top, len(learner.class_names))))
+    width = min(60, max(len(str(file)) for file in files))
+    for prediction in learner.predicted(files, top, unknown_below):
+        num_failed += prediction.error is not None
+        if is_json:
+            typer.echo(json.dumps(prediction.record(), ensure_ascii=False))
+        elif is_csv:
+            writer.writerow(_csv_row(prediction, top))
+        else:
+            typer.echo(_prediction_line(prediction, width))
+    if num_failed:
+        typer.echo(f"{num_failed} of {len(files)} images cannot be read", err=True)
+    if num_failed == len(files):
+        raise typer.Exit(1)
+
+
+def _csv_header(num_ranks: int) -> list[str]:
+    ranks = [f"{what}{k}" for k in range(1, num_ranks + 1) for what in ("label", "probability")]
+    return ["image", "label", "confidence", "error", *(ranks if num_ranks > 1 else [])]
+
+
+def _csv_row(prediction: Prediction, top: int) -> list[Any]:
+    row: list[Any] = [prediction.name, prediction.label, prediction.confidence, prediction.error]
+    if top > 1:
+        row += [value for entry in prediction.top for value in (entry.label, entry.probability)]
+    return row
+
+
+def _prediction_line(prediction: Prediction, width: int) -> str:
+    if prediction.error is not None:
+        return f"{prediction.name:<{width}}  error: {prediction.error}"
+    shown = ", ".join(f"{entry.label} {100 * entry.probability:.1f} %" for entry in prediction.top)
+    return f"{prediction.name:<{width}}  {f'unknown ({shown})' if prediction.is_unknown else shown}"
+
+
+def evaluate_bundle(bundle: Path, source: Path, is_json: bool, device: str) -> None:
+    report = Learner.load(bundle, device=device).evaluate(source)
+    typer.echo(json.dumps(report.record(), ensure_ascii=False) if is_json else evaluation_text(report), nl=is_json)
+
+
+def export_bundle(bundle: Path, file: Path) -> None:
+    learner = Learner.load(bundle, device="cpu")
+    typer.echo(f"exporting and checking {file} ...", err=True)
+    report = learner.export(file)
+    typer.echo(
+        f"{report.file}: {size_text(report.num_bytes)}, input uint8 [batch, height, width, 3]; "
+        f"checked on {report.num_checked} {report.checked_on}, "
+        f"probabilities differ from PyTorch by {report.largest_difference:.1g} at most"
+    )
+    typer.echo(f"{report.facts_file}: labels and preprocessing")
+
+
+def show_exemplars(bundle: Path, show: Path | None, remove: Sequence[str]) -> None:
+    if remove:
+        removed = remove_exemplars(bundle.resolve(), remove)
+        manifest = read_manifest(bundle)
+        for entry in removed:
+            typer.echo(f"removed {entry.id} of class '{manifest.classes[entry.class_id]}' from {bundle}")
+        typer.echo("the weights were trained with it; the next learn starts without it")
+    if show is not None:
+        found = read_bundle(bundle)
+        draw_sheet(found, str(bundle), show)
+        typer.echo(f"{show}: {len(found.manifest.exemplars)} images with their ids")
+    if not remove and show is None:
+        typer.echo(exemplars_text(read_manifest(bundle)), nl=False)

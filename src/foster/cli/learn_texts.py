@@ -1,0 +1,86 @@
+"""What `foster learn` and `foster evaluate` report, as plain text."""
+
+from collections.abc import Sequence
+
+from foster.cli.bundle_texts import columns, listed, percent
+from foster.data.photos import Unreadable
+from foster.learning.reports import EvaluationReport, LearnReport
+from foster.learning.update_check import ClassChange, UpdateCheck
+from foster.reports.text import ABSENT, duration
+
+NUM_CLASSES_SHOWN = 40
+NUM_UNREADABLE_SHOWN = 10
+TITLES = {
+    "held-out": "on held-out images, never trained on",
+    "exemplar": "on exemplars, which are trained on",
+}
+
+
+def learn_text(report: LearnReport) -> str:
+    """What was learned, then accuracy before and after, class by class, known and new apart."""
+    lines = []
+    if report.new_classes:
+        lines.append(f"new classes: {listed(report.new_classes)}")
+    if report.more_of:
+        lines.append("more of: " + listed([f"{name} (+{count})" for name, count in report.more_of.items()]))
+    if report.num_repeated:
+        lines.append(f"{report.num_repeated} images were already among the exemplars and were passed over")
+    if report.empty_classes:
+        lines.append(f"left out, without a readable image: {listed(report.empty_classes)}")
+    lines.append(
+        f"{report.num_trained} images trained on, {report.num_held_out} held out, in {duration(report.seconds)}"
+    )
+    lines += unreadable_lines(report.unreadable)
+    if report.held_out is None:
+        lines.append("no images were held out: 'foster evaluate' measures the accuracy on others")
+    if len(report.variants) > 1:
+        accuracies = [f"{name} {percent(accuracy)}" for name, accuracy in report.variants.items()]
+        lines.append(f"held-out accuracy, mean over classes: {', '.join(accuracies)}")
+    return "\n".join(["\n".join(lines) + "\n", *map(check_text, report.checks)])
+
+
+def check_text(check: UpdateCheck) -> str:
+    """A row for each class, those that lost most first, known and new classes apart."""
+    known = sorted(check.known, key=lambda entry: entry.after - (entry.before or 0.0))
+    # What was trained on tells little where it is right: only what went wrong is listed.
+    losers = known if check.kind == "held-out" else [entry for entry in known if entry.num_negative_flips]
+    rows: list[tuple[str, ...]] = []
+    if known:
+        before, after = percent(check.known_before), percent(check.known_after)
+        rows.append(("known classes", str(check.num_known_images), before, after, str(check.num_negative_flips)))
+        rows += _class_rows(losers)
+    if check.new:
+        count = str(sum(entry.num_images for entry in check.new))
+        rows.append(("new classes", count, ABSENT, percent(check.new_after), ABSENT))
+        rows += _class_rows(check.new)
+    return columns((TITLES[check.kind], "images", "before", "after", "right -> wrong"), rows)
+
+
+def _class_rows(entries: Sequence[ClassChange]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for entry in entries[:NUM_CLASSES_SHOWN]:
+        flips = ABSENT if entry.before is None else str(entry.num_negative_flips)
+        rows.append((f"  {entry.name}", str(entry.num_images), percent(entry.before), percent(entry.after), flips))
+    num_left = len(entries) - NUM_CLASSES_SHOWN
+    return rows + ([(f"  ... {num_left} more", "", "", "", "")] if num_left > 0 else [])
+
+
+def unreadable_lines(unreadable: Sequence[Unreadable]) -> list[str]:
+    lines = [f"{len(unreadable)} images cannot be read and were left out:"] if unreadable else []
+    lines += [f"  {entry.name}: {entry.reason}" for entry in unreadable[:NUM_UNREADABLE_SHOWN]]
+    return lines + (["  ..."] if len(unreadable) > NUM_UNREADABLE_SHOWN else [])
+
+
+def evaluation_text(report: EvaluationReport) -> str:
+    """The classes that are known worst first."""
+    rows = [
+        (entry.name, str(entry.num_images), percent(entry.accuracy), entry.mistaken_for or ABSENT)
+        for entry in sorted(report.classes, key=lambda entry: entry.accuracy)
+    ]
+    text = columns(("class", "images", "accuracy", "most often mistaken for"), rows)
+    text += f"\naccuracy {report.accuracy:.2f} % on {report.num_images} images of {len(report.classes)} classes"
+    text += f", confidence off by {report.calibration_error:.1f} points\n"
+    if report.unknown_classes:
+        left_out = [f"{name} ({count})" for name, count in report.unknown_classes.items()]
+        text += f"left out, since the bundle does not know them: {listed(left_out)}\n"
+    return text + "".join(f"{line}\n" for line in unreadable_lines(report.unreadable))

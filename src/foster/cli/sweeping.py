@@ -1,0 +1,58 @@
+"""The command that trains a grid of runs: sweep."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+HELP = (
+    "Train every combination of comma lists: method=foster,replay seed=1993,1,2 is six runs.\n\n"
+    "Each run has its own process, folder (OUT/NAME), settings (OUT/NAME.toml) and log (OUT/NAME.log). When the same "
+    "sweep is started again, finished runs are skipped and interrupted ones continued. A run that fails does not stop "
+    "the others. A value that is itself a list is one value: foster.beta_boost=[0.9,0.95],0.97 has two.\n\n"
+    "A small network leaves most of a GPU idle, so --jobs-per-gpu 3 trains more in the same time. NVIDIA MPS lets the "
+    "runs share the GPU at the same instant, in place of taking turns: three runs at once under MPS gave 1.6 times the "
+    "throughput on an H200. Start it before the sweep, end it after:\n\n"
+    "\b\n"
+    "nvidia-cuda-mps-control -d\n"
+    "foster sweep cifar100-b0-inc10 seed=1993,1,2 --jobs-per-gpu 3\n"
+    "echo quit | nvidia-cuda-mps-control"
+)
+
+
+def add_commands(app: typer.Typer) -> None:
+    app.command(help=HELP)(sweep)
+
+
+def sweep(
+    source: Annotated[
+        str, typer.Argument(metavar="PRESET_OR_TOML", help="A preset's name, a .toml file or a run folder.")
+    ],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE[,VALUE]...]...", help="The settings to vary or change.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="The folder of the data files.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder of all runs; by default runs/sweep-NAME.")] = None,
+    jobs_per_gpu: Annotated[int, typer.Option(min=1, help="How many runs share each visible GPU.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="How many runs share the CPU, where runs use it.")] = 1,
+    is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, list the runs, start none.")] = False,
+) -> None:
+    from foster.sweep_grid import default_folder, plan_runs
+
+    runs = plan_runs(source, overrides or [], data=str(data) if data else None)
+    folder = out or default_folder(source)
+    # Only now, since it imports torch: a wrong key is answered at once.
+    from foster import sweep as sweeping
+    from foster.sweep_slots import find_slots
+
+    slots = find_slots(runs, jobs_per_gpu, jobs)
+    if not is_dry_run:
+        sweeping.sweep(runs, folder, slots)
+        return
+    sweeping.check_runs(runs, folder)
+    for run in runs:
+        status = sweeping.status_of(run, folder)
+        typer.echo(
+            f"{'to continue' if status.is_continued and status.state == 'waiting' else status.state:<12}{run.name}"
+        )
+    typer.echo(f"{len(runs)} runs, {len(slots)} at a time ({', '.join(slot.name for slot in slots)}), in {folder}")

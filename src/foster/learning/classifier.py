@@ -1,0 +1,72 @@
+"""A trained network as something that answers: pictures in, scores and probabilities of every class out."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from foster.data.herding import unit_length
+from foster.data.images import ImageSet
+from foster.evaluation.predict import batched, class_means
+from foster.networks.network import Network
+from foster.training.engine import INFERENCE_PIXELS
+
+
+class Classifier(nn.Module):
+    """Images uint8 `[N, 3, H, W]` to probabilities `[N, num_classes]`, normalisation and calibration inside.
+
+    Scores are the head's logits or, with class means, the nearness of an image's features to each mean.
+    """
+
+    mean: Tensor
+    std: Tensor
+    class_means: Tensor | None
+
+    def __init__(
+        self, network: Network, mean: tuple[float, ...], std: tuple[float, ...], temperature: float = 1.0
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.temperature = temperature
+        self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1))
+        self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1))
+        self.register_buffer("class_means", None)
+        self.eval()
+
+    @property
+    def device(self) -> torch.device:
+        return self.mean.device
+
+    def use_means_of(self, exemplars: ImageSet, num_classes: int) -> None:
+        """From now on classify by the nearest mean of these exemplars' features."""
+        features = self._batched(self._features, exemplars.images)
+        self.class_means = class_means(features, exemplars.labels, num_classes).to(self.device)
+
+    def scores(self, images: Tensor) -> Tensor:
+        """float32 `[N, num_classes]` for a batch on this classifier's device."""
+        if self.class_means is None:
+            logits: Tensor = self.network(self._normalised(images)).logits
+            return logits.float()
+        nearness = unit_length(self._features(images))[:, None] - self.class_means[None]
+        return -nearness.square().sum(-1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return nn.functional.softmax(self.scores(images) / self.temperature, dim=1)
+
+    def all_scores(self, images: Tensor) -> Tensor:
+        """Scores of any number of images from anywhere, on the CPU."""
+        return self._batched(self.scores, images)
+
+    def probabilities(self, images: Tensor) -> Tensor:
+        """Probabilities of any number of images from anywhere, on the CPU."""
+        return self._batched(self.forward, images)
+
+    def _batched(self, forward: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+        batch_size = max(1, INFERENCE_PIXELS // (images.shape[2] * images.shape[3]))
+        return batched(forward, images, batch_size, self.device)
+
+    def _normalised(self, images: Tensor) -> Tensor:
+        return (images.float() / 255 - self.mean) / self.std
+
+    def _features(self, images: Tensor) -> Tensor:
+        return self.network.features(self._normalised(images)).float()

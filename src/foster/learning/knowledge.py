@@ -1,0 +1,90 @@
+"""What a learner knows between two `learn` calls: everything that a bundle holds."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from foster.bundle.folder import resizing_of
+from foster.bundle.manifest import Preprocessing
+from foster.data.images import ImageSet
+from foster.data.memory import ExemplarMemory
+from foster.data.resizing import Resizing
+from foster.learning.classifier import Classifier
+from foster.methods import method_class
+from foster.networks.network import Network
+
+
+class Memories:
+    """The images that are kept: `exemplars` are trained on again, `held_out` never are.
+
+    They are made when they are first asked for: a prediction needs neither.
+    """
+
+    def __init__(self, exemplars: Callable[[], ExemplarMemory], held_out: Callable[[], ExemplarMemory]) -> None:
+        self._make_exemplars = exemplars
+        self._make_held_out = held_out
+
+    @cached_property
+    def exemplars(self) -> ExemplarMemory:
+        return self._make_exemplars()
+
+    @cached_property
+    def held_out(self) -> ExemplarMemory:
+        return self._make_held_out()
+
+
+@dataclass(frozen=True, eq=False)
+class Knowledge:
+    """Classes in order of arrival, the network that tells them apart, and the images that are kept of them.
+
+    `task_sizes` says how the network grew. None of it is changed by learning: a `learn` gives a new one.
+    """
+
+    class_names: tuple[str, ...]
+    task_sizes: tuple[int, ...]
+    method: str
+    backbone: str
+    preprocessing: Preprocessing
+    network: Network
+    memories: Memories
+    temperature: float
+    num_calibration_images: int
+    history: tuple[Mapping[str, Any], ...]
+
+    @property
+    def exemplars(self) -> ExemplarMemory:
+        return self.memories.exemplars
+
+    @property
+    def held_out(self) -> ExemplarMemory:
+        return self.memories.held_out
+
+    @property
+    def resizing(self) -> Resizing:
+        return resizing_of(self.preprocessing)
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.class_names)
+
+    def classifier(self, device: torch.device, temperature: float | None = None) -> Classifier:
+        """The network on `device`, in single precision, answering as its method says: by head or by nearest mean."""
+        preprocessing = self.preprocessing
+        calibrated = self.temperature if temperature is None else temperature
+        classifier = Classifier(self.network, preprocessing.mean, preprocessing.std, calibrated).to(device)
+        if method_class(self.method).classifies_by == "nearest_mean":
+            classifier.use_means_of(self.images_of(self.exemplars), self.num_classes)
+        return classifier
+
+    def images_of(self, memory: ExemplarMemory) -> ImageSet:
+        """The images of one of the two memories, possibly none."""
+        found = memory.exemplars(self.class_names)
+        return no_images(self.preprocessing.size, self.class_names) if found is None else found
+
+
+def no_images(image_size: tuple[int, int], class_names: tuple[str, ...]) -> ImageSet:
+    empty = torch.empty(0, 3, *image_size, dtype=torch.uint8)
+    return ImageSet(empty, torch.empty(0, dtype=torch.int64), class_names)

@@ -1,0 +1,180 @@
+"""One `learn`: from what a learner knows and some photos to what it knows afterwards."""
+
+import copy
+import time
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from torch import Tensor
+
+import foster
+from foster import events
+from foster.assembly import build_engine
+from foster.data.memory import ExemplarMemory
+from foster.data.photos import Photos
+from foster.data.task import Task
+from foster.data.unlabeled import load_unlabeled
+from foster.learner_settings import LearnerSettings
+from foster.learning.calibration import fit_temperature
+from foster.learning.held_out import kept_held_out
+from foster.learning.knowledge import Knowledge, Memories
+from foster.learning.plan import Plan, make_plan
+from foster.learning.reports import LearnReport, UpdateError
+from foster.learning.session import SessionResult, TrainingSession, has_own_phases
+from foster.learning.update_check import UpdateCheck, compare, problem
+from foster.method_settings import FosterSettings
+from foster.methods import method_class
+from foster.methods.base import Method, Workplace
+from foster.networks.adapted import ModuleLike
+from foster.stopping import StopRequest
+from foster.training.engine import Engine
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """The outcome of a `learn`; nothing of what was known before is changed."""
+
+    knowledge: Knowledge
+    settings: LearnerSettings
+    report: LearnReport
+
+
+def learn(
+    before: Knowledge | None,
+    settings: LearnerSettings,
+    photos: Photos,
+    *,
+    backbone: ModuleLike | None = None,
+    max_drop: float | None = None,
+    listener: events.Listener,
+    stop: StopRequest,
+) -> Learned:
+    """Learn the classes of `photos`, new ones and more of known ones.
+
+    With `max_drop`, UpdateError is raised where the known classes lose more points than that.
+    """
+    began = time.monotonic()
+    plan = make_plan(before, settings, photos, backbone)
+    engine = _engine(plan)
+    method = _method(plan, engine)
+    intake, names = plan.intake, plan.intake.class_names
+    exemplars = method.memory.exemplars(names)
+    task = Task(len(plan.task_sizes), intake.num_known, intake.num_new, intake.train, exemplars)
+    session = TrainingSession(engine, plan.augmentation, plan.batch_size, settings.seed, listener, stop)
+    trained = session.run(method, task, plan.held_out)
+    after = _knowledge(plan, method)
+    classifier = after.classifier(engine.device, temperature=1.0)
+    scores = classifier.all_scores(plan.held_out.images)
+    temperature = fit_temperature(scores, plan.held_out.labels)
+    checks = _checks(plan, scores, classifier.all_scores(plan.exemplars_before.images), engine)
+    report = _report(plan, after, trained, checks, temperature, time.monotonic() - began)
+    reason = None if max_drop is None else problem(checks, max_drop)
+    if reason:
+        raise UpdateError(reason, report)
+    entry = {
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        "foster": foster.__version__,
+        "source": photos.place.strip("'").rsplit("/", 1)[-1],
+        "preset": settings.preset,
+        "epochs": trained.epochs,
+        "batch_size": plan.batch_size,
+        "device": str(engine.device),
+        **report.record(),
+    }
+    after = replace(
+        after,
+        temperature=report.temperature,
+        num_calibration_images=report.num_calibration_images,
+        history=(*after.history, entry),
+    )
+    return Learned(after, plan.resolved(), report)
+
+
+def _engine(plan: Plan) -> Engine:
+    settings = plan.settings.engine
+    if not plan.backbone.is_own and settings.compile == "auto":
+        settings = settings.model_copy(update={"compile": "off"})
+    return build_engine(settings, plan.settings.device, plan.preprocessing.mean, plan.preprocessing.std)
+
+
+def _method(plan: Plan, engine: Engine) -> Method[Any]:
+    """The method as it stands before this `learn`."""
+    settings = plan.settings
+    steps_per_epoch = -(-plan.num_training_images // plan.batch_size)
+    options = settings.scaled_options(steps_per_epoch, plan.backbone.is_pretrained)
+    unlabeled = None
+    if isinstance(options, FosterSettings) and options.unlabeled:
+        unlabeled = load_unlabeled(options.unlabeled, plan.preprocessing.size, None)
+    memory = ExemplarMemory(per_class=plan.exemplar_quota) if options.uses_memory else ExemplarMemory()
+    backbone = plan.backbone.make
+    workplace = Workplace(backbone, settings.seed, engine.infer, engine.device, settings.selection, unlabeled)
+    method = method_class(settings.method)(options, memory, workplace)
+    if plan.before is not None:
+        memory.load_state(plan.before.exemplars.state())
+        method.network = copy.deepcopy(plan.before.network).to(engine.device)
+    return method
+
+
+def _knowledge(plan: Plan, method: Method[Any]) -> Knowledge:
+    """What is known once the method has been trained; calibration and history follow."""
+    intake = plan.intake
+    grew = has_own_phases(method, intake.num_new)
+    held_out = kept_held_out(plan.held_out, plan.held_out_quota)
+    return Knowledge(
+        class_names=intake.class_names,
+        task_sizes=(*plan.task_sizes, intake.num_new) if grew else plan.task_sizes,
+        method=plan.settings.method,
+        backbone=plan.backbone.name,
+        preprocessing=plan.preprocessing,
+        network=method.network,
+        memories=Memories(lambda: method.memory, lambda: held_out),
+        temperature=1.0,
+        num_calibration_images=0,
+        history=plan.before.history if plan.before else (),
+    )
+
+
+def _checks(plan: Plan, scores: Tensor, exemplar_scores: Tensor, engine: Engine) -> tuple[UpdateCheck, ...]:
+    """Before and after, on held-out images and on the exemplars that both networks were trained on."""
+    num_known, names = plan.intake.num_known, plan.intake.class_names
+    old = plan.before.classifier(engine.device) if plan.before else None
+    found = []
+    for kind, images, now in (
+        ("held-out", plan.held_out, scores),
+        ("exemplar", plan.exemplars_before, exemplar_scores),
+    ):
+        if len(images):
+            then = old.all_scores(images.images).argmax(1).numpy() if old else None
+            found.append(compare(kind, images.labels.numpy(), then, now.argmax(1).numpy(), names, num_known))
+    return tuple(found)
+
+
+def _report(
+    plan: Plan,
+    after: Knowledge,
+    trained: SessionResult,
+    checks: tuple[UpdateCheck, ...],
+    temperature: float | None,
+    seconds: float,
+) -> LearnReport:
+    intake = plan.intake
+    accuracies = dict(trained.accuracies)
+    result = next((check.accuracy for check in checks if check.kind == "held-out"), None)
+    if result is not None:
+        accuracies[method_class(after.method).result_name] = result
+    return LearnReport(
+        new_classes=after.class_names[intake.num_known :],
+        more_of=intake.more_of,
+        num_trained=len(intake.train),
+        num_held_out=len(intake.held_out),
+        num_repeated=intake.num_repeated,
+        empty_classes=intake.empty_classes,
+        unreadable=intake.unreadable,
+        num_exemplars=after.exemplars.num_images,
+        seconds=seconds,
+        temperature=temperature or 1.0,
+        num_calibration_images=len(plan.held_out) if temperature else 0,
+        variants=accuracies,
+        checks=checks,
+    )

@@ -1,0 +1,135 @@
+"""All that one `learn` decides before anything is trained: sizes, backbone, quotas, and which images are held out."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from foster.bundle.manifest import Preprocessing
+from foster.config import AUGMENTATIONS, AugmentationSettings
+from foster.data.augmentation import Augmentation
+from foster.data.images import ImageSet, concatenate
+from foster.data.photos import Photos
+from foster.errors import DataError, SettingsError
+from foster.learner_settings import LearnerSettings, augmentation_for, backbone_for, batch_size_for
+from foster.learning.held_out import held_out_quota
+from foster.learning.intake import Intake, choose_resizing, take_in
+from foster.learning.knowledge import Knowledge, no_images
+from foster.networks.adapted import BackboneChoice, ModuleLike, choose_backbone
+
+SMALLEST_STD = 0.01
+NUM_IMAGES_FOR_STATISTICS = 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """All that is decided before anything is trained."""
+
+    before: Knowledge | None
+    settings: LearnerSettings
+    backbone: BackboneChoice
+    preprocessing: Preprocessing
+    intake: Intake
+
+    @cached_property
+    def exemplars_before(self) -> ImageSet:
+        """What the memory holds of the known classes."""
+        return self.before.images_of(self.before.exemplars) if self.before else self._none
+
+    @cached_property
+    def held_out(self) -> ImageSet:
+        """All images that were never trained on: those of this `learn` and those kept from earlier ones."""
+        kept = self.before.images_of(self.before.held_out) if self.before else self._none
+        return concatenate(self.intake.held_out, kept)
+
+    @property
+    def _none(self) -> ImageSet:
+        return no_images(self.preprocessing.size, ())
+
+    @property
+    def num_training_images(self) -> int:
+        return len(self.intake.train) + len(self.exemplars_before)
+
+    @property
+    def batch_size(self) -> int:
+        size = self.preprocessing.size
+        return self.settings.batch_size or batch_size_for(self.num_training_images, size)
+
+    @property
+    def augmentation(self) -> Augmentation:
+        wanted = self.settings.augmentation
+        if wanted == "by_size":
+            wanted = augmentation_for(self.preprocessing.size)
+        found = wanted if isinstance(wanted, AugmentationSettings) else AUGMENTATIONS[wanted]
+        return Augmentation(**dict(found))
+
+    @property
+    def quota(self) -> int | None:
+        return self.settings.quota(self.intake.num_known + self.intake.num_new)
+
+    @property
+    def held_out_quota(self) -> int | None:
+        return held_out_quota(self.quota, self.settings.held_out_share)
+
+    @property
+    def exemplar_quota(self) -> int | None:
+        """What is left of a class's quota for images that are trained on again."""
+        return None if self.quota is None else self.quota - (self.held_out_quota or 0)
+
+    @property
+    def task_sizes(self) -> tuple[int, ...]:
+        return self.before.task_sizes if self.before else ()
+
+    def resolved(self) -> LearnerSettings:
+        """The settings with what the first `learn` decides for good."""
+        return self.settings.model_copy(
+            update={
+                "backbone": self.backbone.name,
+                "image_size": self.preprocessing.size,
+                "resize": self.preprocessing.rule,
+                "weights": Path(self.settings.weights).name,
+            }
+        )
+
+
+def make_plan(
+    before: Knowledge | None, settings: LearnerSettings, photos: Photos, backbone: ModuleLike | None = None
+) -> Plan:
+    """Read the photos and decide everything; wrong settings are found before the photos are read."""
+    resizing = choose_resizing(photos, settings, before)
+    name = backbone_for(resizing.size) if settings.backbone == "auto" else settings.backbone
+    choice = choose_backbone(backbone or name, resizing.size, settings.weights, is_trained=before is not None)
+    if before is None:
+        choice.make()  # a backbone that cannot be made is found before all photos are read
+    known = before.class_names if before else ()
+    settings.quota(len({*known, *photos.class_names}))
+    wrong = settings.options.problem(len(before.task_sizes) + 1 if before else 1)
+    if wrong:
+        raise SettingsError(wrong)
+    again = [class_name for class_name in photos.class_names if class_name in known]
+    if again and not (settings.options.uses_memory or settings.method == "joint"):
+        raise DataError(
+            f"method '{settings.method}' keeps no exemplars, so it cannot learn more images of known classes "
+            f"('{again[0]}'); use method=foster or another that does"
+        )
+    intake = take_in(photos, resizing, settings, before)
+    if before is not None:
+        return Plan(before, settings, choice, before.preprocessing, intake)
+    mean, std = (choice.mean, choice.std) if choice.mean and choice.std else statistics(intake.train.images)
+    facts = {"height": resizing.height, "width": resizing.width, "rule": resizing.rule, "mean": mean, "std": std}
+    return Plan(None, settings, choice, Preprocessing.model_validate(facts), intake)
+
+
+def statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel of uint8 images `[N, 3, H, W]`, for values from 0 to 1."""
+    step = -(-len(images) // NUM_IMAGES_FOR_STATISTICS)
+    chunks = images[::step].split(256)
+    count = sum(chunk[:, 0].numel() for chunk in chunks)
+    total = sum(chunk.double().sum(dim=(0, 2, 3)) for chunk in chunks)
+    squares = sum(chunk.double().square().sum(dim=(0, 2, 3)) for chunk in chunks)
+    mean = torch.as_tensor(total) / count
+    std = (torch.as_tensor(squares) / count - mean.square()).clamp_min(0).sqrt() / 255
+    rounded = [[round(value, 4) for value in values.tolist()] for values in (mean / 255, std.clamp_min(SMALLEST_STD))]
+    return tuple(rounded[0]), tuple(rounded[1])

@@ -1,0 +1,37 @@
+"""More images of known classes and no new class: how a method without a rule of its own for this learns them."""
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor
+
+from foster.data.task import Task
+from foster.losses import cross_entropy, distillation
+from foster.method_settings import FitSettings
+from foster.methods.base import Evaluate, Method
+from foster.networks.concurrency import beside
+from foster.networks.freezing import freeze, unfreeze
+from foster.training.phase import Phase
+
+TEMPERATURE = 2.0
+
+
+def refresh(method: Method[Any], task: Task) -> Iterator[Phase | Evaluate]:
+    """Fine-tune the network as it is on the new images and the exemplars, near to what it said before, and re-select.
+
+    L = L_CE + L_KD: cross-entropy over all classes, and distillation from a frozen copy.
+    """
+    teacher = freeze(copy.deepcopy(method.network))
+    network = method.network = unfreeze(copy.deepcopy(method.network))
+
+    def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        old, new = beside(lambda: teacher(images), lambda: network(images))
+        return {
+            "L_CE": cross_entropy(new.logits, labels),
+            "L_KD": distillation(new.logits, old.logits, TEMPERATURE),
+        }
+
+    schedule: FitSettings = getattr(method.settings, "later", method.settings.first)
+    yield Phase("refresh", network, objective, schedule, task.training, teachers=(teacher,))
+    method.remember(task)

@@ -1,0 +1,226 @@
+"""How the runs of a sweep stand: read from their events, shown as a live table or as plain lines."""
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol, Self, TextIO
+
+from rich import box
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from foster.reports.text import ABSENT, duration
+from foster.run_folder import EVENTS
+
+
+class State(StrEnum):
+    """Where a run of a sweep stands."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+STYLES = {State.WAITING: "dim", State.FINISHED: "green", State.FAILED: "red", State.STOPPED: "yellow"}
+
+TOLD = {
+    "RunStarted": ("num_tasks",),
+    "RunResumed": ("task", "phase"),
+    "TaskStarted": ("task", "num_tasks"),
+    "PhaseStarted": ("task", "num_tasks", "phase", "epochs"),
+    "EpochEnded": ("task", "phase", "epoch", "epochs"),
+    "TaskEnded": ("task", "accuracy"),
+    "RunEnded": ("average_incremental_accuracy", "seconds"),
+}
+"""What is taken from each kind of event."""
+
+
+@dataclass
+class RunStatus:
+    """One run of a sweep as its events tell it so far."""
+
+    name: str
+    folder: Path
+    state: State = State.WAITING
+    place: str = ""
+    began: float = 0.0
+    message: str = ""
+    is_continued: bool = False
+    told: dict[str, Any] = field(default_factory=dict)
+    _num_read: int = 0
+
+    def read_events(self) -> None:
+        """Take in what the run has written since the last call; a line that is not whole yet waits for the next."""
+        try:
+            with (self.folder / EVENTS).open("rb") as file:
+                file.seek(self._num_read)
+                new = file.read()
+        except OSError:
+            return
+        whole = new[: new.rfind(b"\n") + 1]
+        self._num_read += len(whole)
+        for line in whole.splitlines():
+            with suppress(ValueError, RecursionError):
+                event = json.loads(line)
+                if isinstance(event, dict):
+                    self._take(event)
+
+    def _take(self, event: dict[str, Any]) -> None:
+        name = str(event.get("event"))
+        if name == "PhaseStarted":
+            self.told.pop("epoch", None)
+        if name == "TaskEnded":
+            self.told["num_learned"] = event.get("task", 0) + 1
+        self.told |= {key: event[key] for key in TOLD.get(name, ()) if key in event}
+
+    @property
+    def task(self) -> str:
+        """`3/10`: the task that is being learned."""
+        if "task" not in self.told or "num_tasks" not in self.told:
+            return ABSENT
+        return f"{min(self.told['task'] + 1, self.told['num_tasks'])}/{self.told['num_tasks']}"
+
+    @property
+    def phase(self) -> str:
+        return self.told.get("phase") or ABSENT
+
+    @property
+    def epoch(self) -> str:
+        """`12/170`: how many epochs of the phase are done."""
+        if "epochs" not in self.told:
+            return ABSENT
+        return f"{min(self.told.get('epoch', -1) + 1, self.told['epochs'])}/{self.told['epochs']}"
+
+    @property
+    def accuracy(self) -> str:
+        """On all classes seen after the last task that was learned."""
+        return f"{self.told['accuracy']:.2f}" if "accuracy" in self.told else ABSENT
+
+    @property
+    def time(self) -> str:
+        """Of a finished run what its training took in all, of a running one how long it has been running now."""
+        if self.state is State.FINISHED and "seconds" in self.told:
+            return duration(self.told["seconds"])
+        return duration(time.monotonic() - self.began) if self.state is State.RUNNING else ABSENT
+
+    @property
+    def outcome(self) -> str:
+        """How it ended, in a few words."""
+        if self.state is State.FINISHED and "average_incremental_accuracy" in self.told:
+            return f"finished, average incremental accuracy {self.told['average_incremental_accuracy']:.2f} %"
+        return f"{self.state}: {self.message}" if self.message else str(self.state)
+
+
+class Display(Protocol):
+    """Shows the runs of a sweep while it lasts."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *exception: object) -> None: ...
+
+    def show(self, runs: Sequence[RunStatus]) -> None: ...
+
+    def say(self, line: str) -> None: ...
+
+
+def display_for(stream: TextIO | None = None) -> Display:
+    """What suits `stream` (standard error by default): a live table on a terminal, else plain lines."""
+    stream = sys.stderr if stream is None else stream
+    if stream.isatty() and not Console(file=stream).is_dumb_terminal:
+        return LiveTable(stream)
+    return PlainLines(stream)
+
+
+class PlainLines:
+    """A line whenever a run starts, ends or has learned a task. A stream that is gone never stops a sweep."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._shown: dict[str, tuple[State, str]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Every line is flushed when it is written: nothing is left to do."""
+
+    def show(self, runs: Sequence[RunStatus]) -> None:
+        for run in runs:
+            before = self._shown.get(run.name, (State.WAITING, run.accuracy))
+            self._shown[run.name] = now = (run.state, run.accuracy)
+            if now[0] is not before[0]:
+                self.say(f"{run.name}: {_started(run) if run.state is State.RUNNING else run.outcome}")
+            elif now != before:
+                self.say(f"{run.name}: {run.accuracy} % after task {run.told['num_learned']}/{run.told['num_tasks']}")
+
+    def say(self, line: str) -> None:
+        with suppress(OSError, ValueError):
+            print(line, file=self._stream, flush=True)
+
+
+class LiveTable:
+    """A table of all runs that is redrawn in place and stays on the screen at the end; failures stand above it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._failed: set[str] = set()
+        console = Console(file=stream, highlight=False)
+        self._live = Live(console=console, auto_refresh=False, redirect_stdout=sys.stdout.isatty())
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        with suppress(OSError, ValueError):
+            self._live.stop()
+
+    def show(self, runs: Sequence[RunStatus]) -> None:
+        for run in runs:
+            if run.state is State.FAILED and run.name not in self._failed:
+                self._failed.add(run.name)
+                self.say(f"{run.name}: {run.outcome}")
+        # The table's head, the line of counts and the cursor need room as well.
+        num_rows = max(1, self._live.console.height - 6)
+        with suppress(OSError, ValueError):
+            self._live.update(status_table(runs, num_rows), refresh=True)
+
+    def say(self, line: str) -> None:
+        with suppress(OSError, ValueError):
+            self._live.console.print(Text(line), soft_wrap=True)
+
+
+def status_table(runs: Sequence[RunStatus], num_rows: int) -> Group:
+    """At most `num_rows` of the runs, those that run or failed before all others, and how many there are of each."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
+    # Of a name that is too long for the line, the end matters most: it goes on below.
+    table.add_column("run", overflow="fold", ratio=1)
+    for header in ("state", "task", "phase", "epoch", "accuracy", "time"):
+        table.add_column(header, justify="left" if header in ("state", "phase") else "right", no_wrap=True)
+    urgency = (State.RUNNING, State.FAILED, State.STOPPED, State.WAITING, State.FINISHED)
+    shown = sorted(range(len(runs)), key=lambda index: urgency.index(runs[index].state))[:num_rows]
+    for run in (runs[index] for index in sorted(shown)):
+        state = f"{run.state} ({run.place})" if run.state is State.RUNNING else str(run.state)
+        cells = (run.task, run.phase, run.epoch) if run.state is not State.FINISHED else (run.task, ABSENT, ABSENT)
+        table.add_row(Text(run.name), Text(state), *cells, run.accuracy, run.time, style=STYLES.get(run.state))
+    return Group(table, Text(counts(runs), style="bold"))
+
+
+def counts(runs: Sequence[RunStatus]) -> str:
+    """`6 runs: 2 running, 1 finished, 3 waiting`."""
+    found = Counter(run.state for run in runs)
+    parts = ", ".join(f"{found[state]} {state}" for state in State if found[state])
+    return f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}: {parts}"
+
+
+def _started(run: RunStatus) -> str:
+    return f"{'continued' if run.is_continued else 'started'} on {run.place}"

@@ -1,0 +1,107 @@
+"""The feed: which images come in which batch, and that nothing but their address decides it."""
+
+from collections import Counter
+
+import pytest
+import torch
+
+from foster.data.augmentation import Augmentation
+from foster.data.feed import Batch, ResidentFeed
+from foster.data.images import ImageSet
+from foster.seeding import Address
+
+CPU = torch.device("cpu")
+ADDRESS = Address(seed=1, purpose="feed", task=2, phase="boost")
+SHIFT = Augmentation(crop_padding=1, flip=True, brightness=0.2)
+
+
+def numbered(count: int) -> ImageSet:
+    """Image k is the colour k everywhere and has the label k."""
+    numbers = torch.arange(count)
+    return ImageSet(numbers.to(torch.uint8).view(-1, 1, 1, 1).expand(-1, 3, 4, 4).contiguous(), numbers, ())
+
+
+def feed_of(
+    count: int, batch_size: int = 4, augmentation: Augmentation | None = None, address: Address = ADDRESS
+) -> ResidentFeed:
+    return ResidentFeed(numbered(count), augmentation or Augmentation(), batch_size, address, CPU)
+
+
+def labels(batches: list[Batch]) -> list[int]:
+    return torch.cat([batch.labels for batch in batches]).tolist()
+
+
+def same(first: list[Batch], second: list[Batch]) -> bool:
+    return len(first) == len(second) and all(
+        torch.equal(a.images, b.images) and torch.equal(a.labels, b.labels) for a, b in zip(first, second, strict=True)
+    )
+
+
+@pytest.mark.parametrize("count", [4, 6, 8, 11, 100])
+def test_every_image_comes_exactly_once_an_epoch_with_its_own_label(count: int) -> None:
+    feed = feed_of(count)
+    for epoch in range(3):
+        batches = list(feed.batches(epoch))
+        assert sorted(labels(batches)) == list(range(count))
+        assert all(torch.equal(batch.images[:, 0, 0, 0].long(), batch.labels) for batch in batches)
+
+
+@pytest.mark.parametrize(
+    ("count", "sizes"),
+    [(8, [4, 4]), (10, [4, 4, 2]), (11, [4, 4, 3]), (9, [4, 4]), (5, [4]), (3, [3]), (2, [2]), (1, [1])],
+)
+def test_the_last_batch_holds_what_is_left_and_a_single_left_over_image_waits(count: int, sizes: list[int]) -> None:
+    feed = feed_of(count)
+    batches = list(feed.batches(0))
+    assert [len(batch.labels) for batch in batches] == sizes
+    assert feed.num_steps == len(sizes)
+    assert feed.num_images == sum(sizes)
+    assert feed.last_size == sizes[-1]
+
+
+def test_another_image_waits_in_another_epoch() -> None:
+    feed = feed_of(5)
+    waiting = Counter(({0, 1, 2, 3, 4} - set(labels(list(feed.batches(epoch))))).pop() for epoch in range(60))
+    assert set(waiting) == {0, 1, 2, 3, 4}
+
+
+def test_order_and_augmentation_depend_on_seed_task_phase_and_epoch_alone() -> None:
+    feed = feed_of(40, augmentation=SHIFT)
+    first = list(feed.batches(3))
+    torch.rand(10)
+    list(feed.batches(7))
+    assert same(list(feed_of(40, augmentation=SHIFT).batches(3)), first)
+    others = [
+        feed.batches(4),
+        feed_of(40, augmentation=SHIFT, address=Address(2, "feed", 2, "boost")).batches(3),
+        feed_of(40, augmentation=SHIFT, address=Address(1, "feed", 3, "boost")).batches(3),
+        feed_of(40, augmentation=SHIFT, address=Address(1, "feed", 2, "compress")).batches(3),
+    ]
+    for other in others:
+        found = list(other)
+        assert labels(found) != labels(first)
+        assert not same(found, first)
+
+
+@pytest.mark.parametrize("first_step", [0, 1, 5, 9, 10])
+def test_an_epoch_that_is_entered_in_the_middle_goes_on_with_the_same_batches(first_step: int) -> None:
+    feed = feed_of(39, augmentation=SHIFT)
+    whole = list(feed.batches(2))
+    assert same(list(feed_of(39, augmentation=SHIFT).batches(2, first_step)), whole[first_step:])
+
+
+def test_images_are_augmented_and_the_data_stays_as_it_was() -> None:
+    data = numbered(16)
+    before = data.images.clone()
+    feed = ResidentFeed(data, Augmentation(brightness=0.9), 16, ADDRESS, CPU)
+    (one,), (other,) = list(feed.batches(0)), list(feed.batches(1))
+    in_order = [batch.images[batch.labels.argsort()] for batch in (one, other)]
+    assert not torch.equal(in_order[0], before)
+    assert not torch.equal(in_order[0], in_order[1]), "each epoch has its own augmentation"
+    assert torch.equal(data.images, before)
+
+
+def test_unlabeled_images_keep_their_label() -> None:
+    data = ImageSet(torch.zeros(6, 3, 4, 4, dtype=torch.uint8), torch.tensor([0, 1, -1, -1, 1, -1]), ("a", "b"))
+    found = labels(list(ResidentFeed(data, Augmentation(), 4, ADDRESS, CPU).batches(0)))
+    assert Counter(found) == {0: 1, 1: 2, -1: 3}

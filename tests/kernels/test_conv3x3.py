@@ -1,0 +1,280 @@
+"""The 3x3 kernels against PyTorch in float32. On the CPU they are emulated; tests marked gpu run them as compiled."""
+
+import copy
+import itertools
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+import torch
+from gluon_emulation import emulated_kernels
+from torch import Tensor, nn
+from torch.nn import functional
+
+from foster.kernels import conv3x3, conv3x3_with_statistics, is_available, launch, modules, supports, use_kernels
+from foster.kernels.launch import ConvolutionTile, GradientTile
+from foster.kernels.modules import KernelConv2d
+from foster.networks.resnet_cifar import cifar_resnet
+
+MOST_ERROR = 5e-3
+needs_gpu = [pytest.mark.gpu, pytest.mark.skipif(not is_available(), reason="needs a GPU and Triton")]
+
+
+class Shape(NamedTuple):
+    num_images: int
+    in_channels: int
+    out_channels: int
+    height: int
+    width: int
+    stride: int = 1
+
+
+SMALL_SHAPES = [
+    Shape(2, 16, 16, 8, 8),
+    Shape(1, 16, 16, 32, 32),
+    Shape(3, 32, 32, 4, 4),
+    Shape(3, 64, 64, 8, 8),
+    Shape(1, 64, 16, 5, 6),
+    Shape(2, 16, 32, 8, 8, stride=2),
+    Shape(3, 32, 64, 7, 5, stride=2),
+    Shape(2, 3, 16, 8, 8),
+    Shape(1, 3, 64, 9, 7, stride=2),
+]
+
+NETWORK_SHAPES = [
+    Shape(num_images, *shape)
+    for num_images in (128, 88, 1)
+    for shape in (
+        (16, 16, 32, 32),
+        (32, 32, 16, 16),
+        (64, 64, 8, 8),
+        (16, 32, 32, 32, 2),
+        (32, 64, 16, 16, 2),
+        (3, 16, 32, 32),
+    )
+]
+
+
+@pytest.fixture
+def emulation() -> Iterator[None]:
+    with emulated_kernels():
+        yield
+
+
+@pytest.fixture
+def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New tensors start as not-a-number, so that a place which a kernel does not write shows."""
+    for name in ("empty", "empty_like"):
+        make = getattr(torch, name)
+        monkeypatch.setattr(torch, name, lambda *sizes, make=make, **options: make(*sizes, **options).fill_(math.nan))
+
+
+def random_inputs(shape: Shape, device: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Images, weight and output gradient."""
+    num_images, in_channels, out_channels, height, width, stride = shape
+    generator = torch.Generator().manual_seed(sum(shape))
+    out_height, out_width = ((size - 1) // stride + 1 for size in (height, width))
+    images = torch.randn(num_images, in_channels, height, width, generator=generator).to(device, torch.bfloat16)
+    weight = torch.randn(out_channels, in_channels, 3, 3, generator=generator).to(device) / 8
+    gradient = torch.randn(num_images, out_channels, out_height, out_width, generator=generator).to(
+        device, torch.bfloat16
+    )
+    return images.contiguous(memory_format=torch.channels_last), weight, gradient
+
+
+def exact(images: Tensor, weight: Tensor, gradient: Tensor, stride: int) -> list[Tensor]:
+    """Output and both gradients in float32."""
+    inputs = [images.detach().float().requires_grad_(), weight.detach().to(torch.bfloat16).float().requires_grad_()]
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        output = functional.conv2d(*inputs, stride=stride, padding=1)
+        return [output.detach(), *torch.autograd.grad(output, inputs, gradient.float())]
+
+
+def error(found: Tensor, expected: Tensor) -> float:
+    return ((found.detach().double() - expected).norm() / expected.norm()).item()
+
+
+def assert_right(shape: Shape, weight_format: torch.memory_format, device: str) -> None:
+    images, weight, gradient = random_inputs(shape, device)
+    inputs = [images.requires_grad_(), weight.contiguous(memory_format=weight_format).requires_grad_()]
+    output = conv3x3(*inputs, stride=shape.stride)
+    found = [output, *torch.autograd.grad(output, inputs, gradient)]
+    for result, expected in zip(found, exact(images, weight, gradient, shape.stride), strict=True):
+        assert result.shape == expected.shape
+        assert error(result, expected) < MOST_ERROR
+    assert output.is_contiguous(memory_format=torch.channels_last)
+    assert found[2].dtype is torch.float32
+    assert found[2].stride() == inputs[1].stride()
+
+
+@pytest.mark.parametrize("weight_format", [torch.contiguous_format, torch.channels_last], ids=["nchw", "nhwc"])
+@pytest.mark.parametrize("shape", SMALL_SHAPES, ids=str)
+@pytest.mark.usefixtures("emulation", "poisoned_memory")
+def test_output_and_gradients_equal_an_exact_convolution(shape: Shape, weight_format: torch.memory_format) -> None:
+    assert_right(shape, weight_format, "cpu")
+
+
+@pytest.mark.parametrize(
+    "tile", [ConvolutionTile(64, 16, 2, 1, 3), ConvolutionTile(64, 64, 4, 2), ConvolutionTile(16, 32, 1, 2)]
+)
+@pytest.mark.usefixtures("emulation", "poisoned_memory")
+def test_the_tile_does_not_change_the_convolution(tile: ConvolutionTile, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(launch.CONVOLUTION_TILES, (64, 64), tile)
+    assert_right(Shape(3, 64, 64, 5, 4), torch.channels_last, "cpu")
+
+
+@pytest.mark.usefixtures("emulation", "poisoned_memory")
+def test_a_weight_may_be_a_view() -> None:
+    images, weight, gradient = random_inputs(Shape(2, 16, 32, 4, 4), "cpu")
+    view = weight.permute(3, 2, 1, 0).contiguous().permute(3, 2, 1, 0).requires_grad_()
+    output = conv3x3(images, view)
+    (found,) = torch.autograd.grad(output, view, gradient)
+    expected = exact(images, weight, gradient, 1)
+    assert error(output, expected[0]) < MOST_ERROR
+    assert error(found, expected[2]) < MOST_ERROR
+
+
+@pytest.mark.parametrize("taps", [1, 3, 9])
+@pytest.mark.parametrize(("warps_out", "warps_in"), [(1, 1), (2, 4)])
+@pytest.mark.usefixtures("emulation", "poisoned_memory")
+def test_the_tile_does_not_change_the_weight_gradient(
+    taps: int, warps_out: int, warps_in: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tile = GradientTile(32, 2, taps, warps_out, warps_in, num_shares=3)
+    monkeypatch.setitem(launch.GRADIENT_TILES, (32, 32), tile)
+    assert_right(Shape(5, 32, 32, 9, 6), torch.channels_last, "cpu")
+
+
+@pytest.mark.parametrize(
+    "shape", [Shape(3, 32, 32, 4, 4), Shape(2, 64, 64, 9, 9, stride=2), Shape(1, 3, 16, 5, 5)], ids=str
+)
+@pytest.mark.usefixtures("emulation", "poisoned_memory")
+def test_statistics_are_those_of_the_output_and_carry_gradients(shape: Shape) -> None:
+    images, weight, gradient = random_inputs(shape, "cpu")
+    weight.requires_grad_()
+    output, statistics = conv3x3_with_statistics(images, weight, shape.stride)
+    values = output.detach().double()
+    torch.testing.assert_close(
+        statistics.double(), torch.stack([values, values**2]).sum((1, 3, 4)), rtol=1e-5, atol=1e-3
+    )
+
+    scales = torch.randn(2, shape.out_channels, generator=torch.Generator().manual_seed(0))
+    (found,) = torch.autograd.grad([output, statistics], weight, [gradient, scales])
+    of_sum, of_squares = scales[:, None, :, None, None]
+    expected = exact(images, weight, gradient + of_sum + 2 * of_squares * output.detach().float(), shape.stride)[2]
+    assert error(found, expected) < MOST_ERROR
+
+
+@pytest.mark.usefixtures("emulation")
+def test_the_operators_keep_the_rules_that_compilation_relies_on() -> None:
+    images, weight, _ = random_inputs(Shape(2, 16, 32, 6, 6, stride=2), "cpu")
+    inputs = (images.requires_grad_(), weight.requires_grad_(), 2)
+    torch.library.opcheck(torch.ops.foster.conv3x3.default, inputs)
+    torch.library.opcheck(torch.ops.foster.conv3x3_with_statistics.default, inputs)
+
+
+def test_supported_are_narrow_windows_of_three() -> None:
+    assert supports((128, 16, 32, 32), (16, 16, 3, 3))
+    assert supports((1, 3, 32, 32), (16, 3, 3, 3))
+    assert supports((128, 32, 16, 16), (64, 32, 3, 3), stride=2)
+    assert not supports((128, 16, 32, 32), (16, 16, 1, 1))
+    assert not supports((128, 16, 32, 32), (16, 16, 3, 3), stride=3)
+    assert not supports((128, 128, 8, 8), (128, 128, 3, 3))
+    assert not supports((2**17, 16, 32, 32), (16, 16, 3, 3)), "its elements cannot be counted in 32 bits"
+
+
+def test_unsuitable_inputs_are_refused_by_name() -> None:
+    with pytest.raises(TypeError, match="float32"):
+        conv3x3(torch.zeros(1, 16, 4, 4), torch.zeros(16, 16, 3, 3))
+    with pytest.raises(ValueError, match=r"\(1, 48, 4, 4\)"):
+        conv3x3(torch.zeros(1, 48, 4, 4, dtype=torch.bfloat16), torch.zeros(16, 48, 3, 3))
+
+
+def test_a_network_with_kernels_keeps_its_weights_and_its_results_where_they_cannot_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(modules, "is_available", lambda: True)
+    network = cifar_resnet(8).eval()
+    before = copy.deepcopy(network)
+    assert use_kernels(network) is network
+    assert all(type(part) is KernelConv2d for part in network.modules() if isinstance(part, nn.Conv2d))
+    assert list(network.state_dict()) == list(before.state_dict())
+    images = torch.randn(2, 3, 16, 16)
+    torch.testing.assert_close(network(images), before(images))
+
+
+def test_convolutions_that_no_kernel_computes_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modules, "is_available", lambda: True)
+    network = nn.Sequential(
+        nn.Conv2d(16, 16, 3, padding=1, bias=True),
+        nn.Conv2d(16, 16, 3, padding=0, bias=False),
+        nn.Conv2d(16, 16, 1, bias=False),
+        nn.Conv2d(16, 16, 3, padding=1, groups=16, bias=False),
+        nn.Conv2d(16, 16, 3, padding=1, stride=(1, 2), bias=False),
+        nn.Conv2d(16, 128, 3, padding=1, bias=False),
+        nn.Conv2d(16, 16, 3, padding=1, padding_mode="reflect", bias=False),
+    )
+    assert [type(part) for part in use_kernels(network)] == [nn.Conv2d] * 7
+
+
+def test_without_a_gpu_networks_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modules, "is_available", lambda: False)
+    assert type(use_kernels(nn.Conv2d(16, 16, 3, padding=1, bias=False))) is nn.Conv2d
+
+
+class TestOnGpu:
+    pytestmark = needs_gpu
+
+    @pytest.mark.parametrize("shape", SMALL_SHAPES[3:] + NETWORK_SHAPES, ids=str)
+    @pytest.mark.usefixtures("poisoned_memory")
+    def test_output_and_gradients_equal_an_exact_convolution(self, shape: Shape) -> None:
+        assert_right(shape, torch.channels_last, "cuda")
+
+    @pytest.mark.usefixtures("poisoned_memory")
+    def test_weights_may_lie_in_memory_as_they_are_made(self) -> None:
+        assert_right(Shape(8, 16, 32, 32, 32), torch.contiguous_format, "cuda")
+
+    def test_a_weight_gradient_is_the_same_in_every_run(self) -> None:
+        images, weight, gradient = random_inputs(NETWORK_SHAPES[0], "cuda")
+        first, *others = (launch.weight_gradient(images, gradient, weight, 1) for _ in range(5))
+        assert all(torch.equal(first, other) for other in others)
+
+    def test_statistics_are_those_of_the_output(self) -> None:
+        for shape in NETWORK_SHAPES:
+            images, weight, _ = random_inputs(shape, "cuda")
+            output, statistics = conv3x3_with_statistics(images, weight, shape.stride)
+            values = output.double()
+            assert error(statistics, torch.stack([values, values**2]).sum((1, 3, 4))) < 1e-4
+
+    def test_a_compiled_and_captured_network_equals_the_plain_one(self) -> None:
+        torch.manual_seed(0)
+        network = cifar_resnet(20).cuda().to(memory_format=torch.channels_last).eval()
+        images = torch.rand(32, 3, 32, 32, device="cuda").contiguous(memory_format=torch.channels_last)
+        with torch.autocast("cuda", torch.bfloat16), torch.no_grad():
+            expected = network(images).double()
+            compiled = torch.compile(use_kernels(copy.deepcopy(network)), fullgraph=True)
+            for _ in range(2):
+                compiled(images)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                output = compiled(images)
+            graph.replay()
+        # Two networks in bfloat16 differ by their rounding, layer after layer.
+        assert error(output, expected) < 3e-2
+
+    def test_training_with_kernels_moves_weights_as_training_without(self) -> None:
+        torch.manual_seed(0)
+        plain = cifar_resnet(20).cuda().to(memory_format=torch.channels_last)
+        networks = [plain, use_kernels(copy.deepcopy(plain))]
+        images = torch.rand(32, 3, 32, 32, device="cuda")
+        gradients = []
+        for network in networks:
+            with torch.autocast("cuda", torch.bfloat16):
+                output = network(images)
+            output.float().square().mean().backward()
+            gradients.append([parameter.grad for parameter in network.parameters() if parameter.ndim == 4])
+        for of_plain, of_kernels in itertools.zip_longest(*gradients):
+            assert of_plain.stride() == of_kernels.stride()
+            cosine = functional.cosine_similarity(of_plain.flatten(), of_kernels.flatten(), dim=0)
+            assert cosine > 0.9

@@ -1,0 +1,463 @@
+"""FOSTER: its phases, trained for real on small data, and every switch of its settings."""
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from foster.config import load_settings
+from foster.data.augmentation import Augmentation
+from foster.data.feed import ResidentFeed
+from foster.data.images import ImageSet
+from foster.data.memory import ExemplarMemory, select
+from foster.data.scenario import Scenario
+from foster.data.sources import Dataset
+from foster.data.task import Task
+from foster.events import EpochEnded, Event
+from foster.method_settings import FitSettings, FosterSettings
+from foster.methods.base import Evaluate, Workplace
+from foster.methods.foster import Foster
+from foster.networks import build_backbone
+from foster.networks.boosted import BoostedNetwork
+from foster.networks.network import Network, Output
+from foster.seeding import Address, generator
+from foster.training.engine import Engine
+from foster.training.fit import fit
+from foster.training.phase import Phase
+
+CPU = torch.device("cpu")
+FIT = FitSettings(epochs=1, learning_rate=0.05)
+CLASSES_A_TASK, QUOTA = 2, 5
+
+
+@cache
+def scenario() -> Scenario:
+    """Six classes of twelve images, each a pattern with noise, in three tasks."""
+    chance = torch.Generator().manual_seed(3)
+    names = tuple("abcdef")
+    patterns = torch.rand(6, 1, 3, 8, 8, generator=chance)
+
+    def draw(num_per_class: int) -> ImageSet:
+        noise = torch.rand(6, num_per_class, 3, 8, 8, generator=chance)
+        pixels = (255 * (0.7 * patterns + 0.3 * noise)).to(torch.uint8).flatten(0, 1)
+        return ImageSet(pixels, torch.arange(6).repeat_interleave(num_per_class), names)
+
+    dataset = Dataset("patterns", draw(12), draw(4), mean=(0.5,) * 3, std=(0.25,) * 3)
+    return Scenario(dataset, CLASSES_A_TASK, CLASSES_A_TASK, class_order=range(6))
+
+
+def options(**changes: Any) -> FosterSettings:
+    return FosterSettings(**{"first": FIT, "boost": FIT, "compress": FIT, **changes})
+
+
+def values(network: nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
+
+
+@dataclass
+class Trained:
+    """A phase that was trained, with what it changed."""
+
+    task: Task
+    phase: Phase
+    before: dict[str, Tensor]
+    after: dict[str, Tensor]
+    losses: dict[str, float]
+
+    def changed(self, prefix: str) -> set[bool]:
+        """Whether the tensors whose names begin with `prefix` changed: {True}, {False} or both."""
+        names = [name for name in self.before if name.startswith(prefix)]
+        assert names, f"there is no '{prefix}'"
+        return {not torch.equal(self.before[name], self.after[name]) for name in names}
+
+
+@dataclass
+class Course:
+    """All that FOSTER did: trained phases, wanted evaluations, networks that chose exemplars, results of each task."""
+
+    method: Foster
+    trained: list[Trained] = field(default_factory=list)
+    evaluated: list[tuple[int, str, nn.Module]] = field(default_factory=list)
+    choosers: list[nn.Module] = field(default_factory=list)
+    networks: list[Network] = field(default_factory=list)
+    story: list[str] = field(default_factory=list)
+
+    def phase(self, name: str, task: int = 1) -> Trained:
+        (found,) = [entry for entry in self.trained if (entry.phase.name, entry.task.index) == (name, task)]
+        return found
+
+    @property
+    def boosted(self) -> BoostedNetwork:
+        """The boosted network of the second task, as it was evaluated."""
+        (found,) = [network for task, variant, network in self.evaluated if (task, variant) == (1, "boosted")]
+        assert isinstance(found, BoostedNetwork)
+        return found
+
+
+def follow(settings: FosterSettings, num_tasks: int = 2, unlabeled: ImageSet | None = None) -> Course:
+    """Learn the first tasks as a run does: train every phase when it is yielded."""
+    engine = Engine(CPU, scenario().mean, scenario().std)
+
+    def infer(network: nn.Module, images: Tensor) -> Output:
+        course.choosers.append(network)
+        course.story.append("remember")
+        return engine.infer(network, images)
+
+    workplace = Workplace("resnet8", 11, infer, CPU, "herding", unlabeled)
+    course = Course(Foster(settings, ExemplarMemory(per_class=QUOTA), workplace))
+    for index in range(num_tasks):
+        data = scenario()[index]
+        exemplars = course.method.memory.exemplars(data.train.class_names)
+        task = Task(index, data.num_known, data.num_new, data.train, exemplars)
+        for step in course.method.phases(task):
+            if isinstance(step, Evaluate):
+                course.evaluated.append((index, step.variant, step.network))
+                course.story.append(f"evaluate {step.variant}")
+            else:
+                course.story.append(step.name)
+                course.trained.append(train(step, task, engine))
+        course.networks.append(course.method.network)
+    return course
+
+
+def train(phase: Phase, task: Task, engine: Engine) -> Trained:
+    before, losses = values(phase.network), {}
+
+    def listen(event: Event) -> None:
+        if isinstance(event, EpochEnded):
+            losses.update(event.losses)
+
+    feed = ResidentFeed(phase.data, Augmentation(), 16, Address(11, "feed", task.index, phase.name), CPU)
+    fit(phase, feed, engine, listen, task=task.index)
+    return Trained(task, phase, before, values(phase.network), losses)
+
+
+@cache
+def default() -> Course:
+    """FOSTER as published, over all three tasks."""
+    return follow(options(), num_tasks=3)
+
+
+def mean_norms(weight: Tensor, num_known: int) -> tuple[float, float]:
+    norms = weight.detach().norm(dim=1)
+    return norms[:num_known].mean().item(), norms[num_known:].mean().item()
+
+
+def batch_of(phase: Phase) -> tuple[Tensor, Tensor]:
+    """Some normalised images of the phase's data, old and new classes mixed."""
+    some = phase.data.select(torch.arange(0, len(phase.data), 3))
+    return (some.images.float() / 255 - 0.5) / 0.25, some.labels
+
+
+def log_softmax(logits: Tensor) -> Tensor:
+    return logits - logits.exp().sum(1, keepdim=True).log()
+
+
+def mean_cross_entropy(logits: Tensor, labels: Tensor) -> float:
+    return -log_softmax(logits)[torch.arange(len(labels)), labels].mean().item()
+
+
+def distilled(logits: Tensor, targets: Tensor) -> float:
+    return -(targets * log_softmax(logits)).sum(1).mean().item()
+
+
+def softmax(logits: Tensor) -> Tensor:
+    return log_softmax(logits).exp()
+
+
+def weights_by_hand(counts: list[int], beta: float) -> Tensor:
+    """REFERENCE 4.2: u_c = (1 - beta) / (1 - beta^n_c), w_c = C u_c / sum u."""
+    shares = [(1 - beta) / (1 - beta**count) for count in counts]
+    return torch.tensor([len(counts) * share / sum(shares) for share in shares])
+
+
+COUNTS = [QUOTA, QUOTA, 12, 12]
+"""Training images of each class in the second task."""
+
+
+def test_a_task_is_boosted_evaluated_and_compressed() -> None:
+    later = ["boost", "remember", "evaluate boosted", "compress"]
+    assert default().story == ["learn", "remember", "evaluate boosted", *later, *later]
+    assert default().method.result_name == "compressed"
+
+
+def test_boosting_leaves_the_old_network_bit_identical_with_its_statistics() -> None:
+    for task in (1, 2):
+        boost = default().phase("boost", task)
+        assert any("running_mean" in name for name in boost.before if name.startswith("old."))
+        assert boost.changed("old.") == {False}
+        old = {name.removeprefix("old."): value for name, value in boost.after.items() if name.startswith("old.")}
+        for name, value in default().networks[task - 1].state_dict().items():
+            assert torch.equal(old[name], value), f"the old network is the result of the task before: {name}"
+
+
+def test_boosting_trains_the_new_branch_with_its_statistics_and_every_block_of_the_head() -> None:
+    boost = default().phase("boost")
+    for part in ("new_branch.", "new_branch_head.", "old_block", "new_on_old", "new_block", "old_bias", "new_bias"):
+        assert boost.changed(part) == {True}, part
+
+
+def test_boosting_starts_from_a_copy_of_the_old_branch() -> None:
+    boost = default().phase("boost")
+    old = [value for name, value in boost.before.items() if name.startswith("old.branches.0.")]
+    new = [value for name, value in boost.before.items() if name.startswith("new_branch.")]
+    assert all(torch.equal(a, b) for a, b in zip(old, new, strict=True))
+
+
+def test_compression_starts_from_the_old_network_and_leaves_the_teacher_as_it_was() -> None:
+    compress, boost = default().phase("compress"), default().phase("boost")
+    for name, value in compress.before.items():
+        old = boost.after[f"old.{name}"]
+        assert torch.equal(value[: len(old)] if name.startswith("head.") else value, old), name
+    (teacher,) = compress.phase.teachers
+    assert teacher is default().boosted
+    for name, value in teacher.state_dict().items():
+        assert torch.equal(value, boost.after[name]), name
+    assert compress.changed("branches.") == {True}
+    assert compress.changed("head.") == {True}
+
+
+def test_the_compressed_network_is_as_small_as_a_fresh_one() -> None:
+    for task, network in enumerate(default().networks):
+        fresh = Network.create(build_backbone("resnet8"), CLASSES_A_TASK * (task + 1))
+        assert len(network.branches) == 1
+        assert network.num_parameters() == fresh.num_parameters()
+        assert {name: value.shape for name, value in network.state_dict().items()} == {
+            name: value.shape for name, value in fresh.state_dict().items()
+        }
+
+
+def test_the_memory_holds_its_quota_of_every_class_and_old_exemplars_are_trained_on() -> None:
+    assert default().method.memory.counts.tolist() == [QUOTA] * 6
+    for name in ("boost", "compress"):
+        assert default().phase(name).phase.data.class_counts(4).tolist() == COUNTS
+    assert default().phase("boost", 2).phase.data.class_counts(6).tolist() == [QUOTA] * 4 + [12, 12]
+
+
+def test_the_same_seed_gives_the_same_network() -> None:
+    again = follow(options())
+    for name, value in default().networks[1].state_dict().items():
+        assert torch.equal(again.networks[1].state_dict()[name], value), name
+
+
+@pytest.mark.parametrize("compression", [True, False])
+def test_saved_weights_fit_into_the_frame_of_a_new_network(compression: bool) -> None:
+    course = default() if compression else follow(options(compression=False), num_tasks=3)
+    for num_tasks in (1, 2, 3):
+        frame = course.method.new_network([CLASSES_A_TASK] * num_tasks)
+        frame.load_state_dict(course.networks[num_tasks - 1].state_dict())
+
+
+def test_the_boosting_loss_is_that_of_the_paper() -> None:
+    course = follow(options(beta_boost=0.9, temperature=3.0, distillation_weight=0.7))
+    boost = course.phase("boost")
+    images, labels = batch_of(boost.phase)
+    boosted = course.boosted.eval()
+    with torch.no_grad():
+        found = boost.phase.objective(images, labels)
+        out = boosted(images)
+    gamma = 1 / weights_by_hand(COUNTS, 0.9)
+    assert gamma[0] < 1 < gamma[3]
+    expected = {
+        "L_LA": mean_cross_entropy(out.logits * gamma, labels),
+        "L_FE": mean_cross_entropy(out.new_branch_logits, labels),
+        "L_KD": 0.7 * distilled(out.logits[:, :2] / 3, softmax(out.old_logits / 3)),
+    }
+    assert {name: value.item() for name, value in found.items()} == pytest.approx(expected, rel=1e-4)
+    assert boost.losses.keys() == {*expected, "total"}
+
+
+@pytest.mark.parametrize("kind", ["balanced", "paper", "plain"])
+def test_the_compression_loss_is_the_chosen_one(kind: str) -> None:
+    course = follow(options(compress_with=kind, beta_compress=0.9, temperature=3.0))
+    compress = course.phase("compress")
+    images, labels = batch_of(compress.phase)
+    course.method.network.eval()
+    with torch.no_grad():
+        found = compress.phase.objective(images, labels)
+        student, teacher = course.method.network(images).logits, course.boosted(images).logits
+    weights = weights_by_hand(COUNTS, 0.9)
+    raw = softmax(teacher / 3) * weights
+    unscaled = softmax(teacher) * weights
+    expected = {
+        "balanced": distilled(student / 3, raw / raw.sum(1, keepdim=True)),
+        "paper": distilled(student, unscaled) + (unscaled * unscaled.log()).sum(1).mean().item(),
+        "plain": distilled(student / 3, softmax(teacher / 3)),
+    }
+    assert len({round(value, 4) for value in expected.values()}) == 3
+    assert {name: value.item() for name, value in found.items()} == pytest.approx({"L_BKD": expected[kind]}, rel=1e-4)
+    assert compress.losses.keys() == {"L_BKD", "total"}
+
+
+PUBLISHED_SCALES = [
+    ("cifar100-b0-inc10", 1, 200, (10, 10), (0.9912, 1.0089), (0.4956, 0.5044), (1.0011, 0.9989)),
+    ("cifar100-b0-inc10", 5, 40, (50, 10), (0.9674, 1.2023), (0.4459, 0.5541), (1.0518, 0.7408)),
+    ("cifar100-b0-inc10", 9, 22, (90, 10), (0.9744, 1.3102), (0.4265, 0.5735), (1.0539, 0.5147)),
+    ("cifar100-b0-inc20", 4, 25, (80, 20), (0.9574, 1.2164), (0.4404, 0.5596), (1.1030, 0.5879)),
+    ("cifar100-b0-inc5", 19, 21, (95, 5), (0.9788, 1.7002), (0.3654, 0.6346), (1.0271, 0.4853)),
+    ("cifar100-b50-inc10", 1, 20, (50, 10), (0.9516, 1.3406), (0.4152, 0.5848), (1.0997, 0.5017)),
+    ("cifar100-b50-inc10", 5, 20, (90, 10), (0.9710, 1.3678), (0.4152, 0.5848), (1.0575, 0.4824)),
+    ("cifar100-b50-inc5", 1, 20, (50, 5), (0.9736, 1.3715), (0.4152, 0.5848), (1.0520, 0.4799)),
+    ("cifar100-b50-inc2", 1, 20, (50, 2), (0.9862, 1.5373), (0.3908, 0.6092), (1.0214, 0.4660)),
+]
+"""REFERENCE 4.2: preset, task, exemplars a class, classes; gamma as in the code and the paper, weights of L_BKD."""
+
+
+@pytest.mark.parametrize(("preset", "index", "held", "classes", "code", "paper", "balance"), PUBLISHED_SCALES)
+def test_the_scales_of_the_presets_are_the_published_ones(
+    preset: str,
+    index: int,
+    held: int,
+    classes: tuple[int, int],
+    code: tuple[float, float],
+    paper: tuple[float, float],
+    balance: tuple[float, float],
+) -> None:
+    """The beta of the right task, and the number of images that each class really has."""
+    num_known, num_new = classes
+    names = tuple(str(k) for k in range(num_known + num_new))
+
+    def dots(first: int, last: int, count: int) -> ImageSet:
+        labels = torch.arange(first, last).repeat_interleave(count)
+        return ImageSet(torch.zeros(len(labels), 3, 1, 1, dtype=torch.uint8), labels, names)
+
+    task = Task(index, num_known, num_new, dots(num_known, num_known + num_new, 500), dots(0, num_known, held))
+    workplace = Workplace("resnet8", 0, Engine(CPU, (0.5,) * 3, (0.5,) * 3).infer, CPU)
+
+    def method(*overrides: str) -> Foster:
+        chosen = load_settings(preset, overrides).options
+        assert isinstance(chosen, FosterSettings)
+        return Foster(chosen, ExemplarMemory(), workplace)
+
+    for overrides, expected in (((), code), (("foster.gamma=paper",), paper)):
+        scales = method(*overrides).scales(task)
+        assert scales.shape == (num_known + num_new,)
+        assert scales[[0, num_known - 1]].tolist() == pytest.approx([expected[0]] * 2, abs=6e-5)
+        assert scales[[num_known, -1]].tolist() == pytest.approx([expected[1]] * 2, abs=6e-5)
+    # Where the teacher is undecided between an old and a new class, the weights alone decide.
+    logits = torch.full((1, num_known + num_new), -200.0)
+    logits[0, 0] = logits[0, -1] = 0
+    student = torch.zeros_like(logits)
+    student[0, 0] = 2.0
+    share = balance[0] / sum(balance)
+    log_sum = torch.logsumexp(student / 2, 1).item()
+    expected_loss = -(share * (1 - log_sum) + (1 - share) * (0 - log_sum))
+    assert method().compression_loss(task)(student, logits).item() == pytest.approx(expected_loss, abs=2e-4)
+
+
+def test_without_feature_enhancement_or_distillation_their_terms_are_gone() -> None:
+    boost = follow(options(feature_enhancement=False, distillation=False)).phase("boost")
+    assert boost.losses.keys() == {"L_LA", "total"}
+    only_kd = follow(options(feature_enhancement=False)).phase("boost")
+    assert only_kd.losses.keys() == {"L_LA", "L_KD", "total"}
+    assert only_kd.changed("new_branch_head.") == {False}
+
+
+@pytest.mark.parametrize("alignment", ["none", "weights"])
+def test_only_alignment_of_logits_scales_them(alignment: str) -> None:
+    course = follow(options(alignment=alignment, beta_boost=0.9))
+    task = course.phase("boost").task
+    assert course.method.scales(task).tolist() == [1, 1, 1, 1]
+    images, labels = batch_of(course.phase("boost").phase)
+    with torch.no_grad():
+        course.boosted.eval()
+        found = course.phase("boost").phase.objective(images, labels)["L_LA"].item()
+        assert found == pytest.approx(mean_cross_entropy(course.boosted(images).logits, labels), rel=1e-4)
+    old, new = mean_norms(course.boosted.weight, 2)
+    assert (old == pytest.approx(new, rel=1e-5)) == (alignment == "weights")
+
+
+def test_logits_are_aligned_by_default_and_weights_are_not() -> None:
+    course = default()
+    assert course.method.scales(course.phase("boost").task)[0] < 1
+    for weight in (course.boosted.weight, course.networks[1].head.state_dict()["weight"]):
+        old, new = mean_norms(weight, 2)
+        assert old != pytest.approx(new, rel=1e-3)
+
+
+@pytest.mark.parametrize(("base", "factor"), [(1.0, 1.0), (2.0, 4.0)])
+def test_teacher_and_student_are_aligned_after_their_training(base: float, factor: float) -> None:
+    """In the third task there are 4 known and 2 new classes: base^(4 / 2)."""
+    settings = options(align_teacher=True, align_student=True, align_exponent_base=base)
+    course = follow(settings, num_tasks=3)
+    assert course.method.scales(course.phase("boost", 2).task)[0] < 1, "the logits are scaled all the same"
+    teacher = course.evaluated[-1][2]
+    assert isinstance(teacher, BoostedNetwork)
+    for weight in (teacher.weight, course.method.network.head.state_dict()["weight"]):
+        old, new = mean_norms(weight, 4)
+        assert new == pytest.approx(factor * old, rel=1e-5)
+    trained = course.phase("compress", 2)
+    assert torch.equal(trained.after["head.weight"][:4], course.method.network.head.state_dict()["weight"][:4])
+
+
+@pytest.mark.parametrize(
+    ("choice", "trains_block", "trains_bias"),
+    [("finetune", True, True), ("zero", False, False), ("zero_with_bias", False, True)],
+)
+def test_what_old_features_say_about_new_classes_is_trained_or_held_at_zero(
+    choice: str, trains_block: bool, trains_bias: bool
+) -> None:
+    boost = follow(options(new_on_old=choice)).phase("boost")
+    assert boost.changed("new_on_old") == {trains_block}
+    assert bool(boost.after["new_on_old"].any()) == trains_block
+    assert boost.changed("new_bias") == {trains_bias}
+    assert boost.changed("new_block") == {True}
+
+
+@pytest.mark.parametrize("is_trained", [True, False])
+def test_the_old_block_is_trained_or_kept(is_trained: bool) -> None:
+    boost = follow(options(train_old_block=is_trained)).phase("boost")
+    assert boost.changed("old_block") == {is_trained}
+    assert boost.changed("old_bias") == {is_trained}
+
+
+def test_without_compression_the_network_grows_by_a_backbone_a_task() -> None:
+    course = follow(options(compression=False), num_tasks=3)
+    assert "compress" not in course.story
+    assert [len(network.branches) for network in course.networks] == [1, 2, 3]
+    backbone = sum(parameter.numel() for parameter in build_backbone("resnet8").parameters())
+    assert [network.num_parameters() for network in course.networks] == [
+        backbone * (task + 1) + 2 * (task + 1) * (64 * (task + 1) + 1) for task in range(3)
+    ]
+    images, _ = batch_of(course.phase("boost", 2).phase)
+    boosted = course.evaluated[-1][2].eval()
+    with torch.no_grad():
+        torch.testing.assert_close(course.method.network.eval()(images).logits, boosted(images).logits)
+
+
+@pytest.mark.parametrize("choice", ["boosted", "compressed"])
+def test_exemplars_are_chosen_by_the_features_of_the_chosen_network(choice: str) -> None:
+    course = follow(options(herding_features=choice))
+    order = ["boost", "remember", "evaluate boosted", "compress"]
+    assert course.story[3:] == (order if choice == "boosted" else [*order[:1], *order[2:], "remember"])
+    chooser = course.boosted if choice == "boosted" else course.method.network
+    assert course.choosers[-1] is chooser
+    engine = Engine(CPU, scenario().mean, scenario().std)
+    chosen = select(
+        lambda images: engine.infer(chooser, images).features,
+        scenario()[1].train,
+        [2, 3],
+        QUOTA,
+        "herding",
+        generator(Address(0, "unused")),
+    )
+    for class_id, images in chosen.items():
+        assert torch.equal(course.method.memory.of_class(class_id), images)
+
+
+def test_unlabeled_images_are_for_compression_alone() -> None:
+    extra = ImageSet(torch.randint(256, (9, 3, 8, 8), dtype=torch.uint8), torch.full((9,), -1), ())
+    course = follow(options(), unlabeled=extra)
+    compress, boost = course.phase("compress").phase.data, course.phase("boost").phase.data
+    assert int((compress.labels == -1).sum()) == 9
+    assert torch.equal(compress.images[compress.labels == -1], extra.images)
+    assert torch.equal(compress.select(compress.labels >= 0).images, boost.images)
+    assert int((boost.labels == -1).sum()) == 0
+    assert int((course.phase("learn", 0).phase.data.labels == -1).sum()) == 0
+    assert course.phase("compress").task.class_counts.tolist() == COUNTS
+    assert course.method.memory.num_images == 4 * QUOTA
+    same_until_then = default().phase("boost").after
+    assert all(torch.equal(value, same_until_then[name]) for name, value in course.phase("boost").after.items())

@@ -1,0 +1,180 @@
+"""Whatever stands in a settings file, an override, a class order or a scenario: settings, or one clear line."""
+
+import json
+import string
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from tiny_runs import tiny_settings
+
+from foster import toml_text
+from foster.config import all_keys, load_settings
+from foster.data.catalogue import task_sizes
+from foster.data.scenario import class_order_from_names, class_order_from_seed
+from foster.errors import FosterError
+from foster.run_folder import RunFolder, check_same_settings
+
+MANY = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def accepted(make: Any) -> Any:
+    """What `make` gives, or None where it refuses; the command prints the message as one line."""
+    try:
+        return make()
+    except FosterError as error:
+        message = str(error)
+    assert 0 < len(message) < 2000
+    return None
+
+
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(-3, 300)
+    | st.floats()
+    | st.text(max_size=20)
+    | st.sampled_from(["digits", "synthetic", "foster", "replay", "auto", "resnet8", "herding", "published", "plain"])
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(all_keys()), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def as_toml(value: Any) -> str:
+    """Nearly always valid TOML: its scalars look like those of JSON."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f'"{key}" = {as_toml(item)}' for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(as_toml(item) for item in value) + "]"
+    return json.dumps(value)
+
+
+@MANY
+@given(override=st.tuples(st.sampled_from(all_keys()) | st.text(max_size=20), VALUES))
+@example(override=("dataset", []))
+@example(override=("method", ["foster"]))
+@example(override=("method", {}))
+@example(override=("augmentation", [1]))
+@example(override=("seed", 10**400))
+@example(override=("class_order", ["a"] * 3))
+@example(override=("epochs_scale", float("inf")))
+@example(override=("checkpoint_minutes", float("nan")))
+@example(override=("foster", 3))
+@example(override=("engine", "fast"))
+def test_an_override_gives_settings_or_one_line(override: tuple[str, Any]):
+    key, value = override
+    accepted(lambda: load_settings("digits", [f"{key}={as_toml(value)}"]))
+
+
+@MANY
+@given(text=st.text(max_size=60))
+@example(text="seed=" + "9" * 5000)
+@example(text="seed=0x" + "f" * 5000)
+@example(text="seed=1e999999")
+@example(text="class_order=" + "[" * 3000)
+@example(text="data=\x00")
+@example(text="backbone=\nseed = 3")
+@example(text="foster.beta_boost=[1,")
+@example(text="=")
+@example(text=".=3")
+@example(text="foster.=3")
+@example(text="data=2026-11-15")
+@example(text="seed=2026-11-15T00:00:00Z")
+@example(text="dataset=2026-11-15")
+def test_an_override_of_any_text_gives_settings_or_one_line(text: str):
+    accepted(lambda: load_settings("digits", [text]))
+
+
+@MANY
+@given(content=st.binary(max_size=200) | st.text(string.printable, max_size=100).map(str.encode))
+@example(content=b"\xff\xfe")
+@example(content=b"a = " + b"[" * 5000)
+@example(content=b"a." * 2000 + b"a = 1")
+@example(content=b"seed = " + b"9" * 5000)
+@example(content=b'dataset = "digits"\nincrement = 2\n[foster]\nfirst = 3')
+@example(content=b'dataset = ["digits"]\nincrement = 2')
+@example(content=b"[dataset]\nname = 1")
+@example(content=b"\x00")
+def test_a_settings_file_of_any_bytes_gives_settings_or_one_line(content: bytes, tmp_path: Path):
+    path = tmp_path / "any.toml"
+    path.write_bytes(content)
+    accepted(lambda: load_settings(str(path)))
+
+
+@MANY
+@given(data=st.dictionaries(st.sampled_from(all_keys()), VALUES, max_size=5))
+def test_a_settings_file_of_known_keys_with_any_values_gives_settings_or_one_line(data: dict[str, Any], tmp_path: Path):
+    path = tmp_path / "known.toml"
+    path.write_text("\n".join(f"{key} = {as_toml(value)}" for key, value in data.items()), encoding="utf-8")
+    found = accepted(lambda: load_settings(str(path), ["dataset=synthetic"]))
+    if found is not None:
+        again = tmp_path / "again.toml"
+        again.write_text(found.toml(), encoding="utf-8")
+        assert load_settings(str(again)) == found, "what a run writes down is what it ran with"
+        check_same_settings(found.nested(), load_settings(str(again)))
+
+
+@pytest.mark.parametrize(
+    "source", ["", ".", "..", "/", "no\0pe.toml", "x" * 300, "x" * 300 + ".toml", "~", "a/b", "\udcff.toml"]
+)
+def test_a_source_of_any_name_gives_one_line(source: str):
+    assert accepted(lambda: load_settings(source)) is None
+
+
+@MANY
+@given(
+    num_classes=st.integers(-2, 300),
+    base_classes=st.integers(-3, 400),
+    increment=st.integers(-3, 400),
+)
+def test_a_scenario_of_any_numbers_covers_all_classes_or_gives_one_line(
+    num_classes: int, base_classes: int, increment: int
+):
+    sizes = accepted(lambda: task_sizes(num_classes, base_classes, increment))
+    if sizes is not None:
+        assert sum(sizes) == num_classes
+        assert all(size > 0 for size in sizes)
+
+
+NAMES = ("cat", "dog", "eel")
+
+
+@MANY
+@given(order=st.lists(st.sampled_from([*NAMES, "cow", "", "../x"]) | st.text(max_size=5), max_size=6))
+def test_a_class_order_of_any_names_is_a_permutation_or_gives_one_line(order: list[str]):
+    ids = accepted(lambda: class_order_from_names(order, NAMES))
+    assert (ids is not None) == (sorted(order) == sorted(NAMES))
+    if ids is not None:
+        assert [NAMES[k] for k in ids] == order
+
+
+@MANY
+@given(num_classes=st.integers(0, 300), seed=st.integers(-5, 2**33))
+def test_a_class_order_of_any_seed_is_a_permutation_or_gives_one_line(num_classes: int, seed: int):
+    ids = accepted(lambda: class_order_from_seed(num_classes, seed))
+    assert ids is None or sorted(ids) == list(range(num_classes))
+
+
+@MANY
+@given(content=st.binary(max_size=100) | VALUES.map(lambda value: as_toml(value).encode()))
+@example(content=b"[" * 100_000)
+@example(content=b"null")
+@example(content=b'{"finished": "yes"}')
+def test_results_of_any_content_are_never_taken_for_a_finished_run_by_mistake(content: bytes, tmp_path: Path):
+    (tmp_path / "results.json").write_bytes(content)
+    assert not RunFolder(tmp_path).is_finished
+    accepted(RunFolder(tmp_path).read_results)
+
+
+def test_a_folder_whose_settings_file_is_damaged_is_refused_in_one_line(tmp_path: Path):
+    text = tiny_settings().toml()
+    for end in range(0, len(text), 37):
+        (tmp_path / "settings.toml").write_text(text[:end], encoding="utf-8")
+        found = accepted(RunFolder(tmp_path).settings)
+        assert found is None or toml_text.dumps(found.nested()) == found.toml()

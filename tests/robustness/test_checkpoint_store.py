@@ -1,0 +1,326 @@
+"""However a checkpoint is damaged, what is loaded is exactly something that was saved."""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from foster.errors import FolderError
+from foster.training.checkpoint import Checkpoint, CheckpointStore
+
+
+def tensors(value: float) -> dict[str, torch.Tensor]:
+    return {"weight": torch.full((2, 3), value), "bias": torch.tensor([value, -value])}
+
+
+def no_warning(message: str) -> None:
+    raise AssertionError(f"unexpected warning: {message}")
+
+
+def saved_value(checkpoint: Checkpoint | None) -> int:
+    """Which save this is, after a check that all its parts belong together."""
+    assert checkpoint is not None
+    value = checkpoint.state["value"]
+    assert torch.equal(checkpoint.parts["fit"]["weight"], torch.full((2, 3), float(value)))
+    assert torch.equal(checkpoint.parts["fit"]["bias"], torch.tensor([value, -value], dtype=torch.float32))
+    assert torch.equal(checkpoint.parts["network"]["weight"], torch.full((2, 3), float(checkpoint.state["network"])))
+    return int(value)
+
+
+def fill(folder: Path) -> CheckpointStore:
+    """Five saves over two tasks; 4 and 5 share a network file, and 3 shares nothing with them."""
+    store = CheckpointStore(folder)
+    networks = {number: tensors(number) for number in (1, 4)}
+    for value, network in ((1, 1), (2, 1), (3, 1), (4, 4), (5, 4)):
+        state = {"value": value, "network": network, "record": {"head": [0.1, None]}}
+        store.save(state, {"network": networks[network]}, {"fit": tensors(value)})
+    return store
+
+
+def test_the_newest_checkpoint_is_loaded_as_it_was_saved(tmp_path: Path):
+    fill(tmp_path)
+    assert saved_value(CheckpointStore(tmp_path).load(no_warning)) == 5
+
+
+def test_an_empty_or_missing_folder_holds_no_checkpoint(tmp_path: Path):
+    assert CheckpointStore(tmp_path).load(no_warning) is None
+    assert CheckpointStore(tmp_path / "missing").load(no_warning) is None
+
+
+def test_what_is_kept_is_the_newest_two_and_the_newest_that_shares_no_file(tmp_path: Path):
+    fill(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "00000001-network.safetensors",
+        "00000003-fit.safetensors",
+        "00000004-fit.safetensors",
+        "00000004-network.safetensors",
+        "00000005-fit.safetensors",
+        "manifest-00000003.json",
+        "manifest-00000004.json",
+        "manifest-00000005.json",
+    ]
+
+
+def test_a_part_that_stays_is_written_once_and_a_new_one_of_the_same_name_again(tmp_path: Path):
+    store = CheckpointStore(tmp_path)
+    for number in range(1, 4):
+        # Each dictionary dies before the next is made, so that they may get the same id.
+        store.save({"value": number}, {"network": tensors(number)}, {})
+        assert torch.equal(
+            CheckpointStore(tmp_path).load(no_warning).parts["network"]["weight"], torch.full((2, 3), number)
+        )  # type: ignore[union-attr]
+
+
+def test_a_loaded_part_is_not_written_again(tmp_path: Path):
+    fill(tmp_path)
+    store = CheckpointStore(tmp_path)
+    checkpoint = store.load(no_warning)
+    assert checkpoint is not None
+    store.save(checkpoint.state, {"network": checkpoint.parts["network"]}, {"fit": tensors(5)})
+    assert not (tmp_path / "00000006-network.safetensors").exists()
+    assert saved_value(CheckpointStore(tmp_path).load(no_warning)) == 5
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_never_kept_in_place_of_a_good_one(tmp_path: Path):
+    fill(tmp_path)
+    (tmp_path / "00000005-fit.safetensors").write_bytes(b"")
+    store, warned = CheckpointStore(tmp_path), []
+    reason = "00000005-fit.safetensors was altered or cut short"
+    checkpoint = store.load(warned.append)
+    assert saved_value(checkpoint) == 4
+    assert warned == [f"checkpoint '{tmp_path}/manifest-00000005.json' is damaged ({reason}); trying the one before it"]
+    assert checkpoint is not None
+    store.save(checkpoint.state | {"value": 6}, {"network": checkpoint.parts["network"]}, {"fit": tensors(6)})
+    kept = sorted(path.name for path in tmp_path.glob("manifest-*"))
+    assert kept == ["manifest-00000003.json", "manifest-00000004.json", "manifest-00000006.json"]
+    assert saved_value(CheckpointStore(tmp_path).load(no_warning)) == 6
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("filled") / "checkpoints"
+    fill(folder)
+    return folder
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    return tmp_path / "scratch"
+
+
+DAMAGES = {
+    "truncated": lambda data, offset, bit: data[:offset],
+    "flipped": lambda data, offset, bit: data[:offset] + bytes([data[offset] ^ (1 << bit)]) + data[offset + 1 :],
+    "overwritten with zeros": lambda data, offset, bit: data[:offset] + bytes(len(data) - offset),
+    "lengthened": lambda data, offset, bit: data + bytes([bit]),
+    "replaced by noise": lambda data, offset, bit: os.urandom(offset),
+}
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_no_single_damaged_file_is_read_as_good_or_loses_all_checkpoints(
+    data: st.DataObject, filled: Path, scratch: Path
+):
+    shutil.rmtree(scratch, ignore_errors=True)
+    shutil.copytree(filled, scratch)
+    name = data.draw(st.sampled_from(sorted(path.name for path in scratch.iterdir())), label="file")
+    damage = data.draw(st.sampled_from([*DAMAGES, "removed"]), label="damage")
+    content = (scratch / name).read_bytes()
+    if damage == "removed":
+        (scratch / name).unlink()
+    else:
+        offset = data.draw(st.integers(0, len(content) - 1), label="offset")
+        damaged = DAMAGES[damage](content, offset, data.draw(st.integers(0, 7), label="bit"))
+        (scratch / name).write_bytes(damaged)
+        if damaged == content:
+            return
+    warned: list[str] = []
+    value = saved_value(CheckpointStore(scratch).load(warned.append))
+    expected = {"00000005-fit.safetensors": 4, "manifest-00000005.json": 4, "00000004-network.safetensors": 3}
+    # White space between the tokens of a manifest means nothing.
+    is_as_good = name == "manifest-00000005.json" and value == 5
+    assert value == expected.get(name, 5) or is_as_good
+    is_unseen = damage == "removed" and name.startswith("manifest")
+    assert bool(warned) == (value != 5 and not is_unseen)
+    assert all("\n" not in message for message in warned)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_damage_to_any_number_of_files_gives_a_saved_checkpoint_or_one_clear_line(
+    data: st.DataObject, filled: Path, scratch: Path
+):
+    shutil.rmtree(scratch, ignore_errors=True)
+    shutil.copytree(filled, scratch)
+    names = sorted(path.name for path in scratch.iterdir())
+    for name in data.draw(st.sets(st.sampled_from(names), min_size=2), label="files"):
+        (scratch / name).write_bytes(data.draw(st.binary(max_size=200), label=name))
+    warned: list[str] = []
+    try:
+        assert saved_value(CheckpointStore(scratch).load(warned.append)) in (3, 4, 5)
+    except FolderError:
+        assert len(warned) == 3, "each of the three was looked at"
+
+
+def rewrite(folder: Path, change: Any) -> None:
+    """Alter the newest manifest and give it the right hash again, as somebody with bad intentions would."""
+    path = max(folder.glob("manifest-*.json"))
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    del manifest["hash"]
+    change(manifest)
+    text = json.dumps(manifest, sort_keys=True).encode()
+    path.write_text(json.dumps(manifest | {"hash": hashlib.sha256(text).hexdigest()}), encoding="utf-8")
+
+
+OUTSIDE = [
+    "../outside.safetensors",
+    "../../x",
+    "/etc/hostname",
+    "..",
+    "",
+    "sub/00000001-fit.safetensors",
+    "C:\\x",
+    "a\0b",
+]
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_manifest_that_names_a_file_elsewhere_is_refused_though_its_hashes_are_right(name: str, tmp_path: Path):
+    fill(tmp_path / "checkpoints")
+    secret = safetensors.torch.save(tensors(5))
+    (tmp_path / "outside.safetensors").write_bytes(secret)
+    sha256 = hashlib.sha256(secret).hexdigest()
+    rewrite(tmp_path / "checkpoints", lambda manifest: manifest["files"].update(fit={"name": name, "sha256": sha256}))
+    warned: list[str] = []
+    assert saved_value(CheckpointStore(tmp_path / "checkpoints").load(warned.append)) == 4
+    assert "it names the file" in warned[0]
+
+
+def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path):
+    fill(tmp_path / "checkpoints")
+    inside, outside = tmp_path / "checkpoints" / "00000005-fit.safetensors", tmp_path / "elsewhere"
+    inside.rename(outside)
+    inside.symlink_to(outside)
+    assert saved_value(CheckpointStore(tmp_path / "checkpoints").load(lambda message: None)) == 4
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path):
+    fill(tmp_path)
+    (tmp_path / "00000005-fit.safetensors").unlink()
+    os.mkfifo(tmp_path / "00000005-fit.safetensors")
+    assert saved_value(CheckpointStore(tmp_path).load(lambda message: None)) == 4
+
+
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.sampled_from(OUTSIDE),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_altered_manifests_with_right_hashes_never_raise_anything_but_a_clear_line(
+    data: st.DataObject, filled: Path, scratch: Path
+):
+    shutil.rmtree(scratch, ignore_errors=True)
+    shutil.copytree(filled, scratch)
+
+    def change(manifest: dict[str, Any]) -> None:
+        place = data.draw(st.sampled_from(["schema", "state", "files", "fit", "name", "sha256"]), label="place")
+        target = {"fit": manifest["files"], "name": manifest["files"]["fit"], "sha256": manifest["files"]["fit"]}
+        target.get(place, manifest)[place] = data.draw(ANY_JSON, label="value")
+
+    rewrite(scratch, change)
+    before = {path: path.read_bytes() for path in scratch.parent.rglob("*") if path.is_file()}
+    checkpoint = CheckpointStore(scratch).load(lambda message: None)
+    assert checkpoint is not None
+    assert {path: path.read_bytes() for path in scratch.parent.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, "null", "[]", '{"hash": 1}', "\x00", '{"hash": NaN}', "9" * 5000])
+def test_a_manifest_of_anything_else_is_passed_over(content: str, tmp_path: Path):
+    fill(tmp_path)
+    (tmp_path / "manifest-00000005.json").write_text(content, encoding="utf-8")
+    assert saved_value(CheckpointStore(tmp_path).load(lambda message: None)) == 4
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", ".", "A", "x" * 65, "nul\0"])
+def test_a_part_can_only_have_a_plain_name(name: str, tmp_path: Path):
+    with pytest.raises(ValueError, match="is no name for a part"):
+        CheckpointStore(tmp_path / "checkpoints").save({}, {}, {name: tensors(1)})
+    assert list(tmp_path.rglob("*.safetensors")) == []
+
+
+def test_what_does_not_read_back_the_same_never_becomes_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    store = fill(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    real_write = os.write
+
+    def lying_write(descriptor: int, data: bytes) -> int:
+        return real_write(descriptor, bytes(len(data)))
+
+    monkeypatch.setattr("os.write", lying_write)
+    with pytest.raises(FolderError, match="does not read back the same; nothing that was complete is lost"):
+        store.save({"value": 6, "network": 4}, {}, {"fit": tensors(6)})
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_every_failed_write_of_a_save_leaves_the_checkpoints_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    store = fill(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    real_write = os.write
+    for num_writes in range(3):
+        left = [num_writes]
+
+        def full(descriptor: int, data: bytes, left: list[int] = left) -> int:
+            left[0] -= 1
+            if left[0] >= 0:
+                return real_write(descriptor, data)
+            real_write(descriptor, data[: len(data) // 2])
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr("os.write", full)
+        with pytest.raises(FolderError, match="No space left on device; nothing that was complete is lost"):
+            store.save({"value": 6, "network": 6}, {"network": tensors(6)}, {"fit": tensors(6)})
+        monkeypatch.setattr("os.write", real_write)
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    store.save({"value": 6, "network": 6}, {"network": tensors(6)}, {"fit": tensors(6)})
+    assert saved_value(CheckpointStore(tmp_path).load(no_warning)) == 6
+
+
+def test_files_reach_the_disk_before_the_manifest_that_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    done: list[str] = []
+    real_replace = Path.replace
+
+    def flushed(descriptor: int) -> None:
+        name = Path(f"/proc/self/fd/{descriptor}").readlink().name
+        done.append("flush folder" if name == "checkpoints" else "flush file")
+
+    def replaced(self: Path, target: Path) -> Path:
+        done.append(f"rename to {target.name}")
+        return real_replace(self, target)
+
+    monkeypatch.setattr("os.fsync", flushed)
+    monkeypatch.setattr(Path, "replace", replaced)
+    CheckpointStore(tmp_path / "checkpoints").save({}, {"network": tensors(1)}, {"fit": tensors(1)})
+    assert done == [
+        "flush file",
+        "rename to 00000001-network.safetensors",
+        "flush file",
+        "rename to 00000001-fit.safetensors",
+        "flush folder",
+        "flush file",
+        "rename to manifest-00000001.json",
+        "flush folder",
+    ]

@@ -1,0 +1,392 @@
+"""Faults from outside: a full disk, a read-only folder, data that is gone, a full device, a loss that explodes."""
+
+import errno
+import itertools
+import os
+import pickle
+import shutil
+import subprocess
+import tempfile
+import urllib.error
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny_runs import (
+    Interruption,
+    Outcome,
+    assert_same,
+    ignore,
+    interrupted,
+    outcome,
+    resume,
+    start,
+    start_or_resume,
+    tiny_settings,
+)
+
+from foster import events, run
+from foster.data.images import ImageSet
+from foster.errors import DataError, DeviceError, FolderError, FosterError, TrainingError
+from foster.events import Event
+from foster.files import write_json
+from foster.method_settings import FitSettings
+from foster.run_folder import RunFolder, read_events
+from foster.training.memory_errors import explained_memory_errors
+
+Reference = Callable[..., Outcome]
+AFTER_FIRST_TASK = lambda event: isinstance(event, events.TaskEnded)  # noqa: E731 (a name for a place)
+
+
+def stopped_run(path: Path, *overrides: str) -> Path:
+    """A run of replay that was stopped after its first task."""
+    interrupted(tiny_settings("replay", *overrides), path, Interruption(AFTER_FIRST_TASK))
+    return path
+
+
+def only_line(error: pytest.ExceptionInfo[FosterError]) -> str:
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+class FullDisk:
+    """Lets `num_whole` writes to files of this name through, and then half of one."""
+
+    def __init__(self, name: str, num_whole: int) -> None:
+        self._name = name
+        self._num_left = num_whole
+        self._write = os.write
+        self.has_failed = False
+
+    def __call__(self, descriptor: int, data: bytes) -> int:
+        if self._name not in Path(f"/proc/self/fd/{descriptor}").readlink().name:
+            return self._write(descriptor, data)
+        self._num_left -= 1
+        if self._num_left >= 0:
+            return self._write(descriptor, data)
+        self.has_failed = True
+        self._write(descriptor, data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+WRITES = [
+    ("lock", 0),
+    ("settings.toml", 0),
+    ("events.jsonl", 0),
+    ("events.jsonl", 5),
+    ("results.json", 0),
+    ("results.json", 2),
+    ("-fit.safetensors", 0),
+    ("-momentum.safetensors", 2),
+    ("-memory.safetensors", 0),
+    ("-network.safetensors", 1),
+    ("manifest-", 0),
+    ("manifest-", 4),
+]
+
+
+@pytest.mark.parametrize(("name", "num_whole"), WRITES)
+def test_a_full_disk_gives_one_line_and_the_run_goes_on_when_there_is_room(
+    name: str, num_whole: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uninterrupted: Reference
+):
+    expected, path, disk = uninterrupted("replay", "epochs_scale=0.03"), tmp_path / "run", FullDisk(name, num_whole)
+    settings = tiny_settings("replay", "epochs_scale=0.03")
+    monkeypatch.setattr("os.write", disk)
+    with pytest.raises(FolderError) as error:
+        start(settings, path)
+    assert disk.has_failed
+    assert only_line(error).startswith(f"cannot write '{path}")
+    assert only_line(error).endswith("No space left on device; nothing that was complete is lost")
+    assert not list(path.rglob("*.part"))
+    monkeypatch.undo()
+    start_or_resume(path, settings)
+    assert_same(outcome(path), expected)
+    assert read_events(path / "events.jsonl")[-1]["event"] == "RunEnded"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real file system of 8 MB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(disk)]
+    if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("no right to mount a small file system; the full disk is tested by injection as well")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_disk_that_is_really_full_loses_nothing(small_disk: Path, uninterrupted: Reference):
+    path, ballast = stopped_run(small_disk / "run"), small_disk / "ballast"
+    before = {file.name: file.read_bytes() for file in (path / "checkpoints").iterdir()}
+    with suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+    with pytest.raises(FolderError, match="No space left on device"):
+        resume(path)
+    ballast.unlink()
+    assert {file.name: file.read_bytes() for file in (path / "checkpoints").iterdir()} == before
+    resume(path)
+    assert_same(outcome(path), uninterrupted("replay"))
+
+
+@contextmanager
+def ordinary_user() -> Iterator[Path]:
+    """Permissions bind root as well when it acts as somebody else. Gives a folder that this user may write to."""
+    is_root = os.geteuid() == 0
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o777)
+        if is_root:
+            try:
+                os.seteuid(65534)
+            except OSError:
+                pytest.skip("root cannot act as an ordinary user here")
+        try:
+            yield Path(name)
+        finally:
+            if is_root:
+                os.seteuid(0)
+            for folder in [Path(name) / "run", Path(name) / "run" / "checkpoints"]:
+                folder.chmod(0o755)
+
+
+def test_a_folder_made_read_only_gives_one_line_and_keeps_the_checkpoints(uninterrupted: Reference):
+    expected = uninterrupted("replay")
+    with ordinary_user() as parent:
+        path = stopped_run(parent / "run")
+        checkpoints = path / "checkpoints"
+        for folder, place in ((path, path / "lock"), (checkpoints, checkpoints)):
+            folder.chmod(0o555)
+            with pytest.raises(FolderError, match=f"^cannot write '{place}.*: Permission denied; nothing that was"):
+                resume(path)
+            folder.chmod(0o755)
+        resume(path)
+        assert_same(outcome(path), expected)
+
+
+def test_a_folder_that_may_not_even_be_read_gives_one_line():
+    with ordinary_user() as parent:
+        path = stopped_run(parent / "run")
+        path.chmod(0)
+        for action in (lambda: resume(path), lambda: start(tiny_settings("replay"), path)):
+            with pytest.raises(FosterError, match="Permission denied") as error:
+                action()
+            only_line(error)
+
+
+@pytest.mark.parametrize("place", ["a file", "below a file"])
+def test_a_folder_that_cannot_be_gives_one_line(place: str, tmp_path: Path):
+    (tmp_path / "file").write_text("x")
+    path = tmp_path / "file" if place == "a file" else tmp_path / "file" / "run"
+    with pytest.raises(FolderError):
+        start(tiny_settings("replay"), path)
+    assert (tmp_path / "file").read_text() == "x"
+
+
+def write_small_cifar(folder: Path) -> None:
+    """CIFAR-10 in the published layout, 4 training images and 2 test images a class."""
+    folder.mkdir(parents=True)
+    chance, labels = np.random.default_rng(0), itertools.count()
+
+    def batch(num_images: int) -> dict[bytes, object]:
+        data = chance.integers(0, 256, (num_images, 3072), dtype=np.uint8)
+        return {b"data": data, b"labels": [next(labels) % 10 for _ in range(num_images)]}
+
+    files: dict[str, object] = {f"data_batch_{k}": batch(8) for k in range(1, 6)}
+    files |= {"test_batch": batch(20), "batches.meta": {b"label_names": [f"class {k}".encode() for k in range(10)]}}
+    for name, content in files.items():
+        (folder / name).write_bytes(pickle.dumps(content, protocol=3))
+
+
+def test_data_that_disappears_gives_one_line_on_resume_and_is_not_needed_between_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def no_network(*arguments: object, **options: object) -> None:
+        raise urllib.error.URLError("Network is unreachable")
+
+    monkeypatch.setattr("urllib.request.urlopen", no_network)
+    monkeypatch.setattr("foster.data.cifar.check_md5", lambda path, md5: None)
+    data, aside = tmp_path / "data", tmp_path / "aside"
+    write_small_cifar(data / "cifar-10-batches-py")
+    overrides = ("dataset=cifar10", f"data={data}", "base_classes=5", "increment=5", "memory_per_class=2")
+
+    def lose_data(event: Event) -> None:
+        if isinstance(event, events.TaskEnded) and data.exists():
+            data.rename(aside)
+
+    start(tiny_settings("replay", *overrides), tmp_path / "whole", lose_data)
+    assert not data.exists()
+    aside.rename(data)
+    path = stopped_run(tmp_path / "run", *overrides)
+    data.rename(aside)
+    with pytest.raises(DataError, match=f"Network is unreachable.*put cifar-10-python.tar.gz into {data}") as error:
+        resume(path)
+    only_line(error)
+    aside.rename(data)
+    (data / "cifar-10-batches-py" / "data_batch_3").write_bytes(b"\x80\x02}q")
+    with pytest.raises(DataError, match="data_batch_3 is not a CIFAR file") as error:
+        resume(path)
+    only_line(error)
+    shutil.rmtree(data)
+    write_small_cifar(data / "cifar-10-batches-py")
+    resume(path)
+    assert_same(outcome(path), outcome(tmp_path / "whole"))
+
+
+@pytest.mark.parametrize(
+    ("method", "rate", "place"),
+    [
+        ("replay", "replay.first.learning_rate=1e9", "in task 1, phase learn, epoch [12];"),
+        ("foster", "foster.boost.learning_rate=1e9", "in task 2, phase boost, epoch [12];"),
+        ("foster", "foster.compress.learning_rate=1e18", "in task 2, phase compress, epoch [12];"),
+    ],
+)
+def test_an_exploding_loss_names_its_place_and_keeps_the_last_good_checkpoint(
+    method: str, rate: str, place: str, tmp_path: Path
+):
+    with pytest.raises(
+        TrainingError, match=f"(loss|weights).* not .*finite.*{place} try a learning rate below 1e"
+    ) as error:
+        start(tiny_settings(method, rate), tmp_path / "run")
+    only_line(error)
+    assert error.value.exit_code == 1
+    checkpoint = RunFolder(tmp_path / "run").checkpoints.load(print)
+    if "task 1" in place:
+        assert checkpoint is None or checkpoint.state["position"]["epoch"] == 1
+        return
+    assert checkpoint is not None
+    assert checkpoint.state["task"] == 1
+    floats = [value for part in checkpoint.parts.values() for value in part.values() if value.is_floating_point()]
+    assert all(bool(value.isfinite().all()) for value in floats)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("is_asked_in_epoch", [False, True])
+def test_no_state_is_kept_after_a_loss_that_is_not_a_number(value: float, is_asked_in_epoch: bool):
+    """Also when a checkpoint is due in the middle of the epoch in which it happens."""
+    from foster.data.augmentation import Augmentation
+    from foster.data.feed import ResidentFeed
+    from foster.seeding import Address
+    from foster.training.engine import Engine
+    from foster.training.fit import FitState, fit
+    from foster.training.phase import Phase
+
+    data = ImageSet(torch.zeros(8, 3, 8, 8, dtype=torch.uint8), torch.zeros(8, dtype=torch.int64), ("a",))
+    network = torch.nn.Conv2d(3, 1, 1)
+    num_steps = 0
+
+    def objective(images: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        nonlocal num_steps
+        num_steps += 1
+        loss = network(images).square().mean()
+        return {"L_fine": loss, "L_bad": loss.detach() * 0 + (value if num_steps >= 6 else 0)}
+
+    class Watch:
+        kept = 0
+
+        def is_due(self, is_epoch_end: bool) -> bool:
+            return is_asked_in_epoch or is_epoch_end
+
+        def keep(self, state: FitState) -> None:
+            self.kept += 1
+
+    cpu = torch.device("cpu")
+    watch = Watch()
+    feed = ResidentFeed(data, Augmentation(), 2, Address(0, "feed"), cpu)
+    phase = Phase("learn", network, objective, FitSettings(epochs=4), data)
+    with pytest.raises(TrainingError, match=r"not a finite number \(L_fine .*, L_bad (nan|inf|-inf).* epoch 2;"):
+        fit(phase, feed, Engine(cpu, (0.5,) * 3, (0.5,) * 3), ignore, task=0, watch=watch)
+    assert watch.kept == (5 if is_asked_in_epoch else 1), "steps 1 to 5, or epoch 1"
+
+
+def test_a_full_gpu_gives_one_line_with_the_numbers_and_what_to_lower(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda device: (3 * 2**29, 80 * 2**30))
+    monkeypatch.setattr("torch.cuda.max_memory_allocated", lambda device: 77 * 2**30)
+    with pytest.raises(DeviceError) as error, explained_memory_errors(torch.device("cuda", 0), 512):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of")
+    assert only_line(error) == (
+        "out of memory on cuda:0: tried to allocate 2.50 GiB, this run needed up to 77.0 GiB, "
+        "1.5 of 80.0 GiB are free; lower batch_size (now 512) or use device=cpu"
+    )
+
+
+def test_a_full_cpu_gives_one_line():
+    with pytest.raises(DeviceError) as error, explained_memory_errors(torch.device("cpu"), 512):
+        torch.empty(2**60)
+    assert only_line(error) == (
+        "out of memory on cpu: tried to allocate 4611686018427387904 bytes; lower batch_size (now 512)"
+    )
+
+
+def test_a_run_that_runs_out_of_memory_in_training_can_be_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uninterrupted: Reference
+):
+    path = stopped_run(tmp_path / "run")
+
+    def full(*arguments: object, **options: object) -> None:
+        raise torch.OutOfMemoryError("Tried to allocate 2.50 GiB.")
+
+    monkeypatch.setattr(run, "fit", full)
+    with pytest.raises(DeviceError, match=r"out of memory on cpu: tried to allocate 2.50 GiB; lower batch_size"):
+        resume(path)
+    monkeypatch.undo()
+    resume(path)
+    assert_same(outcome(path), uninterrupted("replay"))
+
+
+@pytest.mark.parametrize("cut", ["", '{"time": "2026-11-15T', '{"event": "Epo\x00\x00\x00', "\xff\xfe", "[1, 2]", "17"])
+def test_events_survive_a_line_that_was_cut_and_the_next_ones_are_whole(cut: str, tmp_path: Path):
+    path = stopped_run(tmp_path / "run") / "events.jsonl"
+    num_before = len(read_events(path))
+    with path.open("ab") as file:
+        file.write(cut.encode("latin1"))
+    assert len(read_events(path)) == num_before
+    with RunFolder(path.parent).opened() as folder:
+        folder.note(events.Warned("on a line of its own"))
+    found = read_events(path)
+    assert len(found) == num_before + 1
+    assert found[-1]["message"] == "on a line of its own"
+
+
+def test_events_are_not_written_through_a_link(tmp_path: Path):
+    precious = tmp_path / "precious"
+    precious.write_text("keep me")
+    (tmp_path / "events.jsonl").symlink_to(precious)
+    with pytest.raises(FolderError, match="cannot write"):
+        RunFolder(tmp_path).note(events.Warned("x"))
+    assert precious.read_text() == "keep me"
+
+
+def test_two_starts_in_the_same_folder_never_both_begin(tmp_path: Path):
+    folder = RunFolder(tmp_path / "run")
+    with folder.opened(tiny_settings()):
+        with (
+            pytest.raises(FolderError, match="already holds a run"),
+            RunFolder(tmp_path / "run").opened(tiny_settings()),
+        ):
+            pass
+        with pytest.raises(FolderError, match="is being written by process"), RunFolder(tmp_path / "run").opened():
+            pass
+
+
+def test_what_a_killed_start_left_behind_does_not_block_a_new_start(tmp_path: Path):
+    path = tmp_path / "run"
+    path.mkdir()
+    (path / ".settings.toml.0123456789ab.part").write_text("method = ")
+    (path / "lock").write_text('{"process": 1, "host": "x"}')
+    with RunFolder(path).opened(tiny_settings()):
+        assert not list(path.glob("*.part"))
+
+
+def test_names_that_are_no_unicode_can_be_written_to_json(tmp_path: Path):
+    write_json(tmp_path / "x.json", {"name": "caf\xe9 \udcff"})
+    assert b"\\udcff" in (tmp_path / "x.json").read_bytes()
+
+
+def test_settings_that_are_no_unicode_give_one_line(tmp_path: Path):
+    with pytest.raises(FolderError, match=r"\\udcff.* is not valid text") as error:
+        start(tiny_settings("replay", "data=/\udcff"), tmp_path / "run")
+    only_line(error)

@@ -1,0 +1,118 @@
+"""Ctrl-C and SIGTERM: the step is finished, all is saved, and the user is told how to go on."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tiny_runs import OVERRIDES, Outcome, assert_same, outcome, resume
+
+from foster.run_folder import read_events
+from foster.stopping import Stopped, StopRequest, stop_on_signals
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def command(*arguments: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "foster", *arguments],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for(path: Path, text: str, process: "subprocess.Popen[str]") -> None:
+    until = time.monotonic() + 60
+    while not path.exists() or text not in path.read_text(encoding="utf-8"):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_says_how_to_continue_and_exits_with_its_code(
+    number: signal.Signals, exit_code: int, tmp_path: Path, uninterrupted: Callable[..., Outcome]
+):
+    path = tmp_path / "run"
+    with command("run", "digits", *OVERRIDES, "--out", str(path)) as process:
+        wait_for(path / "events.jsonl", '"phase": "boost"', process)
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == exit_code
+    assert "stopping after this step; press Ctrl-C again to leave at once" in stderr
+    assert (
+        stderr.splitlines()[-1]
+        == f"foster: stopped by {number.name}; all is saved; continue with: foster resume {path}"
+    )
+    assert "Traceback" not in stderr
+    assert read_events(path / "events.jsonl")[-1]["event"] == "CheckpointWritten"
+    resume(path)
+    assert_same(outcome(path), uninterrupted("foster"))
+
+
+SLEEPER = """
+import ctypes, os, signal, sys, time
+from foster.stopping import stop_on_signals
+with stop_on_signals() as stop:
+    print("ready", flush=True)
+    while not stop.is_set:
+        time.sleep(0.01)
+    print("asked", flush=True)
+    ctypes.PyDLL(None).sleep(60)
+"""
+
+
+@pytest.mark.parametrize(("first", "second"), [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM, signal.SIGINT)])
+def test_a_second_ctrl_c_leaves_at_once_even_from_inside_a_long_computation(
+    first: signal.Signals, second: signal.Signals
+):
+    """The computation is a call into C that does not let Python run, as a compilation or a long kernel is."""
+    with subprocess.Popen([sys.executable, "-c", SLEEPER], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(first)
+        assert process.stdout.readline() == "asked\n"
+        process.send_signal(second)
+        assert process.wait(10) == -second
+
+
+def test_the_first_signal_only_asks_and_the_old_handlers_come_back():
+    before = signal.getsignal(signal.SIGTERM)
+    with stop_on_signals() as stop:
+        assert not stop.is_set
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.is_set
+        with pytest.raises(Stopped) as stopped:
+            stop.raise_if_set()
+    assert stopped.value.exit_code == 143
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_signal_that_was_ignored_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_on_signals() as stop:
+            signal.raise_signal(signal.SIGHUP)
+            assert not stop.is_set
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_outside_the_main_thread_there_is_a_request_that_nobody_sets():
+    found: list[StopRequest] = []
+
+    def work() -> None:
+        with stop_on_signals() as stop:
+            found.append(stop)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert not found[0].is_set

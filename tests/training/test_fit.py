@@ -1,0 +1,250 @@
+"""The training loop on small data: what it logs, what it leaves alone, and how it stops."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from foster.data.augmentation import Augmentation
+from foster.data.feed import ResidentFeed
+from foster.data.images import ImageSet
+from foster.errors import TrainingError
+from foster.events import EpochEnded, Event
+from foster.method_settings import FitSettings
+from foster.networks import build_backbone
+from foster.networks.freezing import freeze
+from foster.networks.network import Network
+from foster.seeding import Address, initialisation
+from foster.training.engine import Engine
+from foster.training.fit import FitState, fit
+from foster.training.phase import Objective, Phase
+
+CPU = torch.device("cpu")
+ENGINE = Engine(CPU, mean=(0.5,) * 3, std=(0.25,) * 3)
+
+
+def images(count: int = 21) -> ImageSet:
+    chance = torch.Generator().manual_seed(1)
+    pixels = torch.randint(256, (count, 3, 8, 8), dtype=torch.uint8, generator=chance)
+    return ImageSet(pixels, torch.arange(count) % 3, ("a", "b", "c"))
+
+
+def small_network() -> Network:
+    with initialisation(Address(1, "network")):
+        return Network.create(build_backbone("resnet8"), 3)
+
+
+def cross_entropy_of(network: nn.Module) -> Objective:
+    return lambda batch, labels: {"L_CE": functional.cross_entropy(network(batch).logits, labels)}
+
+
+@dataclass
+class Log:
+    """Everything that was told, and the parts of it that are epochs."""
+
+    events: list[Event] = field(default_factory=list)
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
+
+    @property
+    def epochs(self) -> list[EpochEnded]:
+        return [event for event in self.events if isinstance(event, EpochEnded)]
+
+
+def train(
+    network: nn.Module,
+    objective: Objective,
+    settings: FitSettings,
+    data: ImageSet | None = None,
+    on_epoch: Callable[[int], None] | None = None,
+    batch_size: int = 8,
+) -> Log:
+    phase = Phase("learn", network, objective, settings, data or images(), on_epoch=on_epoch)
+    feed = ResidentFeed(phase.data, Augmentation(), batch_size, Address(1, "feed", 4, "learn"), CPU)
+    log = Log()
+    fit(phase, feed, ENGINE, log, task=4)
+    return log
+
+
+class OneNumber(nn.Module):
+    """A network of a single weight, so that losses and updates can be worked out by hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(()))
+
+
+def test_each_loss_term_is_logged_by_name_as_the_mean_over_images() -> None:
+    network = OneNumber()
+    weight = network.weight
+
+    def objective(batch: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        return {"L_ONE": labels.double().mean() + 0 * weight, "L_TWO": 10 + 0 * weight}
+
+    log = train(network, objective, FitSettings(epochs=2, learning_rate=0.1))
+    for event in log.epochs:
+        # Batches of 8, 8 and 5: the mean over 21 images, not over batches.
+        assert event.losses["L_ONE"] == pytest.approx(images().labels.double().mean().item(), rel=1e-6)
+        assert event.losses["L_TWO"] == pytest.approx(10)
+        assert event.losses["total"] == pytest.approx(event.losses["L_ONE"] + 10, rel=1e-6)
+        assert list(event.losses) == ["L_ONE", "L_TWO", "total"]
+    assert [(event.task, event.phase, event.epoch, event.epochs) for event in log.epochs] == [
+        (4, "learn", 0, 2),
+        (4, "learn", 1, 2),
+    ]
+
+
+def test_an_image_that_sits_an_epoch_out_is_not_counted() -> None:
+    network = OneNumber()
+    log = train(
+        network,
+        lambda batch, labels: {"L": 3 + 0 * network.weight},
+        FitSettings(epochs=1),
+        images(17),
+    )
+    assert log.epochs[0].losses["L"] == pytest.approx(3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "rates"),
+    [
+        (FitSettings(epochs=4, learning_rate=0.4, momentum=0, weight_decay=0), [0.4, 0.3414213562, 0.2, 0.0585786438]),
+        (
+            FitSettings(
+                epochs=3, learning_rate=0.4, momentum=0, weight_decay=0, schedule="milestones", milestones=(1, 2)
+            ),
+            [0.4, 0.04, 0.004],
+        ),
+    ],
+    ids=["cosine", "milestones"],
+)
+def test_the_rate_of_each_epoch_is_reported_and_used(settings: FitSettings, rates: list[float]) -> None:
+    network = OneNumber()
+    seen: list[float] = []
+    log = train(
+        network,
+        lambda batch, labels: {"L": -network.weight},  # gradient -1: every step adds the rate
+        settings,
+        images(24),
+        on_epoch=lambda epoch: seen.append(network.weight.item()),
+    )
+    assert [event.learning_rate for event in log.epochs] == pytest.approx(rates, rel=1e-6)
+    ends = [*seen[1:], network.weight.item()]
+    # Three steps an epoch.
+    assert [end - start for start, end in zip(seen, ends, strict=True)] == pytest.approx(
+        [3 * rate for rate in rates], rel=1e-4
+    )
+
+
+def test_training_equals_a_plain_loop() -> None:
+    settings = FitSettings(epochs=2, learning_rate=0.05, weight_decay=1e-3)
+    network = small_network()
+    reference = copy.deepcopy(network)
+    log = train(network, cross_entropy_of(network), settings)
+
+    optimizer = torch.optim.SGD(reference.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-3)
+    feed = ResidentFeed(images(), Augmentation(), 8, Address(1, "feed", 4, "learn"), CPU)
+    reference.train()
+    totals = []
+    for epoch, rate in enumerate((0.05, 0.025)):
+        optimizer.param_groups[0]["lr"] = rate
+        total = 0.0
+        for batch in feed.batches(epoch):
+            optimizer.zero_grad()
+            normalised = (batch.images.float() / 255 - 0.5) / 0.25
+            loss = functional.cross_entropy(reference(normalised).logits, batch.labels)
+            loss.backward()
+            optimizer.step()
+            total += loss.item() * len(batch.labels)
+        totals.append(total / len(images()))
+    assert [event.losses["L_CE"] for event in log.epochs] == pytest.approx(totals, rel=1e-4)
+    for name, value in reference.state_dict().items():
+        torch.testing.assert_close(network.state_dict()[name], value, rtol=1e-3, atol=1e-5)
+
+
+def test_frozen_parts_stay_bit_identical_with_their_statistics() -> None:
+    network = small_network()
+    freeze(network.branches)
+    before = copy.deepcopy(network.state_dict())
+    train(network, cross_entropy_of(network), FitSettings(epochs=2, learning_rate=0.5))
+    for name, value in network.state_dict().items():
+        is_same = torch.equal(value, before[name])
+        assert is_same == name.startswith("branches"), name
+    assert network.head.training
+    assert not network.branches.training
+
+
+def test_training_lowers_the_loss() -> None:
+    network = small_network()
+    log = train(network, cross_entropy_of(network), FitSettings(epochs=12, learning_rate=0.05))
+    assert log.epochs[-1].losses["L_CE"] < 0.5 * log.epochs[0].losses["L_CE"]
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_a_loss_that_is_not_a_number_stops_with_task_phase_and_epoch(bad: float) -> None:
+    network = OneNumber()
+    epochs: list[int] = []
+
+    def objective(batch: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        return {"L_ONE": 1 + 0 * network.weight, "L_TWO": network.weight * (bad if len(epochs) > 1 else 1)}
+
+    with pytest.raises(TrainingError) as caught:
+        train(network, objective, FitSettings(epochs=5, learning_rate=0.3), on_epoch=epochs.append)
+    message = str(caught.value)
+    assert "task 5, phase learn, epoch 2" in message
+    assert "L_TWO" in message
+    assert "learning rate below 0.3" in message
+    assert caught.value.exit_code == 1
+    assert len(epochs) <= 3, "training must not go on for long on weights that are not numbers"
+
+
+def test_a_last_step_that_ruins_the_weights_is_noticed_though_its_loss_was_finite() -> None:
+    network = OneNumber()
+    with pytest.raises(TrainingError, match="weights are not finite numbers in task 5, phase learn, epoch 1"):
+        # One batch; the gradient of sqrt at 0 is infinite.
+        train(network, lambda batch, labels: {"L": network.weight.sqrt()}, FitSettings(epochs=1), batch_size=32)
+
+
+class KeepEvery:
+    """Keeps a copy of the state after every step."""
+
+    def __init__(self) -> None:
+        self.states: list[FitState] = []
+
+    def is_due(self, is_epoch_end: bool) -> bool:
+        return True
+
+    def keep(self, state: FitState) -> None:
+        copied = [{name: value.clone() for name, value in part.items()} for part in (state.network, state.momentum)]
+        self.states.append(FitState(copied[0], copied[1], state.position))
+
+
+def test_training_from_any_step_on_equals_training_without_a_break() -> None:
+    settings = FitSettings(epochs=2, learning_rate=0.1)
+
+    def run(start: FitState | None, watch: KeepEvery | None) -> tuple[Network, Log]:
+        network, log = small_network(), Log()
+        phase = Phase("learn", network, cross_entropy_of(network), settings, images())
+        feed = ResidentFeed(phase.data, Augmentation(crop_padding=1), 8, Address(1, "feed"), CPU)
+        fit(phase, feed, ENGINE, log, task=0, start=start, watch=watch)
+        return network, log
+
+    watch = KeepEvery()
+    whole, whole_log = run(None, watch)
+    assert [(state.position.epoch, state.position.step) for state in watch.states] == [
+        (0, 1),
+        (0, 2),
+        (1, 0),
+        (1, 1),
+        (1, 2),
+    ]
+    for state in watch.states:
+        network, log = run(state, None)
+        for name, value in whole.state_dict().items():
+            assert torch.equal(network.state_dict()[name], value), name
+        assert log.epochs[-1].losses == pytest.approx(whole_log.epochs[-1].losses, rel=1e-12)
