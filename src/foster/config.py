@@ -1,42 +1,25 @@
 """TOML and key=value pairs -> validated, frozen settings. No torch here, so that `foster --help` is instant."""
 
-import difflib
 import os
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, SerializeAsAny, ValidationError, model_validator
+from pydantic import Field, SerializeAsAny, model_validator
 
 from foster import toml_text
 from foster.data.catalogue import CATALOGUE, scenario_name, task_sizes
 from foster.errors import SettingsError, suggestion
 from foster.method_settings import METHOD_SETTINGS, Frozen, MethodSettings
+from foster.setting_keys import apply_override, check_keys, keys_of, short, validated
 
 Choice = Literal["auto", "on", "off"]
 Share = Annotated[float, Field(gt=0, le=1)]
-Model = TypeVar("Model", bound=Frozen)
 
-UNSETTABLE = frozenset({"memory_total", "memory_per_class", "order_seed"})
-"""Keys that `key=none` on the command line takes away."""
-
-UNION_MEMBERS = ("AugmentationSettings", "str", "float", "tuple[float, ...]")
-"""What pydantic adds to the place of an error where a value may be of several kinds."""
-
-FIELD_NAMES = {
-    "init_cls": "base_classes",
-    "memory_size": "memory_total",
-    "buffer_size": "memory_total",
-    "model": "method",
-    "model_name": "method",
-    "convnet_type": "backbone",
-    "lr": "learning_rate",
-    "data_path": "data",
-    "data_dir": "data",
-}
-"""Names that other toolkits use, for "did you mean"."""
+LISTING = "foster presets --show NAME"
+"""The command that prints all keys."""
 
 
 class AugmentationSettings(Frozen):
@@ -191,9 +174,10 @@ def preset_text(name: str) -> str:
 def load_settings(source: str, overrides: Sequence[str] = (), **given: Any) -> Settings:
     """Settings from a preset's name or a TOML file, then `key=value` overrides, then keywords that are not None."""
     data, place = _read_source(source)
-    _check_keys(data, place)
+    keys = all_keys()
+    check_keys(data, keys, place, LISTING)
     for override in overrides:
-        apply_override(data, override)
+        apply_override(data, override, keys, LISTING)
     data.update({key: value for key, value in given.items() if value is not None})
     return make_settings(data, f"{place} or on the command line" if overrides else place)
 
@@ -224,7 +208,7 @@ def make_settings(data: Mapping[str, Any], place: str) -> Settings:
 def method_section(name: str, section: Any, place: str) -> MethodSettings:
     """A method's settings, where `section` gives only what differs from the defaults, inside schedules as well."""
     if not isinstance(section, Mapping):
-        raise SettingsError(f"{name}: this is a table of settings, not {_short(section)} (in {place})")
+        raise SettingsError(f"{name}: this is a table of settings, not {short(section)} (in {place})")
     merged = dict(METHOD_SETTINGS[name]().model_dump(exclude_defaults=False))
     for key, value in section.items():
         default = merged.get(key)
@@ -249,117 +233,21 @@ def _read_source(source: str) -> tuple[dict[str, Any], str]:
             hint = suggestion(source, preset_names())
             raise SettingsError(f"unknown preset '{source}'{hint} (a settings file ends in .toml)")
         return tomllib.loads(path.read_text(encoding="utf-8")), str(path)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise SettingsError(f"cannot read settings file '{path}': {reason}") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except OSError as error:
+        raise SettingsError(f"cannot read settings file '{path}': {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"cannot read settings file '{path}': not UTF-8 text") from None
+    except (ValueError, RecursionError) as error:
+        # Not only TOMLDecodeError: Python itself refuses overlong numbers, and NUL in a path.
         raise SettingsError(f"'{path}' is not valid TOML: {error}") from None
 
 
 def all_keys(method: str | None = None) -> list[str]:
     """Every dotted key that a settings file or the command line may hold."""
     methods = [method] if method else list(METHOD_SETTINGS)
-    keys = list(keys_of(Settings, skip={"options"}))
+    keys = keys_of(Settings, skip={"options"})
+    keys += [f"augmentation.{key}" for key in AugmentationSettings.model_fields]
     return keys + [f"{name}.{key}" for name in methods for key in keys_of(METHOD_SETTINGS[name])]
-
-
-def keys_of(model: type[Frozen], skip: Iterable[str] = ()) -> list[str]:
-    keys: list[str] = []
-    for name, field in model.model_fields.items():
-        if name in skip:
-            continue
-        annotation = field.annotation
-        if isinstance(annotation, type) and issubclass(annotation, Frozen):
-            keys += [f"{name}.{key}" for key in keys_of(annotation)]
-        else:
-            keys.append(name)
-    return keys + ([f"augmentation.{key}" for key in AugmentationSettings.model_fields] if model is Settings else [])
-
-
-def _check_keys(data: Mapping[str, Any], place: str, prefix: str = "") -> None:
-    known = {key.split(".")[prefix.count(".")] for key in all_keys() if key.startswith(prefix)}
-    for key, value in data.items():
-        if key not in known:
-            raise SettingsError(f"unknown key '{prefix}{key}'{key_hint(prefix + key)} (in {place})")
-        if isinstance(value, Mapping):
-            _check_keys(value, place, f"{prefix}{key}.")
-
-
-def key_hint(key: str, keys: Sequence[str] | None = None, method: str = "foster") -> str:
-    """A suggestion that also finds a key by its last word: `beta_boost` -> `foster.beta_boost`.
-
-    Of several, it is one of the same section, or of `method`.
-    """
-    known_keys = all_keys() if keys is None else keys
-    last = FIELD_NAMES.get(key, key).rsplit(".", 1)[-1]
-    same_end = [known for known in known_keys if known.rsplit(".", 1)[-1] == last]
-    home = key.split(".")[0] if "." in key else method
-    at_home = [known for known in same_end if known.startswith(f"{home}.")]
-    if same_end:
-        return f"; did you mean '{difflib.get_close_matches(key, at_home or same_end, n=1, cutoff=0)[0]}'?"
-    hint = suggestion(key, known_keys)
-    if "did you mean" in hint:
-        return hint
-    command = "foster presets --show NAME" if keys is None else "foster learn --keys"
-    return f"; '{command}' prints all keys"
-
-
-def apply_override(data: dict[str, Any], override: str, keys: Sequence[str] | None = None) -> None:
-    """Set one `key=value`, where the value is TOML, or text where it is not; `none` takes an optional key away.
-
-    `keys` are the dotted keys that may be set; by default those of an experiment.
-    """
-    key, separator, text = override.partition("=")
-    key = key.strip()
-    if not separator or not key:
-        raise SettingsError(f"'{override}' is not of the form key=value")
-    known_keys, method = all_keys() if keys is None else keys, str(data.get("method", "foster"))
-    if key not in known_keys and not any(known.startswith(f"{key}.") for known in known_keys):
-        raise SettingsError(f"unknown key '{key}'{key_hint(key, keys, method)} (on the command line)")
-    target = data
-    *parents, last = key.split(".")
-    for parent in parents:
-        if not isinstance(target.get(parent), dict):
-            target[parent] = {}
-        target = target[parent]
-    if text.strip() == "none" and key in UNSETTABLE:
-        target.pop(last, None)
-    else:
-        target[last] = toml_value(text.strip())
-
-
-def toml_value(text: str) -> Any:
-    try:
-        parsed = tomllib.loads(f"value = {text}")
-    except (tomllib.TOMLDecodeError, RecursionError):
-        return text
-    return parsed["value"] if list(parsed) == ["value"] else text
-
-
-def validated(model: type[Model], data: Any, place: str, prefix: str = "") -> Model:
-    """`model` from `data`, or one line that names the key, the value and what it should be."""
-    try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        # Where a value may be of several kinds, the deepest error is about the kind that was meant.
-        first = max(error.errors(), key=lambda found: len(found["loc"]))
-        key = prefix + ".".join(str(part) for part in first["loc"] if part not in UNION_MEMBERS)
-        message = first["msg"].removeprefix("Value error, ")
-        message = message[0].lower() + message[1:]
-        if first["type"] == "missing":
-            raise SettingsError(f"{key}: this key is missing (in {place})") from None
-        if first["type"] == "extra_forbidden":
-            raise SettingsError(f"unknown key '{key}'{key_hint(key)} (in {place})") from None
-        if not first["loc"]:
-            raise SettingsError(f"{message} (in {place})") from None
-        if first["type"] == "value_error":
-            raise SettingsError(f"{key}: {message} (in {place})") from None
-        raise SettingsError(f"{key}: {message}, not {_short(first['input'])} (in {place})") from None
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _check_class_order(order: Sequence[str], num_classes: int, place: str) -> None:

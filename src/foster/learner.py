@@ -88,9 +88,9 @@ class Learner:
     @classmethod
     def load(cls, folder: str | Path, *, device: str = "auto", backbone: ModuleLike | None = None) -> "Learner":
         """A learner as it was saved. `backbone` is needed where it was given as a torch module."""
+        settings, knowledge = load_knowledge(Path(folder).expanduser(), backbone)
         learner = cls.__new__(cls)
-        settings, knowledge = load_knowledge(Path(folder).expanduser(), device, backbone)
-        learner._begin(settings, knowledge, backbone)
+        learner._begin(learner_settings(base=settings, device=device), knowledge, backbone)
         return learner
 
     def _begin(self, settings: LearnerSettings, knowledge: Knowledge | None, backbone: ModuleLike | None) -> None:

@@ -5,22 +5,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import Field, SerializeAsAny, field_validator, model_validator
+from pydantic import ConfigDict, Field, SerializeAsAny, field_validator, model_validator
 
-from foster.config import (
-    AUGMENTATIONS,
-    AugmentationSettings,
-    EngineSettings,
-    apply_override,
-    key_hint,
-    keys_of,
-    method_section,
-    validated,
-)
+from foster.config import AUGMENTATIONS, AugmentationSettings, EngineSettings, method_section
 from foster.errors import SettingsError, suggestion
 from foster.method_settings import METHOD_SETTINGS, FitSettings, Frozen, MethodSettings
+from foster.setting_keys import apply_override, key_hint, keys_of, validated
 
 DEFAULT_MEMORY_TOTAL = 2000
+
+LISTING = "foster learn --keys"
+"""The command that prints all keys."""
 
 KEPT_FROM_THE_FIRST_LEARN = ("method", "backbone", "weights", "image_size", "resize")
 """What a bundle decides once and for all: weights and exemplars depend on it."""
@@ -49,9 +44,14 @@ PRESETS: dict[str, Preset] = {
 class LearnerSettings(Frozen):
     """Everything that decides how a learner learns. None means: from the preset or from the data."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     method: str = "foster"
+    """The algorithm; `foster methods` lists all."""
     preset: Literal["fast", "standard", "paper"] = "standard"
+    """How long to train, and how much to hold out."""
     seed: int = Field(default=1993, ge=0, lt=2**32)
+    """Where all random choices come from."""
     backbone: str = "auto"
     """A name, `timm:NAME`, or `auto`: resnet32 for images of up to 64 pixels, else resnet18."""
     weights: str = ""
@@ -59,20 +59,27 @@ class LearnerSettings(Frozen):
     image_size: Literal["auto"] | tuple[int, int] = "auto"
     """Height and width of the network's images; one number, or `96x128`, will do."""
     resize: Literal["auto", "stretch", "crop"] = "auto"
+    """How pictures reach that size: stretched, or their middle cropped; auto stretches up to 64 pixels."""
     memory_total: int | None = Field(default=None, ge=1)
+    """Images that are kept in all, held-out ones included; 2000 where memory_per_class is not given either."""
     memory_per_class: int | None = Field(default=None, ge=1)
+    """Images that are kept of each class, in place of memory_total."""
     selection: Literal["herding", "random"] = "herding"
+    """How the kept images are chosen."""
     validation_share: float | None = Field(default=None, ge=0, le=0.5)
     """The share of the new images that is never trained on, to measure accuracy and to calibrate confidence."""
     epochs_scale: float | None = Field(default=None, gt=0)
     """Multiplies the epochs of every phase; given, it is used exactly."""
     batch_size: int | None = Field(default=None, ge=2)
+    """Images in one optimizer step; by default 16 to 128, so that an epoch has at least 20 steps."""
     learning_rate_scale: float | None = Field(default=None, gt=0)
     """Multiplies every learning rate; by default 0.1 for pretrained backbones, else 1."""
     augmentation: str | AugmentationSettings = "by_size"
+    """none, shift, plain, auto, photo or photo-auto. All but none and shift mirror images: not for text or digits."""
     max_unreadable: int | None = Field(default=None, ge=0)
     """Stop when more images than this cannot be read; by default 10 % and at most 100."""
     device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
+    """auto, cpu, cuda or cuda:N; auto takes a GPU where there is one."""
     engine: EngineSettings = EngineSettings()
     options: SerializeAsAny[MethodSettings]
 
@@ -167,7 +174,7 @@ def learner_settings(
     before: dict[str, Any] = {} if base is None else base.nested()
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     for override in overrides:
-        apply_override(changes, override, learner_keys())
+        apply_override(changes, override, learner_keys(), LISTING)
     _check_first_level(changes, place)
     if "preset" in changes:
         before = {key: value for key, value in before.items() if key not in ("epochs_scale", "validation_share")}
@@ -213,7 +220,7 @@ def _check_first_level(changes: Mapping[str, Any], place: str) -> None:
     known = {key.partition(".")[0] for key in learner_keys()}
     for key in changes:
         if key not in known:
-            raise SettingsError(f"unknown key '{key}'{key_hint(key, learner_keys())} (in {place})")
+            raise SettingsError(f"unknown key '{key}'{key_hint(key, learner_keys(), LISTING)} (in {place})")
 
 
 def _check_kept(base: LearnerSettings, settings: LearnerSettings, place: str) -> None:

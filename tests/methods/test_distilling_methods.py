@@ -298,6 +298,21 @@ def test_a_correction_changes_alpha_and_beta_of_the_new_classes_alone() -> None:
         assert corrected.before[f"{newest}.beta"].tolist() == [0]
 
 
+def test_a_correction_minimises_the_cross_entropy_of_corrected_logits() -> None:
+    corrected = short_course_of("bic").named("correct")[0]
+    batch = corrected.phase.data
+    images = engine_for(digits()).prepare(batch.images)
+    terms = corrected.phase.objective(images, batch.labels)
+    assert terms.keys() == {"L_CE"}
+    plain = (
+        corrected.phase.network.eval()(images).features @ corrected.after["head.weight"].T
+        + corrected.after["head.bias"]
+    )
+    alpha, beta = (corrected.after[f"head.corrections.1.{name}"] for name in ("alpha", "beta"))
+    logits = torch.cat([plain[:, :4], alpha * plain[:, 4:] + beta], dim=1)
+    torch.testing.assert_close(terms["L_CE"], ce(logits, batch.labels))
+
+
 def test_learning_moves_no_correction() -> None:
     for learned in course_of("bic").named("learn"):
         corrections = [key for key in learned.before if "corrections" in key]

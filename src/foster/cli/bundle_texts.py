@@ -9,27 +9,31 @@ from rich.cells import cell_len
 
 from foster.bundle.manifest import Manifest
 from foster.bundle.promotion import Promotion
-from foster.learner_settings import PRESETS, learner_keys
+from foster.learner_settings import PRESETS, LearnerSettings
 from foster.reports.text import ABSENT, duration
 
 MAX_LISTED = 12
 NUM_IDS_SHOWN = 3
 
 
-def columns(header: Sequence[str], rows: Sequence[Sequence[str]], num_names: int = 1) -> str:
-    """A table: the first `num_names` columns to the left, numbers to the right; nothing is ever cut."""
-    lines = [list(header), *map(list, rows)]
+def columns(sides: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in which nothing is ever cut; `sides` has an `l` or an `r` for each column: where its text stands."""
+    lines = [header, *rows]
     widths = [max(cell_len(line[k]) for line in lines) for k in range(len(header))]
 
-    def padded(line: Sequence[str]) -> str:
-        cells = []
-        for k, cell in enumerate(line):
-            space = " " * (widths[k] - cell_len(cell))
-            cells.append(cell + space if k < num_names else space + cell)
-        return "  ".join(cells).rstrip()
+    def joined(line: Sequence[str]) -> str:
+        return "  ".join(
+            padded(cell, width, side) for cell, width, side in zip(line, widths, sides, strict=True)
+        ).rstrip()
 
     rule = "  ".join("-" * width for width in widths)
-    return "\n".join([padded(lines[0]), rule, *map(padded, lines[1:])]) + "\n"
+    return "\n".join([joined(header), rule, *map(joined, rows)]) + "\n"
+
+
+def padded(text: str, width: int, side: str = "l") -> str:
+    """`text` with spaces up to `width` cells of a terminal, in which some scripts take two for a character."""
+    space = " " * (width - cell_len(text))
+    return text + space if side == "l" else space + text
 
 
 def percent(value: float | None) -> str:
@@ -57,20 +61,17 @@ def promotion_text(moved: Promotion) -> str:
 
 
 def keys_text() -> str:
-    """All keys of `foster learn`, by topic."""
-    plain = [key for key in learner_keys() if "." not in key]
-    tables = sorted({key.partition(".")[0] for key in learner_keys() if "." in key})
-    foster = [key for key in learner_keys("foster") if key.startswith("foster.")]
-    presets = [f"  {name:<9} {preset.summary}" for name, preset in PRESETS.items()]
-    return "\n".join(
-        [
-            "keys: " + ", ".join(plain),
-            "tables: " + ", ".join(tables) + " (foster methods --show NAME lists a method's)",
-            "foster: " + ", ".join(foster),
-            "presets:",
-            *presets,
-        ]
-    )
+    """All keys of `foster learn`, with their defaults and what they mean."""
+    rows = []
+    for name, field in LearnerSettings.model_fields.items():
+        if name in ("options", "engine"):
+            continue
+        default = "by preset or data" if field.default is None else str(field.default) or ABSENT
+        rows.append((name, default, (field.description or "").replace("\n", " ")))
+    presets = [(name, preset.summary) for name, preset in PRESETS.items()]
+    text = columns("lll", ("key", "default", "meaning"), rows)
+    text += "\n" + columns("ll", ("preset", "training"), presets)
+    return text + "\nA method's own keys, such as foster.beta_boost=0.9: foster methods --show NAME\n"
 
 
 def info_text(manifest: Manifest, folder: Path) -> str:
@@ -124,7 +125,7 @@ def history_text(history: Sequence[dict[str, Any]]) -> str:
         )
     header = ("learn", "when (UTC)", "source", "new", "images", "time", "known before", "after", "new after", "flips")
     note = f"{removed} exemplars were removed by hand\n" if removed else ""
-    return columns(header, rows, num_names=3) + note
+    return columns("lllrrrrrrr", header, rows) + note
 
 
 def exemplars_text(manifest: Manifest) -> str:
@@ -135,5 +136,5 @@ def exemplars_text(manifest: Manifest) -> str:
         counts = [str(sum(entry.use == use for entry in own)) for use in ("exemplars", "held-out")]
         ids = [entry.id for entry in own[:NUM_IDS_SHOWN]] + ["..."] * (len(own) > NUM_IDS_SHOWN)
         rows.append((name, *counts, " ".join(ids)))
-    table = columns(("class", "exemplars", "held out", "ids"), rows)
+    table = columns("lrrl", ("class", "exemplars", "held out", "ids"), rows)
     return f"{table}\n--show sheet.png draws them all with their ids, --remove ID deletes one\n"

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from rich.cells import cell_len
 
 from foster.bundle.files import check_free, folder_bytes
 from foster.bundle.folder import read_bundle, remove_exemplars
 from foster.bundle.manifest import read_manifest
 from foster.bundle.promotion import promote
-from foster.cli.bundle_texts import exemplars_text, listed, promotion_text, size_text
+from foster.cli.bundle_texts import exemplars_text, listed, padded, promotion_text, size_text
 from foster.cli.learn_texts import evaluation_text, learn_text
 from foster.contact_sheet import draw_sheet
-from foster.data.photos import expanded
+from foster.data.photos import expanded, shown
 from foster.errors import DataError, SettingsError
 from foster.learner import Learner
 from foster.learner_settings import learner_settings
@@ -78,7 +79,7 @@ def predict_images(
     writer = csv.writer(sys.stdout, lineterminator="\n")
     if is_csv:
         writer.writerow(_csv_header(min(top, len(learner.class_names))))
-    width = min(60, max(len(str(file)) for file in files))
+    width = min(60, max(cell_len(shown(file)) for file in files))
     for prediction in learner.predicted(files, top, unknown_below):
         num_failed += prediction.error is not None
         if is_json:
@@ -107,9 +108,9 @@ def _csv_row(prediction: Prediction, top: int) -> list[Any]:
 
 def _prediction_line(prediction: Prediction, width: int) -> str:
     if prediction.error is not None:
-        return f"{prediction.name:<{width}}  error: {prediction.error}"
-    shown = ", ".join(f"{entry.label} {100 * entry.probability:.1f} %" for entry in prediction.top)
-    return f"{prediction.name:<{width}}  {f'unknown ({shown})' if prediction.is_unknown else shown}"
+        return f"{padded(prediction.name, width)}  error: {prediction.error}"
+    best = ", ".join(f"{entry.label} {100 * entry.probability:.1f} %" for entry in prediction.top)
+    return f"{padded(prediction.name, width)}  {f'unknown ({best})' if prediction.is_unknown else best}"
 
 
 def evaluate_bundle(bundle: Path, source: Path, is_json: bool, device: str) -> None:

@@ -20,7 +20,7 @@ def _print_keys(is_wanted: bool) -> None:
     if is_wanted:
         from foster.cli.bundle_texts import keys_text
 
-        typer.echo(keys_text())
+        typer.echo(keys_text(), nl=False)
         raise typer.Exit
 
 

@@ -31,9 +31,11 @@ def run(
 ) -> None:
     """Train one method on one scenario: everything is written to the run folder."""
     from foster.config import load_settings
-    from foster.launch import launch
 
     settings = load_settings(source, overrides or [], data=str(data) if data else None)
+    # Imported only now: what is wrong with the settings is said before torch is loaded.
+    from foster.launch import launch
+
     launch(settings, out or Path("runs") / settings.run_name, quiet=quiet, is_resuming=is_resuming)
 
 
@@ -53,10 +55,11 @@ def plan(source: Source, overrides: Overrides = None, data: Data = None) -> None
     from rich.console import Console
 
     from foster.config import load_settings
+
+    settings = load_settings(source, overrides or [], data=str(data) if data else None)
     from foster.plan import make_plan
     from foster.reports.plans import plan_table
 
-    settings = load_settings(source, overrides or [], data=str(data) if data else None)
     Console().print(plan_table(make_plan(settings)))
 
 

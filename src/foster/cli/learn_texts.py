@@ -33,7 +33,7 @@ def learn_text(report: LearnReport) -> str:
     lines += unreadable_lines(report.unreadable)
     if report.held_out is None:
         lines.append("no images were held out: 'foster evaluate' measures the accuracy on others")
-    if len(report.variants) > 1:
+    if report.held_out is not None and report.held_out.known and len(report.variants) > 1:
         accuracies = [f"{name} {percent(accuracy)}" for name, accuracy in report.variants.items()]
         lines.append(f"held-out accuracy, mean over classes: {', '.join(accuracies)}")
     return "\n".join(["\n".join(lines) + "\n", *map(check_text, report.checks)])
@@ -53,7 +53,7 @@ def check_text(check: UpdateCheck) -> str:
         count = str(sum(entry.num_images for entry in check.new))
         rows.append(("new classes", count, ABSENT, percent(check.new_after), ABSENT))
         rows += _class_rows(check.new)
-    return columns((TITLES[check.kind], "images", "before", "after", "right -> wrong"), rows)
+    return columns("lrrrr", (TITLES[check.kind], "images", "before", "after", "right -> wrong"), rows)
 
 
 def _class_rows(entries: Sequence[ClassChange]) -> list[tuple[str, ...]]:
@@ -77,7 +77,7 @@ def evaluation_text(report: EvaluationReport) -> str:
         (entry.name, str(entry.num_images), percent(entry.accuracy), entry.mistaken_for or ABSENT)
         for entry in sorted(report.classes, key=lambda entry: entry.accuracy)
     ]
-    text = columns(("class", "images", "accuracy", "most often mistaken for"), rows)
+    text = columns("lrrl", ("class", "images", "accuracy", "most often mistaken for"), rows)
     text += f"\naccuracy {report.accuracy:.2f} % on {report.num_images} images of {len(report.classes)} classes"
     text += f", confidence off by {report.calibration_error:.1f} points\n"
     if report.unknown_classes:

@@ -1,5 +1,6 @@
 """What a learner knows between two `learn` calls: everything that a bundle holds."""
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -74,7 +75,9 @@ class Knowledge:
         """The network on `device`, in single precision, answering as its method says: by head or by nearest mean."""
         preprocessing = self.preprocessing
         calibrated = self.temperature if temperature is None else temperature
-        classifier = Classifier(self.network, preprocessing.mean, preprocessing.std, calibrated).to(device)
+        # A copy, since a classifier may go to another device; in one layout, since layouts round differently.
+        network = copy.deepcopy(self.network).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        classifier = Classifier(network, preprocessing.mean, preprocessing.std, calibrated).to(device)
         if method_class(self.method).classifies_by == "nearest_mean":
             classifier.use_means_of(self.images_of(self.exemplars), self.num_classes)
         return classifier

@@ -39,12 +39,12 @@ def save_knowledge(folder: Path, settings: LearnerSettings, knowledge: Knowledge
     return folder
 
 
-def load_knowledge(folder: Path, device: str, backbone: ModuleLike | None) -> tuple[LearnerSettings, Knowledge]:
+def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSettings, Knowledge]:
     """The settings and the knowledge of a bundle that is whole; images are decoded when they are needed."""
     bundle, place = read_bundle(folder), str(folder)
     facts = bundle.manifest
     try:
-        settings = make_learner_settings({**facts.settings, "device": device}, f"bundle '{place}'")
+        settings = make_learner_settings(facts.settings, f"bundle '{place}'")
         network = _network(facts, settings, backbone, bundle.weights, place)
     except BundleError:
         raise

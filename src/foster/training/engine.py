@@ -27,6 +27,14 @@ def find_device(name: str) -> torch.device:
     return device
 
 
+def _exact_convolutions() -> AbstractContextManager[object]:
+    """Convolutions in full float32, without the library's search: every task has other numbers of images, and a search
+    for each would take longer than the inference itself."""
+    return torch.backends.cudnn.flags(
+        enabled=True, benchmark=False, deterministic=torch.backends.cudnn.deterministic, allow_tf32=False
+    )
+
+
 @dataclass(frozen=True)
 class Engine:
     """How networks run. `compile`, `capture` and `kernels` say which accelerators training uses."""
@@ -68,7 +76,7 @@ class Engine:
         network.eval()
         size = max(1, INFERENCE_PIXELS // (images.shape[2] * images.shape[3]))
         logits, features = [], []
-        with torch.no_grad():
+        with torch.no_grad(), _exact_convolutions():
             for chunk in images.split(size):
                 out = network(self._normalised(chunk.to(self.device), torch.float32))
                 logits.append(out.logits)

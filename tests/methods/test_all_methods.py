@@ -1,0 +1,253 @@
+"""Every method at once: complete results, only images that it may see, a memory within its budget, and behaviour."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from foster.config import Settings, make_settings
+from foster.data.images import ImageSet, concatenate
+from foster.data.scenario import Scenario
+from foster.data.task import Task
+from foster.method_settings import METHOD_SETTINGS
+from foster.methods import CLASSES, method_class
+from foster.methods.base import Evaluate
+from foster.methods.replay import Replay
+from foster.networks.network import Output
+from foster.run import Experiment
+from foster.run_folder import RunFolder
+from foster.stopping import StopRequest
+from foster.training.phase import Phase
+
+TINY = {
+    "dataset": "synthetic",
+    "synthetic": {"num_classes": 6, "train_per_class": 12, "test_per_class": 5, "image_size": 8},
+    "base_classes": 3,
+    "increment": 2,
+    "memory_total": 20,
+    "backbone": "resnet8",
+    "batch_size": 16,
+    "augmentation": "shift",
+    "epochs_scale": 0.008,
+    "device": "cpu",
+}
+"""Tasks of 3, 2 and 1 classes; phases of 1 or 2 epochs."""
+TASK_SIZES = (3, 2, 1)
+
+RUNS: dict[str, dict[str, Any]] = {name: {"method": name} for name in METHOD_SETTINGS}
+RUNS["foster without compression"] = {"method": "foster", "foster": {"compression": False}}
+GROWING = ("der", "foster without compression")
+BACKBONE_PARAMETERS = 464 + 4672 + 13952 + 55552
+"""Of resnet8."""
+
+
+@dataclass
+class Sight:
+    """Images that a method trained on or looked at in one task, and what its memory held when the task began."""
+
+    task: Task
+    purpose: str
+    images: Tensor
+    labels: Tensor | None
+    memory: set[bytes]
+
+
+@dataclass
+class Watched:
+    """A finished run, and all that its method did to images on the way."""
+
+    experiment: Experiment
+    folder: Path
+    results: dict[str, Any]
+    sights: list[Sight] = field(default_factory=list)
+    memory_counts: list[Tensor] = field(default_factory=list)
+
+
+def watch(experiment: Experiment, folder: Path) -> Watched:
+    """Run an experiment while noting every image that its method trains on or sends through a network."""
+    method, watched = experiment.method, Watched(experiment, folder, {})
+    task_now: list[tuple[Task, set[bytes]]] = []
+    told_phases, infer = method.phases, method.workplace.infer
+
+    def note(purpose: str, images: Tensor, labels: Tensor | None = None) -> None:
+        task, memory = task_now[-1]
+        watched.sights.append(Sight(task, purpose, images.clone(), labels, memory))
+
+    def phases(task: Task) -> Iterator[Phase | Evaluate]:
+        task_now.append((task, set(marks(method.memory.state()["images"]))))
+        for step in told_phases(task):
+            if isinstance(step, Phase):
+                note(f"phase {step.name}", step.data.images, step.data.labels)
+            yield step
+        watched.memory_counts.append(method.memory.counts)
+
+    def noted_infer(network: nn.Module, images: Tensor) -> Output:
+        note("inference", images)
+        return infer(network, images)
+
+    method.phases = phases  # type: ignore[method-assign]
+    method.workplace = replace(method.workplace, infer=noted_infer)
+    watched.results = experiment.run()
+    return watched
+
+
+def marks(images: Tensor) -> list[bytes]:
+    """What tells an image from all others: its own noise."""
+    return [image.numpy().tobytes() for image in images.cpu()]
+
+
+def origins(scenario: Scenario) -> dict[bytes, tuple[str, int]]:
+    """For every image of a scenario, the split and the class that it belongs to."""
+    test = scenario.test_up_to(len(scenario) - 1)
+    train = scenario[0].train
+    for task in scenario[1:]:
+        train = concatenate(train, task.train)
+    found = {}
+    for split, images in (("train", train), ("test", test)):
+        found |= {mark: (split, label) for mark, label in zip(marks(images.images), images.labels.tolist(), strict=True)}
+    assert len(found) == len(train) + len(test), "two images are the same: they carry no mark"
+    return found
+
+
+def assert_nothing_leaked(watched: Watched) -> None:
+    """Training images of the task's new classes and what was in the memory when the task began: nothing else."""
+    origin = origins(watched.experiment.scenario)
+    assert {sight.task.index for sight in watched.sights if sight.purpose != "inference"} == {0, 1, 2}
+    for sight in watched.sights:
+        task = sight.task
+        for position, mark in enumerate(marks(sight.images)):
+            split, class_id = origin[mark]
+            where = f"{sight.purpose} of task {task.index}: a {split} image of class {class_id}"
+            assert split == "train", where
+            assert class_id < task.num_total, f"{where}, which comes later"
+            assert class_id >= task.num_known or mark in sight.memory, f"{where}, which was not in the memory"
+            if sight.labels is not None:
+                assert sight.labels[position] == class_id, where
+
+
+def tiny_experiment(run: str, folder: RunFolder) -> Experiment:
+    settings = make_settings({**TINY, **RUNS[run]}, "this test")
+    assert settings.task_sizes == TASK_SIZES
+    return Experiment(settings, folder, lambda event: None, StopRequest())
+
+
+@pytest.fixture(scope="module", params=list(RUNS))
+def watched(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Watched:
+    path = tmp_path_factory.mktemp("run") / "run"
+    with RunFolder(path).opened(make_settings({**TINY, **RUNS[request.param]}, "this test")) as folder:
+        return watch(tiny_experiment(request.param, folder), path)
+
+
+@pytest.fixture
+def settings(watched: Watched) -> Settings:
+    return watched.experiment.settings
+
+
+def test_the_results_are_complete(watched: Watched, settings: Settings) -> None:
+    results = json.loads((watched.folder / "results.json").read_text(encoding="utf-8"))
+    assert results == json.loads(json.dumps(watched.results))
+    assert (results["finished"], results["method"]) == (True, settings.method)
+    assert [len(names) for names in results["tasks"]] == list(TASK_SIZES)
+    result = watched.experiment.method.result_name
+    assert results["result"] == result
+    kinds = {"head", "nearest_mean"} if watched.experiment.method.memory.num_images else {"head"}
+    assert kinds <= {"head" if name == "compressed" else name for name in (result, *results["variants"])}
+    for found in (results, *results["variants"].values()):
+        assert [len(row) for row in found["accuracy_matrix"]] == [1, 2, 3]
+        for metric in ("accuracy", "top5", "new_accuracy"):
+            assert len(found[metric]) == 3
+            assert all(0 <= value <= 100 for value in found[metric])
+        assert found["final_accuracy"] == found["accuracy"][-1]
+        assert found["average_incremental_accuracy"] == pytest.approx(sum(found["accuracy"]) / 3)
+    assert len(results["params_by_task"]) == len(results["task_seconds"]) == 3
+
+
+def test_only_new_images_and_exemplars_are_ever_used(watched: Watched) -> None:
+    assert_nothing_leaked(watched)
+
+
+def test_the_memory_stays_within_its_budget(watched: Watched, settings: Settings) -> None:
+    counts = [found.tolist() for found in watched.memory_counts]
+    if settings.method == "joint":
+        assert counts == [[12] * 3, [12] * 5, [12] * 6]
+    elif settings.options.uses_memory:
+        assert counts == [[6] * 3, [4] * 5, [3] * 6]
+    else:
+        assert counts == [[], [], []]
+    num_images = sum(counts[-1])
+    assert watched.results["memory_bytes"] == num_images * 3 * 8 * 8
+
+
+def test_parameters_grow_by_a_backbone_a_task_only_where_the_method_says_so(
+    watched: Watched, request: pytest.FixtureRequest
+) -> None:
+    params = watched.results["params_by_task"]
+    grows = request.node.callspec.params["watched"] in GROWING
+    num_backbones = [count // BACKBONE_PARAMETERS for count in params]
+    assert num_backbones == ([1, 2, 3] if grows else [1, 1, 1])
+    assert params[0] < params[1] < params[2], "every new class has a row in the head"
+
+
+def test_a_method_between_tasks_is_its_network_and_its_memory(watched: Watched) -> None:
+    method, images = watched.experiment.method, watched.experiment.scenario.test_up_to(2).images
+    frame = method.new_network(TASK_SIZES)
+    frame.load_state_dict(method.network.state_dict())
+    found, expected = (watched.experiment.engine.infer(network, images) for network in (frame, method.network))
+    torch.testing.assert_close(found.logits, expected.logits)
+    torch.testing.assert_close(found.features, expected.features)
+    assert frame.num_parameters() == method.network.num_parameters()
+
+
+class Hoarder(Replay):
+    """Replays old images that it keeps outside its memory."""
+
+    hoard: ImageSet | None = None
+
+    def learn(self, task: Task) -> Phase:
+        phase = super().learn(task)
+        assert self.hoard is not None
+        return replace(phase, data=concatenate(phase.data, self.hoard))
+
+    def remember(self, task: Task, network: nn.Module | None = None) -> None:
+        super().remember(task, network)
+        self.hoard = task.new_images
+
+
+class Peeper(Replay):
+    """Looks through images of the first task once more in every later one, without training on them."""
+
+    first_images: Tensor | None = None
+
+    def learn(self, task: Task) -> Phase:
+        assert self.first_images is not None
+        self.workplace.infer(self.network, self.first_images)
+        return super().learn(task)
+
+    def remember(self, task: Task, network: nn.Module | None = None) -> None:
+        super().remember(task, network)
+        if task.is_first:
+            self.first_images = task.new_images.images
+
+
+@pytest.mark.parametrize("leak", ["Hoarder", "Peeper"])
+def test_a_method_that_uses_old_images_outside_its_memory_is_caught(
+    leak: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(CLASSES, "replay", f"{__name__}:{leak}")
+    with RunFolder(tmp_path / "run").opened(make_settings({**TINY, "method": "replay"}, "this test")) as folder:
+        watched = watch(tiny_experiment("replay", folder), tmp_path / "run")
+    with pytest.raises(AssertionError, match="was not in the memory"):
+        assert_nothing_leaked(watched)
+
+
+def test_every_method_of_the_table_has_a_class() -> None:
+    assert list(CLASSES) == list(METHOD_SETTINGS)
+    for name, settings in METHOD_SETTINGS.items():
+        assert method_class(name).__doc__
+        assert settings.summary
+        assert settings.paper

@@ -1,0 +1,158 @@
+"""COIL: classifiers carried between similar classes, on the images that a task may see."""
+
+import pytest
+import torch
+from small_course import SHORT, digits, learn, new_method, normalised, task_of, terms, train, values
+from torch.nn import functional
+
+from foster.data.images import ImageSet
+from foster.data.memory import ExemplarMemory
+from foster.data.task import Task
+from foster.evaluation.predict import class_means
+from foster.losses import cross_entropy, distillation
+from foster.method_settings import CoilSettings, FitSettings
+from foster.methods.base import Evaluate
+from foster.methods.coil import Coil
+from foster.networks.freezing import is_frozen
+from foster.networks.heads import CosineHead
+from foster.training.phase import Phase
+
+LATER = FitSettings(epochs=4, learning_rate=0.05)
+
+
+def coil(entropy: float = 0.464, memory: ExemplarMemory | None = None, backbone: str = "resnet8") -> Coil:
+    settings = CoilSettings(first=SHORT, later=LATER, sinkhorn=entropy, transport_weight=0.5)
+    method = new_method(Coil, settings, memory, backbone)
+    assert isinstance(method, Coil)
+    return method
+
+
+def first_phase(method: Coil, task: Task) -> Phase:
+    phase = next(iter(method.phases(task)))
+    assert not isinstance(phase, Evaluate)
+    return phase
+
+
+def head_of(method: Coil) -> CosineHead:
+    head = method.network.head
+    assert isinstance(head, CosineHead)
+    return head
+
+
+def test_a_new_class_starts_from_the_classifier_of_the_known_class_that_it_resembles() -> None:
+    method = coil(entropy=0.005)
+    learn(method, 1)
+    known = head_of(method).proxies.detach().squeeze(1)
+    # Two new classes whose images are those of the known classes 2 and 0.
+    twins = torch.cat([method.memory.of_class(2), method.memory.of_class(0)])
+    labels = torch.tensor([4] * 6 + [5] * 6)
+    names = digits().class_names[:6]
+    task = Task(1, 4, 2, ImageSet(twins, labels, names), method.memory.exemplars(names))
+    first_phase(method, task)
+    started = functional.normalize(head_of(method).new_proxies.detach().squeeze(1))
+    similarity = started @ functional.normalize(known).T
+    # Each column takes as much as each row gives, so a new class is carried two known ones, its twin among them.
+    assert (similarity[0, 2] > similarity[1, 2]).item()
+    assert (similarity[1, 0] > similarity[0, 0]).item()
+    assert 2 in similarity[0].topk(2).indices
+    assert 0 in similarity[1].topk(2).indices
+
+
+def test_the_plan_comes_from_centres_of_new_images_and_exemplars_in_the_old_network() -> None:
+    method = coil()
+    learn(method, 1)
+    task, old = task_of(method, 1), method.network
+    plan = method.plan(task, old)
+    assert plan.shape == (4, 2)
+    torch.testing.assert_close(plan.sum(0), torch.full((2,), 1 / 2))
+    torch.testing.assert_close(plan.sum(1), torch.full((4,), 1 / 4))
+    assert task.exemplars is not None
+    known = class_means(method.workplace.infer(old, task.exemplars.images).features, task.exemplars.labels, 4)
+    new = class_means(method.workplace.infer(old, task.new_images.images).features, task.new_images.labels - 4, 2)
+    cost = (known[:, None] - new[None]).abs().pow(3).sum(2).pow(1 / 3)
+    # Of all plans with these shares, log P + cost / entropy is a sum of a row and a column part for the right one.
+    potential = plan.log() + cost / 0.464
+    mixed = potential - potential.mean(0, keepdim=True) - potential.mean(1, keepdim=True) + potential.mean()
+    assert mixed.abs().max().item() < 1e-4
+
+
+def test_new_classifiers_start_with_the_known_ones_mean_norm() -> None:
+    method = coil()
+    learn(method, 1)
+    known_norm = head_of(method).proxies.norm(dim=2).mean().item()
+    first_phase(method, task_of(method, 1))
+    assert head_of(method).new_proxies.norm(dim=2).mean().item() == pytest.approx(known_norm, rel=1e-5)
+
+
+def test_the_base_loss_weighs_distillation_by_the_share_of_known_classes() -> None:
+    method = coil()
+    learn(method, 1)
+    teacher, task = method.network, task_of(method, 1)
+    phase = first_phase(method, task)
+    found = terms(phase, task)
+    images = normalised(task.training.images)
+    old, new = teacher.eval()(images), method.network.eval()(images)
+    share = 4 / 6
+    assert found["L_KD"] == pytest.approx(share * distillation(new.logits[:, :4], old.logits, 2.0).item())
+    assert found["L_CE"] == pytest.approx((1 - share) * cross_entropy(new.logits, task.training.labels).item())
+
+
+def test_prospective_transport_acts_in_the_first_epoch_and_retrospective_grows_after_it() -> None:
+    method = coil()
+    learn(method, 1)
+    task = task_of(method, 1)
+    phase = first_phase(method, task)
+    assert phase.on_epoch is not None
+    by_epoch = []
+    for epoch in range(4):
+        phase.on_epoch(epoch)
+        by_epoch.append(terms(phase, task))
+    assert [found["L_PT"] > 0 for found in by_epoch] == [True, False, False, False]
+    assert by_epoch[0]["L_RT"] == 0
+    retrospective = torch.tensor([found["L_RT"] for found in by_epoch[1:]])
+    torch.testing.assert_close(retrospective / retrospective[0], torch.tensor([1.0, 4.0, 9.0]))
+
+
+def test_retrospective_transport_teaches_features_and_new_classifiers_but_not_the_teacher() -> None:
+    method = coil()
+    learn(method, 1)
+    teacher, task = method.network, task_of(method, 1)
+    phase = first_phase(method, task)
+    assert phase.teachers == (teacher,)
+    assert is_frozen(teacher)
+    assert phase.on_epoch is not None
+    phase.on_epoch(3)
+    phase.objective(normalised(task.training.images[:16]), task.training.labels[:16])["L_RT"].backward()
+    head = head_of(method)
+    assert head.new_proxies.grad is not None
+    assert (head.new_proxies.grad != 0).any()
+    assert head.old_proxies.grad is None
+    assert (next(method.network.branches[0].parameters()).grad != 0).any()
+    assert all(parameter.grad is None for parameter in teacher.parameters())
+
+
+def test_known_classifiers_are_trained_too() -> None:
+    method = coil()
+    learn(method, 1)
+    task = task_of(method, 1)
+    phase = first_phase(method, task)
+    before = values(method.network)
+    train(phase, task)
+    assert not torch.equal(head_of(method).old_proxies, before["head.old_proxies"])
+
+
+def test_a_known_class_without_exemplars_is_represented_by_its_classifier() -> None:
+    method = coil()
+    learn(method, 1)
+    for _ in range(6):
+        method.memory.drop(1, 0)
+    task = task_of(method, 1)
+    assert method.plan(task, method.network).isfinite().all()
+    assert all(torch.tensor(value).isfinite() for value in terms(first_phase(method, task), task).values())
+
+
+def test_the_users_resnet32_becomes_the_variant_for_cosine_heads() -> None:
+    network = coil(backbone="resnet32").new_network([4, 2])
+    backbone = network.branches[0]
+    assert sum(parameter.numel() for parameter in backbone.parameters()) == 466_256
+    assert (network.eval()(torch.randn(8, 3, 8, 8)).features < 0).any()

@@ -1,0 +1,39 @@
+"""Joint training: everything is kept, and every task starts from scratch."""
+
+import torch
+from small_course import SHORT, TASK_SIZES, digits, learn, new_method, task_of, values
+
+from foster.data.memory import ExemplarMemory
+from foster.method_settings import JointSettings
+from foster.methods.base import Evaluate, Method
+from foster.methods.joint import Joint
+
+
+def joint() -> Method[JointSettings]:
+    return new_method(Joint, JointSettings(first=SHORT), ExemplarMemory())
+
+
+def test_every_image_of_every_class_seen_is_trained_on() -> None:
+    method = joint()
+    learn(method, 2)
+    phase = next(iter(method.phases(task_of(method, 2))))
+    assert not isinstance(phase, Evaluate)
+    everything = torch.cat([digits()[index].train.images for index in range(3)])
+    assert phase.data.class_counts(9).tolist() == [30] * 9
+    assert sorted(phase.data.images.sum((1, 2, 3)).tolist()) == sorted(everything.sum((1, 2, 3)).tolist())
+    assert method.memory.num_images == 30 * sum(TASK_SIZES[:2])
+
+
+def test_a_later_task_starts_from_scratch_whatever_was_learned_before() -> None:
+    trained, untrained = joint(), joint()
+    learn(trained, 1)
+    first = next(iter(untrained.phases(task_of(untrained, 0))))
+    assert not isinstance(first, Evaluate)
+    untrained.memory.load_state(trained.memory.state())
+    phases = [next(iter(method.phases(task_of(method, 1)))) for method in (trained, untrained)]
+    assert not any(isinstance(phase, Evaluate) for phase in phases)
+    starts = [values(method.network) for method in (trained, untrained)]
+    assert all(torch.equal(starts[0][name], starts[1][name]) for name in starts[0])
+    assert trained.network.num_classes == 6
+    # Not the same start as the first task had, either: a task has an address of its own.
+    assert not torch.equal(starts[0]["branches.0.stem.0.weight"], values(first.network)["branches.0.stem.0.weight"])

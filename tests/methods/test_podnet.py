@@ -1,0 +1,192 @@
+"""PODNet: pooled maps that stay, proxies that start at clusters, and a head tuned on balanced images."""
+
+import math
+
+import pytest
+import torch
+from small_course import SHORT, TASK_SIZES, changed, digits, learn, new_method, normalised, task_of, terms, train, values
+from torch import Tensor
+from torch.nn import functional
+
+from foster.data.memory import ExemplarMemory
+from foster.data.task import Task
+from foster.losses import local_similarity, pod_flat, pod_spatial
+from foster.method_settings import PodnetSettings
+from foster.methods.base import Evaluate
+from foster.methods.podnet import Podnet, clusters
+from foster.networks.freezing import is_frozen
+from foster.networks.heads import CosineHead
+from foster.networks.network import Backbone
+from foster.training.phase import Phase
+
+
+def podnet(memory: ExemplarMemory | None = None, num_proxies: int = 3, margin: float = 0.6) -> Podnet:
+    settings = PodnetSettings(first=SHORT, later=SHORT, finetune=SHORT, num_proxies=num_proxies, margin=margin)
+    method = new_method(Podnet, settings, memory)
+    assert isinstance(method, Podnet)
+    return method
+
+
+def phases_before_training(method: Podnet, task: Task) -> list[Phase]:
+    return [phase for phase in method.phases(task) if not isinstance(phase, Evaluate)]
+
+
+def head_of(method: Podnet) -> CosineHead:
+    head = method.network.head
+    assert isinstance(head, CosineHead)
+    return head
+
+
+def test_learning_trains_features_and_new_proxies_and_keeps_known_ones() -> None:
+    method = podnet()
+    learn(method, 1)
+    task = task_of(method, 1)
+    phase = next(iter(method.phases(task)))
+    assert isinstance(phase, Phase)
+    before = values(method.network)
+    train(phase, task)
+    found = changed(before, method.network)
+    assert {"branches.0.stem.0.weight", "branches.0.stem.1.running_mean", "head.new_proxies", "head.scale"} <= found
+    assert "head.old_proxies" not in found
+
+
+def test_tuning_trains_all_of_the_head_and_nothing_else() -> None:
+    method = podnet()
+    learn(method, 1)
+    task = task_of(method, 1)
+    learning, tuning = phases_before_training(method, task)
+    assert (learning.name, tuning.name) == ("learn", "finetune")
+    before = values(method.network)
+    train(tuning, task)
+    assert changed(before, method.network) == {"head.old_proxies", "head.new_proxies", "head.scale"}
+    # The next task trains everything but the known proxies again.
+    next(iter(method.phases(task_of(method, 2))))
+    assert not is_frozen(method.network.branches[0])
+    assert not head_of(method).old_proxies.requires_grad
+
+
+@pytest.mark.parametrize("memory", [ExemplarMemory(per_class=6), ExemplarMemory(total=30)], ids=["per class", "total"])
+def test_the_head_is_tuned_on_equally_many_images_of_each_class(memory: ExemplarMemory) -> None:
+    method = podnet(memory)
+    learn(method, 2)
+    num_kept = method.memory.counts[0].item()
+    tuning = phases_before_training(method, task_of(method, 2))[1]
+    assert tuning.data.class_counts(9).tolist() == [num_kept] * 9
+    for class_id in range(6):
+        images = tuning.data.of_classes(class_id, class_id + 1).images
+        kept = memory.of_class(class_id)
+        assert torch.equal(images[: len(kept)], kept)
+
+
+def test_without_exemplars_there_is_nothing_to_balance_and_no_tuning() -> None:
+    method = podnet()
+    learn(method, 1)
+    for class_id in range(4):
+        for _ in range(6):
+            method.memory.drop(class_id, 0)
+    assert [phase.name for phase in phases_before_training(method, task_of(method, 1))] == ["learn"]
+
+
+def test_pooled_maps_are_compared_with_the_old_networks_by_the_weight_of_the_growth() -> None:
+    method = podnet()
+    learn(method, 1)
+    teacher, task = method.network, task_of(method, 1)
+    phase = next(iter(method.phases(task)))
+    assert isinstance(phase, Phase)
+    assert is_frozen(teacher)
+    same = terms(phase, task)
+    assert same["L_spatial"] == pytest.approx(0, abs=1e-5)
+    assert same["L_flat"] == pytest.approx(0, abs=1e-5)
+    train(phase, task)
+    found = terms(phase, task)
+    images = normalised(task.training.images)
+    student, old = method.network.branches[0].eval(), teacher.branches[0].eval()
+    assert isinstance(student, Backbone)
+    assert isinstance(old, Backbone)
+    with torch.no_grad():
+        maps, old_maps = student.stages(images), old.stages(images)
+        growth = math.sqrt(6 / 2)
+        assert found["L_spatial"] == pytest.approx(growth * 5 * pod_spatial(maps, old_maps).item(), rel=1e-4)
+        flat = pod_flat(maps[-1].mean((2, 3)), old_maps[-1].mean((2, 3)))
+        assert found["L_flat"] == pytest.approx(growth * flat.item(), rel=1e-4)
+    assert found["L_spatial"] > 0.01
+
+
+def test_the_margin_is_measured_in_cosines_and_does_not_train_the_scale() -> None:
+    method = podnet()
+    method.network = method.new_network([4])
+    head = head_of(method)
+    head.scale.data.fill_(7.0)
+    features = torch.randn(16, 64, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(16) % 4
+    loss = method.classification(head(features), labels, head)
+    assert loss.item() == pytest.approx(local_similarity(head(features), labels, 7 * 0.6).item())
+    # All images are within the margin here, so it adds a constant, which a trained scale would lower by shrinking.
+    (with_margin,) = torch.autograd.grad(loss, head.scale)
+    (without,) = torch.autograd.grad(local_similarity(head(features), labels, 100.0), head.scale)
+    assert with_margin.item() == pytest.approx(without.item(), rel=1e-4)
+
+
+def test_the_scale_stays_above_zero_from_the_first_steps_on() -> None:
+    method = podnet()
+    learn(method, 1)
+    assert head_of(method).scale.item() > 1
+
+
+def test_new_proxies_start_at_the_clusters_of_their_classes_features() -> None:
+    method = podnet()
+    learn(method, 1)
+    teacher, task = method.network, task_of(method, 1)
+    mean_norm = head_of(method).proxies.norm(dim=2).mean().item()
+    next(iter(method.phases(task)))
+    proxies = head_of(method).new_proxies.detach()
+    assert proxies.shape == (2, 3, 64)
+    assert proxies.norm(dim=2).flatten().tolist() == pytest.approx([mean_norm] * 6, rel=1e-4)
+    assert len(proxies.flatten(0, 1).unique(dim=0)) == 6
+    features = functional.normalize(method.workplace.infer(teacher, task.new_images.images).features)
+    cosines = (features @ functional.normalize(proxies, dim=2).flatten(0, 1).T).reshape(-1, 2, 3).amax(2)
+    assert (cosines.argmax(1) == task.new_images.labels - 4).float().mean().item() > 0.8
+
+
+def grouped(num_in_group: int) -> tuple[Tensor, Tensor]:
+    """Points around three centres far apart, and the means of the groups."""
+    corners = torch.tensor([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]])
+    noise = torch.randn(3, num_in_group, 2, generator=torch.Generator().manual_seed(0))
+    points = corners[:, None] + 0.1 * noise
+    return points.flatten(0, 1), points.mean(1)
+
+
+def test_clusters_end_at_the_means_of_groups() -> None:
+    points, means = grouped(20)
+    best = min(
+        (clusters(points, 3, torch.Generator().manual_seed(seed)) for seed in range(5)),
+        key=lambda centres: torch.cdist(points, centres).amin(1).sum().item(),
+    )
+    ordered = best[torch.cdist(means, best).argmin(1)]
+    torch.testing.assert_close(ordered, means)
+
+
+def test_clusters_improve_on_random_points_and_depend_on_the_generator_alone() -> None:
+    points = torch.randn(60, 5, generator=torch.Generator().manual_seed(0))
+    first, again = (clusters(points, 4, torch.Generator().manual_seed(1)) for _ in range(2))
+    assert torch.equal(first, again)
+    start = points[torch.randperm(60, generator=torch.Generator().manual_seed(1))[:4]]
+    errors = [torch.cdist(points, centres).amin(1).square().sum().item() for centres in (first, start)]
+    assert errors[0] < 0.8 * errors[1]
+
+
+def test_fewer_features_than_clusters_are_repeated() -> None:
+    points = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    found = clusters(points, 5, torch.Generator().manual_seed(0))
+    assert found.isfinite().all()
+    assert sorted(found.unique(dim=0).tolist()) == [[0.0, 1.0], [1.0, 0.0]]
+
+
+def test_the_frame_for_saved_weights_has_the_proxies_of_all_tasks() -> None:
+    method = podnet()
+    learn(method, 3)
+    frame = method.new_network(TASK_SIZES)
+    frame.load_state_dict(method.network.state_dict())
+    images = normalised(digits().test_up_to(2).images[:7])
+    torch.testing.assert_close(frame.eval()(images).logits, method.network.eval()(images).logits)
+    assert (method.classifies_by, method.result_name) == ("nearest_mean", "nearest_mean")
