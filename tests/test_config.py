@@ -372,7 +372,7 @@ def test_a_folder_with_the_name_of_a_preset_does_not_hide_the_preset(
 def test_settings_cannot_be_changed() -> None:
     settings = load_settings("digits")
     with pytest.raises(ValueError, match="frozen"):
-        settings.seed = 3  # type: ignore[misc]
+        settings.seed = 3
 
 
 @pytest.mark.parametrize("name", METHOD_SETTINGS)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.functional import normalize
 
 from foster.assembly import build_engine, build_method, load_scenario
 from foster.config import Settings, load_settings
@@ -136,6 +137,7 @@ def test_the_sizes_are_those_of_the_network_and_the_memory(foster_run: Finished)
 
 
 def test_the_top_numbers_are_of_the_compressed_network(foster_run: Finished) -> None:
+    """Worked out once more from the saved weights and exemplars, by the head and by the nearest mean."""
     settings = foster_run.settings
     scenario = load_scenario(settings)
     engine = build_engine(settings.engine, "cpu", scenario.mean, scenario.std)
@@ -144,16 +146,24 @@ def test_the_top_numbers_are_of_the_compressed_network(foster_run: Finished) -> 
     assert checkpoint is not None
     network = method.new_network(scenario.task_sizes)
     network.load_state_dict(checkpoint.parts["network"])
-    assert len(network.branches) == 1
-    test = scenario.test_up_to(2)
     network.eval()
+    assert len(network.branches) == 1
+    mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (scenario.mean, scenario.std))
+    test, memory = scenario.test_up_to(2), checkpoint.parts["memory"]
     with torch.no_grad():
-        mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (scenario.mean, scenario.std))
-        predicted = network((test.images / 255 - mean) / std).logits.argmax(1)
-    is_correct = (predicted == test.labels).double()
-    assert 100 * is_correct.mean().item() == pytest.approx(foster_run.results["final_accuracy"])
-    row = [100 * is_correct[test.labels // 2 == task].mean().item() for task in range(3)]
-    assert foster_run.results["accuracy_matrix"][-1] == pytest.approx(row)
+        out = network((test.images / 255 - mean) / std)
+        exemplars = normalize(network.features((memory["images"] / 255 - mean) / std))
+    assert memory["counts"].tolist() == [2] * 5
+    means = normalize(exemplars.view(5, 2, -1).mean(1))
+    nearest = (normalize(out.features)[:, None] - means).norm(dim=2).argmin(1)
+    for predicted, found in (
+        (out.logits.argmax(1), foster_run.results),
+        (nearest, foster_run.results["variants"]["nearest_mean"]),
+    ):
+        is_correct = (predicted == test.labels).double()
+        assert 100 * is_correct.mean().item() == pytest.approx(found["final_accuracy"])
+        row = [100 * is_correct[test.labels // 2 == task].mean().item() for task in range(3)]
+        assert found["accuracy_matrix"][-1] == pytest.approx(row)
 
 
 def test_the_events_tell_the_run_in_order(foster_run: Finished) -> None:
@@ -248,6 +258,9 @@ def test_a_folder_that_holds_a_run_is_left_as_it_is(foster_run: Finished) -> Non
     before = contents(foster_run.path)
     with pytest.raises(FolderError, match="already holds a run"):
         run(tiny("seed=5"), foster_run.path)
+    with pytest.raises(FolderError, match="already holds a run"):
+        # Said before the data is looked for, which might mean a download.
+        run(load_settings("cifar100-b0-inc10", data="nowhere"), foster_run.path)
     assert contents(foster_run.path) == before
 
 

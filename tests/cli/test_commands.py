@@ -172,7 +172,7 @@ def test_a_run_is_written_shown_and_can_be_run_again(command: Command, tmp_path:
         (("run", "digits", "memory_per_class=3"), "not both"),
         (("run", "digits", "batch_size=0"), "batch_size: input should be greater than or equal to 2, not 0"),
         (("run", "no/such.toml"), "cannot read settings file"),
-        (("run", "digits", "backbone=resnet9"), "unknown backbone 'resnet9'"),
+        (("run", "digits", "dataset=synthetic", "backbone=resnet9"), "unknown backbone 'resnet9'"),
         (("plan", "digits", "backbone=resnet9"), "unknown backbone 'resnet9'"),
         (("resume", "nothing"), "holds no run"),
         (("table", "nothing"), "no folder 'nothing'"),
@@ -193,7 +193,7 @@ def test_bad_input_gets_one_line_and_exit_code_2_and_writes_nothing(
 
 
 def test_a_training_that_fails_has_another_exit_code_than_bad_input(command: Command) -> None:
-    done = command("run", "digits", *TINY, "foster.first.learning_rate=1e30", "--quiet")
+    done = command("run", "digits", *TINY, "batch_size=4", "foster.first.learning_rate=1e30", "--quiet")
     assert done.code == 1
     assert "in task 1, phase learn, epoch 1" in done.err
     assert done.err.count("\n") == 1

@@ -1,10 +1,12 @@
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_sample_images
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from foster.data import autoaugment
 from foster.data.autoaugment import MAGNITUDES, POLICIES, SIGNED, Decisions, draw
@@ -43,6 +45,16 @@ def photo_tiles(size: int = 32) -> Tensor:
     photos = torch.from_numpy(np.stack(load_sample_images().images)).permute(0, 3, 1, 2)
     tiles = photos.unfold(2, size, size).unfold(3, size, size)[:, :, :8, :16]
     return tiles.permute(0, 2, 3, 1, 4, 5).reshape(-1, 3, size, size).contiguous()
+
+
+class CallCounter(TorchDispatchMode):
+    """How often torch is asked to compute something: a GPU is faster than it can be asked."""
+
+    num_calls = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.num_calls += not func.is_view
+        return func(*args, **(kwargs or {}))
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -151,6 +163,42 @@ def test_applying_to_a_batch_equals_applying_to_each_image_alone(policy: str) ->
 
     assert torch.equal(autoaugment.apply(images, decisions), torch.cat(expected))
     assert torch.equal(images, original)
+
+
+def test_any_mixture_of_operations_equals_each_image_alone() -> None:
+    """Also pairs that no policy has: a policy never mixes, for example, both shears."""
+    images, chance = photo_tiles(), np.random.default_rng(0)
+    operations = chance.integers(-1, len(NAMES), (len(images), 2))
+    magnitudes = np.zeros(operations.shape)
+    for place, operation in np.ndenumerate(operations):
+        name = NAMES[operation]
+        magnitudes[place] = chance.choice(MAGNITUDES[name]) * (chance.choice((-1, 1)) if name in SIGNED else 1)
+    expected = []
+    for image, names, sizes in zip(images.split(1), operations.tolist(), torch.from_numpy(magnitudes), strict=True):
+        for operation, magnitude in zip(names, sizes, strict=True):
+            if operation >= 0:
+                image = OPERATIONS[NAMES[operation]](image, magnitude.view(1))
+        expected.append(image)
+
+    decisions = Decisions(torch.from_numpy(operations), torch.from_numpy(magnitudes))
+    assert torch.equal(autoaugment.apply(images, decisions), torch.cat(expected))
+
+
+def test_the_layout_of_the_images_in_memory_does_not_matter() -> None:
+    images, decisions = photo_tiles(), draw("cifar10", 256, seeded())
+    result = autoaugment.apply(images.contiguous(memory_format=torch.channels_last), decisions)
+    assert torch.equal(result, autoaugment.apply(images, decisions))
+
+
+def test_more_images_need_no_more_calls() -> None:
+    num_calls = []
+    for num_images in (150, 250):
+        decisions = draw("cifar10", num_images, seeded())
+        with CallCounter() as counter:
+            autoaugment.apply(photo_tiles()[:num_images], decisions)
+        num_calls.append(counter.num_calls)
+    assert num_calls[0] == num_calls[1]
+    assert num_calls[0] < 180
 
 
 def test_images_without_an_operation_stay_as_they_are() -> None:

@@ -11,8 +11,8 @@ from sklearn.datasets import load_sample_images
 from torch import Tensor
 
 from foster.data.autoaugment import MAGNITUDES, SIGNED
-from foster.data.geometry import crop, flip, resized_crop
-from foster.data.operations import OPERATIONS, brighten
+from foster.data.geometry import crop, resized_crop, windows
+from foster.data.operations import OPERATIONS, brighten, send
 
 GREY = (128, 128, 128)
 SIZES = [(32, 32), (48, 64), (7, 10)]  # height, width
@@ -140,21 +140,39 @@ def test_brighten_equals_pillow() -> None:
     assert torch.equal(brighten(images, factors), torch.stack(expected))
 
 
-def test_a_crop_is_a_window_of_the_image_in_its_black_border() -> None:
+@pytest.mark.parametrize("is_flipped", [(0,) * 9, (1,) * 9, (0, 1, 1, 0, 1, 0, 0, 0, 1)], ids=str)
+def test_a_crop_is_a_window_of_the_image_in_its_black_border(is_flipped: tuple[int, ...]) -> None:
     images = sample_images(7, 10)[:9]
-    offsets = torch.tensor([(top, left) for top in (0, 1, 4) for left in (0, 2, 3)])
-    result = crop(images, offsets, padding=2)
-    for image, (top, left), actual in zip(images, offsets.tolist(), result, strict=True):
+    offsets = [(top, left) for top in (0, 1, 4) for left in (0, 2, 3)]
+    places = windows(np.array(offsets), np.array(is_flipped), width=10, padding=2)
+    result = crop(images, torch.from_numpy(places), padding=2)
+    for image, (top, left), is_mirrored, actual in zip(images, offsets, is_flipped, result, strict=True):
         # Pillow's crop fills what lies outside the image with black.
         expected = to_pillow(image).crop((left - 2, top - 2, left - 2 + 10, top - 2 + 7))
+        if is_mirrored:
+            expected = ImageOps.mirror(expected)
         assert torch.equal(actual, from_pillow(expected))
 
 
-def test_a_flip_mirrors_only_the_images_it_is_asked_to() -> None:
+def test_a_crop_without_a_border_only_mirrors() -> None:
     images = sample_images(7, 10)[:3]
-    result = flip(images, torch.tensor([1, 0, 1]))
+    places = windows(np.zeros((3, 2), np.int64), np.array([1, 0, 1]), width=10, padding=0)
+    result = crop(images, torch.from_numpy(places), padding=0)
     expected = [ImageOps.mirror(to_pillow(images[0])), to_pillow(images[1]), ImageOps.mirror(to_pillow(images[2]))]
     assert torch.equal(result, torch.stack([from_pillow(image) for image in expected]))
+
+
+def test_arrays_arrive_as_they_were_sent() -> None:
+    arrays = [
+        np.arange(15, dtype=np.float32).reshape(5, 3),
+        np.empty((0, 6), np.int64),
+        np.arange(8).reshape(2, 4).T,
+        np.array([1 / 3, -7.5]),
+    ]
+    for array, tensor in zip(arrays, send(arrays, torch.device("cpu")), strict=True):
+        assert tensor.numpy().dtype == array.dtype
+        assert np.array_equal(tensor.numpy(), array)
+        assert tensor.shape == array.shape
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)

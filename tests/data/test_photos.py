@@ -147,10 +147,14 @@ def png_that_claims(width: int, height: int) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0" * 100)) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0" * 100)) + chunk(b"IEND", b"")
+    )
 
 
-@pytest.mark.parametrize(("width", "height"), [(20_000, 20_000), (12_500, 12_001), (MAX_SIDE + 1, 1), (1 << 30, 1 << 30)])
+@pytest.mark.parametrize(
+    ("width", "height"), [(20_000, 20_000), (12_500, 12_001), (MAX_SIDE + 1, 1), (1 << 30, 1 << 30)]
+)
 def test_an_absurd_size_is_refused_before_decoding_and_without_a_warning(width: int, height: int) -> None:
     photos = find_photos(([png_that_claims(width, height), Image.new("RGB", (4, 4))], ["a", "a"]))
     with warnings.catch_warnings():
@@ -250,7 +254,10 @@ def test_names_of_any_script_with_spaces_are_class_names(tmp_path: Path) -> None
 
 
 def test_one_word_in_two_spellings_is_one_class(tmp_path: Path) -> None:
-    write_classes(tmp_path, **{"caf\u00e9": 1, "cafe\u0301": 2})
+    for spelling, count in (("caf\u00e9", 1), ("cafe\u0301", 2)):
+        (tmp_path / spelling).mkdir()
+        for k in range(count):
+            Image.new("RGB", (4, 4)).save(tmp_path / spelling / f"{k}.png")
     photos = find_photos(tmp_path)
     assert photos.class_names == ("caf\u00e9",)
     assert len(photos) == 3
@@ -262,7 +269,9 @@ def test_a_csv_names_paths_relative_to_itself_with_or_without_a_header(tmp_path:
     rows = [f"images/x/{k}.png" for k in range(3)]
     (tmp_path / "plain.csv").write_text("".join(f"{row},{label}\n" for row, label in zip(rows, "bab", strict=True)))
     (tmp_path / "header.csv").write_text(
-        "\ufefflabel;split;path\n" + "".join(f"{label};t;{row}\n" for row, label in zip(rows, "bab", strict=True)) + "\n"
+        "\ufefflabel;split;path\n"
+        + "".join(f"{label};t;{row}\n" for row, label in zip(rows, "bab", strict=True))
+        + "\n"
     )
     for name in ("plain.csv", "header.csv"):
         photos = find_photos(tmp_path / name)
@@ -333,9 +342,9 @@ def test_results_keep_the_given_order_over_many_threads_and_chunks() -> None:
 
 
 def test_a_set_that_cannot_fit_into_memory_is_refused_before_it_is_read() -> None:
-    images = [np.zeros((4, 4), np.uint8)] * 1_000_000
-    with pytest.raises(DataError, match=r"1,000,000 images of 4096 x 4096 need .* smaller image_size"):
-        read_photos(find_photos((images, ["a"] * 1_000_000)), Resizing(4096, 4096))
+    images = [np.zeros((4, 4), np.uint8)] * 20_000
+    with pytest.raises(DataError, match=r"20,000 images of 4096 x 4096 need .* smaller image_size"):
+        read_photos(find_photos((images, ["a"] * 20_000)), Resizing(4096, 4096))
 
 
 def test_folders_are_walked_in_order_and_single_files_need_no_known_ending(tmp_path: Path) -> None:

@@ -109,7 +109,9 @@ def origins(scenario: Scenario) -> dict[bytes, tuple[str, int]]:
         train = concatenate(train, task.train)
     found = {}
     for split, images in (("train", train), ("test", test)):
-        found |= {mark: (split, label) for mark, label in zip(marks(images.images), images.labels.tolist(), strict=True)}
+        found |= {
+            mark: (split, label) for mark, label in zip(marks(images.images), images.labels.tolist(), strict=True)
+        }
     assert len(found) == len(train) + len(test), "two images are the same: they carry no mark"
     return found
 
@@ -251,3 +253,46 @@ def test_every_method_of_the_table_has_a_class() -> None:
         assert method_class(name).__doc__
         assert settings.summary
         assert settings.paper
+
+
+DIGITS = {
+    "dataset": "digits",
+    "increment": 2,
+    "memory_total": 200,
+    "backbone": "resnet8",
+    "batch_size": 32,
+    "augmentation": "shift",
+    "epochs_scale": 0.04,
+    "device": "cpu",
+    "joint": {"first": {"epochs": 100}},
+}
+"""Five tasks of two digits; the first is learned in 8 epochs, and joint training, with more images, in 4."""
+
+
+@pytest.fixture(scope="session")
+def on_digits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """The results of every method."""
+    results = {}
+    for name in METHOD_SETTINGS:
+        chosen = make_settings({**DIGITS, "method": name}, "this test")
+        with RunFolder(tmp_path_factory.mktemp("digits") / name).opened(chosen) as folder:
+            results[name] = Experiment(chosen, folder, lambda event: None, StopRequest()).run()
+    return results
+
+
+@pytest.mark.slow
+def test_on_digits_all_that_keep_images_remember_what_finetuning_forgets(on_digits: dict[str, dict[str, Any]]) -> None:
+    final = {name: results["final_accuracy"] for name, results in on_digits.items()}
+    with_images = [name for name in final if name not in ("finetune", "lwf")]
+    # Two of ten digits are all that fine-tuning knows at the end; distillation alone saves a little more.
+    assert final["finetune"] < 30
+    assert final["lwf"] > final["finetune"]
+    for name in with_images:
+        assert final[name] > final["finetune"] + 40, final
+        assert final[name] > final["lwf"] + 25, final
+        assert on_digits[name]["forgetting"] < on_digits["finetune"]["forgetting"], name
+    assert final["joint"] > max(final.values()) - 3, final
+    for name in ("der", "foster", "podnet"):
+        assert final[name] > 88, final
+    backbones = {name: results["params"] // BACKBONE_PARAMETERS for name, results in on_digits.items()}
+    assert backbones == {name: 5 if name == "der" else 1 for name in final}

@@ -73,6 +73,7 @@ def test_the_auxiliary_head_sees_the_newest_branch_alone_and_is_not_delivered() 
     learn(method, 1)
     phase, task = expansion(method, 1)
     assert isinstance(phase.network, ExpandingNetwork)
+    train(phase, task)  # before it, both branches see the same
     phase.network.eval()
     images = normalised(task.new_images.images[:5])
     out, delivered = phase.network(images), method.network(images)

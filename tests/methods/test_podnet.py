@@ -4,7 +4,19 @@ import math
 
 import pytest
 import torch
-from small_course import SHORT, TASK_SIZES, changed, digits, learn, new_method, normalised, task_of, terms, train, values
+from small_course import (
+    SHORT,
+    TASK_SIZES,
+    changed,
+    digits,
+    learn,
+    new_method,
+    normalised,
+    task_of,
+    terms,
+    train,
+    values,
+)
 from torch import Tensor
 from torch.nn import functional
 

@@ -1,6 +1,7 @@
 """Faults from outside: a full disk, a read-only folder, data that is gone, a full device, a loss that explodes."""
 
 import errno
+import io
 import itertools
 import os
 import pickle
@@ -34,6 +35,7 @@ from foster.errors import DataError, DeviceError, FolderError, FosterError, Trai
 from foster.events import Event
 from foster.files import write_json
 from foster.method_settings import FitSettings
+from foster.reports.progress import LineProgress
 from foster.run_folder import RunFolder, read_events
 from foster.training.memory_errors import explained_memory_errors
 
@@ -184,6 +186,26 @@ def test_a_folder_that_cannot_be_gives_one_line(place: str, tmp_path: Path):
     with pytest.raises(FolderError):
         start(tiny_settings("replay"), path)
     assert (tmp_path / "file").read_text() == "x"
+
+
+@pytest.mark.parametrize("part", ["manifest-*.json", "*-fit.safetensors", "*-memory.safetensors"])
+def test_a_damaged_checkpoint_gives_one_warning_line_and_the_run_ends_the_same(
+    part: str, tmp_path: Path, uninterrupted: Reference
+):
+    """Also where the damaged file is shared by the newest checkpoints."""
+    path = tmp_path / "run"
+    in_second_task = Interruption(lambda event: isinstance(event, events.PhaseStarted) and event.task == 1, 2)
+    interrupted(tiny_settings("replay", "epochs_scale=0.03"), path, in_second_task)
+    newest = max((path / "checkpoints").glob(part))
+    newest.write_bytes(newest.read_bytes()[:-9])
+    shown = io.StringIO()
+    resume(path, LineProgress(shown))
+    warnings = [line for line in shown.getvalue().splitlines() if line.startswith("warning: checkpoint '")]
+    assert warnings
+    assert all(line.endswith("trying the one before it") for line in warnings)
+    noted = [event["message"] for event in read_events(path / "events.jsonl") if event["event"] == "Warned"]
+    assert [f"warning: {message}" for message in noted] == warnings
+    assert_same(outcome(path), uninterrupted("replay", "epochs_scale=0.03"))
 
 
 def write_small_cifar(folder: Path) -> None:

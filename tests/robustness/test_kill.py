@@ -15,7 +15,7 @@ from tiny_runs import OVERRIDES, Outcome, assert_same, outcome, start_or_resume,
 
 from foster.run_folder import RunFolder, read_events
 
-SECONDS = 120.0
+SECONDS = 300.0
 """No attempt takes longer, unless it hangs."""
 
 
@@ -33,7 +33,8 @@ def wait_for_lines(path: Path, num_wanted: int, is_alive: Callable[[], bool]) ->
 def test_a_run_that_is_killed_eight_times_equals_an_uninterrupted_one(
     tmp_path: Path, uninterrupted: Callable[..., Outcome]
 ):
-    # A server that has imported torch but computed nothing forks each attempt: the same as a fresh start, but at once.
+    # A server that has imported all but computed nothing forks each attempt: the same as a fresh start, but at once.
+    # The first step of an optimizer imports torch._dynamo, which takes longer than the whole run.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["foster.run", "torch._dynamo"])
     path, chance, num_kills = tmp_path / "run", random.Random(1993), 0
@@ -58,8 +59,8 @@ def test_a_run_that_is_killed_eight_times_equals_an_uninterrupted_one(
 @pytest.mark.slow
 def test_the_command_survives_forty_kills_over_one_run(tmp_path: Path):
     """The real command, a process for each attempt; the last result of this test stands in docs/robustness.md."""
-    path, chance, num_kills, delays = tmp_path / "run", random.Random(1993), 0, []
-    overrides = [*OVERRIDES, "epochs_scale=0.06"]
+    path, chance, num_kills = tmp_path / "run", random.Random(1993), 0
+    overrides = [*OVERRIDES, "epochs_scale=0.2"]
     command = [sys.executable, "-m", "foster"]
     arguments = ["run", "digits", *overrides, "--out", str(path), "--resume", "--quiet"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -69,9 +70,8 @@ def test_the_command_survives_forty_kills_over_one_run(tmp_path: Path):
     while not RunFolder(path).is_finished:
         with subprocess.Popen([*command, *arguments], env=environment, stdout=subprocess.DEVNULL) as process:
             if num_kills < 40:
-                wait_for_lines(path, num_lines(path) + chance.randint(1, 16), lambda: process.poll() is None)
-                delays.append(chance.random() * 0.1)
-                time.sleep(delays[-1])
+                wait_for_lines(path, num_lines(path) + chance.randint(1, 12), lambda: process.poll() is None)
+                time.sleep(chance.random() * 0.1)
                 process.kill()
             assert process.wait(SECONDS) in (0, -signal.SIGKILL)
             num_kills += process.returncode == -signal.SIGKILL

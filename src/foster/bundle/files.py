@@ -44,9 +44,14 @@ def writing_folder(folder: Path) -> Iterator[Path]:
 
 
 def check_free(folder: Path) -> None:
-    """A bundle is never written over anything."""
+    """A bundle is never written over anything; where it cannot be written, that is known before anything is trained."""
     if folder.exists() or folder.is_symlink():
         raise FolderError(f"'{folder}' already exists; a bundle is never overwritten, choose a new name")
+    parent = next(parent for parent in folder.absolute().parents if parent.exists())
+    try:
+        Path(tempfile.mkdtemp(dir=parent)).rmdir()
+    except OSError as error:
+        raise unwritable(folder, error) from None
 
 
 def sha256(content: bytes) -> str:

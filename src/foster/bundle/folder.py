@@ -36,7 +36,7 @@ from foster.bundle.manifest import (
     Use,
     read_manifest,
 )
-from foster.data.decoding import ImageError
+from foster.data.decoding import ImageError, upright_size
 from foster.data.memory import ExemplarMemory
 from foster.data.photos import decoded
 from foster.data.resizing import Resizing
@@ -63,6 +63,8 @@ class Bundle:
         ):
             if isinstance(image, ImageError):
                 raise BundleError(f"'{entry.file}' in bundle '{place}' cannot be read: {image}")
+            if upright_size(self.png_files[entry.file]) != (resizing.width, resizing.height):
+                raise BundleError(f"'{entry.file}' in bundle '{place}' is not {resizing.width} x {resizing.height}")
             stacks[entry.class_id].append(image)
         return memory_of(stacks, resizing)
 

@@ -78,6 +78,8 @@ class Manifest(Frozen):
             raise ValueError(f"tasks of {self.task_sizes} classes for {len(self.classes)} class names")
         if len(set(self.classes)) != len(self.classes):
             raise ValueError("two classes have the same name")
+        if not all(name.strip() and "\n" not in name for name in self.classes):
+            raise ValueError("a class has no name, or one of several lines")
         if any(entry.class_id >= len(self.classes) for entry in self.exemplars):
             raise ValueError("an exemplar belongs to no class")
         unlisted = {WEIGHTS, *(entry.file for entry in self.exemplars)} - self.files.keys()

@@ -18,6 +18,7 @@ NUM_IDS_SHOWN = 3
 
 def columns(sides: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table in which nothing is ever cut; `sides` has an `l` or an `r` for each column: where its text stands."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     lines = [header, *rows]
     widths = [max(cell_len(line[k]) for line in lines) for k in range(len(header))]
 
@@ -28,6 +29,11 @@ def columns(sides: str, header: Sequence[str], rows: Sequence[Sequence[str]]) ->
 
     rule = "  ".join("-" * width for width in widths)
     return "\n".join([joined(header), rule, *map(joined, rows)]) + "\n"
+
+
+def printable(text: str) -> str:
+    """Text from files without what would move a terminal's cursor or colour its letters."""
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
 
 def padded(text: str, width: int, side: str = "l") -> str:
@@ -50,7 +56,7 @@ def size_text(num_bytes: float) -> str:
 
 def listed(names: Sequence[str], limit: int = MAX_LISTED) -> str:
     more = f", ... ({len(names)} in all)" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
+    return ", ".join(map(printable, names[:limit])) + more
 
 
 def promotion_text(moved: Promotion) -> str:
@@ -80,7 +86,7 @@ def info_text(manifest: Manifest, folder: Path) -> str:
     calibrated = (
         f"{manifest.temperature:g}, fitted on {manifest.num_calibration_images} held-out images"
         if manifest.num_calibration_images
-        else "not calibrated (no images were held out)"
+        else "not calibrated (too few images are held out)"
     )
     kept = manifest.settings.get("memory_per_class")
     budget = f"{kept} a class" if kept else f"{manifest.settings.get('memory_total') or 2000} in all"

@@ -14,7 +14,7 @@ from foster.bundle.files import check_free, folder_bytes
 from foster.bundle.folder import read_bundle, remove_exemplars
 from foster.bundle.manifest import read_manifest
 from foster.bundle.promotion import promote
-from foster.cli.bundle_texts import exemplars_text, listed, padded, promotion_text, size_text
+from foster.cli.bundle_texts import exemplars_text, listed, padded, printable, promotion_text, size_text
 from foster.cli.learn_texts import evaluation_text, learn_text
 from foster.contact_sheet import draw_sheet
 from foster.data.photos import expanded, shown
@@ -23,7 +23,7 @@ from foster.learner import Learner
 from foster.learner_settings import learner_settings
 from foster.learning.reports import Prediction, UpdateError
 from foster.reports.progress import progress_for
-from foster.stopping import stop_on_signals
+from foster.stopping import Stopped, stop_on_signals
 
 
 def learn_bundle(
@@ -49,6 +49,9 @@ def learn_bundle(
             report = learner.learn(source, max_drop=max_drop, listener=listener, stop=stop)
         except UpdateError as error:
             typer.echo(learn_text(error.report), nl=False)
+            raise
+        except Stopped:
+            typer.echo(f"{bundle} was not written", err=True)
             raise
         stop.raise_if_set()
         learner.save(bundle)
@@ -108,9 +111,9 @@ def _csv_row(prediction: Prediction, top: int) -> list[Any]:
 
 def _prediction_line(prediction: Prediction, width: int) -> str:
     if prediction.error is not None:
-        return f"{padded(prediction.name, width)}  error: {prediction.error}"
+        return f"{padded(printable(prediction.name), width)}  error: {prediction.error}"
     best = ", ".join(f"{entry.label} {100 * entry.probability:.1f} %" for entry in prediction.top)
-    return f"{padded(prediction.name, width)}  {f'unknown ({best})' if prediction.is_unknown else best}"
+    return f"{padded(printable(prediction.name), width)}  {f'unknown ({best})' if prediction.is_unknown else best}"
 
 
 def evaluate_bundle(bundle: Path, source: Path, is_json: bool, device: str) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from foster.cli.bundle_texts import columns, listed, percent
+from foster.cli.bundle_texts import columns, listed, percent, printable
 from foster.data.photos import Unreadable
 from foster.learning.reports import EvaluationReport, LearnReport
 from foster.learning.update_check import ClassChange, UpdateCheck
@@ -67,7 +67,7 @@ def _class_rows(entries: Sequence[ClassChange]) -> list[tuple[str, ...]]:
 
 def unreadable_lines(unreadable: Sequence[Unreadable]) -> list[str]:
     lines = [f"{len(unreadable)} images cannot be read and were left out:"] if unreadable else []
-    lines += [f"  {entry.name}: {entry.reason}" for entry in unreadable[:NUM_UNREADABLE_SHOWN]]
+    lines += [f"  {printable(entry.name)}: {printable(entry.reason)}" for entry in unreadable[:NUM_UNREADABLE_SHOWN]]
     return lines + (["  ..."] if len(unreadable) > NUM_UNREADABLE_SHOWN else [])
 
 

@@ -1,20 +1,23 @@
 """Augmentation of whole batches on the device that holds them: crop, flip, brightness, AutoAugment, Cutout.
 
-All random decisions are drawn on the CPU first, as small tensors with a row for each image, and the pixels follow.
-So the same generator gives the same images on every device and for every chunk size, and the device is never asked
-which image needs what.
+All random decisions are drawn on the CPU first, as small arrays with a row for each image; they travel to the device
+together, and the pixels follow. So the same generator gives the same images on every device and for every chunk size,
+and the device is never asked which image needs what.
 """
 
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from foster.data import autoaugment
-from foster.data.geometry import crop, flip, resized_crop
-from foster.data.operations import brighten, to_device
+from foster.data.geometry import crop, resized_crop, windows
+from foster.data.operations import Work, brighten, send
 
 ASPECT_RANGE = (3 / 4, 4 / 3)  # width over height of a resized crop
 CROP_ATTEMPTS = 10
@@ -41,8 +44,8 @@ class Augmentation:
     """In place of the crop: a rectangle with a share of the area in this range, enlarged to the image's size."""
 
 
-# One kind of change with its decisions drawn: takes some of the images and says which ones they are.
-Step = Callable[[Tensor, slice], Tensor]
+# One kind of change with its decisions drawn: says what has to be done with some of the images.
+Step = Callable[[slice], Work]
 
 
 def augment(images: Tensor, augmentation: Augmentation, generator: torch.Generator) -> Tensor:
@@ -56,9 +59,11 @@ def augment(images: Tensor, augmentation: Augmentation, generator: torch.Generat
         return images
     chunks = []
     for part in _chunks(images):
+        works = [step(part) for step in steps]
+        tensors = iter(send([array for work in works for array in work.arrays], images.device))
         chunk = images[part]
-        for step in steps:
-            chunk = step(chunk, part)
+        for work in works:
+            chunk = work.change(chunk, *islice(tensors, len(work.arrays)))
         chunks.append(chunk)
     return chunks[0] if len(chunks) == 1 else torch.cat(chunks)
 
@@ -77,19 +82,11 @@ def _chunks(images: Tensor) -> Iterator[slice]:
         yield slice(first, first + size)
 
 
-def _plan_crop(augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> Step | None:
-    padding = augmentation.crop_padding
-    if not padding or augmentation.resized_crop:
-        return None
-    offsets = torch.randint(2 * padding + 1, (shape[0], 2), generator=generator)
-    return lambda images, part: crop(images, to_device(offsets[part], images.device), padding)
-
-
 def _plan_resized_crop(augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> Step | None:
     if not augmentation.resized_crop:
         return None
-    boxes = _draw_boxes(shape, augmentation.resized_crop, generator)
-    return lambda images, part: resized_crop(images, to_device(boxes[part], images.device))
+    boxes = _draw_boxes(shape, augmentation.resized_crop, generator).numpy()
+    return lambda part: Work([boxes[part]], resized_crop)
 
 
 def _draw_boxes(shape: torch.Size, scale: tuple[float, float], generator: torch.Generator) -> Tensor:
@@ -114,43 +111,52 @@ def _draw_boxes(shape: torch.Size, scale: tuple[float, float], generator: torch.
     return torch.where(fits.any(1, keepdim=True), tried, torch.tensor(middle, dtype=torch.float64)).long()
 
 
-def _plan_flip(augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> Step | None:
-    if not augmentation.flip:
+def _plan_crop(augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> Step | None:
+    """Crop and flip in one: both only say from where each pixel comes."""
+    padding = 0 if augmentation.resized_crop else augmentation.crop_padding
+    if not (padding or augmentation.flip):
         return None
-    is_flipped = torch.randint(2, (shape[0],), generator=generator)
-    return lambda images, part: flip(images, to_device(is_flipped[part], images.device))
+    offsets, is_flipped = np.zeros((shape[0], 2), np.int64), np.zeros(shape[0], np.int64)
+    if padding:
+        offsets = torch.randint(2 * padding + 1, (shape[0], 2), generator=generator).numpy()
+    if augmentation.flip:
+        is_flipped = torch.randint(2, (shape[0],), generator=generator).numpy()
+    places = windows(offsets, is_flipped, shape[3], padding)
+    return lambda part: Work([places[part]], partial(crop, padding=padding))
 
 
 def _plan_brightness(augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> Step | None:
     if not augmentation.brightness:
         return None
     low, high = max(0.0, 1 - augmentation.brightness), 1 + augmentation.brightness
-    factors = low + (high - low) * torch.rand(shape[0], generator=generator)
-    return lambda images, part: brighten(images, to_device(factors[part], images.device))
+    factors = low + (high - low) * torch.rand(shape[0], generator=generator).numpy()
+    return lambda part: Work([factors[part]], brighten)
 
 
 def _plan_policy(augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> Step | None:
     if augmentation.policy == "none":
         return None
     decisions = autoaugment.draw(augmentation.policy, shape[0], generator)
-    return lambda images, part: autoaugment.apply(images, decisions.part(part))
+    return lambda part: autoaugment.plan(decisions.part(part), shape[2], shape[3])
 
 
 def _plan_cutout(augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> Step | None:
     if not augmentation.cutout:
         return None
     num_images, _, height, width = shape
-    centres = torch.stack([torch.randint(size, (num_images,), generator=generator) for size in (height, width)], dim=1)
-    return lambda images, part: _cut_out(images, to_device(centres[part], images.device), augmentation.cutout // 2)
+    rows, columns = (torch.randint(size, (num_images,), generator=generator).numpy() for size in (height, width))
+    # Half a pixel back there is as much of the square before the centre as after it.
+    centres = np.stack((rows, columns), axis=1) - 0.5
+    return lambda part: Work([centres[part]], partial(_cut_out, reach=augmentation.cutout // 2))
 
 
 def _cut_out(images: Tensor, centres: Tensor, reach: int) -> Tensor:
-    """Black from `reach` pixels before each centre (row, column) to just before as many after it."""
-    row, column = centres.view(-1, 2, 1, 1, 1).unbind(1)
-    rows = torch.arange(images.shape[2], device=images.device).view(-1, 1)
-    columns = torch.arange(images.shape[3], device=images.device)
-    is_cut = (rows >= row - reach) & (rows < row + reach) & (columns >= column - reach) & (columns < column + reach)
-    return torch.mul(images, ~is_cut)
+    """Black where both row and column are less than `reach` away from the image's centre `[n, 2]`."""
+    height, width = images.shape[2:]
+    pixels = torch.arange(max(height, width), device=images.device)
+    is_kept = (pixels - centres.unsqueeze(2)).abs_() >= reach
+    row_is_kept, column_is_kept = is_kept[:, 0, :height], is_kept[:, 1, :width]
+    return torch.mul(images, (row_is_kept.unsqueeze(2) | column_is_kept.unsqueeze(1)).unsqueeze(1))
 
 
-PLANS = (_plan_crop, _plan_resized_crop, _plan_flip, _plan_brightness, _plan_policy, _plan_cutout)
+PLANS = (_plan_resized_crop, _plan_crop, _plan_brightness, _plan_policy, _plan_cutout)

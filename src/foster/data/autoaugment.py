@@ -4,15 +4,17 @@ The policies are those of the paper (Cubuk et al., 2019) for CIFAR-10 and for Im
 public PyTorch port that FOSTER used.
 """
 
+from collections.abc import Iterator
 from functools import cache
-from itertools import groupby, pairwise
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from foster.data.operations import OPERATIONS, to_device
+from foster.data.operations import FAMILIES, OPERATIONS, Change, Work, send
 
 NUM_SLOTS = 2
 
@@ -111,62 +113,94 @@ class Decisions(NamedTuple):
 
 
 class _PolicyTable(NamedTuple):
-    """A policy as tensors `[25, 2]`."""
+    """A policy as flat arrays `[25 * 2]`; the magnitudes twice, `[2 * 25 * 2]`: with a plus, then with a minus."""
 
-    operations: Tensor
-    probabilities: Tensor
-    magnitudes: Tensor
-    is_signed: Tensor
+    operations: NDArray[np.int64]
+    probabilities: NDArray[np.float64]
+    magnitudes: NDArray[np.float64]
 
 
 @cache
 def _policy_table(policy: str) -> _PolicyTable:
     names = list(OPERATIONS)
     steps = [step for sub_policy in POLICIES[policy] for step in sub_policy]
-    columns = (
-        torch.tensor([names.index(name) for name, _, _ in steps]),
-        torch.tensor([probability for _, probability, _ in steps], dtype=torch.float64),
-        torch.tensor([MAGNITUDES[name][index] for name, _, index in steps], dtype=torch.float64),
-        torch.tensor([name in SIGNED for name, _, _ in steps]),
+    magnitudes = [MAGNITUDES[name][index] for name, _, index in steps]
+    signs = [-1 if name in SIGNED else 1 for name, _, _ in steps]
+    return _PolicyTable(
+        operations=np.array([names.index(name) for name, _, _ in steps]),
+        probabilities=np.array([probability for _, probability, _ in steps]),
+        magnitudes=np.concatenate((magnitudes, np.multiply(magnitudes, signs))),
     )
-    return _PolicyTable(*(column.view(-1, NUM_SLOTS) for column in columns))
 
 
 def draw(policy: str, num_images: int, generator: torch.Generator) -> Decisions:
     """Decisions for `num_images` images by the named policy."""
     table = _policy_table(policy)
-    chosen = torch.randint(len(table.operations), (num_images,), generator=generator)
-    coins = torch.rand(num_images, NUM_SLOTS, dtype=torch.float64, generator=generator)
-    is_negative = torch.randint(2, (num_images, NUM_SLOTS), generator=generator).bool() & table.is_signed[chosen]
-    magnitudes = table.magnitudes[chosen]
-    return Decisions(
-        operations=torch.where(coins < table.probabilities[chosen], table.operations[chosen], -1),
-        magnitudes=torch.where(is_negative, -magnitudes, magnitudes),
-    )
+    num_steps = len(table.operations)
+    sub_policies = torch.randint(num_steps // NUM_SLOTS, (num_images, 1), generator=generator).numpy()
+    coins = torch.rand(num_images, NUM_SLOTS, dtype=torch.float64, generator=generator).numpy()
+    is_negative = torch.randint(2, (num_images, NUM_SLOTS), generator=generator).numpy()
+    steps = sub_policies * NUM_SLOTS + np.arange(NUM_SLOTS)
+    operations = np.where(coins < table.probabilities.take(steps), table.operations.take(steps), -1)
+    magnitudes = table.magnitudes.take(steps + num_steps * is_negative)
+    return Decisions(torch.from_numpy(operations), torch.from_numpy(magnitudes))
 
 
 def apply(images: Tensor, decisions: Decisions) -> Tensor:
     """Images `[N, 3, H, W]` uint8 with each image's first operation applied, then its second."""
-    for slot in range(NUM_SLOTS):
-        images = _apply_slot(images, decisions.operations[:, slot], decisions.magnitudes[:, slot])
-    return images
+    work = plan(decisions, *images.shape[2:])
+    return work.change(images, *send(work.arrays, images.device))
 
 
-def _apply_slot(images: Tensor, operations: Tensor, magnitudes: Tensor) -> Tensor:
-    """One operation for each image: sorted by operation, so each group is a slice, then put back in place."""
-    order = operations.argsort()
-    positions = to_device(torch.stack((order, order.argsort())), images.device)
-    magnitudes = to_device(magnitudes[order], images.device)
-    ends = torch.bincount(operations + 1, minlength=len(OPERATIONS) + 1).cumsum(0).tolist()
-    groups = [
-        (operation, slice(first, last))
-        for operation, (first, last) in zip(OPERATIONS.values(), pairwise(ends), strict=True)
-        if first < last
-    ]
-    images = images.index_select(0, positions[0])
-    for change, members in groupby(groups, key=lambda group: group[0].apply):
-        family = list(members)
-        whole = slice(family[0][1].start, family[-1][1].stop)
-        parameters = torch.cat([operation.prepare(images[part], magnitudes[part]) for operation, part in family])
-        images[whole] = change(images[whole], parameters)
-    return images.index_select(0, positions[1])
+class _Pass(NamedTuple):
+    """What one family of operations does to images sorted by operation."""
+
+    change: Change
+    images: slice
+    counts: list[int]  # how many images each operation of the family has
+    parameters: NDArray[Any]
+
+
+def plan(decisions: Decisions, height: int, width: int) -> Work:
+    """What `decisions` mean for images of this size: the images are sorted by operation, so each family is a slice."""
+    num_images = len(decisions.operations)
+    slots, moves = [], np.empty((NUM_SLOTS + 1, num_images), np.int64)
+    places = numbers = np.arange(num_images)  # `places`: where each image stands now
+    for slot, move in enumerate(moves[:NUM_SLOTS]):
+        operations = decisions.operations.numpy()[:, slot].astype(np.int8)
+        order = operations.argsort(kind="stable")  # of one byte, so in linear time
+        magnitudes = decisions.magnitudes.numpy()[:, slot].take(order)
+        slots.append(list(_passes(operations.take(order), magnitudes, height, width)))
+        move[:] = places.take(order)
+        places = np.empty_like(order)
+        places[order] = numbers
+    moves[NUM_SLOTS] = places
+    arrays = [moves, *(family_pass.parameters for slot in slots for family_pass in slot)]
+
+    def change(images: Tensor, moves: Tensor, *parameters: Tensor) -> Tensor:
+        *to_sorted, to_original = moves.unbind()
+        remaining = iter(parameters)
+        for move, slot in zip(to_sorted, slots, strict=True):
+            images = images.index_select(0, move)
+            for family_pass in slot:
+                family_pass.change(images[family_pass.images], family_pass.counts, next(remaining))
+        return images.index_select(0, to_original)
+
+    return Work(arrays, change)
+
+
+def _passes(operations: NDArray[np.int8], magnitudes: NDArray[np.float64], height: int, width: int) -> Iterator[_Pass]:
+    """The passes for sorted operations; there is none for a family without images."""
+    bounds = operations.searchsorted(np.arange(len(OPERATIONS) + 1, dtype=np.int8)).tolist()
+    for family in FAMILIES:
+        family_bounds, bounds = bounds[: len(family.operations) + 1], bounds[len(family.operations) :]
+        whole = slice(family_bounds[0], family_bounds[-1])
+        if whole.start == whole.stop:
+            continue
+        parts = [slice(*part) for part in pairwise(family_bounds)]
+        rows = [
+            operation.prepare(magnitudes[part], height, width)
+            for operation, part in zip(family.operations, parts, strict=True)
+            if part.start < part.stop
+        ]
+        yield _Pass(family.change, whole, [part.stop - part.start for part in parts], np.concatenate(rows))

@@ -1,13 +1,18 @@
 """Moving the pixels of whole batches of images: crops, translations, rotations and shears, as Pillow computes them.
 
 Images are `[n, 3, H, W]` uint8, and every image has its own parameters. Positions and weights are integers, or float64
-as in Pillow, so the results equal Pillow's and do not depend on the device.
+as in Pillow, so the results equal Pillow's and do not depend on the device. Parameters are prepared on the CPU with
+numpy; `transform_nearest` and `shear` write their results into the images they are given.
 """
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 FILL = 128  # grey: what AutoAugment puts where a moved image leaves a gap
@@ -15,21 +20,24 @@ FIXED_POINT = 16  # bits after the point in Pillow's nearest-neighbour transform
 RESIZE_BITS = 22  # bits after the point in Pillow's resampling weights
 
 
-def crop(images: Tensor, offsets: Tensor, padding: int) -> Tensor:
-    """The window of each image, of its own size, in the image with a black border of `padding` pixels.
+def windows(offsets: NDArray[Any], is_flipped: NDArray[Any], width: int, padding: int) -> NDArray[np.int64]:
+    """For `crop`: where each image's window starts and in which direction its rows run, `[n, 2]`.
 
-    `offsets` `[n, 2]`: the window's top and left, from 0 to twice the padding.
+    `offsets` `[n, 2]`: the window's top and left, from 0 to twice the padding. `is_flipped` `[n]`: 1 where the window
+    is mirrored left to right, so read from its last column backwards.
     """
-    height, width = images.shape[2:]
-    windows = F.pad(images, (padding,) * 4).unfold(2, height, 1).unfold(3, width, 1)
-    return windows[torch.arange(len(images), device=images.device), :, offsets[:, 0], offsets[:, 1]]
+    starts = offsets[:, 0] * (width + 2 * padding) + offsets[:, 1] + is_flipped * (width - 1)
+    return np.stack((starts, 1 - 2 * is_flipped), axis=1)
 
 
-def flip(images: Tensor, is_flipped: Tensor) -> Tensor:
-    """Images mirrored left to right where `is_flipped` `[n]` (int64) is 1."""
-    num_images = len(images)
-    both = torch.cat((images, images.flip(3)))
-    return both.index_select(0, is_flipped * num_images + torch.arange(num_images, device=images.device))
+def crop(images: Tensor, windows: Tensor, padding: int) -> Tensor:
+    """The window of each image, of its own size, in the image with a black border of `padding` pixels."""
+    num_channels, padded_width = images.shape[1], images.shape[3] + 2 * padding
+    pixels = F.pad(images, (padding,) * 4).flatten(2)
+    rows, columns = _axes(images)
+    starts, directions = windows.view(-1, 2, 1, 1).unbind(1)
+    index = torch.add(starts, rows, alpha=padded_width) + directions * columns
+    return pixels.gather(2, index.flatten(1).unsqueeze(1).expand(-1, num_channels, -1)).view_as(images)
 
 
 def resized_crop(images: Tensor, boxes: Tensor) -> Tensor:
@@ -52,99 +60,87 @@ def _resize(images: Tensor, start: Tensor, length: Tensor, dim: int) -> Tensor:
         images.gather(dim, (start + index).long().view(shape).expand_as(images)).to(torch.int32)
         for index in (lower.clamp(min=0), torch.minimum(lower + 1, last))
     )
-    total = first * ((1 << RESIZE_BITS) - weight) + second * weight + (1 << (RESIZE_BITS - 1))
+    total = second.sub_(first).mul_(weight).add_(first, alpha=1 << RESIZE_BITS).add_(1 << (RESIZE_BITS - 1))
     return (total >> RESIZE_BITS).to(torch.uint8)
 
 
-def transform_nearest(images: Tensor, coefficients: Tensor) -> Tensor:
-    """Output pixel (x, y) is input pixel ((a x + b y + c) >> 16, (d x + e y + f) >> 16), grey where that lies outside.
+def transform_nearest(images: Tensor, counts: Sequence[int], coefficients: Tensor) -> None:
+    """Output pixel (x, y) becomes input pixel (a x + b y + c, d x + e y + f), grey where that lies outside.
 
-    `coefficients` is `[n, 6]` int32: a to f as fixed-point numbers.
+    `coefficients` is `[n, 6]` int64: a to f as fixed-point numbers, c and f with the border that is put around here.
     """
-    rows, columns = _axes(images, torch.int32)
-    a, b, c, d, e, f = coefficients.view(-1, 6, 1, 1).unbind(1)
-    x = (a * columns + (b * rows + c)) >> FIXED_POINT
-    y = (d * columns + (e * rows + f)) >> FIXED_POINT
-    return _pixels(images, x, y, _is_inside(images, x, y)).view_as(images)
-
-
-def shear(images: Tensor, slopes: Tensor) -> Tensor:
-    """Sheared along x or along y with cubic interpolation; `slopes` `[n, 2]` float64, one of each pair zero."""
-    height, width = images.shape[2:]
-    rows, columns = (axis + 0.5 for axis in _axes(images, torch.float64))
-    slope_x, slope_y = slopes.view(-1, 2, 1, 1, 1).unbind(1)
-    x = columns + slope_x * rows
-    y = rows + slope_y * columns
-    is_inside = _is_inside(images, x, y)
-    x, y = x - 0.5, y - 0.5
-    left, top = x.floor(), y.floor()
-    # The cubic runs along the sheared axis only: on the other one the fraction is exactly zero.
-    fraction = (x - left).add_(y - top)
-    offsets = torch.arange(-1, 3, dtype=torch.float64, device=images.device).view(-1, 1, 1)
-    tap_x = (left + offsets * (slope_x != 0)).clamp_(0, width - 1)
-    tap_y = (top + offsets * (slope_y != 0)).clamp_(0, height - 1)
-    taps = _pixels(images, tap_x, tap_y, is_inside).view(*images.shape[:2], 4, height, width)
-    before, here, after, beyond = taps.to(torch.int16).unbind(2)
-    cubic = here - before + beyond - after
-    square = 2 * (before - here) + after - beyond
-    values = (cubic * fraction).add_(square).mul_(fraction).add_(after - before).mul_(fraction).add_(here)
-    return values.clamp_(0, 255).to(torch.uint8)
-
-
-def _axes(images: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Row numbers `[H, 1]` and column numbers `[W]`."""
-    rows, columns = (torch.arange(size, dtype=dtype, device=images.device) for size in images.shape[2:])
-    return rows.unsqueeze(1), columns
-
-
-def _is_inside(images: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    return (x >= 0) & (x < images.shape[3]) & (y >= 0) & (y < images.shape[2])
-
-
-def _pixels(images: Tensor, x: Tensor, y: Tensor, is_inside: Tensor) -> Tensor:
-    """The pixels in columns x and rows y, both `[n, ...]`, as `[n, 3, number of positions]`; grey where not inside."""
     _, num_channels, height, width = images.shape
-    # One grey pixel after the last stands for everything outside.
-    pixels = F.pad(images.flatten(2), (0, 1), value=FILL)
-    index = torch.where(is_inside, y * width + x, height * width).long().flatten(1).unsqueeze(1)
-    return pixels.gather(2, index.expand(-1, num_channels, -1))
+    rows, columns = _axes(images)
+    by_column, by_row, offset = coefficients.view(-1, 2, 3, 1, 1).unbind(2)
+    x, y = (((by_row * rows + offset) + by_column * columns) >> FIXED_POINT).unbind(1)
+    # A grey border of one pixel stands for everything outside.
+    pixels = F.pad(images, (1,) * 4, value=FILL).flatten(2)
+    index = torch.add(x.clamp_(0, width + 1), y.clamp_(0, height + 1), alpha=width + 2)
+    torch.gather(pixels, 2, index.flatten(1).unsqueeze(1).expand(-1, num_channels, -1), out=images.flatten(2))
 
 
-def slope_x(images: Tensor, magnitudes: Tensor) -> Tensor:
-    """For `shear`: along x, by `magnitudes` pixels a row."""
-    return torch.stack((magnitudes, torch.zeros_like(magnitudes)), dim=1)
+def translation_x(magnitudes: NDArray[np.float64], height: int, width: int) -> NDArray[np.int64]:
+    """For `transform_nearest`: to the left, by a share of the width, in whole pixels."""
+    return _fixed_point(len(magnitudes), 1, 0, np.floor(magnitudes * width + 0.5), 0, 1, 0)
 
 
-def slope_y(images: Tensor, magnitudes: Tensor) -> Tensor:
-    """For `shear`: along y, by `magnitudes` pixels a column."""
-    return torch.stack((torch.zeros_like(magnitudes), magnitudes), dim=1)
+def translation_y(magnitudes: NDArray[np.float64], height: int, width: int) -> NDArray[np.int64]:
+    """For `transform_nearest`: upwards, by a share of the height, in whole pixels."""
+    return _fixed_point(len(magnitudes), 1, 0, 0, 0, 1, np.floor(magnitudes * height + 0.5))
 
 
-def translation_x(images: Tensor, magnitudes: Tensor) -> Tensor:
-    """For `transform_nearest`: to the left, by a share of the width."""
-    return _translation(magnitudes * images.shape[3], position=2)
-
-
-def translation_y(images: Tensor, magnitudes: Tensor) -> Tensor:
-    """For `transform_nearest`: upwards, by a share of the height."""
-    return _translation(magnitudes * images.shape[2], position=5)
-
-
-def _translation(distance: Tensor, position: int) -> Tensor:
-    """A move by the nearest number of whole pixels."""
-    coefficients = distance.new_zeros(len(distance), 6)
-    coefficients[:, ::4] = 1  # a and e
-    coefficients[:, position] = (distance + 0.5).floor_()
-    return coefficients.to(torch.int32) << FIXED_POINT
-
-
-def rotation(images: Tensor, degrees: Tensor) -> Tensor:
+def rotation(degrees: NDArray[np.float64], height: int, width: int) -> NDArray[np.int64]:
     """For `transform_nearest`: anticlockwise about the image's centre."""
-    centre_y, centre_x = images.shape[2] / 2, images.shape[3] / 2
+    centre_y, centre_x = height / 2, width / 2
     radians = degrees * (-math.pi / 180)
-    cosine, sine = radians.cos(), radians.sin()
+    cosine, sine = np.cos(radians), np.sin(radians)
     x = centre_x - cosine * centre_x - sine * centre_y
     y = centre_y + sine * centre_x - cosine * centre_y
     # A pixel's centre lies half a pixel right of and below its coordinates.
-    coefficients = (cosine, sine, x + (cosine + sine) * 0.5, -sine, cosine, y + (cosine - sine) * 0.5)
-    return (torch.stack(coefficients, dim=1) * (1 << FIXED_POINT) + 0.5).floor().to(torch.int32)
+    x, y = x + (cosine + sine) * 0.5, y + (cosine - sine) * 0.5
+    return _fixed_point(len(degrees), cosine, sine, x, -sine, cosine, y)
+
+
+def _fixed_point(num_images: int, *coefficients: float | NDArray[np.float64]) -> NDArray[np.int64]:
+    """Coefficients a to f, one number for all images or one for each, as rows for `transform_nearest`."""
+    rows = np.empty((num_images, 6))
+    for position, values in enumerate(coefficients):
+        rows[:, position] = values
+    rows[:, 2::3] += 1  # the border
+    return np.floor(rows * (1 << FIXED_POINT) + 0.5).astype(np.int64)
+
+
+def shear(images: Tensor, counts: Sequence[int], slopes: Tensor) -> None:
+    """The first of `counts` images sheared along x and the others along y; `slopes` `[n]` float64, pixels a line."""
+    num_x, num_y = counts
+    if num_x:
+        _shear_x(images[:num_x], slopes[:num_x])
+    if num_y:
+        _shear_x(images[num_x:].transpose(2, 3), slopes[num_x:])
+
+
+def _shear_x(images: Tensor, slopes: Tensor) -> None:
+    """Cubic interpolation along the rows, in Pillow's order of float64 operations; `slopes` is `[n]`."""
+    num_images, num_channels, height, width = images.shape
+    rows, columns = _axes(images, first=0.5)
+    x = slopes.view(-1, 1, 1) * rows + columns
+    is_outside = (x < 0) | (x >= width)
+    x -= 0.5
+    left = x.floor()
+    fraction = (x - left).unsqueeze(1)
+    taps = torch.arange(-1, 3, device=images.device).view(4, 1)
+    index = (left.long().unsqueeze(2) + taps).clamp_(0, width - 1).flatten(2)
+    pixels = images.gather(3, index.unsqueeze(1).expand(-1, num_channels, -1, -1)).to(torch.int16)
+    before, here, after, beyond = pixels.view(num_images, num_channels, height, 4, width).unbind(3)
+    drop = before - here
+    cubic = (beyond - after) - drop
+    square = drop - cubic
+    values = (cubic * fraction).add_(square).mul_(fraction).add_(after - before).mul_(fraction).add_(here)
+    images.copy_(values.clamp_(0, 255).masked_fill_(is_outside.unsqueeze(1), FILL))
+
+
+def _axes(images: Tensor, first: float = 0) -> tuple[Tensor, Tensor]:
+    """Row numbers `[H, 1]` and column numbers `[W]`, counted from `first`."""
+    height, width = images.shape[2:]
+    numbers = torch.arange(first, first + max(height, width), device=images.device)
+    return numbers[:height].unsqueeze(1), numbers[:width]

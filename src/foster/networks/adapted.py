@@ -119,9 +119,10 @@ def _from_timm(choice: str, image_size: tuple[int, int], is_pretrained: bool) ->
     name = choice.removeprefix(TIMM_PREFIX)
     try:
         import timm
-    except ImportError as error:
+    except Exception as error:  # its torchvision fails in other ways beside a torch that it was not built for
+        reason = " ".join(str(error).split())
         raise SettingsError(
-            f"backbone '{choice}' needs timm, which cannot be imported ({error}); pip install 'foster-cil[timm]'"
+            f"backbone '{choice}' needs timm, which cannot be imported ({reason}); pip install 'foster-cil[timm]'"
         ) from None
     if not timm.is_model(name):
         close = timm.list_models(f"*{name}*")[:5]

@@ -17,11 +17,12 @@ INFERENCE_PIXELS = 2**21
 def find_device(name: str) -> torch.device:
     """The device by name; `auto` takes a GPU where there is one."""
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     device = torch.device(name)
     if device.type == "cuda":
+        device = torch.device("cuda", device.index or 0)
         num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if (device.index or 0) >= num_gpus:
+        if device.index >= num_gpus:
             found = f"{num_gpus} GPUs are" if num_gpus != 1 else "1 GPU is"
             raise DeviceError(f"device '{name}' was asked for, but {found} visible to torch; use device=cpu or auto")
     return device

@@ -1,0 +1,186 @@
+"""The shape of the house: what may import what, and what must not stand anywhere."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from graphlib import TopologicalSorter
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+import foster
+from foster.method_settings import METHOD_SETTINGS
+from foster.methods import CLASSES, method_class
+from foster.methods.base import Method
+
+PACKAGE = Path(foster.__file__).parent
+LAYERS = [
+    {"errors", "events", "method_settings", "seeding", "stopping", "toml_text", "transport"},
+    {"data.catalogue", "files", "locking", "setting_keys"},
+    {"config", "learner_settings"},
+    {"data", "kernels", "losses", "networks"},
+    {"evaluation", "training"},
+    {"bundle", "methods", "results"},
+    {"assembly", "learning", "plan", "reports", "run_folder"},
+    {"contact_sheet", "export", "learner", "run"},
+    {"launch", "sweep", "sweep_grid", "sweep_slots", "sweep_table"},
+    {"demo"},
+    {"__main__", "cli"},
+]
+"""From the ground up. A module imports from its own layer and from those below; every module has its place here."""
+
+WITHOUT_TORCH = ("foster", "config", "setting_keys", "learner_settings", "method_settings", "errors", "events", "cli")
+WITHOUT_EXPERIMENT_SETTINGS = ("data", "kernels", "losses", "networks", "training", "evaluation", "methods", "bundle")
+MOST_LINES = 300
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Every module of the package by its name without `foster.`; the package itself is ''."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+@cache
+def tree(name: str) -> ast.Module:
+    return ast.parse(modules()[name].read_text(encoding="utf-8"))
+
+
+@cache
+def imported(name: str) -> frozenset[str]:
+    """The modules of the package that a module imports, at the top or inside a function."""
+    found = set()
+    for node in ast.walk(tree(name)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name}: imports are absolute"
+            full_names = [f"{node.module}.{alias.name}" for alias in node.names]
+            found |= {full if full.removeprefix("foster.") in modules() else str(node.module) for full in full_names}
+    inside = {target.removeprefix("foster.") for target in found if target.startswith("foster.")}
+    return frozenset(inside & modules().keys()) - {name}
+
+
+def is_part_of(name: str, owner: str) -> bool:
+    return name == owner or name.startswith(f"{owner}.")
+
+
+def layer(name: str) -> int:
+    """Where a module stands; the longest name in the table decides."""
+    places = [(len(owner), level) for level, owners in enumerate(LAYERS) for owner in owners if is_part_of(name, owner)]
+    assert places, f"'{name}' has no place in LAYERS: give it one"
+    return max(places)[1]
+
+
+def calls(name: str) -> Iterator[tuple[str, int]]:
+    """What a module calls, as dotted text with its line: `torch.load`, `.backward`."""
+    for node in ast.walk(tree(name)):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func), node.lineno
+
+
+def test_imports_point_down() -> None:
+    wrong = [
+        f"{name} imports {target}"
+        for name in modules()
+        for target in imported(name)
+        if name and layer(target) > layer(name)
+    ]
+    assert not wrong, wrong
+
+
+def test_no_module_imports_itself_in_a_circle() -> None:
+    assert list(TopologicalSorter({name: imported(name) for name in modules() if name}).static_order())
+
+
+def test_a_method_never_imports_another_method() -> None:
+    methods = {target.partition(":")[0].removeprefix("foster.") for target in CLASSES.values()}
+    assert len(methods) == len(CLASSES)
+    wrong = [
+        f"{name} imports {other}"
+        for name in modules()
+        if name.startswith("methods")
+        for other in imported(name)
+        if other in methods
+    ]
+    assert not wrong, wrong
+
+
+def test_settings_of_an_experiment_stop_above_the_parts() -> None:
+    wrong = [
+        f"{name} imports {target}"
+        for name in modules()
+        if any(is_part_of(name, part) for part in WITHOUT_EXPERIMENT_SETTINGS)
+        for target in imported(name) & {"config", "learner_settings", "setting_keys"}
+    ]
+    assert not wrong, wrong
+
+
+def test_what_the_command_needs_before_it_trains_does_not_load_torch() -> None:
+    names = [*WITHOUT_TORCH, "toml_text", "stopping", "data.catalogue", "reports.methods"]
+    lines = [f"import {name if name == 'foster' else f'foster.{name}'}" for name in names]
+    script = "\n".join(["import sys", *lines, "assert 'torch' not in sys.modules"])
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_method_has_settings_and_a_class_of_its_own() -> None:
+    assert list(METHOD_SETTINGS) == list(CLASSES)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_method_takes_the_settings_of_its_name(name: str) -> None:
+    found = method_class(name)
+    assert issubclass(found, Method)
+    (base,) = [base for base in found.__orig_bases__ if get_args(base)]  # type: ignore[attr-defined]
+    assert get_args(base) == (METHOD_SETTINGS[name],)
+
+
+def test_no_file_holds_two_things() -> None:
+    lengths = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in modules().items()}
+    too_long = {name: length for name, length in lengths.items() if length > MOST_LINES}
+    assert not too_long, f"split what is longer than {MOST_LINES} lines: {too_long}"
+
+
+def test_nothing_unpickles_but_the_reader_that_admits_only_published_data() -> None:
+    forbidden = {"eval", "exec", "pickle.load", "pickle.loads", "torch.load", "marshal.load", "marshal.loads"}
+    wrong = [f"{name}:{line} {call}" for name in modules() for call, line in calls(name) if call in forbidden]
+    assert not wrong, wrong
+    users = {
+        name
+        for name in modules()
+        for node in ast.walk(tree(name))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        and {"pickle", "dill", "cloudpickle", "joblib", "shelve"}
+        & {getattr(node, "module", None), *(alias.name for alias in node.names)}
+    }
+    assert users == {"data.cifar"}
+
+
+def test_there_is_one_backward_pass() -> None:
+    users = {name for name in modules() for call, _ in calls(name) if call.endswith(".backward")}
+    assert {name for name in users if not is_part_of(name, "kernels")} == {"training.step"}
+
+
+def test_nothing_sets_or_needs_a_global_seed() -> None:
+    seeds = {"torch.manual_seed", "torch.seed", "torch.cuda.manual_seed_all", "random.seed", "np.random.seed"}
+    wrong = [f"{name}:{line} {call}" for name in modules() for call, line in calls(name) if call in seeds]
+    assert not wrong, wrong
+
+
+@pytest.mark.parametrize("part", ["losses", "methods", "training.step", "data.feed"])
+def test_a_training_step_never_waits_for_the_device(part: str) -> None:
+    wrong = [
+        f"{name}:{line} {call}"
+        for name in modules()
+        if is_part_of(name, part)
+        for call, line in calls(name)
+        if call.endswith((".item", ".synchronize"))
+    ]
+    assert not wrong, wrong

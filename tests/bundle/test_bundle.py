@@ -1,0 +1,299 @@
+"""The bundle: whole or not there, checked when it is read, and never a program in disguise."""
+
+import json
+import os
+import pickletools
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from foster.bundle import folder as bundle_folder
+from foster.bundle.files import BundleError, sha256
+from foster.bundle.folder import image_id, memory_of, read_bundle, remove_exemplars, write_bundle
+from foster.bundle.manifest import LABELS, MANIFEST, SCHEMA, WEIGHTS, read_manifest
+from foster.data.memory import ExemplarMemory
+from foster.data.resizing import Resizing
+from foster.errors import FolderError
+
+SIZE = Resizing(6, 5)
+CLASSES = ("cat", "猫", "owl")
+HISTORY = ({"when": "2026-01-01T00:00:00+00:00", "new_classes": list(CLASSES)},)
+
+
+def facts(**changes: Any) -> dict[str, Any]:
+    preprocessing = {"height": 6, "width": 5, "rule": "crop", "mean": (0.5, 0.4, 0.3), "std": (0.2, 0.2, 0.1)}
+    plain = {
+        "method": "foster",
+        "backbone": "resnet8",
+        "settings": {"method": "foster", "seed": 3},
+        "classes": CLASSES,
+        "task_sizes": (2, 1),
+        "preprocessing": preprocessing,
+        "temperature": 1.25,
+        "num_calibration_images": 12,
+        "history": HISTORY,
+    }
+    return {**plain, **changes}
+
+
+def random_memory(*counts: int, seed: int = 0) -> ExemplarMemory:
+    chance = torch.Generator().manual_seed(seed)
+    stacks = [torch.randint(256, (n, 3, 6, 5), dtype=torch.uint8, generator=chance) for n in counts]
+    return memory_of([list(stack) for stack in stacks], SIZE)
+
+
+EXEMPLARS, HELD_OUT = random_memory(3, 1, 2), random_memory(1, 0, 1, seed=1)
+WEIGHT_VALUES = {"head.weight": torch.randn(3, 4), "steps": torch.tensor(7)}
+
+
+def written(folder: Path) -> Path:
+    write_bundle(folder, facts(), WEIGHT_VALUES, {"exemplars": EXEMPLARS, "held-out": HELD_OUT})
+    return folder
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    return written(tmp_path / "v1")
+
+
+def test_what_is_read_is_what_was_written_bit_for_bit(bundle: Path) -> None:
+    found = read_bundle(bundle)
+    assert found.manifest.classes == CLASSES
+    assert found.manifest.task_sizes == (2, 1)
+    assert found.manifest.temperature == 1.25
+    assert found.manifest.history == HISTORY
+    assert found.manifest.preprocessing.mean == (0.5, 0.4, 0.3)
+    assert found.weights.keys() == WEIGHT_VALUES.keys()
+    assert all(torch.equal(found.weights[name], value) for name, value in WEIGHT_VALUES.items())
+    for use, memory in (("exemplars", EXEMPLARS), ("held-out", HELD_OUT)):
+        again = found.memory(use, "v1")  # type: ignore[arg-type]
+        assert again.counts.tolist() == memory.counts.tolist()
+        assert torch.equal(again.state()["images"], memory.state()["images"])
+
+
+def test_a_person_and_other_programs_can_read_it(bundle: Path) -> None:
+    assert (bundle / LABELS).read_text(encoding="utf-8") == "cat\n猫\nowl\n"
+    assert load_file(bundle / WEIGHTS)["head.weight"].shape == (3, 4)
+    data = json.loads((bundle / MANIFEST).read_text(encoding="utf-8"))
+    assert data["schema_version"] == SCHEMA
+    assert data["classes"][1] == "猫"
+    names = {str(path.relative_to(bundle)) for path in bundle.rglob("*") if path.is_file()}
+    assert names == {MANIFEST, *data["files"]}
+    assert all(facts["sha256"] == sha256((bundle / name).read_bytes()) for name, facts in data["files"].items())
+    assert all(name.isascii() for name in names)
+
+
+def test_no_file_is_a_pickle(bundle: Path) -> None:
+    for path in bundle.rglob("*"):
+        if path.is_file():
+            with pytest.raises(Exception, match=r".*"):
+                list(pickletools.genops(path.read_bytes()))
+    assert {path.suffix for path in bundle.rglob("*") if path.is_file()} == {".json", ".txt", ".png", ".safetensors"}
+
+
+def test_weights_in_an_unusual_layout_are_stored_plainly(tmp_path: Path) -> None:
+    values = torch.randn(4, 3, 2, 2).to(memory_format=torch.channels_last)
+    write_bundle(tmp_path / "b", facts(), {"conv": values, "same": values}, {})
+    found = read_bundle(tmp_path / "b").weights
+    assert torch.equal(found["conv"], values)
+    assert found["same"].is_contiguous()
+
+
+def test_a_bundle_is_never_written_over_anything(bundle: Path, tmp_path: Path) -> None:
+    before = (bundle / MANIFEST).read_bytes()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    for name in ("v1", "empty", "file", "dangling"):
+        with pytest.raises(FolderError, match="already exists"):
+            written(tmp_path / name)
+    assert (bundle / MANIFEST).read_bytes() == before
+
+
+def test_a_failure_while_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+
+    def failing(image: torch.Tensor) -> bytes:
+        nonlocal calls
+        calls += 1
+        if calls > 3:
+            raise OSError(28, "No space left on device")
+        return b"png"
+
+    monkeypatch.setattr(bundle_folder, "_png", failing)
+    with pytest.raises(FolderError, match="No space left on device"):
+        written(tmp_path / "full")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interruption_while_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(image: torch.Tensor) -> bytes:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bundle_folder, "_png", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        written(tmp_path / "half")
+    assert list(tmp_path.iterdir()) == []
+
+
+def rehashed(bundle: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change bundle.json as somebody would who knows how its hash is made."""
+    path = bundle / MANIFEST
+    data = json.loads(path.read_text(encoding="utf-8"))
+    del data["sha256"]
+    change(data)
+    canonical = json.dumps(data, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    path.write_text(json.dumps({**data, "sha256": sha256(canonical.encode())}), encoding="utf-8")
+
+
+def test_a_newer_version_is_one_clear_line(bundle: Path) -> None:
+    def change(data: dict[str, Any]) -> None:
+        data.update(schema_version=SCHEMA + 1, foster="9.9", something_new=True)
+
+    rehashed(bundle, change)
+    with pytest.raises(BundleError, match=r"schema version 2, this foster reads up to 1: .*foster 9\.9; upgrade"):
+        read_bundle(bundle)
+
+
+def first_png(bundle: Path) -> Path:
+    return sorted((bundle / "exemplars").rglob("*.png"))[0]
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-5])
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda b: truncate(b / WEIGHTS), "'network.safetensors' in bundle .* is truncated"),
+        (lambda b: flip_a_bit(b / WEIGHTS), "'network.safetensors' in bundle .* was changed: its hash differs"),
+        (lambda b: flip_a_bit(first_png(b)), r"exemplars/.*png.*hash differs"),
+        (lambda b: first_png(b).unlink(), r"exemplars/.*png' is missing"),
+        (lambda b: (b / LABELS).write_text("dog\ncat\nowl\n"), "labels.txt"),
+        (lambda b: truncate(b / MANIFEST), "bundle.json in bundle .* is truncated or damaged"),
+        (lambda b: (b / MANIFEST).write_text(""), "not valid JSON"),
+        (lambda b: (b / MANIFEST).write_text("[" * 100_000), "not valid JSON"),
+        (lambda b: (b / MANIFEST).write_text("[]"), "not a foster bundle"),
+        (lambda b: (b / MANIFEST).write_bytes(b"\xff\xfe"), "not valid JSON"),
+        (lambda b: (b / MANIFEST).unlink(), "is not a bundle: it has no bundle.json"),
+        (
+            lambda b: (b / MANIFEST).write_text((b / MANIFEST).read_text().replace('"cat"', '"dog"')),
+            "bundle.json in bundle .* was changed: its hash differs",
+        ),
+    ],
+)
+def test_a_damaged_or_tampered_bundle_is_one_clear_line(
+    bundle: Path, damage: Callable[[Path], None], message: str
+) -> None:
+    damage(bundle)
+    with pytest.raises(BundleError, match=message) as error:
+        read_bundle(bundle)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d["files"].update({"../secret": d["files"][LABELS]}), "no bundle may name"),
+        (lambda d: d["files"].update({"/etc/passwd": d["files"][LABELS]}), "no bundle may name"),
+        (lambda d: d["files"].update({"a\nb": d["files"][LABELS]}), "no bundle may name"),
+        (lambda d: d["exemplars"][0].update(file="nothing.png"), "no hash of 'nothing.png'"),
+        (lambda d: d["exemplars"][0].update(class_id=3), "an exemplar belongs to no class"),
+        (lambda d: d.update(classes=["cat", "cat", "owl"]), "two classes have the same name"),
+        (lambda d: d.update(task_sizes=[2, 2]), r"tasks of \(2, 2\) classes for 3 class names"),
+        (lambda d: d.update(method="magic"), "unknown method 'magic'"),
+        (lambda d: d.update(temperature=0), "temperature"),
+        (lambda d: d.update(surprise=1), "surprise"),
+        (lambda d: d.pop("classes"), "classes: Field required"),
+    ],
+)
+def test_a_manifest_that_was_forged_is_refused(
+    bundle: Path, change: Callable[[dict[str, Any]], None], message: str
+) -> None:
+    rehashed(bundle, change)
+    with pytest.raises(BundleError, match=message):
+        read_bundle(bundle)
+
+
+def test_a_link_that_leads_out_of_the_bundle_is_refused(bundle: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    shutil.copy(bundle / WEIGHTS, outside)
+    (bundle / WEIGHTS).unlink()
+    (bundle / WEIGHTS).symlink_to(outside)
+    with pytest.raises(BundleError, match="a link that leads out of it"):
+        read_bundle(bundle)
+
+
+def test_a_bundle_may_itself_be_named_by_a_link_and_be_moved(bundle: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "elsewhere"
+    shutil.copytree(bundle, moved)
+    shutil.rmtree(bundle)
+    (tmp_path / "current").symlink_to("elsewhere")
+    assert read_bundle(tmp_path / "current").manifest.classes == CLASSES
+
+
+def test_what_is_no_bundle_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for name, message in (
+        ("missing", "there is no bundle"),
+        ("file", "is not a bundle folder"),
+        ("", "has no bundle.json"),
+    ):
+        with pytest.raises(BundleError, match=message):
+            read_bundle(tmp_path / name)
+
+
+def test_an_exemplar_of_another_size_is_refused(bundle: Path) -> None:
+    rehashed(bundle, lambda data: data["preprocessing"].update(height=8))
+    with pytest.raises(BundleError, match=r"exemplars/0000/0000-.*png' in bundle 'v1' is not 5 x 8"):
+        read_bundle(bundle).memory("exemplars", "v1")
+
+
+def test_removing_an_exemplar_deletes_its_file_and_keeps_the_bundle_valid(bundle: Path) -> None:
+    wanted = EXEMPLARS.of_class(0)[1]
+    removed = remove_exemplars(bundle, [image_id(wanted)[:6]])
+    assert [entry.id for entry in removed] == [image_id(wanted)]
+    assert not (bundle / removed[0].file).exists()
+    found = read_bundle(bundle)
+    left = found.memory("exemplars", "v1")
+    assert left.counts.tolist() == [2, 1, 2]
+    assert torch.equal(left.of_class(0), EXEMPLARS.of_class(0)[[0, 2]])
+    assert found.manifest.history[-1] == {"removed_exemplars": [image_id(wanted)]}
+
+
+def test_the_last_exemplar_of_a_class_stays(bundle: Path) -> None:
+    before = (bundle / MANIFEST).read_bytes()
+    with pytest.raises(BundleError, match="the last exemplar of class '猫'"):
+        remove_exemplars(bundle, [image_id(EXEMPLARS.of_class(1)[0])])
+    with pytest.raises(BundleError, match=r"cannot remove 'zzz' .*no such exemplar"):
+        remove_exemplars(bundle, ["zzz"])
+    with pytest.raises(BundleError, match="cannot remove ''"):
+        remove_exemplars(bundle, [""])
+    assert (bundle / MANIFEST).read_bytes() == before
+
+
+def test_an_image_keeps_its_id_wherever_it_is_stored(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    write_bundle(one, facts(), WEIGHT_VALUES, {"exemplars": EXEMPLARS})
+    write_bundle(two, facts(), WEIGHT_VALUES, {"held-out": EXEMPLARS})
+    ids = [[entry.id for entry in read_manifest(path).exemplars] for path in (one, two)]
+    assert ids[0] == ids[1]
+    assert ids[0][0] == image_id(EXEMPLARS.of_class(0)[0])
+
+
+def test_a_bundle_can_be_read_by_everybody_who_may_read_files(bundle: Path) -> None:
+    mask = os.umask(0)
+    os.umask(mask)
+    assert bundle.stat().st_mode & 0o777 == 0o777 & ~mask

@@ -1,0 +1,118 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from foster.bundle.files import BundleError
+from foster.bundle.folder import write_bundle
+from foster.bundle.manifest import read_manifest
+from foster.bundle.promotion import promote, rollback
+from foster.errors import FolderError
+
+
+def make(folder: Path) -> Path:
+    preprocessing = {"height": 8, "width": 8, "rule": "stretch", "mean": (0, 0, 0), "std": (1, 1, 1)}
+    facts = {
+        "method": "foster",
+        "backbone": "resnet8",
+        "settings": {},
+        "classes": (folder.name,),
+        "task_sizes": (1,),
+        "preprocessing": preprocessing,
+        "temperature": 1.0,
+        "num_calibration_images": 0,
+        "history": (),
+    }
+    write_bundle(folder, facts, {}, {})
+    return folder
+
+
+def in_use(folder: Path) -> str:
+    return read_manifest(folder / "current").classes[0]
+
+
+def test_the_link_moves_forward_and_back(tmp_path: Path) -> None:
+    v1, v2, v3 = (make(tmp_path / name) for name in ("v1", "v2", "v3"))
+    assert promote(v1).before is None
+    assert in_use(tmp_path) == "v1"
+    promote(v2)
+    moved = promote(v3)
+    assert (moved.before, moved.after) == ("v2", "v3")
+    assert in_use(tmp_path) == "v3"
+    assert rollback(tmp_path).after == "v2"
+    assert rollback(tmp_path / "current").after == "v1"
+    assert in_use(tmp_path) == "v1"
+    with pytest.raises(FolderError, match="nothing was promoted before it"):
+        rollback(tmp_path)
+    assert in_use(tmp_path) == "v1"
+
+
+def test_after_a_rollback_another_bundle_can_be_promoted_and_rolled_back(tmp_path: Path) -> None:
+    v1, v2, v3 = (make(tmp_path / name) for name in ("v1", "v2", "v3"))
+    promote(v1)
+    promote(v2)
+    rollback(tmp_path)
+    promote(v3)
+    assert rollback(tmp_path).after == "v1"
+
+
+def test_the_link_is_relative_so_that_the_folder_can_be_moved(tmp_path: Path) -> None:
+    promote(make(tmp_path / "bundles" / "v1"))
+    (tmp_path / "bundles").rename(tmp_path / "moved")
+    assert in_use(tmp_path / "moved") == "v1"
+
+
+def test_promoting_what_is_in_use_changes_nothing(tmp_path: Path) -> None:
+    promote(make(tmp_path / "v1"))
+    promote(make(tmp_path / "v2"))
+    before = (tmp_path / "current.json").read_bytes()
+    assert promote(tmp_path / "current").after == "v2"
+    assert (tmp_path / "current.json").read_bytes() == before
+    assert rollback(tmp_path).after == "v1"
+
+
+def test_a_link_that_was_set_by_hand_can_be_rolled_back_to(tmp_path: Path) -> None:
+    make(tmp_path / "v1")
+    (tmp_path / "current").symlink_to("v1")
+    promote(make(tmp_path / "v2"))
+    assert rollback(tmp_path).after == "v1"
+
+
+def test_a_bundle_that_is_gone_is_not_rolled_back_to(tmp_path: Path) -> None:
+    v1, v2 = make(tmp_path / "v1"), make(tmp_path / "v2")
+    promote(v1)
+    promote(v2)
+    v1.rename(tmp_path / "archive")
+    with pytest.raises(FolderError, match="cannot roll back from 'v2' to 'v1': there is no bundle"):
+        rollback(tmp_path)
+    assert in_use(tmp_path) == "v2"
+
+
+def test_only_bundles_are_promoted_and_only_links_are_moved(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="there is no bundle"):
+        promote(tmp_path / "missing")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(BundleError, match="is not a bundle"):
+        promote(tmp_path / "folder")
+    with pytest.raises(FolderError, match="there is no link"):
+        rollback(tmp_path)
+    (tmp_path / "current").mkdir()
+    with pytest.raises(FolderError, match="is not a link, so it is left alone"):
+        promote(make(tmp_path / "v1"))
+    with pytest.raises(FolderError, match="that is the name of the link"):
+        promote(make(tmp_path / "other" / "current"))
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"promoted": [{"bundle": "../v1"}]}', '{"promoted": [{"bundle": 3}]}'])
+def test_a_damaged_history_is_one_clear_line(tmp_path: Path, text: str) -> None:
+    promote(make(tmp_path / "v1"))
+    (tmp_path / "current.json").write_text(text)
+    with pytest.raises(FolderError, match=r"current\.json' is damaged"):
+        rollback(tmp_path)
+    assert in_use(tmp_path) == "v1"
+
+
+def test_nothing_but_the_link_and_its_history_is_left(tmp_path: Path) -> None:
+    promote(make(tmp_path / "v1"))
+    assert {path.name for path in tmp_path.iterdir()} == {"v1", "current", "current.json"}
+    assert [entry["bundle"] for entry in json.loads((tmp_path / "current.json").read_text())["promoted"]] == ["v1"]

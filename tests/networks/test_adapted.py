@@ -1,0 +1,174 @@
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from foster.errors import SettingsError
+from foster.networks import build_backbone
+from foster.networks.adapted import IMAGENET_MEAN, choose_backbone
+from foster.networks.network import Backbone
+
+
+class Maps(nn.Module):
+    """Gives maps `[N, 7, h, w]`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 7, 3, padding=1)
+        self.norm = nn.BatchNorm2d(7)
+
+    def forward(self, images: Tensor) -> Tensor:
+        out: Tensor = self.norm(self.conv(images))
+        return out
+
+
+def flat() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 5))
+
+
+def test_a_module_that_gives_features_is_a_backbone() -> None:
+    choice = choose_backbone(flat, (8, 8))
+    backbone = choice.make()
+    images = torch.randn(4, 3, 8, 8)
+    assert isinstance(backbone, Backbone)
+    assert backbone.feature_size == 5
+    assert backbone(images).shape == (4, 5)
+    assert [stage.shape for stage in backbone.stages(images)] == [(4, 5, 1, 1)]
+    assert choice.name == "custom:flat"
+    assert not choice.is_own
+
+
+def test_a_module_that_gives_maps_is_averaged_over_positions() -> None:
+    module = Maps().eval()
+    backbone = choose_backbone(module, (8, 8)).make().eval()
+    images = torch.randn(2, 3, 8, 8)
+    assert torch.allclose(backbone(images), module(images).mean(dim=(2, 3)))
+    assert backbone.feature_size == 7
+
+
+def test_the_trial_image_leaves_no_trace_in_the_module() -> None:
+    module = Maps()
+    backbone = choose_backbone(module, (8, 8)).make()
+    assert backbone.training
+    assert int(backbone.get_submodule("module.norm").num_batches_tracked) == 0  # type: ignore[arg-type]
+
+
+def test_every_backbone_is_a_copy_of_the_given_module() -> None:
+    module = flat()
+    choice = choose_backbone(module, (8, 8))
+    first, second = choice.make(), choice.make()
+    with torch.no_grad():
+        next(first.parameters()).fill_(1.0)
+    assert not torch.equal(next(second.parameters()), next(first.parameters()))
+    assert torch.equal(next(second.parameters()), next(module.parameters()))
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (nn.Linear(4, 4), "cannot take images of 8 x 8"),
+        (nn.Flatten(0), r"must give features \[N, d\] or maps"),
+        (lambda: "no module", "must return a torch.nn.Module, not str"),
+    ],
+)
+def test_a_module_that_is_no_backbone_is_refused_with_a_reason(module: Any, message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        choose_backbone(module, (8, 8)).make()
+
+
+def torchvision_names(backbone: Backbone) -> dict[str, Tensor]:
+    """The weights of our ResNet-18 under the names that torchvision gives them."""
+    renamed = {}
+    for name, tensor in backbone.state_dict().items():
+        parts = name.split(".")
+        if parts[0] == "stem":
+            name = {"0": "conv1", "1": "bn1"}[parts[1]] + "." + parts[2]
+        else:
+            block = f"layer{int(parts[1]) + 1}.{parts[2]}"
+            rest = ".".join(parts[3:]).replace("norm", "bn").replace("shortcut", "downsample")
+            name = f"{block}.{rest}"
+        renamed[name] = tensor
+    return renamed
+
+
+def test_weights_under_torchvisions_names_are_read_and_their_head_is_left(tmp_path: Path) -> None:
+    trained = build_backbone("resnet18")
+    state = {**torchvision_names(trained), "fc.weight": torch.zeros(1000, 512), "fc.bias": torch.zeros(1000)}
+    assert {"conv1.weight", "layer1.0.bn2.running_mean", "layer4.1.conv2.weight", "layer2.0.downsample.1.bias"} <= set(
+        state
+    )
+    save_file(state, tmp_path / "resnet18.safetensors")
+    choice = choose_backbone("resnet18", (64, 64), str(tmp_path / "resnet18.safetensors"))
+    loaded = choice.make()
+    assert all(torch.equal(value, trained.state_dict()[name]) for name, value in loaded.state_dict().items())
+    assert choice.is_pretrained
+    assert choice.mean == IMAGENET_MEAN
+
+
+def test_weights_of_a_bundle_are_read_as_they_are(tmp_path: Path) -> None:
+    trained = build_backbone("resnet8")
+    state = {f"branches.0.{name}": tensor for name, tensor in trained.state_dict().items()}
+    save_file({**state, "head.weight": torch.zeros(3, 64)}, tmp_path / "network.safetensors")
+    loaded = choose_backbone("resnet8", (8, 8), str(tmp_path / "network.safetensors")).make()
+    assert torch.equal(loaded.state_dict()["stem.0.weight"], trained.state_dict()["stem.0.weight"])
+
+
+def test_weights_of_a_module_from_python_are_read(tmp_path: Path) -> None:
+    trained = flat()
+    save_file(trained.state_dict(), tmp_path / "flat.safetensors")
+    loaded = choose_backbone(flat, (8, 8), str(tmp_path / "flat.safetensors")).make()
+    assert torch.equal(next(loaded.parameters()), next(trained.parameters()))
+
+
+def test_weights_that_do_not_fit_say_what_is_missing(tmp_path: Path) -> None:
+    save_file(build_backbone("resnet8").state_dict(), tmp_path / "small.safetensors")
+    with pytest.raises(SettingsError, match=r"does not fit the backbone: it has no 'body\.0\.1\.conv1\.weight'"):
+        choose_backbone("resnet14", (8, 8), str(tmp_path / "small.safetensors")).make()
+    save_file(build_backbone("resnet14").state_dict(), tmp_path / "large.safetensors")
+    with pytest.raises(SettingsError, match="an unknown"):
+        choose_backbone("resnet8", (8, 8), str(tmp_path / "large.safetensors")).make()
+
+
+def test_only_safetensors_files_are_opened(tmp_path: Path) -> None:
+    torch.save(flat().state_dict(), tmp_path / "weights.pt")
+    with pytest.raises(SettingsError, match=r"not a \.safetensors file"):
+        choose_backbone("resnet8", (8, 8), str(tmp_path / "weights.pt"))
+    (tmp_path / "cut.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0{")
+    with pytest.raises(SettingsError, match="it is damaged"):
+        choose_backbone("resnet8", (8, 8), str(tmp_path / "cut.safetensors"))
+    with pytest.raises(SettingsError, match=r"cannot read .*missing"):
+        choose_backbone("resnet8", (8, 8), str(tmp_path / "missing.safetensors"))
+
+
+def test_timm_where_it_is_not_installed_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(SettingsError, match=r"needs timm.*pip install 'foster-cil\[timm\]'"):
+        choose_backbone("timm:resnet18", (64, 64))
+
+
+def test_timm_models_come_pretrained_at_first_and_bare_for_a_trained_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def create_model(name: str, pretrained: bool, num_classes: int) -> nn.Module:
+        assert (name, num_classes) == ("tiny", 0)
+        asked.append(pretrained)
+        return flat()
+
+    timm = SimpleNamespace(
+        is_model=lambda name: name == "tiny",
+        list_models=lambda pattern: ["tiny"],
+        create_model=create_model,
+        get_pretrained_cfg=lambda name: SimpleNamespace(mean=(0.5, 0.5, 0.5), std=(0.2, 0.2, 0.2)),
+    )
+    monkeypatch.setitem(sys.modules, "timm", timm)
+    fresh, trained = choose_backbone("timm:tiny", (8, 8)), choose_backbone("timm:tiny", (8, 8), is_trained=True)
+    assert fresh.make().feature_size == trained.make().feature_size == 5
+    assert asked == [True, False]
+    assert (fresh.mean, fresh.is_pretrained) == ((0.5, 0.5, 0.5), True)
+    with pytest.raises(SettingsError, match="timm has no model 'tini'; did you mean tiny"):
+        choose_backbone("timm:tini", (8, 8))

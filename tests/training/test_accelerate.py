@@ -1,0 +1,78 @@
+"""Compiled backbones: switched on for a phase, and gone without a trace after it."""
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from foster.networks import build_backbone
+from foster.networks.network import Network
+from foster.training import accelerate
+from foster.training.accelerate import compiled_backbones
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """What was compiled. In place of a compiler, which takes a minute, the functions run as they are."""
+    functions: list[Any] = []
+
+    def remember(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+        functions.append(function)
+        return function
+
+    accelerate._compiled.cache_clear()
+    monkeypatch.setattr(torch, "compile", remember)
+    yield functions
+    accelerate._compiled.cache_clear()
+
+
+def replaced(network: nn.Module) -> list[str]:
+    """Methods that an instance has of its own, in place of those of its class."""
+    return [
+        name for module in network.modules() for name in vars(module) if callable(getattr(type(module), name, None))
+    ]
+
+
+def test_backbones_run_compiled_inside_and_as_written_after(compiled: list[Any]) -> None:
+    network, teacher = (Network.create(build_backbone("resnet8"), 3).eval() for _ in range(2))
+    images = torch.rand(2, 3, 8, 8)
+    expected = network(images).logits
+    with compiled_backbones((network, teacher), is_wanted=True) as switch:
+        assert replaced(network)
+        assert replaced(teacher)
+        assert torch.equal(network(images).logits, expected)
+        switch(False)
+        assert not replaced(network)
+        assert torch.equal(network(images).logits, expected)
+        switch(True)
+        assert replaced(network)
+    assert compiled
+    assert not replaced(network)
+    assert not replaced(teacher)
+    assert copy.deepcopy(network).state_dict().keys() == network.state_dict().keys()
+
+
+def test_backbones_of_one_kind_are_compiled_once(compiled: list[Any]) -> None:
+    with compiled_backbones([Network.create(build_backbone("resnet8"), 3)], is_wanted=True):
+        first = len(compiled)
+    with compiled_backbones([Network.create(build_backbone("resnet8"), 5)], is_wanted=True):
+        assert len(compiled) == first > 0
+
+
+def test_nothing_is_compiled_where_it_is_not_wanted(compiled: list[Any]) -> None:
+    network = Network.create(build_backbone("resnet8"), 3)
+    with compiled_backbones([network], is_wanted=False) as switch:
+        switch(True)
+        assert not replaced(network)
+    assert not compiled
+
+
+def test_a_phase_that_fails_leaves_nothing_compiled(compiled: list[Any]) -> None:
+    network = Network.create(build_backbone("resnet8"), 3)
+    with pytest.raises(RuntimeError, match="in the middle"), compiled_backbones([network], is_wanted=True):
+        raise RuntimeError("in the middle")
+    assert compiled
+    assert not replaced(network)

@@ -1,0 +1,202 @@
+"""The accelerated training step: recorded and compiled, it does what the plain one does, and the host never waits."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from foster.data.augmentation import Augmentation
+from foster.data.feed import ResidentFeed
+from foster.data.images import ImageSet
+from foster.data.memory import ExemplarMemory
+from foster.data.task import Task
+from foster.events import EpochEnded, Event
+from foster.method_settings import FitSettings, FosterSettings, ReplaySettings
+from foster.methods.base import Method, Workplace
+from foster.methods.foster import Foster
+from foster.methods.replay import Replay
+from foster.seeding import Address
+from foster.training.engine import Engine
+from foster.training.fit import FitState, fit, ready_step
+from foster.training.optim import make_optimizer
+from foster.training.phase import Phase
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+FIT = FitSettings(epochs=2, learning_rate=0.02)
+BATCH_SIZE = 20
+PHASES = ["boost", "compress", "replay"]
+
+
+@pytest.fixture(autouse=True)
+def exact_arithmetic() -> Iterator[None]:
+    """float32 means float32, and the same convolution algorithms every time."""
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic
+    matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic = False, False, True
+    yield
+    matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic = before
+
+
+def engine_with(dtype: torch.dtype = torch.float32, *, compiled: bool = False, captured: bool = False) -> Engine:
+    return Engine(DEVICE, (0.5,) * 3, (0.25,) * 3, dtype, compile=compiled, capture=captured)
+
+
+def images(first: int, last: int, names: tuple[str, ...]) -> ImageSet:
+    """Twenty noisy images of each class from `first` to `last`."""
+    chance = torch.Generator().manual_seed(first)
+    patterns = torch.rand(last - first, 1, 3, 16, 16, generator=chance)
+    noise = torch.rand(last - first, 20, 3, 16, 16, generator=chance)
+    pixels = (255 * (0.6 * patterns + 0.4 * noise)).to(torch.uint8).flatten(0, 1)
+    return ImageSet(pixels, torch.arange(first, last).repeat_interleave(20), names)
+
+
+def make_phase(name: str) -> Phase:
+    """A phase of the second task: the same network and data whenever it is asked for."""
+    workplace = Workplace("resnet8", 3, engine_with().infer, DEVICE)
+    memory = ExemplarMemory(per_class=5)
+    method: Method[Any]
+    if name == "replay":
+        method = replay = Replay(ReplaySettings(first=FIT, later=FIT), memory, workplace)
+    else:
+        method = foster = Foster(FosterSettings(first=FIT, boost=FIT, compress=FIT), memory, workplace)
+    first = Task(0, 0, 2, images(0, 2, ("a", "b")))
+    method.learn_first(first)
+    method.remember(first)
+    names = ("a", "b", "c", "d")
+    second = Task(1, 2, 2, images(2, 4, names), memory.exemplars(names))
+    if name == "replay":
+        return replay.learn(second)
+    boosted = foster.boosted_network(second)
+    if name == "boost":
+        return foster.boost(second, boosted)
+    with foster.initialising(second, "student"):
+        return foster.compress(second, boosted, boosted.compressed())
+
+
+def feed_of(phase: Phase, batch_size: int = BATCH_SIZE) -> ResidentFeed:
+    """50 images: two full batches and one of ten images."""
+    return ResidentFeed(phase.data, Augmentation(crop_padding=1), batch_size, Address(3, "feed"), DEVICE)
+
+
+def flat(network: nn.Module) -> dict[str, Tensor]:
+    """All weights in one float64 vector, and all BatchNorm statistics in another."""
+    statistics = [tensor for tensor in network.buffers() if tensor.is_floating_point()]
+    groups: dict[str, list[Tensor]] = {"weights": list(network.parameters()), "statistics": statistics}
+    return {name: torch.cat([value.detach().double().flatten() for value in group]) for name, group in groups.items()}
+
+
+def difference(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
+    """How much two pairs of vectors differ, as a share of their size; the worse of the two."""
+    return max(float((found[name] - expected[name]).norm() / expected[name].norm()) for name in expected)
+
+
+class Trained:
+    """What a phase became under an engine: how far its weights moved, and the losses of each epoch."""
+
+    def __init__(self, name: str, engine: Engine, batch_size: int = BATCH_SIZE, start: FitState | None = None) -> None:
+        phase = make_phase(name)
+        before = flat(phase.network)
+        self.losses: list[dict[str, float]] = []
+        fit(phase, feed_of(phase, batch_size), engine, self._listen, task=1, start=start)
+        self.movement = {name: after - before[name] for name, after in flat(phase.network).items()}
+
+    def _listen(self, event: Event) -> None:
+        if isinstance(event, EpochEnded):
+            self.losses.append(event.losses)
+
+    def distance(self, other: "Trained") -> float:
+        """How much the movements differ, as a share of their size."""
+        return difference(self.movement, other.movement)
+
+
+@pytest.mark.parametrize("name", PHASES)
+def test_a_recorded_step_equals_the_plain_one(name: str) -> None:
+    """Over two epochs with an incomplete last batch, momentum, a falling rate and BatchNorm statistics."""
+    plain, recorded = Trained(name, engine_with()), Trained(name, engine_with(captured=True))
+    assert recorded.distance(plain) < 1e-2
+    assert len(recorded.losses) == len(plain.losses) == 2
+    for found, expected in zip(recorded.losses, plain.losses, strict=True):
+        assert found == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", PHASES)
+def test_recording_leaves_everything_as_it_was(name: str) -> None:
+    phase = make_phase(name)
+    before = {key: value.clone() for key, value in phase.network.state_dict().items()}
+    optimizer = make_optimizer(phase.network, phase.fit, DEVICE)
+    with ready_step(phase, feed_of(phase), engine_with(captured=True), optimizer) as step:
+        for key, value in phase.network.state_dict().items():
+            assert torch.equal(value, before[key]), key
+        assert not step.loss_sums.any()
+    for state in optimizer.state.values():
+        assert not state["momentum_buffer"].any()
+
+
+@pytest.mark.parametrize("name", PHASES)
+def test_the_host_never_waits_for_a_recorded_step(name: str) -> None:
+    phase = make_phase(name)
+    optimizer = make_optimizer(phase.network, phase.fit, DEVICE)
+    feed = feed_of(phase)
+    with ready_step(phase, feed, engine_with(torch.bfloat16, captured=True), optimizer) as step:
+        batches = list(feed.batches(0))
+        torch.cuda.synchronize()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for batch in batches:
+                step(batch.images, batch.labels)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    assert [len(batch.labels) for batch in batches] == [20, 20, 10]
+    assert torch.isfinite(step.loss_sums).all()
+    assert (step.loss_sums > 0).all()
+
+
+class KeepOne:
+    """Keeps the state after the second step of the second epoch."""
+
+    def __init__(self) -> None:
+        self.num_asked = 0
+        self.state: FitState | None = None
+
+    def is_due(self, is_epoch_end: bool) -> bool:
+        self.num_asked += 1
+        return self.num_asked == 5  # after steps 1 and 2, the epoch's end, and steps 1 and 2 of the next
+
+    def keep(self, state: FitState) -> None:
+        copied = [{name: value.clone() for name, value in part.items()} for part in (state.network, state.momentum)]
+        self.state = FitState(copied[0], copied[1], state.position)
+
+
+def test_a_recorded_training_goes_on_from_the_middle_of_an_epoch() -> None:
+    watch, phase = KeepOne(), make_phase("boost")
+    fit(phase, feed_of(phase), engine_with(captured=True), lambda event: None, task=1, watch=watch)
+    assert watch.state is not None
+    assert (watch.state.position.epoch, watch.state.position.step) == (1, 2)
+    again = make_phase("boost")
+    fit(again, feed_of(again), engine_with(captured=True), lambda event: None, task=1, start=watch.state)
+    assert difference(flat(again.network), flat(phase.network)) < 1e-4
+
+
+def test_a_compiled_step_equals_the_plain_one() -> None:
+    plain = Trained("boost", engine_with())
+    compiled = Trained("boost", engine_with(compiled=True, captured=True))
+    assert compiled.distance(plain) < 2e-2
+    for found, expected in zip(compiled.losses, plain.losses, strict=True):
+        assert found == pytest.approx(expected, rel=5e-3)
+
+
+def test_in_bfloat16_a_compiled_step_is_as_near_to_float32_as_the_plain_one() -> None:
+    """Two steps of all images: longer trainings drift apart by rounding alone."""
+    exact = Trained("boost", engine_with(), batch_size=64)
+    plain = Trained("boost", engine_with(torch.bfloat16), batch_size=64)
+    compiled = Trained("boost", engine_with(torch.bfloat16, compiled=True, captured=True), batch_size=64)
+    assert plain.distance(exact) < 0.2
+    assert compiled.distance(exact) < 1.5 * plain.distance(exact) + 0.02
+    assert compiled.losses[0] == pytest.approx(exact.losses[0], rel=2e-2)
