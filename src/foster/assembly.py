@@ -24,6 +24,14 @@ from foster.networks import BACKBONES
 from foster.training.engine import Engine, find_device
 
 
+def check_parts(settings: Settings) -> None:
+    """Refuse a backbone or a device that is not there, before any data is read."""
+    if settings.backbone not in BACKBONES:
+        hint = suggestion(settings.backbone, BACKBONES)
+        raise SettingsError(f"unknown backbone '{settings.backbone}'{hint} (backbone in the settings)")
+    find_device(settings.device)
+
+
 def load_scenario(settings: Settings) -> Scenario:
     """The data of a run, cut into tasks; with a validation share, held-out training images take the tests' place."""
     shape = SyntheticShape(**settings.synthetic.model_dump())
@@ -47,17 +55,18 @@ def _data_dir(settings: Settings) -> Path | None:
 
 def build_engine(settings: EngineSettings, device_name: str, mean: tuple[float, ...], std: tuple[float, ...]) -> Engine:
     """The engine on the asked-for device; `auto` accelerators are on where there is a GPU."""
-    device = find_device(device_name)
-    on_gpu = device.type == "cuda"
+    if settings.deterministic:
+        # The library reads this when it first meets the GPU.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    if settings.deterministic or torch.are_deterministic_algorithms_enabled():
+        torch.use_deterministic_algorithms(settings.deterministic)
     if settings.threads:
         torch.set_num_threads(settings.threads)
+    device = find_device(device_name)
+    on_gpu = device.type == "cuda"
     if on_gpu:
         torch.cuda.set_device(device)
         torch.backends.cudnn.benchmark = not settings.deterministic
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = not settings.deterministic
-    torch.use_deterministic_algorithms(settings.deterministic)
-    if settings.deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     precision = {"float32": torch.float32, "bfloat16": torch.bfloat16}
     precision["auto"] = torch.bfloat16 if on_gpu else torch.float32
 
@@ -69,7 +78,8 @@ def build_engine(settings: EngineSettings, device_name: str, mean: tuple[float, 
         mean=mean,
         std=std,
         dtype=precision[settings.precision],
-        compile=is_on(settings.compile),
+        # The compiler may choose how to sum by timing, which differs from run to run.
+        compile=is_on(settings.compile) and not settings.deterministic,
         capture=is_on(settings.capture),
         kernels=is_on(settings.kernels),
     )
@@ -81,9 +91,6 @@ def build_augmentation(settings: Settings) -> Augmentation:
 
 def build_method(settings: Settings, image_size: tuple[int, int], engine: Engine) -> Method[Any]:
     """The chosen method with an empty memory, its schedules scaled by `epochs_scale`."""
-    if settings.backbone not in BACKBONES:
-        hint = suggestion(settings.backbone, BACKBONES)
-        raise SettingsError(f"unknown backbone '{settings.backbone}'{hint} (backbone in the settings)")
     options = settings.options.scaled(settings.epochs_scale)
     unlabeled = None
     if isinstance(options, FosterSettings) and options.unlabeled:

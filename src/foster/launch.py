@@ -1,5 +1,6 @@
 """Start or continue a run for a person: progress on the terminal, signals, and what to do next."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ def _finish(experiment: Experiment, folder: RunFolder) -> dict[str, Any]:
     try:
         return experiment.run()
     except Stopped as stopped:
-        stopped.add_hint(f"all is saved; continue with: foster resume {folder.path}")
+        stopped.add_hint(f"all is saved; continue with: foster resume {shlex.quote(str(folder.path))}")
         raise
     except FosterError as error:
         _note_failure(folder, str(error))

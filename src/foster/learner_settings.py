@@ -20,6 +20,9 @@ LISTING = "foster learn --keys"
 KEPT_FROM_THE_FIRST_LEARN = ("method", "backbone", "weights", "image_size", "resize")
 """What a bundle decides once and for all: weights and exemplars depend on it."""
 
+KEPT_OPTIONS = {"foster": ("compression",), "podnet": ("num_proxies",)}
+"""The options of methods that decide about the shape of the network."""
+
 MACHINE_KEYS = ("device", "engine", "max_unreadable")
 """What belongs to the machine or to one call, and is not kept in a bundle."""
 
@@ -35,7 +38,7 @@ class Preset:
 
 
 PRESETS: dict[str, Preset] = {
-    "fast": Preset("about a sixteenth of the paper's epochs: a first look", 0.06, 400, 0.15),
+    "fast": Preset("about a sixteenth of the paper's epochs: a first look", 0.06, 600, 0.15),
     "standard": Preset("about a third of the paper's epochs", 0.3, 2000, 0.1),
     "paper": Preset("the method's published schedule, on every image: nothing is held out", 1.0, 0, 0.0),
 }
@@ -224,8 +227,13 @@ def _check_first_level(changes: Mapping[str, Any], place: str) -> None:
 
 
 def _check_kept(base: LearnerSettings, settings: LearnerSettings, place: str) -> None:
-    for key in KEPT_FROM_THE_FIRST_LEARN:
-        before, after = getattr(base, key), getattr(settings, key)
+    kept = [(key, getattr(base, key), getattr(settings, key)) for key in KEPT_FROM_THE_FIRST_LEARN]
+    if base.method == settings.method:
+        options = KEPT_OPTIONS.get(base.method, ())
+        kept += [
+            (f"{base.method}.{key}", getattr(base.options, key), getattr(settings.options, key)) for key in options
+        ]
+    for key, before, after in kept:
         if before != after:
             raise SettingsError(
                 f"{key}: this learner has {before!r} from its first learn, which cannot become {after!r} (in {place})"

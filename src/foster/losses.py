@@ -11,8 +11,11 @@ from torch import Tensor
 
 
 def effective_number(counts: Tensor, beta: float) -> Tensor:
-    """E_n = (1 - beta^n) / (1 - beta), the effective number of n images `[C]`; beta = 0 gives 1 for every class."""
-    return (1 - beta ** counts.double()) / (1 - beta)
+    """E_n = (1 - beta^n) / (1 - beta), the effective number of n images `[C]`; beta = 0 gives 1 for every class.
+
+    A class without images counts as one with a single image: its exemplars may have been removed.
+    """
+    return (1 - beta ** counts.double().clamp_min(1)) / (1 - beta)
 
 
 def class_weights(counts: Tensor, beta: float) -> Tensor:

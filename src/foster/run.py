@@ -8,7 +8,14 @@ from typing import Any
 from torch import Tensor
 
 from foster import events
-from foster.assembly import build_augmentation, build_engine, build_method, describe_environment, load_scenario
+from foster.assembly import (
+    build_augmentation,
+    build_engine,
+    build_method,
+    check_parts,
+    describe_environment,
+    load_scenario,
+)
 from foster.config import Settings
 from foster.data.feed import ResidentFeed
 from foster.data.scenario import ScenarioTask
@@ -46,6 +53,7 @@ class Experiment:
         self.folder = folder
         self._listener = listener
         self._stop = stop
+        check_parts(settings)
         self.scenario = load_scenario(settings)
         self.engine = build_engine(settings.engine, settings.device, self.scenario.mean, self.scenario.std)
         self.method = build_method(settings, self.scenario.image_size, self.engine)

@@ -232,7 +232,7 @@ def test_exemplars_are_listed_drawn_and_removed(command: Command, bundle: Path) 
 
 def test_promote_and_rollback_move_the_link(command: Command, bundle: Path) -> None:
     shutil.copytree(bundle, "v2")
-    assert command("promote", "v1").out == f"{Path('current').absolute()} -> v1\n"
+    assert command("promote", "v1").out == "current -> v1\n"
     assert "-> v2 (before: v1)" in command("promote", "v2").out
     assert "current -> v1 (before: v2)" in command("rollback", ".").out
     assert Path("current").resolve() == bundle.resolve()

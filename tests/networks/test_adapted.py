@@ -151,6 +151,14 @@ def test_timm_where_it_is_not_installed_is_one_clear_line(monkeypatch: pytest.Mo
         choose_backbone("timm:resnet18", (64, 64))
 
 
+def test_a_timm_that_cannot_be_imported_is_one_clear_line_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "timm.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
+    monkeypatch.delitem(sys.modules, "timm", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(SettingsError, match=r"cannot be imported \(operator torchvision::nms does not exist\)"):
+        choose_backbone("timm:resnet18", (64, 64))
+
+
 def test_timm_models_come_pretrained_at_first_and_bare_for_a_trained_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
 

@@ -29,7 +29,7 @@ def promote(bundle: Path) -> Promotion:
     """Point the link `current` in the bundle's parent folder at it, in one step that cannot be seen half done."""
     target = _bundle_folder(bundle)
     read_manifest(target)
-    link = target.parent / LINK
+    link = (target if bundle.is_symlink() else bundle).parent / LINK
     before = _target(link)
     if before == target.name:
         return Promotion(link, before, target.name)

@@ -103,7 +103,7 @@ def _luma(images: Tensor) -> Tensor:
     Every sum is an integer below 2 ** 24 over 2 ** 16, which float32 holds exactly.
     """
     red, green, blue = images.split(1, dim=1)
-    total = (red * LUMA_WEIGHTS[0]).add_(green, alpha=LUMA_WEIGHTS[1]).add_(blue, alpha=LUMA_WEIGHTS[2])
+    total: Tensor = (red * LUMA_WEIGHTS[0]).add_(green, alpha=LUMA_WEIGHTS[1]).add_(blue, alpha=LUMA_WEIGHTS[2])
     return total.add_(0.5).floor_()
 
 

@@ -68,7 +68,7 @@ def learn(
     scores = classifier.all_scores(plan.held_out.images)
     temperature = fit_temperature(scores, plan.held_out.labels)
     checks = _checks(plan, scores, classifier.all_scores(plan.exemplars_before.images), engine)
-    report = _report(plan, after, trained, checks, temperature, time.monotonic() - began)
+    report = _report(plan, method, after, trained, checks, temperature, time.monotonic() - began)
     reason = None if max_drop is None else problem(checks, max_drop)
     if reason:
         raise UpdateError(reason, report)
@@ -152,6 +152,7 @@ def _checks(plan: Plan, scores: Tensor, exemplar_scores: Tensor, engine: Engine)
 
 def _report(
     plan: Plan,
+    method: Method[Any],
     after: Knowledge,
     trained: SessionResult,
     checks: tuple[UpdateCheck, ...],
@@ -162,7 +163,7 @@ def _report(
     accuracies = dict(trained.accuracies)
     result = next((check.accuracy for check in checks if check.kind == "held-out"), None)
     if result is not None:
-        accuracies[method_class(after.method).result_name] = result
+        accuracies[method.result_name] = result
     return LearnReport(
         new_classes=after.class_names[intake.num_known :],
         more_of=intake.more_of,

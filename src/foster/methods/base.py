@@ -57,7 +57,7 @@ class Method(Generic[SettingsType]):
 
     classifies_by: ClassVar[Literal["head", "nearest_mean"]] = "head"
     """Which classifier gives the method's result."""
-    result_name: ClassVar[str] = "head"
+    result_name: str = "head"
     """What the network that gives the result is called."""
 
     network: Network

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from foster.data.images import concatenate
+from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
 from foster.losses import (
     balanced_distillation,
@@ -18,7 +19,7 @@ from foster.losses import (
     logits_alignment,
 )
 from foster.method_settings import FosterSettings
-from foster.methods.base import Evaluate, Method
+from foster.methods.base import Evaluate, Method, Workplace
 from foster.networks.boosted import BoostedNetwork
 from foster.networks.concurrency import beside
 from foster.networks.freezing import freeze
@@ -35,6 +36,11 @@ class Foster(Method[FosterSettings]):
     """
 
     result_name = "compressed"
+
+    def __init__(self, settings: FosterSettings, memory: ExemplarMemory, workplace: Workplace) -> None:
+        super().__init__(settings, memory, workplace)
+        if not settings.compression:
+            self.result_name = "boosted"
 
     def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
         if task.is_first:

@@ -80,7 +80,7 @@ class ResNet(Backbone):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def compiled_parts(self) -> list[nn.Module]:
-        return [self.stem, *(block for stage in self.body for block in stage)]
+        return [self.stem, *(block for stage in self.body for block in stage.children())]
 
     def stages(self, images: Tensor) -> list[Tensor]:
         maps = self.stem(images)

@@ -10,8 +10,8 @@ from foster.data.augmentation import normalise
 from foster.errors import DeviceError
 from foster.networks.network import Output
 
-INFERENCE_PIXELS = 2**21
-"""Images of one inference batch hold at most this many pixels: 2,048 images of 32 x 32."""
+INFERENCE_PIXELS = 2**19
+"""Images of one inference batch hold at most this many pixels: 512 images of 32 x 32."""
 
 
 def find_device(name: str) -> torch.device:
