@@ -158,7 +158,7 @@ def test_the_results_are_complete(watched: Watched, settings: Settings) -> None:
     result = watched.experiment.method.result_name
     assert results["result"] == result
     kinds = {"head", "nearest_mean"} if watched.experiment.method.memory.num_images else {"head"}
-    assert kinds <= {"head" if name == "compressed" else name for name in (result, *results["variants"])}
+    assert kinds <= {"head" if name in ("compressed", "boosted") else name for name in (result, *results["variants"])}
     for found in (results, *results["variants"].values()):
         assert [len(row) for row in found["accuracy_matrix"]] == [1, 2, 3]
         for metric in ("accuracy", "top5", "new_accuracy"):
