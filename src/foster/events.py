@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that happened. Tasks are numbered from 0 here and from 1 where people read them."""
+    """One thing that happened. Tasks and epochs are numbered from 0 here and from 1 where people read them."""
 
     def record(self) -> dict[str, Any]:
         """The event as plain data, with its name: `{"event": "EpochEnded", "task": 0, ...}`."""

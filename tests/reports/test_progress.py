@@ -28,7 +28,7 @@ class SomethingNew(Event):
 
 def epoch_ended(epoch: int, epochs: int = 100, **losses: float) -> events.EpochEnded:
     losses = losses or {"L_CE": 0.5, "total": 0.5}
-    return events.EpochEnded(1, "boost", epoch, epochs, losses, 0.1, 1.0, 200.0)
+    return events.EpochEnded(1, "boost", epoch - 1, epochs, losses, 0.1, 1.0, 200.0)
 
 
 def story() -> list[Event]:
@@ -90,7 +90,7 @@ def test_a_resumed_run_says_where():
     stream = io.StringIO()
     listener = LineProgress(stream)
     listener(events.RunStarted("foster", "digits-b0-inc2", 5, "runs/one", "cpu"))
-    listener(events.RunResumed(2, "compress", 40))
+    listener(events.RunResumed(2, "compress", 39))
     listener(events.RunResumed(3, "", 0))
     assert stream.getvalue().splitlines()[1:] == ["resumed at task 3/5 compress, epoch 40", "resumed at task 4/5"]
 

@@ -50,7 +50,7 @@ class Foster(Method[FosterSettings]):
             return
         boosted = self.boosted_network(task)
         yield self.boost(task, boosted)
-        if self.settings.alignment == "weights" or self.settings.align_teacher:
+        if task.num_new and (self.settings.alignment == "weights" or self.settings.align_teacher):
             boosted.align(task.num_known, self.extra_scale(task))
         if self.settings.herding_features == "boosted" or not self.settings.compression:
             self.remember(task, boosted)
@@ -61,7 +61,7 @@ class Foster(Method[FosterSettings]):
         with self.initialising(task, "student"):
             student = boosted.compressed()
         yield self.compress(task, boosted, student)
-        if self.settings.align_student:
+        if task.num_new and self.settings.align_student:
             student.align(task.num_known, self.extra_scale(task))
         self.network = student
         if self.settings.herding_features == "compressed":

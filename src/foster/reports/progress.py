@@ -72,7 +72,7 @@ class LineProgress:
                 if self._is_due(event):
                     left = duration(event.seconds_left)
                     self._write(
-                        f"{self._place(event)}: epoch {event.epoch}/{event.epochs}, {_losses(event)}, {left} left"
+                        f"{self._place(event)}: epoch {event.epoch + 1}/{event.epochs}, {_losses(event)}, {left} left"
                     )
             case events.PhaseEnded():
                 self._write(f"{self._place(event)}: done in {duration(event.seconds)}")
@@ -88,9 +88,9 @@ class LineProgress:
 
     def _is_due(self, event: events.EpochEnded) -> bool:
         waited = self._clock() - self._last_line
-        tenths = 10 * event.epoch // max(event.epochs, 1)
+        tenths = 10 * (event.epoch + 1) // max(event.epochs, 1)
         # The line that ends the phase says the rest.
-        if event.epoch >= event.epochs or (tenths == self._tenths and waited < SECONDS_BETWEEN_LINES):
+        if event.epoch + 1 >= event.epochs or (tenths == self._tenths and waited < SECONDS_BETWEEN_LINES):
             return False
         self._tenths = tenths
         return waited >= SECONDS_APART
@@ -152,8 +152,8 @@ class TerminalProgress:
                 self._show(
                     self._place(event),
                     total=event.epochs,
-                    completed=event.epoch,
-                    epochs=f"{event.epoch}/{event.epochs}",
+                    completed=event.epoch + 1,
+                    epochs=f"{event.epoch + 1}/{event.epochs}",
                     losses=_losses(event),
                     left=f"{duration(event.seconds_left)} left",
                 )
@@ -187,7 +187,7 @@ def _run_started(event: events.RunStarted) -> str:
 
 def _resumed(event: events.RunResumed, num_tasks: int) -> str:
     """Between two tasks there is no phase yet."""
-    phase = f" {event.phase}, epoch {event.epoch}" if event.phase else ""
+    phase = f" {event.phase}, epoch {event.epoch + 1}" if event.phase else ""
     return f"resumed at task {event.task + 1}/{num_tasks}{phase}"
 
 
