@@ -153,7 +153,8 @@ class Experiment:
             **self.record.summary(),
             "tasks": tasks,
             "classes": [name for names in tasks for name in names],
-            "settings": self.settings.nested(),
+            # Where the data files lie is nobody's business where the results are published.
+            "settings": {key: value for key, value in self.settings.nested().items() if key != "data"},
             "environment": describe_environment(self.engine),
         }
 
