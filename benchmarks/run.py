@@ -33,6 +33,7 @@ from foster.run_folder import RunFolder
 from foster.stopping import StopRequest
 from foster.training import fit as fit_module
 from foster.training.phase import Phase
+from foster.training.task_training import TaskTraining
 
 SAME_SIZES = ["dataset=synthetic", "synthetic.num_classes=100", "synthetic.train_per_class=500"]
 SAME_SIZES += ["synthetic.test_per_class=100", "synthetic.image_size=32"]
@@ -130,14 +131,26 @@ class TimedExperiment(Experiment):
         with self._watch.part("evaluation"):
             super()._evaluate(wanted, task)
 
-    def _fit(self, phase: Phase, *arguments: Any) -> None:
-        name = STEPS + phase.name
-        with timed_feed(self._watch, name), self._watch.part(name):
-            super()._fit(phase, *arguments)
-
     def _count(self, event: Event) -> None:
         if isinstance(event, PhaseStarted):
             self.num_steps[STEPS + event.phase] += event.epochs * event.steps
+
+
+@contextmanager
+def timed_phases(watch: Stopwatch) -> Iterator[None]:
+    """Inside, every phase is a part of its own."""
+    original = TaskTraining.train
+
+    def train(training: TaskTraining, phase: Phase) -> None:
+        name = STEPS + phase.name
+        with timed_feed(watch, name), watch.part(name):
+            original(training, phase)
+
+    TaskTraining.train = train  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        TaskTraining.train = original  # type: ignore[method-assign]
 
 
 @contextmanager
@@ -196,7 +209,7 @@ def measure(settings: Settings, path: Path) -> dict[str, Any]:
     watch = Stopwatch()
     folder = RunFolder(path)
     experiment = TimedExperiment(settings, folder, watch)
-    with folder.opened(settings), timed_recording(watch):
+    with folder.opened(settings), timed_phases(watch), timed_recording(watch):
         results = experiment.run()
     watch.stop()
     fixed = {name: value for name, value in watch.seconds.items() if not name.startswith(GROWS_WITH_EPOCHS)}

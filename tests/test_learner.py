@@ -98,16 +98,16 @@ def test_the_budget_holds_for_exemplars_and_held_out_images_together(learner: Le
 
 
 def test_held_out_images_are_never_trained_on(learner: Learner, monkeypatch: pytest.MonkeyPatch) -> None:
-    from foster.learning import session
+    from foster.training import task_training
 
     seen: set[str] = set()
 
-    class Recording(session.ResidentFeed):
+    class Recording(task_training.ResidentFeed):
         def __init__(self, data: ImageSet, *rest: Any) -> None:
             seen.update(image_id(image) for image in data.images)
             super().__init__(data, *rest)
 
-    monkeypatch.setattr(session, "ResidentFeed", Recording)
+    monkeypatch.setattr(task_training, "ResidentFeed", Recording)
     before = stored_ids(learner, "held_out")
     report = learner.learn(digits("two", "three", "one", first=40, last=70))
     assert report.num_held_out >= 3

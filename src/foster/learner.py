@@ -1,6 +1,7 @@
 """Learner: a classifier that learns new classes, and more of known ones, for as long as it lives."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -30,6 +31,7 @@ from foster.learning.reports import (
     Prediction,
 )
 from foster.learning.storing import load_knowledge, save_knowledge
+from foster.learning.work_folder import WorkFolder
 from foster.networks.adapted import ModuleLike
 from foster.stopping import StopRequest
 from foster.training.engine import find_device
@@ -118,6 +120,7 @@ class Learner:
         max_drop: float | None = None,
         listener: Listener | None = None,
         stop: StopRequest | None = None,
+        work_folder: str | Path | WorkFolder | None = None,
         **changes: Any,
     ) -> LearnReport:
         """Learn a folder with a subfolder a class, a CSV of path and label, or images with `labels`.
@@ -125,21 +128,26 @@ class Learner:
         Classes may be new or known. Should anything go wrong, the learner is as it was. With `max_drop`, UpdateError is
         raised where known classes lose more points than that on images that are kept of them. `changes` are settings
         from now on, such as `preset="fast"`.
+
+        With a `work_folder`, the training is saved there from time to time, and the same call continues it after an
+        interruption. The folder is removed when all is learned; a WorkFolder that is open stays as long as it is.
         """
         has_learned = self.knowledge is not None
         settings = (
             learner_settings(base=self.settings, has_learned=has_learned, **changes) if changes else self.settings
         )
         photos = find_photos(_source(source, labels))
-        learned = lesson.learn(
-            self.knowledge,
-            settings,
-            photos,
-            backbone=self._backbone,
-            max_drop=max_drop,
-            listener=listener or _ignore,
-            stop=stop or StopRequest(),
-        )
+        with _opened(work_folder) as work:
+            learned = lesson.learn(
+                self.knowledge,
+                settings,
+                photos,
+                backbone=self._backbone,
+                max_drop=max_drop,
+                listener=listener or _ignore,
+                stop=stop or StopRequest(),
+                work=work,
+            )
         self.knowledge, self.settings = learned.knowledge, learned.settings
         self._classifier = None
         return learned.report
@@ -239,6 +247,12 @@ def _source(source: Source | Images, labels: Labels | None) -> Source:
     if isinstance(source, str | Path | ImageSet | Photos):
         raise DataError("labels belong to images or arrays; a folder or a CSV file names the classes itself")
     return cast(Images, source), labels
+
+
+def _opened(folder: str | Path | WorkFolder | None) -> AbstractContextManager[WorkFolder | None]:
+    if folder is None or isinstance(folder, WorkFolder):
+        return nullcontext(folder)
+    return WorkFolder(Path(folder).expanduser()).opened()
 
 
 def _items(images: ImageLike | Images) -> Sequence[ImageLike]:

@@ -23,7 +23,7 @@ KEPT_FROM_THE_FIRST_LEARN = ("method", "backbone", "weights", "image_size", "res
 KEPT_OPTIONS = {"foster": ("compression",), "podnet": ("num_proxies",)}
 """The options of methods that decide about the shape of the network."""
 
-MACHINE_KEYS = ("device", "engine", "max_unreadable")
+MACHINE_KEYS = ("device", "engine", "max_unreadable", "checkpoint_minutes")
 """What belongs to the machine or to one call, and is not kept in a bundle."""
 
 
@@ -83,6 +83,8 @@ class LearnerSettings(Frozen):
     """Stop when more images than this cannot be read; by default 10 % and at most 100."""
     device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
     """auto, cpu, cuda or cuda:N; auto takes a GPU where there is one."""
+    checkpoint_minutes: float = Field(default=5.0, ge=0)
+    """How often an unfinished `learn` is saved, so that it can be continued; 0 means after every epoch."""
     engine: EngineSettings = EngineSettings()
     options: SerializeAsAny[MethodSettings]
 
@@ -184,7 +186,8 @@ def learner_settings(
     if changes.get("memory_total") is not None or changes.get("memory_per_class") is not None:
         before = {key: value for key, value in before.items() if not key.startswith("memory_")}
     if base is not None:
-        changes = {"device": base.device, "engine": base.engine.model_dump(), **changes}
+        machine = {"device": base.device, "checkpoint_minutes": base.checkpoint_minutes}
+        changes = {**machine, "engine": base.engine.model_dump(), **changes}
     settings = make_learner_settings(_merged(before, changes), place)
     if base is not None and has_learned:
         _check_kept(base, settings, place)

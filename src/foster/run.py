@@ -2,10 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
-
-from torch import Tensor
 
 from foster import events
 from foster.assembly import (
@@ -17,7 +14,6 @@ from foster.assembly import (
     load_scenario,
 )
 from foster.config import Settings
-from foster.data.feed import ResidentFeed
 from foster.data.scenario import ScenarioTask
 from foster.data.task import Task
 from foster.errors import DataError
@@ -25,24 +21,11 @@ from foster.evaluation.network import evaluate_network
 from foster.methods.base import Evaluate
 from foster.results import Record
 from foster.run_folder import RunFolder, check_same_settings
-from foster.seeding import Address
 from foster.stopping import StopRequest
 from foster.training.checkpoint import Checkpoint, explained_misfit
-from foster.training.fit import FitState, Position, fit, restore_trained
+from foster.training.fit import restore_trained
 from foster.training.memory_errors import explained_memory_errors
-from foster.training.phase import Phase
-
-Parts = dict[str, Mapping[str, Tensor]]
-
-
-@dataclass
-class TaskProgress:
-    """How far the current task has come: the parts of a checkpoint that stay as they are until the task ends."""
-
-    kept: Parts = field(default_factory=dict)
-    num_phases_done: int = 0
-    fit: FitState | None = None
-    seconds: float = 0.0
+from foster.training.task_training import Parts, TaskProgress, TaskTraining, Trainer, copied
 
 
 class Experiment:
@@ -58,6 +41,15 @@ class Experiment:
         self.engine = build_engine(settings.engine, settings.device, self.scenario.mean, self.scenario.std)
         self.method = build_method(settings, self.scenario.image_size, self.engine)
         self.record = Record(self.method.result_name)
+        self._trainer = Trainer(
+            self.engine,
+            build_augmentation(settings),
+            settings.batch_size,
+            settings.seed,
+            self._tell,
+            stop,
+            settings.checkpoint_minutes,
+        )
 
     def run(self) -> dict[str, Any]:
         """Learn all tasks that are not learned yet, and return what `results.json` holds at the end."""
@@ -83,33 +75,17 @@ class Experiment:
 
     def _learn(self, data: ScenarioTask, progress: TaskProgress) -> Parts:
         """Learn one task; returns the method as it is after it."""
-        began = time.monotonic() - progress.seconds
         names = data.train.class_names
         task = Task(data.index, data.num_known, data.num_new, data.train, self.method.memory.exemplars(names))
         self._tell(events.TaskStarted(task.index, len(self.scenario), task.num_known, task.num_new, len(task.training)))
-        num_phases = 0
+        training = TaskTraining(self._trainer, task.index, len(self.scenario), progress, self.save)
         for step in self.method.phases(task):
             if isinstance(step, Evaluate):
                 self._evaluate(step, task)
-                continue
-            if num_phases < progress.num_phases_done:
-                restore_trained(step.network, progress.kept[f"phase-{num_phases}"])
             else:
-                saver = _Saver(self, task.index, step.name, progress, began)
-                self._fit(step, task, progress.fit, saver)
-                saver.finish_phase(step)
-            num_phases += 1
+                training.train(step)
         self._evaluate(Evaluate(self.method.result_name, self.method.network), task)
-        return self._close_task(task, time.monotonic() - began)
-
-    def _fit(self, phase: Phase, task: Task, start: FitState | None, saver: "_Saver") -> None:
-        address = Address(self.settings.seed, "feed", task.index, phase.name)
-        augmentation, batch_size = build_augmentation(self.settings), self.settings.batch_size
-        feed = ResidentFeed(phase.data, augmentation, batch_size, address, self.engine.device)
-        self._tell(events.PhaseStarted(task.index, len(self.scenario), phase.name, phase.fit.epochs, feed.num_steps))
-        began = time.monotonic()
-        fit(phase, feed, self.engine, self._tell, task=task.index, start=start, watch=saver)
-        self._tell(events.PhaseEnded(task.index, phase.name, time.monotonic() - began))
+        return self._close_task(task, training.seconds)
 
     def _evaluate(self, wanted: Evaluate, task: Task) -> None:
         if len(self.record.evaluations.get(wanted.variant, ())) > task.index:
@@ -160,7 +136,7 @@ class Experiment:
 
     def _method_parts(self) -> Parts:
         """The method between two tasks: its network and its memory."""
-        parts: Parts = {"network": _copied(self.method.network.state_dict())}
+        parts: Parts = {"network": copied(self.method.network.state_dict())}
         if self.method.memory.num_classes:
             parts["memory"] = self.method.memory.state()
         return parts
@@ -188,66 +164,10 @@ class Experiment:
             restore_trained(self.method.network, parts["network"])
         if "memory" in parts:
             self.method.memory.load_state(parts["memory"])
-        fit_state = None
-        if "position" in state:
-            where = state["position"]
-            position = Position(where["epoch"], where["step"], tuple(where["loss_sums"]))
-            fit_state = FitState(parts["fit"], parts.get("momentum", {}), position)
-        self._tell(events.RunResumed(state["task"], state["phase"], fit_state.position.epoch if fit_state else 0))
-        kept: Parts = {name: tensors for name, tensors in parts.items() if name not in ("fit", "momentum")}
-        return TaskProgress(kept, state["num_phases_done"], fit_state, state["seconds"])
-
-    @property
-    def stop(self) -> StopRequest:
-        return self._stop
+        progress = TaskProgress.of(checkpoint)
+        self._tell(events.RunResumed(state["task"], progress.phase, progress.epoch))
+        return progress
 
     def _tell(self, event: events.Event) -> None:
         self.folder.note(event)
         self._listener(event)
-
-
-class _Saver:
-    """Watches a phase and writes checkpoints: from time to time, when a stop is asked for, and at the phase's end."""
-
-    def __init__(self, experiment: Experiment, task: int, phase: str, progress: TaskProgress, began: float) -> None:
-        self._experiment = experiment
-        self._task = task
-        self._phase = phase
-        self._progress = progress
-        self._began = began
-        self._interval = 60 * experiment.settings.checkpoint_minutes
-        self._last = time.monotonic()
-
-    def is_due(self, is_epoch_end: bool) -> bool:
-        if self._experiment.stop.is_set:
-            return True
-        is_late = time.monotonic() - self._last >= self._interval
-        return is_late and (is_epoch_end or self._interval > 0)
-
-    def keep(self, state: FitState) -> None:
-        changing: Parts = {"fit": state.network, "momentum": state.momentum}
-        self._experiment.save(self._where() | {"position": vars(state.position)}, self._progress.kept, changing)
-        self._last = time.monotonic()
-        self._experiment.stop.raise_if_set()
-
-    def finish_phase(self, phase: Phase) -> None:
-        """Keep the trained weights: what follows in the task starts from them."""
-        progress = self._progress
-        progress.kept[f"phase-{progress.num_phases_done}"] = _copied(phase.network.state_dict())
-        progress.num_phases_done += 1
-        progress.fit = None
-        self._experiment.save(self._where(), progress.kept)
-        self._experiment.stop.raise_if_set()
-
-    def _where(self) -> dict[str, Any]:
-        return {
-            "task": self._task,
-            "phase": self._phase,
-            "num_phases_done": self._progress.num_phases_done,
-            "seconds": time.monotonic() - self._began,
-        }
-
-
-def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """On the CPU, untouched by what later happens to the network."""
-    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}

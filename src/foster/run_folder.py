@@ -12,6 +12,7 @@ from foster.errors import FolderError
 from foster.events import Event
 from foster.files import append_line, is_temporary, remove_temporaries, unwritable, write_json, write_text
 from foster.locking import LOCK, locked
+from foster.setting_keys import flat
 from foster.training.checkpoint import CheckpointStore
 
 SETTINGS, EVENTS, RESULTS, CHECKPOINTS = "settings.toml", "events.jsonl", "results.json", "checkpoints"
@@ -115,21 +116,13 @@ class RunFolder:
 
 def check_same_settings(saved: Mapping[str, Any], settings: Settings) -> None:
     """Refuse to continue a checkpoint under settings that would have led elsewhere."""
-    before, now = _flat(saved), _flat(settings.nested())
+    before, now = flat(saved), flat(settings.nested())
     for key in sorted(before.keys() | now.keys()):
         if key.split(".")[0] not in FREE_SETTINGS and before.get(key) != now.get(key):
             raise FolderError(
                 f"the checkpoint was made with {key} = {before.get(key)!r}, but {SETTINGS} now says {now.get(key)!r}; "
                 "put it back, or start a new run in another folder"
             )
-
-
-def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by dotted key."""
-    flat: dict[str, Any] = {}
-    for key, value in data.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
-    return flat
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:

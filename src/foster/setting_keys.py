@@ -56,6 +56,14 @@ def check_keys(data: Mapping[str, Any], keys: Sequence[str], place: str, listing
             check_keys(value, keys, place, listing, f"{prefix}{key}.")
 
 
+def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by dotted key."""
+    found: dict[str, Any] = {}
+    for key, value in data.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return found
+
+
 def key_hint(key: str, keys: Sequence[str], listing: str = "", method: str = "foster") -> str:
     """A suggestion that also finds a key by its last word: `beta_boost` -> `foster.beta_boost`.
 

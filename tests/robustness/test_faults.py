@@ -29,7 +29,7 @@ from tiny_runs import (
     tiny_settings,
 )
 
-from foster import events, run
+from foster import events
 from foster.data.images import ImageSet
 from foster.errors import DataError, DeviceError, FolderError, FosterError, TrainingError
 from foster.events import Event
@@ -37,6 +37,7 @@ from foster.files import write_json
 from foster.method_settings import FitSettings
 from foster.reports.progress import LineProgress
 from foster.run_folder import RunFolder, read_events
+from foster.training import task_training
 from foster.training.memory_errors import explained_memory_errors
 
 Reference = Callable[..., Outcome]
@@ -351,7 +352,7 @@ def test_a_run_that_runs_out_of_memory_in_training_can_be_resumed(
     def full(*arguments: object, **options: object) -> None:
         raise torch.OutOfMemoryError("Tried to allocate 2.50 GiB.")
 
-    monkeypatch.setattr(run, "fit", full)
+    monkeypatch.setattr(task_training, "fit", full)
     with pytest.raises(DeviceError, match=r"out of memory on cpu: tried to allocate 2.50 GiB; lower batch_size"):
         resume(path)
     monkeypatch.undo()

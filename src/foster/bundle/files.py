@@ -6,7 +6,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from foster.errors import DataError, FolderError
@@ -41,6 +41,15 @@ def writing_folder(folder: Path) -> Iterator[Path]:
         raise unwritable(folder, error) from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Take away what killed writers of the bundle `folder` left beside it. Only one process may write to it now."""
+    left = re.compile(rf"\.{re.escape(folder.name)}\.[a-z0-9_]{{8}}\.part")
+    with suppress(OSError):
+        for path in folder.parent.iterdir():
+            if left.fullmatch(path.name):
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def check_free(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import typer
 from rich.cells import cell_len
 
-from foster.bundle.files import check_free, folder_bytes
+from foster.bundle.files import check_free, folder_bytes, remove_unfinished
 from foster.bundle.folder import read_bundle, remove_exemplars
 from foster.bundle.manifest import read_manifest
 from foster.bundle.promotion import promote
@@ -22,6 +23,7 @@ from foster.errors import DataError, SettingsError
 from foster.learner import Learner
 from foster.learner_settings import learner_settings
 from foster.learning.reports import Prediction, UpdateError
+from foster.learning.work_folder import WorkFolder
 from foster.reports.progress import progress_for
 from foster.stopping import Stopped, stop_on_signals
 
@@ -34,8 +36,10 @@ def learn_bundle(
     preset: str | None,
     max_drop: float | None,
     is_promoting: bool,
+    is_restarting: bool,
     quiet: bool,
 ) -> None:
+    bundle = bundle.expanduser()
     check_free(bundle)
     if old is None:
         learner = Learner.from_settings(learner_settings(overrides, preset=preset))
@@ -44,23 +48,36 @@ def learn_bundle(
         learner.configure(overrides, preset=preset)
     if not quiet:
         typer.echo(f"reading {source}", err=True)
-    with stop_on_signals() as stop, progress_for(quiet=quiet) as listener:
+    with (
+        stop_on_signals() as stop,
+        progress_for(quiet=quiet) as listener,
+        WorkFolder.beside(bundle).opened(is_restarting) as work,
+    ):
+        # Once more: another process may have come first.
+        check_free(bundle)
+        remove_unfinished(bundle)
         try:
-            report = learner.learn(source, max_drop=max_drop, listener=listener, stop=stop)
+            report = learner.learn(source, max_drop=max_drop, listener=listener, stop=stop, work_folder=work)
+            stop.raise_if_set()
         except UpdateError as error:
             typer.echo(learn_text(error.report), nl=False)
             raise
-        except Stopped:
-            typer.echo(f"{bundle} was not written", err=True)
+        except Stopped as stopped:
+            stopped.add_hint(f"all is saved; continue with: {_continuing_command()}")
             raise
-        stop.raise_if_set()
         learner.save(bundle)
     typer.echo(learn_text(report))
     size = size_text(folder_bytes(bundle))
     typer.echo(f"{bundle}: {len(learner.class_names)} classes, {report.num_exemplars} exemplars, {size}")
     if is_promoting:
         typer.echo(promotion_text(promote(bundle)))
-    typer.echo(f"next: foster predict {bundle} IMAGES, or foster learn MORE --from {bundle} --bundle NEXT")
+    name = shlex.quote(str(bundle))
+    typer.echo(f"next: foster predict {name} IMAGES, or foster learn MORE --from {name} --bundle NEXT")
+
+
+def _continuing_command() -> str:
+    """The command that was given; one that started anew need not do so again."""
+    return shlex.join(["foster", *(argument for argument in sys.argv[1:] if argument != "--restart")])
 
 
 def predict_images(

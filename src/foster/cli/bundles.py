@@ -42,6 +42,9 @@ def learn(
     is_promoting: Annotated[
         bool, typer.Option("--promote", help="Point the link 'current' beside the bundle at it.")
     ] = False,
+    is_restarting: Annotated[
+        bool, typer.Option("--restart", help="Discard what an interrupted learn has saved, and start anew.")
+    ] = False,
     quiet: Quiet = False,
     keys: Annotated[
         bool, typer.Option("--keys", callback=_print_keys, is_eager=True, help="List all settings and exit.")
@@ -49,11 +52,12 @@ def learn(
 ) -> None:
     """Learn new classes, and more images of known ones, from photos; write a bundle that can go on learning.
 
-    The photos may be deleted afterwards: the bundle keeps a few of each class.
+    The photos may be deleted afterwards: the bundle keeps a few of each class. Where it is interrupted, the same
+    command continues.
     """
     from foster.cli.bundle_work import learn_bundle
 
-    learn_bundle(source, overrides or [], bundle, old, preset, max_drop, is_promoting, quiet)
+    learn_bundle(source, overrides or [], bundle, old, preset, max_drop, is_promoting, is_restarting, quiet)
 
 
 def predict(

@@ -17,18 +17,21 @@ from foster.data.task import Task
 from foster.data.unlabeled import load_unlabeled
 from foster.learner_settings import LearnerSettings
 from foster.learning.calibration import fit_temperature
+from foster.learning.fingerprint import fingerprint
 from foster.learning.held_out import kept_held_out
 from foster.learning.knowledge import Knowledge, Memories
 from foster.learning.plan import Plan, make_plan
 from foster.learning.reports import LearnReport, UpdateError
 from foster.learning.session import SessionResult, TrainingSession, has_own_phases
 from foster.learning.update_check import UpdateCheck, compare, problem
+from foster.learning.work_folder import WorkFolder
 from foster.method_settings import FosterSettings
 from foster.methods import method_class
 from foster.methods.base import Method, Workplace
 from foster.networks.adapted import ModuleLike
 from foster.stopping import StopRequest
 from foster.training.engine import Engine
+from foster.training.task_training import TaskProgress, Trainer
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +52,12 @@ def learn(
     max_drop: float | None = None,
     listener: events.Listener,
     stop: StopRequest,
+    work: WorkFolder | None = None,
 ) -> Learned:
     """Learn the classes of `photos`, new ones and more of known ones.
 
-    With `max_drop`, UpdateError is raised where the known classes lose more points than that.
+    With `max_drop`, UpdateError is raised where the known classes lose more points than that. With `work`, a folder
+    that is held, what was trained is saved there, and what is found there is continued.
     """
     began = time.monotonic()
     plan = make_plan(before, settings, photos, backbone)
@@ -61,7 +66,9 @@ def learn(
     intake, names = plan.intake, plan.intake.class_names
     exemplars = method.memory.exemplars(names)
     task = Task(len(plan.task_sizes), intake.num_known, intake.num_new, intake.train, exemplars)
-    session = TrainingSession(engine, plan.augmentation, plan.batch_size, settings.seed, listener, stop)
+    session = _session(plan, method, engine, listener, stop, work)
+    began -= session.progress.seconds
+    stop.raise_if_set()
     trained = session.run(method, task, plan.held_out)
     after = _knowledge(plan, method)
     classifier = after.classifier(engine.device, temperature=1.0)
@@ -114,6 +121,24 @@ def _method(plan: Plan, engine: Engine) -> Method[Any]:
         memory.load_state(plan.before.exemplars.state())
         method.network = copy.deepcopy(plan.before.network).to(engine.device)
     return method
+
+
+def _session(
+    plan: Plan,
+    method: Method[Any],
+    engine: Engine,
+    listener: events.Listener,
+    stop: StopRequest,
+    work: WorkFolder | None,
+) -> TrainingSession:
+    """The training as it begins, or as it goes on where `work` holds a part of it."""
+    settings = plan.settings
+    minutes = settings.checkpoint_minutes
+    trainer = Trainer(engine, plan.augmentation, plan.batch_size, settings.seed, listener, stop, minutes)
+    if work is None:
+        return TrainingSession(trainer, TaskProgress(), None)
+    start = fingerprint(plan, method.workplace.unlabeled)
+    return TrainingSession(trainer, work.progress(start, listener), work.saver(start, listener))
 
 
 def _knowledge(plan: Plan, method: Method[Any]) -> Knowledge:

@@ -106,7 +106,7 @@ class CheckpointStore:
                 if found is None:
                     warn(f"checkpoint '{path}' is damaged ({_reason(error)}); trying the one before it")
         if manifests and found is None:
-            raise FolderError(f"no checkpoint in '{self.folder}' is intact; start the run anew in another folder")
+            raise FolderError(f"no checkpoint in '{self.folder}' is intact; start anew in another folder")
         return found
 
     def _known(self, name: str, tensors: Tensors) -> _File | None:
@@ -168,7 +168,7 @@ def explained_misfit() -> Iterator[None]:
     except (KeyError, RuntimeError, ValueError, TypeError, AttributeError) as error:
         raise FolderError(
             f"the checkpoint does not fit this run ({_reason(error)}); "
-            "was it written by another version? start the run anew in another folder"
+            "was it written by another version? start anew in another folder"
         ) from None
 
 

@@ -1,0 +1,390 @@
+"""A `learn` that was interrupted anywhere ends, when it is repeated, with exactly the bundle of one that was not."""
+
+import hashlib
+import json
+import multiprocessing
+import os
+import random
+import shlex
+import shutil
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import cache
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from PIL import Image
+from tiny_runs import Interruption, told_kinds
+
+import foster
+from foster import events
+from foster.cli import main
+from foster.data.images import ImageSet
+from foster.data.sources import load as load_dataset
+from foster.errors import FolderError
+from foster.events import Event
+from foster.learner import Learner
+from foster.learning.reports import UpdateError
+from foster.locking import locked
+from foster.stopping import Stopped, StopRequest
+
+TINY = {"backbone": "resnet8", "batch_size": 16, "memory_total": 20, "device": "cpu", "engine": {"threads": 1}}
+SCHEDULE = {"epochs_scale": 0.012, "checkpoint_minutes": 0.0}
+"""Phases of 2 epochs, saved after each."""
+SECONDS = 120.0
+
+
+@cache
+def digits() -> ImageSet:
+    """Not loaded at import: a process that only learns need not wait for it."""
+    return load_dataset("digits").train
+
+
+def write_photos(folder: Path, *names: int, count: int = 18, first: int = 0) -> Path:
+    """Some digits as PNG files, a subfolder a class."""
+    for digit in names:
+        (folder / f"class {digit}").mkdir(parents=True)
+        for k, image in enumerate(digits().of_classes(digit, digit + 1).images[first : first + count]):
+            Image.fromarray(image[0].numpy()).save(folder / f"class {digit}" / f"{k}.png")
+    return folder
+
+
+class Shelf(NamedTuple):
+    """Photos, a bundle that knows the first of them, and the bundle of an uninterrupted learn of the second."""
+
+    first: Path
+    second: Path
+    old: Path
+    whole: Path
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Shelf:
+    folder = tmp_path_factory.mktemp("shelf")
+    made = Shelf(folder / "first", folder / "second", folder / "v1", folder / "v2")
+    learner = foster.Learner(**TINY, **SCHEDULE)
+    learner.learn(write_photos(made.first, 0, 1))
+    learner.save(made.old)
+    learner.learn(write_photos(made.second, 2, 3))
+    learner.save(made.whole)
+    return made
+
+
+def content(bundle: Path) -> dict[str, Any]:
+    """Everything in a bundle, apart from when it was made and how long that took."""
+    files = {str(path.relative_to(bundle)): path for path in sorted(bundle.rglob("*")) if path.is_file()}
+    manifest = json.loads(files.pop("bundle.json").read_bytes())
+    history = [{k: v for k, v in entry.items() if k not in ("when", "seconds")} for entry in manifest["history"]]
+    hashes = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
+    assert "network.safetensors" in hashes
+    assert any(name.startswith("exemplars/") for name in hashes)
+    return hashes | {"temperature": manifest["temperature"], "history": history}
+
+
+def attempt(
+    learner: Learner, source: Path, work: Path, interruption: StopRequest | None = None, **options: Any
+) -> list[Event]:
+    """Learn, or go on learning, until the end or the interruption; returns what was told."""
+    told: list[Event] = []
+
+    def listener(event: Event) -> None:
+        told.append(event)
+        if isinstance(interruption, Interruption):
+            interruption.listen(event)
+
+    try:
+        learner.learn(source, work_folder=work, listener=listener, stop=interruption, **{**SCHEDULE, **options})
+    except Stopped:
+        assert interruption is not None
+        assert told_kinds(told)[-1] == "CheckpointWritten", "the last thing that a stopped learn does is to save"
+    else:
+        assert interruption is None, "the learn was never interrupted"
+    return told
+
+
+def loaded(bundle: Path) -> Learner:
+    learner = foster.load(bundle, device="cpu")
+    learner.configure(["engine.threads=1"])
+    return learner
+
+
+def at(kind: type[Event], phase: str) -> Callable[[Event], bool]:
+    return lambda event: isinstance(event, kind) and getattr(event, "phase", "") == phase
+
+
+PLACES = {
+    "in the middle of an epoch of boost": (at(events.PhaseStarted, "boost"), 1, ("boost", 0)),
+    "at the end of an epoch of boost": (at(events.PhaseStarted, "boost"), 3, ("boost", 1)),
+    "between boost and compress": (at(events.PhaseEnded, "boost"), 0, ("boost", 0)),
+    "in the last epoch of compress": (at(events.PhaseStarted, "compress"), 5, ("compress", 1)),
+    "when all is trained": (at(events.PhaseEnded, "compress"), 0, ("compress", 0)),
+}
+"""When the stop is asked for, how many steps after that, and where the learn says it goes on."""
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_an_interrupted_learn_is_continued_by_the_same_call_and_ends_the_same(
+    place: str, shelf: Shelf, tmp_path: Path
+) -> None:
+    is_the_place, num_steps, expected = PLACES[place]
+    work, learner = tmp_path / "work", loaded(shelf.old)
+    attempt(learner, shelf.second, work, Interruption(is_the_place, num_steps))
+    assert learner.class_names == ("class 0", "class 1"), "until all is learned, the learner is as it was"
+    learner = loaded(shelf.old)
+    told = attempt(learner, shelf.second, work)
+    (resumed,) = [event for event in told if isinstance(event, events.RunResumed)]
+    assert (resumed.phase, resumed.epoch) == expected
+    assert content(learner.save(tmp_path / "v2")) == content(shelf.whole)
+    assert not work.exists()
+
+
+def test_a_first_learn_that_stops_after_every_single_step_ends_the_same(shelf: Shelf, tmp_path: Path) -> None:
+    learner, num_stops = foster.Learner(**TINY, **SCHEDULE), 0
+    while not learner.class_names:
+        stop = StopRequest()
+
+        def stop_at_once(event: Event, stop: StopRequest = stop) -> None:
+            if isinstance(event, events.PhaseStarted):
+                stop.set()
+
+        try:
+            learner.learn(shelf.first, work_folder=tmp_path / "work", listener=stop_at_once, stop=stop)
+        except Stopped:
+            num_stops += 1
+    assert num_stops == 2 * 2, "2 epochs over 32 images in batches of 16; the last step ends the phase"
+    assert content(learner.save(tmp_path / "v1")) == content(shelf.old)
+
+
+def test_more_images_of_known_classes_alone_are_continued_as_well(tmp_path: Path) -> None:
+    first, more = write_photos(tmp_path / "first", 0, 1), write_photos(tmp_path / "more", 1, first=40)
+    found = {}
+    for name in ("whole", "cut"):
+        learner = foster.Learner("wa", **TINY, **SCHEDULE)
+        learner.learn(first)
+        if name == "cut":
+            attempt(learner, more, tmp_path / "work", Interruption(at(events.PhaseStarted, "refresh"), 1))
+        attempt(learner, more, tmp_path / "work")
+        found[name] = content(learner.save(tmp_path / name))
+    assert found["cut"] == found["whole"]
+
+
+@pytest.fixture(scope="module")
+def unfinished(shelf: Shelf, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A work folder of a learn that was stopped in boost; tests take copies."""
+    work = tmp_path_factory.mktemp("unfinished") / "work"
+    attempt(loaded(shelf.old), shelf.second, work, Interruption(PLACES["at the end of an epoch of boost"][0], 3))
+    return work
+
+
+@pytest.fixture
+def stopped(unfinished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(unfinished, tmp_path / ".v2.learning"))
+
+
+def one_image_more(shelf: Shelf, tmp_path: Path) -> Path:
+    folder = Path(shutil.copytree(shelf.second, tmp_path / "second"))
+    Image.new("L", (8, 8), 77).save(folder / "class 2" / "99.png")
+    return folder
+
+
+def test_a_learn_of_other_images_settings_or_bundles_is_not_continued(
+    shelf: Shelf, stopped: Path, tmp_path: Path
+) -> None:
+    before = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
+    learner = loaded(shelf.old)
+    with pytest.raises(FolderError, match=r"holds a learn that was interrupted, of other images; repeat that one"):
+        attempt(learner, one_image_more(shelf, tmp_path), stopped)
+    with pytest.raises(FolderError, match=r"with batch_size = 16, which is 8 now; repeat that one .* --restart$"):
+        attempt(learner, shelf.second, stopped, batch_size=8)
+    other = loaded(shelf.old)
+    other.learn(write_photos(tmp_path / "more", 0, first=50), **SCHEDULE)
+    with pytest.raises(FolderError, match="interrupted, from another bundle; repeat"):
+        attempt(other, shelf.second, stopped)
+    assert {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()} == before
+    attempt(learner, shelf.second, stopped, checkpoint_minutes=9)
+    assert content(learner.save(tmp_path / "v2"))["network.safetensors"] == content(shelf.whole)["network.safetensors"]
+
+
+def test_photos_may_move_and_be_read_from_another_place(shelf: Shelf, stopped: Path, tmp_path: Path) -> None:
+    """What counts is what is on them."""
+    learner = loaded(shelf.old)
+    told = attempt(learner, Path(shutil.copytree(shelf.second, tmp_path / "moved")), stopped)
+    assert "RunResumed" in told_kinds(told)
+
+
+def test_a_refused_update_leaves_nothing_behind(shelf: Shelf, stopped: Path) -> None:
+    with pytest.raises(UpdateError):
+        attempt(loaded(shelf.old), shelf.second, stopped, max_drop=-100)
+    assert not stopped.exists()
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(shelf: Shelf, tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "settings.toml").write_text("seed = 1", encoding="utf-8")
+    with pytest.raises(FolderError, match=r"holds 'settings.toml', which is not of a learn"):
+        attempt(loaded(shelf.old), shelf.second, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"checkpoints", "settings.toml"}
+
+
+def test_what_is_not_intact_is_said_with_what_to_do(shelf: Shelf, stopped: Path) -> None:
+    for path in (stopped / "checkpoints").iterdir():
+        path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(FolderError, match=r"is intact; start anew in another folder, or discard .* with --restart"):
+        attempt(loaded(shelf.old), shelf.second, stopped)
+
+
+OPTIONS = ["checkpoint_minutes=0", "epochs_scale=0.012", "engine.threads=1", "device=cpu"]
+
+
+def arguments(shelf: Shelf, bundle: Path, *options: str) -> list[str]:
+    return ["learn", str(shelf.second), "--from", str(shelf.old), "--bundle", str(bundle), *OPTIONS, *options]
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[str]], Said]:
+    """`foster`, in this process."""
+
+    def run(given: Sequence[str]) -> Said:
+        monkeypatch.setattr("sys.argv", ["foster", *given])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return Said(int(ended.value.code or 0), *capsys.readouterr())
+
+    return run
+
+
+def test_restart_discards_what_was_saved(
+    shelf: Shelf, stopped: Path, tmp_path: Path, command: Callable[[Sequence[str]], Said]
+) -> None:
+    refused = command(arguments(shelf, tmp_path / "v2", "batch_size=8"))
+    assert refused.code == 2
+    assert refused.err.splitlines()[-1].endswith("or discard it with --restart")
+    done = command(arguments(shelf, tmp_path / "v2", "batch_size=8", "--restart"))
+    assert done.code == 0, done.err
+    assert "resumed" not in done.err
+    assert not stopped.exists()
+    assert foster.load(tmp_path / "v2", device="cpu").settings.batch_size == 8
+
+
+def test_a_second_process_is_refused_with_the_first_ones_id_and_host(
+    shelf: Shelf, stopped: Path, tmp_path: Path, command: Callable[[Sequence[str]], Said]
+) -> None:
+    with locked(stopped):
+        said = command(arguments(shelf, tmp_path / "v2", "--restart"))
+    assert said.code == 2
+    assert f"is being written by process {os.getpid()} on {socket.gethostname()}" in said.err
+    assert list((stopped / "checkpoints").iterdir()), "nothing is lost"
+
+
+def test_a_disk_that_is_full_when_the_bundle_is_written_costs_no_training(
+    shelf: Shelf,
+    tmp_path: Path,
+    command: Callable[[Sequence[str]], Said],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(image: object) -> bytes:
+        raise OSError(28, os.strerror(28))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("foster.bundle.folder._png", full)
+        failed = command(arguments(shelf, tmp_path / "v2"))
+    assert failed.code == 2
+    assert failed.err.splitlines()[-1].endswith("No space left on device; nothing that was complete is lost")
+    for name in (".v2.0123_abc.part", ".v2.x.0123_abc.part"):
+        (tmp_path / name / "exemplars").mkdir(parents=True)
+    done = command(arguments(shelf, tmp_path / "v2"))
+    assert done.code == 0, done.err
+    assert "resumed at task 2/2 compress" in done.err
+    assert "epochs of" not in done.err, "nothing is trained again"
+    assert content(tmp_path / "v2") == content(shelf.whole)
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"v2", ".v2.x.0123_abc.part"}, "what a killed writer of this bundle left goes, and nothing else"
+
+
+def run_command(given: Sequence[str], said: Path) -> None:
+    """What a process of its own does; standard error goes to a file."""
+    os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+    sys.argv = ["foster", *given]
+    main()
+
+
+def started(given: Sequence[str], said: Path) -> BaseProcess:
+    """The command in a process that a server forks, which has imported all but computed nothing: a fresh start, fast.
+
+    The first step of an optimizer imports torch._dynamo, which takes longer than the whole learn.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["foster.run", "foster.cli.bundle_work", "torch._dynamo"])
+    process = context.Process(target=run_command, args=(given, said))
+    process.start()
+    return process
+
+
+def num_saved(work: Path) -> int:
+    """The number of the newest checkpoint."""
+    try:
+        names = [path.stem for path in (work / "checkpoints").glob("manifest-*.json")]
+    except OSError:
+        names = []
+    return max((int(name.removeprefix("manifest-")) for name in names), default=0)
+
+
+def wait_for_checkpoint(work: Path, number: int, process: BaseProcess) -> None:
+    """Number 0 stands for the folder itself."""
+    until = time.monotonic() + SECONDS
+    while (num_saved(work) < number or not work.exists()) and process.is_alive():
+        assert time.monotonic() < until, "the learn hangs"
+        time.sleep(0.001)
+
+
+def test_a_learn_that_is_killed_again_and_again_ends_the_same(shelf: Shelf, tmp_path: Path) -> None:
+    bundle, work, said = tmp_path / "v2", tmp_path / ".v2.learning", tmp_path / "said"
+    chance, num_kills = random.Random(1993), 0
+    while not bundle.exists():
+        process = started(arguments(shelf, bundle), said)
+        if num_kills < 4:
+            wait_for_checkpoint(work, num_kills, process)
+            time.sleep(chance.random() * 0.01)
+            process.kill()
+        process.join(SECONDS)
+        assert process.exitcode in (0, -signal.SIGKILL), said.read_text(encoding="utf-8")
+        num_kills += process.exitcode == -signal.SIGKILL
+    assert num_kills >= 3, "a kill that comes late may meet a learn that is done"
+    assert content(bundle) == content(shelf.whole)
+    assert {path.name for path in tmp_path.iterdir()} == {"v2", "said"}
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_and_says_the_command_that_continues(
+    number: signal.Signals, exit_code: int, shelf: Shelf, tmp_path: Path
+) -> None:
+    bundle, said = tmp_path / "my bundle", tmp_path / "said"
+    given = arguments(shelf, bundle)
+    process = started([*given, "--restart"], said)
+    wait_for_checkpoint(tmp_path / ".my bundle.learning", 1, process)
+    assert process.pid is not None
+    os.kill(process.pid, number)
+    process.join(SECONDS)
+    assert process.exitcode == exit_code
+    assert not bundle.exists()
+    lines = said.read_text(encoding="utf-8").splitlines()
+    assert "stopping after this step; press Ctrl-C again to leave at once" in lines
+    start = f"foster: stopped by {number.name}; all is saved; continue with: foster "
+    assert lines[-1].startswith(start)
+    assert shlex.split(lines[-1].removeprefix(start)) == given
+    process = started(given, said)
+    process.join(SECONDS)
+    assert process.exitcode == 0
+    assert "resumed at task 2/2" in said.read_text(encoding="utf-8")
+    assert content(bundle) == content(shelf.whole)
