@@ -415,3 +415,13 @@ def test_a_class_without_a_readable_image_is_left_out_and_named(tmp_path: Path) 
     report = learner.learn(tmp_path)
     assert learner.class_names == ("a", "b")
     assert report.empty_classes == ("c",)
+
+
+def test_a_method_with_a_cosine_head_gets_the_backbone_made_for_it(tmp_path: Path) -> None:
+    learner = small_learner("podnet", backbone="resnet32", epochs_scale=0.01)
+    learner.learn(digits("zero", "one", last=12))
+    again = foster.load(learner.save(tmp_path / "bundle"), device="cpu")
+    again.learn(digits("two", last=12))
+    features = again._known().network.eval().features(torch.randn(4, 3, 8, 8))
+    assert (features < 0).any(), "no last ReLU"
+    assert "cosine_resnet32" in (tmp_path / "bundle" / "bundle.json").read_text(encoding="utf-8")

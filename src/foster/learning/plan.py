@@ -17,6 +17,7 @@ from foster.learner_settings import LearnerSettings, augmentation_for, backbone_
 from foster.learning.held_out import held_out_quota
 from foster.learning.intake import Intake, choose_resizing, take_in
 from foster.learning.knowledge import Knowledge, no_images
+from foster.methods import method_class
 from foster.networks.adapted import BackboneChoice, ModuleLike, choose_backbone
 
 SMALLEST_STD = 0.01
@@ -99,7 +100,8 @@ def make_plan(
 ) -> Plan:
     """Read the photos and decide everything; wrong settings are found before the photos are read."""
     resizing = choose_resizing(photos, settings, before)
-    name = backbone_for(resizing.size) if settings.backbone == "auto" else settings.backbone
+    asked = backbone_for(resizing.size) if settings.backbone == "auto" else settings.backbone
+    name = method_class(settings.method).backbone_name(asked)
     choice = choose_backbone(backbone or name, resizing.size, settings.weights, is_trained=before is not None)
     if before is None:
         choice.make()  # a backbone that cannot be made is found before all photos are read

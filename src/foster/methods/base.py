@@ -76,9 +76,14 @@ class Method(Generic[SettingsType]):
         """An untrained network as it is after tasks of these sizes: the frame into which saved weights are loaded."""
         return Network.create(self.new_backbone(), sum(task_sizes)).to(self.workplace.device)
 
+    @classmethod
+    def backbone_name(cls, name: str) -> str:
+        """The backbone that the method takes where the user asks for `name`."""
+        return name
+
     def new_backbone(self) -> Backbone:
         backbone = self.workplace.backbone
-        return build_backbone(backbone) if isinstance(backbone, str) else backbone()
+        return build_backbone(self.backbone_name(backbone)) if isinstance(backbone, str) else backbone()
 
     def initialising(self, task: Task, purpose: str = "network") -> AbstractContextManager[None]:
         """Fresh weights that are made inside depend only on the seed, the task and the purpose."""

@@ -3,17 +3,11 @@
 from collections.abc import Sequence
 
 from foster.methods.base import Method, SettingsType
-from foster.networks import build_backbone
 from foster.networks.heads import CosineHead
-from foster.networks.network import Backbone, Network
+from foster.networks.network import Network
 
 COSINE_VARIANTS: dict[str, str] = {"resnet32": "cosine_resnet32", "resnet18": "cosine_resnet18"}
 """Backbones that have a variant without the last ReLU, whose features can point in any direction."""
-
-
-def cosine_variant(backbone: str) -> str:
-    """The backbone that a cosine head sits on when the user chose `backbone`; itself where it has no variant."""
-    return COSINE_VARIANTS.get(backbone, backbone)
 
 
 def cosine_head(network: Network) -> CosineHead:
@@ -29,9 +23,10 @@ class CosineMethod(Method[SettingsType]):
     def num_proxies(self) -> int:
         return 1
 
-    def new_backbone(self) -> Backbone:
-        chosen = self.workplace.backbone
-        return build_backbone(cosine_variant(chosen)) if isinstance(chosen, str) else chosen()
+    @classmethod
+    def backbone_name(cls, name: str) -> str:
+        """The variant for cosine heads; the backbone itself where it has none."""
+        return COSINE_VARIANTS.get(name, name)
 
     def new_network(self, task_sizes: Sequence[int]) -> Network:
         backbone = self.new_backbone()
