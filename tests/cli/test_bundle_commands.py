@@ -207,7 +207,7 @@ def test_evaluation_by_class_and_as_json(command: Command, bundle: Path, shelf: 
 def test_info_tells_what_a_bundle_holds(command: Command, bundle: Path) -> None:
     done = command("info", bundle)
     assert done.code == 0
-    for text in ("resnet8", "8 x 8, stretch", "3 in 1 tasks: one, two, zero", "fitted on", "known before", "photos"):
+    for text in ("resnet8", "8 x 8, stretch", "3 in 1 task: one, two, zero", "fitted on", "known before", "photos"):
         assert text in done.out
     assert json.loads(command("info", bundle, "--json").out)["classes"] == ["one", "two", "zero"]
 

@@ -12,7 +12,7 @@ from gluon_emulation import emulated_kernels
 from torch import Tensor, nn
 from torch.nn import functional
 
-from foster.kernels import conv3x3, conv3x3_with_statistics, is_available, launch, modules, supports, use_kernels
+from foster.kernels import conv3x3, is_available, launch, modules, supports, use_kernels
 from foster.kernels.launch import ConvolutionTile, GradientTile
 from foster.kernels.modules import KernelConv2d
 from foster.networks.resnet_cifar import cifar_resnet
@@ -146,32 +146,11 @@ def test_the_tile_does_not_change_the_weight_gradient(
     assert_right(Shape(5, 32, 32, 9, 6), torch.channels_last, "cpu")
 
 
-@pytest.mark.parametrize(
-    "shape", [Shape(3, 32, 32, 4, 4), Shape(2, 64, 64, 9, 9, stride=2), Shape(1, 3, 16, 5, 5)], ids=str
-)
-@pytest.mark.usefixtures("emulation", "poisoned_memory")
-def test_statistics_are_those_of_the_output_and_carry_gradients(shape: Shape) -> None:
-    images, weight, gradient = random_inputs(shape, "cpu")
-    weight.requires_grad_()
-    output, statistics = conv3x3_with_statistics(images, weight, shape.stride)
-    values = output.detach().double()
-    torch.testing.assert_close(
-        statistics.double(), torch.stack([values, values**2]).sum((1, 3, 4)), rtol=1e-5, atol=1e-3
-    )
-
-    scales = torch.randn(2, shape.out_channels, generator=torch.Generator().manual_seed(0))
-    (found,) = torch.autograd.grad([output, statistics], weight, [gradient, scales])
-    of_sum, of_squares = scales[:, None, :, None, None]
-    expected = exact(images, weight, gradient + of_sum + 2 * of_squares * output.detach().float(), shape.stride)[2]
-    assert error(found, expected) < MOST_ERROR
-
-
 @pytest.mark.usefixtures("emulation")
 def test_the_operators_keep_the_rules_that_compilation_relies_on() -> None:
     images, weight, _ = random_inputs(Shape(2, 16, 32, 6, 6, stride=2), "cpu")
     inputs = (images.requires_grad_(), weight.requires_grad_(), 2)
     torch.library.opcheck(torch.ops.foster.conv3x3.default, inputs)
-    torch.library.opcheck(torch.ops.foster.conv3x3_with_statistics.default, inputs)
 
 
 def test_supported_are_narrow_windows_of_three() -> None:
@@ -239,13 +218,6 @@ class TestOnGpu:
         images, weight, gradient = random_inputs(NETWORK_SHAPES[0], "cuda")
         first, *others = (launch.weight_gradient(images, gradient, weight, 1) for _ in range(5))
         assert all(torch.equal(first, other) for other in others)
-
-    def test_statistics_are_those_of_the_output(self) -> None:
-        for shape in NETWORK_SHAPES:
-            images, weight, _ = random_inputs(shape, "cuda")
-            output, statistics = conv3x3_with_statistics(images, weight, shape.stride)
-            values = output.double()
-            assert error(statistics, torch.stack([values, values**2]).sum((1, 3, 4))) < 1e-4
 
     def test_a_compiled_and_captured_network_equals_the_plain_one(self) -> None:
         torch.manual_seed(0)

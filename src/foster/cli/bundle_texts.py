@@ -96,7 +96,7 @@ def info_text(manifest: Manifest, folder: Path) -> str:
         ("method", manifest.method),
         ("backbone", manifest.backbone),
         ("images", f"{facts.height} x {facts.width}, {facts.rule}"),
-        ("classes", f"{len(manifest.classes)} in {len(manifest.task_sizes)} tasks: {listed(manifest.classes)}"),
+        ("classes", f"{len(manifest.classes)} in {_tasks(len(manifest.task_sizes))}: {listed(manifest.classes)}"),
         ("memory", f"{uses['exemplars']} exemplars and {uses['held-out']} held-out images (budget {budget})"),
         ("temperature", calibrated),
     ]
@@ -144,3 +144,7 @@ def exemplars_text(manifest: Manifest) -> str:
         rows.append((name, *counts, " ".join(ids)))
     table = columns("lrrl", ("class", "exemplars", "held out", "ids"), rows)
     return f"{table}\n--show sheet.png draws them all with their ids, --remove ID deletes one\n"
+
+
+def _tasks(count: int) -> str:
+    return "1 task" if count == 1 else f"{count} tasks"

@@ -53,14 +53,6 @@ def conv3x3(images: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
     return output
 
 
-def conv3x3_with_statistics(images: Tensor, weight: Tensor, stride: int = 1) -> tuple[Tensor, Tensor]:
-    """The same, and float32 [2, out]: the sum and the sum of squares of each output channel, for BatchNorm. They are
-    those of the rounded output, and gradients flow through both."""
-    _check(images, weight, stride)
-    output, statistics = _conv3x3_with_statistics(images, _dense(weight), stride)
-    return output, statistics
-
-
 def _check(images: Tensor, weight: Tensor, stride: int) -> None:
     if images.dtype is not torch.bfloat16:
         raise TypeError(f"conv3x3 takes bfloat16 images, not {images.dtype}")
@@ -76,11 +68,6 @@ def _dense(weight: Tensor) -> Tensor:
 @custom_op("foster::conv3x3", mutates_args=())
 def _conv3x3(images: Tensor, weight: Tensor, stride: int) -> Tensor:
     return launch.convolve(images, weight, stride)
-
-
-@custom_op("foster::conv3x3_with_statistics", mutates_args=())
-def _conv3x3_with_statistics(images: Tensor, weight: Tensor, stride: int) -> tuple[Tensor, Tensor]:
-    return launch.convolve_with_statistics(images, weight, stride)
 
 
 @custom_op("foster::conv3x3_input_gradient", mutates_args=())
@@ -99,13 +86,6 @@ def _(images: Tensor, weight: Tensor, stride: int) -> Tensor:
     return launch.empty_maps(images, geometry.out_channels, geometry.out_height, geometry.out_width)
 
 
-@_conv3x3_with_statistics.register_fake
-def _(images: Tensor, weight: Tensor, stride: int) -> tuple[Tensor, Tensor]:
-    geometry = launch.forward_geometry(images, weight, stride)
-    output = launch.empty_maps(images, geometry.out_channels, geometry.out_height, geometry.out_width)
-    return output, images.new_empty((2, geometry.out_channels), dtype=torch.float32)
-
-
 @_input_gradient.register_fake
 def _(gradient: Tensor, weight: Tensor, stride: int, height: int, width: int) -> Tensor:
     return launch.empty_maps(gradient, weight.shape[1], height, width)
@@ -119,11 +99,6 @@ def _(images: Tensor, gradient: Tensor, weight: Tensor, stride: int) -> Tensor:
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     images, weight, ctx.stride = inputs
     ctx.save_for_backward(images, weight)
-
-
-def _save_with_statistics(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    images, weight, ctx.stride = inputs
-    ctx.save_for_backward(images, weight, output[0])
 
 
 def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
@@ -141,13 +116,4 @@ def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None,
     return images_gradient, weight_gradient, None
 
 
-def _backward_with_statistics(
-    ctx: Any, gradient: Tensor, statistics_gradient: Tensor
-) -> tuple[Tensor | None, Tensor | None, None]:
-    output = ctx.saved_tensors[2]
-    of_sum, of_squares = statistics_gradient[:, None, :, None, None]
-    return _backward(ctx, (gradient + of_sum + 2 * output * of_squares).to(gradient.dtype))
-
-
 _conv3x3.register_autograd(_backward, setup_context=_save)
-_conv3x3_with_statistics.register_autograd(_backward_with_statistics, setup_context=_save_with_statistics)

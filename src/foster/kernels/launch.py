@@ -103,17 +103,7 @@ def forward_geometry(images: Tensor, weight: Tensor, stride: int) -> Geometry:
 def convolve(images: Tensor, weight: Tensor, stride: int) -> Tensor:
     """The convolution of images [N, in, H, W] with weight [out, in, 3, 3]: bfloat16, channels last."""
     geometry = forward_geometry(images, weight, stride)
-    return _convolve(images, _Taps.forward(weight), geometry, convolution_tile(geometry), None)
-
-
-def convolve_with_statistics(images: Tensor, weight: Tensor, stride: int) -> tuple[Tensor, Tensor]:
-    """The same, and the sum and the sum of squares of each channel of the result, float32 [2, out]."""
-    geometry = forward_geometry(images, weight, stride)
-    tile = convolution_tile(geometry)
-    num_blocks = math.ceil(len(images) * geometry.out_height * geometry.out_width / tile.pixels)
-    statistics = torch.empty((num_blocks, 2, geometry.out_channels), dtype=torch.float32, device=images.device)
-    output = _convolve(images, _Taps.forward(weight), geometry, tile, statistics)
-    return output, statistics.sum(0)
+    return _convolve(images, _Taps.forward(weight), geometry, convolution_tile(geometry))
 
 
 def input_gradient(gradient: Tensor, weight: Tensor, stride: int, height: int, width: int) -> Tensor:
@@ -121,7 +111,7 @@ def input_gradient(gradient: Tensor, weight: Tensor, stride: int, height: int, w
     out_channels, in_channels = weight.shape[:2]
     rows, columns = gradient.shape[2:]
     geometry = Geometry(out_channels, in_channels, rows, columns, height, width, down=1, up=stride)
-    return _convolve(gradient, _Taps.backward(weight), geometry, convolution_tile(geometry), None)
+    return _convolve(gradient, _Taps.backward(weight), geometry, convolution_tile(geometry))
 
 
 def weight_gradient(images: Tensor, gradient: Tensor, weight: Tensor, stride: int) -> Tensor:
@@ -194,9 +184,7 @@ class _Taps(NamedTuple):
         return {"stride_out": self.stride_out, "stride_in": self.stride_in, "stride_tap": self.stride_tap}
 
 
-def _convolve(
-    images: Tensor, taps: _Taps, geometry: Geometry, tile: ConvolutionTile, statistics: Tensor | None
-) -> Tensor:
+def _convolve(images: Tensor, taps: _Taps, geometry: Geometry, tile: ConvolutionTile) -> Tensor:
     from foster.kernels import device
 
     images = _channels_last(images)
@@ -208,11 +196,9 @@ def _convolve(
         images,
         taps.weight,
         output,
-        statistics,
         num_pixels,
         is_flipped=taps.is_flipped,
         is_even=num_pixels % tile.pixels == 0,
-        has_statistics=statistics is not None,
         num_warps=tile.num_warps,
         **options,
     )

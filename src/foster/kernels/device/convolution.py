@@ -41,11 +41,11 @@ def unnamed_output(y, pixels: gl.constexpr, channels: gl.constexpr, warps: gl.co
 
 @gluon.jit(do_not_specialize=["num_pixels"])
 def convolve(
-    images, weight, output, statistics, num_pixels,
+    images, weight, output, num_pixels,
     in_channels: gl.constexpr, out_channels: gl.constexpr, in_height: gl.constexpr, in_width: gl.constexpr,
     out_height: gl.constexpr, out_width: gl.constexpr, down: gl.constexpr, up: gl.constexpr,
     stride_out: gl.constexpr, stride_in: gl.constexpr, stride_tap: gl.constexpr, is_flipped: gl.constexpr,
-    is_even: gl.constexpr, has_statistics: gl.constexpr,
+    is_even: gl.constexpr,
     pixels: gl.constexpr, channels: gl.constexpr, warps_pixels: gl.constexpr, warps_channels: gl.constexpr,
     taps_ahead: gl.constexpr,
 ):  # fmt: skip
@@ -53,8 +53,7 @@ def convolve(
 
     The output has `down` times fewer rows and columns than the input, or `up` times more (then the input counts as
     having zeros between its rows and columns: the gradient of a strided convolution). `is_flipped` turns the taps
-    round. `is_even` promises that blocks end where the pixels end. With `has_statistics`, the block's sum and sum of
-    squares of each channel go to statistics [blocks, 2, out_channels].
+    round. `is_even` promises that blocks end where the pixels end.
     """
     depth: gl.constexpr = 32 if in_channels == 3 else in_channels
     num_taps: gl.constexpr = 1 if in_channels == 3 else 9
@@ -117,12 +116,3 @@ def convolve(
     channel = first_channel + gl.arange(0, channels, layout=gl.SliceLayout(0, written))
     is_pixel = ((pixel < num_pixels) | is_even)[:, None]
     gl.store(output + (pixel * out_channels)[:, None] + channel[None, :], y, mask=is_pixel)
-    if has_statistics:
-        rounded = result.to(gl.float32)
-        # From a row of the product back to its channel: see unnamed_output.
-        m = gl.arange(0, channels, layout=gl.SliceLayout(1, product))
-        unit: gl.constexpr = channels // (8 * warps_channels)
-        channel = m // 16 % warps_channels * (8 * unit) + m % 8 * unit + m // (16 * warps_channels) * 2 + m // 8 % 2
-        target = statistics + gl.program_id(0) * (2 * out_channels) + first_channel + channel
-        gl.store(target, gl.sum(rounded, axis=1))
-        gl.store(target + out_channels, gl.sum(rounded * rounded, axis=1))
