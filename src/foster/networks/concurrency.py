@@ -1,5 +1,6 @@
 """Two independent computations side by side, where the device can overlap them."""
 
+import functools
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -7,6 +8,19 @@ import torch
 
 Frozen = TypeVar("Frozen")
 Trained = TypeVar("Trained")
+
+
+@functools.cache
+def side_streams(device: int) -> tuple[torch.cuda.Stream, torch.cuda.Stream]:
+    """The streams beside the main one of a device. Made once: libraries keep a workspace for every stream they meet."""
+    return torch.cuda.Stream(device), torch.cuda.Stream(device)
+
+
+def side_stream() -> torch.cuda.Stream:
+    """A stream beside the current one, the same whenever it is asked for here."""
+    current = torch.cuda.current_stream()
+    first, second = side_streams(current.device_index)
+    return second if current == first else first
 
 
 def beside(frozen: Callable[[], Frozen], trained: Callable[[], Trained]) -> tuple[Frozen, Trained]:
@@ -20,7 +34,7 @@ def beside(frozen: Callable[[], Frozen], trained: Callable[[], Trained]) -> tupl
             first = frozen()
         return first, trained()
     main = torch.cuda.current_stream()
-    side = torch.cuda.Stream()
+    side = side_stream()
     side.wait_stream(main)
     with torch.cuda.stream(side), torch.no_grad():
         first = frozen()

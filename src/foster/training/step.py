@@ -1,6 +1,8 @@
 """One optimizer step: forward, losses, backward, update. Eager everywhere; recorded as a CUDA graph on a GPU."""
 
+import functools
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +12,12 @@ from foster.training.engine import Engine
 from foster.training.phase import Objective
 
 NUM_WARM_UPS = 3
+
+
+@functools.cache
+def capture_stream(device: int) -> torch.cuda.Stream:
+    """The stream on which steps are recorded. Made once: libraries keep a workspace for every stream they meet."""
+    return torch.cuda.Stream(device)
 
 
 class EagerStep:
@@ -76,16 +84,23 @@ class CapturedStep:
         images = torch.randint(256, (batch_size, *self._image_shape), dtype=torch.uint8, device=device)
         labels = torch.zeros(batch_size, dtype=torch.int64, device=device)
         before = _Snapshot(step)
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
+        graph = torch.cuda.CUDAGraph()
+        main, stream = torch.cuda.current_stream(), capture_stream(device.index or 0)
+        stream.wait_stream(main)
         with torch.cuda.stream(stream):
             for _ in range(NUM_WARM_UPS):
                 step(images, labels)
-        torch.cuda.current_stream().wait_stream(stream)
-        step.optimizer.zero_grad(set_to_none=True)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
-            step(images, labels)
+            torch.cuda.synchronize()
+            # Not `torch.cuda.graph`: it empties the memory cache first, and filling it again takes time.
+            graph.capture_begin(pool=self._pool)
+            try:
+                step(images, labels)
+            except BaseException:
+                with suppress(RuntimeError):  # the cause is told, not that the recording failed for it
+                    graph.capture_end()
+                raise
+            graph.capture_end()
+        main.wait_stream(stream)
         before.restore(step)
         return _Recording(graph, images, labels)
 
