@@ -16,6 +16,7 @@ from torch import Tensor, nn
 import foster
 from foster.bundle.files import BundleError
 from foster.bundle.folder import image_id
+from foster.data.feed import Feed, make_feed
 from foster.data.images import ImageSet
 from foster.data.sources import load as load_dataset
 from foster.errors import DataError, SettingsError
@@ -102,12 +103,11 @@ def test_held_out_images_are_never_trained_on(learner: Learner, monkeypatch: pyt
 
     seen: set[str] = set()
 
-    class Recording(task_training.ResidentFeed):
-        def __init__(self, data: ImageSet, *rest: Any) -> None:
-            seen.update(image_id(image) for image in data.images)
-            super().__init__(data, *rest)
+    def recording(data: ImageSet, *rest: Any) -> Feed:
+        seen.update(image_id(image) for image in data.images)
+        return make_feed(data, *rest)
 
-    monkeypatch.setattr(task_training, "ResidentFeed", Recording)
+    monkeypatch.setattr(task_training, "make_feed", recording)
     before = stored_ids(learner, "held_out")
     report = learner.learn(digits("two", "three", "one", first=40, last=70))
     assert report.num_held_out >= 3

@@ -194,6 +194,17 @@ def test_the_settings_of_a_run_run_again_to_the_same_numbers(foster_run: Finishe
     assert again["settings"] == foster_run.results["settings"]
 
 
+def test_images_that_stay_off_the_device_give_the_same_numbers(foster_run: Finished, tmp_path: Path) -> None:
+    streamed = Finished(tmp_path / "streamed", "engine.resident=off")
+    assert streamed.results["accuracy_matrix"] == foster_run.results["accuracy_matrix"]
+    losses = [
+        [event["losses"] for event in read_events(path / "events.jsonl") if event["event"] == "EpochEnded"]
+        for path in (streamed.path, foster_run.path)
+    ]
+    assert losses[0]
+    assert losses[0] == losses[1]
+
+
 def test_classes_arrive_in_the_given_order(tmp_path: Path) -> None:
     order = [f"class 0{k}" for k in (3, 1, 4, 0, 2)]
     results = run(tiny(f"class_order={order}", "method=finetune"), tmp_path / "run")

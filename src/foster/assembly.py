@@ -82,6 +82,7 @@ def build_engine(settings: EngineSettings, device_name: str, mean: tuple[float, 
         compile=is_on(settings.compile) and not settings.deterministic,
         capture=is_on(settings.capture),
         kernels=is_on(settings.kernels),
+        resident=settings.resident,
     )
 
 

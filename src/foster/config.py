@@ -63,7 +63,9 @@ class EngineSettings(Frozen):
     capture: Choice = "auto"
     """Record the whole step as one CUDA graph."""
     kernels: Choice = "auto"
-    """Use our own Triton convolutions."""
+    """Use our own kernels for the blocks of narrow networks."""
+    resident: Choice = "auto"
+    """Keep all training images on the device; off: in the host's memory, sent some batches at a time."""
     deterministic: bool = False
     threads: int = Field(default=0, ge=0)
     """CPU threads; 0 leaves the choice to torch."""

@@ -1,12 +1,15 @@
 """The feed: which images come in which batch, and that nothing but their address decides it."""
 
+import threading
 from collections import Counter
 
 import pytest
 import torch
 
+from foster.config import AUGMENTATIONS
+from foster.data import feed as feed_module
 from foster.data.augmentation import Augmentation
-from foster.data.feed import Batch, ResidentFeed
+from foster.data.feed import Batch, Feed, ResidentFeed, StreamedFeed, make_feed
 from foster.data.images import ImageSet
 from foster.seeding import Address
 
@@ -21,10 +24,19 @@ def numbered(count: int) -> ImageSet:
     return ImageSet(numbers.to(torch.uint8).view(-1, 1, 1, 1).expand(-1, 3, 4, 4).contiguous(), numbers, ())
 
 
+@pytest.fixture(params=["resident", "streamed in one piece", "streamed in pieces of two batches"], autouse=True)
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every test here is made with each kind of feed."""
+    kind: str = request.param
+    monkeypatch.setattr(feed_module, "STREAMED_PIXELS", 2 * 4 * 16 if "two" in kind else 1 << 22)
+    monkeypatch.setattr(feed_module, "fits", lambda data, device: kind == "resident")
+    return kind
+
+
 def feed_of(
     count: int, batch_size: int = 4, augmentation: Augmentation | None = None, address: Address = ADDRESS
-) -> ResidentFeed:
-    return ResidentFeed(numbered(count), augmentation or Augmentation(), batch_size, address, CPU)
+) -> Feed:
+    return make_feed(numbered(count), augmentation or Augmentation(), batch_size, address, CPU)
 
 
 def labels(batches: list[Batch]) -> list[int]:
@@ -93,7 +105,7 @@ def test_an_epoch_that_is_entered_in_the_middle_goes_on_with_the_same_batches(fi
 def test_images_are_augmented_and_the_data_stays_as_it_was() -> None:
     data = numbered(16)
     before = data.images.clone()
-    feed = ResidentFeed(data, Augmentation(brightness=0.9), 16, ADDRESS, CPU)
+    feed = make_feed(data, Augmentation(brightness=0.9), 16, ADDRESS, CPU)
     (one,), (other,) = list(feed.batches(0)), list(feed.batches(1))
     in_order = [batch.images[batch.labels.argsort()] for batch in (one, other)]
     assert not torch.equal(in_order[0], before)
@@ -103,5 +115,26 @@ def test_images_are_augmented_and_the_data_stays_as_it_was() -> None:
 
 def test_unlabeled_images_keep_their_label() -> None:
     data = ImageSet(torch.zeros(6, 3, 4, 4, dtype=torch.uint8), torch.tensor([0, 1, -1, -1, 1, -1]), ("a", "b"))
-    found = labels(list(ResidentFeed(data, Augmentation(), 4, ADDRESS, CPU).batches(0)))
+    found = labels(list(make_feed(data, Augmentation(), 4, ADDRESS, CPU).batches(0)))
     assert Counter(found) == {0: 1, 1: 2, -1: 3}
+
+
+@pytest.mark.parametrize("name", ["plain", "auto", "photo-auto"])
+@pytest.mark.parametrize("first_step", [0, 1])
+def test_streamed_images_are_those_of_a_resident_feed(name: str, first_step: int) -> None:
+    augmentation = Augmentation(**dict(AUGMENTATIONS[name]))
+    pixels = torch.randint(256, (23, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    data = ImageSet(pixels, torch.arange(23), ())
+    resident, found = (
+        list(kind(data, augmentation, 5, ADDRESS, CPU).batches(1, first_step)) for kind in (ResidentFeed, StreamedFeed)
+    )
+    assert same(found, resident)
+    assert all(len(batch.images) == len(batch.labels) for batch in found)
+
+
+def test_an_epoch_that_is_left_early_leaves_no_thread_behind() -> None:
+    running = threading.active_count()
+    batches = feed_of(40, batch_size=2).batches(0)
+    next(batches)
+    batches.close()  # type: ignore[attr-defined]
+    assert threading.active_count() == running

@@ -332,7 +332,8 @@ def test_a_full_gpu_gives_one_line_with_the_numbers_and_what_to_lower(monkeypatc
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of")
     assert only_line(error) == (
         "out of memory on cuda:0: tried to allocate 2.50 GiB, this run needed up to 77.0 GiB, "
-        "1.5 of 80.0 GiB are free; lower batch_size (now 512) or use device=cpu"
+        "1.5 of 80.0 GiB are free; lower batch_size (now 512), keep the images off the GPU (engine.resident=off) "
+        "or use device=cpu"
     )
 
 

@@ -48,23 +48,38 @@ class Augmentation:
 Step = Callable[[slice], Work]
 
 
+class Changes:
+    """What is done to each of a set of images: decided from a CPU generator, to be done to any part of them.
+
+    How the set is divided into parts, and on which device they are, makes no difference.
+    """
+
+    def __init__(self, augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> None:
+        planned = [plan(augmentation, shape, generator) for plan in PLANS]
+        self._steps = [step for step in planned if step is not None]
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self._steps)
+
+    def done_to(self, images: Tensor, part: slice) -> Tensor:
+        """The images `part` of the set, changed. The given ones are never written to."""
+        works = [step(part) for step in self._steps]
+        tensors = iter(send([array for work in works for array in work.arrays], images.device))
+        for work in works:
+            images = work.change(images, *islice(tensors, len(work.arrays)))
+        return images
+
+
 def augment(images: Tensor, augmentation: Augmentation, generator: torch.Generator) -> Tensor:
     """Images `[N, 3, H, W]` uint8 to as many changed ones, on the same device, by decisions drawn from a CPU generator.
 
     The given images are never written to; where there is nothing to do they are returned themselves.
     """
-    planned = [plan(augmentation, images.shape, generator) for plan in PLANS]
-    steps = [step for step in planned if step is not None]
-    if not steps:
+    changes = Changes(augmentation, images.shape, generator)
+    if not changes:
         return images
-    chunks = []
-    for part in _chunks(images):
-        works = [step(part) for step in steps]
-        tensors = iter(send([array for work in works for array in work.arrays], images.device))
-        chunk = images[part]
-        for work in works:
-            chunk = work.change(chunk, *islice(tensors, len(work.arrays)))
-        chunks.append(chunk)
+    chunks = [changes.done_to(images[part], part) for part in _chunks(images)]
     return chunks[0] if len(chunks) == 1 else torch.cat(chunks)
 
 

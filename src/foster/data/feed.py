@@ -1,14 +1,27 @@
-"""Feed: one epoch at a time, shuffled and augmented as whole tensors."""
+"""Feeds: one epoch at a time, shuffled and augmented as whole tensors, from images on the device or on the host."""
 
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from foster.data.augmentation import Augmentation, augment
+from foster.data.augmentation import Augmentation, Changes, augment
 from foster.data.images import ImageSet
 from foster.seeding import Address, generator
+
+COPIES_OF_AN_EPOCH = 4
+"""What an epoch of resident images takes at its peak, in copies: the data, the shuffled ones, and their changes."""
+
+SHARE_OF_FREE_MEMORY = 0.5
+"""How much of a device's free memory images may take, so that the network has its place, too."""
+
+STREAMED_PIXELS = 1 << 22
+"""A streamed feed sends at most this many pixels at a time, but at least one batch."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +38,9 @@ def images_of_epoch(num_images: int, batch_size: int) -> int:
     return num_images - is_lone
 
 
-class ResidentFeed:
-    """The whole training set on one device; the order and the augmentation depend on seed, task, phase and epoch.
+class Feed:
+    """The batches of every epoch. Order and augmentation depend on seed, task, phase and epoch alone: all kinds of
+    feeds give the same ones.
 
     The last batch of an epoch holds what is left over. A single left-over image sits the epoch out: BatchNorm has
     no statistics of one image, and the next epoch's order leaves out another.
@@ -35,7 +49,7 @@ class ResidentFeed:
     def __init__(
         self, data: ImageSet, augmentation: Augmentation, batch_size: int, address: Address, device: torch.device
     ) -> None:
-        self._data = data.to(device)
+        self._data = data
         self._augmentation = augmentation
         self._address = address
         self._device = device
@@ -46,11 +60,86 @@ class ResidentFeed:
 
     def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         """The batches of one epoch, from `first_step` on: the same ones whenever they are asked for."""
+        raise NotImplementedError
+
+    def _drawn_order(self, epoch: int) -> tuple[Tensor, torch.Generator]:
+        """Which images an epoch has in which order, on the CPU, and the generator that decides what is done to them."""
         address = Address(self._address.seed, self._address.purpose, self._address.task, self._address.phase, epoch)
         chance = generator(address)
-        order = torch.randperm(len(self._data), generator=chance)[: self.num_images].to(self._device)
+        return torch.randperm(len(self._data), generator=chance)[: self.num_images], chance
+
+
+class ResidentFeed(Feed):
+    """All images live on the device, and an epoch is augmented there as one tensor."""
+
+    def __init__(
+        self, data: ImageSet, augmentation: Augmentation, batch_size: int, address: Address, device: torch.device
+    ) -> None:
+        super().__init__(data.to(device), augmentation, batch_size, address, device)
+
+    def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
+        order, chance = self._drawn_order(epoch)
+        order = order.to(self._device)
         images = augment(self._data.images[order], self._augmentation, chance)
         labels = self._data.labels[order]
         for start in range(first_step * self.batch_size, self.num_images, self.batch_size):
             end = start + self.batch_size
             yield Batch(images[start:end], labels[start:end])
+
+
+class StreamedFeed(Feed):
+    """The images stay in the host's memory. Some batches at a time travel to the device and are augmented there;
+    a second thread gathers the next ones meanwhile."""
+
+    def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
+        order, chance = self._drawn_order(epoch)
+        shape = torch.Size((len(order), *self._data.images.shape[1:]))
+        changes = Changes(self._augmentation, shape, chance)
+        parts = self._parts(first_step)
+        with ThreadPoolExecutor(max_workers=1) as gathering:
+            coming = deque(gathering.submit(self._gathered, order[part]) for part in parts[:1])
+            for part, following in zip_longest(parts, parts[1:]):
+                images, labels = (tensor.to(self._device, non_blocking=True) for tensor in coming.popleft().result())
+                if following is not None:
+                    coming.append(gathering.submit(self._gathered, order[following]))
+                images = changes.done_to(images, part)
+                yield from map(Batch, images.split(self.batch_size), labels.split(self.batch_size))
+
+    def _parts(self, first_step: int) -> list[slice]:
+        """The epoch in pieces of whole batches, from `first_step` on."""
+        height, width = self._data.images.shape[2:]
+        size = self.batch_size * max(1, STREAMED_PIXELS // (self.batch_size * height * width))
+        starts = range(first_step * self.batch_size, self.num_images, size)
+        return [slice(start, min(start + size, self.num_images)) for start in starts]
+
+    def _gathered(self, rows: Tensor) -> list[Tensor]:
+        """The images and labels `rows`, in memory from which the device can copy while the host goes on."""
+        is_pinned = self._device.type == "cuda"
+        gathered = []
+        for values in (self._data.images, self._data.labels):
+            room = torch.empty((len(rows), *values.shape[1:]), dtype=values.dtype, pin_memory=is_pinned)
+            gathered.append(torch.index_select(values, 0, rows, out=room))
+        return gathered
+
+
+def make_feed(
+    data: ImageSet,
+    augmentation: Augmentation,
+    batch_size: int,
+    address: Address,
+    device: torch.device,
+    resident: Literal["auto", "on", "off"] = "auto",
+) -> Feed:
+    """A resident feed, or a streamed one where `resident` says so or, by itself, where the images do not fit."""
+    is_resident = fits(data, device) if resident == "auto" else resident == "on"
+    return (ResidentFeed if is_resident else StreamedFeed)(data, augmentation, batch_size, address, device)
+
+
+def fits(data: ImageSet, device: torch.device) -> bool:
+    """Whether the memory that is free on `device` has room for training on resident images."""
+    if device.type != "cuda":
+        return True  # the images are there already
+    free = torch.cuda.mem_get_info(device)[0]
+    # What torch holds without using it is free for its tensors, too.
+    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return COPIES_OF_AN_EPOCH * data.images.nbytes <= SHARE_OF_FREE_MEMORY * free

@@ -2,6 +2,7 @@
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -38,7 +39,8 @@ def _exact_convolutions() -> AbstractContextManager[object]:
 
 @dataclass(frozen=True)
 class Engine:
-    """How networks run. `compile`, `capture` and `kernels` say which accelerators training uses."""
+    """How networks run. `compile`, `capture` and `kernels` say which accelerators training uses, `resident` whether
+    its images live on the device."""
 
     device: torch.device
     mean: tuple[float, ...]
@@ -47,6 +49,7 @@ class Engine:
     compile: bool = False
     capture: bool = False
     kernels: bool = False
+    resident: Literal["auto", "on", "off"] = "auto"
     _mean: Tensor = field(init=False, repr=False, compare=False)
     _std: Tensor = field(init=False, repr=False, compare=False)
 

@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from foster.data.feed import ResidentFeed
+from foster.data.feed import Feed
 from foster.errors import TrainingError
 from foster.events import EpochEnded, Listener
 from foster.kernels import use_kernels
@@ -53,7 +53,7 @@ class Watch(Protocol):
 
 def fit(
     phase: Phase,
-    feed: ResidentFeed,
+    feed: Feed,
     engine: Engine,
     listener: Listener,
     *,
@@ -102,7 +102,7 @@ def restore_trained(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
 
 @contextmanager
 def ready_step(
-    phase: Phase, feed: ResidentFeed, engine: Engine, optimizer: torch.optim.Optimizer
+    phase: Phase, feed: Feed, engine: Engine, optimizer: torch.optim.Optimizer
 ) -> Iterator[EagerStep | CapturedStep]:
     """The step of a phase, compiled and recorded as the engine wants it; ready to be called with batches of `feed`."""
     modules = (phase.network, *phase.teachers)

@@ -35,5 +35,5 @@ def _explained(error: Exception, device: torch.device, batch_size: int) -> Devic
         free, total = torch.cuda.mem_get_info(device)
         used = torch.cuda.max_memory_allocated(device)
         facts += [f"this run needed up to {used / GIB:.1f} GiB", f"{free / GIB:.1f} of {total / GIB:.1f} GiB are free"]
-        advice += " or use device=cpu"
+        advice += ", keep the images off the GPU (engine.resident=off) or use device=cpu"
     return DeviceError(f"out of memory on {device}{': ' if facts else ''}{', '.join(facts)}; {advice}")

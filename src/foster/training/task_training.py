@@ -9,7 +9,7 @@ from torch import Tensor
 
 from foster import events
 from foster.data.augmentation import Augmentation
-from foster.data.feed import ResidentFeed
+from foster.data.feed import make_feed
 from foster.seeding import Address
 from foster.stopping import StopRequest
 from foster.training.checkpoint import Checkpoint
@@ -113,12 +113,12 @@ class TaskTraining:
         self._trainer.stop.raise_if_set()
 
     def _fit(self, phase: Phase) -> None:
-        how, task = self._trainer, self._task
+        how, engine, task = self._trainer, self._trainer.engine, self._task
         address = Address(how.seed, "feed", task, phase.name)
-        feed = ResidentFeed(phase.data, how.augmentation, how.batch_size, address, how.engine.device)
+        feed = make_feed(phase.data, how.augmentation, how.batch_size, address, engine.device, engine.resident)
         how.listener(events.PhaseStarted(task, self._num_tasks, phase.name, phase.fit.epochs, feed.num_steps))
         began = time.monotonic()
-        fit(phase, feed, how.engine, how.listener, task=task, start=self._progress.fit, watch=self)
+        fit(phase, feed, engine, how.listener, task=task, start=self._progress.fit, watch=self)
         how.listener(events.PhaseEnded(task, phase.name, time.monotonic() - began))
 
     def _where(self) -> dict[str, Any]:
