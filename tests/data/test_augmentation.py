@@ -9,7 +9,7 @@ from torch import Tensor
 
 from foster.config import AUGMENTATIONS
 from foster.data import augmentation
-from foster.data.augmentation import Augmentation, augment, normalise
+from foster.data.augmentation import Augmentation, Normaliser, augment
 
 NUM_DRAWS = 20_000
 NAMED = {name: Augmentation(**dict(settings)) for name, settings in AUGMENTATIONS.items()}
@@ -207,16 +207,18 @@ def test_a_resized_crop_takes_the_place_of_the_crop() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_normalised_images_have_the_mean_taken_off_and_the_deviation_divided_out(dtype: torch.dtype) -> None:
     images = photo_tiles(32, 32, 10)
-    mean, std = torch.tensor([0.5071, 0.4867, 0.4408]), torch.tensor([0.2675, 0.2565, 0.2761])
-    result = normalise(images, mean, std, dtype)
-    expected = (images.double() / 255 - mean.double().view(3, 1, 1)) / std.double().view(3, 1, 1)
+    mean, std = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
+    result = Normaliser(mean, std, torch.device("cpu"))(images, dtype)
+    means, stds = (torch.tensor(values, dtype=torch.float64).view(3, 1, 1) for values in (mean, std))
+    expected = (images.double() / 255 - means) / stds
     assert result.dtype == dtype
+    assert result.is_contiguous(memory_format=torch.channels_last)
     torch.testing.assert_close(result, expected.to(dtype))
 
 
 def test_normalise_by_hand() -> None:
     images = torch.tensor([255, 0, 51], dtype=torch.uint8).view(1, 3, 1, 1)
-    result = normalise(images, torch.tensor([0.5, 0.5, 0.0]), torch.tensor([0.25, 0.5, 0.1]), torch.float32)
+    result = Normaliser((0.5, 0.5, 0.0), (0.25, 0.5, 0.1), torch.device("cpu"))(images)
     torch.testing.assert_close(result.flatten(), torch.tensor([2.0, -1.0, 2.0]))
 
 

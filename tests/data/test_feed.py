@@ -138,3 +138,12 @@ def test_an_epoch_that_is_left_early_leaves_no_thread_behind() -> None:
     next(batches)
     batches.close()  # type: ignore[attr-defined]
     assert threading.active_count() == running
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_gpu_gets_the_batches_of_the_cpu() -> None:
+    found = list(make_feed(numbered(39), SHIFT, 4, ADDRESS, torch.device("cuda")).batches(2))
+    on_cpu = [Batch(batch.images.cpu(), batch.labels.cpu()) for batch in found]
+    assert all(batch.images.is_cuda and batch.labels.is_cuda for batch in found)
+    assert same(on_cpu, list(feed_of(39, augmentation=SHIFT).batches(2)))

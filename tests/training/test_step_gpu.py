@@ -145,10 +145,11 @@ def test_the_host_never_waits_for_a_recorded_step(name: str) -> None:
     optimizer = make_optimizer(phase.network, phase.fit, DEVICE)
     feed = feed_of(phase)
     with ready_step(phase, feed, engine_with(torch.bfloat16, captured=True), optimizer) as step:
-        batches = list(feed.batches(0))
+        list(feed.batches(0))
         torch.cuda.synchronize()
         torch.cuda.set_sync_debug_mode("error")
         try:
+            batches = list(feed.batches(1))
             for batch in batches:
                 step(batch.images, batch.labels)
         finally:

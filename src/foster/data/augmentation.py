@@ -6,7 +6,7 @@ and the device is never asked which image needs what.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -58,9 +58,13 @@ class Changes:
         planned = [plan(augmentation, shape, generator) for plan in PLANS]
         self._steps = [step for step in planned if step is not None]
 
-    def __bool__(self) -> bool:
-        """Whether there is anything to do."""
-        return bool(self._steps)
+    def done_to_all(self, images: Tensor) -> Tensor:
+        """The whole set, changed. The given images are never written to; where there is nothing to do they are
+        returned themselves."""
+        if not self._steps:
+            return images
+        chunks = [self.done_to(images[part], part) for part in _chunks(images)]
+        return chunks[0] if len(chunks) == 1 else torch.cat(chunks)
 
     def done_to(self, images: Tensor, part: slice) -> Tensor:
         """The images `part` of the set, changed. The given ones are never written to."""
@@ -72,21 +76,20 @@ class Changes:
 
 
 def augment(images: Tensor, augmentation: Augmentation, generator: torch.Generator) -> Tensor:
-    """Images `[N, 3, H, W]` uint8 to as many changed ones, on the same device, by decisions drawn from a CPU generator.
-
-    The given images are never written to; where there is nothing to do they are returned themselves.
-    """
-    changes = Changes(augmentation, images.shape, generator)
-    if not changes:
-        return images
-    chunks = [changes.done_to(images[part], part) for part in _chunks(images)]
-    return chunks[0] if len(chunks) == 1 else torch.cat(chunks)
+    """Images `[N, 3, H, W]` uint8 to as many changed ones, on the same device, by decisions from a CPU generator."""
+    return Changes(augmentation, images.shape, generator).done_to_all(images)
 
 
-def normalise(images: Tensor, mean: Tensor, std: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """(images / 255 - mean) / std for images `[N, 3, H, W]` uint8, mean and std `[3]`; computed in float32."""
-    mean, std = (values.to(images.device, torch.float32, non_blocking=True).view(1, -1, 1, 1) for values in (mean, std))
-    return torch.addcmul(-mean / std, images.float(), 1 / (255 * std)).to(dtype)
+class Normaliser:
+    """(images / 255 - mean) / std for images `[N, 3, H, W]` uint8 on `device`; computed in float32, channels last."""
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float], device: torch.device) -> None:
+        means, stds = (torch.tensor(values).view(1, -1, 1, 1) for values in (mean, std))
+        self._factor, self._shift = (1 / (255 * stds)).to(device), (-means / stds).to(device)
+
+    def __call__(self, images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        values = images.to(torch.float32, memory_format=torch.channels_last)
+        return torch.addcmul(self._shift, values, self._factor).to(dtype)
 
 
 def _chunks(images: Tensor) -> Iterator[slice]:

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from foster.data.augmentation import Augmentation, Changes, augment
+from foster.data.augmentation import Augmentation, Changes
 from foster.data.images import ImageSet
 from foster.seeding import Address, generator
 
@@ -62,11 +62,12 @@ class Feed:
         """The batches of one epoch, from `first_step` on: the same ones whenever they are asked for."""
         raise NotImplementedError
 
-    def _drawn_order(self, epoch: int) -> tuple[Tensor, torch.Generator]:
-        """Which images an epoch has in which order, on the CPU, and the generator that decides what is done to them."""
+    def _drawn(self, epoch: int) -> tuple[Tensor, Changes]:
+        """Which images an epoch has in which order, on the CPU, and what is done to them."""
         address = Address(self._address.seed, self._address.purpose, self._address.task, self._address.phase, epoch)
         chance = generator(address)
-        return torch.randperm(len(self._data), generator=chance)[: self.num_images], chance
+        order = torch.randperm(len(self._data), generator=chance)[: self.num_images]
+        return order, Changes(self._augmentation, torch.Size((len(order), *self._data.images.shape[1:])), chance)
 
 
 class ResidentFeed(Feed):
@@ -78,9 +79,11 @@ class ResidentFeed(Feed):
         super().__init__(data.to(device), augmentation, batch_size, address, device)
 
     def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
-        order, chance = self._drawn_order(epoch)
-        order = order.to(self._device)
-        images = augment(self._data.images[order], self._augmentation, chance)
+        order, changes = self._drawn(epoch)
+        if self._device.type == "cuda":
+            # From pinned memory nobody waits for the copy: all this happens while the epoch before is still trained.
+            order = order.pin_memory().to(self._device, non_blocking=True)
+        images = changes.done_to_all(self._data.images[order])
         labels = self._data.labels[order]
         for start in range(first_step * self.batch_size, self.num_images, self.batch_size):
             end = start + self.batch_size
@@ -92,9 +95,7 @@ class StreamedFeed(Feed):
     a second thread gathers the next ones meanwhile."""
 
     def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
-        order, chance = self._drawn_order(epoch)
-        shape = torch.Size((len(order), *self._data.images.shape[1:]))
-        changes = Changes(self._augmentation, shape, chance)
+        order, changes = self._drawn(epoch)
         parts = self._parts(first_step)
         with ThreadPoolExecutor(max_workers=1) as gathering:
             coming = deque(gathering.submit(self._gathered, order[part]) for part in parts[:1])

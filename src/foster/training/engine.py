@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from foster.data.augmentation import normalise
+from foster.data.augmentation import Normaliser
 from foster.errors import DeviceError
 from foster.networks.network import Output
 
@@ -50,12 +50,10 @@ class Engine:
     capture: bool = False
     kernels: bool = False
     resident: Literal["auto", "on", "off"] = "auto"
-    _mean: Tensor = field(init=False, repr=False, compare=False)
-    _std: Tensor = field(init=False, repr=False, compare=False)
+    _normaliser: Normaliser = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_mean", torch.tensor(self.mean, device=self.device))
-        object.__setattr__(self, "_std", torch.tensor(self.std, device=self.device))
+        object.__setattr__(self, "_normaliser", Normaliser(self.mean, self.std, self.device))
 
     @property
     def autocast(self) -> AbstractContextManager[object]:
@@ -66,10 +64,7 @@ class Engine:
 
     def prepare(self, images: Tensor) -> Tensor:
         """uint8 images `[N, 3, H, W]` on the device -> normalised floats in the layout that convolutions like."""
-        return self._normalised(images, self.dtype)
-
-    def _normalised(self, images: Tensor, dtype: torch.dtype) -> Tensor:
-        return normalise(images, self._mean, self._std, dtype).contiguous(memory_format=torch.channels_last)
+        return self._normaliser(images, self.dtype)
 
     def infer(self, network: nn.Module, images: Tensor) -> Output:
         """`network` in eval mode over uint8 images wherever they live: logits and features, on the device.
@@ -82,7 +77,7 @@ class Engine:
         logits, features = [], []
         with torch.no_grad(), _exact_convolutions():
             for chunk in images.split(size):
-                out = network(self._normalised(chunk.to(self.device), torch.float32))
+                out = network(self._normaliser(chunk.to(self.device)))
                 logits.append(out.logits)
                 features.append(out.features)
         for module in was_training:
