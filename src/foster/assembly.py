@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._triton import has_triton
 
 import foster
+from foster import kernels
 from foster.config import EngineSettings, Settings
 from foster.data.augmentation import Augmentation
 from foster.data.catalogue import SyntheticShape
@@ -16,7 +18,7 @@ from foster.data.scenario import Scenario, class_order_from_names, class_order_f
 from foster.data.sources import Dataset, load
 from foster.data.unlabeled import load_unlabeled
 from foster.data.validation import hold_out
-from foster.errors import SettingsError, suggestion
+from foster.errors import DeviceError, SettingsError, suggestion
 from foster.method_settings import FosterSettings
 from foster.methods import method_class
 from foster.methods.base import Method, Workplace
@@ -54,12 +56,15 @@ def _data_dir(settings: Settings) -> Path | None:
 
 
 def build_engine(settings: EngineSettings, device_name: str, mean: tuple[float, ...], std: tuple[float, ...]) -> Engine:
-    """The engine on the asked-for device; `auto` accelerators are on where there is a GPU."""
+    """The engine on the asked-for device. An accelerator on `auto` is used where it can work; one that is `on` and
+    cannot is an error."""
     if settings.deterministic:
         # The library reads this when it first meets the GPU.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     if settings.deterministic or torch.are_deterministic_algorithms_enabled():
         torch.use_deterministic_algorithms(settings.deterministic)
+        # New tensors need no filling: no kernel here reads what it has not written.
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if settings.threads:
         torch.set_num_threads(settings.threads)
     device = find_device(device_name)
@@ -67,23 +72,34 @@ def build_engine(settings: EngineSettings, device_name: str, mean: tuple[float, 
     if on_gpu:
         torch.cuda.set_device(device)
         torch.backends.cudnn.benchmark = not settings.deterministic
-    precision = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-    precision["auto"] = torch.bfloat16 if on_gpu else torch.float32
+    dtype = _precision(settings.precision, on_gpu)
+    against = obstacles(settings, on_gpu, dtype)
+    for name, obstacle in against.items():
+        if getattr(settings, name) == "on" and obstacle:
+            raise DeviceError(f"engine.{name}=on cannot be had here: {obstacle}; use engine.{name}=auto")
+    used = {name: getattr(settings, name) != "off" and not obstacle for name, obstacle in against.items()}
+    return Engine(device, mean, std, dtype, **used, resident=settings.resident)
 
-    def is_on(choice: str) -> bool:
-        return on_gpu and choice != "off"
 
-    return Engine(
-        device=device,
-        mean=mean,
-        std=std,
-        dtype=precision[settings.precision],
-        # The compiler may choose how to sum by timing, which differs from run to run.
-        compile=is_on(settings.compile) and not settings.deterministic,
-        capture=is_on(settings.capture),
-        kernels=is_on(settings.kernels),
-        resident=settings.resident,
-    )
+def _precision(name: str, on_gpu: bool) -> torch.dtype:
+    """`auto` is bfloat16 on a GPU that computes in it, and float32 elsewhere."""
+    if name == "auto":
+        name = "bfloat16" if on_gpu and torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
+
+
+def obstacles(settings: EngineSettings, on_gpu: bool, dtype: torch.dtype) -> dict[str, str]:
+    """What stands against each accelerator; empty where nothing does."""
+    if not on_gpu:
+        return dict.fromkeys(("compile", "capture", "kernels"), "it needs a GPU")
+    compile_obstacle = "" if has_triton() else "it needs Triton"
+    if settings.deterministic:
+        # The compiler chooses how to sum by timing, which differs from run to run.
+        compile_obstacle = "it excludes engine.deterministic=true"
+    kernels_obstacle = "" if kernels.is_available() else "they need Triton and a GPU of compute capability 8.0"
+    if dtype is not torch.bfloat16:
+        kernels_obstacle = "they compute in bfloat16 (engine.precision)"
+    return {"compile": compile_obstacle, "capture": "", "kernels": kernels_obstacle}
 
 
 def build_augmentation(settings: Settings) -> Augmentation:

@@ -56,7 +56,8 @@ class SyntheticSettings(Frozen):
 
 
 class EngineSettings(Frozen):
-    """How the training step is made fast. `auto` switches each accelerator on where it pays and can work."""
+    """How the training step is made fast. `auto` uses each accelerator where it can work; `on` where it cannot is an
+    error."""
 
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     compile: Choice = "auto"
@@ -67,6 +68,7 @@ class EngineSettings(Frozen):
     resident: Choice = "auto"
     """Keep all training images on the device; off: in the host's memory, sent some batches at a time."""
     deterministic: bool = False
+    """The same numbers in every run on the same GPU, at some cost; on a CPU they are the same anyway."""
     threads: int = Field(default=0, ge=0)
     """CPU threads; 0 leaves the choice to torch."""
 

@@ -11,6 +11,9 @@ Overrides = Annotated[
 ]
 Data = Annotated[Path | None, typer.Option(help="The folder of the data files.")]
 Out = Annotated[Path | None, typer.Option(help="The run folder; by default runs/SCENARIO-METHOD-sSEED.")]
+Deterministic = Annotated[
+    bool, typer.Option("--deterministic", help="The same numbers in every run on a GPU, too (engine.deterministic).")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
@@ -28,11 +31,13 @@ def run(
     out: Out = None,
     quiet: Quiet = False,
     is_resuming: Annotated[bool, typer.Option("--resume", help="Continue the run if the folder holds it.")] = False,
+    is_deterministic: Deterministic = False,
 ) -> None:
     """Train one method on one scenario: everything is written to the run folder."""
     from foster.config import load_settings
 
-    settings = load_settings(source, overrides or [], data=str(data) if data else None)
+    changes = [*(overrides or []), *(["engine.deterministic=true"] if is_deterministic else [])]
+    settings = load_settings(source, changes, data=str(data) if data else None)
     # Imported only now: what is wrong with the settings is said before torch is loaded.
     from foster.launch import launch
 

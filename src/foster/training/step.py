@@ -90,7 +90,6 @@ class CapturedStep:
         with torch.cuda.stream(stream):
             for _ in range(NUM_WARM_UPS):
                 step(images, labels)
-            torch.cuda.synchronize()
             # Not `torch.cuda.graph`: it empties the memory cache first, and filling it again takes time.
             graph.capture_begin(pool=self._pool)
             try:
