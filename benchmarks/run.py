@@ -6,14 +6,20 @@
     python benchmarks/run.py --cold                  # with an empty compile cache
     python benchmarks/run.py engine.kernels=off      # any setting
 
-On a CPU the same parts are measured at a small size.
+On a CPU the same parts are measured at a small size. The cache of compiled code is torch's own: the folder in
+$TORCHINDUCTOR_CACHE_DIR and $TRITON_CACHE_DIR, or those that torch chooses.
 """
 
+import time
+
+BEGAN = time.perf_counter()
+
+# ruff: noqa: E402  (importing torch takes seconds, which belong to the whole)
 import argparse
 import json
 import os
+import sys
 import tempfile
-import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,6 +31,7 @@ import torch
 from foster.config import Settings, load_settings
 from foster.data.feed import Batch, ResidentFeed
 from foster.data.task import Task
+from foster.errors import FosterError
 from foster.events import Event, PhaseStarted
 from foster.methods.base import Evaluate
 from foster.plan import make_plan
@@ -40,14 +47,14 @@ SAME_SIZES += ["synthetic.test_per_class=100", "synthetic.image_size=32"]
 SMALL_SIZES = ["dataset=synthetic", "synthetic.num_classes=10", "synthetic.train_per_class=20", "increment=2"]
 SMALL_SIZES += ["synthetic.test_per_class=10", "synthetic.image_size=8", "base_classes=2", "memory_total=40"]
 SMALL_SIZES += ["batch_size=32", "foster.beta_boost=0.95"]
-STEPS, AUGMENTATION, RECORDING = "steps: ", "augmentation", "compile and record"
+STEPS, AUGMENTATION, RECORDING, IMPORTS = "steps: ", "augmentation", "compile and record", "imports"
 GROWS_WITH_EPOCHS = (STEPS, AUGMENTATION)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings to change")
-    parser.add_argument("--data", help="the folder of CIFAR-100")
+    parser.add_argument("--data", help="the folder of CIFAR-100; without it, random patterns stand in")
     parser.add_argument("--epochs-scale", type=float, help="multiplies the epochs of every phase")
     parser.add_argument("--cold", action="store_true", help="start with an empty compile cache")
     parser.add_argument("--out", type=Path, help="write the numbers as JSON")
@@ -57,7 +64,10 @@ def main() -> None:
             # Compilers look here when they compile first, which is later than now.
             os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{scratch}/inductor"
             os.environ["TRITON_CACHE_DIR"] = f"{scratch}/triton"
-        numbers = measure(settings_for(given.data, given.epochs_scale, given.overrides), Path(scratch) / "run")
+        try:
+            numbers = measure(settings_for(given.data, given.epochs_scale, given.overrides), Path(scratch) / "run")
+        except FosterError as error:
+            sys.exit(str(error))
     numbers["is_cold"] = given.cold
     print(table(numbers))
     if given.out:
@@ -66,7 +76,7 @@ def main() -> None:
 
 def settings_for(data: str | None, epochs_scale: float | None, overrides: list[str]) -> Settings:
     on_gpu = torch.cuda.is_available()
-    sizes = (([] if data else SAME_SIZES) if on_gpu else SMALL_SIZES) + overrides
+    sizes = ([] if data else SAME_SIZES if on_gpu else SMALL_SIZES) + overrides
     scale = epochs_scale or (1.0 if on_gpu else 0.02)
     return load_settings("cifar100-b0-inc10", [*sizes, f"epochs_scale={scale}"], data=data)
 
@@ -74,13 +84,15 @@ def settings_for(data: str | None, epochs_scale: float | None, overrides: list[s
 class Stopwatch:
     """Gives every second to one part: while an inner part is measured, the outer one stands still.
 
-    The device is waited for only where a part begins or ends.
+    The device is waited for only where a part begins or ends. There its peak of memory is taken, too.
     """
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
+        self.peak_bytes: dict[str, int] = defaultdict(int)
         self._parts = ["other"]
         self._last = time.perf_counter()
+        self.seconds[IMPORTS] = self._last - BEGAN
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
@@ -93,10 +105,13 @@ class Stopwatch:
             self._parts.pop()
 
     def _charge(self) -> None:
+        part = self._parts[-1]
         if torch.cuda.is_available():
             torch.cuda.synchronize()
+            self.peak_bytes[part] = max(self.peak_bytes[part], torch.cuda.max_memory_allocated())
+            torch.cuda.reset_peak_memory_stats()
         now = time.perf_counter()
-        self.seconds[self._parts[-1]] += now - self._last
+        self.seconds[part] += now - self._last
         self._last = now
 
     def stop(self) -> None:
@@ -224,6 +239,7 @@ def measure(settings: Settings, path: Path) -> dict[str, Any]:
         "epochs_scale": settings.epochs_scale,
         "num_tasks": len(results["tasks"]),
         "parts_s": dict(watch.seconds),
+        "peak_bytes": dict(watch.peak_bytes),
         "steps": dict(experiment.num_steps),
         "total_s": sum(watch.seconds.values()),
         "estimated_whole_s": sum(fixed.values()) + growing * num_steps_of_all / sum(experiment.num_steps.values()),
@@ -237,20 +253,21 @@ def table(numbers: dict[str, Any]) -> str:
         f"{numbers['method']} on {numbers['scenario']}, epochs x {numbers['epochs_scale']:g}: "
         f"{environment['device']}, torch {environment['torch']}, {environment['precision']}, "
         + ", ".join(f"{name} {'on' if environment[name] else 'off'}" for name in ("capture", "compile", "kernels"))
-        + f", {'cold' if numbers['is_cold'] else 'warm'} cache",
-        f"{'part':<24}{'seconds':>10}{'share':>8}   each",
+        + (", empty compile cache" if numbers["is_cold"] else ""),
+        f"{'part':<24}{'seconds':>10}{'share':>8}{'peak MB':>10}   each",
     ]
     for name, seconds in sorted(numbers["parts_s"].items(), key=lambda item: -item[1]):
         steps = numbers["steps"].get(name)
         each = f"{1e3 * seconds / steps:.3f} ms a step, {steps} steps" if steps else ""
         if name in ("evaluation", "choosing exemplars", RECORDING):
             each = f"{seconds / numbers['num_tasks']:.3f} s a task"
-        lines.append(f"{name:<24}{seconds:>10.2f}{100 * seconds / total:>7.1f}%   {each}".rstrip())
+        peak = f"{numbers['peak_bytes'].get(name, 0) / 1e6:>10.0f}"
+        lines.append(f"{name:<24}{seconds:>10.2f}{100 * seconds / total:>7.1f}%{peak}   {each}".rstrip())
     lines.append(f"{'all':<24}{total:>10.2f}")
     if numbers["epochs_scale"] != 1:
         lines.append(f"{'with all epochs, about':<24}{numbers['estimated_whole_s']:>10.0f}")
-    if environment["peak_gpu_bytes"]:
-        lines.append(f"peak GPU memory {environment['peak_gpu_bytes'] / 1e6:.0f} MB")
+    if numbers["peak_bytes"]:
+        lines.append(f"peak GPU memory {max(numbers['peak_bytes'].values()) / 1e6:.0f} MB")
     lines.append(f"average incremental accuracy {numbers['average_incremental_accuracy']:.2f} %")
     return "\n".join(lines)
 
