@@ -1,5 +1,6 @@
 """Feeds: one epoch at a time, shuffled and augmented as whole tensors, from images on the device or on the host."""
 
+import functools
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -71,23 +72,51 @@ class Feed:
 
 
 class ResidentFeed(Feed):
-    """All images live on the device, and an epoch is augmented there as one tensor."""
+    """All images live on the device, and an epoch is augmented there as one tensor.
+
+    On a GPU this happens in a stream of its own: the host is about an epoch ahead, so an epoch is augmented beside the
+    training of the one before.
+    """
 
     def __init__(
         self, data: ImageSet, augmentation: Augmentation, batch_size: int, address: Address, device: torch.device
     ) -> None:
         super().__init__(data.to(device), augmentation, batch_size, address, device)
+        if device.type == "cuda":
+            self._arrival = torch.cuda.current_stream(device).record_event()
 
     def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
-        order, changes = self._drawn(epoch)
         if self._device.type == "cuda":
-            # From pinned memory nobody waits for the copy: all this happens while the epoch before is still trained.
-            order = order.pin_memory().to(self._device, non_blocking=True)
-        images = changes.done_to_all(self._data.images[order])
-        labels = self._data.labels[order]
+            images, labels = self._prepared_beside(epoch)
+        else:
+            images, labels = self._prepared(epoch)
         for start in range(first_step * self.batch_size, self.num_images, self.batch_size):
             end = start + self.batch_size
             yield Batch(images[start:end], labels[start:end])
+
+    def _prepared(self, epoch: int) -> tuple[Tensor, Tensor]:
+        """The images and labels of a whole epoch."""
+        order, changes = self._drawn(epoch)
+        if self._device.type == "cuda":
+            order = order.pin_memory().to(self._device, non_blocking=True)  # the host does not wait for pinned memory
+        return changes.done_to_all(self._data.images[order]), self._data.labels[order]
+
+    def _prepared_beside(self, epoch: int) -> tuple[Tensor, Tensor]:
+        """The same, computed beside what the current stream still has to do, and there for what comes next in it."""
+        main, side = torch.cuda.current_stream(self._device), _side_stream(self._device)
+        side.wait_event(self._arrival)
+        with torch.cuda.stream(side):
+            prepared = self._prepared(epoch)
+        main.wait_stream(side)
+        for tensor in prepared:
+            tensor.record_stream(main)
+        return prepared
+
+
+@functools.cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    """One for all feeds: memory that is freed in a stream is used again only there."""
+    return torch.cuda.Stream(device)
 
 
 class StreamedFeed(Feed):
