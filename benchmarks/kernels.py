@@ -1,4 +1,5 @@
-"""How long the 3x3 convolutions of ResNet-32 take: the library's kernels, with and without its search, and ours.
+"""How long the 3x3 convolutions of ResNet-32 take: the library's kernels, with and without its search, and ours; and
+how long each kernel of our fused residual blocks takes. A `+` marks the variant with an addition.
 
     python benchmarks/kernels.py                   all shapes, batch 128
     python benchmarks/kernels.py --tune            also tries other tiles, for at most --tune-seconds
@@ -20,11 +21,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from block_operations import Operation, block_operations
 from torch import Tensor
 from torch.nn import functional
 
-from foster.kernels import is_available, launch
-from foster.kernels.launch import ConvolutionTile, GradientTile
+from foster.kernels import is_available, launch, tiles
+from foster.kernels.tiles import ConvolutionTile, GradientTile
 
 NUM_CALLS = 20
 NUM_REPLAYS = 30
@@ -237,7 +239,14 @@ def compare(case: Case, num_sets: int) -> list[dict[str, Any]]:
                 with torch.backends.cudnn.flags(enabled=True, benchmark=is_search):
                     row[setting] = measure(library[name], case.expected[name], num_sets)
         rows.append(row)
+    for name, operation in operations_of(case).items():
+        row = {"shape": str(case.shape), "operation": name, "floor_us": operation.num_bytes / BYTES_PER_MICROSECOND}
+        rows.append({**row, "ours": measure(operation.call, operation.expected, num_sets)})
     return rows
+
+
+def operations_of(case: Case) -> dict[str, Operation]:
+    return block_operations(case.images, case.gradients, case.weight, case.shape.stride, case.expected)
 
 
 @contextmanager
@@ -254,24 +263,31 @@ def entries(table: dict[Any, Any], values: dict[Any, Any]) -> Iterator[None]:
 def tune(case: Case, num_sets: int, deadline: float) -> list[dict[str, Any]]:
     """Time of each tile in the lists above; the best of a list is marked. Stops at the deadline."""
     calls, key = our_calls(case), (case.shape.in_channels, case.shape.out_channels)
+    calls_and_results = {name: (call, case.expected[name]) for name, call in calls.items()}
+    operations = operations_of(case)
+    calls_and_results |= {name: (operation.call, operation.expected) for name, operation in operations.items()}
 
-    def search(name: str, table: dict[Any, Any], choices: list[Any]) -> list[dict[str, Any]]:
+    def search(name: str, table: dict[Any, Any], key: tuple[Any, ...], choices: list[Any]) -> list[dict[str, Any]]:
         tried = []
-        for tile in choices if name in calls else []:
+        for tile in choices if name in calls_and_results else []:
             if time.monotonic() > deadline:
                 break
             with entries(table, {key: tile}):
-                measured = measure(calls[name], case.expected[name], num_sets)
+                measured = measure(*calls_and_results[name], num_sets)
             tried.append({"shape": str(case.shape), "operation": name, "tile": tile._asdict(), **measured})
         if timed := sorted((row for row in tried if "us" in row), key=lambda row: row["us"]):
             timed[0]["is_best"] = True
         return tried
 
-    forward = search("forward", launch.CONVOLUTION_TILES, CONVOLUTION_CHOICES.get(case.shape, []))
-    # The input gradient is the same kernel: only what is good forward is worth a compilation.
-    good = sorted((row for row in forward if "us" in row), key=lambda row: row["us"])[:3]
-    backward = search("input", launch.CONVOLUTION_TILES, [ConvolutionTile(**row["tile"]) for row in good])
-    return forward + backward + search("weight", launch.GRADIENT_TILES, GRADIENT_CHOICES.get(case.shape, []))
+    forward = search("forward", tiles.CONVOLUTION_TILES, key, CONVOLUTION_CHOICES.get(case.shape, []))
+    # All others are the same kernel: only what is good forward is worth a compilation.
+    timed = sorted((row for row in forward if "us" in row), key=lambda row: row["us"])[:3]
+    good = [ConvolutionTile(**row["tile"]) for row in timed]
+    found = forward + search("input", tiles.CONVOLUTION_TILES, key[::-1], good)
+    for name, operation in operations.items():
+        if operation.epilogue:
+            found += search(name, tiles.EPILOGUE_TILES, (operation.epilogue, *key), good)
+    return found + search("weight", tiles.GRADIENT_TILES, key, GRADIENT_CHOICES.get(case.shape, []))
 
 
 def main() -> int:
@@ -315,7 +331,7 @@ def print_tuned(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         mark = "*" if row.get("is_best") else " "
         tile = " ".join(f"{name}={value}" for name, value in row["tile"].items())
-        print(f"{mark} {row['shape']:<15} {row['operation']:<8} {row.get('us', float('nan')):8.2f}  {tile}")
+        print(f"{mark} {row['shape']:<15} {row['operation']:<11} {row.get('us', float('nan')):8.2f}  {tile}")
         if "failure" in row:
             print(f"    {row['failure']}")
 
@@ -325,7 +341,7 @@ def print_compared(rows: list[dict[str, Any]]) -> None:
         for setting in ("ours", "library", "library_search"):
             if failure := row.get(setting, {}).get("failure"):
                 print(f"{row['shape']} {row['operation']} {setting}: {failure}")
-    print(f"{'us a call':<15} {'':<10} {'library':>8} {'search':>8} {'ours':>8} {'times':>6} {'floor':>6} {'error':>8}")
+    print(f"{'us a call':<15} {'':<11} {'library':>8} {'search':>8} {'ours':>8} {'times':>6} {'floor':>6} {'error':>8}")
     for row in rows:
         ours, library = (
             row["ours"],
@@ -334,7 +350,7 @@ def print_compared(rows: list[dict[str, Any]]) -> None:
         gain = f"{min(library) / ours['us']:.1f}" if library and "us" in ours else ""
         columns = f"{text(row.get('library')):>8} {text(row.get('library_search')):>8} {text(ours):>8} {gain:>6}"
         columns += f" {row['floor_us']:6.2f} {ours.get('error', float('nan')):8.1e}"
-        print(f"{row['shape']:<15} {row['operation']:<10} {columns}")
+        print(f"{row['shape']:<15} {row['operation']:<11} {columns}")
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -22,6 +22,7 @@ from torch import Tensor
 import foster.kernels
 
 _program: tuple[int, int] = (0, 0)
+_num_programs: tuple[int, int] = (1, 1)
 
 
 @dataclass
@@ -58,8 +59,9 @@ class Kernel:
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
         def launch(*arguments: Any, num_warps: int, **options: Any) -> None:
-            global _program
-            for program in itertools.product(*(range(size) for size in (*grid, 1)[:2])):
+            global _program, _num_programs
+            _num_programs = (*grid, 1)[:2]  # type: ignore[assignment]
+            for program in itertools.product(*(range(size) for size in _num_programs)):
                 _program = program  # type: ignore[assignment]
                 self.function(*(_as_argument(value) for value in arguments), **options)
 
@@ -73,14 +75,14 @@ def _as_argument(value: Any) -> Any:
 
 
 def _load(pointers: Pointers, mask: Any = True, other: float = 0.0) -> Tensor:
-    places, mask = torch.broadcast_tensors(pointers.places, torch.as_tensor(mask))
+    places, mask = torch.broadcast_tensors(torch.as_tensor(pointers.places), torch.as_tensor(mask))
     # A place outside of the tensor under a set mask is a bug, and raises here.
     values = pointers.memory[torch.where(mask, places, 0)]
     return torch.where(mask, values, torch.tensor(other, dtype=values.dtype))
 
 
 def _store(pointers: Pointers, values: Tensor, mask: Any = True) -> None:
-    places, mask = torch.broadcast_tensors(pointers.places, torch.as_tensor(mask))
+    places, mask = torch.broadcast_tensors(torch.as_tensor(pointers.places), torch.as_tensor(mask))
     pointers.memory[places[mask]] = values.broadcast_to(places.shape)[mask]
 
 
@@ -105,7 +107,10 @@ def _gluon() -> dict[str, SimpleNamespace]:
         zeros=lambda shape, dtype, layout: torch.zeros(shape, dtype=dtype),
         static_range=range,
         program_id=lambda axis: _program[axis],
+        num_programs=lambda axis: _num_programs[axis],
         minimum=min,
+        where=torch.where,
+        rsqrt=torch.rsqrt,
         sum=lambda values, axis: values.sum(axis),
         convert_layout=lambda values, layout, assert_trivial: values,
         allocate_shared_memory=lambda dtype, shape, layout, values: SharedMemory(values.to(dtype).reshape(shape)),
@@ -142,7 +147,7 @@ def _load_module(name: str, known: dict[str, Any]) -> types.ModuleType:
 def emulated_kernels() -> Iterator[None]:
     """Inside, `foster.kernels` runs its kernels on CPU tensors. Needs no Triton."""
     modules: dict[str, Any] = _gluon()
-    for name in ("layouts", "windows", "convolution", "gradient"):
+    for name in ("layouts", "windows", "rectifier", "convolution", "gradient", "normalisation"):
         modules[f"foster.kernels.device.{name}"] = _load_module(name, modules)
     with mock.patch.object(foster.kernels, "device", _load_module("__init__", modules), create=True):
         yield

@@ -2,7 +2,6 @@
 
 import copy
 import itertools
-import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -12,9 +11,9 @@ from gluon_emulation import emulated_kernels
 from torch import Tensor, nn
 from torch.nn import functional
 
-from foster.kernels import conv3x3, is_available, launch, modules, supports, use_kernels
-from foster.kernels.launch import ConvolutionTile, GradientTile
+from foster.kernels import conv3x3, is_available, launch, modules, supports, tiles, use_kernels
 from foster.kernels.modules import KernelConv2d
+from foster.kernels.tiles import ConvolutionTile, GradientTile
 from foster.networks.resnet_cifar import cifar_resnet
 
 MOST_ERROR = 5e-3
@@ -60,14 +59,6 @@ NETWORK_SHAPES = [
 def emulation() -> Iterator[None]:
     with emulated_kernels():
         yield
-
-
-@pytest.fixture
-def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """New tensors start as not-a-number, so that a place which a kernel does not write shows."""
-    for name in ("empty", "empty_like"):
-        make = getattr(torch, name)
-        monkeypatch.setattr(torch, name, lambda *sizes, make=make, **options: make(*sizes, **options).fill_(math.nan))
 
 
 def random_inputs(shape: Shape, device: str) -> tuple[Tensor, Tensor, Tensor]:
@@ -120,7 +111,7 @@ def test_output_and_gradients_equal_an_exact_convolution(shape: Shape, weight_fo
 )
 @pytest.mark.usefixtures("emulation", "poisoned_memory")
 def test_the_tile_does_not_change_the_convolution(tile: ConvolutionTile, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(launch.CONVOLUTION_TILES, (64, 64), tile)
+    monkeypatch.setitem(tiles.CONVOLUTION_TILES, (64, 64), tile)
     assert_right(Shape(3, 64, 64, 5, 4), torch.channels_last, "cpu")
 
 
@@ -142,7 +133,7 @@ def test_the_tile_does_not_change_the_weight_gradient(
     taps: int, warps_out: int, warps_in: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tile = GradientTile(32, 2, taps, warps_out, warps_in, num_shares=3)
-    monkeypatch.setitem(launch.GRADIENT_TILES, (32, 32), tile)
+    monkeypatch.setitem(tiles.GRADIENT_TILES, (32, 32), tile)
     assert_right(Shape(5, 32, 32, 9, 6), torch.channels_last, "cpu")
 
 

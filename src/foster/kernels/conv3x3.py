@@ -15,6 +15,7 @@ from torch.library import custom_op
 from torch.nn.grad import conv2d_input
 
 from foster.kernels import launch
+from foster.kernels.epilogues import empty_maps
 
 IN_CHANNELS = (3, 16, 32, 64)
 OUT_CHANNELS = (16, 32, 64)
@@ -83,12 +84,12 @@ def _weight_gradient(images: Tensor, gradient: Tensor, weight: Tensor, stride: i
 @_conv3x3.register_fake
 def _(images: Tensor, weight: Tensor, stride: int) -> Tensor:
     geometry = launch.forward_geometry(images, weight, stride)
-    return launch.empty_maps(images, geometry.out_channels, geometry.out_height, geometry.out_width)
+    return empty_maps(images, geometry.out_channels, geometry.out_height, geometry.out_width)
 
 
 @_input_gradient.register_fake
 def _(gradient: Tensor, weight: Tensor, stride: int, height: int, width: int) -> Tensor:
-    return launch.empty_maps(gradient, weight.shape[1], height, width)
+    return empty_maps(gradient, weight.shape[1], height, width)
 
 
 @_weight_gradient.register_fake

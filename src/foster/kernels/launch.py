@@ -1,4 +1,4 @@
-"""Starts the 3x3 convolution kernels: geometry, tile sizes, grids and workspaces. Nothing here waits for the device.
+"""Starts the 3x3 convolution kernels: geometry, grids and workspaces. Nothing here waits for the device.
 
 Weights are contiguous or channels last: in both, the nine taps of a window lie at equal distances.
 """
@@ -9,89 +9,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-
-class Geometry(NamedTuple):
-    """Shapes of a convolution without the number of images. The output has `down` times fewer rows and columns than
-    the input, or `up` times more."""
-
-    in_channels: int
-    out_channels: int
-    in_height: int
-    in_width: int
-    out_height: int
-    out_width: int
-    down: int
-    up: int
-
-    @property
-    def depth(self) -> int:
-        """Length of one contraction: a tap's channels, or all 27 places under a window on 3 channels, filled up."""
-        return 32 if self.in_channels == 3 else self.in_channels
-
-    @property
-    def num_taps(self) -> int:
-        return 1 if self.in_channels == 3 else 9
+from foster.kernels.epilogues import Added, Epilogue, Gate, Norm, channels_last, empty_maps
+from foster.kernels.starting import start
+from foster.kernels.tiles import Geometry, convolution_tile, gradient_tile
 
 
-class ConvolutionTile(NamedTuple):
-    """What one program computes: `pixels` x `channels` of the output, shared among its warps."""
+class Summed(NamedTuple):
+    """Maps, and of each block of their pixels two sums for each channel: float32 [2, channels, blocks]."""
 
-    pixels: int
-    channels: int
-    warps_pixels: int
-    warps_channels: int = 1
-    taps_ahead: int = 9
-    """Taps whose loads are sent off first; more hide more latency and take more registers."""
-
-    @property
-    def num_warps(self) -> int:
-        return self.warps_pixels * self.warps_channels
-
-
-class GradientTile(NamedTuple):
-    """What one program sums up: `taps` of the weight's gradient over its share of the pixels, `groups` x `pixels` at a
-    time; each group has `warps_out` x `warps_in` warps."""
-
-    pixels: int
-    groups: int
-    taps: int
-    warps_out: int = 1
-    warps_in: int = 1
-    num_shares: int = 44
-    """Shares of the pixels. More keep more of the chip busy and make more partial sums to add up."""
-
-    @property
-    def num_warps(self) -> int:
-        return self.groups * self.warps_out * self.warps_in
-
-
-CONVOLUTION_TILES: dict[tuple[int, int], ConvolutionTile] = {
-    (3, 16): ConvolutionTile(pixels=256, channels=16, warps_pixels=4),
-    (16, 16): ConvolutionTile(pixels=256, channels=16, warps_pixels=4, taps_ahead=3),
-    (32, 32): ConvolutionTile(pixels=128, channels=32, warps_pixels=4, taps_ahead=3),
-    (64, 64): ConvolutionTile(pixels=128, channels=32, warps_pixels=4, taps_ahead=3),
-}
-"""By input and output channels: the fastest of those that benchmarks/kernels.py tries, batch 128, on an H200."""
-
-GRADIENT_TILES: dict[tuple[int, int], GradientTile] = {
-    (3, 16): GradientTile(pixels=32, groups=8, taps=1, num_shares=132),
-    (16, 16): GradientTile(pixels=32, groups=4, taps=9, num_shares=264),
-    (32, 32): GradientTile(pixels=16, groups=4, taps=3, warps_in=2, num_shares=88),
-    (64, 64): GradientTile(pixels=16, groups=2, taps=3, warps_out=2, warps_in=4, num_shares=44),
-}
-
-
-def convolution_tile(geometry: Geometry) -> ConvolutionTile:
-    tile = CONVOLUTION_TILES.get((geometry.in_channels, geometry.out_channels))
-    return tile or ConvolutionTile(pixels=128, channels=min(geometry.out_channels, 32), warps_pixels=4, taps_ahead=3)
-
-
-def gradient_tile(geometry: Geometry) -> GradientTile:
-    tile = GRADIENT_TILES.get((geometry.in_channels, geometry.out_channels))
-    if tile:
-        return tile
-    warps_out, warps_in = max(1, geometry.out_channels // 32), max(1, geometry.depth // 32)
-    return GradientTile(16, 4, min(geometry.num_taps, 3), warps_out, warps_in, num_shares=44)
+    maps: Tensor
+    partials: Tensor
 
 
 def forward_geometry(images: Tensor, weight: Tensor, stride: int) -> Geometry:
@@ -100,25 +27,59 @@ def forward_geometry(images: Tensor, weight: Tensor, stride: int) -> Geometry:
     return Geometry(in_channels, weight.shape[0], height, width, out_height, out_width, down=stride, up=1)
 
 
-def convolve(images: Tensor, weight: Tensor, stride: int) -> Tensor:
-    """The convolution of images [N, in, H, W] with weight [out, in, 3, 3]: bfloat16, channels last."""
-    geometry = forward_geometry(images, weight, stride)
-    return _convolve(images, _Taps.forward(weight), geometry, convolution_tile(geometry))
-
-
-def input_gradient(gradient: Tensor, weight: Tensor, stride: int, height: int, width: int) -> Tensor:
+def backward_geometry(gradient: Tensor, weight: Tensor, stride: int, height: int, width: int) -> Geometry:
     """The gradient for the images [N, in, height, width] from that of the output: a convolution, too."""
     out_channels, in_channels = weight.shape[:2]
     rows, columns = gradient.shape[2:]
-    geometry = Geometry(out_channels, in_channels, rows, columns, height, width, down=1, up=stride)
-    return _convolve(gradient, _Taps.backward(weight), geometry, convolution_tile(geometry))
+    return Geometry(out_channels, in_channels, rows, columns, height, width, down=1, up=stride)
+
+
+def convolve(images: Tensor, weight: Tensor, stride: int) -> Tensor:
+    """The convolution of images [N, in, H, W] with weight [out, in, 3, 3]: bfloat16, channels last."""
+    return _convolve(images, _Taps.forward(weight), forward_geometry(images, weight, stride), Epilogue())[0]
+
+
+def convolve_with_statistics(images: Tensor, weight: Tensor, stride: int) -> Summed:
+    """The same, with the partial sums and sums of squares of the result, as it is stored: for BatchNorm."""
+    geometry = forward_geometry(images, weight, stride)
+    output, partials = _convolve(images, _Taps.forward(weight), geometry, Epilogue("statistics", has_partials=True))
+    assert partials is not None
+    return Summed(output, partials)
+
+
+def convolve_frozen(
+    images: Tensor, weight: Tensor, stride: int, norm: Norm, is_rectified: bool, added: Added | None = None
+) -> Tensor:
+    """The convolution, BatchNorm by its running statistics, an addition and ReLU, in one kernel."""
+    geometry = forward_geometry(images, weight, stride)
+    epilogue = Epilogue("frozen", norm=norm, added=added, is_rectified=is_rectified)
+    return _convolve(images, _Taps.forward(weight), geometry, epilogue)[0]
+
+
+def input_gradient(
+    gradient: Tensor, weight: Tensor, stride: int, height: int, width: int, added: Added | None = None
+) -> Tensor:
+    """The gradient for the images [N, in, height, width] from that of the output, plus `added`."""
+    geometry = backward_geometry(gradient, weight, stride, height, width)
+    epilogue = Epilogue("added" if added else "none", added=added)
+    return _convolve(gradient, _Taps.backward(weight), geometry, epilogue)[0]
+
+
+def gated_input_gradient(gradient: Tensor, weight: Tensor, gate: Gate) -> Summed:
+    """The gradient for what went into a ReLU before a convolution of stride 1, with the partial sums of it and of its
+    product with the centred input of the BatchNorm in front: what that BatchNorm's gradient needs."""
+    geometry = backward_geometry(gradient, weight, 1, *gate.maps.shape[2:])
+    epilogue = Epilogue("gated", gate=gate, has_partials=True)
+    output, partials = _convolve(gradient, _Taps.backward(weight), geometry, epilogue)
+    assert partials is not None
+    return Summed(output, partials)
 
 
 def weight_gradient(images: Tensor, gradient: Tensor, weight: Tensor, stride: int) -> Tensor:
     """The gradient for the weight, in the weight's type and memory layout. Sums in float32, always in one order."""
     from foster.kernels import device
 
-    images, gradient = _channels_last(images), _channels_last(gradient)
+    images, gradient = channels_last(images), channels_last(gradient)
     geometry = forward_geometry(images, weight, stride)
     tile = gradient_tile(geometry)
     num_pixels = len(images) * geometry.out_height * geometry.out_width
@@ -127,7 +88,9 @@ def weight_gradient(images: Tensor, gradient: Tensor, weight: Tensor, stride: in
     num_shares = math.ceil(num_blocks / blocks_per_program)
     shape = (num_shares, geometry.num_taps, geometry.out_channels, geometry.depth)
     partial_sums = torch.empty(shape, dtype=torch.float32, device=images.device)
-    device.weight_gradient[(num_shares, geometry.num_taps // tile.taps)](
+    start(
+        device.weight_gradient,
+        (num_shares, geometry.num_taps // tile.taps),
         images,
         gradient,
         partial_sums,
@@ -146,7 +109,9 @@ def weight_gradient(images: Tensor, gradient: Tensor, weight: Tensor, stride: in
     result = torch.empty_like(weight)
     rows = 1 << (num_shares - 1).bit_length()
     elements = min(256, max(32, 8192 // rows))
-    device.sum_partial_sums[(partial_sums[0].numel() // elements,)](
+    start(
+        device.sum_partial_sums,
+        (partial_sums[0].numel() // elements,),
         partial_sums,
         result,
         num_shares,
@@ -184,36 +149,31 @@ class _Taps(NamedTuple):
         return {"stride_out": self.stride_out, "stride_in": self.stride_in, "stride_tap": self.stride_tap}
 
 
-def _convolve(images: Tensor, taps: _Taps, geometry: Geometry, tile: ConvolutionTile) -> Tensor:
+def _convolve(images: Tensor, taps: _Taps, geometry: Geometry, epilogue: Epilogue) -> tuple[Tensor, Tensor | None]:
+    """The result, and its partial sums where the epilogue has some."""
     from foster.kernels import device
 
-    images = _channels_last(images)
+    images = channels_last(images)
+    tile = convolution_tile(geometry, epilogue.name)
     output = empty_maps(images, geometry.out_channels, geometry.out_height, geometry.out_width)
     num_pixels = len(images) * geometry.out_height * geometry.out_width
-    options: dict[str, Any] = {**geometry._asdict(), **taps.strides(), **tile._asdict()}
+    num_blocks = math.ceil(num_pixels / tile.pixels)
+    partials = None
+    if epilogue.has_partials:
+        partials = torch.empty((2, geometry.out_channels, num_blocks), dtype=torch.float32, device=images.device)
+    options: dict[str, Any] = {**geometry._asdict(), **taps.strides(), **tile._asdict(), **epilogue.options()}
     options["taps_ahead"] = min(tile.taps_ahead, geometry.num_taps)
-    device.convolve[(math.ceil(num_pixels / tile.pixels), geometry.out_channels // tile.channels)](
+    start(
+        device.convolve,
+        (num_blocks, geometry.out_channels // tile.channels),
         images,
         taps.weight,
         output,
         num_pixels,
+        *epilogue.arguments(partials),
         is_flipped=taps.is_flipped,
         is_even=num_pixels % tile.pixels == 0,
         num_warps=tile.num_warps,
         **options,
     )
-    return output
-
-
-def empty_maps(like: Tensor, channels: int, height: int, width: int) -> Tensor:
-    """Room for bfloat16 maps [N, channels, height, width], channels last, beside `like`."""
-    return torch.empty(
-        (like.shape[0], channels, height, width),
-        dtype=torch.bfloat16,
-        device=like.device,
-        memory_format=torch.channels_last,
-    )
-
-
-def _channels_last(maps: Tensor) -> Tensor:
-    return maps.contiguous(memory_format=torch.channels_last)
+    return output, partials

@@ -1,13 +1,17 @@
-"""The kernels' place in a network: convolutions that use them where they can."""
+"""The kernels' place in a network: modules that use them where they can, and are what they were everywhere else."""
 
 import torch
 from torch import Tensor, nn
 
+from foster.kernels import blocks
+from foster.kernels.blocks import Layer, Shortcut
 from foster.kernels.conv3x3 import conv3x3, is_available, supports
+from foster.kernels.epilogues import Norm
+from foster.networks.resnet_cifar import Block, PaddedSubsample
 
 
 class KernelConv2d(nn.Conv2d):
-    """A convolution that uses the kernels for bfloat16 maps on a GPU, and is an `nn.Conv2d` everywhere else."""
+    """A convolution that uses the kernels for bfloat16 maps on a GPU."""
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  (the name is torch's)
         stride = self.stride[0]
@@ -16,18 +20,66 @@ class KernelConv2d(nn.Conv2d):
         return super().forward(input)
 
 
+class KernelLayer(nn.Sequential):
+    """A convolution, BatchNorm and ReLU as one function, for bfloat16 maps on a GPU."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  (the name is torch's)
+        convolution, norm, _ = self
+        assert isinstance(convolution, nn.Conv2d)
+        assert isinstance(norm, nn.BatchNorm2d)
+        kind = _fused_kind(self, input, [(convolution, norm)])
+        if kind == "none":
+            output: Tensor = super().forward(input)  # type: ignore[no-untyped-call]
+            return output
+        images, layer = input.to(torch.bfloat16), _layer(convolution, norm)
+        return blocks.trained_layer(images, layer) if kind == "trained" else blocks.frozen_layer(images, layer)
+
+
+class KernelBlock(Block):
+    """A residual block as one function, for bfloat16 maps on a GPU."""
+
+    def forward(self, maps: Tensor) -> Tensor:
+        kind = _fused_kind(self, maps, [(self.conv1, self.norm1), (self.conv2, self.norm2)])
+        if kind == "none":
+            return super().forward(maps)
+        maps = maps.to(torch.bfloat16)
+        run = blocks.trained_block if kind == "trained" else blocks.frozen_block
+        layers = _layer(self.conv1, self.norm1), _layer(self.conv2, self.norm2)
+        return run(maps, *layers, self._shortcut(maps), type(self.last_activation) is nn.ReLU)
+
+    def _shortcut(self, maps: Tensor) -> Shortcut:
+        if type(self.shortcut) is nn.Identity:
+            return Shortcut(maps)
+        if type(self.shortcut) is PaddedSubsample:
+            return Shortcut(maps, self.shortcut.stride)
+        return Shortcut(self.shortcut(maps).to(torch.bfloat16))
+
+
 def use_kernels(module: nn.Module) -> nn.Module:
-    """Make the eligible convolutions of `module` use the kernels, in place, where they are available. Weights keep
-    their values and names; in memory their channels come last, as the kernels read them fastest."""
+    """Make the eligible parts of `module` use the kernels, in place, where they are available: residual blocks, layers
+    of convolution, BatchNorm and ReLU, and single convolutions. Weights keep their values and names; in memory their
+    channels come last, as the kernels read them fastest."""
     if is_available():
         for part in module.modules():
-            if type(part) is nn.Conv2d and _is_eligible(part):
+            if type(part) is nn.Conv2d and _is_eligible_convolution(part):
                 part.__class__ = KernelConv2d
                 part.weight.data = part.weight.data.contiguous(memory_format=torch.channels_last)
+            elif type(part) is nn.Sequential and _is_eligible_layer(part):
+                part.__class__ = KernelLayer
+            elif type(part) is Block and _is_eligible_block(part):
+                part.__class__ = KernelBlock
     return module
 
 
-def _is_eligible(convolution: nn.Conv2d) -> bool:
+def is_fused(module: nn.Module) -> bool:
+    """Whether `module` runs as one function of ours, of which a compiler would make nothing better."""
+    return isinstance(module, KernelBlock | KernelLayer)
+
+
+def _is_eligible_convolution(convolution: nn.Module) -> bool:
+    if type(convolution) not in (nn.Conv2d, KernelConv2d):
+        return False
+    assert isinstance(convolution, nn.Conv2d)
     is_plain = convolution.bias is None and convolution.padding_mode == "zeros" and convolution.padding == (1, 1)
     is_plain = is_plain and convolution.dilation == (1, 1) and convolution.groups == 1
     stride, stride_across = convolution.stride
@@ -35,6 +87,69 @@ def _is_eligible(convolution: nn.Conv2d) -> bool:
         is_plain
         and stride == stride_across
         and supports((1, convolution.in_channels, 1, 1), convolution.weight.shape, stride)
+    )
+
+
+def _is_eligible_layer(part: nn.Sequential) -> bool:
+    kinds = [type(child) for child in part]
+    return kinds[1:] == [nn.BatchNorm2d, nn.ReLU] and _is_eligible_convolution(part[0])
+
+
+def _is_eligible_block(block: Block) -> bool:
+    # Images of 3 channels have no kernel for their gradient, which a block's input may need.
+    are_eligible = all(map(_is_eligible_convolution, (block.conv1, block.conv2))) and block.conv1.in_channels != 3
+    norms, shortcut = (block.norm1, block.norm2), block.shortcut
+    is_known_shortcut = type(shortcut) is not PaddedSubsample or shortcut.stride == block.conv1.stride[0]
+    return (
+        are_eligible
+        and is_known_shortcut
+        and block.conv2.stride == (1, 1)
+        and all(type(norm) is nn.BatchNorm2d for norm in norms)
+        and type(block.last_activation) in (nn.ReLU, nn.Identity)
+    )
+
+
+def _fused_kind(module: nn.Module, maps: Tensor, layers: list[tuple[nn.Conv2d, nn.BatchNorm2d]]) -> str:
+    """How `module`, made of `layers` one after the other, runs on `maps`: `trained`, `frozen`, or `none`: as written.
+
+    A compiler sees the module as written: it cannot look into our functions.
+    """
+    if torch.compiler.is_compiling() or not _computes_in_bfloat16(maps):
+        return "none"
+    shape = maps.shape
+    for convolution, norm in layers:
+        stride = convolution.stride[0]
+        if not (supports(shape, convolution.weight.shape, stride) and _is_usual(norm) and _is_dense(convolution)):
+            return "none"
+        num_images, _, height, width = shape
+        height, width = ((size - 1) // stride + 1 for size in (height, width))
+        shape = torch.Size((num_images, convolution.out_channels, height, width))
+    modes = {norm.training for _, norm in layers}
+    if modes == {True}:
+        # One value has no variance: the plain module says so.
+        return "trained" if shape[0] * shape[2] * shape[3] > 1 else "none"
+    wants_gradient = torch.is_grad_enabled() and (
+        maps.requires_grad or any(parameter.requires_grad for parameter in module.parameters())
+    )
+    return "frozen" if modes == {False} and not wants_gradient else "none"
+
+
+def _is_usual(norm: nn.BatchNorm2d) -> bool:
+    return norm.affine and norm.track_running_stats and norm.momentum is not None
+
+
+def _is_dense(convolution: nn.Conv2d) -> bool:
+    weight = convolution.weight
+    return weight.is_contiguous(memory_format=torch.channels_last) or weight.is_contiguous()
+
+
+def _layer(convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> Layer:
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    assert norm.momentum is not None
+    statistics = (norm.running_mean, norm.running_var)
+    return Layer(
+        convolution.weight, convolution.stride[0], Norm(norm.weight, norm.bias, *statistics, norm.momentum, norm.eps)
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from foster.kernels import is_fused
 from foster.networks.network import Backbone
 
 NUM_VARIANTS = 64
@@ -24,7 +25,8 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def compiled_backbones(modules: Iterable[nn.Module], is_wanted: bool) -> Iterator[Callable[[bool], None]]:
-    """Inside, all backbones in `modules` run compiled. Yields a switch: `switch(False)` makes them run as written."""
+    """Inside, all backbones in `modules` run compiled, but for the parts that are kernels of our own. Yields a switch:
+    `switch(False)` makes them run as written."""
     backbones = [part for module in modules for part in module.modules() if isinstance(part, Backbone)]
     replaced = [(part, name) for backbone in backbones for part, name in _compiled_methods(backbone)]
 
@@ -43,4 +45,5 @@ def compiled_backbones(modules: Iterable[nn.Module], is_wanted: bool) -> Iterato
 
 def _compiled_methods(backbone: Backbone) -> list[tuple[nn.Module, str]]:
     """The methods to replace: those of the parts that the backbone names, or its own `stages`."""
-    return [(part, "forward") for part in backbone.compiled_parts()] or [(backbone, "stages")]
+    parts = backbone.compiled_parts()
+    return [(part, "forward") for part in parts if not is_fused(part)] if parts else [(backbone, "stages")]

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -15,6 +15,8 @@ from foster.errors import TrainingError
 from foster.events import EpochEnded, Listener
 from foster.kernels import use_kernels
 from foster.networks.freezing import training_mode
+from foster.networks.layout import channels_last
+from foster.seeding import random_layers
 from foster.training.accelerate import compiled_backbones
 from foster.training.checkpoint import explained_misfit
 from foster.training.engine import Engine
@@ -62,19 +64,22 @@ def fit(
     watch: Watch | None = None,
 ) -> None:
     """Train `phase.network` in place until the phase's last epoch, from `start` where one is given."""
-    network = phase.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    network = channels_last(phase.network)
     training_mode(network)
     optimizer = make_optimizer(network, phase.fit, engine.device)
     position = _restore(start, phase, optimizer) if start else Position()
-    with ready_step(phase, feed, engine, optimizer) as step:
+    with random_layers(engine.device) as seed_layers, ready_step(phase, feed, engine, optimizer) as step:
         log = _EpochLog(phase, feed.num_images, listener, task, position)
         for epoch in range(position.epoch, phase.fit.epochs):
             rate = learning_rate(phase.fit, epoch)
             set_learning_rate(optimizer, rate)
             if phase.on_epoch is not None:
                 phase.on_epoch(epoch)
+            chance = replace(feed.address(epoch), purpose="layers").number()
             first_step = position.step if epoch == position.epoch else 0
             for index, batch in enumerate(feed.batches(epoch, first_step), start=first_step + 1):
+                # In every step, so that a phase that goes on in the middle of an epoch needs no state of it.
+                seed_layers(chance + index)
                 step(batch.images, batch.labels)
                 is_epoch_end = index == feed.num_steps
                 if not is_epoch_end and watch is not None and watch.is_due(is_epoch_end=False):
@@ -96,7 +101,7 @@ def fit(
 def restore_trained(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Leave `network` exactly as `fit` left it when it ended with these weights, memory layout included."""
     with explained_misfit():
-        network.to(memory_format=torch.channels_last).load_state_dict(weights)  # type: ignore[call-overload]
+        channels_last(network).load_state_dict(weights)
     training_mode(network)
 
 
@@ -106,7 +111,8 @@ def ready_step(
 ) -> Iterator[EagerStep | CapturedStep]:
     """The step of a phase, compiled and recorded as the engine wants it; ready to be called with batches of `feed`."""
     modules = (phase.network, *phase.teachers)
-    if engine.kernels:
+    # In float32 no kernel would run, and blocks that wait for one are not compiled.
+    if engine.kernels and engine.dtype is torch.bfloat16:
         for module in modules:
             use_kernels(module)
     eager = EagerStep(phase.network, phase.objective, optimizer, engine)

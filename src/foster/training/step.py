@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from foster.kernels import compiled_side_by_side, is_available
+from foster.networks.concurrency import WeightGradients
 from foster.training.engine import Engine
 from foster.training.phase import Objective
 
@@ -32,10 +34,11 @@ class EagerStep:
         self._objective = objective
 
     def __call__(self, images: Tensor, labels: Tensor) -> None:
-        with self.engine.autocast:
+        with self.engine.autocast, WeightGradients() as weight_gradients:
             terms = self._objective(self.engine.prepare(images), labels)
         losses = torch.stack(list(terms.values()))
         losses.sum().backward()
+        weight_gradients.join()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         if not self.term_names:
@@ -49,7 +52,7 @@ class CapturedStep:
 
     An epoch has at most two batch sizes: the full one and that of the last, incomplete batch. Both are recorded, so
     every image counts exactly as it does in the eager step. The last batch runs without compiled backbones, since a
-    compilation for every left-over size would cost more than it gives.
+    compilation for every left-over size would cost more than it gives; our own kernels take any size as they are.
     """
 
     def __init__(self, step: EagerStep, image_shape: tuple[int, ...], compiled: Callable[[bool], None]):
@@ -88,6 +91,10 @@ class CapturedStep:
         main, stream = torch.cuda.current_stream(), capture_stream(device.index or 0)
         stream.wait_stream(main)
         with torch.cuda.stream(stream):
+            if step.engine.kernels and is_available():
+                with compiled_side_by_side():
+                    step(images, labels)
+                before.restore(step)
             for _ in range(NUM_WARM_UPS):
                 step(images, labels)
             # Not `torch.cuda.graph`: it empties the memory cache first, and filling it again takes time.

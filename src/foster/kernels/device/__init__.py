@@ -2,5 +2,21 @@
 
 from foster.kernels.device.convolution import convolve
 from foster.kernels.device.gradient import sum_partial_sums, weight_gradient
+from foster.kernels.device.normalisation import (
+    finish_gradient,
+    finish_statistics,
+    normalise,
+    pass_gradient,
+    sum_gradient,
+)
 
-__all__ = ["convolve", "sum_partial_sums", "weight_gradient"]
+__all__ = [
+    "convolve",
+    "finish_gradient",
+    "finish_statistics",
+    "normalise",
+    "pass_gradient",
+    "sum_gradient",
+    "sum_partial_sums",
+    "weight_gradient",
+]

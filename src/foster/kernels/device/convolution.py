@@ -13,7 +13,8 @@ from foster.kernels.device.layouts import (
     weight_load_layout,
     weight_shared_layout,
 )
-from foster.kernels.device.windows import load_tap, place_windows
+from foster.kernels.device.rectifier import relu
+from foster.kernels.device.windows import load_middle, load_tap, place_windows
 
 
 @gluon.jit
@@ -39,13 +40,23 @@ def unnamed_output(y, pixels: gl.constexpr, channels: gl.constexpr, warps: gl.co
     return y.permute([4, 1, 3, 0, 2]).reshape([pixels, channels])
 
 
+@gluon.jit
+def frozen_norm(y, channel, gamma, beta, mean, variance, eps):
+    """y [pixels, channels], normalised by running statistics."""
+    scale = gl.load(gamma + channel).to(gl.float32) * gl.rsqrt(gl.load(variance + channel).to(gl.float32) + eps)
+    shift = gl.load(beta + channel).to(gl.float32) - gl.load(mean + channel).to(gl.float32) * scale
+    return y * scale[None, :] + shift[None, :]
+
+
 @gluon.jit(do_not_specialize=["num_pixels"])
 def convolve(
-    images, weight, output, num_pixels,
+    images, weight, output, num_pixels, gamma, beta, mean, variance, eps, added, gate, coefficients, partials,
     in_channels: gl.constexpr, out_channels: gl.constexpr, in_height: gl.constexpr, in_width: gl.constexpr,
     out_height: gl.constexpr, out_width: gl.constexpr, down: gl.constexpr, up: gl.constexpr,
     stride_out: gl.constexpr, stride_in: gl.constexpr, stride_tap: gl.constexpr, is_flipped: gl.constexpr,
-    is_even: gl.constexpr,
+    is_even: gl.constexpr, is_rectified: gl.constexpr,
+    added_channels: gl.constexpr, added_height: gl.constexpr, added_width: gl.constexpr,
+    added_down: gl.constexpr, added_up: gl.constexpr,
     pixels: gl.constexpr, channels: gl.constexpr, warps_pixels: gl.constexpr, warps_channels: gl.constexpr,
     taps_ahead: gl.constexpr,
 ):  # fmt: skip
@@ -54,6 +65,11 @@ def convolve(
     The output has `down` times fewer rows and columns than the input, or `up` times more (then the input counts as
     having zeros between its rows and columns: the gradient of a strided convolution). `is_flipped` turns the taps
     round. `is_even` promises that blocks end where the pixels end.
+
+    Then, where an argument is not None: BatchNorm with running statistics (`gamma` to `eps`); maps `added`; ReLU; the
+    gradient of a ReLU behind a BatchNorm of `gate` with `coefficients`. What is stored is summed up over the block's
+    pixels into partials [2, out_channels, blocks]: itself and its square or, as a gradient, its product with the
+    centred `gate`. Pixels beyond the last are zero throughout and add nothing.
     """
     depth: gl.constexpr = 32 if in_channels == 3 else in_channels
     num_taps: gl.constexpr = 1 if in_channels == 3 else 9
@@ -91,6 +107,18 @@ def convolve(
                      in_channels, in_height, in_width, down, up)  # fmt: skip
         ahead = ahead + (x,)
 
+    # What the end needs is on its way while the tensor cores work.
+    written: gl.constexpr = output_layout(pixels, channels, warps_pixels, warps_channels)
+    out_pixel = first_pixel + gl.arange(0, pixels, layout=gl.SliceLayout(1, written))
+    channel = first_channel + gl.arange(0, channels, layout=gl.SliceLayout(0, written))
+    place = (out_pixel * out_channels)[:, None] + channel[None, :]
+    is_written = ((out_pixel < num_pixels) | is_even)[:, None]
+    if added is not None:
+        addend = load_middle(added, out_pixel, channel, num_pixels, added_channels, added_height, added_width,
+                             out_height, out_width, added_down, added_up)  # fmt: skip
+    if gate is not None:
+        gate_input = gl.load(gate + place, mask=is_written, other=0.0)
+
     stored: gl.constexpr = weight_shared_layout(channels, depth, warps_channels)
     shared = ()
     for tap in gl.static_range(num_taps):
@@ -109,10 +137,24 @@ def convolve(
         b = gl.convert_layout(named_image(x, pixels, depth), operand_b, assert_trivial=True)
         sums = mma_v2(a, b, sums)
 
-    result = sums.to(gl.bfloat16)
-    written: gl.constexpr = output_layout(pixels, channels, warps_pixels, warps_channels)
-    y = gl.convert_layout(unnamed_output(result, pixels, channels, warps_channels), written, assert_trivial=True)
-    pixel = first_pixel + gl.arange(0, pixels, layout=gl.SliceLayout(1, written))
-    channel = first_channel + gl.arange(0, channels, layout=gl.SliceLayout(0, written))
-    is_pixel = ((pixel < num_pixels) | is_even)[:, None]
-    gl.store(output + (pixel * out_channels)[:, None] + channel[None, :], y, mask=is_pixel)
+    y = gl.convert_layout(unnamed_output(sums, pixels, channels, warps_channels), written, assert_trivial=True)
+    if gamma is not None:
+        y = frozen_norm(y, channel, gamma, beta, mean, variance, eps)
+    if added is not None:
+        y += addend.to(gl.float32)
+    if is_rectified:
+        y = relu(y)
+    if gate is not None:
+        scale = gl.load(coefficients + 2 * out_channels + channel)[None, :]
+        shift = gl.load(coefficients + 3 * out_channels + channel)[None, :]
+        y = gl.where(gate_input.to(gl.float32) * scale + shift > 0.0, y, 0.0)
+    result = y.to(gl.bfloat16)
+    gl.store(output + place, result, mask=is_written)
+    if partials is not None:
+        rounded = result.to(gl.float32)
+        factor = rounded
+        if gate is not None:
+            factor = gate_input.to(gl.float32) - gl.load(coefficients + channel)[None, :]
+        target = partials + channel * gl.num_programs(0) + gl.program_id(0)
+        gl.store(target, gl.sum(rounded, axis=0))
+        gl.store(target + out_channels * gl.num_programs(0), gl.sum(rounded * factor, axis=0))

@@ -119,3 +119,10 @@ def reduction_layout(num_elements, num_warps):
     """Partial sums [rows, elements], added up over rows."""
     threads = min(32, num_elements // 4)
     return gl.BlockedLayout([1, 4], [32 // threads, threads], [num_warps, 1], [1, 0])
+
+
+@constexpr_function
+def maps_layout(channels, num_warps, vector):
+    """Maps [pixels, channels] as BatchNorm reads and writes them: `vector` neighbouring channels in one access."""
+    threads = channels // vector
+    return gl.BlockedLayout([1, vector], [32 // threads, threads], [num_warps, 1], [1, 0])

@@ -86,3 +86,17 @@ def load_tap(pointers, k, row, column, is_pixel, down_shift, across_shift, in_ch
         # With zeros between the input's rows, the row after the middle is one row on, the one before is the middle.
         offset = ((down_shift + 1) // 2 * in_width + (across_shift + 1) // 2) * in_channels
     return gl.load(pointers + offset, mask=is_inside & is_pixel, other=0.0)
+
+
+@gluon.jit
+def load_middle(maps, pixel, channel, num_pixels, channels: gl.constexpr, in_height: gl.constexpr,
+                in_width: gl.constexpr, out_height: gl.constexpr, out_width: gl.constexpr, down: gl.constexpr,
+                up: gl.constexpr):  # fmt: skip
+    """What `maps`, of `channels` channels, have under the middle of the windows of output pixels: [pixels, channels].
+    Zero where that lies between their pixels, and for channels that they do not have."""
+    row, column, middle = place_windows(pixel, in_height, in_width, out_height, out_width, down, up)
+    is_there = pixel < num_pixels
+    if up != 1:
+        is_there = is_there & is_on_input(row, 0, in_height, down, up) & is_on_input(column, 0, in_width, down, up)
+    mask = is_there[:, None] & (channel < channels)[None, :]
+    return gl.load(maps + (middle * channels)[:, None] + channel[None, :], mask=mask, other=0.0)

@@ -1,0 +1,150 @@
+"""The kernels of fused residual blocks as operations to be timed, each with its result in float32 and its traffic."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from foster.kernels import launch, norms
+from foster.kernels.epilogues import Added, Gate, Norm
+from foster.kernels.launch import Summed
+from foster.kernels.tiles import NORM_ELEMENTS
+
+
+class Operation(NamedTuple):
+    """A function of the index of the input set, what it must return for the first, and the maps it moves."""
+
+    call: Callable[[int], Tensor]
+    expected: Tensor
+    num_bytes: int
+    epilogue: str = ""
+    """The name under which a convolution looks up its tile."""
+
+
+def block_operations(
+    images: list[Tensor], gradients: list[Tensor], weight: Tensor, stride: int, exact: dict[str, Tensor]
+) -> dict[str, Operation]:
+    """By name. `exact` has the convolution of the first set and its input gradient, in float32."""
+    out_channels, in_channels = weight.shape[:2]
+    size = images[0].shape[2]
+    norm = _random_norm(out_channels, weight.device)
+    scale = norm.gamma * (norm.running_var + norm.eps).rsqrt()
+    normalised = _by_channel(scale, norm.beta - norm.running_mean * scale, exact["forward"])
+    small, large = gradients[0].nbytes, images[0].nbytes
+    operations = {
+        "statistics": Operation(
+            lambda i: launch.convolve_with_statistics(images[i], weight, stride).maps,
+            exact["forward"],
+            small + large,
+            "statistics",
+        ),
+        "frozen": Operation(
+            lambda i: launch.convolve_frozen(images[i], weight, stride, norm, True),
+            normalised.relu(),
+            small + large,
+            "frozen",
+        ),
+    }
+    if in_channels != 3:
+        with_shortcut = exact["input"].clone()
+        with_shortcut[:, :, ::stride, ::stride] += gradients[0][:, :in_channels].float()
+        operations["input +"] = Operation(
+            lambda i: launch.input_gradient(gradients[i], weight, stride, size, size, Added(gradients[i], up=stride)),
+            with_shortcut,
+            2 * small + large,
+            "added",
+        )
+    if stride == 1 and in_channels == out_channels:
+        operations |= _of_one_shape(images, gradients, weight, norm, exact, normalised)
+    return operations
+
+
+def _of_one_shape(
+    images: list[Tensor],
+    gradients: list[Tensor],
+    weight: Tensor,
+    norm: Norm,
+    exact: dict[str, Tensor],
+    normalised: Tensor,
+) -> dict[str, Operation]:
+    channels, traffic = len(weight), images[0].nbytes
+    maps, gradient = images[0].float(), gradients[0].float()
+    mean, deviation = norm.running_mean, (norm.running_var + norm.eps).rsqrt()
+    scale = norm.gamma * deviation
+    coefficients = torch.stack([mean, deviation, scale, norm.beta - mean * scale])
+    by_batch = _by_channel(coefficients[2], coefficients[3], maps)
+    passed = gradient * (maps > 0)
+    partials = torch.stack([_partial_sums(passed), _partial_sums(passed * (maps - mean[:, None, None]))])
+    sums, count = partials.sum(2), norms.num_pixels(maps)
+    of_maps = -scale * deviation**2 * sums[1] / count
+    by_gradient = torch.stack([scale, of_maps, -scale * sums[0] / count - of_maps * mean])
+    summed = Summed(images[0], torch.stack([_partial_sums(maps), _partial_sums(maps**2)]))
+    total_mean = maps.mean((0, 2, 3))
+    total_deviation = (maps.var((0, 2, 3), unbiased=False) + norm.eps).rsqrt()
+    total_scale = norm.gamma * total_deviation
+    finished = torch.stack([total_mean, total_deviation, total_scale, norm.beta - total_mean * total_scale])
+    # Timing updates running statistics again and again: not those of the norm that gives the expected results.
+    spare = norm._replace(running_mean=mean.clone(), running_var=norm.running_var.clone())
+    without_relu = _by_channel(by_gradient[0], torch.zeros(channels, device=maps.device), gradient)
+    constant = _by_channel(by_gradient[1], by_gradient[2], maps)
+    return {
+        "frozen +": Operation(
+            lambda i: launch.convolve_frozen(images[i], weight, 1, norm, True, Added(images[i])),
+            (normalised + maps).relu(),
+            3 * traffic,
+            "frozen",
+        ),
+        "gated": Operation(
+            lambda i: launch.gated_input_gradient(gradients[i], weight, Gate(images[i], coefficients)).maps,
+            exact["input"] * (by_batch > 0),
+            3 * traffic,
+            "gated",
+        ),
+        "finish": Operation(lambda i: norms.finish_statistics(summed, spare), finished, summed.partials.nbytes),
+        "normalise": Operation(lambda i: norms.normalise(images[i], coefficients, True), by_batch.relu(), 2 * traffic),
+        "normalise +": Operation(
+            lambda i: norms.normalise(images[i], coefficients, True, Added(gradients[i])),
+            (by_batch + gradient).relu(),
+            3 * traffic,
+        ),
+        "sum grad": Operation(
+            lambda i: norms.sum_gradient(gradients[i], images[i], images[i], coefficients).partials,
+            partials,
+            2 * traffic,
+        ),
+        "finish grad": Operation(
+            lambda i: (
+                norms.finish_gradient(Summed(images[0], partials), norm.gamma, norm.beta, coefficients).coefficients
+            ),
+            by_gradient,
+            partials.nbytes,
+        ),
+        "pass grad": Operation(
+            lambda i: norms.pass_gradient(gradients[i], None, images[i], by_gradient)[0],
+            constant + without_relu,
+            3 * traffic,
+        ),
+        "pass grad +": Operation(
+            lambda i: norms.pass_gradient(gradients[i], images[i], images[i], by_gradient)[0],
+            constant + without_relu * (maps > 0),
+            4 * traffic,
+        ),
+    }
+
+
+def _random_norm(channels: int, device: torch.device) -> Norm:
+    generator = torch.Generator(device).manual_seed(channels)
+    gamma, beta, mean, variance = torch.rand(4, channels, device=device, generator=generator)
+    return Norm(gamma + 0.5, beta - 0.5, mean - 0.5, variance + 0.5, 0.1, 1e-5)
+
+
+def _by_channel(scale: Tensor, shift: Tensor, maps: Tensor) -> Tensor:
+    return maps * scale[:, None, None] + shift[:, None, None]
+
+
+def _partial_sums(maps: Tensor) -> Tensor:
+    """Of each block of pixels that one program takes, the sum of each channel: [channels, blocks]."""
+    channels = maps.shape[1]
+    rows = maps.permute(0, 2, 3, 1).reshape(-1, channels)
+    return torch.stack([block.sum(0) for block in rows.split(NORM_ELEMENTS // channels)], dim=1).contiguous()

@@ -1,0 +1,187 @@
+"""Convolutions with their BatchNorms and ReLUs as single functions with gradients, on the kernels alone.
+
+Training: the convolution sums up the statistics of its own output, so a layer is three launches (convolve, finish,
+normalise); its backward pass is five, of which the two for the weight may run beside the others. Frozen: one launch.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.grad import conv2d_input
+
+from foster.kernels import launch, norms
+from foster.kernels.epilogues import Added, Gate, Norm, channels_last
+from foster.networks.concurrency import WeightGradients
+
+
+class Layer(NamedTuple):
+    """A 3x3 convolution without bias, and its BatchNorm."""
+
+    weight: Tensor
+    stride: int
+    norm: Norm
+
+
+class Shortcut(NamedTuple):
+    """What a block adds to its residual: maps, every `stride`-th pixel of them, and nothing in channels they lack."""
+
+    maps: Tensor
+    stride: int = 1
+
+
+def frozen_layer(images: Tensor, layer: Layer, is_rectified: bool = True, added: Added | None = None) -> Tensor:
+    """Convolution, BatchNorm by running statistics, an addition and ReLU, without gradients."""
+    return launch.convolve_frozen(images, layer.weight, layer.stride, layer.norm, is_rectified, added)
+
+
+def frozen_block(maps: Tensor, first: Layer, second: Layer, shortcut: Shortcut, is_rectified: bool) -> Tensor:
+    """A residual block without gradients."""
+    maps = channels_last(maps)
+    added = Added(channels_last(shortcut.maps), down=shortcut.stride)
+    return frozen_layer(frozen_layer(maps, first), second, is_rectified, added)
+
+
+def trained_layer(images: Tensor, layer: Layer) -> Tensor:
+    """Convolution, BatchNorm by the statistics of the batch, and ReLU."""
+    output: Tensor = _Layer.apply(images, layer.weight, layer.norm.gamma, layer.norm.beta, layer)  # type: ignore[no-untyped-call]
+    return output
+
+
+def trained_block(maps: Tensor, first: Layer, second: Layer, shortcut: Shortcut, is_rectified: bool) -> Tensor:
+    """A residual block: two layers, the second without ReLU; plus the shortcut; and ReLU.
+
+    Where the shortcut's maps are the block's own input, they are one tensor here, with one gradient.
+    """
+    plan = _Plan(first, second, shortcut.stride, is_rectified)
+    own = shortcut.maps is maps
+    parameters = [value for layer in (first, second) for value in (layer.weight, layer.norm.gamma, layer.norm.beta)]
+    output: Tensor = _Block.apply(maps, None if own else shortcut.maps, *parameters, plan)  # type: ignore[no-untyped-call]
+    return output
+
+
+class _Normalised(NamedTuple):
+    """A layer's convolution, the coefficients of its BatchNorm, and what comes out behind."""
+
+    maps: Tensor
+    coefficients: Tensor
+    output: Tensor
+
+
+def _train(images: Tensor, layer: Layer, is_rectified: bool = True, added: Added | None = None) -> _Normalised:
+    summed = launch.convolve_with_statistics(images, layer.weight, layer.stride)
+    coefficients = norms.finish_statistics(summed, layer.norm)
+    output = norms.normalise(summed.maps, coefficients, is_rectified, added)
+    return _Normalised(summed.maps, coefficients, output)
+
+
+def _weight_gradient(
+    aside: WeightGradients | None, images: Tensor, gradient: Tensor, weight: Tensor, stride: int
+) -> Tensor:
+    def compute(images: Tensor, gradient: Tensor) -> Tensor:
+        return launch.weight_gradient(images, gradient, weight, stride)
+
+    return compute(images, gradient) if aside is None else aside.compute(compute, weight, images, gradient)
+
+
+class _Layer(torch.autograd.Function):
+    """One layer. The parameters are arguments for autograd's sake; `layer` has them, too."""
+
+    @staticmethod
+    def forward(ctx: Any, images: Tensor, weight: Tensor, gamma: Tensor, beta: Tensor, layer: Layer) -> Tensor:
+        images = channels_last(images)
+        maps, coefficients, output = _train(images, layer)
+        ctx.stride = layer.stride
+        ctx.aside = WeightGradients.current()
+        if ctx.aside is not None:
+            ctx.aside.count_use(weight)
+        ctx.save_for_backward(images, weight, gamma, beta, maps, coefficients, output)
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        images, weight, gamma, beta, maps, coefficients, output = ctx.saved_tensors
+        gradient = channels_last(gradient)
+        summed = norms.sum_gradient(gradient, output, maps, coefficients)
+        of_norm = norms.finish_gradient(summed, gamma, beta, coefficients)
+        of_maps, _ = norms.pass_gradient(gradient, output, maps, of_norm.coefficients)
+        of_weight = of_images = None
+        if ctx.needs_input_grad[1]:
+            of_weight = _weight_gradient(ctx.aside, images, of_maps, weight, ctx.stride)
+        if ctx.needs_input_grad[0] and images.shape[1] == 3:
+            # Nobody trains the images; so rare a gradient may be slow.
+            of_images = conv2d_input(images.shape, weight.to(of_maps.dtype), of_maps, ctx.stride, 1)
+        elif ctx.needs_input_grad[0]:
+            of_images = launch.input_gradient(of_maps, weight, ctx.stride, *images.shape[2:])
+        return of_images, of_weight, of_norm.gamma, of_norm.beta, None
+
+
+class _Plan(NamedTuple):
+    """A block without the tensors that have gradients."""
+
+    first: Layer
+    second: Layer
+    shortcut_stride: int
+    is_rectified: bool
+
+
+class _Block(torch.autograd.Function):
+    """A whole block. Without `shortcut`, the block's input is its own shortcut."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        maps: Tensor,
+        shortcut: Tensor | None,
+        weight1: Tensor,
+        gamma1: Tensor,
+        beta1: Tensor,
+        weight2: Tensor,
+        gamma2: Tensor,
+        beta2: Tensor,
+        plan: _Plan,
+    ) -> Tensor:
+        maps = channels_last(maps)
+        added = Added(maps if shortcut is None else channels_last(shortcut), down=plan.shortcut_stride)
+        first = _train(maps, plan.first)
+        second = _train(first.output, plan.second, plan.is_rectified, added)
+        ctx.stride, ctx.shortcut_stride, ctx.is_rectified = plan.first.stride, plan.shortcut_stride, plan.is_rectified
+        ctx.has_own_shortcut = shortcut is None
+        ctx.aside = WeightGradients.current()
+        if ctx.aside is not None:
+            ctx.aside.count_use(weight1)
+            ctx.aside.count_use(weight2)
+        ctx.save_for_backward(maps, weight1, gamma1, beta1, *first, weight2, gamma2, beta2, *second)
+        return second.output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        (maps, weight1, gamma1, beta1, maps1, coefficients1, output1,
+         weight2, gamma2, beta2, maps2, coefficients2, output2) = ctx.saved_tensors  # fmt: skip
+        needs_maps, _, needs_weight1, _, _, needs_weight2, *_ = ctx.needs_input_grad
+        gradient = channels_last(gradient)
+        opened = output2 if ctx.is_rectified else None
+
+        summed = norms.sum_gradient(gradient, opened, maps2, coefficients2)
+        of_norm2 = norms.finish_gradient(summed, gamma2, beta2, coefficients2)
+        of_maps2, passed = norms.pass_gradient(gradient, opened, maps2, of_norm2.coefficients)
+        of_weight2 = _weight_gradient(ctx.aside, output1, of_maps2, weight2, 1) if needs_weight2 else None
+
+        summed = launch.gated_input_gradient(of_maps2, weight2, Gate(maps1, coefficients1))
+        of_norm1 = norms.finish_gradient(summed, gamma1, beta1, coefficients1)
+        of_maps1, _ = norms.pass_gradient(summed.maps, None, maps1, of_norm1.coefficients)
+        of_weight1 = _weight_gradient(ctx.aside, maps, of_maps1, weight1, ctx.stride) if needs_weight1 else None
+
+        of_maps = None
+        if needs_maps:
+            added = Added(passed, up=ctx.shortcut_stride) if ctx.has_own_shortcut else None
+            height, width = maps.shape[2:]
+            of_maps = launch.input_gradient(of_maps1, weight1, ctx.stride, height, width, added)
+        of_shortcut = None if ctx.has_own_shortcut else passed
+        return (
+            of_maps, of_shortcut,
+            of_weight1, of_norm1.gamma, of_norm1.beta, of_weight2, of_norm2.gamma, of_norm2.beta, None,
+        )  # fmt: skip

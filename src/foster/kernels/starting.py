@@ -1,0 +1,57 @@
+"""How kernels are started and, before that, compiled: one after the other when first used, or many side by side."""
+
+import importlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+
+class _Start(NamedTuple):
+    kernel: Any
+    grid: tuple[int, ...]
+    arguments: tuple[Any, ...]
+    options: dict[str, Any]
+
+
+_noted: dict[tuple[Any, ...], _Start] | None = None
+"""What would have been started, one for each kernel to be compiled; None where kernels are really started. A plain
+variable, since backward passes run in a thread of their own."""
+
+
+def start(kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any) -> None:
+    """Run `kernel` on the device for every program of `grid`; it is compiled first where it was not yet."""
+    if _noted is None:
+        kernel[grid](*arguments, **options)
+        return
+    types = tuple(value.dtype if isinstance(value, Tensor) else type(value) for value in arguments)
+    _noted.setdefault((id(kernel), types, *options.items()), _Start(kernel, grid, arguments, options))
+
+
+@contextmanager
+def compiled_side_by_side() -> Iterator[None]:
+    """Inside, kernels do not run: they are noted, and all are compiled at the end, many at a time.
+
+    What is computed inside is thus worthless. It pays before the first step: one after the other, the kernels of a
+    network take half a minute to compile; the compiled ones stay in Triton's cache on the disk.
+    """
+    global _noted
+    noted: dict[tuple[Any, ...], _Start] = {}
+    _noted = noted
+    try:
+        yield
+    finally:
+        _noted = None
+    if noted:
+        _compile(list(noted.values()))
+
+
+def _compile(starts: list[_Start]) -> None:
+    mode = getattr(importlib.import_module("triton"), "AsyncCompileMode", None)
+    if mode is None:
+        return  # An older Triton compiles each kernel where it is first used.
+    with ThreadPoolExecutor() as threads, mode(threads):
+        for kernel, grid, arguments, options in starts:
+            kernel.warmup(*arguments, grid=grid, **options)

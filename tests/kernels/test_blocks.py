@@ -1,0 +1,313 @@
+"""Residual blocks and layers as single functions against a reference in float64, with emulated kernels; and where they
+are used. `test_blocks_gpu.py` runs the compiled kernels."""
+
+import copy
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from block_reference import (
+    MOST_ERROR,
+    Shape,
+    assert_trains_right,
+    error,
+    exact,
+    make_block,
+    random_maps,
+    random_weights,
+)
+from gluon_emulation import emulated_kernels
+from torch import Tensor, nn
+
+from foster.kernels import compiled_side_by_side, is_fused, modules, starting, tiles, use_kernels
+from foster.kernels.modules import KernelBlock, KernelLayer
+from foster.kernels.tiles import ConvolutionTile
+from foster.networks.concurrency import WeightGradients
+from foster.networks.network import Network
+from foster.networks.resnet_cifar import Block, cifar_resnet, small_stem
+from foster.training.accelerate import compiled_backbones
+
+
+@pytest.fixture
+def emulation(monkeypatch: pytest.MonkeyPatch, poisoned_memory: None) -> Iterator[None]:
+    """Kernels on the CPU, where all maps count as bfloat16 on a GPU."""
+    monkeypatch.setattr(modules, "is_available", lambda: True)
+    monkeypatch.setattr(modules, "_computes_in_bfloat16", lambda maps: maps.dtype is torch.bfloat16)
+    with emulated_kernels():
+        yield
+
+
+BLOCKS = [
+    ("same", Shape(2, 16, 6, 6)),
+    ("same", Shape(1, 32, 5, 7)),
+    ("same", Shape(3, 64, 4, 4)),
+    ("no_relu", Shape(2, 16, 5, 5)),
+    ("option_a", Shape(3, 16, 8, 8)),
+    ("option_a", Shape(2, 32, 7, 5)),
+    ("projection", Shape(2, 16, 6, 6)),
+]
+
+
+@pytest.mark.parametrize(("kind", "shape"), BLOCKS, ids=str)
+@pytest.mark.usefixtures("emulation")
+def test_a_block_trains_as_the_exact_one(kind: str, shape: Shape) -> None:
+    assert_trains_right(make_block(kind, shape.channels), random_maps(shape))
+
+
+@pytest.mark.parametrize("tile", [ConvolutionTile(64, 16, 2, 1, 3), ConvolutionTile(16, 32, 1, 2), (32, 32, 2)])
+@pytest.mark.usefixtures("emulation")
+def test_the_tiles_do_not_change_a_block(tile: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("statistics", "gated", "added"):
+        monkeypatch.setitem(tiles.EPILOGUE_TILES, (name, 32, 32), ConvolutionTile(*tile))
+    monkeypatch.setattr("foster.kernels.norms.NORM_ELEMENTS", 32 * tile[0])
+    assert_trains_right(make_block("same", 32), random_maps(Shape(3, 32, 5, 6)))
+
+
+@pytest.mark.usefixtures("emulation")
+def test_more_blocks_than_one_program_adds_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(tiles.CONVOLUTION_TILES, (16, 16), ConvolutionTile(16, 16, 1))
+    monkeypatch.setattr("foster.kernels.norms.FINISHING", {"size": 4, "warps": 1, "num_warps": 1})
+    assert_trains_right(make_block("same"), random_maps(Shape(3, 16, 5, 5)))
+
+
+@pytest.mark.usefixtures("emulation")
+def test_a_stem_trains_as_the_exact_one() -> None:
+    torch.manual_seed(0)
+    images = torch.randn(3, 3, 7, 6, generator=torch.Generator().manual_seed(1)).to(torch.bfloat16)
+    assert_trains_right(random_weights(small_stem(16)), images.contiguous(memory_format=torch.channels_last))
+
+
+@pytest.mark.parametrize(("kind", "shape"), [*BLOCKS[:2], *BLOCKS[3:]], ids=str)
+@pytest.mark.usefixtures("emulation")
+def test_a_frozen_block_equals_the_exact_one(kind: str, shape: Shape) -> None:
+    block, maps = make_block(kind, shape.channels).eval(), random_maps(shape)
+    with torch.no_grad():
+        expected = exact(copy.deepcopy(block).double(), maps.double())
+        before = copy.deepcopy(block.state_dict())
+        with torch.autocast("cpu", torch.bfloat16):
+            found = use_kernels(block)(maps)
+    assert error(found, expected) < MOST_ERROR["output"]
+    assert all(torch.equal(value, before[name]) for name, value in block.state_dict().items())
+
+
+@pytest.mark.usefixtures("emulation")
+def test_training_mode_without_gradients_updates_the_statistics() -> None:
+    plain = make_block("same")
+    fused = use_kernels(copy.deepcopy(plain))
+    maps = random_maps(Shape(2, 16, 5, 5))
+    with torch.no_grad():
+        exact(plain.double(), maps.double())
+        assert not fused(maps).requires_grad
+    for part in ("norm1", "norm2"):
+        found, expected = fused.get_submodule(part), plain.get_submodule(part)
+        assert error(found.running_mean, expected.running_mean) < MOST_ERROR["statistics"]  # type: ignore[arg-type]
+        assert error(found.running_var, expected.running_var) < MOST_ERROR["statistics"]  # type: ignore[arg-type]
+
+
+def _freeze_statistics(block: Block) -> None:
+    block.norm1.eval()
+
+
+def _no_momentum(block: Block) -> None:
+    block.norm1.momentum = None
+
+
+def _eval_with_gradients(block: Block) -> None:
+    block.eval()
+
+
+def _plain_statistics(block: Block) -> None:
+    block.norm2 = nn.BatchNorm2d(16, track_running_stats=False)
+
+
+def _plain_parameters(block: Block) -> None:
+    block.norm2 = nn.BatchNorm2d(16, affine=False)
+
+
+@pytest.mark.parametrize(
+    "change", [_freeze_statistics, _no_momentum, _eval_with_gradients, _plain_statistics, _plain_parameters]
+)
+@pytest.mark.usefixtures("emulation")
+def test_a_block_that_the_kernels_do_not_know_runs_as_written(
+    change: Callable[[Block], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    block = make_block("same")
+    assert isinstance(block, Block)
+    change(block)
+    use_kernels(block)
+    for name in ("trained_block", "frozen_block"):
+        monkeypatch.setattr(f"foster.kernels.blocks.{name}", None)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert block(random_maps(Shape(2, 16, 4, 4))).requires_grad
+
+
+def test_in_float32_a_fused_network_is_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modules, "is_available", lambda: True)
+    plain = cifar_resnet(8)
+    fused = copy.deepcopy(use_kernels(copy.deepcopy(plain)))
+    kinds = [type(part) for part in fused.modules() if is_fused(part)]
+    assert kinds == [KernelLayer, KernelBlock, KernelBlock, KernelBlock]
+    assert list(fused.state_dict()) == list(plain.state_dict())
+    images = torch.randn(4, 3, 8, 8)
+    for is_training in (True, False):
+        torch.testing.assert_close(fused.train(is_training)(images), plain.train(is_training)(images))
+
+
+def test_fused_parts_are_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modules, "is_available", lambda: True)
+    monkeypatch.setattr("foster.training.accelerate._compiled", lambda function: function)
+    network = Network.create(cifar_resnet(8), 3)
+    with compiled_backbones([network], is_wanted=True):
+        assert any("forward" in vars(part) for part in network.modules())
+    use_kernels(network)
+    with compiled_backbones([network], is_wanted=True):
+        assert not any("forward" in vars(part) or "stages" in vars(part) for part in network.modules())
+
+
+class TestWeightGradients:
+    @pytest.fixture(autouse=True)
+    def _emulated(self, emulation: None) -> None:
+        """All of these run kernels."""
+
+    @pytest.fixture
+    def asked(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensor, bool, int]]:
+        """Of each gradient: the weight, whether it would have gone aside in a recording, and its place in memory."""
+        asked: list[tuple[Tensor, bool, int]] = []
+
+        def compute(self: WeightGradients, gradient: Callable[..., Tensor], weight: Tensor, *read: Tensor) -> Tensor:
+            result = gradient(*read)
+            asked.append((weight, self.may_go_aside(weight), result.data_ptr()))
+            return result
+
+        monkeypatch.setattr("foster.networks.concurrency._is_recording", lambda: True)
+        monkeypatch.setattr(WeightGradients, "compute", compute)
+        return asked
+
+    @pytest.mark.parametrize("make", [partial(make_block, "option_a"), partial(small_stem, 16)], ids=["block", "stem"])
+    def test_autograd_takes_a_gradient_over_without_a_copy(
+        self, make: Callable[[], nn.Module], asked: list[tuple[Tensor, bool, int]]
+    ) -> None:
+        """A copy would be made on the main stream, which does not wait for the side stream."""
+        module = use_kernels(make())
+        weights = [part.weight for part in module.modules() if isinstance(part, nn.Conv2d)]
+        with WeightGradients():
+            output = module(random_maps(Shape(2, weights[0].shape[1], 4, 4)))
+        output.sum().backward()
+        assert {id(weight) for weight, _, _ in asked} == {id(weight) for weight in weights}
+        for weight, is_aside, place in asked:
+            assert is_aside
+            assert weight.grad is not None
+            assert weight.grad.data_ptr() == place
+
+    def test_two_uses_of_a_weight_give_the_sum_and_stay_on_the_main_stream(
+        self, asked: list[tuple[Tensor, bool, int]]
+    ) -> None:
+        block = make_block("same")
+        maps = random_maps(Shape(2, 16, 4, 4))
+        plain = copy.deepcopy(block).double()
+        exact(plain, exact(plain, maps.double())).sum().backward()
+        use_kernels(block)
+        with WeightGradients():
+            output = block(block(maps))
+        output.sum().backward()
+        assert [is_aside for _, is_aside, _ in asked] == [False] * 4
+        for found, expected in zip(block.parameters(), plain.parameters(), strict=True):
+            assert found.grad is not None
+            assert expected.grad is not None
+            assert error(found.grad, expected.grad) < MOST_ERROR["gradient"]
+
+    def test_a_gradient_goes_aside_only_while_recording_and_if_it_is_the_only_one(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        once, twice, with_gradient, uncounted = (nn.Parameter(torch.zeros(1)) for _ in range(4))
+        with_gradient.grad = torch.zeros(1)
+        gradients = WeightGradients()
+        for weight in (once, twice, twice, with_gradient):
+            gradients.count_use(weight)
+        assert not gradients.may_go_aside(once), "nothing is recorded"
+        monkeypatch.setattr("foster.networks.concurrency._is_recording", lambda: True)
+        weights = (once, twice, with_gradient, uncounted)
+        assert [gradients.may_go_aside(weight) for weight in weights] == [True, False, False, False]
+
+    def test_the_side_stream_waits_for_its_inputs_and_the_main_one_for_all_results(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        log: list[str] = []
+
+        class Stream:
+            def __init__(self, name: str = "side") -> None:
+                self.name = name
+
+            def wait_stream(self, other: "Stream") -> None:
+                log.append(f"{self.name} waits for {other.name}")
+
+        def gradient_of(maps: Tensor) -> Tensor:
+            log.append("gradient")
+            return maps + 1
+
+        monkeypatch.setattr("foster.networks.concurrency._is_recording", lambda: True)
+        monkeypatch.setattr("foster.networks.concurrency._side_stream", Stream)
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda: Stream("main"))
+        monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+        weight, gradients = nn.Parameter(torch.zeros(1)), WeightGradients()
+        gradients.count_use(weight)
+        maps = torch.zeros(2)
+        assert torch.equal(gradients.compute(gradient_of, weight, maps), torch.ones(2))
+        read = weakref.ref(maps)
+        del maps
+        assert read() is not None, "the side stream may still read it"
+        gradients.join()
+        assert read() is None
+        assert log == ["side waits for main", "gradient", "main waits for side"]
+
+    def test_it_is_current_inside_its_with_alone(self) -> None:
+        assert WeightGradients.current() is None
+        with WeightGradients() as outer:
+            assert WeightGradients.current() is outer
+            with WeightGradients() as inner:
+                assert WeightGradients.current() is inner
+            assert WeightGradients.current() is outer
+        assert WeightGradients.current() is None
+
+
+@pytest.mark.usefixtures("emulation")
+def test_kernels_that_are_compiled_side_by_side_do_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[Any] = []
+    monkeypatch.setattr(starting, "_compile", compiled.extend)
+    blocks = [use_kernels(make_block("same")) for _ in range(2)]
+    maps = random_maps(Shape(2, 16, 4, 4))
+    before = copy.deepcopy(blocks[0].state_dict())
+    with compiled_side_by_side():
+        blocks[1](blocks[0](maps)).sum().backward()
+        assert not compiled
+    assert all(torch.equal(value, before[name]) for name, value in blocks[0].state_dict().items())
+    kernels = Counter(start.kernel.function.__name__ for start in compiled)
+    # Once each, however many blocks there are. Convolutions: with statistics, of a gradient gated, and plus the
+    # shortcut's; normalisation with and without the shortcut; a gradient passed on through a ReLU and without.
+    assert kernels == {
+        "convolve": 3,
+        "finish_statistics": 1,
+        "normalise": 2,
+        "sum_gradient": 1,
+        "finish_gradient": 1,
+        "pass_gradient": 2,
+        "weight_gradient": 1,
+        "sum_partial_sums": 1,
+    }
+    assert blocks[0](maps).isfinite().all()
+
+
+@pytest.mark.usefixtures("emulation")
+def test_what_is_not_a_number_stays_so() -> None:
+    """Else a training that has gone wrong would have a finite loss."""
+    block = use_kernels(make_block("same"))
+    maps = random_maps(Shape(2, 16, 4, 4))
+    maps[0, 0, 0, 0] = torch.nan
+    with torch.no_grad():
+        assert block(maps).isnan().any()
+        assert block.eval()(maps).isnan().any()

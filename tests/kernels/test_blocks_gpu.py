@@ -1,0 +1,150 @@
+"""Residual blocks and layers as single functions, compiled, at the shapes of ResNet-32; and training steps of them."""
+
+import copy
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
+import torch
+from block_reference import (
+    MOST_ERROR,
+    Shape,
+    assert_trains_right,
+    error,
+    exact,
+    make_block,
+    random_maps,
+    random_weights,
+)
+from torch import Tensor, nn
+from torch.nn import functional
+
+from foster.kernels import is_available, use_kernels
+from foster.method_settings import FitSettings
+from foster.networks.concurrency import WeightGradients
+from foster.networks.resnet_cifar import cifar_resnet, cosine_resnet32, small_stem
+from foster.training.engine import Engine
+from foster.training.optim import make_optimizer
+from foster.training.step import CapturedStep, EagerStep
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not is_available(), reason="needs a GPU and Triton")]
+
+
+@pytest.fixture(autouse=True)
+def exact_library() -> Iterator[None]:
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
+        yield
+
+
+@pytest.mark.parametrize("num_images", [128, 88, 3])
+@pytest.mark.parametrize(
+    ("kind", "channels", "size"),
+    [
+        ("same", 16, 32),
+        ("same", 32, 16),
+        ("same", 64, 8),
+        ("same", 64, 7),
+        ("no_relu", 64, 8),
+        ("option_a", 16, 32),
+        ("option_a", 32, 16),
+        ("projection", 16, 32),
+        ("projection", 32, 16),
+    ],
+)
+@pytest.mark.usefixtures("poisoned_memory")
+def test_a_block_trains_and_infers_as_the_exact_one(kind: str, channels: int, size: int, num_images: int) -> None:
+    block = make_block(kind, channels).cuda()
+    maps = random_maps(Shape(num_images, channels, size, size), "cuda")
+    assert_trains_right(copy.deepcopy(block), maps)
+    block.eval()
+    with torch.no_grad():
+        expected = exact(copy.deepcopy(block).double(), maps.double())
+        with torch.autocast("cuda", torch.bfloat16):
+            found = use_kernels(block)(maps)
+    assert error(found, expected) < MOST_ERROR["output"]
+
+
+@pytest.mark.parametrize("num_images", [128, 88, 3])
+@pytest.mark.usefixtures("poisoned_memory")
+def test_a_stem_trains_and_infers_as_the_exact_one(num_images: int) -> None:
+    torch.manual_seed(0)
+    stem = random_weights(small_stem(16)).cuda()
+    images = random_maps(Shape(num_images, 3, 32, 32), "cuda")
+    assert_trains_right(copy.deepcopy(stem), images)
+    stem.eval()
+    with torch.no_grad():
+        expected = exact(copy.deepcopy(stem).double(), images.double())
+        with torch.autocast("cuda", torch.bfloat16):
+            found = use_kernels(stem)(images)
+    assert error(found, expected) < MOST_ERROR["output"]
+
+
+@pytest.mark.parametrize("make", [partial(cifar_resnet, 32), cosine_resnet32], ids=["plain", "cosine"])
+@pytest.mark.parametrize("is_training", [True, False], ids=["training", "frozen"])
+def test_a_fused_network_is_as_near_to_float32_as_the_plain_one_in_bfloat16(
+    make: Callable[[], nn.Module], is_training: bool
+) -> None:
+    torch.manual_seed(0)
+    network = random_weights(make()).cuda().train(is_training)
+    images = torch.rand(128, 3, 32, 32, device="cuda").contiguous(memory_format=torch.channels_last)
+
+    def outcome(network: nn.Module, dtype: torch.dtype) -> Tensor:
+        with torch.autocast("cuda", dtype, enabled=dtype is not torch.float32), torch.set_grad_enabled(is_training):
+            features = network(images)
+        if not is_training:
+            return features.detach().double()
+        features.float().square().mean().backward()
+        gradients = [parameter.grad for parameter in network.parameters() if parameter.grad is not None]
+        assert len(gradients) == len(list(network.parameters()))
+        # Each gradient has its own size; here all count alike.
+        return torch.cat([gradient.flatten().double() / gradient.norm() for gradient in gradients])
+
+    in_float32, plain = (outcome(copy.deepcopy(network), dtype) for dtype in (torch.float32, torch.bfloat16))
+    fused = outcome(use_kernels(copy.deepcopy(network)), torch.bfloat16)
+    assert error(fused, in_float32) < 1.2 * error(plain, in_float32)
+
+
+def trained(is_captured: bool, images: list[Tensor]) -> list[Tensor]:
+    """All weights and statistics of a network after some steps on `images`."""
+    torch.manual_seed(0)
+    network = use_kernels(cifar_resnet(20).cuda().to(memory_format=torch.channels_last))
+    engine = Engine(torch.device("cuda"), (0.5,) * 3, (0.25,) * 3, torch.bfloat16, capture=is_captured, kernels=True)
+    optimizer = make_optimizer(network, FitSettings(epochs=1, learning_rate=0.1), engine.device)
+
+    def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        return {"loss": functional.cross_entropy(network(images), labels)}
+
+    step = eager = EagerStep(network, objective, optimizer, engine)
+    if is_captured:
+        step = CapturedStep(eager, (3, 32, 32), lambda is_on: None)  # type: ignore[assignment]
+        step.record(sorted({len(batch) for batch in images}, reverse=True))  # type: ignore[attr-defined]
+    for batch in images:
+        step(batch, torch.arange(len(batch), device="cuda") % 64)
+    return [tensor.detach().clone() for tensor in network.state_dict().values()]
+
+
+def test_recorded_steps_with_gradients_aside_equal_plain_ones_bit_for_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    num_aside = 0
+    may_go_aside = WeightGradients.may_go_aside
+
+    def count(self: WeightGradients, weight: Tensor) -> bool:
+        nonlocal num_aside
+        is_aside = may_go_aside(self, weight)
+        num_aside += is_aside
+        return is_aside
+
+    monkeypatch.setattr(WeightGradients, "may_go_aside", count)
+    chance = torch.Generator("cuda").manual_seed(0)
+    images = [
+        torch.randint(256, (size, 3, 32, 32), dtype=torch.uint8, device="cuda", generator=chance)
+        for size in (128, 128, 88, 128, 88)
+    ]
+    plain = trained(False, images)
+    assert num_aside == 0
+    recorded = trained(True, images)
+    assert num_aside == 2 * 19, "the stem and both convolutions of nine blocks, for two sizes of a batch"
+    again = trained(True, images)
+    for one, other, third in zip(plain, recorded, again, strict=True):
+        assert one.isfinite().all()
+        assert torch.equal(one, other)
+        assert torch.equal(other, third)
