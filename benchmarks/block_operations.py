@@ -10,6 +10,7 @@ from foster.kernels import launch, norms
 from foster.kernels.epilogues import Added, Gate, Norm
 from foster.kernels.launch import Summed
 from foster.kernels.tiles import NORM_ELEMENTS
+from foster.kernels.weight_gradients import WeightGradient, fill_weight_gradients
 
 
 class Operation(NamedTuple):
@@ -20,6 +21,8 @@ class Operation(NamedTuple):
     num_bytes: int
     epilogue: str = ""
     """The name under which a convolution looks up its tile."""
+    num_layers: int = 1
+    """How many layers one call computes; `num_bytes` are those of one."""
 
 
 def block_operations(
@@ -58,6 +61,23 @@ def block_operations(
     if stride == 1 and in_channels == out_channels:
         operations |= _of_one_shape(images, gradients, weight, norm, exact, normalised)
     return operations
+
+
+def weights_in_batches(
+    images: list[Tensor], gradients: list[Tensor], weight: Tensor, stride: int, expected: Tensor, num_layers: int = 10
+) -> Operation:
+    """The gradients of the weights of several layers in one launch; `expected` is that of the first set."""
+    results = [torch.empty_like(weight) for _ in range(num_layers)]
+
+    def fill(first: int) -> Tensor:
+        sets = [(first + layer) % len(images) for layer in range(num_layers)]
+        fill_weight_gradients([
+            WeightGradient(images[index], gradients[index], stride, result)
+            for index, result in zip(sets, results, strict=True)
+        ])  # fmt: skip
+        return results[0]
+
+    return Operation(fill, expected, images[0].nbytes + gradients[0].nbytes, num_layers=num_layers)
 
 
 def _of_one_shape(

@@ -1,5 +1,6 @@
 """How long the 3x3 convolutions of ResNet-32 take: the library's kernels, with and without its search, and ours; and
-how long each kernel of our fused residual blocks takes. A `+` marks the variant with an addition.
+how long each kernel of our fused residual blocks takes. A `+` marks the variant with an addition. `weights` are the
+gradients of the weights of ten layers in one launch, in time for each. Then the small linear layers of heads.
 
     python benchmarks/kernels.py                   all shapes, batch 128
     python benchmarks/kernels.py --tune            also tries other tiles, for at most --tune-seconds
@@ -21,12 +22,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from block_operations import Operation, block_operations
+from block_operations import Operation, block_operations, weights_in_batches
+from head_operations import HEADS, head_operations
 from torch import Tensor
 from torch.nn import functional
 
 from foster.kernels import is_available, launch, tiles
 from foster.kernels.tiles import ConvolutionTile, GradientTile
+from foster.kernels.weight_gradients import weight_gradient
 
 NUM_CALLS = 20
 NUM_REPLAYS = 30
@@ -86,35 +89,65 @@ CONVOLUTION_CHOICES: dict[Shape, list[ConvolutionTile]] = {
 
 GRADIENT_CHOICES: dict[Shape, list[GradientTile]] = {
     Shape(16, 16, 32): [
-        GradientTile(16, 8, 9, num_shares=264),
-        GradientTile(32, 4, 9, num_shares=264),
-        GradientTile(16, 4, 9, num_shares=528),
-        GradientTile(32, 8, 9, num_shares=132),
-        GradientTile(32, 8, 3, num_shares=88),
-        GradientTile(32, 4, 3, num_shares=176),
-        GradientTile(32, 8, 3, num_shares=132),
+        GradientTile(16, 8, 9, num_programs=264),
+        GradientTile(32, 4, 9, num_programs=264),
+        GradientTile(16, 4, 9, num_programs=528),
+        GradientTile(32, 8, 9, num_programs=132),
+        GradientTile(32, 8, 3, num_programs=264),
+        GradientTile(32, 4, 3, num_programs=528),
+        GradientTile(32, 8, 3, num_programs=396),
     ],
     Shape(32, 32, 16): [
-        GradientTile(16, 8, 3, 1, 2, num_shares=44),
-        GradientTile(16, 8, 3, 1, 1, num_shares=44),
-        GradientTile(16, 8, 3, 1, 1, num_shares=88),
-        GradientTile(32, 8, 1, 1, 1, num_shares=44),
-        GradientTile(16, 4, 3, 1, 2, num_shares=88),
-        GradientTile(16, 4, 9, 2, 2, num_shares=132),
-        GradientTile(16, 4, 3, 2, 2, num_shares=44),
+        GradientTile(16, 8, 3, 1, 2, num_programs=132),
+        GradientTile(16, 8, 3, 1, 1, num_programs=132),
+        GradientTile(16, 8, 3, 1, 1, num_programs=264),
+        GradientTile(32, 8, 1, 1, 1, num_programs=396),
+        GradientTile(16, 4, 3, 1, 2, num_programs=264),
+        GradientTile(16, 4, 9, 2, 2, num_programs=132),
+        GradientTile(16, 4, 3, 2, 2, num_programs=132),
     ],
     Shape(64, 64, 8): [
-        GradientTile(32, 4, 1, 2, 2, num_shares=14),
-        GradientTile(16, 4, 1, 2, 2, num_shares=14),
-        GradientTile(32, 2, 1, 2, 2, num_shares=28),
-        GradientTile(16, 2, 1, 2, 4, num_shares=28),
-        GradientTile(32, 2, 1, 2, 4, num_shares=14),
-        GradientTile(16, 2, 3, 2, 4, num_shares=44),
+        GradientTile(32, 4, 1, 2, 2, num_programs=126),
+        GradientTile(16, 4, 1, 2, 2, num_programs=126),
+        GradientTile(32, 2, 1, 2, 2, num_programs=252),
+        GradientTile(16, 2, 1, 2, 4, num_programs=252),
+        GradientTile(32, 2, 1, 2, 4, num_programs=126),
+        GradientTile(16, 2, 3, 2, 4, num_programs=132),
     ],
     Shape(3, 16, 32): [
-        GradientTile(16, 8, 1, num_shares=264),
-        GradientTile(32, 8, 1, num_shares=132),
-        GradientTile(16, 4, 1, num_shares=264),
+        GradientTile(16, 8, 1, num_programs=264),
+        GradientTile(32, 8, 1, num_programs=132),
+        GradientTile(16, 4, 1, num_programs=264),
+    ],
+}
+
+BATCHED_GRADIENT_CHOICES: dict[Shape, list[GradientTile]] = {
+    Shape(16, 16, 32): [
+        GradientTile(32, 4, 9, num_programs=528),
+        GradientTile(32, 4, 9, num_programs=264),
+        GradientTile(16, 4, 9, num_programs=528),
+        GradientTile(64, 4, 9, num_programs=528),
+        GradientTile(32, 2, 9, num_programs=1056),
+        GradientTile(32, 4, 3, num_programs=792),
+        GradientTile(64, 4, 3, num_programs=660),
+    ],
+    Shape(32, 32, 16): [
+        GradientTile(32, 2, 3, 1, 2, num_programs=528),
+        GradientTile(32, 2, 3, 1, 2, num_programs=792),
+        GradientTile(16, 4, 3, 1, 2, num_programs=396),
+        GradientTile(32, 4, 3, 1, 2, num_programs=264),
+        GradientTile(32, 4, 3, 1, 1, num_programs=396),
+        GradientTile(16, 4, 3, 1, 1, num_programs=528),
+        GradientTile(32, 2, 9, 2, 2, num_programs=264),
+    ],
+    Shape(64, 64, 8): [
+        GradientTile(32, 1, 3, 2, 4, num_programs=264),
+        GradientTile(16, 1, 3, 2, 4, num_programs=396),
+        GradientTile(16, 1, 3, 2, 2, num_programs=396),
+        GradientTile(32, 1, 3, 2, 2, num_programs=264),
+        GradientTile(16, 2, 3, 2, 4, num_programs=132),
+        GradientTile(32, 2, 1, 2, 2, num_programs=264),
+        GradientTile(32, 1, 1, 2, 2, num_programs=528),
     ],
 }
 
@@ -155,7 +188,7 @@ def our_calls(case: Case) -> dict[str, Callable[[int], Tensor]]:
     calls: dict[str, Callable[[int], Tensor]] = {
         "forward": lambda i: launch.convolve(case.images[i], weight, stride),
         "input": lambda i: launch.input_gradient(case.gradients[i], weight, stride, size, size),
-        "weight": lambda i: launch.weight_gradient(case.images[i], case.gradients[i], weight, stride),
+        "weight": lambda i: weight_gradient(case.images[i], case.gradients[i], weight, stride),
     }
     if case.shape.in_channels == 3:
         del calls["input"]
@@ -216,13 +249,13 @@ def floor(case: Case) -> float:
     return (case.images[0].nbytes + case.gradients[0].nbytes) / BYTES_PER_MICROSECOND
 
 
-def measure(call: Callable[[int], Tensor], expected: Tensor, num_sets: int) -> dict[str, Any]:
-    """Microseconds and error, or why there are none. A kernel that fails is reported, not fatal."""
+def measure(call: Callable[[int], Tensor], expected: Tensor, num_sets: int, num_layers: int = 1) -> dict[str, Any]:
+    """Microseconds a layer and error, or why there are none. A kernel that fails is reported, not fatal."""
     try:
         found = error(call, expected)
         if not found < MOST_ERROR:
             return {"failure": f"wrong result: error {found:.2e}", "error": found}
-        return {"us": microseconds(call, num_sets), "error": found}
+        return {"us": microseconds(call, num_sets) / num_layers, "error": found}
     except Exception as problem:
         return {"failure": f"{type(problem).__name__}: {str(problem).strip().splitlines()[-1][:160]}"}
 
@@ -241,12 +274,31 @@ def compare(case: Case, num_sets: int) -> list[dict[str, Any]]:
         rows.append(row)
     for name, operation in operations_of(case).items():
         row = {"shape": str(case.shape), "operation": name, "floor_us": operation.num_bytes / BYTES_PER_MICROSECOND}
-        rows.append({**row, "ours": measure(operation.call, operation.expected, num_sets)})
+        rows.append({**row, "ours": measure_operation(operation, num_sets)})
+    return rows
+
+
+def measure_operation(operation: Operation, num_sets: int) -> dict[str, Any]:
+    return measure(operation.call, operation.expected, num_sets, operation.num_layers)
+
+
+def compare_heads(batch_size: int, num_sets: int) -> list[dict[str, Any]]:
+    rows = []
+    for num_features, num_classes in HEADS:
+        for name, (ours, library) in head_operations(batch_size, num_features, num_classes, num_sets, "cuda").items():
+            row = {"shape": f"{num_features}->{num_classes} head", "operation": name}
+            row["floor_us"] = ours.num_bytes / BYTES_PER_MICROSECOND
+            row["ours"] = measure_operation(ours, num_sets)
+            rows.append({**row, "library": measure(library, ours.expected, num_sets)})
     return rows
 
 
 def operations_of(case: Case) -> dict[str, Operation]:
-    return block_operations(case.images, case.gradients, case.weight, case.shape.stride, case.expected)
+    inputs = (case.images, case.gradients, case.weight, case.shape.stride)
+    operations = block_operations(*inputs, case.expected)
+    if case.shape in BATCHED_GRADIENT_CHOICES:
+        operations["weights"] = weights_in_batches(*inputs, case.expected["weight"])
+    return operations
 
 
 @contextmanager
@@ -263,17 +315,16 @@ def entries(table: dict[Any, Any], values: dict[Any, Any]) -> Iterator[None]:
 def tune(case: Case, num_sets: int, deadline: float) -> list[dict[str, Any]]:
     """Time of each tile in the lists above; the best of a list is marked. Stops at the deadline."""
     calls, key = our_calls(case), (case.shape.in_channels, case.shape.out_channels)
-    calls_and_results = {name: (call, case.expected[name]) for name, call in calls.items()}
     operations = operations_of(case)
-    calls_and_results |= {name: (operation.call, operation.expected) for name, operation in operations.items()}
+    all_operations = {name: Operation(call, case.expected[name], 0) for name, call in calls.items()} | operations
 
     def search(name: str, table: dict[Any, Any], key: tuple[Any, ...], choices: list[Any]) -> list[dict[str, Any]]:
         tried = []
-        for tile in choices if name in calls_and_results else []:
+        for tile in choices if name in all_operations else []:
             if time.monotonic() > deadline:
                 break
             with entries(table, {key: tile}):
-                measured = measure(*calls_and_results[name], num_sets)
+                measured = measure_operation(all_operations[name], num_sets)
             tried.append({"shape": str(case.shape), "operation": name, "tile": tile._asdict(), **measured})
         if timed := sorted((row for row in tried if "us" in row), key=lambda row: row["us"]):
             timed[0]["is_best"] = True
@@ -287,7 +338,8 @@ def tune(case: Case, num_sets: int, deadline: float) -> list[dict[str, Any]]:
     for name, operation in operations.items():
         if operation.epilogue:
             found += search(name, tiles.EPILOGUE_TILES, (operation.epilogue, *key), good)
-    return found + search("weight", tiles.GRADIENT_TILES, key, GRADIENT_CHOICES.get(case.shape, []))
+    found += search("weight", tiles.GRADIENT_TILES, key, GRADIENT_CHOICES.get(case.shape, []))
+    return found + search("weights", tiles.BATCHED_GRADIENT_TILES, key, BATCHED_GRADIENT_CHOICES.get(case.shape, []))
 
 
 def main() -> int:
@@ -307,6 +359,7 @@ def main() -> int:
     for case in cases:
         results["compared"] += compare(case, arguments.sets)
         save(results, arguments.out)
+    results["compared"] += compare_heads(arguments.batch_size, arguments.sets)
     deadline = time.monotonic() + arguments.tune_seconds
     for case in cases if arguments.tune else []:
         results["tuned"] += tune(case, arguments.sets, deadline)

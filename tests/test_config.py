@@ -98,9 +98,23 @@ def test_the_first_beta_of_a_list_belongs_to_the_second_task() -> None:
 def test_every_method_runs_on_every_kind_of_preset(preset: str, method: str) -> None:
     settings = load_settings(preset, [f"method={method}"])
     assert type(settings.options) is METHOD_SETTINGS[method]
-    assert settings.run_name == f"{settings.scenario}-{method}-s1993"
     if preset != "digits":
         assert settings.augmentation == METHOD_SETTINGS[method].published_augmentation
+
+
+@pytest.mark.parametrize(
+    ("overrides", "name"),
+    [
+        ([], "cifar100-b0-inc10-foster-s1993"),
+        (["method=wa"], "cifar100-b0-inc10-wa-s1993"),
+        (["method=wa", "augmentation=plain"], "cifar100-b0-inc10-wa-s1993"),
+        (["method=wa", "augmentation=auto"], "cifar100-b0-inc10-wa-auto-s1993"),
+        (["augmentation=plain", "seed=7"], "cifar100-b0-inc10-foster-plain-s7"),
+        (["augmentation.flip=true"], "cifar100-b0-inc10-foster-custom-s1993"),
+    ],
+)
+def test_the_name_of_a_run_tells_an_augmentation_that_is_not_the_published_one(overrides: list[str], name: str) -> None:
+    assert load_settings("cifar100-b0-inc10", overrides).run_name == name
 
 
 ODD = 'a "b" \\ c\t\x7f\x00 \u2028 日本 😀 = [x] # \r\n'
@@ -373,20 +387,3 @@ def test_settings_cannot_be_changed() -> None:
     settings = load_settings("digits")
     with pytest.raises(ValueError, match="frozen"):
         settings.seed = 3
-
-
-@pytest.mark.parametrize("name", METHOD_SETTINGS)
-def test_the_first_task_of_every_method_has_the_published_schedule(name: str) -> None:
-    """REFERENCE 2.8: cosine for FOSTER, PODNet and the upper bound, else 200 epochs with milestones."""
-    expected = {
-        "foster": ("cosine", 200, ()),
-        "joint": ("cosine", 200, ()),
-        "podnet": ("cosine", 160, ()),
-        "coil": ("milestones", 160, (80, 120)),
-        "bic": ("milestones", 170, (60, 100, 140)),
-    }
-    first = METHOD_SETTINGS[name]().first
-    found = first.schedule, first.epochs, first.milestones
-    assert found == expected.get(name, ("milestones", 200, (60, 120, 170)))
-    assert first.weight_decay == (2e-4 if name == "bic" else 5e-4)
-    assert (first.learning_rate, first.momentum, first.decay) == (0.1, 0.9, 0.1)

@@ -1,6 +1,7 @@
 """Exported files run without this library and give the same probabilities."""
 
 import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -91,6 +92,27 @@ def test_the_exported_program_runs_without_this_library(
         found = module(torch.from_numpy(pictures(count))).numpy()
     assert np.abs(found - expected(learner, count)).max() < 1e-5
     assert json.loads(extra["foster.json"])["labels"] == list(learner.class_names)
+
+
+def test_an_exported_program_holds_nobodys_photos(learner: Learner, program_file: ExportReport) -> None:
+    (example,) = torch.export.load(program_file.file).example_inputs[0]
+    assert example.shape == (2, 8, 8, 3)
+    assert not example.any()
+    with zipfile.ZipFile(program_file.file) as archive:
+        inside = b"".join(archive.read(name) for name in archive.namelist())
+    assert learner.knowledge is not None
+    images = learner.knowledge.images_of(learner.knowledge.exemplars).images.permute(0, 2, 3, 1)
+    assert not [k for k, image in enumerate(images) if image.contiguous().numpy().tobytes() in inside]
+
+
+@pytest.mark.parametrize("ending", ["onnx", "pt2"])
+def test_one_exemplar_in_all_is_enough_to_export(tmp_path: Path, ending: str) -> None:
+    learner = foster.Learner(backbone="resnet8", epochs_scale=0.001, device="cpu", preset="paper", memory_total=1)
+    learner.learn(DIGITS.train.of_classes(0, 1).select(torch.arange(2)))
+    report = learner.export(tmp_path / f"one.{ending}")
+    assert report.num_checked == 1
+    run = exporting.TARGETS[f".{ending}"].load(report.file)
+    assert [run(pictures(count)).shape for count in (1, 2, 5)] == [(1, 1), (2, 1), (5, 1)]
 
 
 def test_a_file_is_checked_on_the_exemplars_before_it_is_reported(program_file: ExportReport, learner: Learner) -> None:

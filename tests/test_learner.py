@@ -1,6 +1,7 @@
 """The learner on real small images: handwritten digits, learned a few at a time."""
 
 import copy
+import json
 import shutil
 import warnings
 from collections.abc import Sequence
@@ -18,10 +19,12 @@ from foster.bundle.files import BundleError
 from foster.bundle.folder import image_id
 from foster.data.feed import Feed, make_feed
 from foster.data.images import ImageSet
+from foster.data.photos import Photos, ReadPhotos, read_photos
 from foster.data.sources import load as load_dataset
-from foster.errors import DataError, SettingsError
+from foster.errors import DataError, DeviceError, SettingsError
 from foster.events import Event, PhaseStarted, TaskStarted
 from foster.learner import Learner
+from foster.learning import intake
 from foster.learning.reports import UpdateError
 from foster.stopping import Stopped, StopRequest
 
@@ -231,6 +234,17 @@ def test_paths_pil_images_arrays_and_tensors_give_the_same_answer(taught: Learne
     assert len({(found.label, found.confidence, found.top) for found in single + batch}) == 1
 
 
+def test_a_batch_of_grey_images_is_many_images_and_a_colour_image_is_one(taught: Learner) -> None:
+    grey = DIGITS.test.images[:6, 0]
+    expected = [(found.label, found.top) for found in taught.predict(DIGITS.test.images[:6])]
+    for batch in (grey, grey.numpy(), list(grey), grey[:, None]):
+        assert [(found.label, found.top) for found in taught.predict(batch)] == expected
+    for single in (grey[0], grey[:1], DIGITS.test.images[0], grey[0].numpy(), grey[0].numpy()[..., None]):
+        assert [(found.label, found.top) for found in taught.predict(single)] == expected[:1]
+    (wrong,) = taught.predict(DIGITS.test.images[0].permute(1, 2, 0))
+    assert wrong.error is not None
+
+
 def test_answers_keep_the_given_order_and_a_broken_image_is_an_entry(taught: Learner, tmp_path: Path) -> None:
     broken = tmp_path / "broken.png"
     broken.write_bytes(b"no image")
@@ -261,6 +275,7 @@ def test_the_best_classes_come_first_and_probabilities_sum_to_one(taught: Learne
     assert len(taught.predict(DIGITS.test.images[0], top=1)[0].top) == 1
 
 
+@pytest.mark.filterwarnings("ignore::foster.learning.reports.CalibrationWarning")
 def test_unknown_is_answered_below_the_asked_confidence(taught: Learner) -> None:
     images = DIGITS.test.images[:100]
     plain = taught.predict(images)
@@ -292,6 +307,32 @@ def test_evaluation_counts_by_class_and_leaves_unknown_classes_out(taught: Learn
     assert report.unknown_classes == {"seven": 12}
     with pytest.raises(DataError, match="none of the classes in the images is known"):
         taught.evaluate(digits("seven"))
+
+
+def test_an_evaluation_of_unreadable_images_alone_advises_nothing_that_it_does_not_have(
+    taught: Learner, tmp_path: Path
+) -> None:
+    (tmp_path / "zero").mkdir()
+    (tmp_path / "zero" / "broken.png").write_bytes(b"broken")
+    with pytest.raises(DataError, match=r"none of the 1 images in .* can be read") as refused:
+        taught.evaluate(tmp_path)
+    assert "max_unreadable" not in str(refused.value)
+
+
+def test_what_was_passed_over_is_in_the_reports(tmp_path: Path) -> None:
+    for name, digit in (("a", "zero"), ("b", "one")):
+        (tmp_path / name).mkdir()
+        for k, image in enumerate(digits(digit, last=9)[0]):
+            Image.fromarray(image[0].numpy()).save(tmp_path / name / f"{k}.png")
+    (tmp_path / "a" / "photo.heic").write_bytes(b"x")
+    (tmp_path / "empty").mkdir()
+    learner = small_learner(epochs_scale=0.001)
+    for report in (learner.learn(tmp_path), learner.evaluate(tmp_path)):
+        assert report.passed_over == {".heic": 1}
+        assert report.empty_classes == ("empty",)
+    assert learner.knowledge is not None
+    assert learner.knowledge.history[0]["passed_over"] == {".heic": 1}
+    assert learner.evaluate(tmp_path).record()["empty_classes"] == ["empty"]
 
 
 def test_a_learner_that_knows_nothing_says_so(tmp_path: Path) -> None:
@@ -366,18 +407,83 @@ def test_a_nearest_mean_method_answers_by_its_exemplars_also_after_loading(tmp_p
     assert [found.record() for found in again.predict(images)] == [found.record() for found in learner.predict(images)]
 
 
-def test_wrong_settings_are_found_before_any_photo_is_read(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="unknown backbone 'resnet33'; did you mean"):
-        small_learner(backbone="resnet33").learn(digits("zero", "one"))
-    with pytest.raises(SettingsError, match="2 exemplars cannot hold one of each of 3 classes"):
-        small_learner(memory_total=2).learn(digits("zero", "one", "two"))
+def test_wrong_settings_are_found_before_any_photo_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = small_learner(foster={"beta_boost": [0.9]})
     learner.learn(digits("zero", "one"))
     learner.learn(digits("two"))
+    num_read: list[int] = []
+
+    def counting(photos: Photos, *rest: Any) -> ReadPhotos:
+        num_read.append(len(photos))
+        return read_photos(photos, *rest)
+
+    monkeypatch.setattr(intake, "read_photos", counting)
+    two = digits("zero", "one")
+    with pytest.raises(SettingsError, match="unknown backbone 'resnet33'; did you mean"):
+        small_learner(backbone="resnet33").learn(two)
+    with pytest.raises(SettingsError, match="2 exemplars cannot hold one of each of 3 classes"):
+        small_learner(memory_total=2).learn(digits("zero", "one", "two"))
     with pytest.raises(SettingsError, match=r"foster\.beta_boost: 1 values"):
         learner.learn(digits("three"))
     with pytest.raises(DataError, match="labels belong to images or arrays"):
         learner.learn(tmp_path, labels=["a"])
+    with pytest.raises(DeviceError, match="device 'cuda:99' was asked for"):
+        small_learner(device="cuda:99").learn(two)
+    with pytest.raises(DeviceError, match=r"engine\.compile=on cannot be had here: it needs a GPU"):
+        small_learner(engine={"compile": "on"}).learn(two)
+    with pytest.raises(SettingsError, match=r"foster\.unlabeled: 'nothing' is neither a folder nor a dataset"):
+        small_learner(foster={"unlabeled": "nothing"}).learn(two)
+    with pytest.raises(DataError, match=r"foster\.unlabeled: no images"):
+        small_learner(foster={"unlabeled": str(tmp_path)}).learn(two)
+    assert num_read == []
+    small_learner(epochs_scale=0.001).learn(two)
+    assert num_read == [80]
+
+
+def test_the_papers_logit_scales_work_without_new_classes() -> None:
+    learner = small_learner(epochs_scale=0.005, foster={"gamma": "paper"})
+    learner.learn(digits("zero", "one"))
+    learner.learn(digits("one", first=50, last=70))
+    assert all(bool(tensor.isfinite().all()) for tensor in learner._known().network.state_dict().values())
+
+
+def bars(name: str, count: int) -> list[np.ndarray]:
+    """Pictures of 30 x 50 with a bar that stands or lies, and some noise."""
+    rng = np.random.default_rng(len(name))
+    found = []
+    for _ in range(count):
+        picture = rng.integers(0, 60, (30, 50, 3), dtype=np.uint8)
+        x, y = rng.integers(0, 40), rng.integers(0, 20)
+        if name == "standing":
+            picture[:, x : x + 8] = 250
+        else:
+            picture[y : y + 8] = 250
+        found.append(picture)
+    return found
+
+
+def test_images_that_are_not_square_from_learning_to_export(tmp_path: Path) -> None:
+    learner = small_learner(image_size="12x20", epochs_scale=0.05)
+    learner.learn([*bars("standing", 30), *bars("lying", 30)], labels=["standing"] * 30 + ["lying"] * 30)
+    learner.learn([np.zeros((30, 50, 3), np.uint8) + k for k in range(12)], labels=["dark"] * 12)
+    assert learner.knowledge is not None
+    assert learner.knowledge.preprocessing.size == (12, 20)
+    again = foster.load(learner.save(tmp_path / "bundle"), device="cpu")
+    assert again.settings.image_size == (12, 20)
+    with Image.open(next((tmp_path / "bundle" / "exemplars").rglob("*.png"))) as exemplar:
+        assert exemplar.size == (20, 12)
+    pictures = [*bars("standing", 40)[30:], *bars("lying", 40)[30:]]
+    found = again.predict(pictures)
+    assert [entry.record() for entry in found] == [entry.record() for entry in learner.predict(pictures)]
+    right = ["standing"] * 10 + ["lying"] * 10
+    assert sum(entry.label == label for entry, label in zip(found, right, strict=True)) >= 18
+    report = again.export(tmp_path / "bars.pt2")
+    facts = json.loads(report.facts_file.read_text(encoding="utf-8"))
+    assert facts["input"]["shape"] == ["batch", 12, 20, 3]
+    module = torch.export.load(report.file).module()
+    with torch.no_grad():
+        probabilities = module(torch.zeros(3, 12, 20, 3, dtype=torch.uint8))
+    assert probabilities.shape == (3, 3)
 
 
 def test_photos_can_be_deleted_and_unreadable_ones_are_reported(tmp_path: Path) -> None:

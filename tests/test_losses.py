@@ -190,3 +190,8 @@ def test_distillation_stays_finite_for_confident_teachers(name: str) -> None:
     assert torch.isfinite(loss)
     assert student.grad is not None
     assert torch.isfinite(student.grad).all()
+
+
+@pytest.mark.parametrize("num_known", [0, 3])
+def test_the_papers_scales_are_one_where_all_classes_are_old_or_all_are_new(num_known: int) -> None:
+    assert logit_scales_of_paper(torch.tensor([5, 20, 500]), 0.97, num_known).tolist() == [1.0, 1.0, 1.0]

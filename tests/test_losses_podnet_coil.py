@@ -1,4 +1,4 @@
-"""The losses of PODNet and DER, against numbers worked out by hand."""
+"""The losses of PODNet, COIL and DER, against numbers worked out by hand."""
 
 import math
 
@@ -6,7 +6,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from foster.losses import auxiliary_cross_entropy, local_similarity, pod_flat, pod_spatial
+from foster.losses import (
+    auxiliary_cross_entropy,
+    cosines,
+    local_similarity,
+    pod_flat,
+    pod_spatial,
+    prospective_transport,
+    retrospective_transport,
+)
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
@@ -88,6 +96,37 @@ def test_pod_losses_have_finite_gradients_where_both_networks_agree() -> None:
 def test_pod_losses_are_as_precise_for_half_precision_maps() -> None:
     maps, old_maps = (random(4, 8, 16, 16, seed=seed).bfloat16() for seed in (0, 1))
     assert pod_spatial([maps], [old_maps]).item() == pod_spatial([maps.float()], [old_maps.float()]).item()
+
+
+def test_cosines_are_those_of_every_feature_with_every_classifier() -> None:
+    found = cosines(torch.tensor([[3.0, 4.0], [0.0, 2.0]]), torch.tensor([[5.0, 0.0], [0.0, 0.1], [-1.0, 0.0]]))
+    torch.testing.assert_close(found, torch.tensor([[0.6, 0.8, -0.6], [0.0, 1.0, 0.0]]))
+
+
+# A feature along the first of two carried classifiers has the cosines (1, 0). With sigma = 2 log 3 and T = 2 their
+# softmax is (3/4, 1/4); the other side's logits (0, 2 log 4) give (1/5, 4/5).
+FEATURE, CARRIED = torch.tensor([[2.0, 0.0]]), torch.tensor([[5.0, 0.0], [0.0, 0.3]])
+SCALE, LOGITS = torch.tensor(2 * math.log(3)), torch.tensor([[0.0, 2 * math.log(4)]])
+
+
+def test_prospective_transport_teaches_the_logits_what_the_carried_classifiers_say() -> None:
+    loss = prospective_transport(LOGITS, FEATURE, CARRIED, SCALE, 2.0)
+    assert loss.item() == pytest.approx(3 / 4 * math.log(5) + 1 / 4 * math.log(5 / 4))
+
+
+def test_retrospective_transport_teaches_the_carried_classifiers_what_the_old_network_says() -> None:
+    loss = retrospective_transport(FEATURE, CARRIED, SCALE, LOGITS, 2.0)
+    assert loss.item() == pytest.approx(1 / 5 * math.log(4 / 3) + 4 / 5 * math.log(4))
+
+
+def test_only_the_student_of_a_transport_learns() -> None:
+    inputs = [tensor.clone().requires_grad_() for tensor in (LOGITS, FEATURE, CARRIED, SCALE)]
+    logits, features, classifiers, scale = inputs
+    prospective_transport(logits, features, classifiers, scale, 2.0).backward()
+    assert [tensor.grad is not None for tensor in inputs] == [True, False, False, False]
+    logits.grad = None
+    retrospective_transport(features, classifiers, scale, logits.detach(), 2.0).backward()
+    assert [tensor.grad is not None for tensor in inputs] == [False, True, True, False]
 
 
 def test_the_auxiliary_loss_has_one_class_for_all_known_and_one_for_each_new() -> None:

@@ -54,6 +54,19 @@ def test_the_plan_of_the_main_table_is_the_published_protocol() -> None:
     assert (plan.memory_images, plan.memory_bytes) == (2000, 2000 * 3 * 32 * 32)
 
 
+def test_the_plan_of_bic_and_podnet_tells_the_images_that_each_phase_gets() -> None:
+    bic = make_plan(load_settings("cifar100-b0-inc10", ["method=bic"])).tasks
+    # 20 images of each of 20 classes are held out: 6,600 images are 52 batches, and the 400 are 4.
+    assert bic[1].phases == (("learn", 170, 170 * 52), ("correct", 170, 170 * 4))
+    # 2 images of each of 100 classes, out of 5,000 and 1,980.
+    assert bic[-1].phases == (("learn", 170, 170 * 53), ("correct", 170, 170 * 2))
+    podnet = make_plan(load_settings("cifar100-b0-inc10", ["method=podnet"])).tasks
+    # 200 images of each of 20 classes; at the end 22 of each of 100.
+    assert podnet[1].phases == (("learn", 160, 160 * 55), ("finetune", 20, 20 * 32))
+    assert podnet[-1].phases == (("learn", 160, 160 * 55), ("finetune", 20, 20 * 18))
+    assert podnet[0].params == 466_256 + 10 * 10 * 64 + 1
+
+
 def test_the_plan_of_many_small_tasks_has_one_row_each() -> None:
     plan = make_plan(load_settings("cifar100-b50-inc1"))
     assert len(plan.tasks) == 51
@@ -65,11 +78,11 @@ def test_the_plan_of_many_small_tasks_has_one_row_each() -> None:
 @pytest.mark.parametrize(
     ("method", "overrides"),
     [
-        ("foster", ()),
+        *((method, ()) for method in METHOD_SETTINGS),
         ("foster", ("batch_size=7", "validation_share=0.05")),
-        ("finetune", ()),
-        ("der", ()),
-        ("joint", ()),
+        ("bic", ("memory_total=5",)),
+        ("bic", ("memory_total=40", "bic.validation_share=0.3")),
+        ("podnet", ("memory_total=60", "batch_size=7")),
     ],
 )
 def test_a_run_does_what_was_planned(method: str, overrides: tuple[str, ...], tmp_path: Path) -> None:
@@ -88,9 +101,10 @@ def test_a_run_does_what_was_planned(method: str, overrides: tuple[str, ...], tm
     assert results["memory_bytes"] == plan.memory_bytes
 
 
+@pytest.mark.parametrize("backbone", ["resnet8", "resnet32"])
 @pytest.mark.parametrize("method", METHOD_SETTINGS)
-def test_every_method_has_a_plan_with_the_size_of_its_network(method: str) -> None:
-    settings = tiny(f"method={method}", "backbone=resnet8")
+def test_every_method_has_a_plan_with_the_size_of_its_network(method: str, backbone: str) -> None:
+    settings = tiny(f"method={method}", f"backbone={backbone}")
     plan = make_plan(settings)
     built = build_method(settings, (8, 8), build_engine(settings.engine, "cpu", (0.5,) * 3, (0.5,) * 3))
     sizes = [built.new_network(settings.task_sizes[: k + 1]).num_parameters() for k in range(3)]

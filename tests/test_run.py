@@ -281,7 +281,7 @@ def test_resume_with_other_settings_is_refused_and_with_the_same_finds_nothing_t
     foster_run: Finished, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = contents(foster_run.path)
-    with pytest.raises(FolderError, match=r"other settings \(seed differs\)"):
+    with pytest.raises(FolderError, match=r"other settings \(seed = 1993, not 5\)"):
         launch(tiny("seed=5"), foster_run.path, quiet=True, is_resuming=True)
     results = launch(foster_run.settings, foster_run.path, quiet=True, is_resuming=True)
     assert results == foster_run.results

@@ -4,7 +4,7 @@ import itertools
 
 import torch
 
-from foster.seeding import Address, generator, initialisation
+from foster.seeding import Address, generator, initialisation, random_layers
 
 BASE = Address(seed=1, purpose="feed", task=2, phase="boost", epoch=3)
 
@@ -56,3 +56,16 @@ def test_weights_made_at_an_address_depend_on_it_alone_and_leave_the_global_gene
     assert torch.equal(torch.rand(5), expected)
     assert torch.equal(weights(BASE), first)
     assert not torch.equal(weights(Address(1, "feed", 2, "boost", 4)), first)
+
+
+def test_random_layers_draw_by_the_number_given_last_and_leave_the_global_generator_as_it_was() -> None:
+    layer, values = torch.nn.Dropout(0.5), torch.ones(64)
+    before = torch.get_rng_state()
+    with random_layers(torch.device("cpu")) as seed:
+        drawn = []
+        for number in (7, 8, 7, 2**63 + 5):
+            seed(number)
+            drawn.append(layer(values))
+    assert torch.equal(drawn[0], drawn[2])
+    assert not torch.equal(drawn[0], drawn[1])
+    assert torch.equal(torch.get_rng_state(), before)

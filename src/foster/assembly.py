@@ -73,12 +73,22 @@ def build_engine(settings: EngineSettings, device_name: str, mean: tuple[float, 
         torch.cuda.set_device(device)
         torch.backends.cudnn.benchmark = not settings.deterministic
     dtype = _precision(settings.precision, on_gpu)
+    return Engine(device, mean, std, dtype, **_accelerators(settings, on_gpu, dtype), resident=settings.resident)
+
+
+def check_engine(settings: EngineSettings, device_name: str) -> None:
+    """Refuse a device or an accelerator that is not there, before any data is read."""
+    on_gpu = find_device(device_name).type == "cuda"
+    _accelerators(settings, on_gpu, _precision(settings.precision, on_gpu))
+
+
+def _accelerators(settings: EngineSettings, on_gpu: bool, dtype: torch.dtype) -> dict[str, bool]:
+    """Which of them are used."""
     against = obstacles(settings, on_gpu, dtype)
     for name, obstacle in against.items():
         if getattr(settings, name) == "on" and obstacle:
             raise DeviceError(f"engine.{name}=on cannot be had here: {obstacle}; use engine.{name}=auto")
-    used = {name: getattr(settings, name) != "off" and not obstacle for name, obstacle in against.items()}
-    return Engine(device, mean, std, dtype, **used, resident=settings.resident)
+    return {name: getattr(settings, name) != "off" and not obstacle for name, obstacle in against.items()}
 
 
 def _precision(name: str, on_gpu: bool) -> torch.dtype:

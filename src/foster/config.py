@@ -12,11 +12,14 @@ from pydantic import Field, SerializeAsAny, model_validator
 from foster import toml_text
 from foster.data.catalogue import CATALOGUE, scenario_name, task_sizes
 from foster.errors import SettingsError, suggestion
+from foster.files import read_plain
 from foster.method_settings import METHOD_SETTINGS, Frozen, MethodSettings
 from foster.setting_keys import apply_override, check_keys, keys_of, short, validated
 
 Choice = Literal["auto", "on", "off"]
 Share = Annotated[float, Field(gt=0, le=1)]
+
+MAX_FILE_BYTES = 2**24
 
 LISTING = "foster presets --show NAME"
 """The command that prints all keys."""
@@ -49,10 +52,10 @@ AUGMENTATIONS: dict[str, AugmentationSettings] = {
 class SyntheticSettings(Frozen):
     """The size of the `synthetic` dataset."""
 
-    num_classes: int = Field(default=10, ge=2)
-    train_per_class: int = Field(default=40, ge=1)
-    test_per_class: int = Field(default=10, ge=1)
-    image_size: int = Field(default=16, ge=8)
+    num_classes: int = Field(default=10, ge=2, le=100_000)
+    train_per_class: int = Field(default=40, ge=1, le=1_000_000)
+    test_per_class: int = Field(default=10, ge=1, le=1_000_000)
+    image_size: int = Field(default=16, ge=8, le=4096)
 
 
 class EngineSettings(Frozen):
@@ -69,7 +72,7 @@ class EngineSettings(Frozen):
     """Keep all training images on the device; off: in the host's memory, sent some batches at a time."""
     deterministic: bool = False
     """The same numbers in every run on the same GPU, at some cost; on a CPU they are the same anyway."""
-    threads: int = Field(default=0, ge=0)
+    threads: int = Field(default=0, ge=0, le=1024)
     """CPU threads; 0 leaves the choice to torch."""
 
 
@@ -140,8 +143,10 @@ class Settings(Frozen):
 
     @property
     def run_name(self) -> str:
-        """The default name of the run's folder."""
-        return f"{self.scenario}-{self.method}-s{self.seed}"
+        """The default name of the run's folder; it tells the augmentation where that is not the published one."""
+        is_published = self.augmentation == self.options.published_augmentation
+        method = self.method if is_published else f"{self.method}-{self.augmentation_name}"
+        return f"{self.scenario}-{method}-s{self.seed}"
 
     @property
     def augmentation_name(self) -> str:
@@ -236,7 +241,8 @@ def _read_source(source: str) -> tuple[dict[str, Any], str]:
         elif not (source.endswith(".toml") or os.sep in source):
             hint = suggestion(source, preset_names())
             raise SettingsError(f"unknown preset '{source}'{hint} (a settings file ends in .toml)")
-        return tomllib.loads(path.read_text(encoding="utf-8")), str(path)
+        content = read_plain(path, max_bytes=MAX_FILE_BYTES, may_be_link=True)
+        return tomllib.loads(content.decode()), str(path)
     except OSError as error:
         raise SettingsError(f"cannot read settings file '{path}': {error.strerror}") from None
     except UnicodeDecodeError:

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
-from rich.console import Console
+from rich.text import Text
 
 from foster.config import load_settings
 from foster.launch import launch
+from foster.output import report
 from foster.reports.figures import accuracy_curves
 from foster.reports.results import find_results
 from foster.reports.tables import accuracy_table
@@ -16,19 +17,17 @@ METHODS = ("finetune", "replay", "foster")
 def show_demo(out: Path, *, quiet: bool = False) -> None:
     """Run the methods in folders below `out` (or the next free name), then print the table and draw the curves."""
     folder = _free(out)
-    console = Console()
     for method in METHODS:
         launch(load_settings("digits", [f"method={method}"]), folder / method, quiet=quiet, is_shown=False)
     results = find_results([folder])
     figure = folder / "accuracy.png"
     accuracy_curves(results, figure, "Handwritten digits, two new classes a task")
-    console.print(accuracy_table(results))
     final = {result.method: result.final_accuracy for result in results}
-    console.print(
+    lesson = (
         f"Fine-tuning ends at {final['finetune']:.0f} %: it knows the last two digits and forgot the rest. "
         f"FOSTER ends at {final['foster']:.0f} %, with one backbone and {_num_exemplars()} exemplars."
     )
-    console.print(f"figure: {figure}\nruns:   {folder}", soft_wrap=True)
+    report(accuracy_table(results), Text(lesson), f"figure: {figure}\nruns:   {folder}", place=folder)
 
 
 def _num_exemplars() -> int | None:

@@ -86,7 +86,7 @@ def export_classifier(knowledge: Knowledge, file: Path) -> ExportReport:
         named = temporary.with_suffix(file.suffix)  # some writers look at the ending
         try:
             with _quiet():
-                target.write(module, pictures[:2], named, json.dumps(facts, ensure_ascii=False))
+                target.write(module, _example(knowledge), named, json.dumps(facts, ensure_ascii=False))
                 run = target.load(named)
             difference = _largest_difference(module, run, pictures)
             named.replace(temporary)
@@ -126,6 +126,12 @@ def export_facts(knowledge: Knowledge) -> dict[str, Any]:
         },
         "is_calibrated": knowledge.num_calibration_images > 0,
     }
+
+
+def _example(knowledge: Knowledge) -> Tensor:
+    """What the exporters trace with. torch.export stores it in its file, as a pickle, so it is nobody's photo; and it
+    holds two pictures, since a batch of one would be taken for the only size."""
+    return torch.zeros(2, *knowledge.preprocessing.size, 3, dtype=torch.uint8)
 
 
 def _pictures(knowledge: Knowledge) -> tuple[Tensor, str]:

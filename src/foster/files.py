@@ -1,9 +1,10 @@
-"""Files that are whole or not there at all."""
+"""Files that are whole or not there at all, and files that are nothing but files."""
 
 import errno
 import json
 import os
 import secrets
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -95,11 +96,21 @@ def write_json(path: Path, data: Any, *, is_verified: bool = False) -> None:
     write_bytes(path, content + b"\n", is_verified=is_verified)
 
 
+def write_new(path: Path, data: bytes) -> None:
+    """A file that is not there yet, in a folder that nobody reads yet; it is flushed by whoever ends that folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        write_all(descriptor, data)
+    finally:
+        os.close(descriptor)
+
+
 def append_line(path: Path, line: str) -> None:
     """Add a line to a file in one go: a crash or a full disk can only cut this last line."""
     try:
-        # A link could lead out of the folder.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+        # A link could lead out of the folder, and a pipe could be waited for without end.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
         descriptor = os.open(path, flags, 0o666)
         try:
             write_all(descriptor, (line + "\n").encode())
@@ -114,6 +125,39 @@ def write_all(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
+
+
+def open_plain(name: str, flags: int) -> int:
+    """What `open(..., opener=open_plain)` opens: an ordinary file, or OSError.
+
+    A link could lead out of the folder, a pipe could be waited for without end, and a device never ends.
+    """
+    return _opened_plain(name, flags | os.O_NOFOLLOW)
+
+
+def read_plain(path: Path, *, max_bytes: int | None = None, may_be_link: bool = False) -> bytes:
+    """The content of an ordinary file of at most `max_bytes`, or OSError. A user's own files may be links to some."""
+    opener = _opened_plain if may_be_link else open_plain
+    with open(path, "rb", opener=opener) as file:
+        if max_bytes is not None and os.fstat(file.fileno()).st_size > max_bytes:
+            raise OSError(errno.EFBIG, f"it has more than {max_bytes:,} bytes")
+        return file.read()
+
+
+def _opened_plain(name: str, flags: int) -> int:
+    try:
+        descriptor = os.open(name, flags | os.O_NONBLOCK)
+    except OSError as error:
+        if flags & os.O_NOFOLLOW and error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "it is a link") from None
+        raise
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    raise OSError(errno.EINVAL, "it is not an ordinary file")
 
 
 def flush(path: Path) -> None:

@@ -1,22 +1,21 @@
 """Learner: a classifier that learns new classes, and more of known ones, for as long as it lives."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from foster.data.decoding import ImageError, ImageLike
 from foster.data.images import ImageSet
-from foster.data.photo_sources import Images, Labels, Source, find_photos
-from foster.data.photos import Photos, decoded, expanded, item_name, read_photos
+from foster.data.photo_sources import Images, Labels, Source, as_items, find_photos
+from foster.data.photos import Photos, decoded, item_name, read_photos
 from foster.errors import DataError
-from foster.events import Event, Listener
+from foster.events import Event, Listener, Warned
 from foster.learner_settings import LearnerSettings, learner_settings
 from foster.learning import lesson
 from foster.learning.calibration import expected_calibration_error
@@ -24,6 +23,7 @@ from foster.learning.classifier import Classifier
 from foster.learning.knowledge import Knowledge
 from foster.learning.reports import (
     UNKNOWN,
+    CalibrationWarning,
     Candidate,
     ClassAccuracy,
     EvaluationReport,
@@ -40,6 +40,11 @@ if TYPE_CHECKING:
     from foster.export import ExportReport
 
 PREDICTED_AT_ONCE = 256
+
+UNCALIBRATED = (
+    "confidence is not calibrated: too few images were held out when this was learned, so probabilities may be far too "
+    "high, and few answers will be unknown; the presets fast and standard hold images out"
+)
 
 
 class Learner:
@@ -126,8 +131,8 @@ class Learner:
         """Learn a folder with a subfolder a class, a CSV of path and label, or images with `labels`.
 
         Classes may be new or known. Should anything go wrong, the learner is as it was. With `max_drop`, UpdateError is
-        raised where known classes lose more points than that on images that are kept of them. `changes` are settings
-        from now on, such as `preset="fast"`.
+        raised where known classes lose more points than that on images that are kept of them; a warning says where
+        there are none. `changes` are settings from now on, such as `preset="fast"`.
 
         With a `work_folder`, the training is saved there from time to time, and the same call continues it after an
         interruption. The folder is removed when all is learned; a WorkFolder that is open stays as long as it is.
@@ -144,7 +149,7 @@ class Learner:
                 photos,
                 backbone=self._backbone,
                 max_drop=max_drop,
-                listener=listener or _ignore,
+                listener=listener or _pass_on_warnings,
                 stop=stop or StopRequest(),
                 work=work,
             )
@@ -155,11 +160,12 @@ class Learner:
     def predict(self, images: ImageLike | Images, top: int = 5, unknown_below: float | None = None) -> list[Prediction]:
         """The best `top` classes of each image, in the order given.
 
-        Images are paths (a folder stands for all images below it), PIL images or arrays, one or many. An image that
-        cannot be read gets an entry with an `error`. With `unknown_below`, an image whose best class has a smaller
-        probability is "unknown".
+        Images are paths (a folder stands for all images below it), PIL images or arrays, one or many. Three axes are
+        one image where they are `[H, W, 1|3|4]` (a tensor: `[1|3|4, H, W]`), else grey images `[N, H, W]`. An image
+        that cannot be read gets an entry with an `error`. With `unknown_below`, an image whose best class has a
+        smaller probability is "unknown"; a CalibrationWarning says where nobody knows what a probability is worth.
         """
-        return list(self.predicted(_items(images), top, unknown_below))
+        return list(self.predicted(as_items(images), top, unknown_below))
 
     def predicted(
         self, items: Sequence[ImageLike], top: int = 5, unknown_below: float | None = None
@@ -169,6 +175,11 @@ class Learner:
             raise DataError(f"top must be at least 1, not {top}")
         if unknown_below is not None and not 0 <= unknown_below <= 1:
             raise DataError(f"unknown_below is a probability from 0 to 1, not {unknown_below:g}")
+        if unknown_below is not None and not self._known().num_calibration_images:
+            warnings.warn(UNCALIBRATED, CalibrationWarning, stacklevel=2)
+        return self._predictions(items, top, unknown_below)
+
+    def _predictions(self, items: Sequence[ImageLike], top: int, unknown_below: float | None) -> Iterator[Prediction]:
         classifier, resizing = self.classifier(), self._known().resizing
         found = enumerate(decoded(items, resizing))
         while chunk := list(islice(found, PREDICTED_AT_ONCE)):
@@ -194,13 +205,15 @@ class Learner:
                 f"known are {', '.join(knowledge.class_names[:5])}{', ...' if knowledge.num_classes > 5 else ''}"
             )
         wanted = Photos([photos.items[k] for k in known], tuple(photos.labels[k] for k in known), photos.place)
-        read = read_photos(wanted, knowledge.resizing, max_unreadable=len(wanted))
+        read = read_photos(wanted, knowledge.resizing, max_unreadable=len(wanted), num_copies=1)
         probability = self.classifier().probabilities(read.images)
         true = torch.tensor([ids[name] for name in read.labels])
         return EvaluationReport(
             classes=_class_accuracies(true, probability.argmax(1), knowledge.class_names),
             calibration_error=100 * expected_calibration_error(probability, true),
             unknown_classes=unknown,
+            empty_classes=photos.empty_classes,
+            passed_over=photos.passed_over,
             unreadable=read.unreadable,
         )
 
@@ -255,18 +268,6 @@ def _opened(folder: str | Path | WorkFolder | None) -> AbstractContextManager[Wo
     return WorkFolder(Path(folder).expanduser()).opened()
 
 
-def _items(images: ImageLike | Images) -> Sequence[ImageLike]:
-    """One image or many, as a sequence; a folder becomes the images below it."""
-    if isinstance(images, str | Path):
-        return expanded([images])
-    if isinstance(images, bytes | Image.Image) or (isinstance(images, np.ndarray | torch.Tensor) and images.ndim <= 3):
-        return [cast(ImageLike, images)]
-    found: list[ImageLike] = []
-    for image in cast(Sequence[ImageLike], images):
-        found += expanded([image]) if isinstance(image, str | Path) else [image]
-    return found
-
-
 def _class_accuracies(true: Tensor, predicted: Tensor, names: Sequence[str]) -> tuple[ClassAccuracy, ...]:
     confusion = torch.zeros(len(names), len(names), dtype=torch.int64)
     confusion.index_put_((true, predicted), torch.ones_like(true), accumulate=True)
@@ -277,5 +278,7 @@ def _class_accuracies(true: Tensor, predicted: Tensor, names: Sequence[str]) -> 
     return tuple(ClassAccuracy(name, counts[k], right[k], worst[k]) for k, name in enumerate(names) if counts[k])
 
 
-def _ignore(event: Event) -> None:
-    """Nobody listens."""
+def _pass_on_warnings(event: Event) -> None:
+    """Where nobody listens, a warning is one of Python's."""
+    if isinstance(event, Warned):
+        warnings.warn(event.message, stacklevel=2)

@@ -201,7 +201,7 @@ def make_learner_settings(data: Mapping[str, Any], place: str) -> LearnerSetting
     if not isinstance(method, str) or method not in METHOD_SETTINGS:
         raise SettingsError(f"unknown method '{method}'{suggestion(str(method), METHOD_SETTINGS)} (method in {place})")
     preset = data.get("preset", "standard")
-    if preset not in PRESETS:
+    if not isinstance(preset, str) or preset not in PRESETS:
         raise SettingsError(f"unknown preset '{preset}'{suggestion(str(preset), PRESETS)} (preset in {place})")
     sections = {name: data.pop(name) for name in METHOD_SETTINGS if name in data}
     checked = {name: method_section(name, section, place) for name, section in sections.items()}

@@ -36,15 +36,19 @@ class _Holder(NamedTuple):
             return True
         return True
 
+    def __str__(self) -> str:
+        return f"process {self.process} on {self.host}"
+
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, name: str = LOCK) -> Iterator[None]:
     """Hold the folder's lock. A second process is refused with the id and host of the first.
 
     The operating system lets go of the lock when its process ends, so the file of a dead process never blocks. On a
-    file system that knows no locks, the process that the file names is looked up instead.
+    file system that knows no locks, the process that the file names is looked up instead. `name` is that of the lock's
+    file, which is overwritten and removed: in a folder that is not ours, one that nobody else would choose.
     """
-    path = folder / LOCK
+    path = folder / name
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = _acquired(path)
@@ -62,6 +66,24 @@ def locked(folder: Path) -> Iterator[None]:
         with suppress(OSError):
             path.unlink(missing_ok=True)
         os.close(descriptor)
+
+
+def writer_of(folder: Path) -> str:
+    """The process that holds the folder's lock, such as `process 12 on host`; empty where there is none."""
+    try:
+        descriptor = os.open(folder / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return ""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return str(_holder(descriptor) or "another process")
+    except OSError:
+        # A file system without locks: whoever wants to write finds out.
+        return ""
+    finally:
+        os.close(descriptor)
+    return ""
 
 
 def _acquired(path: Path) -> int:
@@ -85,12 +107,11 @@ def _take(descriptor: int, path: Path) -> None:
     except OSError as error:
         holder = _holder(descriptor)
         if error.errno in _HELD:
-            name = f"process {holder.process} on {holder.host}" if holder else "another process"
+            name = holder or "another process"
             raise FolderError(f"'{path.parent}' is being written by {name}; wait for it or stop it") from None
         if holder and holder.may_live:
             raise FolderError(
-                f"'{path.parent}' is being written by process {holder.process} on {holder.host}; "
-                f"if that process has ended, remove '{path}'"
+                f"'{path.parent}' is being written by {holder}; if that process has ended, remove '{path}'"
             ) from None
 
 

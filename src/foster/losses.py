@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from foster.networks.heads import precise_linear
+
 
 def effective_number(counts: Tensor, beta: float) -> Tensor:
     """E_n = (1 - beta^n) / (1 - beta), the effective number of n images `[C]`; beta = 0 gives 1 for every class.
@@ -32,10 +34,11 @@ def logit_scales(counts: Tensor, beta: float) -> Tensor:
 def logit_scales_of_paper(counts: Tensor, beta: float, num_known: int) -> Tensor:
     """(gamma_1, gamma_2) = (E_old, E_new) / (E_old + E_new), one value for all old and one for all new classes. `[C]`
 
-    The ratio is that of `logit_scales`; the scale differs, which acts as an additional softmax temperature.
+    The ratio is that of `logit_scales`; the scale differs, which acts as an additional softmax temperature. Where all
+    classes are old or all are new there is nothing to balance: E of no classes is 0, and the others' scale 1.
     """
     effective = effective_number(counts, beta)
-    old, new = effective[:num_known].mean(), effective[num_known:].mean()
+    old, new = (part.sum() / max(1, len(part)) for part in effective.tensor_split([num_known]))
     scales = torch.where(torch.arange(len(counts)) < num_known, old, new) / (old + new)
     return scales.float()
 
@@ -86,9 +89,11 @@ def local_similarity(logits: Tensor, labels: Tensor, margin: Tensor | float) -> 
 
     In the paper's symbols z = eta * y^ and m = eta * delta: a class must win by delta before its loss is 0.
     """
-    true_class = labels[:, None]
-    rivals = logits.float().scatter(1, true_class, -torch.inf).logsumexp(1)
-    return F.relu(rivals - (logits.float().gather(1, true_class).squeeze(1) - margin)).mean()
+    # A mask and no gather or scatter: their deterministic backward passes may wait for the host.
+    is_true = torch.arange(logits.shape[1], device=logits.device) == labels[:, None]
+    rivals = logits.float().masked_fill(is_true, -torch.inf).logsumexp(1)
+    true = logits.float().masked_fill(~is_true, 0).sum(1)
+    return F.relu(rivals - (true - margin)).mean()
 
 
 def pod_spatial(stages: Sequence[Tensor], old_stages: Sequence[Tensor]) -> Tensor:
@@ -112,6 +117,31 @@ def _pooled(maps: Tensor) -> Tensor:
 def pod_flat(features: Tensor, old_features: Tensor) -> Tensor:
     """L_flat = 1 - cos(h, h'), mean over the batch; features `[N, d]`."""
     return (1 - F.cosine_similarity(features.float(), old_features.float())).mean()
+
+
+def cosines(features: Tensor, classifiers: Tensor) -> Tensor:
+    """Between each of the features `[N, d]` and each of the classifiers `[C, d]`: `[N, C]`."""
+    return precise_linear(F.normalize(features), F.normalize(classifiers))
+
+
+def prospective_transport(
+    new_logits: Tensor, features: Tensor, prospect: Tensor, scale: Tensor, temperature: float
+) -> Tensor:
+    """L_PT = L_KD from sigma cos(h, W^_new) to the new classes' logits z_new `[N, num_new]`.
+
+    `prospect` W^_new `[num_new, d]` are classifiers carried over from known classes; what they say is a constant.
+    """
+    return distillation(new_logits, (scale * cosines(features, prospect)).detach(), temperature)
+
+
+def retrospective_transport(
+    features: Tensor, retrospect: Tensor, scale: Tensor, old_logits: Tensor, temperature: float
+) -> Tensor:
+    """L_RT = L_KD from the old network's z' `[N, num_known]` to sigma cos(h, W^_old), with sigma a constant.
+
+    `retrospect` W^_old `[num_known, d]` are the new classes' classifiers, carried back: they and the features h learn.
+    """
+    return distillation(scale.detach() * cosines(features, retrospect), old_logits, temperature)
 
 
 def auxiliary_cross_entropy(logits: Tensor, labels: Tensor, num_known: int) -> Tensor:

@@ -63,6 +63,8 @@ class MethodSettings(Frozen):
 
     summary: ClassVar[str]
     paper: ClassVar[str]
+    classifies_by: ClassVar[Literal["head", "nearest_mean"]] = "head"
+    """Which classifier gives the method's result."""
     published_augmentation: ClassVar[str] = "plain"
     uses_memory: ClassVar[bool] = True
 
@@ -149,7 +151,8 @@ class LwfSettings(MethodSettings):
     summary = "keep the old outputs on new images by distillation, without any memory"
     paper = "Li, Hoiem: Learning without Forgetting. ECCV 2016"
     uses_memory = False
-    later: FitSettings = _steps(170, 80, 120)
+    first: FitSettings = _steps(200, 60, 120, 160, weight_decay=5e-4)
+    later: FitSettings = _steps(250, 60, 120, 180, 220)
     temperature: float = Field(default=2.0, gt=0)
     distillation_weight: float = Field(default=3.0, ge=0)
 
@@ -157,6 +160,7 @@ class LwfSettings(MethodSettings):
 class IcarlSettings(MethodSettings):
     summary = "replay with distillation, classified by the nearest mean of exemplars"
     paper = "Rebuffi, Kolesnikov, Sperl, Lampert: iCaRL. CVPR 2017"
+    classifies_by = "nearest_mean"
     later: FitSettings = _steps(170, 80, 120)
     temperature: float = Field(default=2.0, gt=0)
 
@@ -185,6 +189,7 @@ class WaSettings(MethodSettings):
 class PodnetSettings(MethodSettings):
     summary = "distil pooled feature maps of every stage; cosine head with several proxies a class"
     paper = "Douillard et al.: PODNet: Pooled Outputs Distillation for Small-Tasks Incremental Learning. ECCV 2020"
+    classifies_by = "nearest_mean"
     first: FitSettings = _cosine(160)
     later: FitSettings = _cosine(160)
     finetune: FitSettings = _cosine(20, learning_rate=0.005)
@@ -197,6 +202,7 @@ class PodnetSettings(MethodSettings):
 class CoilSettings(MethodSettings):
     summary = "transport classifiers between old and new classes by optimal transport"
     paper = "Zhou, Ye, Zhan: Co-Transport for Class-Incremental Learning (COIL). ACM MM 2021"
+    classifies_by = "nearest_mean"
     first: FitSettings = _steps(160, 80, 120, weight_decay=5e-4)
     later: FitSettings = _steps(160, 80, 120, weight_decay=5e-4)
     temperature: float = Field(default=2.0, gt=0)

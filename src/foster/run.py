@@ -19,10 +19,12 @@ from foster.data.task import Task
 from foster.errors import DataError
 from foster.evaluation.network import evaluate_network
 from foster.methods.base import Evaluate
+from foster.networks.determinism import explained_indeterminism
 from foster.results import Record
-from foster.run_folder import RunFolder, check_same_settings
+from foster.run_folder import RunFolder, check_same_settings, resume_command
 from foster.stopping import StopRequest
 from foster.training.checkpoint import Checkpoint, explained_misfit
+from foster.training.engine import find_device
 from foster.training.fit import restore_trained
 from foster.training.memory_errors import explained_memory_errors
 from foster.training.task_training import Parts, TaskProgress, TaskTraining, Trainer, copied
@@ -37,9 +39,10 @@ class Experiment:
         self._listener = listener
         self._stop = stop
         check_parts(settings)
-        self.scenario = load_scenario(settings)
-        self.engine = build_engine(settings.engine, settings.device, self.scenario.mean, self.scenario.std)
-        self.method = build_method(settings, self.scenario.image_size, self.engine)
+        with explained_memory_errors(find_device(settings.device)):
+            self.scenario = load_scenario(settings)
+            self.engine = build_engine(settings.engine, settings.device, self.scenario.mean, self.scenario.std)
+            self.method = build_method(settings, self.scenario.image_size, self.engine)
         self.record = Record(self.method.result_name)
         self._trainer = Trainer(
             self.engine,
@@ -55,13 +58,9 @@ class Experiment:
         """Learn all tasks that are not learned yet, and return what `results.json` holds at the end."""
         folder, device = str(self.folder.path), str(self.engine.device)
         self._tell(events.RunStarted(self.settings.method, self.scenario.name, len(self.scenario), folder, device))
-        checkpoint = self.folder.checkpoints.load(lambda message: self._tell(events.Warned(message)))
-        first, progress = 0, TaskProgress()
-        if checkpoint:
-            with explained_misfit():
-                self._check_same_run(checkpoint.state)
-                first, progress = checkpoint.state["task"], self._restored(checkpoint)
-        with explained_memory_errors(self.engine.device, self.settings.batch_size):
+        resume = resume_command(self.folder.path)
+        with explained_memory_errors(self.engine.device, self.settings.batch_size, resume), explained_indeterminism():
+            first, progress = self._start()
             for task in range(first, len(self.scenario)):
                 if task > first:
                     self._stop.raise_if_set()
@@ -72,6 +71,16 @@ class Experiment:
         average, final = results["average_incremental_accuracy"], results["final_accuracy"]
         self._tell(events.RunEnded(average, final, results["train_seconds"]))
         return results
+
+    def _start(self) -> tuple[int, TaskProgress]:
+        """The task to begin with, and how far it had come: as the newest checkpoint says."""
+        checkpoint = self.folder.checkpoints.load(lambda message: self._tell(events.Warned(message)))
+        if checkpoint is None:
+            self.folder.check_nothing_learned()
+            return 0, TaskProgress()
+        with explained_misfit():
+            self._check_same_run(checkpoint.state)
+            return checkpoint.state["task"], self._restored(checkpoint)
 
     def _learn(self, data: ScenarioTask, progress: TaskProgress) -> Parts:
         """Learn one task; returns the method as it is after it."""

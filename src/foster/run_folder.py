@@ -2,17 +2,27 @@
 
 import datetime as dt
 import json
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from foster.config import Settings, load_settings
-from foster.errors import FolderError
+from foster.errors import FolderError, SettingsError
 from foster.events import Event
-from foster.files import append_line, is_temporary, remove_temporaries, unwritable, write_json, write_text
-from foster.locking import LOCK, locked
-from foster.setting_keys import flat
+from foster.files import (
+    append_line,
+    is_temporary,
+    open_plain,
+    read_plain,
+    remove_temporaries,
+    unwritable,
+    write_json,
+    write_text,
+)
+from foster.locking import LOCK, locked, writer_of
+from foster.setting_keys import flat, short
 from foster.training.checkpoint import CheckpointStore
 
 SETTINGS, EVENTS, RESULTS, CHECKPOINTS = "settings.toml", "events.jsonl", "results.json", "checkpoints"
@@ -46,7 +56,7 @@ class RunFolder:
         """What `results.json` holds."""
         path = self.path / RESULTS
         try:
-            results = json.loads(path.read_text(encoding="utf-8"))
+            results = json.loads(read_plain(path).decode())
         except OSError as error:
             raise FolderError(f"cannot read '{path}': {error.strerror}") from None
         except (ValueError, RecursionError) as error:
@@ -55,17 +65,49 @@ class RunFolder:
             raise FolderError(f"'{path}' is damaged: it does not hold the results of a run")
         return results
 
-    def settings(self) -> Settings:
-        """The settings of the run that the folder holds."""
+    def settings(self, overrides: Sequence[str] = ()) -> Settings:
+        """The settings of the run that the folder holds, with `overrides` of some of `FREE_SETTINGS`."""
         if not self.holds_run:
             raise FolderError(f"'{self.path}' holds no run ({SETTINGS} is missing)")
-        return load_settings(str(self.path / SETTINGS))
+        source = str(self.path / SETTINGS)
+        settings = load_settings(source, overrides)
+        difference = difference_of(load_settings(source).nested(), settings.nested()) if overrides else ""
+        if difference:
+            raise SettingsError(
+                f"'{self.path}' is a run with {difference}: in the middle of a run only {', '.join(FREE_SETTINGS)} can "
+                "change; start a new run in another folder"
+            )
+        return settings
+
+    @property
+    def writer(self) -> str:
+        """The process that is writing to the folder, such as `process 12 on host`; empty where there is none."""
+        return writer_of(self.path)
+
+    def check_same(self, settings: Settings) -> None:
+        """A run is continued with the settings it was started with, apart from `FREE_SETTINGS`."""
+        difference = difference_of(self.settings().nested(), settings.nested())
+        if difference:
+            raise FolderError(
+                f"'{self.path}' holds a run with other settings ({difference}); continue that one with "
+                f"'{resume_command(self.path)}', or choose another folder with --out"
+            )
+
+    def check_nothing_learned(self) -> None:
+        """Where the checkpoints of what was learned are gone, a new start would overwrite its results."""
+        written = "CheckpointWritten"
+        events = read_events(self.path / EVENTS) if (self.path / EVENTS).exists() else []
+        if (self.path / RESULTS).exists() or any(event.get("event") == written for event in events):
+            raise FolderError(
+                f"'{self.path}' has learned before, but there is no checkpoint in '{self.checkpoints.folder}'; "
+                "put its files back, or start a new run in another folder"
+            )
 
     def check_free(self) -> None:
         """A new run needs a folder that does not hold anything yet."""
         if self.holds_run:
             raise FolderError(
-                f"'{self.path}' already holds a run; continue it with 'foster resume {self.path}', "
+                f"'{self.path}' already holds a run; continue it with '{resume_command(self.path)}', "
                 "or choose another folder with --out"
             )
         if self.path.exists() and not self.path.is_dir():
@@ -91,6 +133,11 @@ class RunFolder:
             self._mend_events()
             yield self
 
+    def keep_settings(self, settings: Settings) -> None:
+        """Write down where and how the run is continued now, for those who continue it after this."""
+        if settings != self.settings():
+            write_text(self.path / SETTINGS, settings.toml())
+
     def note(self, event: Event) -> None:
         """Add a line to the events. Each line is written at once: a crash can only cut the last one."""
         now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
@@ -103,7 +150,7 @@ class RunFolder:
         """End a line that a crash has cut, so that the next event starts on a line of its own."""
         path = self.path / EVENTS
         try:
-            with path.open("rb") as file:
+            with open(path, "rb", opener=open_plain) as file:
                 file.seek(max(0, path.stat().st_size - 1))
                 is_cut = file.read() not in (b"", b"\n")
         except FileNotFoundError:
@@ -114,15 +161,38 @@ class RunFolder:
             append_line(path, "")
 
 
+def differing_key(before: Mapping[str, Any], now: Mapping[str, Any], counted: Collection[str] = ()) -> str | None:
+    """The dotted key of a setting that makes two runs different ones, the method before all others.
+
+    `FREE_SETTINGS` do not, apart from those at or below the dotted keys in `counted`.
+    """
+    first, second = flat(before), flat(now)
+
+    def is_free(key: str) -> bool:
+        return key.split(".")[0] in FREE_SETTINGS and not any(f"{key}.".startswith(f"{some}.") for some in counted)
+
+    differing = [key for key in first.keys() | second.keys() if first.get(key) != second.get(key) and not is_free(key)]
+    return min(differing, key=lambda key: (key != "method", key), default=None)
+
+
+def difference_of(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """What makes two runs different ones, such as `seed = 1, not 2`; empty where they are the same."""
+    key = differing_key(before, now)
+    return "" if key is None else f"{key} = {short(flat(before).get(key))}, not {short(flat(now).get(key))}"
+
+
 def check_same_settings(saved: Mapping[str, Any], settings: Settings) -> None:
     """Refuse to continue a checkpoint under settings that would have led elsewhere."""
-    before, now = flat(saved), flat(settings.nested())
-    for key in sorted(before.keys() | now.keys()):
-        if key.split(".")[0] not in FREE_SETTINGS and before.get(key) != now.get(key):
-            raise FolderError(
-                f"the checkpoint was made with {key} = {before.get(key)!r}, but {SETTINGS} now says {now.get(key)!r}; "
-                "put it back, or start a new run in another folder"
-            )
+    difference = difference_of(saved, settings.nested())
+    if difference:
+        raise FolderError(
+            f"the checkpoint was made with other settings ({difference} as {SETTINGS} says now); "
+            "put it back, or start a new run in another folder"
+        )
+
+
+def resume_command(path: Path) -> str:
+    return f"foster resume {shlex.quote(str(path))}"
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
@@ -132,7 +202,7 @@ def read_events(path: Path) -> list[dict[str, Any]]:
     the later ones count.
     """
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = read_plain(path).decode(errors="replace")
     except OSError as error:
         raise FolderError(f"cannot read '{path}': {error.strerror}") from None
     events = []

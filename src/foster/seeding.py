@@ -1,7 +1,7 @@
 """Randomness with an address: the same address always gives the same numbers, whatever ran before."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -36,3 +36,18 @@ def initialisation(address: Address) -> Iterator[None]:
         # Not torch.manual_seed, which would seed every GPU as well and leave them so.
         torch.default_generator.manual_seed(address.number())
         yield
+
+
+@contextmanager
+def random_layers(device: torch.device) -> Iterator[Callable[[int], None]]:
+    """Yields a function that seeds what random layers such as dropout draw from, on the CPU and on `device`, also in
+    recorded steps; the global state is put back after."""
+    gpus = [device.index or 0] if device.type == "cuda" else []
+    generators = [torch.default_generator, *(torch.cuda.default_generators[gpu] for gpu in gpus)]
+
+    def seed(number: int) -> None:
+        for each in generators:
+            each.manual_seed(number)
+
+    with torch.random.fork_rng(devices=gpus):
+        yield seed

@@ -4,12 +4,20 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SHOW_CURSOR = "\x1b[?25h"
+
+ECHO_SECONDS = 2.0
+"""Supervisors send one SIGTERM or SIGHUP more than once: to a process and to its group, or to all that they started.
+So long after the first, another one is taken for its echo. A Ctrl-C never is: a person pressed it."""
+
+STOPS_WITH_INPUT = "FOSTER_STOPS_WITH_INPUT"
+"""The environment variable by which a sweep tells a run to listen to its standard input, a pipe."""
 
 
 class Stopped(Exception):  # noqa: N818 (it is no error)
@@ -29,7 +37,7 @@ class Stopped(Exception):  # noqa: N818 (it is no error)
 
 
 class StopRequest:
-    """Whether somebody asked to stop."""
+    """Whether somebody asked to stop. The first who asks counts."""
 
     def __init__(self) -> None:
         self._signal_number: int | None = None
@@ -39,7 +47,8 @@ class StopRequest:
         return self._signal_number is not None
 
     def set(self, signal_number: int = signal.SIGINT) -> None:
-        self._signal_number = signal_number
+        if self._signal_number is None:
+            self._signal_number = signal_number
 
     def raise_if_set(self) -> None:
         if self._signal_number is not None:
@@ -50,28 +59,81 @@ class StopRequest:
 def stop_on_signals() -> Iterator[StopRequest]:
     """Inside, the first Ctrl-C, SIGTERM or SIGHUP sets the request, and a second one ends the process at once.
 
-    Signals that the process was told to ignore, as `nohup` does, stay ignored. Only the main thread can receive
-    signals: in any other, the request is never set.
+    A SIGTERM or SIGHUP within `ECHO_SECONDS` of the first signal does nothing. Signals that the process was told to
+    ignore, as `nohup` does, stay ignored. Only the main thread can receive signals: in any other, only a sweep that
+    started this process can set the request.
     """
     request = StopRequest()
-    if threading.current_thread() is not threading.main_thread():
-        yield request
-        return
-    heard = [number for number in SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+    if os.environ.pop(STOPS_WITH_INPUT, None):
+        threading.Thread(target=_obey_input, args=(request,), daemon=True).start()
+    began: list[float] = []
 
-    def handle(signal_number: int, frame: FrameType | None) -> None:
-        # From now on the operating system acts by itself, even while Python waits for a long computation.
-        for number in heard:
+    def handle(number: int) -> None:
+        if not began:
+            began.append(time.monotonic())
+            # From now on the operating system itself acts on it, even while Python waits for a long computation.
+            if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
+            request.set(number)
+            _say("stopping after this step; press Ctrl-C again to leave at once")
+        elif not _is_echo(number, began[0]):
             signal.signal(number, signal.SIG_DFL)
-        request.set(signal_number)
-        _say("stopping after this step; press Ctrl-C again to leave at once")
+            signal.raise_signal(number)
 
-    previous = {number: signal.signal(number, handle) for number in heard}
-    try:
+    with _handling(handle):
         yield request
+
+
+@contextmanager
+def heard_signals() -> Iterator[list[int]]:
+    """The numbers of the signals that came, in order, without their echoes; those that were ignored stay ignored."""
+    heard: list[int] = []
+    began: list[float] = []
+
+    def hear(number: int) -> None:
+        if not began or not _is_echo(number, began[0]):
+            began.append(time.monotonic())
+            heard.append(number)
+
+    with _handling(hear):
+        yield heard
+
+
+def _is_echo(number: int, began: float) -> bool:
+    return number != signal.SIGINT and time.monotonic() - began < ECHO_SECONDS
+
+
+@contextmanager
+def _handling(handle: Callable[[int], None]) -> Iterator[None]:
+    """Inside, `handle` gets every signal that is not ignored. Only the main thread can receive any."""
+
+    def receive(number: int, frame: FrameType | None) -> None:
+        handle(number)
+
+    is_main = threading.current_thread() is threading.main_thread()
+    heard = [number for number in SIGNALS if is_main and signal.getsignal(number) not in (signal.SIG_IGN, None)]
+    previous = {number: signal.signal(number, receive) for number in heard}
+    try:
+        yield
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def _obey_input(request: StopRequest) -> None:
+    """Set the request when the sweep writes the number of a signal, or when it has ended, however that came.
+
+    A sweep uses no signals for this: a run that a supervisor has signalled as well would take its word for a second
+    one, and leave at once.
+    """
+    try:
+        told = os.read(0, 16).strip()
+    except OSError:
+        told = b""
+    number = int(told) if told.isdigit() else 0
+    if not request.is_set:
+        _say("stopping after this step, as the sweep asks" if number in SIGNALS else "the sweep has ended: stopping")
+    request.set(number if number in SIGNALS else signal.SIGTERM)
 
 
 def _say(line: str) -> None:

@@ -4,7 +4,7 @@ import hashlib
 import itertools
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,15 +15,21 @@ from foster.method_settings import METHOD_SETTINGS
 LONGEST_NAME = 150
 """Names become file names with an ending, which most file systems limit to 255 bytes."""
 
+IN_RUN_NAME = frozenset({"method", "augmentation", "seed", "dataset", "base_classes", "increment"})
+"""Keys that `Settings.run_name` tells already."""
+
+MEMORY_KEYS = frozenset({"memory_total", "memory_per_class", "selection"})
+
 _CLOSING = {"[": "]", "{": "}"}
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run of a sweep; `name` is that of its folder."""
+    """One run of a sweep; `name` is that of its folder, `varied` are the keys that have several values in the sweep."""
 
     name: str
     settings: Settings
+    varied: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,7 @@ def plan_runs(source: str, overrides: Sequence[str], data: str | None = None) ->
     """All combinations of the overrides' values, in the order of a nested loop with the last key innermost.
 
     A key of one method's section multiplies the runs of that method alone. Everything is checked here: a wrong key or
-    value anywhere is an error before the first run starts.
+    value anywhere, or a list of values that no run looks at, is an error before the first run starts.
     """
     axes = [_axis(override) for override in overrides]
     repeated = [key for key, count in Counter(axis.key for axis in axes).items() if count > 1]
@@ -48,12 +54,14 @@ def plan_runs(source: str, overrides: Sequence[str], data: str | None = None) ->
     for values in itertools.product(*(axis.values for axis in axes)):
         pairs = [f"{axis.key}={value}" for axis, value in zip(axes, values, strict=True)]
         settings = load_settings(source, pairs, data=data)
-        telling = [pair for pair, axis in zip(pairs, axes, strict=True) if _tells(axis, settings.method)]
+        telling = [pair for pair in pairs if _is_used(pair.partition("=")[0], settings)]
         runs.setdefault(tuple(telling), settings)
-    names = _names(list(runs), default=next(iter(runs.values())).run_name)
-    planned = [PlannedRun(name, settings) for name, settings in zip(names, runs.values(), strict=True)]
-    _check_different(planned)
-    return planned
+    varied = frozenset(axis.key for axis in axes if len(axis.values) > 1)
+    for key in sorted(varied):
+        _check_used(key, list(runs.values()))
+    _check_different(runs, varied)
+    names = _names(runs, varied)
+    return [PlannedRun(name, settings, varied) for name, settings in zip(names, runs.values(), strict=True)]
 
 
 def default_folder(source: str) -> Path:
@@ -98,20 +106,46 @@ def _axis(override: str) -> _Axis:
     return _Axis(key, tuple(values))
 
 
-def _tells(axis: _Axis, method: str) -> bool:
-    """Whether the axis sets runs of `method` apart."""
-    section = axis.key.split(".")[0]
-    return len(axis.values) > 1 and (section not in METHOD_SETTINGS or section == method)
+def _is_used(key: str, settings: Settings) -> bool:
+    """Whether the key stands in the settings that a run has: other methods' sections do not."""
+    section = key.split(".")[0]
+    if section == "synthetic":
+        return settings.dataset == "synthetic"
+    return section not in METHOD_SETTINGS or section == settings.method
 
 
-def _names(combinations: Sequence[tuple[str, ...]], default: str) -> list[str]:
-    """A folder name for each combination of `key=value`, such as `method=foster,seed=1`."""
-    names = [",".join(map(_plain, pairs)) or default for pairs in combinations]
+def _check_used(key: str, runs: Sequence[Settings]) -> None:
+    """Refuse to vary what changes nothing: the user would wait for several runs, and see one or the same again."""
+    section = key.split(".")[0]
+    if not any(_is_used(key, settings) for settings in runs):
+        reason = f"no run of this sweep has {'dataset' if section == 'synthetic' else 'method'} {section}"
+    elif key in MEMORY_KEYS and not any(settings.options.uses_memory for settings in runs):
+        reason = "no run of this sweep has a method with a memory"
+    else:
+        return
+    raise SettingsError(f"varying {key} has no effect: {reason} (on the command line)")
+
+
+def _names(runs: Mapping[tuple[str, ...], Settings], varied: Collection[str]) -> list[str]:
+    """A folder name for each run: its usual name, then all else that was given, `digits-b0-inc2-foster-s1,key=value`.
+
+    Where the data files are is no part of it, unless that is varied.
+    """
+    silent = (IN_RUN_NAME | {"data"}) - ({"data"} & set(varied))
+    names = [
+        ",".join([settings.run_name, *(_plain(pair) for pair in pairs if pair.partition("=")[0] not in silent)])
+        for pairs, settings in runs.items()
+    ]
     counts = Counter(names)
     return [
-        name if counts[name] == 1 and len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}-{_short_hash(pairs)}"
-        for name, pairs in zip(names, combinations, strict=True)
+        name if counts[name] == 1 and len(name) <= LONGEST_NAME else distinct_name(name, settings)
+        for name, settings in zip(names, runs.values(), strict=True)
     ]
+
+
+def distinct_name(name: str, settings: Settings) -> str:
+    """The name, not too long, with an ending that only these settings have."""
+    return f"{name[:LONGEST_NAME]}-{hashlib.sha256(settings.toml().encode()).hexdigest()[:8]}"
 
 
 def _plain(pair: str) -> str:
@@ -120,14 +154,11 @@ def _plain(pair: str) -> str:
     return f"{key}={re.sub(r'[^A-Za-z0-9.+-]+', '_', value).strip('_')}"
 
 
-def _short_hash(pairs: tuple[str, ...]) -> str:
-    return hashlib.sha256("\n".join(pairs).encode()).hexdigest()[:8]
-
-
-def _check_different(runs: Sequence[PlannedRun]) -> None:
+def _check_different(runs: Mapping[tuple[str, ...], Settings], varied: Collection[str]) -> None:
     """Two ways to write one value would train the same thing twice."""
     seen: dict[str, str] = {}
-    for run in runs:
-        first = seen.setdefault(run.settings.toml(), run.name)
-        if first != run.name:
-            raise SettingsError(f"'{first}' and '{run.name}' are the same run (on the command line)")
+    for pairs, settings in runs.items():
+        told = ",".join(pair for pair in pairs if pair.partition("=")[0] in varied)
+        first = seen.setdefault(settings.toml(), told)
+        if first != told:
+            raise SettingsError(f"'{first}' and '{told}' are the same run (on the command line)")

@@ -17,6 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from foster.files import open_plain
 from foster.reports.text import ABSENT, duration
 from foster.run_folder import EVENTS
 
@@ -29,9 +30,18 @@ class State(StrEnum):
     FINISHED = "finished"
     FAILED = "failed"
     STOPPED = "stopped"
+    """It was asked to stop, and has saved where it was."""
+    KILLED = "killed"
+    """It was ended before it could save: it continues from its last checkpoint."""
 
 
-STYLES = {State.WAITING: "dim", State.FINISHED: "green", State.FAILED: "red", State.STOPPED: "yellow"}
+STYLES = {
+    State.WAITING: "dim",
+    State.FINISHED: "green",
+    State.FAILED: "red",
+    State.STOPPED: "yellow",
+    State.KILLED: "red",
+}
 
 TOLD = {
     "RunStarted": ("num_tasks",),
@@ -62,7 +72,7 @@ class RunStatus:
     def read_events(self) -> None:
         """Take in what the run has written since the last call; a line that is not whole yet waits for the next."""
         try:
-            with (self.folder / EVENTS).open("rb") as file:
+            with open(self.folder / EVENTS, "rb", opener=open_plain) as file:
                 file.seek(self._num_read)
                 new = file.read()
         except OSError:
@@ -206,7 +216,7 @@ def status_table(runs: Sequence[RunStatus], num_rows: int) -> Group:
     table.add_column("run", overflow="fold", ratio=1)
     for header in ("state", "task", "phase", "epoch", "accuracy", "time"):
         table.add_column(header, justify="left" if header in ("state", "phase") else "right", no_wrap=True)
-    urgency = (State.RUNNING, State.FAILED, State.STOPPED, State.WAITING, State.FINISHED)
+    urgency = (State.RUNNING, State.FAILED, State.KILLED, State.STOPPED, State.WAITING, State.FINISHED)
     shown = sorted(range(len(runs)), key=lambda index: urgency.index(runs[index].state))[:num_rows]
     for run in (runs[index] for index in sorted(shown)):
         state = f"{run.state} ({run.place})" if run.state is State.RUNNING else str(run.state)
@@ -219,7 +229,11 @@ def counts(runs: Sequence[RunStatus]) -> str:
     """`6 runs: 2 running, 1 finished, 3 waiting`."""
     found = Counter(run.state for run in runs)
     parts = ", ".join(f"{found[state]} {state}" for state in State if found[state])
-    return f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}: {parts}"
+    return f"{number_of_runs(len(runs))}: {parts}"
+
+
+def number_of_runs(count: int) -> str:
+    return f"{count} {'run' if count == 1 else 'runs'}"
 
 
 def _started(run: RunStatus) -> str:

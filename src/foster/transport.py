@@ -1,8 +1,9 @@
 """Optimal transport between two sets of classes: which of them correspond, and classifiers carried across.
 
-Sinkhorn's algorithm is a few lines on a matrix of classes by classes, so it stands here and is not a dependency. It
-runs on the device that holds the features, in the log domain where no kernel underflows, and for a fixed number of
-rounds, so that the host never waits to test for convergence.
+Sinkhorn's algorithm stands here and POT (Python Optimal Transport, `ot.sinkhorn`) is not a dependency: it is all that
+we would use of that library, and a few lines on a matrix of classes by classes. Ours runs on the device that holds the
+features, in the log domain where no kernel underflows, and for a fixed number of rounds; POT tests for convergence
+every few rounds, and each test makes the host wait for the device.
 """
 
 import math

@@ -18,7 +18,7 @@ from foster.methods.base import Method
 
 PACKAGE = Path(foster.__file__).parent
 LAYERS = [
-    {"errors", "events", "method_settings", "seeding", "stopping", "toml_text", "transport"},
+    {"errors", "events", "method_settings", "output", "seeding", "stopping", "toml_text", "transport"},
     {"data.catalogue", "files", "locking", "setting_keys"},
     {"config", "learner_settings"},
     {"data", "kernels", "losses", "networks"},
@@ -26,7 +26,7 @@ LAYERS = [
     {"bundle", "methods", "results"},
     {"assembly", "learning", "plan", "reports", "run_folder"},
     {"contact_sheet", "export", "learner", "run"},
-    {"launch", "sweep", "sweep_grid", "sweep_slots", "sweep_table"},
+    {"launch", "sweep", "sweep_folders", "sweep_grid", "sweep_job", "sweep_slots", "sweep_table"},
     {"demo"},
     {"__main__", "cli"},
 ]

@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import load_file
 
 from foster.bundle import folder as bundle_folder
-from foster.bundle.files import BundleError, sha256
+from foster.bundle.files import MANIFEST, WEIGHTS, BundleError, sha256
 from foster.bundle.folder import image_id, memory_of, read_bundle, remove_exemplars, write_bundle
-from foster.bundle.manifest import LABELS, MANIFEST, SCHEMA, WEIGHTS, read_manifest
+from foster.bundle.manifest import LABELS, SCHEMA, read_manifest
 from foster.data.memory import ExemplarMemory
 from foster.data.resizing import Resizing
 from foster.errors import FolderError
@@ -242,6 +242,18 @@ def test_a_bundle_may_itself_be_named_by_a_link_and_be_moved(bundle: Path, tmp_p
     shutil.rmtree(bundle)
     (tmp_path / "current").symlink_to("elsewhere")
     assert read_bundle(tmp_path / "current").manifest.classes == CLASSES
+
+
+def test_nothing_is_written_into_a_bundle(bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "current").symlink_to(bundle)
+    before = sorted(bundle.rglob("*"))
+    for inside in (bundle / "v2", bundle / "deeper" / "v2", tmp_path / "current" / "v2"):
+        with pytest.raises(FolderError, match=r"lies inside the bundle .*, which is never changed"):
+            write_bundle(inside, facts(), WEIGHT_VALUES, {"exemplars": EXEMPLARS})
+    assert sorted(bundle.rglob("*")) == before
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(FolderError, match="a link that leads to itself"):
+        write_bundle(tmp_path / "loop" / "v2", facts(), WEIGHT_VALUES, {"exemplars": EXEMPLARS})
 
 
 def test_what_is_no_bundle_says_so(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from foster.bundle.files import BundleError
 from foster.bundle.folder import write_bundle
 from foster.bundle.manifest import read_manifest
-from foster.bundle.promotion import promote, rollback
+from foster.bundle.promotion import check_promotable, promote, rollback
 from foster.errors import FolderError
 
 
@@ -101,6 +101,20 @@ def test_only_bundles_are_promoted_and_only_links_are_moved(tmp_path: Path) -> N
         promote(make(tmp_path / "v1"))
     with pytest.raises(FolderError, match="that is the name of the link"):
         promote(make(tmp_path / "other" / "current"))
+
+
+def test_what_cannot_be_promoted_is_known_before_it_is_written(tmp_path: Path) -> None:
+    check_promotable(tmp_path / "not yet" / "v1")
+    promote(make(tmp_path / "v1"))
+    check_promotable(tmp_path / "v2")
+    with pytest.raises(FolderError, match="that is the name of the link"):
+        check_promotable(tmp_path / "current")
+    (tmp_path / "current.json").write_text("{}")
+    with pytest.raises(FolderError, match=r"current\.json' is damaged"):
+        check_promotable(tmp_path / "v2")
+    (tmp_path / "other" / "current").mkdir(parents=True)
+    with pytest.raises(FolderError, match="is not a link, so it is left alone"):
+        check_promotable(tmp_path / "other" / "v1")
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"promoted": [{"bundle": "../v1"}]}', '{"promoted": [{"bundle": 3}]}'])

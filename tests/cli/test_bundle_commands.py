@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from PIL import Image
 import foster
 from foster.cli import main
 from foster.data.sources import load as load_dataset
+from foster.learner import Learner
 
 DIGITS = load_dataset("digits")
 QUICK = ("backbone=resnet8", "epochs_scale=0.02", "memory_total=60", "device=cpu")
@@ -133,6 +135,12 @@ def test_an_update_that_costs_too_much_is_shown_and_not_written(command: Command
         (("exemplars", "v1", "--show", "no/sheet.png"), "cannot write 'no/sheet.png'"),
         (("promote", "nothing"), "there is no bundle 'nothing'"),
         (("rollback", "."), "there is no link 'current'"),
+        (("rollback",), "there is no link 'current'"),
+        (("learn", "photos", "--from", "v1", "--bundle", "v1/v2"), "'v1/v2' lies inside the bundle"),
+        (("learn", "photos", "--bundle", "photos/new"), "'photos/new' lies inside 'photos' and would be taken for"),
+        (("learn", "photos", "--bundle", "taken/new", "--promote"), "'taken/current' is not a link"),
+        (("learn", "photos", "--bundle", "current", "--promote"), "that is the name of the link"),
+        (("learn", "photos", "--bundle", "new", "device=cuda:99"), "device 'cuda:99' was asked for"),
     ],
 )
 def test_wrong_use_is_one_line_and_changes_nothing(
@@ -141,6 +149,7 @@ def test_wrong_use_is_one_line_and_changes_nothing(
     write_photos(Path("photos"), zero=9, one=9)
     write_photos(Path("strangers"), nine=2)
     Path("empty").mkdir()
+    Path("taken", "current").mkdir(parents=True)
     before = sorted(Path().rglob("*"))
     done = command(*arguments)
     assert done.code == 2
@@ -181,15 +190,90 @@ def test_predictions_as_lines_json_and_csv_say_the_same(command: Command, bundle
 
 
 def test_unsure_answers_are_unknown(command: Command, bundle: Path, shelf: Path) -> None:
-    done = command("predict", bundle, shelf / "photos", "--unknown-below", 1, "--json", "--device", "cpu")
-    labels = {json.loads(line)["label"] for line in done.out.splitlines()}
-    assert "unknown" in labels
+    given = ("predict", bundle, shelf / "photos", "--unknown-below", 1, "--device", "cpu")
+    done = command(*given, "--json")
+    records = [json.loads(line) for line in done.out.splitlines()]
+    assert "unknown" in {record["label"] for record in records}
+    assert all(record["is_unknown"] == (record["label"] == "unknown") for record in records)
+    rows = list(csv.DictReader(io.StringIO(command(*given, "--csv").out)))
+    assert [row["is_unknown"] for row in rows] == [str(record["is_unknown"]).lower() for record in records]
+    assert done.err == "", "these answers are calibrated"
+
+
+def test_confidence_that_is_not_calibrated_is_said_once(command: Command) -> None:
+    learner = foster.Learner(backbone="resnet8", epochs_scale=0.001, preset="paper", device="cpu")
+    learner.learn(write_photos(Path("photos"), zero=9, one=9))
+    learner.save("v1")
+    done = command("predict", "v1", "photos", "--unknown-below", 0.9, "--device", "cpu")
+    assert done.code == 0
+    (line,) = done.err.splitlines()
+    assert line.startswith("warning: confidence is not calibrated")
+    assert command("predict", "v1", "photos", "--device", "cpu").err == ""
+
+
+def test_files_that_are_not_taken_for_images_are_counted_aloud(command: Command, bundle: Path) -> None:
+    more = write_photos(Path("more"), three=9)
+    (more / "three" / "IMG_1.heic").write_bytes(b"x")
+    (more / "empty").mkdir()
+    done = command("learn", more, "--from", bundle, "--bundle", "v2", "device=cpu", "epochs_scale=0.001")
+    assert done.code == 0, done.err
+    for text in ("left out, without a readable image: empty", "passed over, not taken for images: 1 .heic"):
+        assert text in done.out
+        assert text in command("evaluate", "v2", more, "--device", "cpu").out
+    assert command("predict", "v2", more, "--device", "cpu").err == "passed over, not taken for images: 1 .heic\n"
 
 
 def test_no_readable_image_at_all_is_a_failure(command: Command, bundle: Path) -> None:
     done = command("predict", bundle, "missing.png")
     assert done.code == 1
     assert "missing.png  error: there is no such file" in done.out
+
+
+def test_what_was_lost_is_shown_before_the_bundle_is_written(
+    command: Command, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[bool] = []
+    saved = Learner.save
+
+    def recording(learner: Learner, folder: Path) -> Path:
+        shown.append("known classes" in sys.stdout.getvalue())  # type: ignore[attr-defined]
+        return saved(learner, folder)
+
+    monkeypatch.setattr(Learner, "save", recording)
+    more = write_photos(Path("more"), three=9)
+    done = command("learn", more, "--from", bundle, "--bundle", "v2", "device=cpu", "epochs_scale=0.001")
+    assert done.code == 0, done.err
+    assert shown == [True]
+
+
+def test_a_reader_who_leaves_does_not_cost_the_bundle(
+    command: Command, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(text: str, **options: object) -> None:
+        if "known classes" in text:
+            raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr("foster.cli.bundle_work.typer.echo", closed)
+    more = write_photos(Path("more"), three=9)
+    done = command("learn", more, "--from", bundle, "--bundle", "v2", "device=cpu", "epochs_scale=0.001")
+    assert done.code == 0, done.err
+    assert foster.load("v2", device="cpu").class_names == ("one", "two", "zero", "three")
+
+
+def test_every_class_of_the_last_learn_can_be_seen(command: Command, bundle: Path) -> None:
+    more = write_photos(Path("more"), three=20)
+    command("learn", more, "--from", bundle, "--bundle", "v2", "device=cpu", "epochs_scale=0.001")
+    short, long = command("info", "v2").out, command("info", "v2", "--classes").out
+    assert long.startswith(short)
+    added = long.removeprefix(short)
+    held_out, exemplars = added.strip().split("\n\n")
+    assert held_out.startswith("on held-out images, never trained on")
+    assert [line.split()[0] for line in held_out.splitlines()[2:]] == ["one", "two", "zero", "three"]
+    assert [line.split()[0] for line in exemplars.splitlines()[2:]] == ["one", "two", "zero"]
+    checks = json.loads(command("info", "v2", "--json").out)["history"][-1]["checks"]
+    row = checks["held-out"]["classes"]["zero"]
+    line = next(line for line in held_out.splitlines() if line.startswith("zero"))
+    assert line.split()[1:5] == [str(row["images"]), f"{row['before']:.1f}", "%", f"{row['after']:.1f}"]
 
 
 def test_evaluation_by_class_and_as_json(command: Command, bundle: Path, shelf: Path) -> None:
@@ -234,7 +318,7 @@ def test_promote_and_rollback_move_the_link(command: Command, bundle: Path) -> N
     shutil.copytree(bundle, "v2")
     assert command("promote", "v1").out == "current -> v1\n"
     assert "-> v2 (before: v1)" in command("promote", "v2").out
-    assert "current -> v1 (before: v2)" in command("rollback", ".").out
+    assert "current -> v1 (before: v2)" in command("rollback").out
     assert Path("current").resolve() == bundle.resolve()
 
 

@@ -115,10 +115,20 @@ def test_a_shown_preset_is_a_complete_settings_file(name: str, command: Command,
 
 
 def test_methods_are_listed_with_paper_and_settings_and_shown_with_values(command: Command) -> None:
-    listed = command("methods").out
-    for name, settings in METHOD_SETTINGS.items():
-        assert f"\n{name} " in f"\n{listed}"
-        assert settings.paper.split(":")[0] in listed
+    *paragraphs, hint = command("methods").out.split("\n\n")
+    assert "--show NAME" in hint
+    for (name, settings), paragraph in zip(METHOD_SETTINGS.items(), paragraphs, strict=True):
+        told = " ".join(paragraph.split())
+        assert told.startswith(f"{name} {settings.summary} {settings.paper} classified by: ")
+        assert f"augmentation of its published results: {settings.published_augmentation} " in told
+        words = set(told.replace(",", " ").split())
+        assert {f"{name}.{key}" for key in settings.model_fields} == {
+            word for word in words if word.startswith(f"{name}.")
+        }
+    classifiers = [line.split(": ")[1] for line in "\n".join(paragraphs).splitlines() if "classified by: " in line]
+    by_mean = [name for name, found in zip(METHOD_SETTINGS, classifiers, strict=True) if found == "nearest mean"]
+    assert by_mean == ["icarl", "podnet", "coil"]
+    assert set(classifiers) == {"head", "nearest mean"}
     shown = tomllib.loads(command("methods", "--show", "foster").out)
     assert shown["foster"]["boost"]["epochs"] == 170
     assert METHOD_SETTINGS["foster"].model_validate(shown["foster"]) == METHOD_SETTINGS["foster"]()
@@ -135,7 +145,7 @@ def test_a_plan_is_shown_and_nothing_is_written(command: Command, tmp_path: Path
 def test_a_run_is_written_shown_and_can_be_run_again(command: Command, tmp_path: Path) -> None:
     first = command("run", "digits", *TINY)
     assert first.code == 0, first.err
-    folder = tmp_path / "runs" / "synthetic-b0-inc2-foster-s1993"
+    folder = tmp_path / "runs" / "synthetic-b0-inc2-foster-shift-s1993"
     assert {"settings.toml", "events.jsonl", "results.json"} <= {path.name for path in folder.iterdir()}
     assert "results.json" in first.out
     assert "boost" in first.err, "progress goes to standard error"

@@ -1,13 +1,15 @@
 import gc
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from foster.data.herding import herding, herding_by_class, random_selection
+from foster.data.herding import _herd, herding, herding_by_class, random_selection
 from foster.data.images import ImageSet
 from foster.data.memory import SELECTIONS, ExemplarMemory, select
 from foster.errors import DataError, SettingsError
@@ -121,6 +123,47 @@ def test_herding_of_several_classes_equals_herding_each_alone() -> None:
         own = torch.nonzero(labels == class_id).squeeze(1)
         assert positions.tolist() == own[herding(features[own], 12)].tolist()
     assert herding_by_class(features, labels, [], 12) == []
+
+
+class LargestTensor(TorchDispatchMode):
+    """Notes how many elements the largest tensor has that is made inside."""
+
+    num_elements = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
+        made = function(*arguments, **(options or {}))
+        if isinstance(made, Tensor):
+            self.num_elements = max(self.num_elements, made.numel())
+        return made
+
+
+def test_classes_of_very_different_size_are_herded_without_padding_all_to_the_largest() -> None:
+    sizes = [600, *([3] * 50), 40, 0, 500]
+    labels = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    features = random_features(len(labels), 16, seed=4, dtype=torch.float32)
+    with LargestTensor() as made:
+        chosen = herding_by_class(features, labels, range(len(sizes)), 20)
+    assert made.num_elements <= 2 * features.numel()
+    for class_id, positions in enumerate(chosen):
+        own = torch.nonzero(labels == class_id).squeeze(1)
+        assert positions.tolist() == own[herding(features[own], 20)].tolist()
+
+
+def test_many_classes_are_herded_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = torch.arange(12).repeat(10)
+    features = random_features(120, 16, seed=6, dtype=torch.float32)
+    together = herding_by_class(features, labels, range(12), 7)
+    monkeypatch.setattr("foster.data.herding.HERDED_AT_ONCE", 5 * 10 * 16)
+    sizes: list[int] = []
+
+    def noted(vectors: Tensor, *rest: Any) -> list[Tensor]:
+        sizes.append(len(vectors))
+        return _herd(vectors, *rest)
+
+    monkeypatch.setattr("foster.data.herding._herd", noted)
+    apart = herding_by_class(features, labels, range(12), 7)
+    assert sizes == [5, 5, 2]
+    assert [found.tolist() for found in apart] == [found.tolist() for found in together]
 
 
 def test_herded_digits_represent_their_class_better_than_a_hundred_random_draws(digits: ImageSet) -> None:

@@ -1,6 +1,7 @@
 """Images as they come: every kind of file reaches the network as the picture that a person sees."""
 
 import io
+import os
 import struct
 import warnings
 import zlib
@@ -12,8 +13,9 @@ import torch
 from PIL import Image
 
 from foster.data.decoding import MAX_PIXELS, MAX_SIDE, ImageError, decode, upright_size
+from foster.data.photo_files import expanded, find_files, found_files, image_files, natural_order, passed_over_text
 from foster.data.photo_sources import find_photos
-from foster.data.photos import expanded, image_files, measured_sizes, natural_order, read_photos
+from foster.data.photos import measured_sizes, read_photos
 from foster.data.resizing import Resizing, typical_side
 from foster.data.unlabeled import load_unlabeled
 from foster.errors import DataError, SettingsError
@@ -246,6 +248,65 @@ def test_images_in_deeper_folders_belong_to_the_class_and_other_files_are_passed
     assert photos.labels == ("cat", "cat", "dog")
 
 
+def test_what_is_passed_over_in_a_folder_is_counted(tmp_path: Path) -> None:
+    elsewhere, folder = (
+        write_classes(tmp_path / "a", more=3),
+        write_classes(tmp_path / "b", cat=2, dog=1, empty=0, phone=0),
+    )
+    for name in ("cat/a.HEIC", "cat/b.heic", "cat/IMG_0001", "phone/c.heic", "notes.txt", "loose.png", ".hidden.heic"):
+        (folder / name).write_bytes(b"x")
+    (folder / "cat" / "link").symlink_to(elsewhere / "more")
+    photos = find_photos(folder)
+    assert photos.labels == ("cat", "cat", "dog")
+    assert photos.empty_classes == ("empty", "phone")
+    assert photos.passed_over == {
+        ".heic": 3,
+        "without an ending": 1,
+        "linked folders": 1,
+        "beside the class folders": 2,
+    }
+    assert passed_over_text(photos.passed_over).startswith("3 .heic, ")
+
+
+def test_many_endings_are_summed_up() -> None:
+    text = passed_over_text({f".{k:02d}": 1 for k in range(30)} | {".heic": 9})
+    assert text.startswith("9 .heic, 1 .00, ")
+    assert text.endswith(", 23 others")
+
+
+def test_a_folder_that_cannot_be_read_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_classes(tmp_path, open=1, closed=1)
+    scan = os.scandir
+
+    def refusing(path: str | os.PathLike[str]) -> object:
+        if Path(path).name == "closed":
+            raise PermissionError(13, "Permission denied")
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    found = find_files(tmp_path)
+    assert found.images == [tmp_path / "open" / "0.png"]
+    assert found.passed_over == {"unreadable folders": 1}
+
+
+def test_a_folder_of_other_files_alone_says_what_they_are(tmp_path: Path) -> None:
+    write_classes(tmp_path, cat=0)
+    (tmp_path / "cat" / "a.heic").write_bytes(b"x")
+    with pytest.raises(DataError, match=r"no images below .*; passed over: 1 \.heic$"):
+        find_photos(tmp_path)
+
+
+@pytest.mark.parametrize("names", [(b"bad\xff", b"bad\xfe"), (b"cat", b" cat")])
+def test_two_folders_are_never_one_class_by_accident(tmp_path: Path, names: tuple[bytes, bytes]) -> None:
+    for name in names:
+        folder = os.fsencode(tmp_path) + b"/" + name
+        os.mkdir(folder)  # noqa: PTH102 (a name that is no valid text)
+        Image.new("RGB", (4, 4)).save(os.fsdecode(folder + b"/a.png"))
+    with pytest.raises(DataError, match=r"would both be class '.*'; rename one") as refused:
+        find_photos(tmp_path)
+    str(refused.value).encode()
+
+
 def test_names_of_any_script_with_spaces_are_class_names(tmp_path: Path) -> None:
     names = ["a  cat", "猫 一", "кот", "قطة", "cafe\u0301"]
     write_classes(tmp_path, **dict.fromkeys(names, 1))
@@ -334,6 +395,15 @@ def test_too_many_unreadable_images_stop_the_reading(tmp_path: Path) -> None:
     assert len(read_photos(find_photos(folder), Resizing(8, 8), max_unreadable=4).images) == 8
 
 
+def test_no_readable_image_at_all_is_said_without_advice_that_does_not_help(tmp_path: Path) -> None:
+    folder = write_classes(tmp_path, cat=2)
+    for k in range(2):
+        (folder / "cat" / f"{k}.png").write_bytes(b"broken")
+    with pytest.raises(DataError, match=r"none of the 2 images in .* can be read: '.*0\.png': not an image") as error:
+        read_photos(find_photos(folder), Resizing(8, 8))
+    assert "max_unreadable" not in str(error.value)
+
+
 def test_results_keep_the_given_order_over_many_threads_and_chunks() -> None:
     images = np.zeros((600, 4, 4, 3), np.uint8)
     images[:] = (np.arange(600) % 256)[:, None, None, None]
@@ -354,6 +424,8 @@ def test_folders_are_walked_in_order_and_single_files_need_no_known_ending(tmp_p
     tree = tmp_path / "tree"
     assert found == [tmp_path / "odd.dat", tree / "a" / "0.png", tree / "b" / "0.png", tree / "b" / "1.png"]
     assert image_files(tree) == found[1:]
+    (tree / "a" / "b.heic").write_bytes(b"")
+    assert found_files([tmp_path / "odd.dat", tree]) == (found, {".heic": 1})
 
 
 def test_the_typical_side_is_the_median_of_the_shorter_sides(tmp_path: Path) -> None:

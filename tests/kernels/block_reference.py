@@ -17,8 +17,9 @@ from torch.nn import functional
 from foster.kernels import is_fused, use_kernels
 from foster.networks.resnet_cifar import Block, PaddedSubsample, projection
 
-MOST_ERROR = {"output": 1e-3, "gradient": 1e-2, "statistics": 1e-4}
-"""bfloat16 has 8 bits: one rounding costs 1e-3 to 2e-3 of a tensor's norm, and gradients see a few of them."""
+MOST_ERROR = {"output": 1e-3, "gradient": 1e-2, "weight gradient": 3e-2, "statistics": 1e-4}
+"""bfloat16 has 8 bits: one rounding costs 1e-3 to 2e-3 of a tensor's norm, and gradients see a few of them. In the sum
+over all pixels that is a weight's gradient, random gradients cancel and what rounding did to them does not."""
 
 
 class Shape(NamedTuple):
@@ -104,6 +105,11 @@ def results(module: nn.Module, maps: Tensor, run: Callable[[Tensor], Tensor]) ->
     return found | {f"statistics {name}": value for name, value in statistics.items()}
 
 
+def _kind(name: str) -> str:
+    is_weight = name.startswith("gradient of conv") or name == "gradient of 0.weight"
+    return "weight gradient" if is_weight else name.split()[0]
+
+
 def assert_trains_right(module: nn.Module, maps: Tensor) -> None:
     plain = copy.deepcopy(module).double()
     expected = results(plain, maps.double(), partial(exact, plain))
@@ -113,5 +119,5 @@ def assert_trains_right(module: nn.Module, maps: Tensor) -> None:
     assert found["output"].dtype is torch.bfloat16
     assert found["output"].is_contiguous(memory_format=torch.channels_last)
     errors = {name: error(found[name], value) for name, value in expected.items()}
-    wrong = {name: value for name, value in errors.items() if not value < MOST_ERROR[name.split()[0]]}
+    wrong = {name: value for name, value in errors.items() if not value < MOST_ERROR[_kind(name)]}
     assert not wrong, errors

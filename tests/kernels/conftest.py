@@ -1,7 +1,11 @@
 import math
+from collections.abc import Iterator
 
 import pytest
 import torch
+from gluon_emulation import emulated_kernels
+
+from foster.kernels import modules
 
 
 @pytest.fixture
@@ -10,3 +14,12 @@ def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("empty", "empty_like"):
         make = getattr(torch, name)
         monkeypatch.setattr(torch, name, lambda *sizes, make=make, **options: make(*sizes, **options).fill_(math.nan))
+
+
+@pytest.fixture
+def emulation(monkeypatch: pytest.MonkeyPatch, poisoned_memory: None) -> Iterator[None]:
+    """Kernels on the CPU, where all maps count as bfloat16 on a GPU."""
+    monkeypatch.setattr(modules, "is_available", lambda: True)
+    monkeypatch.setattr(modules, "_computes_in_bfloat16", lambda maps: maps.dtype is torch.bfloat16)
+    with emulated_kernels():
+        yield

@@ -21,8 +21,8 @@ from torch import Tensor
 
 import foster.kernels
 
-_program: tuple[int, int] = (0, 0)
-_num_programs: tuple[int, int] = (1, 1)
+_program: tuple[int, int, int] = (0, 0, 0)
+_num_programs: tuple[int, int, int] = (1, 1, 1)
 
 
 @dataclass
@@ -60,7 +60,7 @@ class Kernel:
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
         def launch(*arguments: Any, num_warps: int, **options: Any) -> None:
             global _program, _num_programs
-            _num_programs = (*grid, 1)[:2]  # type: ignore[assignment]
+            _num_programs = (*grid, 1, 1)[:3]  # type: ignore[assignment]
             for program in itertools.product(*(range(size) for size in _num_programs)):
                 _program = program  # type: ignore[assignment]
                 self.function(*(_as_argument(value) for value in arguments), **options)
@@ -69,6 +69,8 @@ class Kernel:
 
 
 def _as_argument(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_as_argument, value))
     if not isinstance(value, Tensor):
         return value
     return Pointers(torch.as_strided(value.detach(), (value.untyped_storage().nbytes() // value.itemsize,), (1,), 0))
@@ -84,6 +86,12 @@ def _load(pointers: Pointers, mask: Any = True, other: float = 0.0) -> Tensor:
 def _store(pointers: Pointers, values: Tensor, mask: Any = True) -> None:
     places, mask = torch.broadcast_tensors(torch.as_tensor(pointers.places), torch.as_tensor(mask))
     pointers.memory[places[mask]] = values.broadcast_to(places.shape)[mask]
+
+
+def _where(condition: Any, chosen: Any, other: Any) -> Any:
+    if isinstance(chosen, Pointers):
+        return chosen if condition else other
+    return torch.where(condition, chosen, other)
 
 
 def _multiply(a: Tensor, b: Tensor, sums: Tensor) -> Tensor:
@@ -109,7 +117,7 @@ def _gluon() -> dict[str, SimpleNamespace]:
         program_id=lambda axis: _program[axis],
         num_programs=lambda axis: _num_programs[axis],
         minimum=min,
-        where=torch.where,
+        where=_where,
         rsqrt=torch.rsqrt,
         sum=lambda values, axis: values.sum(axis),
         convert_layout=lambda values, layout, assert_trivial: values,
@@ -147,7 +155,7 @@ def _load_module(name: str, known: dict[str, Any]) -> types.ModuleType:
 def emulated_kernels() -> Iterator[None]:
     """Inside, `foster.kernels` runs its kernels on CPU tensors. Needs no Triton."""
     modules: dict[str, Any] = _gluon()
-    for name in ("layouts", "windows", "rectifier", "convolution", "gradient", "normalisation"):
+    for name in ("layouts", "windows", "rectifier", "convolution", "gradient", "normalisation", "linear"):
         modules[f"foster.kernels.device.{name}"] = _load_module(name, modules)
     with mock.patch.object(foster.kernels, "device", _load_module("__init__", modules), create=True):
         yield

@@ -2,11 +2,8 @@
 are used. `test_blocks_gpu.py` runs the compiled kernels."""
 
 import copy
-import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,26 +18,14 @@ from block_reference import (
     random_maps,
     random_weights,
 )
-from gluon_emulation import emulated_kernels
-from torch import Tensor, nn
+from torch import nn
 
 from foster.kernels import compiled_side_by_side, is_fused, modules, starting, tiles, use_kernels
 from foster.kernels.modules import KernelBlock, KernelLayer
 from foster.kernels.tiles import ConvolutionTile
-from foster.networks.concurrency import WeightGradients
 from foster.networks.network import Network
 from foster.networks.resnet_cifar import Block, cifar_resnet, small_stem
 from foster.training.accelerate import compiled_backbones
-
-
-@pytest.fixture
-def emulation(monkeypatch: pytest.MonkeyPatch, poisoned_memory: None) -> Iterator[None]:
-    """Kernels on the CPU, where all maps count as bfloat16 on a GPU."""
-    monkeypatch.setattr(modules, "is_available", lambda: True)
-    monkeypatch.setattr(modules, "_computes_in_bfloat16", lambda maps: maps.dtype is torch.bfloat16)
-    with emulated_kernels():
-        yield
-
 
 BLOCKS = [
     ("same", Shape(2, 16, 6, 6)),
@@ -169,112 +154,6 @@ def test_fused_parts_are_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not any("forward" in vars(part) or "stages" in vars(part) for part in network.modules())
 
 
-class TestWeightGradients:
-    @pytest.fixture(autouse=True)
-    def _emulated(self, emulation: None) -> None:
-        """All of these run kernels."""
-
-    @pytest.fixture
-    def asked(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensor, bool, int]]:
-        """Of each gradient: the weight, whether it would have gone aside in a recording, and its place in memory."""
-        asked: list[tuple[Tensor, bool, int]] = []
-
-        def compute(self: WeightGradients, gradient: Callable[..., Tensor], weight: Tensor, *read: Tensor) -> Tensor:
-            result = gradient(*read)
-            asked.append((weight, self.may_go_aside(weight), result.data_ptr()))
-            return result
-
-        monkeypatch.setattr("foster.networks.concurrency._is_recording", lambda: True)
-        monkeypatch.setattr(WeightGradients, "compute", compute)
-        return asked
-
-    @pytest.mark.parametrize("make", [partial(make_block, "option_a"), partial(small_stem, 16)], ids=["block", "stem"])
-    def test_autograd_takes_a_gradient_over_without_a_copy(
-        self, make: Callable[[], nn.Module], asked: list[tuple[Tensor, bool, int]]
-    ) -> None:
-        """A copy would be made on the main stream, which does not wait for the side stream."""
-        module = use_kernels(make())
-        weights = [part.weight for part in module.modules() if isinstance(part, nn.Conv2d)]
-        with WeightGradients():
-            output = module(random_maps(Shape(2, weights[0].shape[1], 4, 4)))
-        output.sum().backward()
-        assert {id(weight) for weight, _, _ in asked} == {id(weight) for weight in weights}
-        for weight, is_aside, place in asked:
-            assert is_aside
-            assert weight.grad is not None
-            assert weight.grad.data_ptr() == place
-
-    def test_two_uses_of_a_weight_give_the_sum_and_stay_on_the_main_stream(
-        self, asked: list[tuple[Tensor, bool, int]]
-    ) -> None:
-        block = make_block("same")
-        maps = random_maps(Shape(2, 16, 4, 4))
-        plain = copy.deepcopy(block).double()
-        exact(plain, exact(plain, maps.double())).sum().backward()
-        use_kernels(block)
-        with WeightGradients():
-            output = block(block(maps))
-        output.sum().backward()
-        assert [is_aside for _, is_aside, _ in asked] == [False] * 4
-        for found, expected in zip(block.parameters(), plain.parameters(), strict=True):
-            assert found.grad is not None
-            assert expected.grad is not None
-            assert error(found.grad, expected.grad) < MOST_ERROR["gradient"]
-
-    def test_a_gradient_goes_aside_only_while_recording_and_if_it_is_the_only_one(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        once, twice, with_gradient, uncounted = (nn.Parameter(torch.zeros(1)) for _ in range(4))
-        with_gradient.grad = torch.zeros(1)
-        gradients = WeightGradients()
-        for weight in (once, twice, twice, with_gradient):
-            gradients.count_use(weight)
-        assert not gradients.may_go_aside(once), "nothing is recorded"
-        monkeypatch.setattr("foster.networks.concurrency._is_recording", lambda: True)
-        weights = (once, twice, with_gradient, uncounted)
-        assert [gradients.may_go_aside(weight) for weight in weights] == [True, False, False, False]
-
-    def test_the_side_stream_waits_for_its_inputs_and_the_main_one_for_all_results(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        log: list[str] = []
-
-        class Stream:
-            def __init__(self, name: str = "side") -> None:
-                self.name = name
-
-            def wait_stream(self, other: "Stream") -> None:
-                log.append(f"{self.name} waits for {other.name}")
-
-        def gradient_of(maps: Tensor) -> Tensor:
-            log.append("gradient")
-            return maps + 1
-
-        monkeypatch.setattr("foster.networks.concurrency._is_recording", lambda: True)
-        monkeypatch.setattr("foster.networks.concurrency._side_stream", Stream)
-        monkeypatch.setattr(torch.cuda, "current_stream", lambda: Stream("main"))
-        monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
-        weight, gradients = nn.Parameter(torch.zeros(1)), WeightGradients()
-        gradients.count_use(weight)
-        maps = torch.zeros(2)
-        assert torch.equal(gradients.compute(gradient_of, weight, maps), torch.ones(2))
-        read = weakref.ref(maps)
-        del maps
-        assert read() is not None, "the side stream may still read it"
-        gradients.join()
-        assert read() is None
-        assert log == ["side waits for main", "gradient", "main waits for side"]
-
-    def test_it_is_current_inside_its_with_alone(self) -> None:
-        assert WeightGradients.current() is None
-        with WeightGradients() as outer:
-            assert WeightGradients.current() is outer
-            with WeightGradients() as inner:
-                assert WeightGradients.current() is inner
-            assert WeightGradients.current() is outer
-        assert WeightGradients.current() is None
-
-
 @pytest.mark.usefixtures("emulation")
 def test_kernels_that_are_compiled_side_by_side_do_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[Any] = []
@@ -296,7 +175,7 @@ def test_kernels_that_are_compiled_side_by_side_do_not_run(monkeypatch: pytest.M
         "sum_gradient": 1,
         "finish_gradient": 1,
         "pass_gradient": 2,
-        "weight_gradient": 1,
+        "weight_gradients": 1,
         "sum_partial_sums": 1,
     }
     assert blocks[0](maps).isfinite().all()

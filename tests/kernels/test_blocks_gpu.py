@@ -19,9 +19,10 @@ from block_reference import (
 from torch import Tensor, nn
 from torch.nn import functional
 
-from foster.kernels import is_available, use_kernels
+from foster.kernels import DeferredGradients, is_available, use_kernels
+from foster.kernels import deferred as deferred_module
+from foster.kernels.weight_gradients import WeightGradient, fill_weight_gradients, weight_gradient
 from foster.method_settings import FitSettings
-from foster.networks.concurrency import WeightGradients
 from foster.networks.resnet_cifar import cifar_resnet, cosine_resnet32, small_stem
 from foster.training.engine import Engine
 from foster.training.optim import make_optimizer
@@ -116,35 +117,83 @@ def trained(is_captured: bool, images: list[Tensor]) -> list[Tensor]:
 
     step = eager = EagerStep(network, objective, optimizer, engine)
     if is_captured:
-        step = CapturedStep(eager, (3, 32, 32), lambda is_on: None)  # type: ignore[assignment]
+        step = CapturedStep(eager, (3, 32, 32))  # type: ignore[assignment]
         step.record(sorted({len(batch) for batch in images}, reverse=True))  # type: ignore[attr-defined]
     for batch in images:
         step(batch, torch.arange(len(batch), device="cuda") % 64)
     return [tensor.detach().clone() for tensor in network.state_dict().values()]
 
 
-def test_recorded_steps_with_gradients_aside_equal_plain_ones_bit_for_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    num_aside = 0
-    may_go_aside = WeightGradients.may_go_aside
-
-    def count(self: WeightGradients, weight: Tensor) -> bool:
-        nonlocal num_aside
-        is_aside = may_go_aside(self, weight)
-        num_aside += is_aside
-        return is_aside
-
-    monkeypatch.setattr(WeightGradients, "may_go_aside", count)
+def random_batches(*sizes: int) -> list[Tensor]:
     chance = torch.Generator("cuda").manual_seed(0)
-    images = [
-        torch.randint(256, (size, 3, 32, 32), dtype=torch.uint8, device="cuda", generator=chance)
-        for size in (128, 128, 88, 128, 88)
-    ]
-    plain = trained(False, images)
-    assert num_aside == 0
-    recorded = trained(True, images)
-    assert num_aside == 2 * 19, "the stem and both convolutions of nine blocks, for two sizes of a batch"
-    again = trained(True, images)
+    return [torch.randint(256, (size, 3, 32, 32), dtype=torch.uint8, device="cuda", generator=chance) for size in sizes]
+
+
+def test_recorded_steps_equal_plain_ones_bit_for_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    num_deferred: list[int] = []
+
+    def count(layers: list[WeightGradient]) -> None:
+        num_deferred.append(len(layers))
+        fill_weight_gradients(layers)
+
+    monkeypatch.setattr(deferred_module, "fill_weight_gradients", count)
+    images = random_batches(128, 128, 88, 128, 88)
+    plain, recorded, again = (trained(is_captured, images) for is_captured in (False, True, True))
+    assert set(num_deferred) == {19}, "the stem and both convolutions of nine blocks, in every step"
     for one, other, third in zip(plain, recorded, again, strict=True):
         assert one.isfinite().all()
         assert torch.equal(one, other)
         assert torch.equal(other, third)
+
+
+@pytest.mark.parametrize("num_images", [128, 88, 3])
+@pytest.mark.parametrize(
+    ("in_channels", "out_channels", "size", "stride", "num_layers"),
+    [
+        (16, 16, 32, 1, 10),
+        (32, 32, 16, 1, 9),
+        (64, 64, 8, 1, 9),
+        (64, 64, 7, 1, 2),
+        (16, 32, 32, 2, 3),
+        (3, 16, 32, 1, 2),
+    ],
+)
+@pytest.mark.usefixtures("poisoned_memory")
+def test_weight_gradients_in_batches_equal_those_one_by_one(
+    in_channels: int, out_channels: int, size: int, stride: int, num_layers: int, num_images: int
+) -> None:
+    small = (size - 1) // stride + 1
+    torch.manual_seed(0)
+
+    def maps(channels: int, size: int) -> Tensor:
+        values = torch.randn(num_images, channels, size, size, device="cuda").to(torch.bfloat16)
+        return values.contiguous(memory_format=torch.channels_last)
+
+    weight = torch.zeros(out_channels, in_channels, 3, 3, device="cuda").contiguous(memory_format=torch.channels_last)
+    layers = [
+        WeightGradient.of(maps(in_channels, size), maps(out_channels, small), weight, stride) for _ in range(num_layers)
+    ]
+    fill_weight_gradients(layers)
+    first = [layer.result.clone() for layer in layers]
+    fill_weight_gradients(layers)
+    for images, gradient, _, result in layers:
+        assert error(result, weight_gradient(images, gradient, weight, stride)) < 1e-4
+    assert all(torch.equal(once, layer.result) for once, layer in zip(first, layers, strict=True))
+
+
+def test_deferred_gradients_equal_those_at_once() -> None:
+    torch.manual_seed(0)
+    network = use_kernels(cifar_resnet(32).cuda().to(memory_format=torch.channels_last))
+    images = torch.rand(128, 3, 32, 32, device="cuda").contiguous(memory_format=torch.channels_last)
+
+    def gradients(network: nn.Module) -> list[Tensor]:
+        with torch.autocast("cuda", torch.bfloat16):
+            output = network(images)
+        output.square().mean().backward()
+        return [parameter.grad for parameter in network.parameters() if parameter.grad is not None]
+
+    at_once = gradients(copy.deepcopy(network))
+    with DeferredGradients():
+        deferred = gradients(network)
+    for one, other in zip(at_once, deferred, strict=True):
+        assert error(other, one) < 1e-3

@@ -11,9 +11,10 @@ from gluon_emulation import emulated_kernels
 from torch import Tensor, nn
 from torch.nn import functional
 
-from foster.kernels import conv3x3, is_available, launch, modules, supports, tiles, use_kernels
+from foster.kernels import conv3x3, is_available, modules, supports, tiles, use_kernels
 from foster.kernels.modules import KernelConv2d
 from foster.kernels.tiles import ConvolutionTile, GradientTile
+from foster.kernels.weight_gradients import weight_gradient
 from foster.networks.resnet_cifar import cifar_resnet
 
 MOST_ERROR = 5e-3
@@ -132,7 +133,7 @@ def test_a_weight_may_be_a_view() -> None:
 def test_the_tile_does_not_change_the_weight_gradient(
     taps: int, warps_out: int, warps_in: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tile = GradientTile(32, 2, taps, warps_out, warps_in, num_shares=3)
+    tile = GradientTile(32, 2, taps, warps_out, warps_in, num_programs=3 * 9 // taps)
     monkeypatch.setitem(tiles.GRADIENT_TILES, (32, 32), tile)
     assert_right(Shape(5, 32, 32, 9, 6), torch.channels_last, "cpu")
 
@@ -207,7 +208,7 @@ class TestOnGpu:
 
     def test_a_weight_gradient_is_the_same_in_every_run(self) -> None:
         images, weight, gradient = random_inputs(NETWORK_SHAPES[0], "cuda")
-        first, *others = (launch.weight_gradient(images, gradient, weight, 1) for _ in range(5))
+        first, *others = (weight_gradient(images, gradient, weight, 1) for _ in range(5))
         assert all(torch.equal(first, other) for other in others)
 
     def test_a_compiled_and_captured_network_equals_the_plain_one(self) -> None:

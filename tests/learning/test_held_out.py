@@ -3,7 +3,7 @@ import torch
 
 from foster.bundle.folder import image_id
 from foster.data.images import ImageSet
-from foster.learning.held_out import held_out_quota, is_held_out, kept_held_out
+from foster.learning.held_out import held_out_quota, is_held_out, kept_held_out, place, smallest_places
 
 
 def random_images(*counts: int, seed: int = 0) -> ImageSet:
@@ -42,6 +42,44 @@ def test_equal_pictures_stand_on_the_same_side() -> None:
 def test_one_picture_many_times_is_one_picture() -> None:
     images = random_images(1).select(torch.zeros(10, dtype=torch.int64))
     assert not mask_of(images, 0.5).any()
+
+
+def test_a_place_is_the_hash_as_a_number_from_0_to_1() -> None:
+    assert [place(text) for text in ("000000000000", "800000000000", "c00000000000")] == [0.0, 0.5, 0.75]
+    assert 0.999 < place("ffffffffffff") < 1
+
+
+@pytest.mark.parametrize(
+    "shares", [(0.1, 0.1, 0.1), (0.1, 0.15, 0.5), (0.5, 0.1, 0.5), (0.0, 0.3, 0.3), (0.3, 0.0, 0.3)]
+)
+def test_whatever_comes_again_was_never_trained_on_where_it_is_held_out(shares: tuple[float, ...]) -> None:
+    images = random_images(300)
+    hashes = [image_id(image) for image in images.images]
+    trained: set[str] = set()
+    trained_from: dict[int, float] = {}
+    for count, share in zip((60, 150, 300), shares, strict=True):
+        part, ids = images.select(torch.arange(count)), hashes[:count]
+        mask = is_held_out(part, ids, share, trained_from)
+        held_out = {entry for entry, is_spared in zip(ids, mask.tolist(), strict=True) if is_spared}
+        assert not held_out & trained
+        trained |= set(ids) - held_out
+        rest = [entry for entry in ids if entry not in held_out]
+        now = smallest_places(part.select(~mask), rest)[0]
+        assert now == min(map(place, rest))
+        trained_from = {0: min(now, trained_from.get(0, 1.0))}
+
+
+def test_of_a_known_class_pictures_below_both_limits_are_held_out_but_never_all() -> None:
+    images = random_images(200)
+    places = torch.tensor([place(image_id(image)) for image in images.images])
+    hashes = [image_id(image) for image in images.images]
+    assert torch.equal(is_held_out(images, hashes, 0.3, {0: 0.12}), places < 0.12)
+    assert torch.equal(is_held_out(images, hashes, 0.1, {0: 0.5}), places < 0.1)
+    assert not is_held_out(images, hashes, 0.3, {0: 0.0}).any()
+    low = images.select(places < 0.1)
+    mask = is_held_out(low, [image_id(image) for image in low.images], 0.5, {0: 1.0})
+    assert int((~mask).sum()) == 1
+    assert places[places < 0.1][~mask].item() == places[places < 0.1].max().item()
 
 
 @pytest.mark.parametrize(

@@ -53,11 +53,45 @@ def check_of(kind: str, num_images: int, num_right_after: int) -> UpdateCheck:
 def test_enough_held_out_images_decide_alone_whatever_the_exemplars_say() -> None:
     forgotten = check_of("held-out", MIN_HELD_OUT, MIN_HELD_OUT // 2)
     remembered = check_of("exemplar", 1000, 1000)
-    assert deciding([forgotten, remembered]) is forgotten
+    assert deciding([forgotten, remembered]) == forgotten
     message = problem([forgotten, remembered], max_drop=5)
     assert message is not None
     assert "from 100.0 to 50.0 % on 20 held-out images, by more than 5 points" in message
     assert "worst: 'cat', 100 to 50 %" in message
+
+
+def test_a_class_without_held_out_images_is_judged_by_its_exemplars() -> None:
+    """Many held-out images of cats, still right; dogs and owls, of which there are exemplars alone, are forgotten."""
+    cats = compare("held-out", [0] * 25, [0] * 25, [0] * 25, NAMES, num_known=3)
+    labels = np.repeat(np.arange(3), 20)
+    exemplars = compare("exemplar", labels, labels, np.zeros_like(labels), NAMES, num_known=3)
+    found = deciding([cats, exemplars])
+    assert found is not None
+    assert [(entry.name, entry.num_images, entry.after) for entry in found.classes] == [
+        ("cat", 25, 100.0),
+        ("dog", 20, 0.0),
+        ("owl", 20, 0.0),
+    ]
+    message = problem([cats, exemplars], max_drop=5)
+    assert message is not None
+    assert "from 100.0 to 33.3 % on 65 held-out and exemplar images" in message
+
+
+def test_new_classes_do_not_decide() -> None:
+    labels = [0] * MIN_HELD_OUT + [1] * MIN_HELD_OUT
+    check = compare("held-out", labels, [0] * 2 * MIN_HELD_OUT, [0] * 2 * MIN_HELD_OUT, NAMES, num_known=1)
+    found = deciding([check])
+    assert found is not None
+    assert [entry.name for entry in found.classes] == ["cat"]
+    assert deciding([compare("held-out", [1], [0], [0], NAMES, num_known=1)]) is None
+
+
+def test_the_record_holds_every_class() -> None:
+    assert hand_made().record()["classes"] == {
+        "cat": {"images": 4, "before": 75.0, "after": 50.0, "negative_flips": 1},
+        "dog": {"images": 2, "before": 50.0, "after": 50.0, "negative_flips": 1},
+        "owl": {"images": 1, "before": None, "after": 100.0, "negative_flips": 0},
+    }
 
 
 def test_few_held_out_images_decide_together_with_the_exemplars() -> None:

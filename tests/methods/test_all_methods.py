@@ -14,7 +14,7 @@ from foster.config import Settings, make_settings
 from foster.data.images import ImageSet, concatenate
 from foster.data.scenario import Scenario
 from foster.data.task import Task
-from foster.method_settings import METHOD_SETTINGS
+from foster.method_settings import METHOD_SETTINGS, FitSettings
 from foster.methods import CLASSES, method_class
 from foster.methods.base import Evaluate
 from foster.methods.replay import Replay
@@ -257,42 +257,49 @@ def test_every_method_of_the_table_has_a_class() -> None:
 
 DIGITS = {
     "dataset": "digits",
-    "increment": 2,
+    "base_classes": 4,
+    "increment": 3,
     "memory_total": 200,
     "backbone": "resnet8",
     "batch_size": 32,
     "augmentation": "shift",
-    "epochs_scale": 0.04,
     "device": "cpu",
-    "joint": {"first": {"epochs": 100}},
 }
-"""Five tasks of two digits; the first is learned in 8 epochs, and joint training, with more images, in 4."""
+"""Tasks of 4, 3 and 3 digits."""
 
 
-@pytest.fixture(scope="session")
+def briefly(name: str) -> dict[str, Any]:
+    """Settings with which every method trains alike: four epochs on the first task, three in every later phase."""
+    schedules = [key for key, value in METHOD_SETTINGS[name]() if isinstance(value, FitSettings)]
+    brief = {"learning_rate": 0.05, "weight_decay": 5e-4, "schedule": "cosine"}
+    return {name: {key: {"epochs": 4 if key == "first" else 3, **brief} for key in schedules}}
+
+
+@pytest.fixture(scope="module")
 def on_digits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """The results of every method."""
     results = {}
     for name in METHOD_SETTINGS:
-        chosen = make_settings({**DIGITS, "method": name}, "this test")
+        chosen = make_settings({**DIGITS, "method": name, **briefly(name)}, "this test")
         with RunFolder(tmp_path_factory.mktemp("digits") / name).opened(chosen) as folder:
             results[name] = Experiment(chosen, folder, lambda event: None, StopRequest()).run()
     return results
 
 
-@pytest.mark.slow
 def test_on_digits_all_that_keep_images_remember_what_finetuning_forgets(on_digits: dict[str, dict[str, Any]]) -> None:
     final = {name: results["final_accuracy"] for name, results in on_digits.items()}
+    forgetting = {name: results["forgetting"] for name, results in on_digits.items()}
     with_images = [name for name in final if name not in ("finetune", "lwf")]
-    # Two of ten digits are all that fine-tuning knows at the end; distillation alone saves a little more.
-    assert final["finetune"] < 30
-    assert final["lwf"] > final["finetune"]
+    # Three of ten digits and a little are all that fine-tuning knows at the end; distillation alone saves some more.
+    assert final["finetune"] < 60, final
+    assert final["lwf"] > final["finetune"], final
     for name in with_images:
-        assert final[name] > final["finetune"] + 40, final
-        assert final[name] > final["lwf"] + 25, final
-        assert on_digits[name]["forgetting"] < on_digits["finetune"]["forgetting"], name
-    assert final["joint"] > max(final.values()) - 3, final
-    for name in ("der", "foster", "podnet"):
-        assert final[name] > 88, final
+        assert final[name] > final["finetune"] + 30, final
+        assert final[name] > final["lwf"] + 10, final
+        assert forgetting[name] < forgetting["finetune"] / 2, forgetting
+    assert final["joint"] > max(final.values()) - 4, final
+
+
+def test_on_digits_only_der_grows(on_digits: dict[str, dict[str, Any]]) -> None:
     backbones = {name: results["params"] // BACKBONE_PARAMETERS for name, results in on_digits.items()}
-    assert backbones == {name: 5 if name == "der" else 1 for name in final}
+    assert backbones == {name: 3 if name == "der" else 1 for name in METHOD_SETTINGS}

@@ -9,13 +9,15 @@ from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
 from foster.evaluation.predict import class_means
-from foster.losses import cross_entropy, distillation
+from foster.losses import cosines, cross_entropy, distillation
 from foster.method_settings import CoilSettings, FitSettings
 from foster.methods.base import Evaluate
 from foster.methods.coil import Coil
+from foster.networks import BACKBONES
 from foster.networks.freezing import is_frozen
 from foster.networks.heads import CosineHead
 from foster.training.phase import Phase
+from foster.transport import carried
 
 LATER = FitSettings(epochs=4, learning_rate=0.05)
 
@@ -113,6 +115,42 @@ def test_prospective_transport_acts_in_the_first_epoch_and_retrospective_grows_a
     torch.testing.assert_close(retrospective / retrospective[0], torch.tensor([1.0, 4.0, 9.0]))
 
 
+@pytest.mark.parametrize(
+    ("epoch", "prospective_weight", "retrospective_weight"),
+    [(0, 0.5, 0.0), (3, 0.0, 0.5 * (3 / 4) ** 2)],
+)
+def test_both_transports_are_weighted_distillations_between_scaled_cosines(
+    epoch: int, prospective_weight: float, retrospective_weight: float
+) -> None:
+    method = coil()
+    learn(method, 1)
+    teacher, task = method.network, task_of(method, 1)
+    plan = method.plan(task, teacher)
+    phase = first_phase(method, task)
+    head, images = head_of(method), normalised(task.training.images)
+    prospect = head.new_proxies.detach().squeeze(1).clone()
+    with torch.no_grad():  # away from the start, where the new classifiers are those that were carried over
+        head.new_proxies.copy_(torch.randn(2, 1, 64, generator=torch.Generator().manual_seed(1)))
+        head.scale.fill_(7.0)
+    assert phase.on_epoch is not None
+    phase.on_epoch(epoch)
+    found = terms(phase, task)
+    old, new = teacher.eval()(images), method.network.eval()(images)
+    features, retrospect = new.features, carried(plan.T, head.new_proxies.detach().squeeze(1))
+
+    def towards(target_logits: torch.Tensor, logits: torch.Tensor) -> float:
+        return -((target_logits / 2).softmax(1) * (logits / 2).log_softmax(1)).sum(1).mean().item()
+
+    prospective = towards(7 * cosines(features, prospect), 7 * cosines(features, head.new_proxies.squeeze(1)))
+    retrospective = towards(old.logits, 7 * cosines(features, retrospect))
+    assert found["L_PT"] == pytest.approx(prospective_weight * prospective, rel=1e-4)
+    assert found["L_RT"] == pytest.approx(retrospective_weight * retrospective, rel=1e-4)
+
+
+def test_the_result_is_that_of_the_nearest_mean() -> None:
+    assert (Coil.classifies_by, Coil.result_name) == ("nearest_mean", "nearest_mean")
+
+
 def test_retrospective_transport_teaches_features_and_new_classifiers_but_not_the_teacher() -> None:
     method = coil()
     learn(method, 1)
@@ -127,6 +165,7 @@ def test_retrospective_transport_teaches_features_and_new_classifiers_but_not_th
     assert head.new_proxies.grad is not None
     assert (head.new_proxies.grad != 0).any()
     assert head.old_proxies.grad is None
+    assert head.scale.grad is None
     assert (next(method.network.branches[0].parameters()).grad != 0).any()
     assert all(parameter.grad is None for parameter in teacher.parameters())
 
@@ -151,8 +190,19 @@ def test_a_known_class_without_exemplars_is_represented_by_its_classifier() -> N
     assert all(torch.tensor(value).isfinite() for value in terms(first_phase(method, task), task).values())
 
 
-def test_the_users_resnet32_becomes_the_variant_for_cosine_heads() -> None:
-    network = coil(backbone="resnet32").new_network([4, 2])
+@pytest.mark.parametrize("name", [name for name in BACKBONES if not name.startswith("cosine_")])
+def test_every_backbone_of_ours_becomes_its_variant_for_cosine_heads(name: str) -> None:
+    assert Coil.backbone_name(name) == f"cosine_{name}"
+    assert Coil.backbone_name(f"cosine_{name}") == f"cosine_{name}"
+
+
+def test_a_backbone_from_outside_has_no_variant() -> None:
+    assert Coil.backbone_name("timm:resnet18") == "timm:resnet18"
+
+
+@pytest.mark.parametrize(("name", "num_parameters"), [("resnet32", 466_256), ("resnet8", 77_392)])
+def test_the_users_backbone_loses_its_last_relu(name: str, num_parameters: int) -> None:
+    network = coil(backbone=name).new_network([4, 2])
     backbone = network.branches[0]
-    assert sum(parameter.numel() for parameter in backbone.parameters()) == 466_256
+    assert sum(parameter.numel() for parameter in backbone.parameters()) == num_parameters
     assert (network.eval()(torch.randn(8, 3, 8, 8)).features < 0).any()

@@ -68,6 +68,29 @@ def test_every_backbone_is_a_copy_of_the_given_module() -> None:
     assert torch.equal(next(second.parameters()), next(module.parameters()))
 
 
+class Elsewhere(nn.Module):
+    """As a module on another device: it takes images only once it was moved to the CPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_here = False
+
+    def _apply(self, function: Any, recurse: bool = True) -> "Elsewhere":
+        self.is_here = function(torch.empty(0)).device.type == "cpu"
+        return self
+
+    def forward(self, images: Tensor) -> Tensor:
+        if not self.is_here:
+            raise RuntimeError("Expected all tensors to be on the same device")
+        return images
+
+
+def test_a_module_on_another_device_is_tried_on_the_cpu_and_stays_where_it_is() -> None:
+    module = Elsewhere()
+    assert choose_backbone(module, (8, 8)).make().feature_size == 3
+    assert not module.is_here
+
+
 @pytest.mark.parametrize(
     ("module", "message"),
     [
@@ -141,8 +164,12 @@ def test_only_safetensors_files_are_opened(tmp_path: Path) -> None:
     (tmp_path / "cut.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0{")
     with pytest.raises(SettingsError, match="it is damaged"):
         choose_backbone("resnet8", (8, 8), str(tmp_path / "cut.safetensors"))
-    with pytest.raises(SettingsError, match=r"cannot read .*missing"):
-        choose_backbone("resnet8", (8, 8), str(tmp_path / "missing.safetensors"))
+    for name in ("nowhere.safetensors", "nowhere/weights.safetensors"):
+        with pytest.raises(SettingsError, match=r"weights: there is no file '.*nowhere"):
+            choose_backbone("resnet8", (8, 8), str(tmp_path / name))
+    (tmp_path / "folder.safetensors").mkdir()
+    with pytest.raises(SettingsError, match="there is no file"):
+        choose_backbone("resnet8", (8, 8), str(tmp_path / "folder.safetensors"))
 
 
 def test_timm_where_it_is_not_installed_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from foster.errors import SettingsError
-from foster.networks import BACKBONES, build_backbone
+from foster.networks import BACKBONES, build_backbone, cosine_variant
 from foster.networks.network import Backbone
 from foster.networks.resnet_cifar import PaddedSubsample, cifar_resnet
 
@@ -27,11 +27,14 @@ def images(num_images: int = 4, size: int = 32) -> Tensor:
         ("resnet8", 464 + 4672 + 13952 + 55552),
         ("resnet14", 464 + 2 * 4672 + (13952 + 18560) + (55552 + 73984)),
         ("resnet32", 463_504),
+        # Projections of 16*32 + 64 and 32*64 + 128 weights stand where the plain family pads with zeros.
+        ("cosine_resnet8", 464 + 4672 + 13952 + 55552 + 576 + 2176),
         ("cosine_resnet32", 466_256),
         ("resnet18", 11_176_512),
         ("resnet18_fine_stem", 11_176_512 - 64 * 3 * (49 - 9)),
         ("resnet18_small_images", 11_176_512 - 64 * 3 * (49 - 9)),
         ("cosine_resnet18", 11_176_512),
+        ("cosine_resnet18_fine_stem", 11_176_512 - 64 * 3 * (49 - 9)),
     ],
 )
 def test_a_backbone_has_exactly_the_published_number_of_parameters(name: str, expected: int) -> None:
@@ -76,14 +79,23 @@ def test_pooling_equals_the_published_eight_by_eight_average() -> None:
         torch.testing.assert_close(backbone(images()), expected)
 
 
-@pytest.mark.parametrize(("name", "is_negative_somewhere"), [("resnet32", False), ("cosine_resnet32", True)])
-def test_only_cosine_backbones_have_negative_features(name: str, is_negative_somewhere: bool) -> None:
+@pytest.mark.parametrize("name", BACKBONES)
+def test_only_cosine_backbones_have_negative_features(name: str) -> None:
     torch.manual_seed(0)
     backbone = build_backbone(name)
     with torch.no_grad():
-        stages = backbone.stages(images())
+        stages = backbone.stages(images(2, 16))
     assert all((maps >= 0).all() for maps in stages[:-1])
-    assert bool((stages[-1] < 0).any()) is is_negative_somewhere
+    assert bool((stages[-1] < 0).any()) is name.startswith("cosine_")
+
+
+def test_every_backbone_has_a_variant_for_cosine_heads_with_the_same_number_of_features() -> None:
+    plain = [name for name in BACKBONES if not name.startswith("cosine_")]
+    assert len(BACKBONES) == 2 * len(plain)
+    for name in plain:
+        assert cosine_variant(name) == f"cosine_{name}"
+        with torch.device("meta"):
+            assert build_backbone(cosine_variant(name)).feature_size == build_backbone(name).feature_size
 
 
 def test_cosine_resnet18_is_resnet18_before_its_last_relu() -> None:

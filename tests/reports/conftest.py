@@ -28,6 +28,7 @@ def write_run(tmp_path: Path) -> WriteRun:
             "seed": 1993,
             "augmentation": "plain",
             "finished": True,
+            "result": "compressed",
             "evaluated_on": "test",
             **metrics(accuracy),
             "accuracy_matrix": [],

@@ -8,7 +8,8 @@ import pytest
 from PIL import Image
 
 from foster.errors import DataError, FolderError
-from foster.reports.figures import LOOKS, _curves, _spaced, accuracy_curves
+from foster.method_settings import METHOD_SETTINGS
+from foster.reports.figures import LOOKS, _curves, _panel_title, _spaced, accuracy_curves
 from foster.reports.groups import by_scenario
 from foster.reports.results import read_result
 
@@ -50,6 +51,33 @@ def test_two_augmentations_of_a_method_are_told_apart(write_run):
     curves = list(_curves(by_scenario(runs)["digits-b0-inc2"]))
     assert {curve.label for curve in curves} == {"foster (auto)", "foster (plain)"}
     assert curves[0].line_style != curves[1].line_style
+
+
+def test_augmentations_that_differ_between_methods_are_told_on_every_curve(write_run):
+    runs = [
+        read_result(write_run(method, method=method, augmentation=augmentation))
+        for method, augmentation in (("foster", "auto"), ("wa", "plain"), ("der", "plain"))
+    ]
+    groups = by_scenario(runs)["digits-b0-inc2"]
+    assert {curve.label for curve in _curves(groups)} == {"foster (auto)", "wa (plain)", "der (plain)"}
+    assert _panel_title("mine", groups) == "mine"
+
+
+def test_the_augmentation_that_all_curves_share_stands_in_the_title(write_run, tmp_path: Path):
+    runs = [read_result(write_run(method, method=method)) for method in ("foster", "wa")]
+    groups = by_scenario(runs)["digits-b0-inc2"]
+    assert {curve.label for curve in _curves(groups)} == {"foster", "wa"}
+    assert _panel_title("mine", groups) == "mine, augmentation plain"
+    for name, title in (("own.svg", None), ("mine.svg", "mine")):
+        accuracy_curves(runs, tmp_path / name, title)
+    assert "<!-- digits-b0-inc2, augmentation plain -->" in (tmp_path / "own.svg").read_text()
+    assert "<!-- mine, augmentation plain -->" in (tmp_path / "mine.svg").read_text()
+
+
+def test_every_method_has_a_look_that_no_other_has():
+    assert LOOKS.keys() == METHOD_SETTINGS.keys()
+    for part in ("colour", "marker"):
+        assert len({getattr(look, part) for look in LOOKS.values()}) == len(LOOKS)
 
 
 def test_scenarios_get_panels_of_their_own(write_run, tmp_path: Path):

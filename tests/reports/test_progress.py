@@ -1,4 +1,5 @@
 import io
+import math
 import os
 import pty
 import sys
@@ -182,3 +183,12 @@ def test_a_terminal_without_cursor_control_gets_lines(terminal: Terminal, monkey
     monkeypatch.setenv("TERM", "dumb")
     assert isinstance(progress_for(terminal.stream), LineProgress)
     terminal.shown()
+
+
+def test_a_group_of_classes_without_a_test_image_is_left_out():
+    stream = io.StringIO()
+    with LineProgress(stream) as listener:
+        listener(events.Evaluated(0, "boosted", 50.0, 100.0, 50.0, math.nan, (50.0, math.nan)))
+        listener(events.Evaluated(0, "boosted", 60.0, 100.0, math.nan, 60.0, (math.nan, 60.0)))
+    lines = [line.partition(" boosted")[2] for line in stream.getvalue().splitlines()]
+    assert lines == [": 50.00 % (old 50.00, top-5 100.00)", ": 60.00 % (new 60.00, top-5 100.00)"]

@@ -12,6 +12,7 @@ def test_a_results_file_is_read_whole(write_run):
     run = read_result(path)
     assert (run.path, run.method, run.scenario, run.seed) == (path, "foster", "digits-b0-inc2", 1993)
     assert (run.augmentation, run.hardware) == ("plain", "NVIDIA H200")
+    assert (run.result, run.classifier) == ("compressed", "head")
     assert run.classes_seen == (4, 6, 7)
     assert run.accuracy == (99.0, 80.0, 70.5)
     assert run.average_incremental_accuracy == pytest.approx(83.16666)
@@ -72,6 +73,12 @@ def test_a_folder_without_runs_says_so(tmp_path: Path):
         find_results([tmp_path])
     with pytest.raises(DataError, match="no folder"):
         find_results([tmp_path / "absent"])
+
+
+def test_the_classifier_is_named_as_people_read_it(write_run):
+    names = ("head", "nearest_mean", "boosted", "brand_new")
+    found = [read_result(write_run(name, result=name)).classifier for name in names]
+    assert found == ["head", "nearest mean", "head", "brand_new"]
 
 
 def test_an_unfinished_run_is_known_as_such(write_run):

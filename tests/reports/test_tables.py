@@ -45,10 +45,10 @@ def test_the_summary_gives_mean_and_sample_deviation_over_seeds(write_run):
         [*three_seeds(write_run), read_result(write_run("r", method="replay", accuracy=(90.0, 40.0)))]
     )
     # Averages 75, 76, 77 and finals 60, 62, 64: sample standard deviations 1 and 2.
-    assert grid.rows[0][:5] == ("foster", "plain", "3", "76.00 ± 1.00", "62.00 ± 2.00")
-    assert grid.rows[0][5:] == ("12.50 ± 0.00", "77.00 ± 1.00", "470,004", "12 min 04 s")
-    assert grid.rows[1][:4] == ("replay", "plain", "1", "65.00")
-    assert grid.rows[1][6] == "–"
+    assert grid.rows[0][:6] == ("foster", "head", "plain", "3", "76.00 ± 1.00", "62.00 ± 2.00")
+    assert grid.rows[0][6:] == ("12.50 ± 0.00", "77.00 ± 1.00", "470,004", "12 min 04 s")
+    assert grid.rows[1][:5] == ("replay", "head", "plain", "1", "65.00")
+    assert grid.rows[1][7] == "–"
 
 
 def test_scenarios_are_never_mixed_in_one_table(write_run):
@@ -62,6 +62,13 @@ def test_scenarios_are_never_mixed_in_one_table(write_run):
     assert "66.00" in second
     assert "66.00" not in first
     assert len(accuracy_grids(runs)) == 2
+
+
+def test_the_summary_says_which_classifier_gives_the_numbers(write_run):
+    runs = [read_result(write_run(name, method=name, result=name)) for name in ("head", "nearest_mean")]
+    (grid,) = summary_grids(runs)
+    assert grid.header[1] == "by"
+    assert {row[0]: row[1] for row in grid.rows} == {"head": "head", "nearest_mean": "nearest mean"}
 
 
 def test_markdown_is_a_table_with_as_many_cells_in_every_line(write_run):

@@ -51,6 +51,16 @@ def test_the_newest_checkpoint_is_loaded_as_it_was_saved(tmp_path: Path):
     assert saved_value(CheckpointStore(tmp_path).load(no_warning)) == 5
 
 
+def test_tied_weights_and_views_of_one_tensor_are_saved_each_under_its_name(tmp_path: Path):
+    shared = torch.arange(12.0)
+    given = {"one": shared, "other": shared, "view": shared[6:].view(2, 3), "apart": torch.ones(2), "empty": shared[:0]}
+    CheckpointStore(tmp_path).save({}, {"network": given}, {"fit": given})
+    found = CheckpointStore(tmp_path).load(no_warning)
+    assert found is not None
+    for part in found.parts.values():
+        assert all(torch.equal(part[name], value) for name, value in given.items())
+
+
 def test_an_empty_or_missing_folder_holds_no_checkpoint(tmp_path: Path):
     assert CheckpointStore(tmp_path).load(no_warning) is None
     assert CheckpointStore(tmp_path / "missing").load(no_warning) is None

@@ -1,6 +1,5 @@
 """Faults from outside: a full disk, a read-only folder, data that is gone, a full device, a loss that explodes."""
 
-import errno
 import io
 import itertools
 import os
@@ -16,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from full_disk import FullDisk
 from tiny_runs import (
     Interruption,
     Outcome,
@@ -53,26 +53,6 @@ def stopped_run(path: Path, *overrides: str) -> Path:
 def only_line(error: pytest.ExceptionInfo[FosterError]) -> str:
     assert "\n" not in str(error.value)
     return str(error.value)
-
-
-class FullDisk:
-    """Lets `num_whole` writes to files of this name through, and then half of one."""
-
-    def __init__(self, name: str, num_whole: int) -> None:
-        self._name = name
-        self._num_left = num_whole
-        self._write = os.write
-        self.has_failed = False
-
-    def __call__(self, descriptor: int, data: bytes) -> int:
-        if self._name not in Path(f"/proc/self/fd/{descriptor}").readlink().name:
-            return self._write(descriptor, data)
-        self._num_left -= 1
-        if self._num_left >= 0:
-            return self._write(descriptor, data)
-        self.has_failed = True
-        self._write(descriptor, data[: len(data) // 2])
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 WRITES = [

@@ -168,7 +168,7 @@ def test_a_checkpoint_of_other_settings_is_refused_with_the_key_and_both_values(
     settings = tmp_path / "run" / "settings.toml"
     text = settings.read_text(encoding="utf-8")
     settings.write_text(text.replace("batch_size = 16", "batch_size = 8"), encoding="utf-8")
-    with pytest.raises(FolderError, match=r"made with batch_size = 16, but settings.toml now says 8; put it back"):
+    with pytest.raises(FolderError, match=r"settings \(batch_size = 16, not 8 as settings.toml says now\); put it"):
         resume(tmp_path / "run")
 
 

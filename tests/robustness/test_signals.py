@@ -13,7 +13,7 @@ import pytest
 from tiny_runs import OVERRIDES, Outcome, assert_same, outcome, resume
 
 from foster.run_folder import read_events
-from foster.stopping import Stopped, StopRequest, stop_on_signals
+from foster.stopping import STOPS_WITH_INPUT, Stopped, StopRequest, heard_signals, stop_on_signals
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -83,6 +83,133 @@ def test_a_second_ctrl_c_leaves_at_once_even_from_inside_a_long_computation(
         assert process.wait(10) == -second
 
 
+TWICE = """
+import signal, sys
+from foster.stopping import Stopped, stop_on_signals
+try:
+    with stop_on_signals() as stop:
+        for number in sys.argv[1:]:
+            signal.raise_signal(int(number))
+        stop.raise_if_set()
+except Stopped as stopped:
+    sys.exit(stopped.exit_code)
+"""
+
+
+@pytest.mark.parametrize(("first", "echo"), [("15", "15"), ("2", "15"), ("1", "1"), ("15", "1")])
+def test_a_sigterm_or_sighup_right_after_a_signal_is_its_echo(first: str, echo: str):
+    """Supervisors send it to the process and to its group, and a terminal that goes away hangs up twice."""
+    done = subprocess.run([sys.executable, "-c", TWICE, first, echo], timeout=60, stderr=subprocess.DEVNULL)
+    assert done.returncode == 128 + int(first)
+
+
+def test_the_echo_of_a_sigterm_does_not_take_away_the_second_ctrl_c():
+    with subprocess.Popen([sys.executable, "-c", SLEEPER], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.readline() == "asked\n"
+        process.send_signal(signal.SIGTERM)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.5)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == -signal.SIGINT
+
+
+PATIENT = """
+import sys, time
+from foster import stopping
+stopping.ECHO_SECONDS = 0.1
+with stopping.stop_on_signals() as stop:
+    print("ready", flush=True)
+    while not stop.is_set:
+        time.sleep(0.01)
+    print("asked", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_sigterm_that_comes_later_leaves_at_once():
+    with subprocess.Popen([sys.executable, "-c", PATIENT], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.readline() == "asked\n"
+        time.sleep(0.3)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == -signal.SIGTERM
+
+
+OBEDIENT = """
+import os, sys, time
+from foster.stopping import Stopped, stop_on_signals
+assert "FOSTER_STOPS_WITH_INPUT" in os.environ
+try:
+    with stop_on_signals() as stop:
+        assert "FOSTER_STOPS_WITH_INPUT" not in os.environ
+        print("ready", flush=True)
+        while not stop.is_set:
+            time.sleep(0.01)
+        print("asked", flush=True)
+        time.sleep(0.5)
+        stop.raise_if_set()
+except Stopped as stopped:
+    sys.exit(stopped.exit_code)
+"""
+
+
+@pytest.mark.parametrize(
+    ("signalled", "told", "exit_code"),
+    [
+        (None, "2\n", 130),
+        (None, "15\n", 143),
+        (None, "", 143),  # the sweep has ended
+        (None, "nonsense", 143),
+        (signal.SIGINT, "2\n", 130),
+        (signal.SIGINT, "15\n", 130),
+        (signal.SIGTERM, "15\n", 143),
+        (signal.SIGHUP, "", 129),
+    ],
+)
+def test_a_sweep_stops_its_run_through_a_pipe_also_where_a_signal_came_first(
+    signalled: signal.Signals | None, told: str, exit_code: int
+):
+    with subprocess.Popen(
+        [sys.executable, "-c", OBEDIENT],
+        env={**ENVIRONMENT, STOPS_WITH_INPUT: "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        if signalled:
+            process.send_signal(signalled)
+            assert process.stdout.readline() == "asked\n"
+        process.stdin.write(told)
+        process.stdin.close()
+        assert process.wait(10) == exit_code
+
+
+def test_a_signal_after_the_sweep_has_spoken_lets_the_run_save():
+    with subprocess.Popen(
+        [sys.executable, "-c", OBEDIENT],
+        env={**ENVIRONMENT, STOPS_WITH_INPUT: "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.stdin.write("15\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "asked\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 143
+
+
 def test_the_first_signal_only_asks_and_the_old_handlers_come_back():
     before = signal.getsignal(signal.SIGTERM)
     with stop_on_signals() as stop:
@@ -116,3 +243,10 @@ def test_outside_the_main_thread_there_is_a_request_that_nobody_sets():
     thread.start()
     thread.join()
     assert not found[0].is_set
+
+
+def test_signals_are_heard_in_order_without_their_echoes():
+    with heard_signals() as heard:
+        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGINT):
+            signal.raise_signal(number)
+    assert heard == [signal.SIGTERM, signal.SIGINT, signal.SIGINT]

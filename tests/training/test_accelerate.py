@@ -7,11 +7,20 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
+from foster.data.augmentation import Augmentation
+from foster.data.feed import make_feed
+from foster.data.images import ImageSet
+from foster.method_settings import FitSettings
 from foster.networks import build_backbone
 from foster.networks.network import Network
+from foster.seeding import Address
 from foster.training import accelerate
 from foster.training.accelerate import compiled_backbones
+from foster.training.engine import Engine
+from foster.training.fit import fit
+from foster.training.phase import Phase
 
 
 @pytest.fixture
@@ -76,3 +85,36 @@ def test_a_phase_that_fails_leaves_nothing_compiled(compiled: list[Any]) -> None
         raise RuntimeError("in the middle")
     assert compiled
     assert not replaced(network)
+
+
+def test_only_full_batches_run_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Left-over sizes differ from task to task, and so does the size of a phase with less than one batch."""
+    sizes: set[int] = set()
+
+    def watched(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+        def run(module: nn.Module, maps: torch.Tensor) -> Any:
+            sizes.add(len(maps))
+            return function(module, maps)
+
+        return run
+
+    accelerate._compiled.cache_clear()
+    monkeypatch.setattr(torch, "compile", watched)
+    trained = []
+    for count in (21, 5):
+        network = Network.create(build_backbone("resnet8"), 2)
+        data = ImageSet(torch.zeros(count, 3, 8, 8, dtype=torch.uint8), torch.arange(count) % 2, ("a", "b"))
+
+        def objective(
+            images: torch.Tensor, labels: torch.Tensor, network: Network = network
+        ) -> dict[str, torch.Tensor]:
+            trained.append(len(labels))
+            return {"loss": functional.cross_entropy(network(images).logits, labels)}
+
+        phase = Phase("learn", network, objective, FitSettings(epochs=1, learning_rate=0.1), data)
+        feed = make_feed(data, Augmentation(), 8, Address(0, "feed"), torch.device("cpu"))
+        engine = Engine(torch.device("cpu"), (0.5,) * 3, (0.5,) * 3, compile=True)
+        fit(phase, feed, engine, lambda event: None, task=0)
+    accelerate._compiled.cache_clear()
+    assert trained == [8, 8, 5, 5]
+    assert sizes == {8}

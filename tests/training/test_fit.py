@@ -224,11 +224,15 @@ class KeepEvery:
         self.states.append(FitState(copied[0], copied[1], state.position))
 
 
-def test_training_from_any_step_on_equals_training_without_a_break() -> None:
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_training_from_any_step_on_equals_training_without_a_break(dropout: float) -> None:
+    """Also where layers draw at random, and whatever was drawn before."""
     settings = FitSettings(epochs=2, learning_rate=0.1)
 
     def run(start: FitState | None, watch: KeepEvery | None) -> tuple[Network, Log]:
         network, log = small_network(), Log()
+        network.branches[0].get_submodule("stem").append(nn.Dropout(dropout))  # type: ignore[operator]
+        torch.rand(3)
         phase = Phase("learn", network, cross_entropy_of(network), settings, images())
         feed = ResidentFeed(phase.data, Augmentation(crop_padding=1), 8, Address(1, "feed"), CPU)
         fit(phase, feed, ENGINE, log, task=0, start=start, watch=watch)

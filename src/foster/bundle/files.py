@@ -10,7 +10,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from foster.errors import DataError, FolderError
-from foster.files import flush, unwritable
+from foster.files import flush, read_plain, unwritable
+
+MANIFEST, WEIGHTS = "bundle.json", "network.safetensors"
+"""The files that make a folder a bundle."""
 
 SAFE_PATH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 
@@ -53,14 +56,25 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def check_free(folder: Path) -> None:
-    """A bundle is never written over anything; where it cannot be written, that is known before anything is trained."""
+    """A bundle is never written over or into anything; where it cannot be, that is known before anything is trained."""
     if folder.exists() or folder.is_symlink():
         raise FolderError(f"'{folder}' already exists; a bundle is never overwritten, choose a new name")
+    try:
+        parents = folder.resolve().parents
+    except (OSError, RuntimeError):
+        raise FolderError(f"cannot write '{folder}': its place is a link that leads to itself") from None
+    around = next((parent for parent in parents if _is_bundle(parent)), None)
+    if around is not None:
+        raise FolderError(f"'{folder}' lies inside the bundle '{around}', which is never changed; choose another place")
     parent = next(parent for parent in folder.absolute().parents if parent.exists())
     try:
         Path(tempfile.mkdtemp(dir=parent)).rmdir()
     except OSError as error:
         raise unwritable(folder, error) from None
+
+
+def _is_bundle(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in (MANIFEST, WEIGHTS))
 
 
 def sha256(content: bytes) -> str:
@@ -84,7 +98,7 @@ def read_checked(bundle: Path, name: str, num_bytes: int, digest: str) -> bytes:
         if found != num_bytes:
             what = "truncated" if found < num_bytes else "changed"
             raise BundleError(f"'{name}' in bundle '{bundle}' is {what}: {found:,} bytes instead of {num_bytes:,}")
-        content = path.read_bytes()
+        content = read_plain(path)
     except FileNotFoundError:
         raise BundleError(f"'{name}' is missing in bundle '{bundle}'") from None
     except OSError as error:

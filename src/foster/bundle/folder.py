@@ -9,11 +9,13 @@ held-out/0000/...    images that are never trained on, to measure accuracy
 ```
 """
 
+import errno
 import io
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import safetensors.torch
@@ -23,12 +25,10 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 import foster
-from foster.bundle.files import BundleError, read_checked, sha256, writing_folder
+from foster.bundle.files import MANIFEST, WEIGHTS, BundleError, read_checked, sha256, writing_folder
 from foster.bundle.manifest import (
     LABELS,
-    MANIFEST,
     SCHEMA,
-    WEIGHTS,
     ExemplarFile,
     FileFacts,
     Manifest,
@@ -40,9 +40,12 @@ from foster.data.decoding import ImageError, upright_size
 from foster.data.memory import ExemplarMemory
 from foster.data.photos import decoded
 from foster.data.resizing import Resizing
-from foster.files import write_text
+from foster.errors import FolderError
+from foster.files import write_new, write_text
+from foster.locking import locked
 
 ID_LENGTH = 12
+_OWN_NAME = re.compile(rf"(?P<use>[a-z-]+)/(?P<class_id>\d{{4,9}})/\d{{4,}}-[0-9a-f]{{{ID_LENGTH}}}\.png")
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,9 +101,7 @@ def write_bundle(
     with writing_folder(folder) as temporary:
 
         def put(name: str, content: bytes) -> None:
-            path = temporary / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
+            write_new(temporary / name, content)
             files[name] = FileFacts(sha256=sha256(content), bytes=len(content))
 
         put(WEIGHTS, safetensors.torch.save({name: _plain(tensor) for name, tensor in weights.items()}))
@@ -114,7 +115,7 @@ def write_bundle(
         manifest = Manifest(
             schema_version=SCHEMA, foster=foster.__version__, exemplars=tuple(exemplars), files=files, **facts
         )
-        (temporary / MANIFEST).write_text(manifest.text(), encoding="utf-8")
+        write_new(temporary / MANIFEST, manifest.text().encode())
     return manifest
 
 
@@ -131,6 +132,16 @@ def read_bundle(folder: Path) -> Bundle:
 
 def remove_exemplars(folder: Path, ids: Sequence[str]) -> list[ExemplarFile]:
     """Take stored images out of a bundle for good. The manifest changes first, so the bundle is valid at any time."""
+    read_manifest(folder)  # what is no bundle gets no lock
+    with locked(folder):
+        # What an interrupted removal has left goes first, and is among the removed where it is asked for again.
+        left = _remove_unlisted(folder, read_manifest(folder))
+        found = [entry for entry in left if any(entry.id.startswith(wanted) for wanted in ids if wanted)]
+        ids = [wanted for wanted in ids if not any(entry.id.startswith(wanted) for entry in found)]
+        return [*found, *(_removed(folder, ids) if ids else ())]
+
+
+def _removed(folder: Path, ids: Sequence[str]) -> list[ExemplarFile]:
     manifest = read_manifest(folder)
     removed = [entry for entry in manifest.exemplars if any(entry.id.startswith(wanted) for wanted in ids)]
     for wanted in ids:
@@ -145,9 +156,40 @@ def remove_exemplars(folder: Path, ids: Sequence[str]) -> list[ExemplarFile]:
     note = {"removed_exemplars": sorted({entry.id for entry in removed})}
     changed = manifest.model_copy(update={"exemplars": kept, "files": files, "history": (*manifest.history, note)})
     write_text(folder / MANIFEST, changed.text())
-    for name in names:
-        (folder / name).unlink(missing_ok=True)
+    _remove_unlisted(folder, changed, names)
     return removed
+
+
+def _remove_unlisted(folder: Path, manifest: Manifest, names: Iterable[str] = ()) -> list[ExemplarFile]:
+    """Delete the image files `names` and all others that the manifest does not list; returns those that were there."""
+    deleted = []
+    for name in sorted({*names, *_image_files(folder)} - manifest.files.keys()):
+        path = folder / name
+        try:
+            if not path.parent.resolve().is_relative_to(folder.resolve()):
+                raise OSError(errno.ELOOP, "a link leads out of the bundle")
+            path.unlink()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise FolderError(
+                f"cannot delete '{path}': {error.strerror}; the bundle does not list that image any more, and removing "
+                "it once again deletes the file"
+            ) from None
+        own = _OWN_NAME.fullmatch(name)
+        if own and int(own["class_id"]) < len(manifest.classes):
+            deleted.append(ExemplarFile.model_validate({"file": name, **own.groupdict()}))
+    return deleted
+
+
+def _image_files(folder: Path) -> Iterator[str]:
+    """The names of the images in a bundle's folder that are named as we name them; no link is followed."""
+    for use in get_args(Use):
+        if not (folder / use).is_symlink():
+            for path in (folder / use).glob("*/*.png"):
+                name = path.relative_to(folder).as_posix()
+                if _OWN_NAME.fullmatch(name) and not path.parent.is_symlink():
+                    yield name
 
 
 def _check_something_is_left(manifest: Manifest, removed: Sequence[ExemplarFile], kept: Sequence[ExemplarFile]) -> None:

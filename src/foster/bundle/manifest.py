@@ -3,29 +3,34 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from foster.bundle.files import BundleError, check_name, sha256
+from foster.bundle.files import MANIFEST, WEIGHTS, BundleError, check_name, sha256
+from foster.bundle.history import checked_entry
+from foster.files import read_plain
 from foster.method_settings import METHOD_SETTINGS, Frozen
 
 SCHEMA = 1
 FORMAT = "foster bundle"
-MANIFEST, WEIGHTS, LABELS = "bundle.json", "network.safetensors", "labels.txt"
+LABELS = "labels.txt"
 MAX_MANIFEST_BYTES = 256 * 2**20
 
 Use = Literal["exemplars", "held-out"]
+Side = Annotated[int, Field(ge=4, le=4096)]
+Mean = Annotated[float, Field(ge=-1e6, le=1e6)]
+Spread = Annotated[float, Field(ge=1e-6, le=1e6)]
 
 
 class Preprocessing(Frozen):
     """From a picture to what the network sees: resized by `rule`, then (pixel / 255 - mean) / std."""
 
-    height: int
-    width: int
+    height: Side
+    width: Side
     rule: Literal["stretch", "crop"]
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
+    mean: tuple[Mean, Mean, Mean]
+    std: tuple[Spread, Spread, Spread]
 
     @property
     def size(self) -> tuple[int, int]:
@@ -63,10 +68,10 @@ class Manifest(Frozen):
     classes: tuple[str, ...] = Field(min_length=1)
     task_sizes: tuple[int, ...] = Field(min_length=1)
     preprocessing: Preprocessing
-    temperature: float = Field(gt=0)
+    temperature: float = Field(ge=1e-6, le=1e6)
     num_calibration_images: int = Field(ge=0)
     """How many held-out images the temperature was fitted on; 0 where it was not fitted."""
-    history: tuple[dict[str, Any], ...]
+    history: tuple[Annotated[dict[str, Any], AfterValidator(checked_entry)], ...]
     exemplars: tuple[ExemplarFile, ...]
     files: dict[str, FileFacts]
 
@@ -101,9 +106,9 @@ def read_manifest(folder: Path) -> Manifest:
             f"there is no bundle '{folder}'" if not folder.exists() else f"'{folder}' is not a bundle folder"
         )
     try:
-        if path.stat().st_size > MAX_MANIFEST_BYTES:
-            raise BundleError(f"{MANIFEST} in bundle '{folder}' is absurdly large")
-        data = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
+        data = json.loads(read_plain(path, max_bytes=MAX_MANIFEST_BYTES).decode(), parse_constant=_no_constant)
+        told = data.pop("sha256", None) if isinstance(data, dict) else None
+        digest = _digest(data)
     except FileNotFoundError:
         raise BundleError(f"'{folder}' is not a bundle: it has no {MANIFEST}") from None
     except OSError as error:
@@ -118,7 +123,7 @@ def read_manifest(folder: Path) -> Manifest:
             f"bundle '{folder}' has schema version {version}, this foster reads up to {SCHEMA}: "
             f"it was written by foster {data.get('foster')}; upgrade foster to read it"
         )
-    if data.pop("sha256", None) != _digest(data):
+    if told != digest:
         raise BundleError(f"{MANIFEST} in bundle '{folder}' is damaged or was changed: its hash differs")
     try:
         manifest = Manifest.model_validate(data)

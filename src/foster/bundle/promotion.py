@@ -11,9 +11,11 @@ from typing import Any
 from foster.bundle.files import BundleError
 from foster.bundle.manifest import read_manifest
 from foster.errors import FolderError
-from foster.files import flush, unwritable, write_json
+from foster.files import flush, read_plain, unwritable, write_json
+from foster.locking import locked
 
-LINK, HISTORY = "current", "current.json"
+LINK, HISTORY, LOCK = "current", "current.json", ".current.lock"
+MAX_HISTORY_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True)
@@ -30,24 +32,37 @@ def promote(bundle: Path) -> Promotion:
     target = _bundle_folder(bundle)
     read_manifest(target)
     link = (target if bundle.is_symlink() else bundle).parent / LINK
-    before = _target(link)
-    if before == target.name:
+    with locked(link.parent, LOCK):
+        before = _target(link)
+        if before == target.name:
+            return Promotion(link, before, target.name)
+        history = _history(link)
+        if before is not None and (not history or history[-1] != before):
+            history.append(before)  # a link that somebody set by hand
+        _move(link, target.name)
+        _write_history(link, [*history, target.name])
         return Promotion(link, before, target.name)
-    history = _history(link)
-    if before is not None and (not history or history[-1] != before):
-        history.append(before)  # a link that somebody set by hand
-    _move(link, target.name)
-    _write_history(link, [*history, target.name])
-    return Promotion(link, before, target.name)
+
+
+def check_promotable(bundle: Path) -> None:
+    """Whether a bundle that is yet to be written could be promoted; what stands against it is an error."""
+    _check_name(bundle.absolute())
+    link = bundle.parent / LINK
+    if _target(link) != bundle.name:
+        _history(link)
 
 
 def rollback(place: Path) -> Promotion:
     """Point the link back at the bundle before the one in use. `place` is the link or the folder that holds it."""
     link = place if place.is_symlink() else place / LINK
-    before = _target(link)
-    if before is None:
+    if _target(link) is None:
         raise FolderError(f"there is no link '{link}'; 'foster promote BUNDLE' makes one")
-    history = _history(link)
+    with locked(link.parent, LOCK):
+        return _rolled_back(link)
+
+
+def _rolled_back(link: Path) -> Promotion:
+    before, history = link.readlink().name, _history(link)
     if history and history[-1] == before:
         history.pop()
     if not history:
@@ -68,9 +83,13 @@ def _bundle_folder(bundle: Path) -> Path:
         target = bundle.resolve(strict=True)
     except OSError:
         raise BundleError(f"there is no bundle '{bundle}'") from None
-    if target.name == LINK:
-        raise FolderError(f"a bundle named '{LINK}' cannot be promoted: that is the name of the link")
+    _check_name(target)
     return target
+
+
+def _check_name(bundle: Path) -> None:
+    if bundle.name == LINK:
+        raise FolderError(f"a bundle named '{LINK}' cannot be promoted: that is the name of the link")
 
 
 def _target(link: Path) -> str | None:
@@ -98,11 +117,11 @@ def _move(link: Path, name: str) -> None:
 def _history(link: Path) -> list[str]:
     """The names of the bundles that were promoted and not rolled back, the one in use last."""
     try:
-        data: Any = json.loads((link.parent / HISTORY).read_text(encoding="utf-8"))
+        data: Any = json.loads(read_plain(link.parent / HISTORY, max_bytes=MAX_HISTORY_BYTES).decode())
         names = [entry["bundle"] for entry in data["promoted"]]
     except FileNotFoundError:
         return []
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise FolderError(f"'{link.parent / HISTORY}' is damaged; remove it to start a new history") from None
     if not all(isinstance(name, str) and name == Path(name).name for name in names):
         raise FolderError(f"'{link.parent / HISTORY}' is damaged; remove it to start a new history")

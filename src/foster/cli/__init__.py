@@ -1,16 +1,69 @@
 """The command `foster`: it parses, hands over, and prints errors as one line. No logic, and no torch at import."""
 
 import sys
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from foster.cli import bundles, experiments, listing, sweeping
 from foster.errors import FosterError
+from foster.output import complain, drop_unwritable_output, open_closed_streams
 from foster.stopping import Stopped
+
+INTERRUPTED, READER_LEFT = 130, 141
+"""What a shell says of a process that was ended by SIGINT or SIGPIPE."""
+
+
+@contextmanager
+def one_line() -> Iterator[None]:
+    """A problem that the user can solve becomes one line and an exit code."""
+    try:
+        yield
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except FosterError as error:
+        _leave(error.exit_code, str(error))
+    except Stopped as stopped:
+        _leave(stopped.exit_code, str(stopped))
+    except KeyboardInterrupt:
+        _leave(INTERRUPTED, "interrupted")
+    except BrokenPipeError:
+        # The reader of our output left, as `head` does: nothing is wrong.
+        _leave(READER_LEFT)
+    except OSError as error:
+        place = f"'{error.filename}'" if error.filename else "the output"
+        _leave(FosterError.exit_code, f"cannot read or write {place}: {error.strerror or error}")
+    except SystemExit as left:
+        if isinstance(left.__context__, BrokenPipeError):  # so rich, which prints the help, tells of such a reader
+            _leave(READER_LEFT)
+        raise
+
+
+def _leave(exit_code: int, line: str = "") -> NoReturn:
+    drop_unwritable_output()
+    if line:
+        complain(line)
+    sys.exit(exit_code)
+
+
+class Command(TyperGroup):
+    """Catches errors before typer does, which would give Ctrl-C and a reader that left other codes and no word."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        with one_line():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, *args: Any, **kwargs: Any) -> Any:
+        with one_line():
+            return super().invoke(*args, **kwargs)
+
 
 app = typer.Typer(
     name="foster",
+    cls=Command,
     help="Class-incremental learning: learn new classes without the old data, without forgetting, without growing.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -42,19 +95,6 @@ bundles.add_commands(app)
 
 
 def main() -> None:
-    """Run the command; a problem that the user can solve becomes one line and an exit code."""
-    try:
-        app()
-    except FosterError as error:
-        print(f"foster: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except Stopped as stopped:
-        print(f"foster: {stopped}", file=sys.stderr)
-        sys.exit(stopped.exit_code)
-    except KeyboardInterrupt:
-        print("foster: interrupted", file=sys.stderr)
-        sys.exit(130)
-    except BrokenPipeError:
-        # The reader of our output left, as `head` does: nothing is wrong.
-        sys.stderr.close()
-        sys.exit(141)
+    """Run the command, and exit with its code."""
+    open_closed_streams()
+    app()

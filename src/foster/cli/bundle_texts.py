@@ -1,7 +1,7 @@
 """What the commands for bundles print: plain text that is readable on a terminal and in a file. No torch."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,11 @@ from foster.reports.text import ABSENT, duration
 
 MAX_LISTED = 12
 NUM_IDS_SHOWN = 3
+CHECK_TITLES = {
+    "held-out": "on held-out images, never trained on",
+    "exemplar": "on exemplars, which are trained on",
+}
+CHECK_COLUMNS = ("images", "before", "after", "right -> wrong")
 
 
 def columns(sides: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -101,7 +106,7 @@ def info_text(manifest: Manifest, folder: Path) -> str:
         ("temperature", calibrated),
     ]
     width = max(len(name) for name, _ in rows)
-    lines = [f"{name:<{width}}  {text}\n" for name, text in rows]
+    lines = [f"{name:<{width}}  {printable(text)}\n" for name, text in rows]
     return "".join(lines) + "\n" + history_text(manifest.history)
 
 
@@ -132,6 +137,27 @@ def history_text(history: Sequence[dict[str, Any]]) -> str:
     header = ("learn", "when (UTC)", "source", "new", "images", "time", "known before", "after", "new after", "flips")
     note = f"{removed} exemplars were removed by hand\n" if removed else ""
     return columns("lllrrrrrrr", header, rows) + note
+
+
+def classes_text(history: Sequence[dict[str, Any]]) -> str:
+    """For the last `learn`, a table for each kind of images: a row for each class, in order of arrival."""
+    checks: dict[str, Any] = next((entry["checks"] for entry in reversed(history) if "checks" in entry), {})
+    tables = [_check_table(kind, check.get("classes", {})) for kind, check in checks.items()]
+    return "".join(f"\n{table}" for table in tables) or "\nno images were compared in the last learn\n"
+
+
+def _check_table(kind: str, classes: Mapping[str, Mapping[str, Any]]) -> str:
+    rows = [
+        (
+            name,
+            str(row["images"]),
+            percent(row["before"]),
+            percent(row["after"]),
+            ABSENT if row["before"] is None else str(row["negative_flips"]),
+        )
+        for name, row in classes.items()
+    ]
+    return columns("lrrrr", (CHECK_TITLES.get(kind, kind), *CHECK_COLUMNS), rows)
 
 
 def exemplars_text(manifest: Manifest) -> str:

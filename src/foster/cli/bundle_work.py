@@ -4,25 +4,28 @@ import csv
 import json
 import shlex
 import sys
+import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import typer
 from rich.cells import cell_len
 
+from foster import output
 from foster.bundle.files import check_free, folder_bytes, remove_unfinished
 from foster.bundle.folder import read_bundle, remove_exemplars
 from foster.bundle.manifest import read_manifest
-from foster.bundle.promotion import promote
+from foster.bundle.promotion import check_promotable, promote
 from foster.cli.bundle_texts import exemplars_text, listed, padded, printable, promotion_text, size_text
 from foster.cli.learn_texts import evaluation_text, learn_text
 from foster.contact_sheet import draw_sheet
-from foster.data.photos import expanded, shown
-from foster.errors import DataError, SettingsError
+from foster.data.photo_files import found_files, passed_over_text, shown
+from foster.errors import DataError, FolderError, SettingsError
 from foster.learner import Learner
 from foster.learner_settings import learner_settings
-from foster.learning.reports import Prediction, UpdateError
+from foster.learning.reports import CalibrationWarning, Prediction, UpdateError
 from foster.learning.work_folder import WorkFolder
 from foster.reports.progress import progress_for
 from foster.stopping import Stopped, stop_on_signals
@@ -41,6 +44,12 @@ def learn_bundle(
 ) -> None:
     bundle = bundle.expanduser()
     check_free(bundle)
+    if source.expanduser().is_dir() and bundle.resolve().is_relative_to(source.expanduser().resolve()):
+        raise FolderError(
+            f"'{bundle}' lies inside '{source}' and would be taken for a class there; choose another place"
+        )
+    if is_promoting:
+        check_promotable(bundle)
     if old is None:
         learner = Learner.from_settings(learner_settings(overrides, preset=preset))
     else:
@@ -48,31 +57,30 @@ def learn_bundle(
         learner.configure(overrides, preset=preset)
     if not quiet:
         typer.echo(f"reading {source}", err=True)
-    with (
-        stop_on_signals() as stop,
-        progress_for(quiet=quiet) as listener,
-        WorkFolder.beside(bundle).opened(is_restarting) as work,
-    ):
+    with stop_on_signals() as stop, WorkFolder.beside(bundle).opened(is_restarting) as work:
         # Once more: another process may have come first.
         check_free(bundle)
         remove_unfinished(bundle)
         try:
-            report = learner.learn(source, max_drop=max_drop, listener=listener, stop=stop, work_folder=work)
+            with progress_for(quiet=quiet) as listener:
+                report = learner.learn(source, max_drop=max_drop, listener=listener, stop=stop, work_folder=work)
             stop.raise_if_set()
         except UpdateError as error:
-            typer.echo(learn_text(error.report), nl=False)
+            with suppress(OSError):
+                typer.echo(learn_text(error.report, num_shown=None), nl=False)
             raise
         except Stopped as stopped:
             stopped.add_hint(f"all is saved; continue with: {_continuing_command()}")
             raise
+        with suppress(OSError):  # a reader who left must not cost the bundle
+            typer.echo(learn_text(report))
         learner.save(bundle)
-    typer.echo(learn_text(report))
-    size = size_text(folder_bytes(bundle))
-    typer.echo(f"{bundle}: {len(learner.class_names)} classes, {report.num_exemplars} exemplars, {size}")
+    size, name = size_text(folder_bytes(bundle)), shlex.quote(str(bundle))
+    lines = [f"{bundle}: {len(learner.class_names)} classes, {report.num_exemplars} exemplars, {size}"]
     if is_promoting:
-        typer.echo(promotion_text(promote(bundle)))
-    name = shlex.quote(str(bundle))
-    typer.echo(f"next: foster predict {name} IMAGES, or foster learn MORE --from {name} --bundle NEXT")
+        lines.append(promotion_text(promote(bundle)))
+    lines.append(f"next: foster predict {name} IMAGES, or foster learn MORE --from {name} --bundle NEXT")
+    output.report(*lines, place=bundle)
 
 
 def _continuing_command() -> str:
@@ -91,16 +99,25 @@ def predict_images(
 ) -> None:
     if is_json and is_csv:
         raise SettingsError("--json and --csv exclude each other")
-    files = expanded(images)
+    files, passed_over = found_files(images)
+    others = f"passed over, not taken for images: {printable(passed_over_text(passed_over))}" if passed_over else ""
     if not files:
-        raise DataError(f"no images below {listed([str(path) for path in images])}")
+        hint = f"; {others}" if others else ""
+        raise DataError(f"no images below {listed([str(path) for path in images])}{hint}")
     learner = Learner.load(bundle, device=device)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", CalibrationWarning)
+        predictions = learner.predicted(files, top, unknown_below)
+    for warning in warned:
+        typer.echo(f"warning: {warning.message}", err=True)
+    if others:
+        typer.echo(others, err=True)
     num_failed = 0
     writer = csv.writer(sys.stdout, lineterminator="\n")
     if is_csv:
         writer.writerow(_csv_header(min(top, len(learner.class_names))))
     width = min(60, max(cell_len(shown(file)) for file in files))
-    for prediction in learner.predicted(files, top, unknown_below):
+    for prediction in predictions:
         num_failed += prediction.error is not None
         if is_json:
             typer.echo(json.dumps(prediction.record(), ensure_ascii=False))
@@ -116,11 +133,12 @@ def predict_images(
 
 def _csv_header(num_ranks: int) -> list[str]:
     ranks = [f"{what}{k}" for k in range(1, num_ranks + 1) for what in ("label", "probability")]
-    return ["image", "label", "confidence", "error", *(ranks if num_ranks > 1 else [])]
+    return ["image", "label", "confidence", "is_unknown", "error", *(ranks if num_ranks > 1 else [])]
 
 
 def _csv_row(prediction: Prediction, top: int) -> list[Any]:
-    row: list[Any] = [prediction.name, prediction.label, prediction.confidence, prediction.error]
+    is_unknown = None if prediction.error else str(prediction.is_unknown).lower()
+    row: list[Any] = [prediction.name, prediction.label, prediction.confidence, is_unknown, prediction.error]
     if top > 1:
         row += [value for entry in prediction.top for value in (entry.label, entry.probability)]
     return row

@@ -102,13 +102,22 @@ def export(
     export_bundle(bundle, file)
 
 
-def info(bundle: Bundle, is_json: IsJson = False) -> None:
+def info(
+    bundle: Bundle,
+    has_classes: Annotated[
+        bool, typer.Option("--classes", help="Also show every class of the last learn, before and after it.")
+    ] = False,
+    is_json: IsJson = False,
+) -> None:
     """Show what a bundle holds: classes, network, memory, history."""
     from foster.bundle.manifest import read_manifest
-    from foster.cli.bundle_texts import info_text
+    from foster.cli.bundle_texts import classes_text, info_text
 
     manifest = read_manifest(bundle)
-    typer.echo(manifest.text() if is_json else info_text(manifest, bundle), nl=False)
+    text = manifest.text() if is_json else info_text(manifest, bundle)
+    if has_classes and not is_json:
+        text += classes_text(manifest.history)
+    typer.echo(text, nl=False)
 
 
 def exemplars(
@@ -134,8 +143,8 @@ def promote(bundle: Bundle) -> None:
 
 def rollback(
     place: Annotated[
-        Path, typer.Argument(metavar="LINK_OR_FOLDER", help="The link 'current', or the folder of bundles.")
-    ],
+        Path, typer.Argument(metavar="[LINK_OR_FOLDER]", help="The link 'current', or the folder of bundles.")
+    ] = Path(),
 ) -> None:
     """Point the link 'current' back at the bundle before."""
     from foster.bundle.promotion import rollback as move

@@ -46,26 +46,32 @@ def run(
 
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run that was interrupted.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY=VALUE]...",
+            help="Where and how it goes on: device, checkpoint_minutes, engine.*, e.g. engine.resident=off.",
+        ),
+    ] = None,
     data: Data = None,
     quiet: Quiet = False,
 ) -> None:
     """Continue an interrupted run where it stopped, in the middle of a phase."""
     from foster.launch import relaunch
 
-    relaunch(folder, data, quiet=quiet)
+    relaunch(folder, data, overrides or [], quiet=quiet)
 
 
 def plan(source: Source, overrides: Overrides = None, data: Data = None) -> None:
     """Show what a run would do, before anything is trained: tasks, images, exemplars, epochs, parameters, memory."""
-    from rich.console import Console
-
     from foster.config import load_settings
+    from foster.output import show
 
     settings = load_settings(source, overrides or [], data=str(data) if data else None)
     from foster.plan import make_plan
     from foster.reports.plans import plan_table
 
-    Console().print(plan_table(make_plan(settings)))
+    show(plan_table(make_plan(settings)))
 
 
 def demo(

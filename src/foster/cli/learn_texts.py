@@ -1,8 +1,9 @@
 """What `foster learn` and `foster evaluate` report, as plain text."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from foster.cli.bundle_texts import columns, listed, percent, printable
+from foster.cli.bundle_texts import CHECK_COLUMNS, CHECK_TITLES, columns, listed, percent, printable
+from foster.data.photo_files import passed_over_text
 from foster.data.photos import Unreadable
 from foster.learning.reports import EvaluationReport, LearnReport
 from foster.learning.update_check import ClassChange, UpdateCheck
@@ -10,14 +11,10 @@ from foster.reports.text import ABSENT, duration
 
 NUM_CLASSES_SHOWN = 40
 NUM_UNREADABLE_SHOWN = 10
-TITLES = {
-    "held-out": "on held-out images, never trained on",
-    "exemplar": "on exemplars, which are trained on",
-}
 
 
-def learn_text(report: LearnReport) -> str:
-    """What was learned, then accuracy before and after, class by class, known and new apart."""
+def learn_text(report: LearnReport, num_shown: int | None = NUM_CLASSES_SHOWN) -> str:
+    """What was learned, then accuracy before and after, class by class, known and new apart; all for no `num_shown`."""
     lines = []
     if report.new_classes:
         lines.append(f"new classes: {listed(report.new_classes)}")
@@ -25,21 +22,22 @@ def learn_text(report: LearnReport) -> str:
         lines.append("more of: " + listed([f"{name} (+{count})" for name, count in report.more_of.items()]))
     if report.num_repeated:
         lines.append(f"{report.num_repeated} images were already among the exemplars and were passed over")
-    if report.empty_classes:
-        lines.append(f"left out, without a readable image: {listed(report.empty_classes)}")
+    lines += left_out_lines(report.empty_classes, report.passed_over)
     lines.append(
         f"{report.num_trained} images trained on, {report.num_held_out} held out, in {duration(report.seconds)}"
     )
     lines += unreadable_lines(report.unreadable)
     if report.held_out is None:
         lines.append("no images were held out: 'foster evaluate' measures the accuracy on others")
+    if report.uncompared:
+        lines.append(f"no image is kept of {listed(report.uncompared)}: what they lost is not known")
     if report.held_out is not None and report.held_out.known and len(report.variants) > 1:
         accuracies = [f"{name} {percent(accuracy)}" for name, accuracy in report.variants.items()]
         lines.append(f"held-out accuracy, mean over classes: {', '.join(accuracies)}")
-    return "\n".join(["\n".join(lines) + "\n", *map(check_text, report.checks)])
+    return "\n".join(["\n".join(lines) + "\n", *(check_text(check, num_shown) for check in report.checks)])
 
 
-def check_text(check: UpdateCheck) -> str:
+def check_text(check: UpdateCheck, num_shown: int | None = NUM_CLASSES_SHOWN) -> str:
     """A row for each class, those that lost most first, known and new classes apart."""
     known = sorted(check.known, key=lambda entry: entry.after - (entry.before or 0.0))
     # What was trained on tells little where it is right: only what went wrong is listed.
@@ -48,21 +46,28 @@ def check_text(check: UpdateCheck) -> str:
     if known:
         before, after = percent(check.known_before), percent(check.known_after)
         rows.append(("known classes", str(check.num_known_images), before, after, str(check.num_negative_flips)))
-        rows += _class_rows(losers)
+        rows += _class_rows(losers, num_shown)
     if check.new:
         count = str(sum(entry.num_images for entry in check.new))
         rows.append(("new classes", count, ABSENT, percent(check.new_after), ABSENT))
-        rows += _class_rows(check.new)
-    return columns("lrrrr", (TITLES[check.kind], "images", "before", "after", "right -> wrong"), rows)
+        rows += _class_rows(check.new, num_shown)
+    return columns("lrrrr", (CHECK_TITLES[check.kind], *CHECK_COLUMNS), rows)
 
 
-def _class_rows(entries: Sequence[ClassChange]) -> list[tuple[str, ...]]:
+def _class_rows(entries: Sequence[ClassChange], num_shown: int | None) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
-    for entry in entries[:NUM_CLASSES_SHOWN]:
+    for entry in entries[:num_shown]:
         flips = ABSENT if entry.before is None else str(entry.num_negative_flips)
         rows.append((f"  {entry.name}", str(entry.num_images), percent(entry.before), percent(entry.after), flips))
-    num_left = len(entries) - NUM_CLASSES_SHOWN
-    return rows + ([(f"  ... {num_left} more", "", "", "", "")] if num_left > 0 else [])
+    num_left = len(entries) - len(rows)
+    return rows + ([(f"  ... {num_left} more (foster info --classes)", "", "", "", "")] if num_left else [])
+
+
+def left_out_lines(empty_classes: Sequence[str], passed_over: Mapping[str, int]) -> list[str]:
+    lines = [f"left out, without a readable image: {listed(empty_classes)}"] if empty_classes else []
+    if passed_over:
+        lines.append(f"passed over, not taken for images: {printable(passed_over_text(passed_over))}")
+    return lines
 
 
 def unreadable_lines(unreadable: Sequence[Unreadable]) -> list[str]:
@@ -83,4 +88,5 @@ def evaluation_text(report: EvaluationReport) -> str:
     if report.unknown_classes:
         left_out = [f"{name} ({count})" for name, count in report.unknown_classes.items()]
         text += f"left out, since the bundle does not know them: {listed(left_out)}\n"
-    return text + "".join(f"{line}\n" for line in unreadable_lines(report.unreadable))
+    lines = left_out_lines(report.empty_classes, report.passed_over) + unreadable_lines(report.unreadable)
+    return text + "".join(f"{line}\n" for line in lines)

@@ -45,8 +45,7 @@ def table(
     by_task: Annotated[bool, typer.Option("--by-task", help="Accuracy after each task, a row a run.")] = False,
 ) -> None:
     """Results as a table, with mean and spread over seeds."""
-    from rich.console import Console
-
+    from foster.output import show
     from foster.reports import tables
     from foster.reports.results import find_results
 
@@ -55,7 +54,7 @@ def table(
         grids = tables.accuracy_grids(results) if by_task else tables.summary_grids(results)
         typer.echo(tables.markdown(grids), nl=False)
     else:
-        Console().print(tables.accuracy_table(results) if by_task else tables.summary_table(results))
+        show(tables.accuracy_table(results) if by_task else tables.summary_table(results))
 
 
 def compare(
@@ -66,13 +65,12 @@ def compare(
     title: Annotated[str | None, typer.Option(help="The figure's title.")] = None,
 ) -> None:
     """One table and one figure of accuracy after each task, for any set of runs."""
-    from rich.console import Console
-
+    from foster.output import show
     from foster.reports import tables
     from foster.reports.figures import accuracy_curves
     from foster.reports.results import find_results
 
     results = find_results(folders)
-    Console().print(tables.accuracy_table(results))
+    show(tables.accuracy_table(results))
     accuracy_curves(results, figure, title)
     typer.echo(f"figure: {figure}")

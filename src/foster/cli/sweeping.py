@@ -7,12 +7,18 @@ import typer
 
 HELP = (
     "Train every combination of comma lists: method=foster,replay seed=1993,1,2 is six runs.\n\n"
-    "Each run has its own process, folder (OUT/NAME), settings (OUT/NAME.toml) and log (OUT/NAME.log). When the same "
-    "sweep is started again, finished runs are skipped and interrupted ones continued. A run that fails does not stop "
-    "the others. A value that is itself a list is one value: foster.beta_boost=[0.9,0.95],0.97 has two.\n\n"
-    "A small network leaves most of a GPU idle, so --jobs-per-gpu 3 trains more in the same time. NVIDIA MPS lets the "
-    "runs share the GPU at the same instant, in place of taking turns: three runs at once under MPS gave 1.6 times the "
-    "throughput on an H200. Start it before the sweep, end it after:\n\n"
+    "Each run has its own process, folder (OUT/NAME), settings (OUT/NAME.toml) and log (OUT/NAME.log); NAME is "
+    "SCENARIO-METHOD-sSEED and what else is given here. A run that fails does not stop the others. A value that is "
+    "itself a list is one value: foster.beta_boost=[0.9,0.95],0.97 has two.\n\n"
+    "A run is known by its settings. Where a folder in OUT holds a run with the same ones, by whatever name and from "
+    "whatever sweep, it is skipped if it is finished, else continued; so sweeps that overlap can share OUT. Where and "
+    "how a run computes (data, device, checkpoint_minutes, engine.*) may change in between, unless it is what this "
+    "sweep varies.\n\n"
+    "Ctrl-C lets all runs save and stop; a second one ends them at once. Runs also save and stop when the sweep itself "
+    "is killed.\n\n"
+    "A small network leaves most of a large GPU idle, so several runs at a time (--jobs-per-gpu 3) train more in the "
+    "same time. Left alone, processes take turns on the GPU; under NVIDIA MPS, kernels of several processes run at the "
+    "same instant. docs/speed.md has numbers. Start MPS before the sweep, end it after:\n\n"
     "\b\n"
     "nvidia-cuda-mps-control -d\n"
     "foster sweep cifar100-b0-inc10 seed=1993,1,2 --jobs-per-gpu 3\n"
@@ -43,16 +49,18 @@ def sweep(
     folder = out or default_folder(source)
     # Only now, since it imports torch: a wrong key is answered at once.
     from foster import sweep as sweeping
+    from foster.sweep_folders import placed
     from foster.sweep_slots import find_slots
+    from foster.sweep_table import number_of_runs
 
     slots = find_slots(runs, jobs_per_gpu, jobs)
     if not is_dry_run:
         sweeping.sweep(runs, folder, slots)
         return
-    sweeping.check_runs(runs, folder)
+    runs = placed(runs, folder)
     for run in runs:
         status = sweeping.status_of(run, folder)
-        typer.echo(
-            f"{'to continue' if status.is_continued and status.state == 'waiting' else status.state:<12}{run.name}"
-        )
-    typer.echo(f"{len(runs)} runs, {len(slots)} at a time ({', '.join(slot.name for slot in slots)}), in {folder}")
+        is_to_continue = status.is_continued and status.state == "waiting"
+        typer.echo(f"{'to continue' if is_to_continue else status.state:<12}{run.name}")
+    places = ", ".join(slot.name for slot in slots)
+    typer.echo(f"{number_of_runs(len(runs))}, {len(slots)} at a time ({places}), in {folder}")

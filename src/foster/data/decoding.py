@@ -2,16 +2,18 @@
 
 import io
 import struct
+import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
 
 from foster.errors import DataError
 
@@ -30,12 +32,32 @@ MAX_PIXELS = 150_000_000
 MAX_SIDE = 40_000
 """Larger images are refused before they are decoded: a file of some kilobytes may claim to be any size."""
 
+LARGE_PIXELS = 25_000_000
+"""Larger images are decoded one at a time, however many threads there are, and made smaller where a target is known."""
+
+STRIP_PIXELS = 1_000_000
+"""Images become RGB in strips of about this many pixels, so that the steps between take no more than that."""
+
 BACKGROUND = (255, 255, 255)
 """What shows through transparent pixels."""
+
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""What turns an image of each EXIF orientation upright."""
 
 _ROTATED_BY_A_QUARTER = frozenset({5, 6, 7, 8})
 _SIXTEEN_BIT_MODES = frozenset({"I;16", "I;16B", "I;16L", "I;16N", "I"})
 
+
+_LARGE_IMAGE = threading.Lock()
+"""Held while a large image is decoded."""
 
 Result = TypeVar("Result")
 
@@ -59,8 +81,8 @@ def quiet_pillow() -> Iterator[None]:
 def decode(source: ImageLike, target_side: int | None = None) -> Image.Image:
     """`source` as an upright RGB image, transparent parts on white; the first frame of an animation.
 
-    With `target_side` a JPEG may be decoded at a half, a quarter or an eighth of its size, but never below twice
-    that side. Raises ImageError.
+    With `target_side` a JPEG may be decoded at a half, a quarter or an eighth of its size, and a very large image of
+    another format may be made smaller, but never below twice that side. Raises ImageError.
     """
     if isinstance(source, torch.Tensor):
         return _from_array(_channels_last(source))
@@ -68,7 +90,7 @@ def decode(source: ImageLike, target_side: int | None = None) -> Image.Image:
         return _from_array(source)
     if isinstance(source, Image.Image):
         _check_size(source.size)
-        return _guarded(lambda: _upright_rgb(source))
+        return _guarded(lambda: _upright_rgb(source, target_side))
     return _guarded(lambda: _from_file(source, target_side))
 
 
@@ -107,7 +129,11 @@ def _from_file(source: str | Path | bytes, target_side: int | None) -> Image.Ima
         if target_side is not None:
             side = 2 * target_side
             image.draft("RGB", (side, side))
-        return _upright_rgb(image)
+        if image.width * image.height <= LARGE_PIXELS:
+            return _upright_rgb(image, target_side)
+        # In a thread of its own: an allocator keeps freed memory back for each thread that ever asked for much.
+        with _LARGE_IMAGE, ThreadPoolExecutor(1) as alone, closing(image):
+            return alone.submit(_upright_rgb, image, target_side).result()
 
 
 def _header_size(source: str | Path | bytes) -> tuple[int, int]:
@@ -147,17 +173,43 @@ def _orientation(image: Image.Image) -> int:
         return 1
 
 
-def _upright_rgb(image: Image.Image) -> Image.Image:
+def _upright_rgb(image: Image.Image, target_side: int | None) -> Image.Image:
     image.load()
-    turned = ImageOps.exif_transpose(image) if _orientation(image) != 1 else image
-    if turned.mode in _SIXTEEN_BIT_MODES:
-        return _from_array(np.asarray(turned))
-    if turned.mode == "F":
+    if image.mode == "F":
         raise ImageError("floating-point pixels have no known range; convert it to 8 or 16 bits")
-    has_alpha = turned.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in turned.info
+    rgb = _in_strips(image, _reduction(image.size, target_side))
+    turn = _UPRIGHT.get(_orientation(image))
+    return rgb if turn is None else rgb.transpose(turn)
+
+
+def _reduction(size: tuple[int, int], target_side: int | None) -> int:
+    """By what both sides of an image are divided; 1 for all but very large ones."""
+    width, height = size
+    if target_side is None or width * height <= LARGE_PIXELS:
+        return 1
+    return max(1, min(size) // (2 * target_side))
+
+
+def _in_strips(image: Image.Image, reduction: int) -> Image.Image:
+    """The image in RGB, each pixel the mean of `reduction` x `reduction`; always a copy."""
+    width, height = image.size
+    num_rows = reduction * max(1, STRIP_PIXELS // (width * reduction))
+    if height <= num_rows and reduction == 1:
+        return _rgb(image)
+    result = Image.new("RGB", (-(-width // reduction), -(-height // reduction)))
+    for top in range(0, height, num_rows):
+        strip = _rgb(image.crop((0, top, width, min(top + num_rows, height))))
+        result.paste(strip.reduce(reduction) if reduction > 1 else strip, (0, top // reduction))
+    return result
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    if image.mode in _SIXTEEN_BIT_MODES:
+        return _from_array(np.asarray(image))
+    has_alpha = image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info
     if has_alpha:
-        return _on_background(turned.convert("RGBA"))
-    return turned.convert("RGB")  # a copy also where it is RGB already
+        return _on_background(image.convert("RGBA"))
+    return image.convert("RGB")  # a copy also where it is RGB already
 
 
 def _on_background(image: Image.Image) -> Image.Image:

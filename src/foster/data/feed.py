@@ -4,7 +4,7 @@ import functools
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Literal
 
@@ -63,10 +63,13 @@ class Feed:
         """The batches of one epoch, from `first_step` on: the same ones whenever they are asked for."""
         raise NotImplementedError
 
+    def address(self, epoch: int) -> Address:
+        """Where the random choices of an epoch are made."""
+        return replace(self._address, epoch=epoch)
+
     def _drawn(self, epoch: int) -> tuple[Tensor, Changes]:
         """Which images an epoch has in which order, on the CPU, and what is done to them."""
-        address = Address(self._address.seed, self._address.purpose, self._address.task, self._address.phase, epoch)
-        chance = generator(address)
+        chance = generator(self.address(epoch))
         order = torch.randperm(len(self._data), generator=chance)[: self.num_images]
         return order, Changes(self._augmentation, torch.Size((len(order), *self._data.images.shape[1:])), chance)
 

@@ -11,6 +11,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 NORM_EPSILON = 1e-8
 
+HERDED_AT_ONCE = 2**26
+"""Classes are herded side by side as long as their padded features have at most so many elements."""
+
 
 def unit_length(features: Tensor) -> Tensor:
     """Rows `v / (|v| + 1e-8)`, `[N, d]`, in float32, or in float64 where the features are."""
@@ -34,32 +37,47 @@ def herding(features: Tensor, count: int) -> Tensor:
     With v the unit-length features and mu their plain mean, the k-th choice is the v not yet chosen that minimises
     `|mu - (S + v) / k|`, where S is the sum of the k - 1 chosen before it; the first position wins a tie.
     """
-    return _herd([unit_length(features)], count)[0]
+    return _herd(unit_length(features)[None], [len(features)], count)[0]
 
 
 @torch.no_grad()
 def herding_by_class(features: Tensor, labels: Tensor, class_ids: Sequence[int], count: int) -> list[Tensor]:
-    """`herding` for several classes in one loop: for each class id, the chosen positions in `features` `[N, d]`."""
+    """`herding` for several classes at once: for each class id, the chosen positions in `features` `[N, d]`."""
     members = positions_by_class(labels.to(features.device), class_ids)
     vectors = unit_length(features)
-    chosen = _herd([vectors[positions] for positions in members], count)
-    return [positions[choice] for positions, choice in zip(members, chosen, strict=True)]
+    sizes = [len(positions) for positions in members]
+    chosen: dict[int, Tensor] = {}
+    for indices in _similar(sizes, features.shape[1]):
+        padded = pad_sequence([vectors[members[index]] for index in indices], batch_first=True)
+        found = _herd(padded, [sizes[index] for index in indices], count)
+        chosen.update(zip(indices, found, strict=True))
+    return [positions[chosen[index]] for index, positions in enumerate(members)]
 
 
-def _herd(groups: list[Tensor], count: int) -> list[Tensor]:
-    """Herding of each group of unit-length vectors `[n, d]`, all groups side by side."""
+def _similar(sizes: Sequence[int], feature_size: int) -> list[list[int]]:
+    """Which of groups of these sizes are herded side by side: none is padded to more than twice its own size."""
+    batches: list[list[int]] = []
+    longest = 0
+    for index in sorted(range(len(sizes)), key=lambda index: sizes[index], reverse=True):
+        is_near = len(batches) > 0 and 2 * sizes[index] >= longest
+        if is_near and (len(batches[-1]) + 1) * longest * feature_size <= HERDED_AT_ONCE:
+            batches[-1].append(index)
+        else:
+            batches.append([index])
+            longest = sizes[index]
+    return batches
+
+
+def _herd(vectors: Tensor, sizes: Sequence[int], count: int) -> list[Tensor]:
+    """Herding of each group of unit-length vectors, all side by side: `[groups, longest, d]`, padded with zeros."""
     if count < 0:
         raise ValueError(f"count must not be negative, not {count}")
-    if not groups:
-        return []
-    vectors = pad_sequence(groups, batch_first=True)
     num_groups, longest, _ = vectors.shape
     num_steps = min(count, longest)
     device = vectors.device
-    # Means are taken before padding: a class must not depend on which others it is selected beside.
-    means = torch.stack([group.sum(0) / max(len(group), 1) for group in groups])
-    sizes = torch.tensor([len(group) for group in groups], device=device)
-    is_taken = torch.arange(longest, device=device) >= sizes[:, None]
+    # Means are taken without padding: a class must not depend on which others it is selected beside.
+    means = torch.stack([group[:size].sum(0) / max(size, 1) for group, size in zip(vectors, sizes, strict=True)])
+    is_taken = torch.arange(longest, device=device) >= torch.tensor(sizes, device=device)[:, None]
     chosen = torch.empty(num_groups, num_steps, dtype=torch.int64, device=device)
     rows = torch.arange(num_groups, device=device)
     total = torch.zeros_like(means)
@@ -72,7 +90,7 @@ def _herd(groups: list[Tensor], count: int) -> list[Tensor]:
         chosen[:, step] = choice
         is_taken[rows, choice] = True
         total += vectors[rows, choice]
-    return [row[: len(group)] for row, group in zip(chosen, groups, strict=True)]
+    return [row[:size] for row, size in zip(chosen, sizes, strict=True)]
 
 
 def random_selection(num_images: int, count: int, generator: torch.Generator) -> Tensor:

@@ -3,18 +3,30 @@
 import csv
 import io
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 from foster.data.decoding import SUFFIXES, ImageLike
 from foster.data.images import ImageSet
-from foster.data.photos import Photos, image_files, natural_order, shown
+from foster.data.photo_files import (
+    BESIDE_CLASSES,
+    expanded,
+    find_files,
+    image_files,
+    natural_order,
+    passed_over_text,
+    shown,
+)
+from foster.data.photos import Photos
 from foster.errors import DataError
+from foster.files import read_plain
 
 Images: TypeAlias = Sequence[ImageLike] | NDArray[Any] | Tensor
 Labels: TypeAlias = Sequence[object] | NDArray[Any] | Tensor
@@ -59,10 +71,10 @@ def class_name(text: str, place: str) -> str:
 def _from_folder(folder: Path) -> Photos:
     place = f"'{shown(folder)}'"
     try:
-        entries = [entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
+        seen = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
     except OSError as error:
         raise DataError(f"cannot read {place}: {error.strerror}") from None
-    entries.sort(key=lambda entry: natural_order(entry.name))
+    entries = sorted((entry for entry in seen if entry.is_dir()), key=lambda entry: natural_order(entry.name))
     if not entries:
         loose = len(image_files(folder))
         hint = f"it holds {loose} images, but no subfolders" if loose else "it holds neither subfolders nor images"
@@ -75,19 +87,41 @@ def _from_folder(folder: Path) -> Photos:
         )
     items: list[ImageLike] = []
     labels: list[str] = []
-    for entry in entries:
-        files = image_files(entry)
-        items += files
-        labels += [class_name(entry.name, place)] * len(files)
+    names = _class_names(entries, place)
+    passed_over = Counter({BESIDE_CLASSES: len(seen) - len(entries)})
+    for entry, name in zip(entries, names, strict=True):
+        found = find_files(entry)
+        items += found.images
+        labels += [name] * len(found.images)
+        passed_over += found.passed_over
+    passed_over = +passed_over
     if not items:
-        raise DataError(f"no images below {place} (names that end in {', '.join(sorted(SUFFIXES))})")
-    return Photos(items, tuple(labels), place)
+        others = f"; passed over: {passed_over_text(passed_over)}" if passed_over else ""
+        raise DataError(f"no images below {place} (names that end in {', '.join(sorted(SUFFIXES))}){others}")
+    full = set(labels)
+    empty = tuple(name for name in dict.fromkeys(names) if name not in full)
+    return Photos(items, tuple(labels), place, passed_over, empty)
+
+
+def _class_names(folders: Sequence[Path], place: str) -> list[str]:
+    """The class of each folder. Two spellings of one word in Unicode are one class; two other names never are."""
+    names: list[str] = []
+    spellings: dict[str, str] = {}
+    for folder in folders:
+        name, spelling = class_name(folder.name, place), unicodedata.normalize("NFC", folder.name)
+        other = spellings.setdefault(name, spelling)
+        if other != spelling:
+            raise DataError(
+                f"the folders {other!r} and {spelling!r} would both be class '{name}'; rename one ({place})"
+            )
+        names.append(name)
+    return names
 
 
 def _from_csv(path: Path) -> Photos:
     place = f"'{shown(path)}'"
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_plain(path, may_be_link=True).decode("utf-8-sig")
         delimiter = max(",;\t", key=text.partition("\n")[0].count)
         rows = list(enumerate(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), start=1))
     except OSError as error:
@@ -126,3 +160,24 @@ def _from_arrays(images: Images, labels: Labels) -> Photos:
         raise DataError("there are no images to read")
     items = cast(Sequence[ImageLike], images)  # a batch behaves like a sequence of its images
     return Photos(items, tuple(class_name(str(name), "labels") for name in names), "the images")
+
+
+def as_items(images: ImageLike | Images) -> Sequence[ImageLike]:
+    """One image or many, as a sequence; a folder becomes the images below it."""
+    if isinstance(images, str | Path):
+        return expanded([images])
+    if isinstance(images, bytes | Image.Image) or (isinstance(images, np.ndarray | Tensor) and _is_one(images)):
+        return [cast(ImageLike, images)]
+    found: list[ImageLike] = []
+    for image in cast(Sequence[ImageLike], images):
+        found += expanded([image]) if isinstance(image, str | Path) else [image]
+    return found
+
+
+def _is_one(array: NDArray[Any] | Tensor) -> bool:
+    """Whether an array or a tensor is a single image and not a batch of them.
+
+    A tensor `[H, W, 3]` is one, too: the reader says what is wrong with it, and nobody has photos of three columns.
+    """
+    channel_axes = (0, -1) if isinstance(array, Tensor) else (-1,)
+    return array.ndim < 3 or (array.ndim == 3 and any(array.shape[axis] in (1, 3, 4) for axis in channel_axes))

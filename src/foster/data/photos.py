@@ -1,17 +1,17 @@
 """Many images, decoded at one size by several threads; what cannot be read is listed, up to a limit."""
 
 import os
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from foster.data.decoding import SUFFIXES, ImageError, ImageLike, decode, quiet_pillow, upright_size
+from foster.data.decoding import ImageError, ImageLike, decode, quiet_pillow, upright_size
+from foster.data.photo_files import shown
 from foster.data.resizing import Resizing
 from foster.errors import DataError
 
@@ -21,14 +21,23 @@ NUM_SHOWN = 5
 NUM_MEASURED = 200
 DECODED_AT_ONCE = 256
 
+COPIES_OF_A_LEARN = 5
+"""How often the images of a `learn` are in memory at its peak: as read, without those known or held out, beside the
+exemplars, shuffled, and augmented."""
+
 
 @dataclass(frozen=True, eq=False)
 class Photos:
-    """Images that may not be decoded yet, with the class name of each. `place` names their source in messages."""
+    """Images that may not be decoded yet, with the class name of each. `place` names their source in messages.
+
+    What a folder also holds is counted: `passed_over` as in FoundFiles, and classes without any image.
+    """
 
     items: Sequence[ImageLike]
     labels: tuple[str, ...]
     place: str
+    passed_over: Mapping[str, int] = field(default_factory=dict)
+    empty_classes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.items)
@@ -56,14 +65,17 @@ class ReadPhotos:
     unreadable: tuple[Unreadable, ...]
 
 
-def read_photos(photos: Photos, resizing: Resizing, max_unreadable: int | None = None) -> ReadPhotos:
+def read_photos(
+    photos: Photos, resizing: Resizing, max_unreadable: int | None = None, num_copies: int = COPIES_OF_A_LEARN
+) -> ReadPhotos:
     """All images at one size. Unreadable ones are listed and left out, up to a limit beyond which it stops.
 
     The limit is 10 % of the images and at most 100, unless `max_unreadable` gives another; three are always borne.
+    Before anything is read, it is refused where the memory has no room for `num_copies` of all images.
     """
     limit = max(3, min(MAX_UNREADABLE, int(MAX_UNREADABLE_SHARE * len(photos))))
     limit = limit if max_unreadable is None else max_unreadable
-    _check_memory(len(photos), resizing)
+    _check_memory(len(photos), resizing, num_copies)
     images = torch.empty(len(photos), 3, resizing.height, resizing.width, dtype=torch.uint8)
     unreadable: list[Unreadable] = []
     kept: list[int] = []
@@ -76,7 +88,7 @@ def read_photos(photos: Photos, resizing: Resizing, max_unreadable: int | None =
             images[len(kept)] = found
             kept.append(position)
     if not kept:
-        raise _too_many(unreadable, photos, limit)
+        raise DataError(f"none of the {len(photos)} images in {photos.place} can be read: {_listed(unreadable)}")
     return ReadPhotos(images[: len(kept)], tuple(photos.labels[k] for k in kept), tuple(unreadable))
 
 
@@ -110,57 +122,29 @@ def measured_sizes(photos: Photos) -> list[tuple[int, int]]:
     return sizes
 
 
-def image_files(folder: Path) -> list[Path]:
-    """All image files below a folder, by their names' endings; each folder's files first, everything sorted."""
-    found = []
-    for parent, folders, files in os.walk(folder):
-        folders[:] = sorted((name for name in folders if not name.startswith(".")), key=natural_order)
-        images = [name for name in files if Path(name).suffix.lower() in SUFFIXES and not name.startswith(".")]
-        found += [Path(parent, name) for name in sorted(images, key=natural_order)]
-    return found
-
-
-def expanded(paths: Iterable[str | Path]) -> list[Path]:
-    """Files as they are, whatever their names; folders as the images below them; in the order given."""
-    files: list[Path] = []
-    for given in paths:
-        path = Path(given).expanduser()
-        files += image_files(path) if path.is_dir() else [path]
-    return files
-
-
-def natural_order(name: str) -> list[tuple[int, int, str]]:
-    """A sort key by which `class 2` stands before `class 10`."""
-    parts = re.split(r"(\d+)", name)
-    # isdecimal is what int() reads: a superscript two is a digit, but no decimal.
-    return [(0, int(part), part) if part.isdecimal() else (1, 0, part) for part in parts if part]
-
-
-def shown(path: str | Path) -> str:
-    """A path as text that can be printed and encoded, also where its bytes are no valid text."""
-    return os.fsencode(path).decode("utf-8", "replace")
-
-
 def item_name(item: ImageLike, position: int) -> str:
     return shown(item) if isinstance(item, str | Path) else f"image {position}"
 
 
 def _too_many(unreadable: list[Unreadable], photos: Photos, limit: int) -> DataError:
-    listed = "; ".join(f"'{found.name}': {found.reason}" for found in unreadable[:NUM_SHOWN])
-    more = "; ..." if len(unreadable) > NUM_SHOWN else ""
     return DataError(
         f"stopped at {len(unreadable)} unreadable of {len(photos)} images in {photos.place} (limit {limit}): "
-        f"{listed}{more}; mend or remove them, or raise max_unreadable"
+        f"{_listed(unreadable)}; mend or remove them, or raise max_unreadable"
     )
 
 
-def _check_memory(num_images: int, resizing: Resizing) -> None:
-    """All images of a learn call are held at once, and once more while an epoch is augmented."""
+def _listed(unreadable: list[Unreadable]) -> str:
+    listed = "; ".join(f"'{found.name}': {found.reason}" for found in unreadable[:NUM_SHOWN])
+    return listed + ("; ..." if len(unreadable) > NUM_SHOWN else "")
+
+
+def _check_memory(num_images: int, resizing: Resizing, num_copies: int) -> None:
+    """Refuse what the memory cannot hold: a system that runs out of it ends the process without a word."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # not known on this system
         return
-    needed = 2 * num_images * 3 * resizing.height * resizing.width
+    needed = num_copies * num_images * 3 * resizing.height * resizing.width
     if needed > 0.9 * total:
         raise DataError(
             f"{num_images:,} images of {resizing.height} x {resizing.width} need {needed / 2**30:.1f} GiB of memory, "

@@ -8,7 +8,8 @@ from torch.nn.functional import interpolate
 from foster.data.catalogue import CATALOGUE
 from foster.data.decoding import SUFFIXES
 from foster.data.images import ImageSet
-from foster.data.photos import Photos, image_files, read_photos
+from foster.data.photo_files import image_files
+from foster.data.photos import Photos, read_photos
 from foster.data.resizing import Resizing
 from foster.data.sources import load
 from foster.errors import DataError, SettingsError, suggestion

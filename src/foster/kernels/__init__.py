@@ -1,8 +1,17 @@
-"""Kernels for the narrow networks of small images, faster than the library's: 3x3 convolutions, and whole residual
-blocks of them. Optional: they need Triton."""
+"""Kernels for the narrow networks of small images, faster than the library's: 3x3 convolutions, whole residual blocks
+of them, and the linear layers of heads. Optional: they need Triton."""
 
 from foster.kernels.conv3x3 import conv3x3, is_available, supports
+from foster.kernels.deferred import DeferredGradients
 from foster.kernels.modules import is_fused, use_kernels
 from foster.kernels.starting import compiled_side_by_side
 
-__all__ = ["compiled_side_by_side", "conv3x3", "is_available", "is_fused", "supports", "use_kernels"]
+__all__ = [
+    "DeferredGradients",
+    "compiled_side_by_side",
+    "conv3x3",
+    "is_available",
+    "is_fused",
+    "supports",
+    "use_kernels",
+]

@@ -1,7 +1,8 @@
 """Convolutions with their BatchNorms and ReLUs as single functions with gradients, on the kernels alone.
 
 Training: the convolution sums up the statistics of its own output, so a layer is three launches (convolve, finish,
-normalise); its backward pass is five, of which the two for the weight may run beside the others. Frozen: one launch.
+normalise); its backward pass is five, of which the two for the weight may wait for those of other layers. Frozen: one
+launch.
 """
 
 from typing import Any, NamedTuple
@@ -12,8 +13,9 @@ from torch.autograd.function import once_differentiable
 from torch.nn.grad import conv2d_input
 
 from foster.kernels import launch, norms
+from foster.kernels.deferred import DeferredGradients
 from foster.kernels.epilogues import Added, Gate, Norm, channels_last
-from foster.networks.concurrency import WeightGradients
+from foster.kernels.weight_gradients import weight_gradient
 
 
 class Layer(NamedTuple):
@@ -77,12 +79,10 @@ def _train(images: Tensor, layer: Layer, is_rectified: bool = True, added: Added
 
 
 def _weight_gradient(
-    aside: WeightGradients | None, images: Tensor, gradient: Tensor, weight: Tensor, stride: int
+    deferred: DeferredGradients | None, images: Tensor, gradient: Tensor, weight: Tensor, stride: int
 ) -> Tensor:
-    def compute(images: Tensor, gradient: Tensor) -> Tensor:
-        return launch.weight_gradient(images, gradient, weight, stride)
-
-    return compute(images, gradient) if aside is None else aside.compute(compute, weight, images, gradient)
+    compute = weight_gradient if deferred is None else deferred.of_weight
+    return compute(images, gradient, weight, stride)
 
 
 class _Layer(torch.autograd.Function):
@@ -93,9 +93,9 @@ class _Layer(torch.autograd.Function):
         images = channels_last(images)
         maps, coefficients, output = _train(images, layer)
         ctx.stride = layer.stride
-        ctx.aside = WeightGradients.current()
-        if ctx.aside is not None:
-            ctx.aside.count_use(weight)
+        ctx.deferred = DeferredGradients.current()
+        if ctx.deferred is not None:
+            ctx.deferred.count_use(weight)
         ctx.save_for_backward(images, weight, gamma, beta, maps, coefficients, output)
         return output
 
@@ -109,7 +109,7 @@ class _Layer(torch.autograd.Function):
         of_maps, _ = norms.pass_gradient(gradient, output, maps, of_norm.coefficients)
         of_weight = of_images = None
         if ctx.needs_input_grad[1]:
-            of_weight = _weight_gradient(ctx.aside, images, of_maps, weight, ctx.stride)
+            of_weight = _weight_gradient(ctx.deferred, images, of_maps, weight, ctx.stride)
         if ctx.needs_input_grad[0] and images.shape[1] == 3:
             # Nobody trains the images; so rare a gradient may be slow.
             of_images = conv2d_input(images.shape, weight.to(of_maps.dtype), of_maps, ctx.stride, 1)
@@ -149,10 +149,10 @@ class _Block(torch.autograd.Function):
         second = _train(first.output, plan.second, plan.is_rectified, added)
         ctx.stride, ctx.shortcut_stride, ctx.is_rectified = plan.first.stride, plan.shortcut_stride, plan.is_rectified
         ctx.has_own_shortcut = shortcut is None
-        ctx.aside = WeightGradients.current()
-        if ctx.aside is not None:
-            ctx.aside.count_use(weight1)
-            ctx.aside.count_use(weight2)
+        ctx.deferred = DeferredGradients.current()
+        if ctx.deferred is not None:
+            ctx.deferred.count_use(weight1)
+            ctx.deferred.count_use(weight2)
         ctx.save_for_backward(maps, weight1, gamma1, beta1, *first, weight2, gamma2, beta2, *second)
         return second.output
 
@@ -168,12 +168,12 @@ class _Block(torch.autograd.Function):
         summed = norms.sum_gradient(gradient, opened, maps2, coefficients2)
         of_norm2 = norms.finish_gradient(summed, gamma2, beta2, coefficients2)
         of_maps2, passed = norms.pass_gradient(gradient, opened, maps2, of_norm2.coefficients)
-        of_weight2 = _weight_gradient(ctx.aside, output1, of_maps2, weight2, 1) if needs_weight2 else None
+        of_weight2 = _weight_gradient(ctx.deferred, output1, of_maps2, weight2, 1) if needs_weight2 else None
 
         summed = launch.gated_input_gradient(of_maps2, weight2, Gate(maps1, coefficients1))
         of_norm1 = norms.finish_gradient(summed, gamma1, beta1, coefficients1)
         of_maps1, _ = norms.pass_gradient(summed.maps, None, maps1, of_norm1.coefficients)
-        of_weight1 = _weight_gradient(ctx.aside, maps, of_maps1, weight1, ctx.stride) if needs_weight1 else None
+        of_weight1 = _weight_gradient(ctx.deferred, maps, of_maps1, weight1, ctx.stride) if needs_weight1 else None
 
         of_maps = None
         if needs_maps:

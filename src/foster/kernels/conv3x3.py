@@ -16,6 +16,7 @@ from torch.nn.grad import conv2d_input
 
 from foster.kernels import launch
 from foster.kernels.epilogues import empty_maps
+from foster.kernels.weight_gradients import weight_gradient
 
 IN_CHANNELS = (3, 16, 32, 64)
 OUT_CHANNELS = (16, 32, 64)
@@ -78,7 +79,7 @@ def _input_gradient(gradient: Tensor, weight: Tensor, stride: int, height: int, 
 
 @custom_op("foster::conv3x3_weight_gradient", mutates_args=())
 def _weight_gradient(images: Tensor, gradient: Tensor, weight: Tensor, stride: int) -> Tensor:
-    return launch.weight_gradient(images, gradient, weight, stride)
+    return weight_gradient(images, gradient, weight, stride)
 
 
 @_conv3x3.register_fake
@@ -106,15 +107,15 @@ def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None,
     images, weight = ctx.saved_tensors[:2]
     needs_images, needs_weight, _ = ctx.needs_input_grad
     height, width = images.shape[2:]
-    images_gradient = weight_gradient = None
+    of_images = of_weight = None
     if needs_images and images.shape[1] == 3:
         # Nobody trains the images; so rare a gradient may be slow.
-        images_gradient = conv2d_input(images.shape, weight.to(gradient.dtype), gradient, ctx.stride, 1)
+        of_images = conv2d_input(images.shape, weight.to(gradient.dtype), gradient, ctx.stride, 1)
     elif needs_images:
-        images_gradient = _input_gradient(gradient, weight, ctx.stride, height, width)
+        of_images = _input_gradient(gradient, weight, ctx.stride, height, width)
     if needs_weight:
-        weight_gradient = _weight_gradient(images, gradient, weight, ctx.stride)
-    return images_gradient, weight_gradient, None
+        of_weight = _weight_gradient(images, gradient, weight, ctx.stride)
+    return of_images, of_weight, None
 
 
 _conv3x3.register_autograd(_backward, setup_context=_save)

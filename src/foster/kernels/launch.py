@@ -11,7 +11,7 @@ from torch import Tensor
 
 from foster.kernels.epilogues import Added, Epilogue, Gate, Norm, channels_last, empty_maps
 from foster.kernels.starting import start
-from foster.kernels.tiles import Geometry, convolution_tile, gradient_tile
+from foster.kernels.tiles import Geometry, convolution_tile
 
 
 class Summed(NamedTuple):
@@ -73,57 +73,6 @@ def gated_input_gradient(gradient: Tensor, weight: Tensor, gate: Gate) -> Summed
     output, partials = _convolve(gradient, _Taps.backward(weight), geometry, epilogue)
     assert partials is not None
     return Summed(output, partials)
-
-
-def weight_gradient(images: Tensor, gradient: Tensor, weight: Tensor, stride: int) -> Tensor:
-    """The gradient for the weight, in the weight's type and memory layout. Sums in float32, always in one order."""
-    from foster.kernels import device
-
-    images, gradient = channels_last(images), channels_last(gradient)
-    geometry = forward_geometry(images, weight, stride)
-    tile = gradient_tile(geometry)
-    num_pixels = len(images) * geometry.out_height * geometry.out_width
-    num_blocks = math.ceil(num_pixels / (tile.groups * tile.pixels))
-    blocks_per_program = math.ceil(num_blocks / tile.num_shares)
-    num_shares = math.ceil(num_blocks / blocks_per_program)
-    shape = (num_shares, geometry.num_taps, geometry.out_channels, geometry.depth)
-    partial_sums = torch.empty(shape, dtype=torch.float32, device=images.device)
-    start(
-        device.weight_gradient,
-        (num_shares, geometry.num_taps // tile.taps),
-        images,
-        gradient,
-        partial_sums,
-        num_pixels,
-        num_blocks,
-        blocks_per_program,
-        **geometry._asdict(),
-        is_even=num_pixels % (tile.groups * tile.pixels) == 0,
-        pixels=tile.pixels,
-        groups=tile.groups,
-        taps=tile.taps,
-        warps_out=tile.warps_out,
-        warps_in=tile.warps_in,
-        num_warps=tile.num_warps,
-    )
-    result = torch.empty_like(weight)
-    rows = 1 << (num_shares - 1).bit_length()
-    elements = min(256, max(32, 8192 // rows))
-    start(
-        device.sum_partial_sums,
-        (partial_sums[0].numel() // elements,),
-        partial_sums,
-        result,
-        num_shares,
-        in_channels=geometry.in_channels,
-        out_channels=geometry.out_channels,
-        **_Taps.forward(result).strides(),
-        rows=rows,
-        elements=elements,
-        warps=4,
-        num_warps=4,
-    )
-    return result
 
 
 class _Taps(NamedTuple):

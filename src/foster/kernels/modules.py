@@ -7,6 +7,8 @@ from foster.kernels import blocks
 from foster.kernels.blocks import Layer, Shortcut
 from foster.kernels.conv3x3 import conv3x3, is_available, supports
 from foster.kernels.epilogues import Norm
+from foster.kernels.linear import linear, supports_linear
+from foster.networks.heads import PreciseLinear
 from foster.networks.resnet_cifar import Block, PaddedSubsample
 
 
@@ -55,10 +57,23 @@ class KernelBlock(Block):
         return Shortcut(self.shortcut(maps).to(torch.bfloat16))
 
 
+class KernelLinear(PreciseLinear):
+    """A head's product on the kernels, in float32 as ever, where the maps before it are bfloat16 on a GPU.
+
+    Inference, which is in float32 throughout, thus computes what it computes without kernels.
+    """
+
+    def forward(self, features: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        exact = features.to(weight.dtype)
+        if not _is_traced() and _computes_in_bfloat16(features) and supports_linear(exact, weight, bias):
+            return linear(exact, weight, bias)
+        return super().forward(features, weight, bias)
+
+
 def use_kernels(module: nn.Module) -> nn.Module:
     """Make the eligible parts of `module` use the kernels, in place, where they are available: residual blocks, layers
-    of convolution, BatchNorm and ReLU, and single convolutions. Weights keep their values and names; in memory their
-    channels come last, as the kernels read them fastest."""
+    of convolution, BatchNorm and ReLU, single convolutions, and the products of heads. Weights keep their values and
+    names; in memory their channels come last, as the kernels read them fastest."""
     if is_available():
         for part in module.modules():
             if type(part) is nn.Conv2d and _is_eligible_convolution(part):
@@ -68,6 +83,8 @@ def use_kernels(module: nn.Module) -> nn.Module:
                 part.__class__ = KernelLayer
             elif type(part) is Block and _is_eligible_block(part):
                 part.__class__ = KernelBlock
+            elif type(part) is PreciseLinear:
+                part.__class__ = KernelLinear
     return module
 
 
@@ -114,7 +131,7 @@ def _fused_kind(module: nn.Module, maps: Tensor, layers: list[tuple[nn.Conv2d, n
 
     A compiler sees the module as written: it cannot look into our functions.
     """
-    if torch.compiler.is_compiling() or not _computes_in_bfloat16(maps):
+    if _is_traced() or not _computes_in_bfloat16(maps):
         return "none"
     shape = maps.shape
     for convolution, norm in layers:
@@ -151,6 +168,10 @@ def _layer(convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> Layer:
     return Layer(
         convolution.weight, convolution.stride[0], Norm(norm.weight, norm.bias, *statistics, norm.momentum, norm.eps)
     )
+
+
+def _is_traced() -> bool:
+    return torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
 
 
 def _computes_in_bfloat16(images: Tensor) -> bool:

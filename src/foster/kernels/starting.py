@@ -26,8 +26,14 @@ def start(kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any) -
     if _noted is None:
         kernel[grid](*arguments, **options)
         return
-    types = tuple(value.dtype if isinstance(value, Tensor) else type(value) for value in arguments)
-    _noted.setdefault((id(kernel), types, *options.items()), _Start(kernel, grid, arguments, options))
+    _noted.setdefault((id(kernel), _type(arguments), *options.items()), _Start(kernel, grid, arguments, options))
+
+
+def _type(value: Any) -> Any:
+    """What of an argument is compiled into a kernel; tuples are taken apart."""
+    if isinstance(value, tuple):
+        return tuple(map(_type, value))
+    return value.dtype if isinstance(value, Tensor) else type(value)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Shapes of convolutions, and how the kernels cut them into pieces: one table of tile sizes for each kernel."""
 
+import math
 from typing import NamedTuple
 
 
@@ -50,12 +51,27 @@ class GradientTile(NamedTuple):
     taps: int
     warps_out: int = 1
     warps_in: int = 1
-    num_shares: int = 44
-    """Shares of the pixels. More keep more of the chip busy and make more partial sums to add up."""
+    num_programs: int = 132
+    """About as many in one launch, over all its layers, groups of taps and shares of the pixels. They should fill the
+    chip once or twice; more make more partial sums to add up."""
 
     @property
     def num_warps(self) -> int:
         return self.groups * self.warps_out * self.warps_in
+
+    def shares(self, num_pixels: int, num_taps: int, num_layers: int) -> "Shares":
+        num_blocks = math.ceil(num_pixels / (self.groups * self.pixels))
+        num_wanted = max(1, self.num_programs // (num_layers * (num_taps // self.taps)))
+        blocks_per_share = math.ceil(num_blocks / num_wanted)
+        return Shares(num_blocks, blocks_per_share, math.ceil(num_blocks / blocks_per_share))
+
+
+class Shares(NamedTuple):
+    """How the pixels of a layer, in `num_blocks` blocks, are shared among programs."""
+
+    num_blocks: int
+    blocks_per_share: int
+    num_shares: int
 
 
 CONVOLUTION_TILES: dict[tuple[int, int], ConvolutionTile] = {
@@ -70,11 +86,22 @@ EPILOGUE_TILES: dict[tuple[str, int, int], ConvolutionTile] = {}
 """By the name of the epilogue, input and output channels: where it wants another tile than the convolution alone."""
 
 GRADIENT_TILES: dict[tuple[int, int], GradientTile] = {
-    (3, 16): GradientTile(pixels=32, groups=8, taps=1, num_shares=132),
-    (16, 16): GradientTile(pixels=32, groups=4, taps=9, num_shares=264),
-    (32, 32): GradientTile(pixels=16, groups=4, taps=3, warps_in=2, num_shares=88),
-    (64, 64): GradientTile(pixels=16, groups=2, taps=3, warps_out=2, warps_in=4, num_shares=44),
+    (3, 16): GradientTile(pixels=32, groups=8, taps=1, num_programs=132),
+    (16, 16): GradientTile(pixels=32, groups=4, taps=9, num_programs=264),
+    (32, 32): GradientTile(pixels=16, groups=4, taps=3, warps_in=2, num_programs=264),
+    (64, 64): GradientTile(pixels=16, groups=2, taps=3, warps_out=2, warps_in=4, num_programs=132),
 }
+"""For the weight's gradient of one layer alone."""
+
+BATCHED_GRADIENT_TILES: dict[tuple[int, int], GradientTile] = {
+    (16, 16): GradientTile(pixels=32, groups=4, taps=9, num_programs=528),
+    (32, 32): GradientTile(pixels=32, groups=2, taps=3, warps_in=2, num_programs=528),
+    (64, 64): GradientTile(pixels=32, groups=1, taps=3, warps_out=2, warps_in=4, num_programs=264),
+}
+"""For those of several layers in one launch, where it wants another tile than one layer alone."""
+
+MOST_LAYERS = 16
+"""Layers in one launch. Their number is compiled into a kernel; ResNet-32 has 10, 9 and 9 of a kind."""
 
 NORM_ELEMENTS = 4096
 """Elements of the maps that one program of a normalisation kernel takes: 32 for each thread of 4 warps."""
@@ -86,9 +113,10 @@ def convolution_tile(geometry: Geometry, epilogue: str = "none") -> ConvolutionT
     return tile or ConvolutionTile(pixels=128, channels=min(geometry.out_channels, 32), warps_pixels=4, taps_ahead=3)
 
 
-def gradient_tile(geometry: Geometry) -> GradientTile:
-    tile = GRADIENT_TILES.get((geometry.in_channels, geometry.out_channels))
+def gradient_tile(geometry: Geometry, num_layers: int = 1) -> GradientTile:
+    channels = (geometry.in_channels, geometry.out_channels)
+    tile = (BATCHED_GRADIENT_TILES.get(channels) if num_layers > 1 else None) or GRADIENT_TILES.get(channels)
     if tile:
         return tile
     warps_out, warps_in = max(1, geometry.out_channels // 32), max(1, geometry.depth // 32)
-    return GradientTile(16, 4, min(geometry.num_taps, 3), warps_out, warps_in, num_shares=44)
+    return GradientTile(16, 4, min(geometry.num_taps, 3), warps_out, warps_in, num_programs=132)

@@ -9,7 +9,8 @@ from foster.data.herding import unit_length
 from foster.data.images import ImageSet
 from foster.evaluation.predict import batched, class_means
 from foster.networks.network import Network
-from foster.training.engine import INFERENCE_PIXELS
+from foster.training.engine import exact_convolutions, inference_batch_size
+from foster.training.memory_errors import explained_memory_errors
 
 
 class Classifier(nn.Module):
@@ -62,8 +63,12 @@ class Classifier(nn.Module):
         return self._batched(self.forward, images)
 
     def _batched(self, forward: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-        batch_size = max(1, INFERENCE_PIXELS // (images.shape[2] * images.shape[3]))
-        return batched(forward, images, batch_size, self.device)
+        """In full precision on every device: an answer does not depend on where it was computed."""
+        if not len(images):  # not every module takes a batch of none
+            return self._batched(forward, images.new_zeros(1, *images.shape[1:]))[:0]
+        batch_size = inference_batch_size((images.shape[2], images.shape[3]))
+        with explained_memory_errors(self.device), exact_convolutions():
+            return batched(forward, images, batch_size, self.device)
 
     def _normalised(self, images: Tensor) -> Tensor:
         return (images.float() / 255 - self.mean) / self.std

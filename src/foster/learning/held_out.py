@@ -1,7 +1,7 @@
 """Which of the new images are never trained on, and how many of them a class keeps."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -15,11 +15,28 @@ MIN_IMAGES = 3
 """A class with fewer images spares none."""
 
 
-def is_held_out(images: ImageSet, ids: Sequence[str], share: float) -> Tensor:
-    """A mask `[N]`: about `share` of each class, at least one image of a class with three or more, and never all.
+def place(image_hash: str) -> float:
+    """Where a picture stands between 0 and 1 by the hash of its pixels: it keeps this place for life."""
+    return int(image_hash, 16) / 16.0 ** len(image_hash)
 
-    The choice goes by the hash of the pixels: it does not depend on file names or on what else is learned, and equal
-    pictures always stand on the same side.
+
+def smallest_places(images: ImageSet, ids: Sequence[str]) -> dict[int, float]:
+    """For each class among `images`, the smallest place of its images."""
+    found: dict[int, float] = {}
+    for label, image_hash in zip(images.labels.tolist(), ids, strict=True):
+        found[label] = min(found.get(label, 1.0), place(image_hash))
+    return found
+
+
+def is_held_out(
+    images: ImageSet, ids: Sequence[str], share: float, trained_from: Mapping[int, float] | None = None
+) -> Tensor:
+    """A mask `[N]`: of a new class about `share`, at least one image of three or more and never all.
+
+    The choice goes by the hash of the pixels, lowest first: it does not depend on file names or on what else is
+    learned, and equal pictures of a class always stand on the same side. `trained_from` holds, for every known class,
+    the smallest place of any image of it that was trained on. Of a known class only pictures below that place, and
+    below `share`, are held out: a photo that comes again is never measured on once it was trained on.
     """
     mask = torch.zeros(len(images), dtype=torch.bool)
     if share == 0:
@@ -27,12 +44,14 @@ def is_held_out(images: ImageSet, ids: Sequence[str], share: float) -> Tensor:
     members: dict[int, list[int]] = defaultdict(list)
     for position, label in enumerate(images.labels.tolist()):
         members[label].append(position)
-    for positions in members.values():
+    for label, positions in members.items():
         different = sorted({ids[position] for position in positions})
         if len(different) < MIN_IMAGES:
             continue
-        count = min(max(1, round(len(different) * share)), len(different) - 1)
-        chosen = set(different[:count])
+        count = max(1, round(len(different) * share))
+        if trained_from and label in trained_from:
+            count = sum(place(image_hash) < min(share, trained_from[label]) for image_hash in different)
+        chosen = set(different[: min(count, len(different) - 1)])
         mask[[position for position in positions if ids[position] in chosen]] = True
     return mask
 

@@ -12,7 +12,7 @@ from foster.data.photos import Photos, Unreadable, measured_sizes, read_photos
 from foster.data.resizing import Resizing, typical_side
 from foster.errors import DataError
 from foster.learner_settings import LearnerSettings, image_side_for, resize_rule_for
-from foster.learning.held_out import is_held_out
+from foster.learning.held_out import is_held_out, smallest_places
 from foster.learning.knowledge import Knowledge
 
 
@@ -26,7 +26,10 @@ class Intake:
     num_new: int
     more_of: Mapping[str, int]
     num_repeated: int
+    trained_from: Mapping[str, float]
+    """For each class of this `learn`, the smallest place (`held_out.place`) of its images in `train`."""
     empty_classes: tuple[str, ...]
+    passed_over: Mapping[str, int]
     unreadable: tuple[Unreadable, ...]
 
     @property
@@ -63,16 +66,21 @@ def take_in(photos: Photos, resizing: Resizing, settings: LearnerSettings, knowl
     if not len(fresh):
         raise DataError(f"all {len(images)} images in {photos.place} are already among the exemplars: nothing to learn")
     fresh_hashes = [entry for entry, is_wanted in zip(hashes, is_fresh.tolist(), strict=True) if is_wanted]
-    mask = is_held_out(fresh, fresh_hashes, settings.held_out_share)
+    trained_before = {ids[name]: place for name, place in knowledge.trained_from.items()} if knowledge else {}
+    mask = is_held_out(fresh, fresh_hashes, settings.held_out_share, trained_before)
+    trained = [entry for entry, is_spared in zip(fresh_hashes, mask.tolist(), strict=True) if not is_spared]
+    train = fresh.select(~mask)
     again = Counter(names[label] for label in fresh.labels.tolist() if label < len(known))
     return Intake(
-        train=fresh.select(~mask),
+        train=train,
         held_out=fresh.select(mask),
         num_known=len(known),
         num_new=len(names) - len(known),
         more_of=dict(again),
         num_repeated=len(images) - len(fresh),
-        empty_classes=tuple(name for name in photos.class_names if name not in readable),
+        trained_from={names[label]: place for label, place in smallest_places(train, trained).items()},
+        empty_classes=(*photos.empty_classes, *(name for name in photos.class_names if name not in readable)),
+        passed_over=photos.passed_over,
         unreadable=read.unreadable,
     )
 

@@ -17,6 +17,9 @@ from foster.learning.classifier import Classifier
 from foster.methods import method_class
 from foster.networks.network import Network
 
+USUAL_HELD_OUT_SHARE = 0.1
+"""Where images are held out, but the history does not tell how many were to be."""
+
 
 class Memories:
     """The images that are kept: `exemplars` are trained on again, `held_out` never are.
@@ -70,6 +73,27 @@ class Knowledge:
     @property
     def num_classes(self) -> int:
         return len(self.class_names)
+
+    @property
+    def trained_from(self) -> dict[str, float]:
+        """For each class, the smallest place (`held_out.place`) of any image of it that was trained on.
+
+        It is 0 where the history does not tell, so that no image can be taken for one that was never trained on.
+        """
+        found: dict[str, float] = {}
+        for entry in self.history:
+            places = entry.get("trained_from", {})
+            for name in (*entry.get("new_classes", ()), *entry.get("more_of", ())):
+                found[name] = min(found.get(name, 1.0), places.get(name, 0.0))
+        return {name: found.get(name, 0.0) for name in self.class_names}
+
+    @property
+    def held_out_share(self) -> float:
+        """The share of the memory that belongs to held-out images: that of the last `learn` that held some out."""
+        if not self.held_out.num_images:
+            return 0.0
+        shares = [float(entry.get("held_out_share", 0.0)) for entry in self.history]
+        return next((share for share in reversed(shares) if share), USUAL_HELD_OUT_SHARE)
 
     def classifier(self, device: torch.device, temperature: float | None = None) -> Classifier:
         """The network on `device`, in single precision, answering as its method says: by head or by nearest mean."""

@@ -11,10 +11,11 @@ from torch import Tensor
 import foster
 from foster import events
 from foster.assembly import build_engine
+from foster.config import EngineSettings
 from foster.data.memory import ExemplarMemory
 from foster.data.photos import Photos
 from foster.data.task import Task
-from foster.data.unlabeled import load_unlabeled
+from foster.errors import DataError
 from foster.learner_settings import LearnerSettings
 from foster.learning.calibration import fit_temperature
 from foster.learning.fingerprint import fingerprint
@@ -25,13 +26,17 @@ from foster.learning.reports import LearnReport, UpdateError
 from foster.learning.session import SessionResult, TrainingSession, has_own_phases
 from foster.learning.update_check import UpdateCheck, compare, problem
 from foster.learning.work_folder import WorkFolder
-from foster.method_settings import FosterSettings
 from foster.methods import method_class
 from foster.methods.base import Method, Workplace
 from foster.networks.adapted import ModuleLike
+from foster.networks.determinism import explained_indeterminism
 from foster.stopping import StopRequest
-from foster.training.engine import Engine
+from foster.training.engine import Engine, find_device
+from foster.training.memory_errors import explained_memory_errors
 from foster.training.task_training import TaskProgress, Trainer
+
+MIN_IMAGES = 2
+"""One image alone has no statistics to normalise it by."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,21 +65,27 @@ def learn(
     that is held, what was trained is saved there, and what is found there is continued.
     """
     began = time.monotonic()
-    plan = make_plan(before, settings, photos, backbone)
+    with explained_memory_errors(find_device(settings.device)):
+        plan = make_plan(before, settings, photos, backbone)
+    if plan.num_training_images < MIN_IMAGES:
+        raise DataError(f"one image is too little to learn from; give {MIN_IMAGES} or more (in {photos.place})")
+    if max_drop is not None and plan.uncompared:
+        listener(events.Warned(_unwatched(plan.uncompared)))
     engine = _engine(plan)
-    method = _method(plan, engine)
-    intake, names = plan.intake, plan.intake.class_names
-    exemplars = method.memory.exemplars(names)
-    task = Task(len(plan.task_sizes), intake.num_known, intake.num_new, intake.train, exemplars)
-    session = _session(plan, method, engine, listener, stop, work)
-    began -= session.progress.seconds
-    stop.raise_if_set()
-    trained = session.run(method, task, plan.held_out)
-    after = _knowledge(plan, method)
-    classifier = after.classifier(engine.device, temperature=1.0)
-    scores = classifier.all_scores(plan.held_out.images)
-    temperature = fit_temperature(scores, plan.held_out.labels)
-    checks = _checks(plan, scores, classifier.all_scores(plan.exemplars_before.images), engine)
+    with explained_memory_errors(engine.device, plan.batch_size), explained_indeterminism():
+        method = _method(plan, engine)
+        intake, names = plan.intake, plan.intake.class_names
+        exemplars = method.memory.exemplars(names)
+        task = Task(len(plan.task_sizes), intake.num_known, intake.num_new, intake.train, exemplars)
+        session = _session(plan, method, engine, listener, stop, work)
+        began -= session.progress.seconds
+        stop.raise_if_set()
+        trained = session.run(method, task, plan.held_out)
+        after = _knowledge(plan, method)
+        classifier = after.classifier(engine.device, temperature=1.0)
+        scores = classifier.all_scores(plan.held_out.images)
+        temperature = fit_temperature(scores, plan.held_out.labels)
+        checks = _checks(plan, scores, classifier.all_scores(plan.exemplars_before.images), engine)
     report = _report(plan, method, after, trained, checks, temperature, time.monotonic() - began)
     reason = None if max_drop is None else problem(checks, max_drop)
     if reason:
@@ -84,6 +95,8 @@ def learn(
         "foster": foster.__version__,
         "source": photos.place.strip("'").rsplit("/", 1)[-1],
         "preset": settings.preset,
+        "held_out_share": settings.held_out_share,
+        "trained_from": dict(intake.trained_from),
         "epochs": trained.epochs,
         "batch_size": plan.batch_size,
         "device": str(engine.device),
@@ -99,10 +112,15 @@ def learn(
 
 
 def _engine(plan: Plan) -> Engine:
-    settings = plan.settings.engine
-    if not plan.backbone.is_own and settings.compile == "auto":
-        settings = settings.model_copy(update={"compile": "off"})
+    settings = engine_settings(plan.settings.engine, plan.backbone.is_own)
     return build_engine(settings, plan.settings.device, plan.preprocessing.mean, plan.preprocessing.std)
+
+
+def engine_settings(asked: EngineSettings, is_own: bool) -> EngineSettings:
+    """A module from outside is neither compiled nor recorded unless that is asked for: both want a step that is pure
+    device work, and a recording would repeat whatever Python decided in it once."""
+    accelerators = () if is_own else ("compile", "capture")
+    return asked.model_copy(update={name: "off" for name in accelerators if getattr(asked, name) == "auto"})
 
 
 def _method(plan: Plan, engine: Engine) -> Method[Any]:
@@ -110,12 +128,9 @@ def _method(plan: Plan, engine: Engine) -> Method[Any]:
     settings = plan.settings
     steps_per_epoch = -(-plan.num_training_images // plan.batch_size)
     options = settings.scaled_options(steps_per_epoch, plan.backbone.is_pretrained)
-    unlabeled = None
-    if isinstance(options, FosterSettings) and options.unlabeled:
-        unlabeled = load_unlabeled(options.unlabeled, plan.preprocessing.size, None)
     memory = ExemplarMemory(per_class=plan.exemplar_quota) if options.uses_memory else ExemplarMemory()
     backbone = plan.backbone.make
-    workplace = Workplace(backbone, settings.seed, engine.infer, engine.device, settings.selection, unlabeled)
+    workplace = Workplace(backbone, settings.seed, engine.infer, engine.device, settings.selection, plan.unlabeled)
     method = method_class(settings.method)(options, memory, workplace)
     if plan.before is not None:
         memory.load_state(plan.before.exemplars.state())
@@ -181,7 +196,7 @@ def _report(
     after: Knowledge,
     trained: SessionResult,
     checks: tuple[UpdateCheck, ...],
-    temperature: float | None,
+    fitted: float | None,
     seconds: float,
 ) -> LearnReport:
     intake = plan.intake
@@ -189,6 +204,10 @@ def _report(
     result = next((check.accuracy for check in checks if check.kind == "held-out"), None)
     if result is not None:
         accuracies[method.result_name] = result
+    before = plan.before
+    # A network that nobody measured is better judged as the one before it than not at all.
+    kept = (before.temperature, before.num_calibration_images) if before else (1.0, 0)
+    temperature, num_calibration_images = (fitted, len(plan.held_out)) if fitted else kept
     return LearnReport(
         new_classes=after.class_names[intake.num_known :],
         more_of=intake.more_of,
@@ -196,11 +215,18 @@ def _report(
         num_held_out=len(intake.held_out),
         num_repeated=intake.num_repeated,
         empty_classes=intake.empty_classes,
+        passed_over=intake.passed_over,
         unreadable=intake.unreadable,
         num_exemplars=after.exemplars.num_images,
         seconds=seconds,
-        temperature=temperature or 1.0,
-        num_calibration_images=len(plan.held_out) if temperature else 0,
+        temperature=temperature,
+        num_calibration_images=num_calibration_images,
         variants=accuracies,
         checks=checks,
+        uncompared=plan.uncompared,
     )
+
+
+def _unwatched(names: tuple[str, ...]) -> str:
+    what = f"class '{names[0]}'" if len(names) == 1 else f"{len(names)} known classes, such as '{names[0]}',"
+    return f"there is no image of {what} to compare before and after: max_drop does not protect what is not compared"

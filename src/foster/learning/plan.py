@@ -7,16 +7,19 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from foster.assembly import check_engine
 from foster.bundle.manifest import Preprocessing
 from foster.config import AUGMENTATIONS, AugmentationSettings
 from foster.data.augmentation import Augmentation
 from foster.data.images import ImageSet, concatenate
 from foster.data.photos import Photos
+from foster.data.unlabeled import load_unlabeled
 from foster.errors import DataError, SettingsError
 from foster.learner_settings import LearnerSettings, augmentation_for, backbone_for, batch_size_for
 from foster.learning.held_out import held_out_quota
 from foster.learning.intake import Intake, choose_resizing, take_in
 from foster.learning.knowledge import Knowledge, no_images
+from foster.method_settings import FosterSettings
 from foster.methods import method_class
 from foster.networks.adapted import BackboneChoice, ModuleLike, choose_backbone
 
@@ -33,6 +36,7 @@ class Plan:
     backbone: BackboneChoice
     preprocessing: Preprocessing
     intake: Intake
+    unlabeled: ImageSet | None
 
     @cached_property
     def exemplars_before(self) -> ImageSet:
@@ -44,6 +48,13 @@ class Plan:
         """All images that were never trained on: those of this `learn` and those kept from earlier ones."""
         kept = self.before.images_of(self.before.held_out) if self.before else self._none
         return concatenate(self.intake.held_out, kept)
+
+    @cached_property
+    def uncompared(self) -> tuple[str, ...]:
+        """The known classes of which there is no image, so that nobody can say what they lose."""
+        seen = {*self.held_out.labels.tolist(), *self.exemplars_before.labels.tolist()}
+        names = self.before.class_names if self.before else ()
+        return tuple(name for k, name in enumerate(names) if k not in seen)
 
     @property
     def _none(self) -> ImageSet:
@@ -72,7 +83,9 @@ class Plan:
 
     @property
     def held_out_quota(self) -> int | None:
-        return held_out_quota(self.quota, self.settings.held_out_share)
+        """A `learn` that holds out nothing still keeps what earlier ones held out, within the share of then."""
+        share = self.settings.held_out_share or (self.before.held_out_share if self.before else 0.0)
+        return held_out_quota(self.quota, share)
 
     @property
     def exemplar_quota(self) -> int | None:
@@ -99,6 +112,7 @@ def make_plan(
     before: Knowledge | None, settings: LearnerSettings, photos: Photos, backbone: ModuleLike | None = None
 ) -> Plan:
     """Read the photos and decide everything; wrong settings are found before the photos are read."""
+    check_engine(settings.engine, settings.device)
     resizing = choose_resizing(photos, settings, before)
     asked = backbone_for(resizing.size) if settings.backbone == "auto" else settings.backbone
     name = method_class(settings.method).backbone_name(asked)
@@ -116,12 +130,15 @@ def make_plan(
             f"method '{settings.method}' keeps no exemplars, so it cannot learn more images of known classes "
             f"('{again[0]}'); use method=foster or another that does"
         )
+    options, unlabeled = settings.options, None
+    if isinstance(options, FosterSettings) and options.unlabeled:
+        unlabeled = load_unlabeled(options.unlabeled, resizing.size, None)
     intake = take_in(photos, resizing, settings, before)
     if before is not None:
-        return Plan(before, settings, choice, before.preprocessing, intake)
+        return Plan(before, settings, choice, before.preprocessing, intake, unlabeled)
     mean, std = (choice.mean, choice.std) if choice.mean and choice.std else statistics(intake.train.images)
     facts = {"height": resizing.height, "width": resizing.width, "rule": resizing.rule, "mean": mean, "std": std}
-    return Plan(None, settings, choice, Preprocessing.model_validate(facts), intake)
+    return Plan(None, settings, choice, Preprocessing.model_validate(facts), intake, unlabeled)
 
 
 def statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -23,7 +23,8 @@ class Candidate:
 class Prediction:
     """What one image shows: the best classes, or why it could not be read.
 
-    `label` is "unknown" where `is_unknown`, and None where there is an `error`.
+    `label` is "unknown" where `is_unknown`, and None where there is an `error`. A class may have that name, too:
+    `is_unknown` tells.
     """
 
     name: str
@@ -37,8 +38,13 @@ class Prediction:
         """Plain data, for JSON."""
         if self.error is not None:
             return {"image": self.name, "error": self.error}
-        top = [{"label": entry.label, "probability": entry.probability} for entry in self.top]
-        return {"image": self.name, "label": self.label, "confidence": self.confidence, "top": top}
+        return {
+            "image": self.name,
+            "label": self.label,
+            "confidence": self.confidence,
+            "is_unknown": self.is_unknown,
+            "top": [{"label": entry.label, "probability": entry.probability} for entry in self.top],
+        }
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,10 @@ class EvaluationReport:
     calibration_error: float
     """Mean distance, in points of percent, between confidence and accuracy."""
     unknown_classes: Mapping[str, int]
+    empty_classes: tuple[str, ...]
+    """Class folders without an image."""
+    passed_over: Mapping[str, int]
+    """Files that were not looked at: how many, by the ending of their names or by what they are."""
     unreadable: tuple[Unreadable, ...]
 
     @property
@@ -85,6 +95,8 @@ class EvaluationReport:
             "calibration_error": self.calibration_error,
             "classes": classes,
             "unknown_classes": dict(self.unknown_classes),
+            "empty_classes": list(self.empty_classes),
+            "passed_over": dict(self.passed_over),
             "unreadable": [vars(entry) for entry in self.unreadable],
         }
 
@@ -102,6 +114,8 @@ class LearnReport:
     """Images that the memory already held, pixel for pixel."""
     empty_classes: tuple[str, ...]
     """Classes without a single readable image, which were left out."""
+    passed_over: Mapping[str, int]
+    """Files that were not looked at: how many, by the ending of their names or by what they are."""
     unreadable: tuple[Unreadable, ...]
     num_exemplars: int
     seconds: float
@@ -110,6 +124,8 @@ class LearnReport:
     variants: Mapping[str, float]
     """Accuracy of every network of the task on held-out images, as a mean over classes: boosted and compressed."""
     checks: tuple[UpdateCheck, ...]
+    uncompared: tuple[str, ...]
+    """Known classes of which there is no image: what they lost is not known, and no limit holds for them."""
 
     @property
     def held_out(self) -> UpdateCheck | None:
@@ -124,12 +140,17 @@ class LearnReport:
             "trained_images": self.num_trained,
             "held_out_images": self.num_held_out,
             "unreadable_images": len(self.unreadable),
+            "passed_over": dict(self.passed_over),
             "exemplars": self.num_exemplars,
             "seconds": round(self.seconds, 1),
             "temperature": self.temperature,
             "variants": dict(self.variants),
             "checks": {check.kind: check.record() for check in self.checks},
         }
+
+
+class CalibrationWarning(UserWarning):
+    """A confidence is asked for that was never compared with how often the network is right."""
 
 
 class UpdateError(FosterError):

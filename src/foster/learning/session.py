@@ -11,7 +11,6 @@ from foster.evaluation.predict import ranks
 from foster.methods.base import Evaluate, Method
 from foster.methods.foster import Foster
 from foster.methods.refresh import refresh
-from foster.training.memory_errors import explained_memory_errors
 from foster.training.phase import Phase
 from foster.training.task_training import Save, TaskProgress, TaskTraining, Trainer
 
@@ -47,8 +46,7 @@ class TrainingSession:
         has_own = has_own_phases(method, task.num_new)
         for step in method.phases(task) if has_own else refresh(method, task):
             if isinstance(step, Phase):
-                with explained_memory_errors(self.trainer.engine.device, self.trainer.batch_size):
-                    training.train(step)
+                training.train(step)
                 result.epochs[step.name] = step.fit.epochs
             elif len(held_out):
                 result.accuracies[step.variant] = self._evaluate(step, task, held_out)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 MIN_HELD_OUT = 20
-"""From so many held-out images of known classes on, they alone decide about an update: nothing was trained on them."""
+"""Fewer held-out images of known classes, in all, would decide about an update by chance."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,15 @@ class ClassChange:
     @property
     def after(self) -> float:
         return _percent(self.num_right_after, self.num_images)
+
+    def record(self) -> dict[str, Any]:
+        """Plain data for a bundle's history."""
+        return {
+            "images": self.num_images,
+            "before": self.before,
+            "after": self.after,
+            "negative_flips": self.num_negative_flips,
+        }
 
 
 @dataclass(frozen=True)
@@ -92,6 +101,7 @@ class UpdateCheck:
             "known_after": self.known_after,
             "new_after": self.new_after,
             "negative_flips": self.num_negative_flips,
+            "classes": {entry.name: entry.record() for entry in self.classes},
         }
 
 
@@ -127,12 +137,22 @@ def compare(
 
 
 def deciding(checks: Sequence[UpdateCheck]) -> UpdateCheck | None:
-    """The check that decides about an update: held-out images where known classes have enough, else all images."""
-    held_out = [check for check in checks if check.kind == "held-out" and check.num_known_images >= MIN_HELD_OUT]
-    with_known = [check for check in checks if check.num_known_images]
-    if held_out:
-        return held_out[0]
-    return combined(with_known) if with_known else None
+    """What decides about an update, known class by known class; None where there is no image of any.
+
+    A class is judged by its held-out images, on which nothing was trained, and by its exemplars where it has none: a
+    class that was forgotten must count, whatever images there are of it. Where there are fewer than MIN_HELD_OUT
+    held-out images in all, exemplars count for every class.
+    """
+    checks = [UpdateCheck(check.kind, check.known) for check in checks if check.known]
+    honest = [check for check in checks if check.kind == "held-out" and check.num_known_images >= MIN_HELD_OUT]
+    seen = {entry.name for check in honest for entry in check.classes}
+    others = [
+        UpdateCheck(check.kind, tuple(entry for entry in check.classes if entry.name not in seen))
+        for check in checks
+        if check not in honest
+    ]
+    found = [check for check in (*honest, *others) if check.classes]
+    return combined(found) if found else None
 
 
 def combined(checks: Sequence[UpdateCheck]) -> UpdateCheck:

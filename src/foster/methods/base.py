@@ -55,7 +55,7 @@ class Method(Generic[SettingsType]):
     Between tasks a method is its network and its memory: everything else must be derived from them.
     """
 
-    classifies_by: ClassVar[Literal["head", "nearest_mean"]] = "head"
+    classifies_by: ClassVar[Literal["head", "nearest_mean"]] = MethodSettings.classifies_by
     """Which classifier gives the method's result."""
     result_name: str = "head"
     """What the network that gives the result is called."""

@@ -8,13 +8,12 @@ from torch.nn import functional
 
 from foster.data.task import Task
 from foster.evaluation.predict import class_means
-from foster.losses import cross_entropy, distillation
+from foster.losses import cross_entropy, distillation, prospective_transport, retrospective_transport
 from foster.method_settings import CoilSettings
 from foster.methods.base import Evaluate
 from foster.methods.cosine import CosineMethod, cosine_head
 from foster.networks.concurrency import beside
 from foster.networks.freezing import freeze
-from foster.networks.heads import precise_linear
 from foster.networks.network import Network
 from foster.training.phase import Phase
 from foster.transport import carried, sinkhorn
@@ -27,7 +26,12 @@ class Coil(CosineMethod[CoilSettings]):
     the first epoch. Retrospective: the new classifiers, carried back, must tell known classes apart as the old
     network does (L_RT, which gains weight as they learn). l L_KD + (1 - l) L_CE with l = known / total is the base.
     The plan is made once a task, from class centres in the old network's features: new images and exemplars alone.
+    Both transports distil between cosine heads of one scale sigma; the authors' code leaves sigma out of the carried
+    side, whose softmax is then almost flat. Its results are those of the nearest class mean, and so are ours.
     """
+
+    classifies_by = CoilSettings.classifies_by
+    result_name = "nearest_mean"
 
     def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
         yield self.learn_first(task) if task.is_first else self.learn(task)
@@ -57,13 +61,15 @@ class Coil(CosineMethod[CoilSettings]):
         def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
             old, new = beside(lambda: teacher(images), lambda: network(images))
             retrospect = carried(plan.T, head.new_proxies.squeeze(1))
-            forward = head.scale * cosines(new.features, prospect)
-            backward = head.scale * cosines(new.features, retrospect)
+            prospective = prospective_transport(
+                new.logits[:, num_known:], new.features, prospect, head.scale, temperature
+            )
+            retrospective = retrospective_transport(new.features, retrospect, head.scale, old.logits, temperature)
             return {
                 "L_KD": share * distillation(new.logits[:, :num_known], old.logits, temperature),
                 "L_CE": (1 - share) * cross_entropy(new.logits, labels),
-                "L_PT": prospective_weight * distillation(new.logits[:, num_known:], forward.detach(), temperature),
-                "L_RT": retrospective_weight * distillation(backward, old.logits, temperature),
+                "L_PT": prospective_weight * prospective,
+                "L_RT": retrospective_weight * retrospective,
             }
 
         return Phase("learn", network, objective, settings.later, task.training, (teacher,), on_epoch)
@@ -79,8 +85,3 @@ class Coil(CosineMethod[CoilSettings]):
         )
         cost = torch.cdist(known, centres[task.num_known :], p=self.settings.norm)
         return sinkhorn(cost, self.settings.sinkhorn)
-
-
-def cosines(features: Tensor, classifiers: Tensor) -> Tensor:
-    """Between each of the features `[N, d]` and each of the classifiers `[C, d]`: `[N, C]`."""
-    return precise_linear(functional.normalize(features), functional.normalize(classifiers))

@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 
 from foster.methods.base import Method, SettingsType
+from foster.networks import cosine_variant
 from foster.networks.heads import CosineHead
 from foster.networks.network import Network
-
-COSINE_VARIANTS: dict[str, str] = {"resnet32": "cosine_resnet32", "resnet18": "cosine_resnet18"}
-"""Backbones that have a variant without the last ReLU, whose features can point in any direction."""
 
 
 def cosine_head(network: Network) -> CosineHead:
@@ -25,8 +23,7 @@ class CosineMethod(Method[SettingsType]):
 
     @classmethod
     def backbone_name(cls, name: str) -> str:
-        """The variant for cosine heads; the backbone itself where it has none."""
-        return COSINE_VARIANTS.get(name, name)
+        return cosine_variant(name)
 
     def new_network(self, task_sizes: Sequence[int]) -> Network:
         backbone = self.new_backbone()

@@ -20,7 +20,7 @@ class Icarl(Method[IcarlSettings]):
     The softmax is the form that the field runs and compares with; the paper itself has sigmoids.
     """
 
-    classifies_by = "nearest_mean"
+    classifies_by = IcarlSettings.classifies_by
     result_name = "nearest_mean"
 
     def phases(self, task: Task) -> Iterator[Phase | Evaluate]:

@@ -34,7 +34,7 @@ class Podnet(CosineMethod[PodnetSettings]):
     final features, both times sqrt(total / new). Then the head alone is tuned on equally many images of each class.
     """
 
-    classifies_by = "nearest_mean"
+    classifies_by = PodnetSettings.classifies_by
     result_name = "nearest_mean"
 
     @property

@@ -5,23 +5,23 @@ from functools import partial
 
 from foster.errors import SettingsError, suggestion
 from foster.networks.network import Backbone
-from foster.networks.resnet18 import fine_stem, full_size_stem, resnet18
-from foster.networks.resnet_cifar import cifar_resnet, cosine_resnet32
+from foster.networks.resnet18 import fine_stem, full_size_stem, resnet18, standard_stem
+from foster.networks.resnet_cifar import cifar_resnet, cosine_cifar_resnet
+
+_SMALL_DEPTHS = (8, 14, 20, 32, 44, 56)
+_STEMS = {
+    "resnet18": standard_stem,
+    "resnet18_fine_stem": fine_stem,
+    "resnet18_small_images": full_size_stem,
+}
 
 BACKBONES: dict[str, Callable[[], Backbone]] = {
-    "resnet8": partial(cifar_resnet, 8),
-    "resnet14": partial(cifar_resnet, 14),
-    "resnet20": partial(cifar_resnet, 20),
-    "resnet32": partial(cifar_resnet, 32),
-    "resnet44": partial(cifar_resnet, 44),
-    "resnet56": partial(cifar_resnet, 56),
-    "cosine_resnet32": cosine_resnet32,
-    "resnet18": resnet18,
-    "resnet18_fine_stem": partial(resnet18, stem=fine_stem),
-    "resnet18_small_images": partial(resnet18, stem=full_size_stem),
-    "cosine_resnet18": partial(resnet18, has_last_relu=False),
+    **{f"resnet{depth}": partial(cifar_resnet, depth) for depth in _SMALL_DEPTHS},
+    **{name: partial(resnet18, stem) for name, stem in _STEMS.items()},
+    **{f"cosine_resnet{depth}": partial(cosine_cifar_resnet, depth) for depth in _SMALL_DEPTHS},
+    **{f"cosine_{name}": partial(resnet18, stem, has_last_relu=False) for name, stem in _STEMS.items()},
 }
-"""Name to builder. The numbers in the first names are depths of the family for small images."""
+"""Name to builder: the family for small images, by depth, and ResNet-18; then the variant of each for cosine heads."""
 
 
 def build_backbone(name: str) -> Backbone:
@@ -29,3 +29,8 @@ def build_backbone(name: str) -> Backbone:
     if name not in BACKBONES:
         raise SettingsError(f"unknown backbone '{name}'{suggestion(name, BACKBONES)}")
     return BACKBONES[name]()
+
+
+def cosine_variant(name: str) -> str:
+    """The backbone without the last ReLU, whose features point in any direction; one from outside has no variant."""
+    return f"cosine_{name}" if f"cosine_{name}" in BACKBONES else name

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from foster.errors import SettingsError
 from foster.networks import build_backbone
+from foster.networks.determinism import explained_indeterminism
 from foster.networks.network import Backbone
 
 TIMM_PREFIX = "timm:"
@@ -18,7 +19,11 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
 ModuleLike = nn.Module | Callable[[], nn.Module]
-"""A module, of which copies are used, or a function that makes one."""
+"""A module, of which copies are used, or a function that makes one.
+
+What it draws at random from torch's generators in training is the same in every run and after an interruption; what it
+draws from Python's or NumPy's is not.
+"""
 
 WRAPPER_PREFIXES = ("module.", "model.", "backbone.", "branches.0.")
 HEAD_PREFIXES = ("fc.", "head.", "classifier.")
@@ -88,8 +93,10 @@ def as_backbone(module: nn.Module, image_size: tuple[int, int], name: str) -> Ba
         return module
     was_training = module.training
     try:
-        with torch.no_grad():
+        with torch.no_grad(), explained_indeterminism():
             out = module.eval()(torch.zeros(2, 3, *image_size))
+    except SettingsError:
+        raise
     except Exception as error:
         height, width = image_size
         reason = " ".join(str(error).split())
@@ -105,10 +112,11 @@ def as_backbone(module: nn.Module, image_size: tuple[int, int], name: str) -> Ba
 
 
 def _fresh(choice: ModuleLike) -> nn.Module:
+    """A module of its own, on the CPU wherever the given one lives: whoever trains it moves it."""
     made = copy.deepcopy(choice) if isinstance(choice, nn.Module) else choice()
     if not isinstance(made, nn.Module):
         raise SettingsError(f"backbone: the function must return a torch.nn.Module, not {type(made).__name__}")
-    return made
+    return made.cpu()
 
 
 def _function_name(function: Callable[[], nn.Module]) -> str:
@@ -155,6 +163,8 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
             "safetensors.torch.save_file(model.state_dict(), 'weights.safetensors') makes one"
         )
     try:
+        if not path.is_file():
+            raise SettingsError(f"weights: there is no file '{path}'")
         return load_file(path)
     except (OSError, SafetensorError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is damaged"

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from foster.errors import SettingsError, suggestion
 from foster.networks.concurrency import beside
 from foster.networks.freezing import freeze, unfreeze
-from foster.networks.heads import Head, alignment_factor, precise_linear
+from foster.networks.heads import Head, PreciseLinear, alignment_factor
 from foster.networks.network import Backbone, Network
 
 NewOnOld = Literal["finetune", "zero", "zero_with_bias"]
@@ -64,6 +64,7 @@ class BoostedNetwork(nn.Module):
         self.old = old
         self.new_branch = new_branch
         self.new_branch_head = new_branch_head
+        self.linear = PreciseLinear()
         num_known, old_size = old.num_classes, old.feature_size
         self.old_block = nn.Parameter(head.weight.detach()[:num_known, :old_size].clone())
         self.new_on_old = nn.Parameter(head.weight.detach()[num_known:, :old_size].clone())
@@ -134,7 +135,7 @@ class BoostedNetwork(nn.Module):
     def forward(self, images: Tensor) -> BoostedOutput:
         old, new_features = beside(lambda: self.old(images), lambda: self.new_branch(images))
         features = torch.cat([old.features, new_features], dim=1)
-        logits = precise_linear(features, self.weight, self.bias)
+        logits = self.linear(features, self.weight, self.bias)
         return BoostedOutput(logits, features, old.logits, self.new_branch_head(new_features))
 
     @torch.no_grad()

@@ -19,6 +19,13 @@ def precise_linear(features: Tensor, weight: Tensor, bias: Tensor | None = None)
         return functional.linear(features, weight, bias)
 
 
+class PreciseLinear(nn.Module):
+    """`precise_linear` as a part without parameters, so that another may take its place."""
+
+    def forward(self, features: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        return precise_linear(features, weight, bias)
+
+
 class Head(nn.Module):
     """A linear head: features `[N, in_features]` to logits `[N, num_classes]`.
 
@@ -30,6 +37,7 @@ class Head(nn.Module):
         bound = math.sqrt(3 / in_features)
         self.weight = nn.Parameter(torch.empty(num_classes, in_features).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.zeros(num_classes))
+        self.linear = PreciseLinear()
 
     @classmethod
     def from_values(cls, weight: Tensor, bias: Tensor) -> "Head":
@@ -48,7 +56,8 @@ class Head(nn.Module):
         return self.weight.shape[0]
 
     def forward(self, features: Tensor) -> Tensor:
-        return precise_linear(features, self.weight, self.bias)
+        logits: Tensor = self.linear(features, self.weight, self.bias)
+        return logits
 
     def grown(self, num_new: int, in_features: int | None = None) -> "Head":
         """A new head with `num_new` more classes, and optionally more features.
@@ -102,6 +111,7 @@ class CosineHead(nn.Module):
         self.old_proxies = nn.Parameter(proxies[:num_old].clone(), requires_grad=False)
         self.new_proxies = nn.Parameter(proxies[num_old:].clone())
         self.scale = nn.Parameter(torch.ones(()))
+        self.linear = PreciseLinear()
 
     @property
     def proxies(self) -> Tensor:
@@ -122,7 +132,7 @@ class CosineHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         directions = functional.normalize(self.proxies, dim=2).flatten(0, 1)
-        cosines = precise_linear(functional.normalize(features, dim=1), directions)
+        cosines: Tensor = self.linear(functional.normalize(features, dim=1), directions)
         cosines = cosines.reshape(-1, self.num_classes, self.num_proxies)
         return (cosines.softmax(dim=2) * cosines).sum(dim=2) * self.scale
 

@@ -104,6 +104,10 @@ def cifar_resnet(depth: int, shortcut: Shortcut = PaddedSubsample, has_last_relu
     return ResNet(small_stem(16), (16, 32, 64), num_blocks, shortcut, has_last_relu)
 
 
+def cosine_cifar_resnet(depth: int) -> ResNet:
+    """The CIFAR ResNet for cosine heads: projection shortcuts, no last ReLU."""
+    return cifar_resnet(depth, shortcut=projection, has_last_relu=False)
+
+
 def cosine_resnet32() -> ResNet:
-    """ResNet-32 for cosine heads: projection shortcuts, no last ReLU."""
-    return cifar_resnet(32, shortcut=projection, has_last_relu=False)
+    return cosine_cifar_resnet(32)

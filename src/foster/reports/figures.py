@@ -24,11 +24,12 @@ class Look:
     marker: str
 
 
-# Colours after Okabe and Ito, and two after Tol, that colour-blind people can tell apart; markers help in print.
+# Colours after Okabe and Ito, and three after Tol, that colour-blind people can tell apart; markers help in print.
 LOOKS = {
     "foster": Look("#D55E00", "o"),
     "replay": Look("#0072B2", "s"),
     "finetune": Look("#7F7F7F", "v"),
+    "lwf": Look("#332288", "p"),
     "der": Look("#009E73", "D"),
     "wa": Look("#E69F00", "^"),
     "icarl": Look("#56B4E9", "P"),
@@ -83,9 +84,8 @@ def accuracy_curves(results: Sequence[RunResult], path: Path, title: str | None 
     panels = figure.subplots(num_rows, num_columns, squeeze=False).flat
     for axes, (scenario, groups) in zip(panels, scenarios.items(), strict=False):
         _draw_panel(axes, list(_curves(groups)))
-        axes.set_title(
-            title if title and len(scenarios) == 1 else scenario, loc="left", color=INK, weight="bold", pad=9
-        )
+        heading = title if title and len(scenarios) == 1 else scenario
+        axes.set_title(_panel_title(heading, groups), loc="left", color=INK, weight="bold", pad=9)
     for axes in panels[len(scenarios) :]:
         axes.set_visible(False)
     if title and len(scenarios) > 1:
@@ -99,11 +99,17 @@ def accuracy_curves(results: Sequence[RunResult], path: Path, title: str | None 
         raise FolderError(f"cannot write figure '{path}': {error}") from None
 
 
+def _panel_title(heading: str, groups: Sequence[Group]) -> str:
+    """With the augmentation that all curves share; where they share none, their labels tell it."""
+    augmentations = {group.augmentation for group in groups}
+    return f"{heading}, augmentation {augmentations.pop()}" if len(augmentations) == 1 else heading
+
+
 def _curves(groups: Sequence[Group]) -> Iterator[Curve]:
     """The curves of one scenario, the best average first."""
+    has_augmentations = len({group.augmentation for group in groups}) > 1
     for group in groups:
         same_method = [other for other in groups if other.method == group.method]
-        has_augmentations = len({other.augmentation for other in same_method}) > 1
         label = f"{group.name} ({group.augmentation})" if has_augmentations else group.name
         style = LINE_STYLES[same_method.index(group) % len(LINE_STYLES)]
         yield from _curves_of_group(label, LOOKS.get(group.method, OTHER), style, group.runs)

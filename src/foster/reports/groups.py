@@ -11,6 +11,9 @@ from foster.reports.results import RunResult
 NOT_RECIPE = frozenset({"seed", "order_seed", "data", "device", "checkpoint_minutes", "engine"})
 """Settings that say which run it is, where its data lie or how fast it computes, but not what is learned how."""
 
+COMPUTES = ("device", "engine")
+"""Settings outside the recipe that may change the last digits of a result."""
+
 Recipe = tuple[tuple[str, str], ...]
 """Dotted settings and their values as text, sorted."""
 
@@ -20,7 +23,8 @@ class Group:
     """Runs of one scenario, method, augmentation and recipe.
 
     `detail` holds what sets it apart from other groups of its method and augmentation, such as `epochs_scale=0.5`, and
-    what makes it incomparable: `(unfinished)`, `(on validation images)`.
+    what makes it incomparable: `(unfinished)`, `(on validation images)`. No two runs have the same seeds: those that
+    differ in how they compute are groups of their own, and of those that differ in nothing the first one counts.
     """
 
     method: str
@@ -63,17 +67,34 @@ def _by_recipe(runs: Sequence[RunResult]) -> list[Group]:
     for run in sorted(runs, key=lambda run: run.seed):
         recipes.setdefault((_recipe(run), _caveat(run)), []).append(run)
     shared = set.intersection(*(set(recipe) for recipe, _ in recipes))
-    return [
-        Group(
-            method=members[0].method,
-            augmentation=members[0].augmentation,
-            detail=" ".join(
-                [*(f"{key}={value}" for key, value in recipe if (key, value) not in shared), caveat]
-            ).strip(),
-            runs=tuple(members),
-        )
-        for (recipe, caveat), members in recipes.items()
-    ]
+    groups = []
+    for (recipe, caveat), members in recipes.items():
+        for computing, alike in _by_computing(members).items():
+            once: dict[tuple[int, str], RunResult] = {}
+            for run in alike:
+                once.setdefault(_seeds(run), run)
+            differing = [f"{key}={value}" for key, value in (*recipe, *computing) if (key, value) not in shared]
+            repeats = f"({len(alike) - len(once)} repeated left out)" if len(alike) > len(once) else ""
+            detail = " ".join(filter(None, [*differing, caveat, repeats]))
+            groups.append(Group(alike[0].method, alike[0].augmentation, detail, tuple(once.values())))
+    return groups
+
+
+def _by_computing(runs: Sequence[RunResult]) -> dict[Recipe, list[RunResult]]:
+    """Split runs of one recipe by where and how they computed, but only where they have the same seeds otherwise."""
+    if len({_seeds(run) for run in runs}) == len(runs):
+        return {(): list(runs)}
+    told = [_flat({key: run.settings[key] for key in COMPUTES if key in run.settings}) for run in runs]
+    shared = set.intersection(*(set(settings.items()) for settings in told))
+    found: dict[Recipe, list[RunResult]] = {}
+    for run, settings in zip(runs, told, strict=True):
+        found.setdefault(tuple(sorted(set(settings.items()) - shared)), []).append(run)
+    return found
+
+
+def _seeds(run: RunResult) -> tuple[int, str]:
+    """What makes two runs of one recipe different draws: the seed, and that of the class order."""
+    return run.seed, str(run.settings.get("order_seed"))
 
 
 def _recipe(run: RunResult) -> Recipe:

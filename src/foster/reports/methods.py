@@ -5,16 +5,18 @@ import textwrap
 from foster import toml_text
 from foster.errors import SettingsError, suggestion
 from foster.method_settings import METHOD_SETTINGS, FitSettings
+from foster.reports.text import CLASSIFIERS
 
 
 def method_list() -> str:
-    """One paragraph a method: name, one line, paper, settings."""
+    """One paragraph a method: name, one line, paper, classifier, settings."""
     paragraphs = []
     for name, settings in METHOD_SETTINGS.items():
         keys = [key for key, field in settings.model_fields.items() if field.annotation is not FitSettings]
         schedules = [key for key, field in settings.model_fields.items() if field.annotation is FitSettings]
         details = [
             settings.paper,
+            f"classified by: {CLASSIFIERS[settings.classifies_by]}",
             f"augmentation of its published results: {settings.published_augmentation}",
             f"schedules: {', '.join(f'{name}.{key}' for key in schedules)}",
             *([f"settings: {', '.join(f'{name}.{key}' for key in keys)}"] if keys else []),

@@ -1,5 +1,6 @@
 """Progress of a run on standard error: a live line on a terminal, plain lines elsewhere."""
 
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -24,9 +25,9 @@ SECONDS_APART = 2.0
 
 def progress_for(stream: TextIO | None = None, quiet: bool = False) -> AbstractContextManager[Listener]:
     """The listener that suits `stream` (standard error by default): live on a terminal, else plain lines."""
-    if quiet:
-        return nullcontext(_ignore)
     stream = sys.stderr if stream is None else stream
+    if quiet or stream is None:  # Python has no standard error where it was closed
+        return nullcontext(_ignore)
     if stream.isatty() and not Console(file=stream).is_dumb_terminal:
         return TerminalProgress(stream)
     return LineProgress(stream)
@@ -122,7 +123,7 @@ class TerminalProgress:
             refresh_per_second=4,
             expand=True,
             # Standard output may be a file: only what would land on this terminal may go around the live line.
-            redirect_stdout=sys.stdout.isatty(),
+            redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
         )
         self._bar = self._progress.add_task("starting", total=1, epochs="", losses="", left="")
         self._num_tasks = 0
@@ -206,8 +207,10 @@ def _losses(event: events.EpochEnded) -> str:
 
 
 def _evaluated(event: events.Evaluated) -> str:
-    old = "" if event.old_accuracy is None else f"old {event.old_accuracy:.2f}, "
-    return f"{event.variant}: {event.accuracy:.2f} % ({old}new {event.new_accuracy:.2f}, top-5 {event.top5:.2f})"
+    # A group of classes without a test image has no accuracy.
+    groups = {"old": event.old_accuracy, "new": event.new_accuracy, "top-5": event.top5}
+    known = [f"{name} {value:.2f}" for name, value in groups.items() if value is not None and not math.isnan(value)]
+    return f"{event.variant}: {event.accuracy:.2f} % ({', '.join(known)})"
 
 
 def _run_ended(event: events.RunEnded) -> str:

@@ -1,41 +1,68 @@
-"""Write the README's table of results from `results/*.json`: `python -m foster.reports.readme [--check]`."""
+"""Write the README's tables of results from `results/*.json`: `python -m foster.reports.readme [--check]`."""
 
 import argparse
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from foster.errors import DataError, FosterError
+from foster.method_settings import METHOD_SETTINGS
 from foster.reports.groups import Group, by_scenario
 from foster.reports.published import PUBLISHED, Published
 from foster.reports.results import RunResult, read_result
-from foster.reports.tables import Grid
+from foster.reports.tables import Grid, classifiers
 from foster.reports.text import ABSENT, mean_and_spread
 
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 
+COMPARED = "cifar100-b0-inc10"
+"""The scenario in which the paper compares all methods, and so do we, with both augmentations."""
+
 EXPLANATION = """\
 Average incremental accuracy in percent: the mean over all tasks, the first included, of the accuracy on all classes
-seen so far; mean ± sample standard deviation where n, the number of runs, is above 1. For FOSTER the average is that
-of the compressed network, as in the paper, and *boosted* is the network before compression; the paper's boosted
-values are read off its figure. The table is generated from the files in `results/` by
-`python -m foster.reports.readme`."""
+seen so far; mean ± sample standard deviation where n, the number of runs, is above 1. *Classifier* is what the number
+is of: the trained head, or the nearest mean of exemplars, by which the field reports iCaRL and PODNet, and its authors
+COIL. For FOSTER it is the head of the compressed network, as in the paper, and *boosted* is that of the network before
+compression; the paper's boosted values are read off its figure. Augmentation `plain` is crop, flip and brightness,
+which the published baselines used; `auto` adds AutoAugment and Cutout, which FOSTER used. *Difference* is ours minus
+the paper's, where the augmentation is the one that the method's published number was made with. The tables are
+generated from the files in `results/` by `python -m foster.reports.readme`."""
 
 REPOSITORY_NOTE = "¹ From the authors' repository; the paper has no value."
 
-NAME_COLUMNS = ("scenario", "method", "augmentation", "seeds", "hardware")
+COMPARED_AUGMENTATIONS = ("plain", "auto")
+COMPARED_COLUMNS = ("method", "classifier", *COMPARED_AUGMENTATIONS, "paper", "difference", "parameters")
+NAME_COLUMNS = ("scenario", "method", "classifier", "augmentation", "seeds", "hardware")
 NUMBER_COLUMNS = ("n", "average", "paper", "difference", "boosted", "paper, boosted", "minutes")
 
 
 def results_block(results: Sequence[RunResult]) -> str:
-    """Everything that stands between the markers: the table and how to read it."""
-    if not results:
+    """Everything that stands between the markers: the tables and how to read them. Unfinished runs are left out."""
+    scenarios = by_scenario([run for run in results if run.finished])
+    if not scenarios:
         return "No results yet."
-    rows = tuple(_row(scenario, group) for scenario, groups in sorted(by_scenario(results).items()) for group in groups)
+    compared = comparison([group for group in scenarios.get(COMPARED, ()) if _is_on_test_images(group)])
+    rows = tuple(_row(scenario, group) for scenario, groups in sorted(scenarios.items()) for group in groups)
     table = Grid("", (*NAME_COLUMNS, *NUMBER_COLUMNS), rows, num_names=len(NAME_COLUMNS)).markdown()
-    notes = [REPOSITORY_NOTE] if any("¹" in row[7] for row in rows) else []
-    return "\n\n".join([table, *notes, EXPLANATION])
+    notes = [REPOSITORY_NOTE] if "¹" in table else []
+    return "\n\n".join([*compared, "All runs:", table, *notes, EXPLANATION])
+
+
+def comparison(groups: Sequence[Group]) -> list[str]:
+    """The paragraphs that compare all methods in one scenario: a row a method, a column an augmentation."""
+    by_name: dict[str, dict[str, Group]] = {}
+    for group in groups:
+        if group.augmentation in COMPARED_AUGMENTATIONS:
+            by_name.setdefault(group.name, {})[group.augmentation] = group
+    if not by_name:
+        return []
+    rows = tuple(_compared_row(by_augmentation) for by_augmentation in by_name.values())
+    present = {group.method for found in by_name.values() for group in found.values()}
+    missing = [name for name in METHOD_SETTINGS if name not in present]
+    notes = [f"Without a full run so far: {', '.join(missing)}."] if missing else []
+    table = Grid("", COMPARED_COLUMNS, rows, num_names=2).markdown()
+    return [f"All methods on `{COMPARED}`, average incremental accuracy with each augmentation:", table, *notes]
 
 
 def with_block(readme: str, block: str) -> str:
@@ -76,22 +103,58 @@ def _refresh(root: Path, only_check: bool) -> int:
     return 0
 
 
+def _compared_row(by_augmentation: Mapping[str, Group]) -> tuple[str, ...]:
+    """One method's row, from its groups by augmentation."""
+    groups = list(by_augmentation.values())
+    published = PUBLISHED.get((COMPARED, groups[0].method))
+    differences = [_difference(group, found) for group in groups if (found := _comparable(COMPARED, group))]
+    # The size of the network does not depend on the augmentation.
+    params = statistics.fmean(run.params for run in groups[0].runs)
+    return (
+        groups[0].name,
+        classifiers(run for group in groups for run in group.runs),
+        *(
+            mean_and_spread(by_augmentation[name].averages) if name in by_augmentation else ABSENT
+            for name in COMPARED_AUGMENTATIONS
+        ),
+        _published(published),
+        differences[0] if differences else ABSENT,
+        f"{params / 1e6:.2f} M",
+    )
+
+
 def _row(scenario: str, group: Group) -> tuple[str, ...]:
-    published = PUBLISHED.get((scenario, group.method))
+    published = _comparable(scenario, group)
     return (
         scenario,
         group.name,
+        classifiers(group.runs),
         group.augmentation,
         ", ".join(str(seed) for seed in sorted({run.seed for run in group.runs})),
         ", ".join(sorted({run.hardware for run in group.runs})),
         str(len(group.runs)),
         mean_and_spread(group.averages),
         _published(published),
-        f"{statistics.fmean(group.averages) - published.average:+.2f}" if published else ABSENT,
+        _difference(group, published) if published else ABSENT,
         mean_and_spread(group.boosted_averages),
         f"≈ {published.boosted:.1f}" if published and published.boosted else ABSENT,
         f"{statistics.fmean(run.train_seconds for run in group.runs) / 60:.1f}",
     )
+
+
+def _comparable(scenario: str, group: Group) -> Published | None:
+    """What the literature reports, where the group was trained and evaluated as that was."""
+    settings = METHOD_SETTINGS.get(group.method)
+    is_alike = settings is not None and group.augmentation == settings.published_augmentation
+    return PUBLISHED.get((scenario, group.method)) if is_alike and _is_on_test_images(group) else None
+
+
+def _is_on_test_images(group: Group) -> bool:
+    return all(run.evaluated_on == "test" for run in group.runs)
+
+
+def _difference(group: Group, published: Published) -> str:
+    return f"{statistics.fmean(group.averages) - published.average:+.2f}"
 
 
 def _published(published: Published | None) -> str:

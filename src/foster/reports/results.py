@@ -11,7 +11,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from foster.errors import DataError
-from foster.reports.text import ABSENT
+from foster.files import read_plain
+from foster.reports.text import ABSENT, CLASSIFIERS
 
 FILE_NAME = "results.json"
 
@@ -46,6 +47,12 @@ class RunResult:
     train_seconds: float
     finished: bool = True
     evaluated_on: str = "test"
+    result: str = "head"
+    """Which classifier or network the accuracies are of: `head`, `nearest_mean`, `compressed`, `boosted`."""
+
+    @property
+    def classifier(self) -> str:
+        return CLASSIFIERS.get(self.result, self.result)
 
     @property
     def boosted(self) -> VariantResult | None:
@@ -56,7 +63,7 @@ class RunResult:
 def read_result(path: Path) -> RunResult:
     """The results file at `path`, or a `DataError` that says in one line what is wrong with it."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(read_plain(path, may_be_link=True).decode())
     except OSError as error:
         raise DataError(f"cannot read results file '{path}': {error.strerror}") from None
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):

@@ -88,6 +88,11 @@ def summary_grids(results: Sequence[RunResult]) -> list[Grid]:
     return [_summary_grid(scenario, groups) for scenario, groups in by_scenario(results).items()]
 
 
+def classifiers(runs: Iterable[RunResult]) -> str:
+    """What the runs' accuracies are of: `head`, `nearest mean`, ..."""
+    return ", ".join(sorted({run.classifier for run in runs}))
+
+
 def _accuracy_grid(scenario: str, groups: Sequence[Group], max_tasks: int | None) -> Grid:
     runs = [run for group in groups for run in group.runs]
     # A union, because two synthetic scenarios of one name may differ in size.
@@ -120,6 +125,7 @@ def _summary_grid(scenario: str, groups: Sequence[Group]) -> Grid:
     rows = tuple(
         (
             group.name,
+            classifiers(group.runs),
             group.augmentation,
             str(len(group.runs)),
             mean_and_spread(group.averages),
@@ -134,9 +140,9 @@ def _summary_grid(scenario: str, groups: Sequence[Group]) -> Grid:
     has_spread = any(len(group.runs) > 1 for group in groups)
     return Grid(
         title=f"{scenario}: percent" + (", mean ± sample standard deviation over n runs" if has_spread else ""),
-        header=("method", "augment", "n", "average", "final", "forgetting", "boosted", "params", "time"),
+        header=("method", "by", "augment", "n", "average", "final", "forgetting", "boosted", "params", "time"),
         rows=rows,
-        num_names=2,
+        num_names=3,
     )
 
 

@@ -5,6 +5,9 @@ from collections.abc import Sequence
 
 ABSENT = "–"
 
+CLASSIFIERS = {"head": "head", "nearest_mean": "nearest mean", "compressed": "head", "boosted": "head"}
+"""What classifies, by the name that a results file has for its result: that of a classifier or of a network."""
+
 
 def duration(seconds: float) -> str:
     """`7 s`, `3 min 20 s`, `2 h 05 min`."""

@@ -28,12 +28,17 @@ def compiled_backbones(modules: Iterable[nn.Module], is_wanted: bool) -> Iterato
     """Inside, all backbones in `modules` run compiled, but for the parts that are kernels of our own. Yields a switch:
     `switch(False)` makes them run as written."""
     backbones = [part for module in modules for part in module.modules() if isinstance(part, Backbone)]
-    replaced = [(part, name) for backbone in backbones for part, name in _compiled_methods(backbone)]
+    replaced = [(part, name) for backbone in backbones for part, name in _compiled_methods(backbone) if is_wanted]
+    is_compiled = False
 
     def switch(is_on: bool) -> None:
+        nonlocal is_compiled
+        if is_on == is_compiled:
+            return
+        is_compiled = is_on
         for part, name in replaced:
             part.__dict__.pop(name, None)
-            if is_on and is_wanted:
+            if is_on:
                 part.__dict__[name] = functools.partial(_compiled(getattr(type(part), name)), part)
 
     switch(True)

@@ -6,7 +6,6 @@ every file and of itself; the newest manifest whose files are all intact is the 
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,11 +15,11 @@ from typing import Any, NamedTuple
 
 import safetensors
 import safetensors.torch
-import torch
 from torch import Tensor
 
 from foster.errors import FolderError
-from foster.files import flush, remove_temporaries, unwritable, write_bytes, write_json
+from foster.files import flush, read_plain, remove_temporaries, unwritable, write_bytes, write_json
+from foster.training.memory_errors import is_out_of_memory
 
 SCHEMA = 1
 _MANIFEST = re.compile(r"manifest-(\d{8,18})\.json")
@@ -118,14 +117,13 @@ class CheckpointStore:
     def _write(self, name: str, tensors: Tensors, number: int) -> _File:
         if not _PART_NAME.fullmatch(name):
             raise ValueError(f"'{name}' is no name for a part of a checkpoint")
-        plain = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
-        data = safetensors.torch.save(plain)
+        data = safetensors.torch.save(_apart(tensors))
         file = _File(f"{number:08d}-{name}.safetensors", hashlib.sha256(data).hexdigest())
         write_bytes(self.folder / file.name, data, is_verified=True, is_folder_flushed=False)
         return file
 
     def _read(self, file: _File) -> dict[str, Tensor]:
-        data = _content(self.folder / file.name)
+        data = read_plain(self.folder / file.name)
         if hashlib.sha256(data).hexdigest() != file.sha256:
             raise ValueError(f"{file.name} was altered or cut short")
         return safetensors.torch.load(data)
@@ -158,14 +156,26 @@ class CheckpointStore:
                     path.unlink(missing_ok=True)
 
 
+def _apart(tensors: Tensors) -> dict[str, Tensor]:
+    """The tensors on the CPU, each with memory of its own: tied weights are one tensor under two names."""
+    plain: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    for name, tensor in tensors.items():
+        own = tensor.detach().cpu().contiguous()
+        memory = own.untyped_storage().data_ptr()
+        plain[name] = own.clone() if memory in seen else own
+        seen.add(memory)
+    return plain
+
+
 @contextmanager
 def explained_misfit() -> Iterator[None]:
     """Turns whatever goes wrong when intact content is put back into the wrong place into one line."""
     try:
         yield
-    except torch.OutOfMemoryError:
-        raise
     except (KeyError, RuntimeError, ValueError, TypeError, AttributeError) as error:
+        if is_out_of_memory(error):
+            raise
         raise FolderError(
             f"the checkpoint does not fit this run ({_reason(error)}); "
             "was it written by another version? start anew in another folder"
@@ -173,7 +183,7 @@ def explained_misfit() -> Iterator[None]:
 
 
 def _read_manifest(path: Path) -> _Manifest:
-    manifest = json.loads(_content(path))
+    manifest = json.loads(read_plain(path))
     if manifest.pop("hash") != _hash_of(manifest):
         raise ValueError("its manifest was altered")
     if manifest["schema"] != SCHEMA:
@@ -184,16 +194,6 @@ def _read_manifest(path: Path) -> _Manifest:
         if not _FILE_NAME.fullmatch(file.name):
             raise ValueError(f"it names the file {file.name!r}")
     return _Manifest(dict(manifest["state"]), files)
-
-
-def _content(path: Path) -> bytes:
-    with open(path, "rb", opener=_open_plain) as file:
-        return file.read()
-
-
-def _open_plain(name: str, flags: int) -> int:
-    """A link could lead out of the folder, and a pipe could be waited for without end."""
-    return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _plain(data: Mapping[str, Any]) -> dict[str, Any]:

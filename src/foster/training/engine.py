@@ -11,8 +11,10 @@ from foster.data.augmentation import Normaliser
 from foster.errors import DeviceError
 from foster.networks.network import Output
 
-INFERENCE_PIXELS = 2**19
-"""Images of one inference batch hold at most this many pixels: 512 images of 32 x 32."""
+INFERENCE_IMAGES = 512
+INFERENCE_PIXELS = 2**21
+"""One inference batch holds at most so many images, and images of at most so many pixels: 512 of 32 or 64 pixels a
+side, 41 of 224. A ResNet keeps about 16 numbers of each pixel alive at a time, so that is a few hundred megabytes."""
 
 
 def find_device(name: str) -> torch.device:
@@ -29,7 +31,13 @@ def find_device(name: str) -> torch.device:
     return device
 
 
-def _exact_convolutions() -> AbstractContextManager[object]:
+def inference_batch_size(image_size: tuple[int, int]) -> int:
+    """How many images of this height and width are inferred at a time."""
+    height, width = image_size
+    return max(1, min(INFERENCE_IMAGES, INFERENCE_PIXELS // (height * width)))
+
+
+def exact_convolutions() -> AbstractContextManager[object]:
     """Convolutions in full float32, without the library's search: every task has other numbers of images, and a search
     for each would take longer than the inference itself."""
     return torch.backends.cudnn.flags(
@@ -73,9 +81,9 @@ class Engine:
         """
         was_training = [module for module in network.modules() if module.training]
         network.eval()
-        size = max(1, INFERENCE_PIXELS // (images.shape[2] * images.shape[3]))
+        size = inference_batch_size((images.shape[2], images.shape[3]))
         logits, features = [], []
-        with torch.no_grad(), _exact_convolutions():
+        with torch.no_grad(), exact_convolutions():
             for chunk in images.split(size):
                 out = network(self._normaliser(chunk.to(self.device)))
                 logits.append(out.logits)

@@ -115,14 +115,16 @@ def ready_step(
     if engine.kernels and engine.dtype is torch.bfloat16:
         for module in modules:
             use_kernels(module)
-    eager = EagerStep(phase.network, phase.objective, optimizer, engine)
     with compiled_backbones(modules, engine.compile) as switch:
+        # Only full batches run compiled: left-over sizes, and phases of less than a batch, differ from task to task.
+        eager = EagerStep(
+            phase.network, phase.objective, optimizer, engine, lambda batch_size: switch(batch_size == feed.batch_size)
+        )
         if not engine.capture:
             yield eager
             return
-        captured = CapturedStep(eager, tuple(phase.data.images.shape[1:]), switch)
-        full = min(feed.batch_size, feed.num_images)
-        captured.record([full] if feed.last_size in (full, feed.batch_size) else [full, feed.last_size])
+        captured = CapturedStep(eager, tuple(phase.data.images.shape[1:]))
+        captured.record(sorted({min(feed.batch_size, feed.num_images), feed.last_size}, reverse=True))
         yield captured
 
 

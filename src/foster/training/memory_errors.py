@@ -2,38 +2,72 @@
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import torch
 
 from foster.errors import DeviceError
 
 GIB = 2**30
-_TRIED = re.compile(r"tried to allocate ([\d.]+ \w+)", re.IGNORECASE)
+_IS_FULL = re.compile(r"out of memory|_ALLOC_FAILED|can't allocate memory", re.IGNORECASE)
+"""What torch and the libraries below it say; not all of their errors have a class of their own."""
+
+_TRIED = re.compile(r"(?:tried|unable) to allocate ([\d.]+ \w+)", re.IGNORECASE)
 _CPU_IS_FULL = "can't allocate memory"
-"""What torch says where the CPU's memory is full; the error has no class of its own."""
+
+_ADVICE = {
+    ("cpu", "training"): "lower batch_size (now {})",
+    ("cuda", "training"): "lower batch_size (now {}), keep the images off the GPU (engine.resident=off) or use "
+    "device=cpu",
+    ("cpu", "run"): "end other programs and continue: {1}; a lower batch_size (now {0}) needs a new run",
+    ("cuda", "run"): "continue with the images off the GPU: {1} engine.resident=off, or with device=cpu; "
+    "a lower batch_size (now {0}) needs a new run",
+    ("cpu", "elsewhere"): "end other programs, or give fewer images at a time",
+    ("cuda", "elsewhere"): "use device=cpu",
+}
+"""What helps on a kind of device: in training, in a run that can be resumed, and elsewhere."""
 
 
 @contextmanager
-def explained_memory_errors(device: torch.device, batch_size: int) -> Iterator[None]:
-    """Turns torch's out-of-memory errors into a DeviceError."""
+def explained_memory_errors(device: torch.device, batch_size: int | None = None, resume: str = "") -> Iterator[None]:
+    """Turns out-of-memory errors into a DeviceError. Without a `batch_size` there is none to lower; `resume` is the
+    command that continues a run, which has to keep its own."""
     try:
         yield
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        raise _explained(error, device, batch_size) from None
-    except RuntimeError as error:
-        if _CPU_IS_FULL not in str(error):
+    except (MemoryError, RuntimeError) as error:
+        shortage = _shortage(error)
+        if shortage is None:
             raise
-        raise _explained(error, torch.device("cpu"), batch_size) from None
+        is_on_host = isinstance(shortage, MemoryError) or _CPU_IS_FULL in str(shortage)
+        place = torch.device("cpu") if is_on_host else device
+        advice = _ADVICE[place.type, ("run" if resume else "training") if batch_size else "elsewhere"]
+        facts = _facts(shortage, place)
+        raise DeviceError(
+            f"out of memory on {place}{': ' if facts else ''}{', '.join(facts)}; {advice.format(batch_size, resume)}"
+        ) from None
 
 
-def _explained(error: Exception, device: torch.device, batch_size: int) -> DeviceError:
-    tried = _TRIED.search(str(error))
+def is_out_of_memory(error: BaseException) -> bool:
+    return _shortage(error) is not None
+
+
+def _shortage(error: BaseException | None) -> BaseException | None:
+    """The error that tells of the full memory: another may be raised while it is handled, as where a recording ends."""
+    while error is not None:
+        is_known = isinstance(error, MemoryError | torch.OutOfMemoryError)
+        if is_known or (isinstance(error, RuntimeError) and _IS_FULL.search(str(error))):
+            return error
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _facts(shortage: BaseException, device: torch.device) -> list[str]:
+    tried = _TRIED.search(str(shortage))
     facts = [f"tried to allocate {tried.group(1)}"] if tried else []
-    advice = f"lower batch_size (now {batch_size})"
     if device.type == "cuda":
-        free, total = torch.cuda.mem_get_info(device)
-        used = torch.cuda.max_memory_allocated(device)
-        facts += [f"this run needed up to {used / GIB:.1f} GiB", f"{free / GIB:.1f} of {total / GIB:.1f} GiB are free"]
-        advice += ", keep the images off the GPU (engine.resident=off) or use device=cpu"
-    return DeviceError(f"out of memory on {device}{': ' if facts else ''}{', '.join(facts)}; {advice}")
+        with suppress(RuntimeError):  # a device that has failed may not even answer this
+            used = torch.cuda.max_memory_allocated(device)
+            free, total = torch.cuda.mem_get_info(device)
+            facts.append(f"this run needed up to {used / GIB:.1f} GiB")
+            facts.append(f"{free / GIB:.1f} of {total / GIB:.1f} GiB are free")
+    return facts

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from foster.kernels import compiled_side_by_side, is_available
-from foster.networks.concurrency import WeightGradients
+from foster.kernels import DeferredGradients, compiled_side_by_side, is_available
 from foster.training.engine import Engine
 from foster.training.phase import Objective
 
@@ -19,26 +18,39 @@ NUM_WARM_UPS = 3
 @functools.cache
 def capture_stream(device: int) -> torch.cuda.Stream:
     """The stream on which steps are recorded. Made once: libraries keep a workspace for every stream they meet."""
-    return torch.cuda.Stream(device)
+    # What is trained comes first; a frozen branch beside it, which is done sooner, takes what is left of the chip.
+    return torch.cuda.Stream(device, priority=-1)
 
 
 class EagerStep:
-    """Runs the step as it is written. Sums each loss term, weighted by images, on the device: nothing waits for it."""
+    """Runs the step as it is written. Sums each loss term, weighted by images, on the device: nothing waits for it.
 
-    def __init__(self, network: nn.Module, objective: Objective, optimizer: torch.optim.Optimizer, engine: Engine):
+    `compile_for` is told the size of each batch: a compilation for every left-over size would cost more than it gives.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        objective: Objective,
+        optimizer: torch.optim.Optimizer,
+        engine: Engine,
+        compile_for: Callable[[int], None] = lambda batch_size: None,
+    ) -> None:
         self.network = network
         self.optimizer = optimizer
         self.engine = engine
         self.term_names: tuple[str, ...] = ()
         self.loss_sums = torch.zeros(0, dtype=torch.float64, device=engine.device)
         self._objective = objective
+        self._compile_for = compile_for
 
     def __call__(self, images: Tensor, labels: Tensor) -> None:
-        with self.engine.autocast, WeightGradients() as weight_gradients:
-            terms = self._objective(self.engine.prepare(images), labels)
-        losses = torch.stack(list(terms.values()))
-        losses.sum().backward()
-        weight_gradients.join()
+        self._compile_for(len(labels))
+        with DeferredGradients():
+            with self.engine.autocast:
+                terms = self._objective(self.engine.prepare(images), labels)
+            losses = torch.stack(list(terms.values()))
+            losses.sum().backward()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         if not self.term_names:
@@ -51,14 +63,12 @@ class CapturedStep:
     """The same step, recorded once for each batch size as a CUDA graph and replayed.
 
     An epoch has at most two batch sizes: the full one and that of the last, incomplete batch. Both are recorded, so
-    every image counts exactly as it does in the eager step. The last batch runs without compiled backbones, since a
-    compilation for every left-over size would cost more than it gives; our own kernels take any size as they are.
+    every image counts exactly as it does in the eager step.
     """
 
-    def __init__(self, step: EagerStep, image_shape: tuple[int, ...], compiled: Callable[[bool], None]):
+    def __init__(self, step: EagerStep, image_shape: tuple[int, ...]) -> None:
         self._step = step
         self._image_shape = image_shape
-        self._compiled = compiled
         self._recordings: dict[int, _Recording] = {}
         self._pool = torch.cuda.graph_pool_handle()
 
@@ -71,9 +81,8 @@ class CapturedStep:
         return self._step.loss_sums
 
     def record(self, batch_sizes: list[int]) -> None:
-        """Record the step for these batch sizes, the full one first, and leave all weights and sums as they were."""
-        for position, batch_size in enumerate(batch_sizes):
-            self._compiled(position == 0)
+        """Record the step for these batch sizes, and leave all weights and sums as they were."""
+        for batch_size in batch_sizes:
             self._recordings[batch_size] = self._record(batch_size)
 
     def __call__(self, images: Tensor, labels: Tensor) -> None:
@@ -83,10 +92,26 @@ class CapturedStep:
         recording.graph.replay()
 
     def _record(self, batch_size: int) -> "_Recording":
+        with suppress(torch.OutOfMemoryError):
+            return self._attempt(batch_size)
+        # While it records, the allocator hands nothing back to the device, not even what it has to spare.
+        torch.cuda.empty_cache()
+        return self._attempt(batch_size)
+
+    def _attempt(self, batch_size: int) -> "_Recording":
+        before = _Snapshot(self._step)
+        try:
+            return self._recorded(batch_size, before)
+        except torch.OutOfMemoryError:
+            torch.cuda.current_stream().wait_stream(capture_stream(self._step.engine.device.index or 0))
+            self._step.optimizer.zero_grad(set_to_none=True)
+            before.restore(self._step)
+            raise
+
+    def _recorded(self, batch_size: int, before: "_Snapshot") -> "_Recording":
         step, device = self._step, self._step.engine.device
         images = torch.randint(256, (batch_size, *self._image_shape), dtype=torch.uint8, device=device)
         labels = torch.zeros(batch_size, dtype=torch.int64, device=device)
-        before = _Snapshot(step)
         graph = torch.cuda.CUDAGraph()
         main, stream = torch.cuda.current_stream(), capture_stream(device.index or 0)
         stream.wait_stream(main)

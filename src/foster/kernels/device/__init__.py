@@ -1,7 +1,8 @@
 """What runs on the GPU, in Gluon (Triton's language with explicit layouts). Imported only where Triton is."""
 
 from foster.kernels.device.convolution import convolve
-from foster.kernels.device.gradient import sum_partial_sums, weight_gradient
+from foster.kernels.device.gradient import sum_partial_sums, weight_gradients
+from foster.kernels.device.linear import multiply
 from foster.kernels.device.normalisation import (
     finish_gradient,
     finish_statistics,
@@ -14,9 +15,10 @@ __all__ = [
     "convolve",
     "finish_gradient",
     "finish_statistics",
+    "multiply",
     "normalise",
     "pass_gradient",
     "sum_gradient",
     "sum_partial_sums",
-    "weight_gradient",
+    "weight_gradients",
 ]

@@ -1,6 +1,7 @@
 # mypy: ignore-errors
 # ruff: noqa: RUF005  (Gluon has no tuple unpacking)
-"""The gradient of the weight: sums over all pixels, in two kernels and always in the same order."""
+"""The gradients of weights: sums over all pixels, in two kernels and always in the same order. One launch takes several
+layers of the same shape."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -40,17 +41,27 @@ def places_in_block(groups: gl.constexpr, pixels: gl.constexpr, held: gl.constex
     return (group * pixels)[:, None] + pixel[None, :]
 
 
+@gluon.jit
+def one_of(pointers, index, count: gl.constexpr):
+    """pointers[index] of a tuple of `count`, for an index that only the running program knows."""
+    chosen = pointers[0]
+    for other in gl.static_range(1, count):
+        chosen = gl.where(index == other, pointers[other], chosen)
+    return chosen
+
+
 @gluon.jit(do_not_specialize=["num_pixels", "num_blocks", "blocks_per_program"])
-def weight_gradient(
-    images, gradient, partial_sums, num_pixels, num_blocks, blocks_per_program,
+def weight_gradients(
+    images, gradients, partial_sums, num_pixels, num_blocks, blocks_per_program, num_layers: gl.constexpr,
     in_channels: gl.constexpr, out_channels: gl.constexpr, in_height: gl.constexpr, in_width: gl.constexpr,
     out_height: gl.constexpr, out_width: gl.constexpr, down: gl.constexpr, up: gl.constexpr, is_even: gl.constexpr,
     pixels: gl.constexpr, groups: gl.constexpr, taps: gl.constexpr, warps_out: gl.constexpr, warps_in: gl.constexpr,
 ):  # fmt: skip
-    """Sums over a share of all pixels, for some of the taps, of gradient [pixel, out] x window [pixel, in].
+    """Sums over a share of all pixels, for some taps of one layer, of gradient [pixel, out] x window [pixel, in].
 
-    A block is `groups` x `pixels` pixels; each group has warps of its own, whose sums are added up at the end.
-    partial_sums: [shares, taps, out_channels, depth].
+    `images` and `gradients` are tuples with one entry for each layer. A block is `groups` x `pixels` pixels; each group
+    has warps of its own, whose sums are added up at the end.
+    partial_sums: [layers, shares, taps, out_channels, depth].
     """
     depth: gl.constexpr = 32 if in_channels == 3 else in_channels
     num_taps: gl.constexpr = 1 if in_channels == 3 else 9
@@ -63,6 +74,10 @@ def weight_gradient(
     x_place = places_in_block(groups, pixels, x_held)
     channel = gl.arange(0, out_channels, layout=gl.SliceLayout(0, gl.SliceLayout(1, y_held)))[None, None, :]
     k = gl.arange(0, depth, layout=gl.SliceLayout(0, gl.SliceLayout(1, x_held)))[None, None, :]
+
+    layer = gl.program_id(2)
+    layer_images = one_of(images, layer, num_layers)
+    gradient = one_of(gradients, layer, num_layers)
 
     zero = gl.zeros([groups, out_channels, depth], gl.float32, product)
     sums = ()
@@ -81,7 +96,7 @@ def weight_gradient(
         row, column, middle = place_windows(pixel, in_height, in_width, out_height, out_width, down, up)
         row = row[:, :, None]
         column = column[:, :, None]
-        pointers = images + (middle * in_channels)[:, :, None]
+        pointers = layer_images + (middle * in_channels)[:, :, None]
         if in_channels != 3:
             pointers = pointers + k
         added = ()
@@ -110,7 +125,8 @@ def weight_gradient(
     written: gl.constexpr = gl.SliceLayout(0, read)
     channel = gl.arange(0, out_channels, layout=gl.SliceLayout(1, written))
     k = gl.arange(0, depth, layout=gl.SliceLayout(0, written))
-    target = partial_sums + (gl.program_id(0) * num_taps + gl.program_id(1) * taps) * (out_channels * depth)
+    share = layer * gl.num_programs(0) + gl.program_id(0)
+    target = partial_sums + (share * num_taps + gl.program_id(1) * taps) * (out_channels * depth)
     target = target + (channel * depth)[:, None] + k[None, :]
     for index in gl.static_range(taps):
         gl.store(target + index * (out_channels * depth), gl.sum(shared[index].load(read), axis=0))
@@ -118,18 +134,20 @@ def weight_gradient(
 
 @gluon.jit(do_not_specialize=["num_shares"])
 def sum_partial_sums(
-    partial_sums, gradient, num_shares,
+    partial_sums, results, num_shares, num_layers: gl.constexpr,
     in_channels: gl.constexpr, out_channels: gl.constexpr,
     stride_out: gl.constexpr, stride_in: gl.constexpr, stride_tap: gl.constexpr,
     rows: gl.constexpr, elements: gl.constexpr, warps: gl.constexpr,
 ):  # fmt: skip
-    """The weight's gradient, in its own layout and type, from partial_sums [shares, taps, out_channels, depth]."""
+    """One layer's gradient, in the layout and type of its weight, from partial_sums [layers, shares, taps,
+    out_channels, depth]. `results` is a tuple with one entry for each layer."""
     depth: gl.constexpr = 32 if in_channels == 3 else in_channels
     num_taps: gl.constexpr = 1 if in_channels == 3 else 9
     read: gl.constexpr = reduction_layout(elements, warps)
     row = gl.arange(0, rows, layout=gl.SliceLayout(1, read))
     element = gl.program_id(0) * elements + gl.arange(0, elements, layout=gl.SliceLayout(0, read))
-    place = (row * (num_taps * out_channels * depth))[:, None] + element[None, :]
+    layer = gl.program_id(1)
+    place = ((layer * num_shares + row) * (num_taps * out_channels * depth))[:, None] + element[None, :]
     total = gl.sum(gl.load(partial_sums + place, mask=(row < num_shares)[:, None], other=0.0), axis=0)
     k = element % depth
     channel = element // depth % out_channels
@@ -137,5 +155,6 @@ def sum_partial_sums(
     if in_channels == 3:
         tap = k // 3
         k = k % 3
-    target = gradient + channel * stride_out + k * stride_in + tap * stride_tap
-    gl.store(target, total.to(gradient.dtype.element_ty), mask=tap < 9)
+    result = one_of(results, layer, num_layers)
+    target = result + channel * stride_out + k * stride_in + tap * stride_tap
+    gl.store(target, total.to(result.dtype.element_ty), mask=tap < 9)

@@ -126,3 +126,12 @@ def maps_layout(channels, num_warps, vector):
     """Maps [pixels, channels] as BatchNorm reads and writes them: `vector` neighbouring channels in one access."""
     threads = channels // vector
     return gl.BlockedLayout([1, vector], [32 // threads, threads], [num_warps, 1], [1, 0])
+
+
+@constexpr_function
+def product_layout(is_along_terms, num_warps):
+    """Products [rows, columns, terms] before they are added up over terms. A thread loads four terms at once, or four
+    columns; each warp has rows of its own, and four lanes share the terms of a result."""
+    if is_along_terms:
+        return gl.BlockedLayout([1, 1, 4], [1, 8, 4], [num_warps, 1, 1], [2, 1, 0])
+    return gl.BlockedLayout([1, 4, 1], [1, 8, 4], [num_warps, 1, 1], [1, 2, 0])

@@ -1,0 +1,64 @@
+"""Standard output and standard error as they may be: closed, on a full disk, or left by their reader."""
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+
+def show(renderable: object) -> None:
+    """Print text as it is, and anything else with rich; what cannot be printed is an OSError."""
+    if isinstance(renderable, str):
+        print(renderable, flush=True)
+        return
+    from rich.console import Console
+
+    class Window(Console):
+        def on_broken_pipe(self) -> None:
+            raise  # rich would end the process
+
+    Window().print(renderable)
+
+
+def report(*renderables: object, place: Path) -> None:
+    """Show how work has ended that is done and saved in `place`: where that cannot be shown, it has not failed."""
+    try:
+        for renderable in renderables:
+            show(renderable)
+    except OSError as error:
+        drop_unwritable_output()
+        complain(f"cannot write to standard output ({error.strerror}); all is done and saved in '{place}'")
+
+
+def complain(line: str) -> None:
+    """A line on standard error, where there is one: `print` would take standard output in its place.
+
+    It may hold text from files: nothing in it moves a terminal's cursor.
+    """
+    shown = "".join(character if character.isprintable() else "\ufffd" for character in " ".join(line.split()))
+    with suppress(OSError, ValueError):
+        if sys.stderr is not None:
+            print(f"foster: {shown}", file=sys.stderr, flush=True)
+
+
+def drop_unwritable_output() -> None:
+    """Forget what standard output did not take: Python would try again at its end, and fail."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        with suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
+            os.close(nowhere)
+
+
+def open_closed_streams() -> None:
+    """Put a stream to nowhere where one was closed (`2>&-`): the next file to be opened would take its number, and
+    what a library tells standard error would be written into that file."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            with suppress(OSError):
+                os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
