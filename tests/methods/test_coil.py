@@ -129,8 +129,10 @@ def test_both_transports_are_weighted_distillations_between_scaled_cosines(
     phase = first_phase(method, task)
     head, images = head_of(method), normalised(task.training.images)
     prospect = head.new_proxies.detach().squeeze(1).clone()
-    with torch.no_grad():  # away from the start, where the new classifiers are those that were carried over
-        head.new_proxies.copy_(torch.randn(2, 1, 64, generator=torch.Generator().manual_seed(1)))
+    chance = torch.Generator().manual_seed(1)
+    with torch.no_grad():  # away from the start, where features and new classifiers are those of the old network
+        for parameter in (head.new_proxies, *method.network.branches.parameters()):
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=chance))
         head.scale.fill_(7.0)
     assert phase.on_epoch is not None
     phase.on_epoch(epoch)

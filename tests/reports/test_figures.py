@@ -88,6 +88,19 @@ def test_scenarios_get_panels_of_their_own(write_run, tmp_path: Path):
     assert every == (2 * one[0], 2 * one[1])
 
 
+def test_a_panel_grows_with_the_labels_that_stand_beside_it(write_run, tmp_path: Path):
+    runs = [
+        read_result(write_run(f"{method}-{augmentation}", method=method, augmentation=augmentation))
+        for method in METHOD_SETTINGS
+        for augmentation in ("plain", "auto")
+    ]
+    accuracy_curves(runs[:10], tmp_path / "some.png")
+    accuracy_curves(runs, tmp_path / "all.png")
+    some, every = (Image.open(tmp_path / name).size for name in ("some.png", "all.png"))
+    assert every[0] == some[0]
+    assert every[1] > 1.3 * some[1]
+
+
 def test_one_task_and_an_unknown_method_can_be_drawn(write_run, tmp_path: Path):
     run = read_result(write_run("a", accuracy=(100.0,), task_sizes=(5,), method="brand-new"))
     accuracy_curves([run], tmp_path / "curves.svg")

@@ -44,6 +44,9 @@ LINE_STYLES = ("-", "-.", ":")
 
 INK, SOFT_INK, GRID = "#333333", "#707070", "#E4E4E4"
 PANELS_IN_A_ROW = 2
+PANEL_WIDTH, PANEL_HEIGHT = 7.0, 4.2
+LABEL_HEIGHT = 0.26
+"""Inches; a panel with more labels than fit below each other is higher."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +80,15 @@ def accuracy_curves(results: Sequence[RunResult], path: Path, title: str | None 
     scenarios = by_scenario(results)
     if not scenarios:
         raise DataError("there are no runs to draw")
+    curves = {scenario: list(_curves(groups)) for scenario, groups in scenarios.items()}
     num_columns = min(len(scenarios), PANELS_IN_A_ROW)
     num_rows = math.ceil(len(scenarios) / num_columns)
-    figure = Figure(figsize=(7.0 * num_columns, 4.2 * num_rows), dpi=160, layout="constrained")
+    height = max(PANEL_HEIGHT, LABEL_HEIGHT * max(map(len, curves.values())))
+    figure = Figure(figsize=(PANEL_WIDTH * num_columns, height * num_rows), dpi=160, layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(num_rows, num_columns, squeeze=False).flat
     for axes, (scenario, groups) in zip(panels, scenarios.items(), strict=False):
-        _draw_panel(axes, list(_curves(groups)))
+        _draw_panel(axes, curves[scenario], LABEL_HEIGHT / height)
         heading = title if title and len(scenarios) == 1 else scenario
         axes.set_title(_panel_title(heading, groups), loc="left", color=INK, weight="bold", pad=9)
     for axes in panels[len(scenarios) :]:
@@ -143,7 +148,8 @@ def _accuracies(runs: Sequence[RunResult]) -> list[tuple[float, ...]]:
     return [run.accuracy for run in runs]
 
 
-def _draw_panel(axes: "Axes", curves: Sequence[Curve]) -> None:
+def _draw_panel(axes: "Axes", curves: Sequence[Curve], label_height: float) -> None:
+    """`label_height` is the share of the panel's height that a curve's label takes."""
     from matplotlib.ticker import MultipleLocator
 
     for curve in reversed(curves):  # the best on top
@@ -164,7 +170,7 @@ def _draw_panel(axes: "Axes", curves: Sequence[Curve]) -> None:
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.spines["bottom"].set_color("#999999")
     axes.tick_params(length=0, colors=INK, pad=6)
-    _label_curves(axes, curves, bottom, top)
+    _label_curves(axes, curves, bottom, top, gap=label_height * (top - bottom))
 
 
 def _draw_curve(axes: "Axes", curve: Curve) -> None:
@@ -188,10 +194,10 @@ def _draw_curve(axes: "Axes", curve: Curve) -> None:
     )
 
 
-def _label_curves(axes: "Axes", curves: Sequence[Curve], bottom: float, top: float) -> None:
+def _label_curves(axes: "Axes", curves: Sequence[Curve], bottom: float, top: float, gap: float) -> None:
     """Write each curve's name and average to the right of its end, pushed apart where the ends are close."""
     ends = sorted(curves, key=lambda curve: -curve.mean[-1])
-    heights = _spaced([curve.mean[-1] for curve in ends], gap=0.062 * (top - bottom), bottom=bottom, top=top)
+    heights = _spaced([curve.mean[-1] for curve in ends], gap, bottom, top)
     for curve, height in zip(ends, heights, strict=True):
         runs = f"  (n = {curve.num_runs})" if curve.num_runs > 1 else ""
         axes.annotate(

@@ -4,7 +4,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Self, TextIO
 
 from rich.console import Console
@@ -107,7 +107,8 @@ class LineProgress:
 class TerminalProgress:
     """One live line with task, phase, epochs, loss and time left; evaluations stay on the screen above it.
 
-    An event that it does not know is passed over. Leaving the context, also by Ctrl-C, takes the live line away.
+    An event that it does not know is passed over. Leaving the context, also by Ctrl-C, takes the live line away. A
+    terminal that is gone never stops a run.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -133,9 +134,14 @@ class TerminalProgress:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._progress.stop()
+        with suppress(OSError, ValueError):
+            self._progress.stop()
 
     def __call__(self, event: Event) -> None:
+        with suppress(OSError, ValueError):
+            self._tell(event)
+
+    def _tell(self, event: Event) -> None:
         match event:
             case events.RunStarted():
                 self._num_tasks = event.num_tasks
