@@ -35,6 +35,7 @@ from foster.learning.work_folder import WorkFolder
 from foster.networks.adapted import ModuleLike
 from foster.stopping import StopRequest
 from foster.training.engine import find_device
+from foster.training.memory_errors import explained_memory_errors
 
 if TYPE_CHECKING:
     from foster.export import ExportReport
@@ -230,7 +231,9 @@ class Learner:
     def classifier(self) -> Classifier:
         """The network that answers, on the learner's device."""
         if self._classifier is None:
-            self._classifier = self._known().classifier(find_device(self.settings.device))
+            device = find_device(self.settings.device)
+            with explained_memory_errors(device):
+                self._classifier = self._known().classifier(device)
         return self._classifier
 
     def _known(self) -> Knowledge:

@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from foster.errors import FolderError
 from foster.files import unwritable, write_all
 
 LOCK = "lock"
+NUM_LOOKS, SECONDS_BETWEEN_LOOKS = 5, 0.01
 _HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 
 
@@ -107,6 +109,10 @@ def _take(descriptor: int, path: Path) -> None:
     except OSError as error:
         holder = _holder(descriptor)
         if error.errno in _HELD:
+            # Who has just taken the lock writes its name into the file only then.
+            for _ in range(NUM_LOOKS if holder is None else 0):
+                time.sleep(SECONDS_BETWEEN_LOOKS)
+                holder = holder or _holder(descriptor)
             name = holder or "another process"
             raise FolderError(f"'{path.parent}' is being written by {name}; wait for it or stop it") from None
         if holder and holder.may_live:

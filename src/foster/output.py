@@ -56,9 +56,10 @@ def drop_unwritable_output() -> None:
 def open_closed_streams() -> None:
     """Put a stream to nowhere where one was closed (`2>&-`): the next file to be opened would take its number, and
     what a library tells standard error would be written into that file."""
-    for number in (0, 1, 2):
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
-            with suppress(OSError):
-                os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False))

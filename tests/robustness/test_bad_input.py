@@ -14,7 +14,8 @@ from foster import toml_text
 from foster.config import all_keys, load_settings
 from foster.data.catalogue import task_sizes
 from foster.data.scenario import class_order_from_names, class_order_from_seed
-from foster.errors import FosterError
+from foster.errors import FosterError, SettingsError
+from foster.learner_settings import learner_keys, learner_settings, make_learner_settings
 from foster.run_folder import RunFolder, check_same_settings
 
 MANY = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -89,6 +90,63 @@ def test_an_override_gives_settings_or_one_line(override: tuple[str, Any]):
 @example(text="dataset=2026-11-15")
 def test_an_override_of_any_text_gives_settings_or_one_line(text: str):
     accepted(lambda: load_settings("digits", [text]))
+
+
+@MANY
+@given(override=st.tuples(st.sampled_from(learner_keys()) | st.text(max_size=20), VALUES))
+@example(override=("preset", []))
+@example(override=("preset", {}))
+@example(override=("preset", 3))
+@example(override=("method", ["foster"]))
+@example(override=("augmentation", []))
+@example(override=("image_size", [8, 8, 8]))
+@example(override=("image_size", True))
+@example(override=("memory_total", 10**400))
+@example(override=("epochs_scale", float("inf")))
+@example(override=("engine", []))
+@example(override=("engine.threads", 100_000))
+@example(override=("foster.first", []))
+def test_an_override_of_a_learner_gives_settings_or_one_line(override: tuple[str, Any]):
+    key, value = override
+    found = accepted(lambda: learner_settings([f"{key}={as_toml(value)}"]))
+    if found is not None:
+        again = make_learner_settings(json.loads(json.dumps(found.nested())), "a bundle")
+        assert again.nested() == found.nested(), "what a bundle keeps is what was asked for"
+
+
+@MANY
+@given(text=st.text(max_size=60))
+@example(text="preset=[]")
+@example(text="image_size=8x")
+@example(text="image_size=\u0663x\u0663")
+@example(text="memory_total=" + "9" * 5000)
+@example(text="backbone=\x00")
+def test_an_override_of_a_learner_of_any_text_gives_settings_or_one_line(text: str):
+    accepted(lambda: learner_settings([text]))
+
+
+@MANY
+@given(data=VALUES, place=st.sampled_from(learner_keys()))
+def test_a_bundle_with_any_settings_gives_settings_or_one_line(data: Any, place: str):
+    nested = learner_settings().nested()
+    *parents, last = place.split(".")
+    holder = nested
+    for parent in parents:
+        if not isinstance(holder.get(parent), dict):
+            holder[parent] = {}
+        holder = holder[parent]
+    holder[last] = data
+    accepted(lambda: make_learner_settings(nested, "a bundle"))
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["engine.threads=1025", "synthetic.image_size=100000", "synthetic.num_classes=1000000000"],
+)
+def test_what_no_machine_can_do_is_refused_before_it_is_tried(override: str):
+    """So many threads end the process without a word, and so large an image has no size that a number could hold."""
+    with pytest.raises(SettingsError, match="should be less than or equal to"):
+        load_settings("digits", ["dataset=synthetic", override])
 
 
 @MANY

@@ -7,7 +7,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from multiprocessing.synchronize import Barrier
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -54,28 +54,33 @@ def test_a_disk_that_is_full_leaves_no_part_of_a_bundle_and_the_learner_can_save
     }
 
 
-def remove_in_turn(bundle: Path, wanted: str, start: Barrier) -> None:
-    """What one of two processes does: where the other one is writing, it waits, as the message says."""
-    start.wait(20)
-    until = time.monotonic() + 20
-    while time.monotonic() < until:
-        try:
-            remove_exemplars(bundle, [wanted])
-            return
-        except FolderError as error:
-            assert "is being written by process" in str(error)
+def both_at_once(actions: Sequence[Callable[[], object]]) -> None:
+    """Each action in a process of its own; where another one is writing, it waits, as the message says."""
+    start = FORK.Barrier(len(actions))
+
+    def act(action: Callable[[], object]) -> None:
+        start.wait(20)
+        until = time.monotonic() + 20
+        while time.monotonic() < until:
+            try:
+                action()
+                return
+            except FolderError as error:
+                if "is being written by" not in str(error):
+                    raise
+
+    processes = [FORK.Process(target=act, args=(action,)) for action in actions]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(30)
+        assert process.exitcode == 0
 
 
 def test_two_processes_that_remove_images_at_once_leave_a_whole_bundle_without_either(bundle: Path) -> None:
     for _ in range(2):
         ids, before = exemplar_ids(bundle)[:2], image_names(bundle)
-        start = FORK.Barrier(2)
-        processes = [FORK.Process(target=remove_in_turn, args=(bundle, wanted, start)) for wanted in ids]
-        for process in processes:
-            process.start()
-        for process in processes:
-            process.join(30)
-            assert process.exitcode == 0
+        both_at_once([partial(remove_exemplars, bundle, [wanted]) for wanted in ids])
         assert image_names(bundle) == {name for name in before if not any(wanted in name for wanted in ids)}
         assert {entry.file for entry in read_bundle(bundle).manifest.exemplars} == image_names(bundle)
         removed = [note for entry in read_manifest(bundle).history for note in entry.get("removed_exemplars", ())]
@@ -133,12 +138,21 @@ def as_an_ordinary_user(bundle: Path) -> Iterator[Path]:
                 path.chmod(0o777)
 
 
+def _as_owner(folder: Path, mode: int) -> None:
+    user = os.geteuid()
+    if user == 65534:
+        os.seteuid(0)
+    folder.chmod(mode)
+    if user == 65534:
+        os.seteuid(user)
+
+
 def test_an_image_that_may_not_be_deleted_gives_one_line_and_a_second_removal_deletes_it(
     as_an_ordinary_user: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle = as_an_ordinary_user
     (wanted, *_), folder = exemplar_ids(bundle), bundle / "exemplars" / "0000"
-    os.chmod(folder, 0o555) if os.geteuid() == folder.stat().st_uid else _as_owner(folder, 0o555)
+    _as_owner(folder, 0o555)
     monkeypatch.setattr("sys.argv", ["foster", "exemplars", str(bundle), "--remove", wanted])
     with pytest.raises(SystemExit) as ended:
         main()
@@ -152,20 +166,11 @@ def test_an_image_that_may_not_be_deleted_gives_one_line_and_a_second_removal_de
     assert not any(wanted in name for name in image_names(bundle))
 
 
-def _as_owner(folder: Path, mode: int) -> None:
-    user = os.geteuid()
-    if user == 65534:
-        os.seteuid(0)
-    folder.chmod(mode)
-    if user == 65534:
-        os.seteuid(user)
-
-
 def test_a_bundle_that_may_not_be_written_gives_one_line_and_is_not_changed(as_an_ordinary_user: Path) -> None:
     bundle = as_an_ordinary_user
     _as_owner(bundle, 0o555)
     before = (bundle / "bundle.json").read_bytes()
-    with pytest.raises(FolderError, match="^cannot write '.*lock': Permission denied"):
+    with pytest.raises(FolderError, match=r"^cannot write '.*lock': Permission denied"):
         remove_exemplars(bundle, exemplar_ids(bundle)[:1])
     assert (bundle / "bundle.json").read_bytes() == before
 
@@ -206,29 +211,12 @@ def test_the_link_is_moved_by_one_process_at_a_time(move: Callable[[Path], objec
     assert {path.name for path in tmp_path.iterdir()} == {"v0", "v1", "v2", "current", "current.json"}
 
 
-def promote_in_turn(bundle: Path, start: Barrier) -> None:
-    start.wait(20)
-    until = time.monotonic() + 20
-    while time.monotonic() < until:
-        try:
-            promote(bundle)
-            return
-        except FolderError as error:
-            assert "is being written by process" in str(error)
-
-
 def test_two_processes_that_promote_at_once_both_stand_in_the_history(small_bundle: Path, tmp_path: Path) -> None:
     names: Sequence[str] = ("v1", "v2")
     for name in names:
         foster.load(small_bundle, device="cpu").save(tmp_path / name)
     for _ in range(3):
-        start = FORK.Barrier(2)
-        processes = [FORK.Process(target=promote_in_turn, args=(tmp_path / name, start)) for name in names]
-        for process in processes:
-            process.start()
-        for process in processes:
-            process.join(30)
-            assert process.exitcode == 0
+        both_at_once([partial(promote, tmp_path / name) for name in names])
         found = [entry["bundle"] for entry in json.loads((tmp_path / "current.json").read_bytes())["promoted"]]
         assert sorted(found) == sorted(names)
         assert found[-1] == (tmp_path / "current").readlink().name

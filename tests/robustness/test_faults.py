@@ -1,4 +1,4 @@
-"""Faults from outside: a full disk, a read-only folder, data that is gone, a full device, a loss that explodes."""
+"""Faults from outside: a full disk, a read-only folder, data or checkpoints that are gone, a loss that explodes."""
 
 import io
 import itertools
@@ -31,14 +31,12 @@ from tiny_runs import (
 
 from foster import events
 from foster.data.images import ImageSet
-from foster.errors import DataError, DeviceError, FolderError, FosterError, TrainingError
+from foster.errors import DataError, FolderError, FosterError, TrainingError
 from foster.events import Event
 from foster.files import write_json
 from foster.method_settings import FitSettings
 from foster.reports.progress import LineProgress
 from foster.run_folder import RunFolder, read_events
-from foster.training import task_training
-from foster.training.memory_errors import explained_memory_errors
 
 Reference = Callable[..., Outcome]
 AFTER_FIRST_TASK = lambda event: isinstance(event, events.TaskEnded)  # noqa: E731 (a name for a place)
@@ -189,6 +187,27 @@ def test_a_damaged_checkpoint_gives_one_warning_line_and_the_run_ends_the_same(
     assert_same(outcome(path), uninterrupted("replay", "epochs_scale=0.03"))
 
 
+@pytest.mark.parametrize("left", [("results.json", "events.jsonl"), ("results.json",), ("events.jsonl",)])
+def test_a_run_whose_checkpoints_are_gone_does_not_start_anew_over_its_results(
+    left: tuple[str, ...], tmp_path: Path, uninterrupted: Reference
+):
+    path = stopped_run(tmp_path / "run")
+    (path / "checkpoints").rename(tmp_path / "aside")
+    for name in {"results.json", "events.jsonl"} - {*left}:
+        (path / name).rename(tmp_path / name)
+    before = {name: (path / name).read_bytes() for name in left}
+    expected = (
+        f"^'{path}' has learned before, but there is no checkpoint in '{path}/checkpoints'; put its files back, or"
+    )
+    with pytest.raises(FolderError, match=expected) as error:
+        resume(path)
+    only_line(error)
+    assert all((path / name).read_bytes().startswith(before[name]) for name in left)
+    (tmp_path / "aside").rename(path / "checkpoints")
+    resume(path)
+    assert_same(outcome(path), uninterrupted("replay"))
+
+
 def write_small_cifar(folder: Path) -> None:
     """CIFAR-10 in the published layout, 4 training images and 2 test images a class."""
     folder.mkdir(parents=True)
@@ -303,42 +322,6 @@ def test_no_state_is_kept_after_a_loss_that_is_not_a_number(value: float, is_ask
     with pytest.raises(TrainingError, match=r"not a finite number \(L_fine .*, L_bad (nan|inf|-inf).* epoch 2;"):
         fit(phase, feed, Engine(cpu, (0.5,) * 3, (0.5,) * 3), ignore, task=0, watch=watch)
     assert watch.kept == (5 if is_asked_in_epoch else 1), "steps 1 to 5, or epoch 1"
-
-
-def test_a_full_gpu_gives_one_line_with_the_numbers_and_what_to_lower(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("torch.cuda.mem_get_info", lambda device: (3 * 2**29, 80 * 2**30))
-    monkeypatch.setattr("torch.cuda.max_memory_allocated", lambda device: 77 * 2**30)
-    with pytest.raises(DeviceError) as error, explained_memory_errors(torch.device("cuda", 0), 512):
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of")
-    assert only_line(error) == (
-        "out of memory on cuda:0: tried to allocate 2.50 GiB, this run needed up to 77.0 GiB, "
-        "1.5 of 80.0 GiB are free; lower batch_size (now 512), keep the images off the GPU (engine.resident=off) "
-        "or use device=cpu"
-    )
-
-
-def test_a_full_cpu_gives_one_line():
-    with pytest.raises(DeviceError) as error, explained_memory_errors(torch.device("cpu"), 512):
-        torch.empty(2**60)
-    assert only_line(error) == (
-        "out of memory on cpu: tried to allocate 4611686018427387904 bytes; lower batch_size (now 512)"
-    )
-
-
-def test_a_run_that_runs_out_of_memory_in_training_can_be_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uninterrupted: Reference
-):
-    path = stopped_run(tmp_path / "run")
-
-    def full(*arguments: object, **options: object) -> None:
-        raise torch.OutOfMemoryError("Tried to allocate 2.50 GiB.")
-
-    monkeypatch.setattr(task_training, "fit", full)
-    with pytest.raises(DeviceError, match=r"out of memory on cpu: tried to allocate 2.50 GiB; lower batch_size"):
-        resume(path)
-    monkeypatch.undo()
-    resume(path)
-    assert_same(outcome(path), uninterrupted("replay"))
 
 
 @pytest.mark.parametrize("cut", ["", '{"time": "2026-11-15T', '{"event": "Epo\x00\x00\x00', "\xff\xfe", "[1, 2]", "17"])

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from full_disk import FullDisk
 from PIL import Image
 from tiny_runs import Interruption, told_kinds
 
@@ -287,19 +288,34 @@ def test_a_second_process_is_refused_with_the_first_ones_id_and_host(
     assert list((stopped / "checkpoints").iterdir()), "nothing is lost"
 
 
+@pytest.fixture(scope="module")
+def trained(shelf: Shelf, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A work folder of a learn that was stopped when all was trained; tests take copies."""
+    work = tmp_path_factory.mktemp("trained") / "work"
+    attempt(loaded(shelf.old), shelf.second, work, Interruption(*PLACES["when all is trained"][:2]))
+    return work
+
+
+@pytest.mark.parametrize(
+    ("name", "num_whole"), [("network.safetensors", 0), ("labels.txt", 0), (".png", 7), ("bundle.json", 0)]
+)
 def test_a_disk_that_is_full_when_the_bundle_is_written_costs_no_training(
+    name: str,
+    num_whole: int,
     shelf: Shelf,
+    trained: Path,
     tmp_path: Path,
     command: Callable[[Sequence[str]], Said],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def full(image: object) -> bytes:
-        raise OSError(28, os.strerror(28))
-
+    shutil.copytree(trained, tmp_path / ".v2.learning")
+    disk = FullDisk(name, num_whole)
     with monkeypatch.context() as patch:
-        patch.setattr("foster.bundle.folder._png", full)
+        patch.setattr("os.write", disk)
         failed = command(arguments(shelf, tmp_path / "v2"))
+    assert disk.has_failed
     assert failed.code == 2
+    assert {path.name for path in tmp_path.iterdir()} == {".v2.learning"}, "half a file is never left"
     assert failed.err.splitlines()[-1].endswith("No space left on device; nothing that was complete is lost")
     for name in (".v2.0123_abc.part", ".v2.x.0123_abc.part"):
         (tmp_path / name / "exemplars").mkdir(parents=True)

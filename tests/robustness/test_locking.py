@@ -45,6 +45,15 @@ def test_a_second_process_is_refused_with_the_id_and_host_of_the_first_and_a_dea
     assert not (tmp_path / "lock").exists()
 
 
+def test_a_second_process_waits_a_moment_for_the_name_of_one_that_has_just_come(tmp_path: Path):
+    with locked(tmp_path):
+        text = (tmp_path / "lock").read_text()
+        (tmp_path / "lock").write_text("")
+        threading.Timer(0.02, (tmp_path / "lock").write_text, [text]).start()
+        with pytest.raises(FolderError, match=f"by process {os.getpid()} on {socket.gethostname()}; wait"):
+            locked(tmp_path).__enter__()
+
+
 def test_the_lock_is_let_go_when_the_work_fails(tmp_path: Path):
     with pytest.raises(ZeroDivisionError), locked(tmp_path):
         _ = 1 / 0

@@ -1,9 +1,12 @@
-"""Ctrl-C and SIGTERM: the step is finished, all is saved, and the user is told how to go on."""
+"""Ctrl-C, SIGTERM and SIGHUP: the step is finished, all is saved, and the user is told how to go on."""
 
+import fcntl
 import os
+import pty
 import signal
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Callable
@@ -13,7 +16,7 @@ import pytest
 from tiny_runs import OVERRIDES, Outcome, assert_same, outcome, resume
 
 from foster.run_folder import read_events
-from foster.stopping import STOPS_WITH_INPUT, Stopped, StopRequest, heard_signals, stop_on_signals
+from foster.stopping import SIGNALS, STOPS_WITH_INPUT, Stopped, StopRequest, heard_signals, stop_on_signals
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -25,10 +28,17 @@ def command(*arguments: str) -> "subprocess.Popen[str]":
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=hear_all,
     )
 
 
-def wait_for(path: Path, text: str, process: "subprocess.Popen[str]") -> None:
+def hear_all() -> None:
+    """Also where the tests themselves were started by `nohup`, which a process inherits."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+
+
+def wait_for(path: Path, text: str, process: "subprocess.Popen[str] | subprocess.Popen[bytes]") -> None:
     until = time.monotonic() + 300
     while not path.exists() or text not in path.read_text(encoding="utf-8"):
         assert process.poll() is None, process.communicate()
@@ -36,7 +46,7 @@ def wait_for(path: Path, text: str, process: "subprocess.Popen[str]") -> None:
         time.sleep(0.002)
 
 
-@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_saves_says_how_to_continue_and_exits_with_its_code(
     number: signal.Signals, exit_code: int, tmp_path: Path, uninterrupted: Callable[..., Outcome]
 ):
@@ -57,6 +67,34 @@ def test_a_signal_saves_says_how_to_continue_and_exits_with_its_code(
     assert_same(outcome(path), uninterrupted("foster"))
 
 
+def on_terminal() -> None:
+    """In a process of a session of its own: its standard input becomes its terminal."""
+    hear_all()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def test_a_terminal_that_is_closed_lets_the_run_save(tmp_path: Path, uninterrupted: Callable[..., Outcome]):
+    """The window is gone before the run has said anything of it: nothing that is written to it arrives."""
+    path = tmp_path / "run"
+    window, terminal = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "foster", "run", "digits", *OVERRIDES, "--out", str(path)],
+        env={**ENVIRONMENT, "TERM": "xterm"},
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        start_new_session=True,
+        preexec_fn=on_terminal,
+    ) as process:
+        os.close(terminal)
+        wait_for(path / "events.jsonl", '"phase": "boost"', process)
+        os.close(window)
+        assert process.wait(60) == 129
+    assert read_events(path / "events.jsonl")[-1]["event"] == "CheckpointWritten"
+    resume(path)
+    assert_same(outcome(path), uninterrupted("foster"))
+
+
 SLEEPER = """
 import ctypes, os, signal, sys, time
 from foster.stopping import stop_on_signals
@@ -65,7 +103,9 @@ with stop_on_signals() as stop:
     while not stop.is_set:
         time.sleep(0.01)
     print("asked", flush=True)
-    ctypes.PyDLL(None).sleep(60)
+    seconds = 60
+    while seconds:  # a signal that is handled ends a sleep early
+        seconds = ctypes.PyDLL(None).sleep(seconds)
 """
 
 

@@ -109,7 +109,7 @@ def interrupted(settings: Settings, path: Path, interruption: Interruption) -> l
 
 @dataclass(frozen=True)
 class Outcome:
-    """All that a finished run leaves, apart from how long it took."""
+    """All that a finished run leaves, apart from how long it took and how much memory of a GPU."""
 
     results: dict[str, Any]
     parts: dict[str, dict[str, Tensor]]
@@ -122,6 +122,7 @@ def outcome(path: Path) -> Outcome:
     checkpoint = RunFolder(path).checkpoints.load(warned.append)
     assert checkpoint is not None
     assert not warned
+    del results["environment"]["peak_gpu_bytes"]  # what was there before a run in the same process counts as well
     return Outcome({key: value for key, value in results.items() if key not in TIME_FIELDS}, checkpoint.parts)
 
 

@@ -83,7 +83,7 @@ def sha256(content: bytes) -> str:
 
 def check_name(name: str, bundle: Path) -> None:
     """A bundle may come from anywhere: its file names must not lead out of it."""
-    if not SAFE_PATH.fullmatch(name) or ".." in name:
+    if not SAFE_PATH.fullmatch(name) or ".." in name or len(name) > 255:
         raise BundleError(f"bundle '{bundle}' names a file that no bundle may name: {name[:80]!r}")
 
 

@@ -1,8 +1,10 @@
-"""An operation that cannot give the same numbers twice gets one line, where the same numbers were asked for."""
+"""Operations that cannot give the same numbers twice, where the same numbers are asked for."""
 
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+import torch
 
 from foster.errors import SettingsError
 
@@ -24,3 +26,17 @@ def explained_indeterminism() -> Iterator[None]:
             f"engine.deterministic=true: {operation} cannot give the same numbers in every run on this device; "
             "use a backbone without it, or engine.deterministic=false"
         ) from None
+
+
+@contextmanager
+def any_operation() -> Iterator[None]:
+    """Inside, every operation may be used: of what comes out, only the shape counts."""
+    was_refusing, was_warning = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    torch.use_deterministic_algorithms(False)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(was_refusing, warn_only=was_warning)

@@ -1,0 +1,263 @@
+"""Whatever stands in a bundle's files, also with right hashes: it is read, or refused in one line."""
+
+import copy
+import hashlib
+import json
+import math
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from limits import time_limit
+
+import foster
+from foster.bundle.folder import read_bundle, remove_exemplars
+from foster.bundle.manifest import read_manifest
+from foster.cli.bundle_texts import classes_text, exemplars_text, info_text
+from foster.errors import FosterError
+
+MANY = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FEW = settings(MANY, max_examples=30)
+IMAGE = np.zeros((8, 8, 3), np.uint8)
+
+Place = tuple[str | int, ...]
+
+
+def rehashed(data: dict[str, Any]) -> str:
+    """`data` as a `bundle.json` that its own hash fits."""
+    data = {key: value for key, value in data.items() if key != "sha256"}
+    text = json.dumps(data, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps({**data, "sha256": hashlib.sha256(text.encode(errors="replace")).hexdigest()})
+
+
+def places(data: Any, before: Place = ()) -> Iterator[Place]:
+    """The place of every value inside nested data."""
+    if before:
+        yield before
+    entries = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for key, value in entries:
+        yield from places(value, (*before, key))
+
+
+def changed(data: dict[str, Any], place: Place, change: Callable[[Any], None]) -> dict[str, Any]:
+    """A copy in which `change` has been done to what holds the last part of `place`."""
+    made = copy.deepcopy(data)
+    holder: Any = made
+    for part in place[:-1]:
+        holder = holder[part]
+    change(holder)
+    return made
+
+
+def kept(bundle: Path) -> dict[str, Any]:
+    """What `bundle.json` held before any test changed it."""
+    untouched = bundle.parent / "untouched.json"
+    if not untouched.exists():
+        shutil.copy(bundle / "bundle.json", untouched)
+    data: dict[str, Any] = json.loads(untouched.read_bytes())
+    return data
+
+
+def use(bundle: Path) -> bool:
+    """Do all that can be done with a bundle that may come from anywhere; False where it is refused."""
+    before = {path for path in bundle.parent.rglob("*") if not path.is_relative_to(bundle)}
+    try:
+        with time_limit(30):
+            manifest = read_manifest(bundle)
+            text = info_text(manifest, bundle) + classes_text(manifest.history) + exemplars_text(manifest)
+            assert "\x1b" not in text, "nothing in a bundle moves a terminal's cursor"
+            (manifest.text() + text).encode()
+            learner = foster.load(bundle, device="cpu")
+            (prediction,) = learner.predict([IMAGE])
+            assert prediction.error is None
+            assert 0 < prediction.confidence <= 1
+            assert math.isfinite(prediction.confidence)
+            read_bundle(bundle).memory("exemplars", "v1")
+            assert learner.knowledge is not None
+            assert learner.knowledge.trained_from.keys() == set(manifest.classes)
+            assert 0 <= learner.knowledge.held_out_share <= 1
+        message = ""
+    except FosterError as error:
+        message = str(error)
+    assert len(message) < 2000
+    assert {path for path in bundle.parent.rglob("*") if not path.is_relative_to(bundle)} == before
+    return not message
+
+
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(-3, 300)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=20)
+    | st.sampled_from(["../../x", "resnet18", "timm:resnet18", "custom:x", "bic", "\x1b[31m", "a\nb", "\ud800", 10**30])
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=4,
+)
+
+
+@MANY
+@given(data=st.data())
+def test_a_manifest_with_any_value_in_any_place_is_read_or_refused(data: st.DataObject, bundle: Path) -> None:
+    base = kept(bundle)
+    place = data.draw(st.sampled_from([place for place in places(base) if place[0] != "sha256"]))
+    value = data.draw(VALUES)
+
+    def change(holder: Any) -> None:
+        holder[place[-1]] = value
+
+    (bundle / "bundle.json").write_text(rehashed(changed(base, place, change)), encoding="utf-8")
+    use(bundle)
+
+
+@MANY
+@given(data=st.data())
+def test_a_manifest_without_some_place_or_with_another_key_is_read_or_refused(
+    data: st.DataObject, bundle: Path
+) -> None:
+    base = kept(bundle)
+    place = data.draw(st.sampled_from([place for place in places(base) if place[0] != "sha256"]))
+
+    def change(holder: Any) -> None:
+        value = holder.pop(place[-1])
+        if isinstance(holder, dict) and data.draw(st.booleans()):
+            holder[data.draw(st.text(max_size=8) | st.sampled_from(["../../x", "/etc/passwd", "a/../../b"]))] = value
+
+    (bundle / "bundle.json").write_text(rehashed(changed(base, place, change)), encoding="utf-8")
+    use(bundle)
+
+
+def altered(base: dict[str, Any], **values: Any) -> dict[str, Any]:
+    return {**copy.deepcopy(base), **values}
+
+
+HOSTILE: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "a preset that is a list": lambda base: altered(base, settings={**base["settings"], "preset": []}),
+    "no spread": lambda base: altered(base, preprocessing={**base["preprocessing"], "std": [0, 0, 0]}),
+    "a negative spread": lambda base: altered(base, preprocessing={**base["preprocessing"], "std": [-1, 1, 1]}),
+    "no height": lambda base: altered(base, preprocessing={**base["preprocessing"], "height": 0}),
+    "a width of a galaxy": lambda base: altered(base, preprocessing={**base["preprocessing"], "width": 10**9}),
+    "an endless mean": lambda base: altered(base, preprocessing={**base["preprocessing"], "mean": [1e308] * 3}),
+    "hardly any temperature": lambda base: altered(base, temperature=1e-320),
+    "threads without end": lambda base: altered(base, settings={**base["settings"], "engine": {"threads": 10**5}}),
+    "half a character": lambda base: altered(base, classes=["\ud800", "one"]),
+    "a history of no entries": lambda base: altered(base, history=[{"checks": []}]),
+    "a history of words": lambda base: altered(base, history=[{"seconds": "long"}]),
+    "a history of removed nothing": lambda base: altered(base, history=[{"removed_exemplars": 3}]),
+    "a check of other images": lambda base: altered(base, history=[{"checks": {"other": {"classes": {}}}}]),
+    "a check without rows": lambda base: altered(base, history=[{"checks": {"held-out": {"classes": {"a": {}}}}}]),
+    "places out of bounds": lambda base: altered(
+        base, history=[{"new_classes": ["zero"], "trained_from": {"zero": 7}}]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_manifest_with_right_hashes_and_wrong_content_is_refused(name: str, bundle: Path) -> None:
+    (bundle / "bundle.json").write_text(rehashed(HOSTILE[name](kept(bundle))), encoding="utf-8")
+    assert not use(bundle)
+
+
+@MANY
+@given(content=st.binary(max_size=200) | VALUES.map(lambda value: json.dumps(value).encode()))
+@example(content=b"[" * 100_000)
+@example(content=b'{"format": "foster bundle"}')
+@example(content=b'{"format": "foster bundle", "schema_version": 99999999999999999999}')
+@example(content=b'{"a": NaN}')
+@example(content=b"9" * 5000)
+@example(content=b"")
+def test_a_manifest_of_any_bytes_is_refused(content: bytes, bundle: Path) -> None:
+    (bundle / "bundle.json").write_bytes(content)
+    assert not use(bundle)
+
+
+@FEW
+@given(data=st.data())
+def test_a_file_of_a_bundle_that_was_changed_anywhere_is_refused(data: st.DataObject, bundle: Path) -> None:
+    kept(bundle)
+    names = sorted(str(path.relative_to(bundle)) for path in bundle.rglob("*") if path.is_file())
+    path = bundle / data.draw(st.sampled_from(names))
+    content = path.read_bytes()
+    position = data.draw(st.integers(0, len(content) - 1))
+    damage = data.draw(st.sampled_from(["cut", "flip", "longer", "gone"]))
+    if damage == "gone":
+        path.unlink()
+    else:
+        flipped = bytes([content[position] ^ (1 << data.draw(st.integers(0, 7)))])
+        path.write_bytes(
+            {
+                "cut": content[:position],
+                "flip": content[:position] + flipped + content[position + 1 :],
+                "longer": content[:position] + b"\0" + content[position:],
+            }[damage]
+        )
+    try:
+        assert not use(bundle) or json.loads(content) == json.loads(path.read_bytes()), "only spaces of JSON may differ"
+    finally:
+        path.write_bytes(content)
+    assert use(bundle)
+
+
+@MANY
+@given(content=st.binary(max_size=300))
+@example(content=b"\xff\xff\xff\xff\xff\xff\xff\x7f{}")
+@example(content=b"\x02\0\0\0\0\0\0\0{}")
+def test_weights_of_any_bytes_with_the_right_hash_are_refused(content: bytes, bundle: Path) -> None:
+    base = kept(bundle)
+    (bundle / "network.safetensors").write_bytes(content)
+    facts = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+    files = {**base["files"], "network.safetensors": facts}
+    (bundle / "bundle.json").write_text(rehashed(altered(base, files=files)), encoding="utf-8")
+    assert not use(bundle)
+
+
+NAMES = [
+    "../secret.png",
+    "../../secret.png",
+    "/tmp/secret.png",
+    "exemplars/../../secret.png",
+    "a/./b",
+    "..",
+    "",
+    "a//b",
+]
+NAMES += [
+    "~/secret.png",
+    "exemplars\\..\\secret.png",
+    "con\0.png",
+    "link/secret.png",
+    "link.png",
+    ".hidden",
+    "x" * 5000,
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_name_in_a_manifest_reads_or_deletes_anything_outside_the_bundle(name: str, bundle: Path) -> None:
+    """Where the file outside has the size and hash that the manifest gives, only its place can be wrong."""
+    base = kept(bundle)
+    entry = base["exemplars"][0]
+    content = (bundle / entry["file"]).read_bytes()
+    secrets = [bundle.parent / "secret.png", bundle.parent.parent / "secret.png"]
+    for secret in secrets:
+        secret.write_bytes(content)
+    (bundle / "link").symlink_to(bundle.parent)
+    (bundle / "link.png").symlink_to(secrets[0])
+    files = {**base["files"], name: base["files"][entry["file"]]}
+    exemplars = [{**entry, "file": name}, *base["exemplars"][1:]]
+    (bundle / "bundle.json").write_text(rehashed(altered(base, files=files, exemplars=exemplars)), encoding="utf-8")
+    assert not use(bundle)
+    for wanted in ("secret", "link", name[:1] or "s", entry["file"][-16:-4]):
+        with suppress(FosterError), time_limit():
+            remove_exemplars(bundle, [wanted])
+    assert all(secret.read_bytes() == content for secret in secrets)

@@ -1,0 +1,180 @@
+"""Whatever bytes an image file holds: a picture of the right form, or one line that says why not."""
+
+import io
+import os
+import string
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from limits import time_limit
+from PIL import Image, features
+
+from foster.data.decoding import MAX_PIXELS, ImageError, decode, quiet_pillow, upright_size
+from foster.data.photo_sources import find_photos
+from foster.data.photos import decoded, read_photos
+from foster.data.resizing import Resizing
+from foster.errors import FosterError
+
+MANY = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SIZE = Resizing(16, 12, "crop")
+
+MODES = {
+    "JPEG": ("RGB", "L", "CMYK"),
+    "PNG": ("RGB", "L", "RGBA", "LA", "P", "1", "I;16"),
+    "GIF": ("P", "L"),
+    "BMP": ("RGB", "L", "P", "1"),
+    "TIFF": ("RGB", "L", "RGBA", "CMYK", "I;16"),
+    "PPM": ("RGB", "L", "1"),
+    "WEBP": ("RGB", "RGBA"),
+    "AVIF": ("RGB",),
+    "JPEG2000": ("RGB", "L"),
+}
+OPTIONAL = {"WEBP": "webp", "AVIF": "avif", "JPEG2000": "jpg_2000"}
+
+
+@cache
+def originals() -> list[bytes]:
+    """One small file of every format and mode that can be written here."""
+    picture = Image.effect_noise((40, 30), 60)
+    made = []
+    for kind, modes in MODES.items():
+        if kind in OPTIONAL and not features.check(OPTIONAL[kind]):
+            continue
+        for mode in modes:
+            buffer = io.BytesIO()
+            image = picture.convert("I").convert(mode) if mode == "I;16" else picture.convert("RGB").convert(mode)
+            image.save(buffer, kind)
+            made.append(buffer.getvalue())
+    return made
+
+
+@st.composite
+def damaged_files(draw: st.DrawFn) -> bytes:
+    """A file that was an image once: cut, flipped, stretched, mostly near its beginning, where sizes stand."""
+    content = bytearray(draw(st.sampled_from(originals())))
+    for _ in range(draw(st.integers(1, 8))):
+        near = draw(st.booleans())
+        position = draw(st.integers(0, max(0, min(len(content), 100 if near else len(content)) - 1)))
+        kind = draw(st.sampled_from(["flip", "set", "cut", "insert", "repeat"]))
+        if kind == "flip" and content:
+            content[position] ^= 1 << draw(st.integers(0, 7))
+        elif kind == "set" and content:
+            content[position] = draw(st.sampled_from([0, 1, 127, 128, 255]))
+        elif kind == "cut":
+            del content[position:]
+        elif kind == "insert":
+            content[position:position] = draw(st.binary(max_size=8))
+        else:
+            content[position:position] = content[position : position + 64]
+    return bytes(content)
+
+
+def check(content: bytes) -> bool:
+    """Whether it is a picture; anything else is a reason in a few words."""
+    try:
+        with time_limit(20), quiet_pillow():
+            image = SIZE(decode(content, target_side=16))
+            assert image.dtype is torch.uint8
+            assert image.shape == (3, 16, 12)
+            width, height = upright_size(content)
+            assert 0 < width * height <= MAX_PIXELS
+        reason = ""
+    except ImageError as error:
+        reason = str(error)
+    assert len(reason) < 500
+    assert "\n" not in reason
+    return not reason
+
+
+def test_every_format_is_read_when_it_is_whole() -> None:
+    assert len(originals()) >= 20
+    assert all(check(content) for content in originals())
+
+
+@MANY
+@given(content=damaged_files())
+def test_a_damaged_image_is_read_or_refused_with_a_reason(content: bytes) -> None:
+    check(content)
+
+
+@MANY
+@given(content=st.binary(max_size=300) | st.text(string.printable, max_size=100).map(str.encode))
+@example(content=b"")
+@example(content=b"\x89PNG\r\n\x1a\n" + b"\0" * 8)
+@example(content=b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\x7f\xff\xff\xff\x7f\xff\xff\xff\x08\x02\0\0\0\0\0\0\0")
+@example(content=b"P6 99999999999 99999999999 255\n")
+@example(content=b"P6 -1 -1 255\n")
+@example(content=b"GIF89a\xff\xff\xff\xff\0\0\0,")
+@example(content=b"BM" + b"\xff" * 60)
+@example(content=b"II*\0" + b"\xff" * 40)
+@example(content=b"RIFF\xff\xff\xff\xffWEBPVP8L\xff\xff\xff\xff/")
+def test_any_bytes_are_read_or_refused_with_a_reason(content: bytes) -> None:
+    check(content)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\nshowpage", b"<svg xmlns='http://www.w3.org/2000/svg'/>", b""],
+)
+def test_what_is_a_program_or_nothing_is_never_opened(content: bytes) -> None:
+    assert not check(content)
+
+
+@settings(MANY, max_examples=20)
+@given(contents=st.lists(damaged_files() | st.binary(max_size=50), min_size=1, max_size=6))
+def test_a_folder_of_any_files_gives_the_readable_ones_and_a_reason_for_each_other(
+    contents: list[bytes], tmp_path: Path
+) -> None:
+    folder = tmp_path / "photos" / "class"
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in folder.iterdir():
+        path.unlink()
+    for position, content in enumerate([originals()[0], *contents]):
+        (folder / f"{position}.png").write_bytes(content)
+    read = read_photos(find_photos(folder.parent), SIZE, max_unreadable=len(contents))
+    is_read = [check(content) for content in [originals()[0], *contents]]
+    assert len(read.images) == len(read.labels) == sum(is_read)
+    assert [Path(found.name).stem for found in read.unreadable] == [
+        str(k) for k, good in enumerate(is_read) if not good
+    ]
+
+
+@MANY
+@given(content=st.binary(max_size=200) | st.text(max_size=60).map(lambda text: text.encode(errors="replace")))
+@example(content=b"path,label\n../../x.png,a\n")
+@example(content=b"path,label\n\x00,a\n")
+@example(content=b'"' * 10_000)
+@example(content=b"a,b\n" + b"x" * 200_000 + b",c\n")
+@example(content=b"\xef\xbb\xbfpath;label\r\nx.png;a\r\n")
+@example(content=b"path,label\r" + b"x.png,a\r" * 3)
+def test_a_list_of_photos_of_any_bytes_is_read_or_refused_in_one_line(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "photos.csv"
+    path.write_bytes(content)
+    try:
+        photos = find_photos(path)
+    except FosterError as error:
+        message = str(error)
+    else:
+        assert len(photos) == len(photos.labels) > 0
+        message = "; ".join(str(found) for found in decoded(photos.items, SIZE))
+        assert "Traceback" not in message
+        return
+    assert 0 < len(message) < 1000
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "nothing"])
+def test_what_is_no_image_file_at_all_is_refused_at_once(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "photo.png"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "folder":
+        path.mkdir()
+    with time_limit(), pytest.raises(ImageError) as error:
+        decode(path)
+    assert len(str(error.value)) < 100
