@@ -11,6 +11,8 @@ from foster.kernels import modules
 @pytest.fixture
 def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """New tensors start as not-a-number, so that a place which a kernel does not write shows."""
+    with torch.device("cpu"):
+        torch.empty(0)  # torch lists its functions that make tensors when one is first called so; not those below
     for name in ("empty", "empty_like"):
         make = getattr(torch, name)
         monkeypatch.setattr(torch, name, lambda *sizes, make=make, **options: make(*sizes, **options).fill_(math.nan))
