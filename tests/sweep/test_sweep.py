@@ -5,51 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tiny_sweeps import TINY
 
 from foster import sweep_slots
-from foster.cli import main
 from foster.errors import DeviceError, TrainingError
 from foster.run_folder import read_events
 from foster.sweep import sweep
 from foster.sweep_grid import plan_runs
 from foster.sweep_slots import Slot, find_slots, visible_gpus
-
-TINY = [
-    "dataset=synthetic",
-    "synthetic.num_classes=4",
-    "synthetic.train_per_class=6",
-    "synthetic.test_per_class=4",
-    "synthetic.image_size=8",
-    "memory_total=8",
-    "device=cpu",
-]
-
-
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., int]:
-    """Runs the command with these words in an empty folder, and returns its exit code."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["foster", *words])
-        with pytest.raises(SystemExit) as ending:
-            main()
-        return int(ending.value.code or 0)
-
-    return run
-
-
-@pytest.fixture
-def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
-    """Makes a shell script take the place of training, so that a test can say how a run behaves."""
-
-    def make(script: str) -> None:
-        path = tmp_path / "stand-in"
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(0o755)
-        monkeypatch.setattr(sys, "executable", str(path))
-
-    return make
 
 
 def test_one_bad_value_ends_the_command_before_anything_starts(

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import tiny_sweeps
 
 import foster.errors
 import foster.sweep
@@ -22,16 +23,7 @@ from foster.sweep_grid import PlannedRun, plan_runs
 from foster.sweep_slots import Slot
 from foster.sweep_table import PlainLines
 
-TINY = [
-    "dataset=synthetic",
-    "synthetic.num_classes=4",
-    "synthetic.train_per_class=6",
-    "synthetic.test_per_class=4",
-    "synthetic.image_size=8",
-    "memory_total=8",
-    "device=cpu",
-    "method=finetune",
-]
+TINY = [*tiny_sweeps.TINY, "method=finetune"]
 
 SLOW_TO_SAVE = """
 import os, sys, time
@@ -51,19 +43,6 @@ except Stopped as stopped:
     sys.exit(stopped.exit_code)
 """
 """A run without torch: it listens to signals and to the sweep as a real one does, and needs a second to save."""
-
-
-@pytest.fixture
-def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
-    """Makes a shell script take the place of training, so that a test can say how a run behaves."""
-
-    def make(script: str) -> None:
-        path = tmp_path / "stand-in"
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(0o755)
-        monkeypatch.setattr(sys, "executable", str(path))
-
-    return make
 
 
 @pytest.fixture

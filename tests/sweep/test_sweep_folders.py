@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import tiny_sweeps
 
 from foster.cli import main
 from foster.errors import FolderError, SettingsError
@@ -17,16 +18,7 @@ from foster.run_folder import RunFolder, differing_key, read_events
 from foster.sweep_folders import placed
 from foster.sweep_grid import PlannedRun, plan_runs
 
-TINY = [
-    "dataset=synthetic",
-    "synthetic.num_classes=4",
-    "synthetic.train_per_class=6",
-    "synthetic.test_per_class=4",
-    "synthetic.image_size=8",
-    "memory_total=8",
-    "device=cpu",
-    "epochs_scale=0.005",
-]
+TINY = [*tiny_sweeps.TINY, "epochs_scale=0.005"]
 
 
 @pytest.fixture
