@@ -23,7 +23,7 @@ from foster.kernels import DeferredGradients, is_available, use_kernels
 from foster.kernels import deferred as deferred_module
 from foster.kernels.weight_gradients import WeightGradient, fill_weight_gradients, weight_gradient
 from foster.method_settings import FitSettings
-from foster.networks.resnet_cifar import cifar_resnet, cosine_resnet32, small_stem
+from foster.networks.resnet_cifar import cifar_resnet, cosine_cifar_resnet, small_stem
 from foster.training.engine import Engine
 from foster.training.optim import make_optimizer
 from foster.training.step import CapturedStep, EagerStep
@@ -80,7 +80,7 @@ def test_a_stem_trains_and_infers_as_the_exact_one(num_images: int) -> None:
     assert error(found, expected) < MOST_ERROR["output"]
 
 
-@pytest.mark.parametrize("make", [partial(cifar_resnet, 32), cosine_resnet32], ids=["plain", "cosine"])
+@pytest.mark.parametrize("make", [partial(cifar_resnet, 32), partial(cosine_cifar_resnet, 32)], ids=["plain", "cosine"])
 @pytest.mark.parametrize("is_training", [True, False], ids=["training", "frozen"])
 def test_a_fused_network_is_as_near_to_float32_as_the_plain_one_in_bfloat16(
     make: Callable[[], nn.Module], is_training: bool

@@ -41,6 +41,12 @@ def test_the_readme_of_this_repository_is_up_to_date():
     assert main(["--check", "--root", str(REPOSITORY)]) == 0
 
 
+@pytest.mark.parametrize(("scale", "paper"), [(1.0, "72.90"), (0.1, "–")])
+def test_a_shortened_run_is_not_set_beside_the_paper(write_run, scale: float, paper: str):
+    path = write_run("a", scenario="cifar100-b0-inc10", augmentation="auto", settings={"epochs_scale": scale})
+    assert rows(results_block([read_result(path)]))[0]["paper"] == paper
+
+
 def test_a_row_sets_our_number_beside_the_papers(write_run):
     scenario = "cifar100-b0-inc10"
     run = read_result(

@@ -107,7 +107,3 @@ def cifar_resnet(depth: int, shortcut: Shortcut = PaddedSubsample, has_last_relu
 def cosine_cifar_resnet(depth: int) -> ResNet:
     """The CIFAR ResNet for cosine heads: projection shortcuts, no last ReLU."""
     return cifar_resnet(depth, shortcut=projection, has_last_relu=False)
-
-
-def cosine_resnet32() -> ResNet:
-    return cosine_cifar_resnet(32)

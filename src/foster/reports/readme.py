@@ -146,11 +146,16 @@ def _comparable(scenario: str, group: Group) -> Published | None:
     """What the literature reports, where the group was trained and evaluated as that was."""
     settings = METHOD_SETTINGS.get(group.method)
     is_alike = settings is not None and group.augmentation == settings.published_augmentation
-    return PUBLISHED.get((scenario, group.method)) if is_alike and _is_on_test_images(group) else None
+    is_alike = is_alike and _is_on_test_images(group) and not _is_shortened(group)
+    return PUBLISHED.get((scenario, group.method)) if is_alike else None
 
 
 def _is_on_test_images(group: Group) -> bool:
     return all(run.evaluated_on == "test" for run in group.runs)
+
+
+def _is_shortened(group: Group) -> bool:
+    return any(run.settings.get("epochs_scale", 1) != 1 for run in group.runs)
 
 
 def _difference(group: Group, published: Published) -> str:
