@@ -9,10 +9,11 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from held import held
 from tiny_runs import OVERRIDES, Outcome, assert_same, outcome, resume
 
 from foster.run_folder import read_events
@@ -21,10 +22,10 @@ from foster.stopping import SIGNALS, STOPS_WITH_INPUT, Stopped, StopRequest, hea
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-def command(*arguments: str) -> "subprocess.Popen[str]":
+def command(*arguments: str, environment: Mapping[str, str]) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [sys.executable, "-m", "foster", *arguments],
-        env=ENVIRONMENT,
+        env={**ENVIRONMENT, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -51,7 +52,8 @@ def test_a_signal_saves_says_how_to_continue_and_exits_with_its_code(
     number: signal.Signals, exit_code: int, tmp_path: Path, uninterrupted: Callable[..., Outcome]
 ):
     path = tmp_path / "run"
-    with command("run", "digits", *OVERRIDES, "--out", str(path)) as process:
+    environment = held(path / "events.jsonl", '"phase": "boost"')
+    with command("run", "digits", *OVERRIDES, "--out", str(path), environment=environment) as process:
         wait_for(path / "events.jsonl", '"phase": "boost"', process)
         process.send_signal(number)
         _, stderr = process.communicate(timeout=300)
@@ -79,7 +81,7 @@ def test_a_terminal_that_is_closed_lets_the_run_save(tmp_path: Path, uninterrupt
     window, terminal = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-m", "foster", "run", "digits", *OVERRIDES, "--out", str(path)],
-        env={**ENVIRONMENT, "TERM": "xterm"},
+        env={**ENVIRONMENT, **held(path / "events.jsonl", '"phase": "boost"'), "TERM": "xterm"},
         stdin=terminal,
         stdout=terminal,
         stderr=terminal,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import tiny_sweeps
+from held import held
 
 import foster.errors
 import foster.sweep
@@ -95,12 +96,17 @@ def wait_until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_an_interrupted_sweep_saves_its_runs_and_continues_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    runs = plan_runs("digits", [*TINY, "epochs_scale=0.1", "seed=3,4"])
+def test_an_interrupted_sweep_saves_its_runs_and_continues_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    runs = plan_runs("digits", [*TINY, "epochs_scale=0.02", "seed=3,4"])
     first, second = (tmp_path / "out" / run.name for run in runs)
     sender = when(lambda: says(first / "events.jsonl", "EpochEnded"), send(signal.SIGINT))
-    with pytest.raises(Stopped) as caught:
-        sweep(runs, tmp_path / "out", [Slot()])
+    with monkeypatch.context() as patch:
+        for name, value in held(first / "events.jsonl", "EpochEnded").items():
+            patch.setenv(name, value)
+        with pytest.raises(Stopped) as caught:
+            sweep(runs, tmp_path / "out", [Slot()])
     sender.join()
     assert caught.value.exit_code == 130
     assert "all is saved; start the same sweep again to continue" in str(caught.value)
@@ -269,11 +275,16 @@ def test_a_run_whose_folder_another_process_writes_waits_for_it(
 
 
 def test_a_killed_sweep_takes_its_runs_along_and_the_next_one_continues_them(tmp_path: Path):
-    words = [*TINY, "epochs_scale=0.1", "seed=3"]
+    words = [*TINY, "epochs_scale=0.02", "seed=3"]
     (run,) = plan_runs("digits", words)
     folder, log = tmp_path / "out" / run.name, tmp_path / "out" / f"{run.name}.log"
     command = [sys.executable, "-m", "foster", "sweep", "digits", *words, "--out", str(tmp_path / "out")]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as killed:
+    with subprocess.Popen(
+        command,
+        env={**os.environ, **held(folder / "events.jsonl", "EpochEnded")},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as killed:
         wait_until(lambda: says(folder / "events.jsonl", "EpochEnded"))
         process = int(RunFolder(folder).writer.split()[1])
         killed.kill()
