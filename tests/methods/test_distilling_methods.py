@@ -19,10 +19,8 @@ from foster.data.memory import ExemplarMemory
 from foster.data.scenario import Scenario
 from foster.data.sources import Dataset, load
 from foster.data.task import Task
-from foster.evaluation.network import evaluate_network
 from foster.method_settings import (
     BicSettings,
-    FinetuneSettings,
     FitSettings,
     IcarlSettings,
     LwfSettings,
@@ -30,7 +28,6 @@ from foster.method_settings import (
 )
 from foster.methods.base import Evaluate, Method, Workplace
 from foster.methods.bic import BiasCorrection
-from foster.methods.finetune import Finetune
 from foster.methods.icarl import Icarl
 from foster.methods.lwf import LearningWithoutForgetting
 from foster.methods.wa import WeightAlignment
@@ -45,13 +42,12 @@ from foster.training.engine import Engine
 from foster.training.fit import fit
 from foster.training.phase import Phase
 
-FIT = FitSettings(epochs=8)
+FIT = FitSettings(epochs=3)
 SHORT = FitSettings(epochs=1)
 SEED = 17
 
 Build = Callable[[ExemplarMemory, Workplace, FitSettings], Method[Any]]
 BUILD: dict[str, Build] = {
-    "finetune": lambda memory, workplace, fit: Finetune(FinetuneSettings(first=fit, later=fit), memory, workplace),
     "lwf": lambda memory, workplace, fit: LearningWithoutForgetting(
         LwfSettings(first=fit, later=fit), memory, workplace
     ),
@@ -76,13 +72,11 @@ class Trained(NamedTuple):
 
 @dataclass
 class Course:
-    """All that a method did in a scenario, and the final accuracy of its own classifier."""
+    """All that a method did in a scenario."""
 
     method: Method[Any]
-    scenario: Scenario
     phases: list[Trained] = field(default_factory=list)
     network_after_task: list[dict[str, Tensor]] = field(default_factory=list)
-    accuracy: float = 0.0
 
     def named(self, name: str) -> list[Trained]:
         """The phases of this name after the first task."""
@@ -126,7 +120,7 @@ def train(phase: Phase, task: Task) -> Trained:
 
 
 def learn(method: Method[Any], num_tasks: int) -> Course:
-    course = Course(method, digits())
+    course = Course(method)
     for index in range(num_tasks):
         task = task_of(method, index)
         for phase in method.phases(task):
@@ -139,33 +133,13 @@ def learn(method: Method[Any], num_tasks: int) -> Course:
 @cache
 def course_of(name: str) -> Course:
     """All tasks learned, once for all the tests."""
-    course = learn(new_method(name, FIT), num_tasks=3)
-    method, scenario = course.method, course.scenario
-    found = evaluate_network(
-        engine_for(scenario).infer,
-        method.network,
-        scenario.test_up_to(2),
-        method.memory.exemplars(scenario.class_names),
-        scenario.task_sizes,
-    )
-    course.accuracy = found[method.classifies_by].accuracy
-    return course
+    return learn(new_method(name, FIT), num_tasks=3)
 
 
 @cache
 def short_course_of(name: str) -> Course:
     """Two tasks learned hardly at all: for what does not depend on how well they are learned."""
     return learn(new_method(name), num_tasks=2)
-
-
-@pytest.mark.parametrize("name", DISTILLING)
-def test_every_method_beats_fine_tuning(name: str) -> None:
-    assert course_of(name).accuracy > course_of("finetune").accuracy + 5
-
-
-@pytest.mark.parametrize("name", WITH_MEMORY)
-def test_every_method_with_exemplars_beats_the_one_without(name: str) -> None:
-    assert course_of(name).accuracy > course_of("lwf").accuracy + 5
 
 
 @pytest.mark.parametrize("name", DISTILLING)

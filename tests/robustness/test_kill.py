@@ -1,6 +1,5 @@
 """`kill -9` at any moment, again and again: the run ends as if nothing had happened."""
 
-import multiprocessing
 import os
 import random
 import signal
@@ -11,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from forked import forking
 from tiny_runs import OVERRIDES, Outcome, assert_same, outcome, start_or_resume, tiny_settings
 
 from foster.run_folder import RunFolder, read_events
@@ -33,14 +33,10 @@ def wait_for_lines(path: Path, num_wanted: int, is_alive: Callable[[], bool]) ->
 def test_a_run_that_is_killed_eight_times_equals_an_uninterrupted_one(
     tmp_path: Path, uninterrupted: Callable[..., Outcome]
 ):
-    # A server that has imported all but computed nothing forks each attempt: the same as a fresh start, but at once.
-    # The first step of an optimizer imports torch._dynamo, which takes longer than the whole run.
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["foster.run", "torch._dynamo"])
     path, chance, num_kills = tmp_path / "run", random.Random(1993), 0
     expected = uninterrupted("foster")
     while not RunFolder(path).is_finished:
-        process = context.Process(target=start_or_resume, args=(path, tiny_settings()))
+        process = forking().Process(target=start_or_resume, args=(path, tiny_settings()))
         process.start()
         if num_kills < 8:
             # Where in the work it dies depends on the events that it tells, and a little on chance.

@@ -2,14 +2,12 @@
 
 import hashlib
 import json
-import multiprocessing
 import os
 import random
 import shlex
 import shutil
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -18,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from forked import started
 from full_disk import FullDisk
 from PIL import Image
 from tiny_runs import Interruption, told_kinds
@@ -328,25 +327,6 @@ def test_a_disk_that_is_full_when_the_bundle_is_written_costs_no_training(
     assert left == {"v2", ".v2.x.0123_abc.part"}, "what a killed writer of this bundle left goes, and nothing else"
 
 
-def run_command(given: Sequence[str], said: Path) -> None:
-    """What a process of its own does; standard error goes to a file."""
-    os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
-    sys.argv = ["foster", *given]
-    main()
-
-
-def started(given: Sequence[str], said: Path) -> BaseProcess:
-    """The command in a process that a server forks, which has imported all but computed nothing: a fresh start, fast.
-
-    The first step of an optimizer imports torch._dynamo, which takes longer than the whole learn.
-    """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["foster.run", "foster.cli.bundle_work", "torch._dynamo"])
-    process = context.Process(target=run_command, args=(given, said))
-    process.start()
-    return process
-
-
 def num_saved(work: Path) -> int:
     """The number of the newest checkpoint."""
     try:
@@ -387,8 +367,9 @@ def test_a_signal_saves_and_says_the_command_that_continues(
 ) -> None:
     bundle, said = tmp_path / "my bundle", tmp_path / "said"
     given = arguments(shelf, bundle)
-    process = started([*given, "--restart"], said)
-    wait_for_checkpoint(tmp_path / ".my bundle.learning", 1, process)
+    work = tmp_path / ".my bundle.learning"
+    process = started([*given, "--restart"], said, held_at=(work / "checkpoints" / "manifest-00000001.json", ""))
+    wait_for_checkpoint(work, 1, process)
     assert process.pid is not None
     os.kill(process.pid, number)
     process.join(SECONDS)

@@ -9,40 +9,28 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from forked import started
 from held import held
 from tiny_runs import OVERRIDES, Outcome, assert_same, outcome, resume
 
 from foster.run_folder import read_events
-from foster.stopping import SIGNALS, STOPS_WITH_INPUT, Stopped, StopRequest, heard_signals, stop_on_signals
+from foster.stopping import STOPS_WITH_INPUT, Stopped, StopRequest, heard_signals, stop_on_signals
+
+pytestmark = pytest.mark.usefixtures("default_signals")
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+BOOST = '"phase": "boost"'
+"""What events tell once boosting has begun."""
 
 
-def command(*arguments: str, environment: Mapping[str, str]) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [sys.executable, "-m", "foster", *arguments],
-        env={**ENVIRONMENT, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=hear_all,
-    )
-
-
-def hear_all() -> None:
-    """Also where the tests themselves were started by `nohup`, which a process inherits."""
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_DFL)
-
-
-def wait_for(path: Path, text: str, process: "subprocess.Popen[str] | subprocess.Popen[bytes]") -> None:
+def wait_for_boost(path: Path, is_alive: Callable[[], bool]) -> None:
     until = time.monotonic() + 300
-    while not path.exists() or text not in path.read_text(encoding="utf-8"):
-        assert process.poll() is None, process.communicate()
+    while not path.exists() or BOOST not in path.read_text(encoding="utf-8"):
+        assert is_alive()
         assert time.monotonic() < until
         time.sleep(0.002)
 
@@ -51,19 +39,18 @@ def wait_for(path: Path, text: str, process: "subprocess.Popen[str] | subprocess
 def test_a_signal_saves_says_how_to_continue_and_exits_with_its_code(
     number: signal.Signals, exit_code: int, tmp_path: Path, uninterrupted: Callable[..., Outcome]
 ):
-    path = tmp_path / "run"
-    environment = held(path / "events.jsonl", '"phase": "boost"')
-    with command("run", "digits", *OVERRIDES, "--out", str(path), environment=environment) as process:
-        wait_for(path / "events.jsonl", '"phase": "boost"', process)
-        process.send_signal(number)
-        _, stderr = process.communicate(timeout=300)
-    assert process.returncode == exit_code
-    assert "stopping after this step; press Ctrl-C again to leave at once" in stderr
-    assert (
-        stderr.splitlines()[-1]
-        == f"foster: stopped by {number.name}; all is saved; continue with: foster resume {path}"
-    )
-    assert "Traceback" not in stderr
+    path, said = tmp_path / "run", tmp_path / "said"
+    events = path / "events.jsonl"
+    process = started(["run", "digits", *OVERRIDES, "--out", str(path)], said, held_at=(events, BOOST))
+    wait_for_boost(events, process.is_alive)
+    assert process.pid is not None
+    os.kill(process.pid, number)
+    process.join(300)
+    assert process.exitcode == exit_code
+    lines = said.read_text(encoding="utf-8").splitlines()
+    assert "stopping after this step; press Ctrl-C again to leave at once" in lines
+    assert lines[-1] == f"foster: stopped by {number.name}; all is saved; continue with: foster resume {path}"
+    assert not [line for line in lines if "Traceback" in line]
     assert read_events(path / "events.jsonl")[-1]["event"] == "CheckpointWritten"
     resume(path)
     assert_same(outcome(path), uninterrupted("foster"))
@@ -71,7 +58,6 @@ def test_a_signal_saves_says_how_to_continue_and_exits_with_its_code(
 
 def on_terminal() -> None:
     """In a process of a session of its own: its standard input becomes its terminal."""
-    hear_all()
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
@@ -81,7 +67,7 @@ def test_a_terminal_that_is_closed_lets_the_run_save(tmp_path: Path, uninterrupt
     window, terminal = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-m", "foster", "run", "digits", *OVERRIDES, "--out", str(path)],
-        env={**ENVIRONMENT, **held(path / "events.jsonl", '"phase": "boost"'), "TERM": "xterm"},
+        env={**ENVIRONMENT, **held(path / "events.jsonl", BOOST), "TERM": "xterm"},
         stdin=terminal,
         stdout=terminal,
         stderr=terminal,
@@ -89,7 +75,7 @@ def test_a_terminal_that_is_closed_lets_the_run_save(tmp_path: Path, uninterrupt
         preexec_fn=on_terminal,
     ) as process:
         os.close(terminal)
-        wait_for(path / "events.jsonl", '"phase": "boost"', process)
+        wait_for_boost(path / "events.jsonl", lambda: process.poll() is None)
         os.close(window)
         assert process.wait(60) == 129
     assert read_events(path / "events.jsonl")[-1]["event"] == "CheckpointWritten"

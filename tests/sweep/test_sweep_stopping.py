@@ -24,6 +24,8 @@ from foster.sweep_grid import PlannedRun, plan_runs
 from foster.sweep_slots import Slot
 from foster.sweep_table import PlainLines
 
+pytestmark = pytest.mark.usefixtures("default_signals")
+
 TINY = [*tiny_sweeps.TINY, "method=finetune"]
 
 SLOW_TO_SAVE = """
