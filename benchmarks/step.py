@@ -32,7 +32,7 @@ from foster.networks.network import Network
 from foster.seeding import Address
 from foster.training.engine import Engine
 from foster.training.fit import ready_step
-from foster.training.optim import make_optimizer
+from foster.training.optim import Sgd
 from foster.training.phase import Phase
 
 MEAN, STD = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
@@ -98,7 +98,7 @@ def time_steps(engine: Engine, size: int, num_steps: int) -> tuple[float, float,
         training_mode(network)
         batch = next(iter(feed.batches(0)))
         began = time.monotonic()
-        with ready_step(phase, feed, engine, make_optimizer(network, phase.fit, engine.device)) as step:
+        with ready_step(phase, feed, engine, Sgd(network, phase.fit, engine.device)) as step:
             step(batch.images, batch.labels)
             wait(engine)
             recording += time.monotonic() - began

@@ -16,12 +16,9 @@ from foster.stopping import SIGNALS
 
 
 def forking() -> ForkServerContext:
-    """A server that has imported all but computed nothing.
-
-    The first step of an optimizer imports torch._dynamo, which takes longer than all that a small run does.
-    """
+    """A server that has imported all but computed nothing: importing takes longer than all that a small run does."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["foster.run", "foster.cli.bundle_work", "torch._dynamo"])
+    context.set_forkserver_preload(["foster.run", "foster.cli.bundle_work"])
     return context
 
 

@@ -25,7 +25,7 @@ from foster.kernels.weight_gradients import WeightGradient, fill_weight_gradient
 from foster.method_settings import FitSettings
 from foster.networks.resnet_cifar import cifar_resnet, cosine_cifar_resnet, small_stem
 from foster.training.engine import Engine
-from foster.training.optim import make_optimizer
+from foster.training.optim import Sgd
 from foster.training.step import CapturedStep, EagerStep
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not is_available(), reason="needs a GPU and Triton")]
@@ -110,7 +110,7 @@ def trained(is_captured: bool, images: list[Tensor]) -> list[Tensor]:
     torch.manual_seed(0)
     network = use_kernels(cifar_resnet(20).cuda().to(memory_format=torch.channels_last))
     engine = Engine(torch.device("cuda"), (0.5,) * 3, (0.25,) * 3, torch.bfloat16, capture=is_captured, kernels=True)
-    optimizer = make_optimizer(network, FitSettings(epochs=1, learning_rate=0.1), engine.device)
+    optimizer = Sgd(network, FitSettings(epochs=1, learning_rate=0.1), engine.device)
 
     def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
         return {"loss": functional.cross_entropy(network(images), labels)}

@@ -1,13 +1,16 @@
 """Learning rates by hand, and what the optimizer trains."""
 
+import copy
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
 from torch import nn
 
 from foster.method_settings import FitSettings
-from foster.training.optim import learning_rate, make_optimizer, set_learning_rate
+from foster.training.optim import Sgd, learning_rate
 
 CPU = torch.device("cpu")
 MILESTONES = FitSettings(epochs=200, learning_rate=0.1, schedule="milestones", milestones=(60, 120, 170))
@@ -46,31 +49,83 @@ def test_the_rates_are_those_of_torch(settings: FitSettings) -> None:
         scheduler.step()
 
 
-def test_everything_that_is_trained_is_decayed_and_nothing_else_is_touched() -> None:
-    network = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2), nn.Linear(2, 2))
+def test_it_steps_as_torch_does_and_touches_nothing_that_is_not_trained() -> None:
+    network = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2), nn.Conv2d(2, 3, 1), nn.Flatten(), nn.Linear(12, 2))
     network[2].requires_grad_(False)
+    expected = copy.deepcopy(network)
     settings = FitSettings(epochs=1, learning_rate=0.5, weight_decay=0.1, momentum=0.7)
-    optimizer = make_optimizer(network, settings, CPU)
-    (group,) = optimizer.param_groups
-    assert group["params"] == [*network[0].parameters(), *network[1].parameters()]
-    assert (group["lr"], group["weight_decay"], group["momentum"], group["nesterov"]) == (0.5, 0.1, 0.7, False)
+    ours = Sgd(network, settings, CPU)
+    theirs = torch.optim.SGD(
+        [p for p in expected.parameters() if p.requires_grad], lr=0.5, weight_decay=0.1, momentum=0.7
+    )
+    for chance in range(3):
+        images = torch.randn(5, 1, 2, 2, generator=torch.Generator().manual_seed(chance))
+        for module, optimizer in ((network, ours), (expected, theirs)):
+            module(images).square().sum().backward()
+            optimizer.step()
+        ours.drop_gradients()
+        theirs.zero_grad()
+    assert all(parameter.grad is None for parameter in network.parameters())
+    for (name, found), wanted in zip(network.named_parameters(), expected.parameters(), strict=True):
+        assert torch.equal(found, wanted), name
+
+
+def test_a_parameter_without_a_gradient_stays_as_it_is() -> None:
+    network = nn.ModuleList([nn.Linear(1, 1), nn.Linear(1, 1)])
+    before = [parameter.detach().clone() for parameter in network[1].parameters()]
+    optimizer = Sgd(network, FitSettings(epochs=1, weight_decay=0.5), CPU)
+    network[0](torch.ones(1, 1)).sum().backward()
+    optimizer.step()
+    assert all(torch.equal(found, wanted) for found, wanted in zip(network[1].parameters(), before, strict=True))
 
 
 def test_two_steps_by_hand() -> None:
     """w = 1, gradient 2 and decay 0.5: v1 = 2.5, w1 = 1 - 0.1 v1 = 0.75; v2 = 0.9 v1 + 2.375, w2 = w1 - 0.2 v2."""
     layer = nn.Linear(1, 1, bias=False)
     nn.init.ones_(layer.weight)
-    optimizer = make_optimizer(layer, FitSettings(epochs=1, weight_decay=0.5, momentum=0.9), CPU)
+    optimizer = Sgd(layer, FitSettings(epochs=1, weight_decay=0.5, momentum=0.9), CPU)
     for rate, expected in ((0.1, 0.75), (0.2, 0.75 - 0.2 * (0.9 * 2.5 + 2 + 0.5 * 0.75))):
-        set_learning_rate(optimizer, rate)
+        optimizer.set_rate(rate)
         layer.weight.grad = torch.full((1, 1), 2.0)
         optimizer.step()
         assert layer.weight.item() == pytest.approx(expected, rel=1e-6)
 
 
-def test_a_rate_that_is_a_tensor_is_filled_in_place_so_that_a_recorded_step_sees_it() -> None:
-    rate = torch.tensor(0.1)
-    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=rate)
-    set_learning_rate(optimizer, 0.025)
-    assert optimizer.param_groups[0]["lr"] is rate
-    assert rate.item() == pytest.approx(0.025)
+TRAINING = """
+import sys, torch
+from torch import nn
+from foster.method_settings import FitSettings
+from foster.training.optim import Sgd
+layer = nn.Linear(1, 1)
+optimizer = Sgd(layer, FitSettings(epochs=1), torch.device("cpu"))
+layer(torch.ones(1, 1)).sum().backward()
+optimizer.step()
+optimizer.drop_gradients()
+print("torch._dynamo" in sys.modules)
+"""
+
+
+def test_training_does_not_wait_for_torchs_compiler_to_be_imported() -> None:
+    done = subprocess.run([sys.executable, "-c", TRAINING], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "False\n", done.stderr
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_on_a_gpu_the_rate_is_changed_in_place_so_that_a_recorded_step_sees_it() -> None:
+    layer = nn.Linear(1, 1, bias=False).cuda()
+    nn.init.ones_(layer.weight)
+    optimizer = Sgd(layer, FitSettings(epochs=1, weight_decay=0, momentum=0), torch.device("cuda"))
+    gradient = torch.full((1, 1), 2.0, device="cuda")
+    layer.weight.grad = gradient
+    optimizer.step()
+    optimizer.momentum[layer.weight].zero_()
+    nn.init.ones_(layer.weight)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        layer.weight.grad = gradient
+        optimizer.step()
+    for rate, expected in ((0.25, 0.5), (0.125, 0.25)):
+        optimizer.set_rate(rate)
+        graph.replay()
+        assert layer.weight.item() == pytest.approx(expected)

@@ -20,7 +20,7 @@ from foster.seeding import random_layers
 from foster.training.accelerate import compiled_backbones
 from foster.training.checkpoint import explained_misfit
 from foster.training.engine import Engine
-from foster.training.optim import learning_rate, make_optimizer, set_learning_rate
+from foster.training.optim import Sgd, learning_rate
 from foster.training.phase import Phase
 from foster.training.step import CapturedStep, EagerStep
 
@@ -66,13 +66,13 @@ def fit(
     """Train `phase.network` in place until the phase's last epoch, from `start` where one is given."""
     network = channels_last(phase.network)
     training_mode(network)
-    optimizer = make_optimizer(network, phase.fit, engine.device)
+    optimizer = Sgd(network, phase.fit, engine.device)
     position = _restore(start, phase, optimizer) if start else Position()
     with random_layers(engine.device) as seed_layers, ready_step(phase, feed, engine, optimizer) as step:
         log = _EpochLog(phase, feed.num_images, listener, task, position)
         for epoch in range(position.epoch, phase.fit.epochs):
             rate = learning_rate(phase.fit, epoch)
-            set_learning_rate(optimizer, rate)
+            optimizer.set_rate(rate)
             if phase.on_epoch is not None:
                 phase.on_epoch(epoch)
             chance = replace(feed.address(epoch), purpose="layers").number()
@@ -106,9 +106,7 @@ def restore_trained(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
 
 
 @contextmanager
-def ready_step(
-    phase: Phase, feed: Feed, engine: Engine, optimizer: torch.optim.Optimizer
-) -> Iterator[EagerStep | CapturedStep]:
+def ready_step(phase: Phase, feed: Feed, engine: Engine, optimizer: Sgd) -> Iterator[EagerStep | CapturedStep]:
     """The step of a phase, compiled and recorded as the engine wants it; ready to be called with batches of `feed`."""
     modules = (phase.network, *phase.teachers)
     # In float32 no kernel would run, and blocks that wait for one are not compiled.
@@ -227,20 +225,19 @@ def _to_host(sums: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
     return host, copied
 
 
-def _state(phase: Phase, optimizer: torch.optim.Optimizer, position: Position) -> FitState:
+def _state(phase: Phase, optimizer: Sgd, position: Position) -> FitState:
     momentum = {
-        name: optimizer.state[parameter]["momentum_buffer"]
+        name: optimizer.momentum[parameter]
         for name, parameter in phase.network.named_parameters()
-        if parameter in optimizer.state and optimizer.state[parameter].get("momentum_buffer") is not None
+        if parameter in optimizer.momentum
     }
     return FitState(phase.network.state_dict(), momentum, position)
 
 
-def _restore(start: FitState, phase: Phase, optimizer: torch.optim.Optimizer) -> Position:
+def _restore(start: FitState, phase: Phase, optimizer: Sgd) -> Position:
     with explained_misfit():
         phase.network.load_state_dict(start.network)
         parameters = dict(phase.network.named_parameters())
         for name, momentum in start.momentum.items():
-            parameter = parameters[name]
-            optimizer.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(momentum).detach()
+            optimizer.momentum[parameters[name]].copy_(momentum)
     return start.position

@@ -1,9 +1,11 @@
 """SGD and the learning rate of every epoch."""
 
 import math
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.optim.sgd import sgd
 
 from foster.method_settings import FitSettings
 
@@ -16,22 +18,46 @@ def learning_rate(settings: FitSettings, epoch: int) -> float:
     return float(settings.learning_rate * settings.decay**passed)
 
 
-def make_optimizer(network: nn.Module, settings: FitSettings, device: torch.device) -> torch.optim.SGD:
+class Sgd:
     """SGD over everything that is trained; weight decay on all of it, as the field does.
 
-    On a GPU the rate is a tensor on the device, so that a recorded step follows the schedule.
+    The arithmetic is torch's. Its class is not used: the first one that is made imports torch's compiler, which takes
+    as long as all that a small run does. On a GPU the rate is a tensor on the device, so that a recorded step follows
+    the schedule.
     """
-    trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    on_gpu = device.type == "cuda"
-    rate = torch.tensor(settings.learning_rate, device=device) if on_gpu else settings.learning_rate
-    return torch.optim.SGD(
-        trained, lr=rate, momentum=settings.momentum, weight_decay=settings.weight_decay, fused=True if on_gpu else None
-    )
 
+    def __init__(self, network: nn.Module, settings: FitSettings, device: torch.device) -> None:
+        trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
+        self.momentum: dict[Tensor, Tensor] = {parameter: torch.zeros_like(parameter) for parameter in trained}
+        self._settings = settings
+        self._is_fused = device.type == "cuda"
+        self._rate: Any = torch.tensor(settings.learning_rate, device=device) if self._is_fused else None
+        self.set_rate(settings.learning_rate)
 
-def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    for group in optimizer.param_groups:
-        if isinstance(group["lr"], torch.Tensor):
-            group["lr"].fill_(rate)
+    def set_rate(self, rate: float) -> None:
+        if self._is_fused:
+            self._rate.fill_(rate)
         else:
-            group["lr"] = rate
+            self._rate = rate
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """One step for all parameters that have a gradient."""
+        parameters: list[Tensor] = [parameter for parameter in self.momentum if parameter.grad is not None]
+        sgd(
+            parameters,
+            [parameter.grad for parameter in parameters if parameter.grad is not None],
+            [self.momentum[parameter] for parameter in parameters],
+            fused=self._is_fused,
+            foreach=False,
+            lr=self._rate,
+            momentum=self._settings.momentum,
+            weight_decay=self._settings.weight_decay,
+            dampening=0,
+            nesterov=False,
+            maximize=False,
+        )
+
+    def drop_gradients(self) -> None:
+        for parameter in self.momentum:
+            parameter.grad = None

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from foster.kernels import DeferredGradients, compiled_side_by_side, is_available
 from foster.training.engine import Engine
+from foster.training.optim import Sgd
 from foster.training.phase import Objective
 
 NUM_WARM_UPS = 3
@@ -32,7 +33,7 @@ class EagerStep:
         self,
         network: nn.Module,
         objective: Objective,
-        optimizer: torch.optim.Optimizer,
+        optimizer: Sgd,
         engine: Engine,
         compile_for: Callable[[int], None] = lambda batch_size: None,
     ) -> None:
@@ -52,7 +53,7 @@ class EagerStep:
             losses = torch.stack(list(terms.values()))
             losses.sum().backward()
         self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.drop_gradients()
         if not self.term_names:
             self.term_names = tuple(terms)
             self.loss_sums = torch.zeros(len(terms), dtype=torch.float64, device=self.engine.device)
@@ -104,7 +105,7 @@ class CapturedStep:
             return self._recorded(batch_size, before)
         except torch.OutOfMemoryError:
             torch.cuda.current_stream().wait_stream(capture_stream(self._step.engine.device.index or 0))
-            self._step.optimizer.zero_grad(set_to_none=True)
+            self._step.optimizer.drop_gradients()
             before.restore(self._step)
             raise
 
@@ -147,29 +148,18 @@ class _Snapshot:
     """Weights, buffers and momentum before the warm-up of a recording, to be put back in place after it."""
 
     def __init__(self, step: EagerStep) -> None:
-        self._tensors = [(tensor, tensor.detach().clone()) for tensor in _all_tensors(step.network)]
-        self._momentum = {
-            parameter: state["momentum_buffer"].clone()
-            for parameter, state in step.optimizer.state.items()
-            if state.get("momentum_buffer") is not None
-        }
+        self._values = [(tensor, tensor.detach().clone()) for tensor in _all_tensors(step)]
         self._loss_sums = step.loss_sums.clone()
 
     def restore(self, step: EagerStep) -> None:
         with torch.no_grad():
-            for tensor, value in self._tensors:
+            for tensor, value in self._values:
                 tensor.copy_(value)
-            for parameter, state in step.optimizer.state.items():
-                buffer = state.get("momentum_buffer")
-                if buffer is None:
-                    continue
-                # Momentum that starts from zero equals momentum that starts with the first gradient.
-                buffer.copy_(self._momentum.get(parameter, torch.zeros_like(buffer)))
             if len(self._loss_sums):
                 step.loss_sums.copy_(self._loss_sums)
             else:
                 step.loss_sums.zero_()
 
 
-def _all_tensors(network: nn.Module) -> list[Tensor]:
-    return [*network.parameters(), *network.buffers()]
+def _all_tensors(step: EagerStep) -> list[Tensor]:
+    return [*step.network.parameters(), *step.network.buffers(), *step.optimizer.momentum.values()]
