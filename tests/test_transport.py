@@ -52,6 +52,15 @@ def test_costs_that_underflow_outside_the_log_domain_are_no_trouble() -> None:
     torch.testing.assert_close(sinkhorn(cost, entropy=0.1), torch.eye(5) / 5)
 
 
+def test_classifiers_are_carried_in_float32_where_training_computes_in_bfloat16() -> None:
+    plan, classifiers = sinkhorn(random_cost(5, 3), entropy=0.5), torch.randn(5, 64)
+    expected = carried(plan, classifiers)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = carried(plan, classifiers)
+    assert found.dtype is torch.float32
+    assert torch.equal(found, expected)
+
+
 def test_an_exact_plan_carries_each_classifier_to_its_partner_and_back() -> None:
     plan = torch.eye(3)[[2, 0, 1]] / 3  # row 0 goes to column 2, row 1 to column 0, row 2 to column 1
     classifiers = torch.tensor([[2.0, 0.0, 0.0], [0.0, 5.0, 0.0], [0.0, 0.0, 0.1]])

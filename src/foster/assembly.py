@@ -2,6 +2,7 @@
 
 import os
 import platform
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +79,10 @@ def build_engine(settings: EngineSettings, device_name: str, mean: tuple[float, 
 
 def check_engine(settings: EngineSettings, device_name: str) -> None:
     """Refuse a device or an accelerator that is not there, before any data is read."""
-    on_gpu = find_device(device_name).type == "cuda"
-    _accelerators(settings, on_gpu, _precision(settings.precision, on_gpu))
+    device = find_device(device_name)
+    on_gpu = device.type == "cuda"
+    with torch.cuda.device(device) if on_gpu else nullcontext():
+        _accelerators(settings, on_gpu, _precision(settings.precision, on_gpu))
 
 
 def _accelerators(settings: EngineSettings, on_gpu: bool, dtype: torch.dtype) -> dict[str, bool]:
@@ -143,4 +146,5 @@ def describe_environment(engine: Engine) -> dict[str, Any]:
         "capture": engine.capture,
         "kernels": engine.kernels,
         "peak_gpu_bytes": torch.cuda.max_memory_allocated(engine.device) if on_gpu else None,
+        "peak_gpu_reserved_bytes": torch.cuda.max_memory_reserved(engine.device) if on_gpu else None,
     }

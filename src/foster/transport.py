@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from foster.networks.heads import precise_linear
+
 NUM_ROUNDS = 200
 
 
@@ -35,4 +37,4 @@ def carried(plan: Tensor, classifiers: Tensor) -> Tensor:
 
     Each is the mean of the rows' directions, weighted by what the plan `[n, m]` moves between the two classes.
     """
-    return plan.shape[1] * plan.T @ functional.normalize(classifiers, dim=1)
+    return plan.shape[1] * precise_linear(plan.T, functional.normalize(classifiers, dim=1).T)

@@ -20,7 +20,7 @@ from block_reference import (
 )
 from torch import nn
 
-from foster.kernels import compiled_side_by_side, is_fused, modules, starting, tiles, use_kernels
+from foster.kernels import compiled_side_by_side, drop_kernels, is_fused, modules, starting, tiles, use_kernels
 from foster.kernels.modules import KernelBlock, KernelLayer
 from foster.kernels.tiles import ConvolutionTile
 from foster.networks.network import Network
@@ -114,8 +114,25 @@ def _plain_parameters(block: Block) -> None:
     block.norm2 = nn.BatchNorm2d(16, affine=False)
 
 
+def _hook(block: Block) -> None:
+    block.norm2.register_forward_hook(lambda module, given, found: None)
+
+
+def _computed_weight(block: Block) -> None:
+    nn.utils.spectral_norm(block.conv1)
+
+
 @pytest.mark.parametrize(
-    "change", [_freeze_statistics, _no_momentum, _eval_with_gradients, _plain_statistics, _plain_parameters]
+    "change",
+    [
+        _freeze_statistics,
+        _no_momentum,
+        _eval_with_gradients,
+        _plain_statistics,
+        _plain_parameters,
+        _hook,
+        _computed_weight,
+    ],
 )
 @pytest.mark.usefixtures("emulation")
 def test_a_block_that_the_kernels_do_not_know_runs_as_written(
@@ -141,6 +158,26 @@ def test_in_float32_a_fused_network_is_the_plain_one(monkeypatch: pytest.MonkeyP
     images = torch.randn(4, 3, 8, 8)
     for is_training in (True, False):
         torch.testing.assert_close(fused.train(is_training)(images), plain.train(is_training)(images))
+
+
+@pytest.mark.usefixtures("emulation")
+def test_a_layer_whose_parts_are_watched_calls_them() -> None:
+    layer = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU())
+    called: list[nn.Module] = []
+    layer[2].register_forward_hook(lambda module, given, found: called.append(module))
+    with torch.autocast("cpu", torch.bfloat16):
+        use_kernels(layer)(random_maps(Shape(2, 16, 4, 4)))
+    assert called == [layer[2]]
+
+
+def test_what_used_the_kernels_can_be_what_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modules, "is_available", lambda: True)
+    network = Network.create(cifar_resnet(8), 3)
+    before = {name: type(part) for name, part in network.named_modules()}
+    assert {name: type(part) for name, part in use_kernels(network).named_modules()} != before
+    grown = network.with_new_classes(2)
+    for fused in (network, grown):
+        assert {name: type(part) for name, part in drop_kernels(fused).named_modules()} == before
 
 
 def test_fused_parts_are_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,12 +142,11 @@ def test_a_module_is_never_given_a_batch_of_no_images(method: str) -> None:
 
 @pytest.mark.parametrize("is_own", [True, False])
 @pytest.mark.parametrize("asked", ["auto", "on", "off"])
-def test_a_module_from_outside_is_compiled_and_recorded_only_where_that_is_asked_for(asked: str, is_own: bool) -> None:
-    given = EngineSettings.model_validate({"compile": asked, "capture": asked, "threads": 2})
+def test_a_module_from_outside_is_accelerated_only_where_that_is_asked_for(asked: str, is_own: bool) -> None:
+    given = EngineSettings.model_validate({"compile": asked, "capture": asked, "kernels": asked, "threads": 2})
     found = engine_settings(given, is_own)
     expected = "off" if asked == "auto" and not is_own else asked
-    assert (found.compile, found.capture) == (expected, expected)
-    assert (found.kernels, found.threads) == ("auto", 2)
+    assert (found.compile, found.capture, found.kernels, found.threads) == (expected, expected, expected, 2)
 
 
 def test_a_learn_asks_for_the_engine_that_suits_its_backbone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,7 +122,8 @@ def outcome(path: Path) -> Outcome:
     checkpoint = RunFolder(path).checkpoints.load(warned.append)
     assert checkpoint is not None
     assert not warned
-    del results["environment"]["peak_gpu_bytes"]  # what was there before a run in the same process counts as well
+    for key in ("peak_gpu_bytes", "peak_gpu_reserved_bytes"):  # what was there before in the same process counts, too
+        del results["environment"][key]
     return Outcome({key: value for key, value in results.items() if key not in TIME_FIELDS}, checkpoint.parts)
 
 

@@ -13,6 +13,7 @@ from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
 from foster.events import EpochEnded, Event
+from foster.kernels import is_available
 from foster.method_settings import FitSettings, FosterSettings, ReplaySettings
 from foster.methods.base import Method, Workplace
 from foster.methods.foster import Foster
@@ -44,8 +45,10 @@ def exact_arithmetic() -> Iterator[None]:
     matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic = before
 
 
-def engine_with(dtype: torch.dtype = torch.float32, *, compiled: bool = False, captured: bool = False) -> Engine:
-    return Engine(DEVICE, (0.5,) * 3, (0.25,) * 3, dtype, compile=compiled, capture=captured)
+def engine_with(
+    dtype: torch.dtype = torch.float32, *, compiled: bool = False, captured: bool = False, kernels: bool = False
+) -> Engine:
+    return Engine(DEVICE, (0.5,) * 3, (0.25,) * 3, dtype, compile=compiled, capture=captured, kernels=kernels)
 
 
 def images(first: int, last: int, names: tuple[str, ...]) -> ImageSet:
@@ -126,6 +129,25 @@ def test_a_recorded_step_equals_the_plain_one(name: str) -> None:
         assert found == pytest.approx(expected, rel=1e-3)
 
 
+@pytest.mark.skipif(not is_available(), reason="the kernels cannot run here")
+@pytest.mark.parametrize("name", PHASES)
+def test_with_kernels_a_recorded_step_equals_the_plain_one_bit_for_bit(name: str) -> None:
+    """As runs are by default; the frozen branch or the teacher runs beside the trained network while recorded."""
+    plain = Trained(name, engine_with(torch.bfloat16, kernels=True))
+    recorded = Trained(name, engine_with(torch.bfloat16, kernels=True, captured=True))
+    assert recorded.losses == plain.losses
+    for group, movement in plain.movement.items():
+        assert torch.equal(recorded.movement[group], movement), group
+
+
+def test_recordings_of_phases_that_are_over_keep_no_memory() -> None:
+    reserved = []
+    for _ in range(4):
+        Trained("boost", engine_with(torch.bfloat16, captured=True))
+        reserved.append(torch.cuda.memory_reserved(DEVICE))
+    assert reserved[-1] == reserved[1]
+
+
 @pytest.mark.parametrize("name", PHASES)
 def test_recording_leaves_everything_as_it_was(name: str) -> None:
     phase = make_phase(name)
@@ -138,12 +160,15 @@ def test_recording_leaves_everything_as_it_was(name: str) -> None:
     assert not any(momentum.any() for momentum in optimizer.momentum.values())
 
 
+@pytest.mark.parametrize(
+    "kernels", [False, pytest.param(True, marks=pytest.mark.skipif(not is_available(), reason="none"))]
+)
 @pytest.mark.parametrize("name", PHASES)
-def test_the_host_never_waits_for_a_recorded_step(name: str) -> None:
+def test_the_host_never_waits_for_a_recorded_step(name: str, kernels: bool) -> None:
     phase = make_phase(name)
     optimizer = Sgd(phase.network, phase.fit, DEVICE)
     feed = feed_of(phase)
-    with ready_step(phase, feed, engine_with(torch.bfloat16, captured=True), optimizer) as step:
+    with ready_step(phase, feed, engine_with(torch.bfloat16, captured=True, kernels=kernels), optimizer) as step:
         list(feed.batches(0))
         torch.cuda.synchronize()
         torch.cuda.set_sync_debug_mode("error")

@@ -2,7 +2,7 @@
 
 import functools
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -23,6 +23,9 @@ SHARE_OF_FREE_MEMORY = 0.5
 
 STREAMED_PIXELS = 1 << 22
 """A streamed feed sends at most this many pixels at a time, but at least one batch."""
+
+PARTS_AHEAD = 2
+"""How many such parts a streamed feed prepares while the device trains on one."""
 
 
 @dataclass(frozen=True)
@@ -105,15 +108,20 @@ class ResidentFeed(Feed):
         return changes.done_to_all(self._data.images[order]), self._data.labels[order]
 
     def _prepared_beside(self, epoch: int) -> tuple[Tensor, Tensor]:
-        """The same, computed beside what the current stream still has to do, and there for what comes next in it."""
-        main, side = torch.cuda.current_stream(self._device), _side_stream(self._device)
-        side.wait_event(self._arrival)
-        with torch.cuda.stream(side):
-            prepared = self._prepared(epoch)
-        main.wait_stream(side)
-        for tensor in prepared:
-            tensor.record_stream(main)
-        return prepared
+        """The same, computed beside what the current stream still has to do."""
+        _side_stream(self._device).wait_event(self._arrival)
+        return _beside(self._device, lambda: self._prepared(epoch))
+
+
+def _beside(device: torch.device, prepare: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """What `prepare` computes: beside what the current stream still has to do, and there for what comes next in it."""
+    main, side = torch.cuda.current_stream(device), _side_stream(device)
+    with torch.cuda.stream(side):
+        prepared = prepare()
+    main.wait_stream(side)
+    for tensor in prepared:
+        tensor.record_stream(main)
+    return prepared
 
 
 @functools.cache
@@ -123,20 +131,37 @@ def _side_stream(device: torch.device) -> torch.cuda.Stream:
 
 
 class StreamedFeed(Feed):
-    """The images stay in the host's memory. Some batches at a time travel to the device and are augmented there;
-    a second thread gathers the next ones meanwhile."""
+    """The images stay in the host's memory. Some batches at a time travel to the device and are augmented there, on a
+    GPU beside the training of those before; a second thread gathers the next ones meanwhile."""
 
     def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         order, changes = self._drawn(epoch)
         parts = self._parts(first_step)
+        begun: deque[torch.cuda.Event] = deque()
         with ThreadPoolExecutor(max_workers=1) as gathering:
             coming = deque(gathering.submit(self._gathered, order[part]) for part in parts[:1])
             for part, following in zip_longest(parts, parts[1:]):
-                images, labels = (tensor.to(self._device, non_blocking=True) for tensor in coming.popleft().result())
+                gathered = coming.popleft().result()
                 if following is not None:
                     coming.append(gathering.submit(self._gathered, order[following]))
-                images = changes.done_to(images, part)
+                prepare = functools.partial(self._sent, gathered, changes, part)
+                if self._device.type == "cuda":
+                    self._keep_close(begun)
+                    images, labels = _beside(self._device, prepare)
+                else:
+                    images, labels = prepare()
                 yield from map(Batch, images.split(self.batch_size), labels.split(self.batch_size))
+
+    def _keep_close(self, begun: deque[torch.cuda.Event]) -> None:
+        """Wait until the device is no more than `PARTS_AHEAD` parts behind: else they would fill its memory."""
+        begun.append(torch.cuda.Event(blocking=True))
+        begun[-1].record(torch.cuda.current_stream(self._device))
+        if len(begun) > PARTS_AHEAD:
+            begun.popleft().synchronize()
+
+    def _sent(self, gathered: Sequence[Tensor], changes: Changes, part: slice) -> tuple[Tensor, Tensor]:
+        images, labels = (tensor.to(self._device, non_blocking=True) for tensor in gathered)
+        return changes.done_to(images, part), labels
 
     def _parts(self, first_step: int) -> list[slice]:
         """The epoch in pieces of whole batches, from `first_step` on."""

@@ -3,13 +3,14 @@ of them, and the linear layers of heads. Optional: they need Triton."""
 
 from foster.kernels.conv3x3 import conv3x3, is_available, supports
 from foster.kernels.deferred import DeferredGradients
-from foster.kernels.modules import is_fused, use_kernels
+from foster.kernels.modules import drop_kernels, is_fused, use_kernels
 from foster.kernels.starting import compiled_side_by_side
 
 __all__ = [
     "DeferredGradients",
     "compiled_side_by_side",
     "conv3x3",
+    "drop_kernels",
     "is_available",
     "is_fused",
     "supports",

@@ -23,10 +23,14 @@ OUT_CHANNELS = (16, 32, 64)
 STRIDES = (1, 2)
 
 
-@functools.cache
 def is_available() -> bool:
-    """Whether the kernels can run here: a GPU with bfloat16 tensor cores, and a Triton that has Gluon."""
-    if not torch.cuda.is_available() or torch.version.hip or torch.cuda.get_device_capability() < (8, 0):
+    """Whether the kernels can run on the current GPU: it needs bfloat16 tensor cores, and a Triton that has Gluon."""
+    return torch.cuda.is_available() and _runs_on(torch.cuda.current_device())
+
+
+@functools.cache
+def _runs_on(gpu: int) -> bool:
+    if torch.version.hip or torch.cuda.get_device_capability(gpu) < (8, 0):
         return False
     try:
         importlib.import_module("foster.kernels.device")

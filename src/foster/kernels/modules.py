@@ -88,6 +88,21 @@ def use_kernels(module: nn.Module) -> nn.Module:
     return module
 
 
+def drop_kernels(module: nn.Module) -> nn.Module:
+    """Make the parts of `module` what they were before `use_kernels`, in place."""
+    for part in module.modules():
+        part.__class__ = PLAIN.get(type(part), type(part))
+    return module
+
+
+PLAIN: dict[type[nn.Module], type[nn.Module]] = {
+    KernelConv2d: nn.Conv2d,
+    KernelLayer: nn.Sequential,
+    KernelBlock: Block,
+    KernelLinear: PreciseLinear,
+}
+
+
 def is_fused(module: nn.Module) -> bool:
     """Whether `module` runs as one function of ours, of which a compiler would make nothing better."""
     return isinstance(module, KernelBlock | KernelLayer)
@@ -102,6 +117,8 @@ def _is_eligible_convolution(convolution: nn.Module) -> bool:
     stride, stride_across = convolution.stride
     return (
         is_plain
+        and not _is_watched(convolution)
+        and isinstance(convolution.weight, nn.Parameter)  # and not what a hook computes from others
         and stride == stride_across
         and supports((1, convolution.in_channels, 1, 1), convolution.weight.shape, stride)
     )
@@ -109,7 +126,9 @@ def _is_eligible_convolution(convolution: nn.Module) -> bool:
 
 def _is_eligible_layer(part: nn.Sequential) -> bool:
     kinds = [type(child) for child in part]
-    return kinds[1:] == [nn.BatchNorm2d, nn.ReLU] and _is_eligible_convolution(part[0])
+    if kinds[1:] != [nn.BatchNorm2d, nn.ReLU] or any(map(_is_watched, part)):
+        return False
+    return _is_eligible_convolution(part[0])
 
 
 def _is_eligible_block(block: Block) -> bool:
@@ -123,7 +142,14 @@ def _is_eligible_block(block: Block) -> bool:
         and block.conv2.stride == (1, 1)
         and all(type(norm) is nn.BatchNorm2d for norm in norms)
         and type(block.last_activation) in (nn.ReLU, nn.Identity)
+        and not any(map(_is_watched, block.children()))
     )
+
+
+def _is_watched(module: nn.Module) -> bool:
+    """Whether somebody wants to be called when `module` is: one function for several modules calls none of them."""
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return any(hooks)
 
 
 def _fused_kind(module: nn.Module, maps: Tensor, layers: list[tuple[nn.Conv2d, nn.BatchNorm2d]]) -> str:

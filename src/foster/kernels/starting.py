@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 
@@ -16,17 +17,18 @@ class _Start(NamedTuple):
     options: dict[str, Any]
 
 
-_noted: dict[tuple[Any, ...], _Start] | None = None
-"""What would have been started, one for each kernel to be compiled; None where kernels are really started. A plain
-variable, since backward passes run in a thread of their own."""
+_noted: dict[int, dict[tuple[Any, ...], _Start]] = {}
+"""What would have been started on each GPU, one for each kernel to be compiled; a GPU on which kernels are really
+started is not here. Nothing of a thread, since backward passes run in threads of their own, one for each GPU."""
 
 
 def start(kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any) -> None:
     """Run `kernel` on the device for every program of `grid`; it is compiled first where it was not yet."""
-    if _noted is None:
+    noted = _noted.get(_gpu()) if _noted else None
+    if noted is None:
         kernel[grid](*arguments, **options)
         return
-    _noted.setdefault((id(kernel), _type(arguments), *options.items()), _Start(kernel, grid, arguments, options))
+    noted.setdefault((id(kernel), _type(arguments), *options.items()), _Start(kernel, grid, arguments, options))
 
 
 def _type(value: Any) -> Any:
@@ -38,20 +40,23 @@ def _type(value: Any) -> Any:
 
 @contextmanager
 def compiled_side_by_side() -> Iterator[None]:
-    """Inside, kernels do not run: they are noted, and all are compiled at the end, many at a time.
+    """Inside, kernels do not run on the current GPU: they are noted, and all are compiled at the end, many at a time.
 
     What is computed inside is thus worthless. It pays before the first step: one after the other, the kernels of a
     network take half a minute to compile; the compiled ones stay in Triton's cache on the disk.
     """
-    global _noted
-    noted: dict[tuple[Any, ...], _Start] = {}
-    _noted = noted
+    gpu = _gpu()
+    noted = _noted[gpu] = {}
     try:
         yield
     finally:
-        _noted = None
+        del _noted[gpu]
     if noted:
         _compile(list(noted.values()))
+
+
+def _gpu() -> int:
+    return torch.cuda.current_device() if torch.cuda.is_available() else -1
 
 
 def _compile(starts: list[_Start]) -> None:

@@ -118,8 +118,9 @@ def _engine(plan: Plan) -> Engine:
 
 def engine_settings(asked: EngineSettings, is_own: bool) -> EngineSettings:
     """A module from outside is neither compiled nor recorded unless that is asked for: both want a step that is pure
-    device work, and a recording would repeat whatever Python decided in it once."""
-    accelerators = () if is_own else ("compile", "capture")
+    device work, and a recording would repeat whatever Python decided in it once. Nor do our kernels take the place of
+    its parts, which it may mean to call itself."""
+    accelerators = () if is_own else ("compile", "capture", "kernels")
     return asked.model_copy(update={name: "off" for name in accelerators if getattr(asked, name) == "auto"})
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from foster.data.feed import Feed
 from foster.errors import TrainingError
 from foster.events import EpochEnded, Listener
-from foster.kernels import use_kernels
+from foster.kernels import drop_kernels, use_kernels
 from foster.networks.freezing import training_mode
 from foster.networks.layout import channels_last
 from foster.seeding import random_layers
@@ -110,9 +110,9 @@ def ready_step(phase: Phase, feed: Feed, engine: Engine, optimizer: Sgd) -> Iter
     """The step of a phase, compiled and recorded as the engine wants it; ready to be called with batches of `feed`."""
     modules = (phase.network, *phase.teachers)
     # In float32 no kernel would run, and blocks that wait for one are not compiled.
-    if engine.kernels and engine.dtype is torch.bfloat16:
-        for module in modules:
-            use_kernels(module)
+    choose = use_kernels if engine.kernels and engine.dtype is torch.bfloat16 else drop_kernels
+    for module in modules:
+        choose(module)
     with compiled_backbones(modules, engine.compile) as switch:
         # Only full batches run compiled: left-over sizes, and phases of less than a batch, differ from task to task.
         eager = EagerStep(
@@ -121,6 +121,8 @@ def ready_step(phase: Phase, feed: Feed, engine: Engine, optimizer: Sgd) -> Iter
         if not engine.capture:
             yield eager
             return
+        # What the recordings of the phase before have left: nobody else can use it, in this process or another.
+        torch.cuda.empty_cache()
         captured = CapturedStep(eager, tuple(phase.data.images.shape[1:]))
         captured.record(sorted({min(feed.batch_size, feed.num_images), feed.last_size}, reverse=True))
         yield captured
@@ -220,7 +222,7 @@ def _to_host(sums: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
         return sums.clone(), None
     host = torch.empty(sums.shape, dtype=sums.dtype, pin_memory=True)
     host.copy_(sums, non_blocking=True)
-    copied = torch.cuda.Event()
+    copied = torch.cuda.Event(blocking=True)  # the host sleeps until then: most of an epoch
     copied.record()
     return host, copied
 
