@@ -12,11 +12,14 @@ from foster.kernels.launch import Summed
 from foster.kernels.tiles import NORM_ELEMENTS
 from foster.kernels.weight_gradients import WeightGradient, fill_weight_gradients
 
+Call = Callable[[int], Tensor | tuple[Tensor, ...]]
+"""A function of the index of the input set; results that are several have one shape."""
+
 
 class Operation(NamedTuple):
-    """A function of the index of the input set, what it must return for the first, and the maps it moves."""
+    """What is timed, what it must return for the first input set (several results stacked), and the maps it moves."""
 
-    call: Callable[[int], Tensor]
+    call: Call
     expected: Tensor
     num_bytes: int
     epilogue: str = ""
@@ -28,13 +31,17 @@ class Operation(NamedTuple):
 def block_operations(
     images: list[Tensor], gradients: list[Tensor], weight: Tensor, stride: int, exact: dict[str, Tensor]
 ) -> dict[str, Operation]:
-    """By name. `exact` has the convolution of the first set and its input gradient, in float32."""
+    """By name. `exact` has the convolution of the first set and its input gradient, in float32.
+
+    As in a network, no operation gets a tensor twice: it would find it in the cache.
+    """
     out_channels, in_channels = weight.shape[:2]
     size = images[0].shape[2]
     norm = _random_norm(out_channels, weight.device)
     scale = norm.gamma * (norm.running_var + norm.eps).rsqrt()
     normalised = _by_channel(scale, norm.beta - norm.running_mean * scale, exact["forward"])
     small, large = gradients[0].nbytes, images[0].nbytes
+    other = _other_set(len(images))
     operations = {
         "statistics": Operation(
             lambda i: launch.convolve_with_statistics(images[i], weight, stride).maps,
@@ -51,11 +58,13 @@ def block_operations(
     }
     if in_channels != 3:
         with_shortcut = exact["input"].clone()
-        with_shortcut[:, :, ::stride, ::stride] += gradients[0][:, :in_channels].float()
+        with_shortcut[:, :, ::stride, ::stride] += gradients[other(0)][:, :in_channels].float()
         operations["input +"] = Operation(
-            lambda i: launch.input_gradient(gradients[i], weight, stride, size, size, Added(gradients[i], up=stride)),
+            lambda i: launch.input_gradient(
+                gradients[i], weight, stride, size, size, Added(gradients[other(i)], up=stride)
+            ),
             with_shortcut,
-            2 * small + large,
+            small + small * in_channels // out_channels + large,
             "added",
         )
     if stride == 1 and in_channels == out_channels:
@@ -89,12 +98,14 @@ def _of_one_shape(
     normalised: Tensor,
 ) -> dict[str, Operation]:
     channels, traffic = len(weight), images[0].nbytes
-    maps, gradient = images[0].float(), gradients[0].float()
+    other = _other_set(len(images))
+    # `opened` stands for what came out of the ReLU behind a BatchNorm and, in a frozen block, for its shortcut.
+    maps, gradient, opened = images[0].float(), gradients[0].float(), images[other(0)].float()
     mean, deviation = norm.running_mean, (norm.running_var + norm.eps).rsqrt()
     scale = norm.gamma * deviation
     coefficients = torch.stack([mean, deviation, scale, norm.beta - mean * scale])
     by_batch = _by_channel(coefficients[2], coefficients[3], maps)
-    passed = gradient * (maps > 0)
+    passed = gradient * (opened > 0)
     partials = torch.stack([_partial_sums(passed), _partial_sums(passed * (maps - mean[:, None, None]))])
     sums, count = partials.sum(2), norms.num_pixels(maps)
     of_maps = -scale * deviation**2 * sums[1] / count
@@ -110,8 +121,8 @@ def _of_one_shape(
     constant = _by_channel(by_gradient[1], by_gradient[2], maps)
     return {
         "frozen +": Operation(
-            lambda i: launch.convolve_frozen(images[i], weight, 1, norm, True, Added(images[i])),
-            (normalised + maps).relu(),
+            lambda i: launch.convolve_frozen(images[i], weight, 1, norm, True, Added(images[other(i)])),
+            (normalised + opened).relu(),
             3 * traffic,
             "frozen",
         ),
@@ -129,9 +140,9 @@ def _of_one_shape(
             3 * traffic,
         ),
         "sum grad": Operation(
-            lambda i: norms.sum_gradient(gradients[i], images[i], images[i], coefficients).partials,
+            lambda i: norms.sum_gradient(gradients[i], images[other(i)], images[i], coefficients).partials,
             partials,
-            2 * traffic,
+            3 * traffic,
         ),
         "finish grad": Operation(
             lambda i: (
@@ -146,11 +157,16 @@ def _of_one_shape(
             3 * traffic,
         ),
         "pass grad +": Operation(
-            lambda i: norms.pass_gradient(gradients[i], images[i], images[i], by_gradient)[0],
-            constant + without_relu * (maps > 0),
-            4 * traffic,
+            lambda i: norms.pass_gradient(gradients[i], images[other(i)], images[i], by_gradient),
+            torch.stack([constant + without_relu * (opened > 0), passed]),
+            5 * traffic,
         ),
     }
+
+
+def _other_set(num_sets: int) -> Callable[[int], int]:
+    """To a set's index, that of the one that is farthest in time: what the last call has read may still be cached."""
+    return lambda index: (index + num_sets // 2) % num_sets
 
 
 def _random_norm(channels: int, device: torch.device) -> Norm:

@@ -1,8 +1,11 @@
 """How long the 3x3 convolutions of ResNet-32 take: the library's kernels, with and without its search, and ours; and
-how long each kernel of our fused residual blocks takes. A `+` marks the variant with an addition. `weights` are the
-gradients of the weights of ten layers in one launch, in time for each. Then the small linear layers of heads.
+how long each kernel of our fused residual blocks takes. A `+` marks the variant with a shortcut: with an addition, or,
+for `pass grad`, the one of a block's second BatchNorm, which has a ReLU behind and gives the shortcut its gradient.
+`weights` are the gradients of the weights of ten layers in one launch, in time for each. Then the small linear layers
+of heads.
 
-    python benchmarks/kernels.py                   all shapes, batch 128
+    python benchmarks/kernels.py                   all shapes of ResNet-32, batch 128
+    python benchmarks/kernels.py --wide            the shapes of ResNet-18 instead, batch 64, `weights` of four layers
     python benchmarks/kernels.py --tune            also tries other tiles, for at most --tune-seconds
     python benchmarks/kernels.py --out FILE        writes all numbers as JSON
 
@@ -16,13 +19,13 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from block_operations import Operation, block_operations, weights_in_batches
+from block_operations import Call, Operation, block_operations, weights_in_batches
 from head_operations import HEADS, head_operations
 from torch import Tensor
 from torch.nn import functional
@@ -57,8 +60,18 @@ SHAPES = (
     Shape(3, 16, 32),
 )
 
-CONVOLUTION_CHOICES: dict[Shape, list[ConvolutionTile]] = {
-    Shape(16, 16, 32): [
+WIDE_SHAPES = (Shape(64, 64, 56), Shape(64, 64, 32), Shape(3, 64, 32))
+"""Of ResNet-18, those that the kernels know: its first stage, on images of 224 x 224 and of 32 x 32, and its stem on
+the latter."""
+
+LAYERS_TOGETHER = dict.fromkeys(SHAPES[:3], 10) | dict.fromkeys(WIDE_SHAPES[:2], 4)
+"""How many layers of a shape get their weights' gradients in one launch: about as many as the network has."""
+
+Channels = tuple[int, int]
+"""Input and output channels: by these tiles are chosen."""
+
+CONVOLUTION_CHOICES: dict[Channels, list[ConvolutionTile]] = {
+    (16, 16): [
         ConvolutionTile(128, 16, 4),
         ConvolutionTile(256, 16, 4),
         ConvolutionTile(256, 16, 4, taps_ahead=3),
@@ -66,7 +79,7 @@ CONVOLUTION_CHOICES: dict[Shape, list[ConvolutionTile]] = {
         ConvolutionTile(64, 16, 2),
         ConvolutionTile(512, 16, 8, taps_ahead=3),
     ],
-    Shape(32, 32, 16): [
+    (32, 32): [
         ConvolutionTile(128, 32, 4, taps_ahead=3),
         ConvolutionTile(128, 32, 4, taps_ahead=6),
         ConvolutionTile(128, 32, 8),
@@ -75,7 +88,7 @@ CONVOLUTION_CHOICES: dict[Shape, list[ConvolutionTile]] = {
         ConvolutionTile(64, 32, 4),
         ConvolutionTile(128, 16, 4),
     ],
-    Shape(64, 64, 8): [
+    (64, 64): [
         ConvolutionTile(128, 32, 4, taps_ahead=3),
         ConvolutionTile(128, 32, 8, taps_ahead=6),
         ConvolutionTile(128, 32, 4, 2, taps_ahead=3),
@@ -84,11 +97,11 @@ CONVOLUTION_CHOICES: dict[Shape, list[ConvolutionTile]] = {
         ConvolutionTile(128, 16, 8, taps_ahead=6),
         ConvolutionTile(64, 16, 4),
     ],
-    Shape(3, 16, 32): [ConvolutionTile(128, 16, 4), ConvolutionTile(256, 16, 4), ConvolutionTile(64, 16, 4)],
+    (3, 16): [ConvolutionTile(128, 16, 4), ConvolutionTile(256, 16, 4), ConvolutionTile(64, 16, 4)],
 }
 
-GRADIENT_CHOICES: dict[Shape, list[GradientTile]] = {
-    Shape(16, 16, 32): [
+GRADIENT_CHOICES: dict[Channels, list[GradientTile]] = {
+    (16, 16): [
         GradientTile(16, 8, 9, num_programs=264),
         GradientTile(32, 4, 9, num_programs=264),
         GradientTile(16, 4, 9, num_programs=528),
@@ -97,7 +110,7 @@ GRADIENT_CHOICES: dict[Shape, list[GradientTile]] = {
         GradientTile(32, 4, 3, num_programs=528),
         GradientTile(32, 8, 3, num_programs=396),
     ],
-    Shape(32, 32, 16): [
+    (32, 32): [
         GradientTile(16, 8, 3, 1, 2, num_programs=132),
         GradientTile(16, 8, 3, 1, 1, num_programs=132),
         GradientTile(16, 8, 3, 1, 1, num_programs=264),
@@ -106,7 +119,7 @@ GRADIENT_CHOICES: dict[Shape, list[GradientTile]] = {
         GradientTile(16, 4, 9, 2, 2, num_programs=132),
         GradientTile(16, 4, 3, 2, 2, num_programs=132),
     ],
-    Shape(64, 64, 8): [
+    (64, 64): [
         GradientTile(32, 4, 1, 2, 2, num_programs=126),
         GradientTile(16, 4, 1, 2, 2, num_programs=126),
         GradientTile(32, 2, 1, 2, 2, num_programs=252),
@@ -114,15 +127,15 @@ GRADIENT_CHOICES: dict[Shape, list[GradientTile]] = {
         GradientTile(32, 2, 1, 2, 4, num_programs=126),
         GradientTile(16, 2, 3, 2, 4, num_programs=132),
     ],
-    Shape(3, 16, 32): [
+    (3, 16): [
         GradientTile(16, 8, 1, num_programs=264),
         GradientTile(32, 8, 1, num_programs=132),
         GradientTile(16, 4, 1, num_programs=264),
     ],
 }
 
-BATCHED_GRADIENT_CHOICES: dict[Shape, list[GradientTile]] = {
-    Shape(16, 16, 32): [
+BATCHED_GRADIENT_CHOICES: dict[Channels, list[GradientTile]] = {
+    (16, 16): [
         GradientTile(32, 4, 9, num_programs=528),
         GradientTile(32, 4, 9, num_programs=264),
         GradientTile(16, 4, 9, num_programs=528),
@@ -131,7 +144,7 @@ BATCHED_GRADIENT_CHOICES: dict[Shape, list[GradientTile]] = {
         GradientTile(32, 4, 3, num_programs=792),
         GradientTile(64, 4, 3, num_programs=660),
     ],
-    Shape(32, 32, 16): [
+    (32, 32): [
         GradientTile(32, 2, 3, 1, 2, num_programs=528),
         GradientTile(32, 2, 3, 1, 2, num_programs=792),
         GradientTile(16, 4, 3, 1, 2, num_programs=396),
@@ -140,7 +153,7 @@ BATCHED_GRADIENT_CHOICES: dict[Shape, list[GradientTile]] = {
         GradientTile(16, 4, 3, 1, 1, num_programs=528),
         GradientTile(32, 2, 9, 2, 2, num_programs=264),
     ],
-    Shape(64, 64, 8): [
+    (64, 64): [
         GradientTile(32, 1, 3, 2, 4, num_programs=264),
         GradientTile(16, 1, 3, 2, 4, num_programs=396),
         GradientTile(16, 1, 3, 2, 2, num_programs=396),
@@ -182,10 +195,10 @@ def make_case(shape: Shape, batch_size: int, num_sets: int, device: str) -> Case
     return Case(shape, images, gradients, weight, expected)
 
 
-def our_calls(case: Case) -> dict[str, Callable[[int], Tensor]]:
+def our_calls(case: Case) -> dict[str, Call]:
     """By operation, a function of the index of the input set."""
     size, stride, weight = case.shape.size, case.shape.stride, case.weight
-    calls: dict[str, Callable[[int], Tensor]] = {
+    calls: dict[str, Call] = {
         "forward": lambda i: launch.convolve(case.images[i], weight, stride),
         "input": lambda i: launch.input_gradient(case.gradients[i], weight, stride, size, size),
         "weight": lambda i: weight_gradient(case.images[i], case.gradients[i], weight, stride),
@@ -195,7 +208,7 @@ def our_calls(case: Case) -> dict[str, Callable[[int], Tensor]]:
     return calls
 
 
-def library_calls(case: Case) -> dict[str, Callable[[int], Tensor]]:
+def library_calls(case: Case) -> dict[str, Call]:
     stride = [case.shape.stride] * 2
     weight = case.weight.to(torch.bfloat16)
 
@@ -214,15 +227,16 @@ def library_calls(case: Case) -> dict[str, Callable[[int], Tensor]]:
     }
 
 
-def error(call: Callable[[int], Tensor], expected: Tensor) -> float:
+def error(call: Call, expected: Tensor) -> float:
     # What is freed here is handed out next: a place that the kernel does not write stays not-a-number.
     for dtype in (torch.bfloat16, torch.float32):
         torch.full_like(expected, float("nan"), dtype=dtype)
-    difference = call(0).float() - expected
+    found = call(0)
+    difference = (found if isinstance(found, Tensor) else torch.stack(found)).float() - expected
     return (difference.norm() / expected.norm()).item()
 
 
-def microseconds(call: Callable[[int], Tensor], num_sets: int) -> float:
+def microseconds(call: Call, num_sets: int) -> float:
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -249,7 +263,7 @@ def floor(case: Case) -> float:
     return (case.images[0].nbytes + case.gradients[0].nbytes) / BYTES_PER_MICROSECOND
 
 
-def measure(call: Callable[[int], Tensor], expected: Tensor, num_sets: int, num_layers: int = 1) -> dict[str, Any]:
+def measure(call: Call, expected: Tensor, num_sets: int, num_layers: int = 1) -> dict[str, Any]:
     """Microseconds a layer and error, or why there are none. A kernel that fails is reported, not fatal."""
     try:
         found = error(call, expected)
@@ -296,8 +310,8 @@ def compare_heads(batch_size: int, num_sets: int) -> list[dict[str, Any]]:
 def operations_of(case: Case) -> dict[str, Operation]:
     inputs = (case.images, case.gradients, case.weight, case.shape.stride)
     operations = block_operations(*inputs, case.expected)
-    if case.shape in BATCHED_GRADIENT_CHOICES:
-        operations["weights"] = weights_in_batches(*inputs, case.expected["weight"])
+    if num_layers := LAYERS_TOGETHER.get(case.shape):
+        operations["weights"] = weights_in_batches(*inputs, case.expected["weight"], num_layers)
     return operations
 
 
@@ -330,7 +344,7 @@ def tune(case: Case, num_sets: int, deadline: float) -> list[dict[str, Any]]:
             timed[0]["is_best"] = True
         return tried
 
-    forward = search("forward", tiles.CONVOLUTION_TILES, key, CONVOLUTION_CHOICES.get(case.shape, []))
+    forward = search("forward", tiles.CONVOLUTION_TILES, key, CONVOLUTION_CHOICES.get(key, []))
     # All others are the same kernel: only what is good forward is worth a compilation.
     timed = sorted((row for row in forward if "us" in row), key=lambda row: row["us"])[:3]
     good = [ConvolutionTile(**row["tile"]) for row in timed]
@@ -338,8 +352,8 @@ def tune(case: Case, num_sets: int, deadline: float) -> list[dict[str, Any]]:
     for name, operation in operations.items():
         if operation.epilogue:
             found += search(name, tiles.EPILOGUE_TILES, (operation.epilogue, *key), good)
-    found += search("weight", tiles.GRADIENT_TILES, key, GRADIENT_CHOICES.get(case.shape, []))
-    return found + search("weights", tiles.BATCHED_GRADIENT_TILES, key, BATCHED_GRADIENT_CHOICES.get(case.shape, []))
+    found += search("weight", tiles.GRADIENT_TILES, key, GRADIENT_CHOICES.get(key, []))
+    return found + search("weights", tiles.BATCHED_GRADIENT_TILES, key, BATCHED_GRADIENT_CHOICES.get(key, []))
 
 
 def main() -> int:
@@ -355,11 +369,13 @@ def main() -> int:
         "compared": [],
         "tuned": [],
     }
-    cases = [make_case(shape, arguments.batch_size, arguments.sets, "cuda") for shape in SHAPES]
+    shapes = WIDE_SHAPES if arguments.wide else SHAPES
+    cases = [make_case(shape, arguments.batch_size, arguments.sets, "cuda") for shape in shapes]
     for case in cases:
         results["compared"] += compare(case, arguments.sets)
         save(results, arguments.out)
-    results["compared"] += compare_heads(arguments.batch_size, arguments.sets)
+    if not arguments.wide:
+        results["compared"] += compare_heads(arguments.batch_size, arguments.sets)
     deadline = time.monotonic() + arguments.tune_seconds
     for case in cases if arguments.tune else []:
         results["tuned"] += tune(case, arguments.sets, deadline)
@@ -408,12 +424,17 @@ def print_compared(rows: list[dict[str, Any]]) -> None:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batch-size", type=int, default=128)
-    parser.add_argument("--sets", type=int, default=8, help="input sets to rotate among (default 8)")
+    parser.add_argument("--wide", action="store_true", help="the shapes of ResNet-18 instead")
+    parser.add_argument("--batch-size", type=int, help="images (default 128; 64 with --wide)")
+    parser.add_argument("--sets", type=int, default=8, help="input sets to rotate among, at least 2 (default 8)")
     parser.add_argument("--tune", action="store_true", help="try other tiles, too")
     parser.add_argument("--tune-seconds", type=float, default=60, help="stop trying after this long (default 60)")
     parser.add_argument("--out", type=Path, help="write all numbers to this JSON file")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.sets < 2:
+        parser.error(f"--sets {arguments.sets}: at least 2, since operations that add take from another set")
+    arguments.batch_size = arguments.batch_size or (64 if arguments.wide else 128)
+    return arguments
 
 
 if __name__ == "__main__":

@@ -8,6 +8,11 @@
 
 On a CPU the same parts are measured at a small size. The cache of compiled code is torch's own: the folder in
 $TORCHINDUCTOR_CACHE_DIR and $TRITON_CACHE_DIR, or those that torch chooses.
+
+Every second belongs to exactly one part. On a GPU the augmentation is none of them: it runs in a stream of its own,
+beside the steps. Its time there, by events in that stream, stands below the total and is not part of it; where it holds
+up the steps, that is in their time. It includes what the stream waits for the host and for the steps, which use the
+device, too; but not the drawing of random choices on the host, the shuffling, or the transfer of streamed images.
 """
 
 import time
@@ -27,9 +32,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from foster.config import Settings, load_settings
-from foster.data.feed import Batch, ResidentFeed
+from foster.data.augmentation import Changes
 from foster.data.task import Task
 from foster.errors import FosterError
 from foster.events import Event, PhaseStarted
@@ -84,12 +90,16 @@ def settings_for(data: str | None, epochs_scale: float | None, overrides: list[s
 class Stopwatch:
     """Gives every second to one part: while an inner part is measured, the outer one stands still.
 
-    The device is waited for only where a part begins or ends. There its peak of memory is taken, too.
+    The device is waited for only where a part begins or ends. There its peaks of memory are taken, too: what tensors
+    took, and what torch had reserved for them, which other processes miss.
     """
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
+        self.seconds_beside: dict[str, float] = defaultdict(float)
         self.peak_bytes: dict[str, int] = defaultdict(int)
+        self.peak_reserved_bytes: dict[str, int] = defaultdict(int)
+        self._timed_beside: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
         self._parts = ["other"]
         self._last = time.perf_counter()
         self.seconds[IMPORTS] = self._last - BEGAN
@@ -104,22 +114,32 @@ class Stopwatch:
             self._charge()
             self._parts.pop()
 
+    @contextmanager
+    def beside(self, name: str) -> Iterator[None]:
+        """Inside, what is launched in the current stream is timed there, by events: no part stands still for it, and
+        nobody waits."""
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        yield
+        end.record()
+        self._timed_beside.append((name, begin, end))
+
     def _charge(self) -> None:
         part = self._parts[-1]
         if torch.cuda.is_available():
             torch.cuda.synchronize()
             self.peak_bytes[part] = max(self.peak_bytes[part], torch.cuda.max_memory_allocated())
+            self.peak_reserved_bytes[part] = max(self.peak_reserved_bytes[part], torch.cuda.max_memory_reserved())
             torch.cuda.reset_peak_memory_stats()
+            for name, begin, end in self._timed_beside:
+                self.seconds_beside[name] += begin.elapsed_time(end) / 1e3
+            self._timed_beside.clear()
         now = time.perf_counter()
         self.seconds[part] += now - self._last
         self._last = now
 
     def stop(self) -> None:
         self._charge()
-
-    def move(self, seconds: float, source: str, target: str) -> None:
-        self.seconds[source] -= seconds
-        self.seconds[target] += seconds
 
 
 class TimedExperiment(Experiment):
@@ -157,11 +177,10 @@ def timed_phases(watch: Stopwatch) -> Iterator[None]:
     original = TaskTraining.train
 
     def train(training: TaskTraining, phase: Phase) -> None:
-        name = STEPS + phase.name
-        with timed_feed(watch, name), watch.part(name):
+        with watch.part(STEPS + phase.name):
             original(training, phase)
 
-    TaskTraining.train = train  # type: ignore[method-assign]
+    TaskTraining.train = train  # type: ignore[assignment,method-assign]
     try:
         yield
     finally:
@@ -188,35 +207,20 @@ def timed_recording(watch: Stopwatch) -> Iterator[None]:
 
 
 @contextmanager
-def timed_feed(watch: Stopwatch, phase: str) -> Iterator[None]:
-    """Inside, the time until an epoch's first batch is there is moved from the phase's steps to the augmentation.
+def timed_augmentation(watch: Stopwatch) -> Iterator[None]:
+    """Inside, the augmentation of every feed is timed: on a GPU beside the parts, in the stream that it runs in; on a
+    CPU, where everything else stands still meanwhile, as a part."""
+    original = Changes.done_to
 
-    On a GPU that is the time on the device, taken by events in its stream: waiting there in every epoch would take
-    away the overlap of host and device.
-    """
-    original, pairs = ResidentFeed.batches, []
-    on_gpu = torch.cuda.is_available()
+    def done_to(changes: Changes, images: Tensor, part: slice) -> Tensor:
+        with (watch.beside if images.is_cuda else watch.part)(AUGMENTATION):
+            return original(changes, images, part)
 
-    def batches(feed: ResidentFeed, *arguments: Any) -> Iterator[Batch]:
-        iterator = original(feed, *arguments)
-        if on_gpu:
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
-            first = next(iterator)
-            end.record()
-            pairs.append((begin, end))
-        else:
-            with watch.part(AUGMENTATION):
-                first = next(iterator)
-        yield first
-        yield from iterator
-
-    ResidentFeed.batches = batches  # type: ignore[assignment,method-assign]
+    Changes.done_to = done_to  # type: ignore[assignment,method-assign]
     try:
         yield
     finally:
-        ResidentFeed.batches = original  # type: ignore[method-assign]
-        watch.move(sum(begin.elapsed_time(end) for begin, end in pairs) / 1e3, phase, AUGMENTATION)
+        Changes.done_to = original  # type: ignore[method-assign]
 
 
 def measure(settings: Settings, path: Path) -> dict[str, Any]:
@@ -224,7 +228,7 @@ def measure(settings: Settings, path: Path) -> dict[str, Any]:
     watch = Stopwatch()
     folder = RunFolder(path)
     experiment = TimedExperiment(settings, folder, watch)
-    with folder.opened(settings), timed_phases(watch), timed_recording(watch):
+    with folder.opened(settings), timed_phases(watch), timed_recording(watch), timed_augmentation(watch):
         results = experiment.run()
     watch.stop()
     fixed = {name: value for name, value in watch.seconds.items() if not name.startswith(GROWS_WITH_EPOCHS)}
@@ -239,7 +243,9 @@ def measure(settings: Settings, path: Path) -> dict[str, Any]:
         "epochs_scale": settings.epochs_scale,
         "num_tasks": len(results["tasks"]),
         "parts_s": dict(watch.seconds),
+        "beside_s": dict(watch.seconds_beside),
         "peak_bytes": dict(watch.peak_bytes),
+        "peak_reserved_bytes": dict(watch.peak_reserved_bytes),
         "steps": dict(experiment.num_steps),
         "total_s": sum(watch.seconds.values()),
         "estimated_whole_s": sum(fixed.values()) + growing * num_steps_of_all / sum(experiment.num_steps.values()),
@@ -254,20 +260,24 @@ def table(numbers: dict[str, Any]) -> str:
         f"{environment['device']}, torch {environment['torch']}, {environment['precision']}, "
         + ", ".join(f"{name} {'on' if environment[name] else 'off'}" for name in ("capture", "compile", "kernels"))
         + (", empty compile cache" if numbers["is_cold"] else ""),
-        f"{'part':<24}{'seconds':>10}{'share':>8}{'peak MB':>10}   each",
+        f"{'part':<24}{'seconds':>10}{'share':>8}{'peak MB':>10}{'reserved':>10}   each",
     ]
     for name, seconds in sorted(numbers["parts_s"].items(), key=lambda item: -item[1]):
         steps = numbers["steps"].get(name)
         each = f"{1e3 * seconds / steps:.3f} ms a step, {steps} steps" if steps else ""
         if name in ("evaluation", "choosing exemplars", RECORDING):
             each = f"{seconds / numbers['num_tasks']:.3f} s a task"
-        peak = f"{numbers['peak_bytes'].get(name, 0) / 1e6:>10.0f}"
-        lines.append(f"{name:<24}{seconds:>10.2f}{100 * seconds / total:>7.1f}%{peak}   {each}".rstrip())
+        peaks = [numbers[kind].get(name, 0) / 1e6 for kind in ("peak_bytes", "peak_reserved_bytes")]
+        columns = f"{seconds:>10.2f}{100 * seconds / total:>7.1f}%" + "".join(f"{peak:>10.0f}" for peak in peaks)
+        lines.append(f"{name:<24}{columns}   {each}".rstrip())
     lines.append(f"{'all':<24}{total:>10.2f}")
     if numbers["epochs_scale"] != 1:
         lines.append(f"{'with all epochs, about':<24}{numbers['estimated_whole_s']:>10.0f}")
+    for name, seconds in numbers["beside_s"].items():
+        lines.append(f"{name + ', beside':<24}{seconds:>10.2f}   on the device beside the steps; not part of all")
     if numbers["peak_bytes"]:
-        lines.append(f"peak GPU memory {max(numbers['peak_bytes'].values()) / 1e6:.0f} MB")
+        allocated, reserved = (max(numbers[kind].values()) / 1e6 for kind in ("peak_bytes", "peak_reserved_bytes"))
+        lines.append(f"peak GPU memory {allocated:.0f} MB, reserved {reserved:.0f} MB")
     lines.append(f"average incremental accuracy {numbers['average_incremental_accuracy']:.2f} %")
     return "\n".join(lines)
 

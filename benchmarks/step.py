@@ -68,8 +68,11 @@ def main() -> None:
     for name in ("augmentation_ms", "exemplars_ms", "evaluation_ms"):
         print(f"{name:<34}{numbers[name]:>10.2f}")
     if on_gpu:
-        numbers["peak_gpu_bytes"] = torch.cuda.max_memory_allocated()
-        print(f"{'peak GPU memory, MB':<34}{torch.cuda.max_memory_allocated() / 1e6:>10.0f}")
+        # What is reserved, used or not, is what other processes miss.
+        allocated, reserved = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
+        numbers |= {"peak_gpu_bytes": allocated, "peak_reserved_gpu_bytes": reserved}
+        print(f"{'peak GPU memory, MB':<34}{allocated / 1e6:>10.0f}")
+        print(f"{'peak reserved GPU memory, MB':<34}{reserved / 1e6:>10.0f}")
     if arguments.out:
         arguments.out.write_text(json.dumps(numbers, indent=1) + "\n")
 

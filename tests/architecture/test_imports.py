@@ -18,10 +18,10 @@ from foster.methods.base import Method
 
 PACKAGE = Path(foster.__file__).parent
 LAYERS = [
-    {"errors", "events", "method_settings", "output", "seeding", "stopping", "toml_text", "transport"},
+    {"errors", "events", "method_settings", "output", "seeding", "stopping", "toml_text"},
     {"data.catalogue", "files", "locking", "setting_keys"},
     {"config", "learner_settings"},
-    {"data", "kernels", "losses", "networks"},
+    {"data", "kernels", "losses", "networks", "transport"},
     {"evaluation", "training"},
     {"bundle", "methods", "results"},
     {"assembly", "learning", "plan", "reports", "run_folder"},
@@ -174,6 +174,10 @@ def test_nothing_sets_or_needs_a_global_seed() -> None:
     assert not wrong, wrong
 
 
+DELIBERATE_WAITS = {"data.feed begun.popleft().synchronize"}
+"""Streamed images would fill the device if the host went too far ahead."""
+
+
 @pytest.mark.parametrize("part", ["losses", "methods", "training.step", "data.feed"])
 def test_a_training_step_never_waits_for_the_device(part: str) -> None:
     wrong = [
@@ -181,6 +185,6 @@ def test_a_training_step_never_waits_for_the_device(part: str) -> None:
         for name in modules()
         if is_part_of(name, part)
         for call, line in calls(name)
-        if call.endswith((".item", ".synchronize"))
+        if call.endswith((".item", ".synchronize")) and f"{name} {call}" not in DELIBERATE_WAITS
     ]
     assert not wrong, wrong
