@@ -110,7 +110,7 @@ def test_every_method_runs_on_every_kind_of_preset(preset: str, method: str) -> 
         (["method=wa", "augmentation=plain"], "cifar100-b0-inc10-wa-s1993"),
         (["method=wa", "augmentation=auto"], "cifar100-b0-inc10-wa-auto-s1993"),
         (["augmentation=plain", "seed=7"], "cifar100-b0-inc10-foster-plain-s7"),
-        (["augmentation.flip=true"], "cifar100-b0-inc10-foster-custom-s1993"),
+        (["augmentation.flip=false"], "cifar100-b0-inc10-foster-custom-s1993"),
     ],
 )
 def test_the_name_of_a_run_tells_an_augmentation_that_is_not_the_published_one(overrides: list[str], name: str) -> None:
@@ -162,13 +162,34 @@ def test_a_written_file_holds_every_key_of_its_method(tmp_path: Path) -> None:
     assert written <= expected
 
 
-def test_the_published_augmentation_follows_the_method_and_a_name_or_a_table_replaces_it() -> None:
+def test_the_published_augmentation_follows_the_method_and_a_name_or_a_whole_table_replaces_it() -> None:
     assert load_settings("cifar100-b0-inc10", ["method=replay"]).augmentation == "plain"
     named = load_settings("cifar100-b0-inc10", ["augmentation=plain"])
     assert named.augmentation_settings == AUGMENTATIONS["plain"]
-    table = load_settings("digits", ["augmentation.flip=true", "augmentation.cutout=2"])
+    table = load_settings("digits", ["augmentation={flip=true, cutout=2}"])
     assert table.augmentation_settings == AugmentationSettings(flip=True, cutout=2)
     assert table.augmentation_name == "custom"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "name"),
+    [
+        (["augmentation.flip=false"], "auto"),
+        (["augmentation.flip=false", "method=wa"], "plain"),
+        (["augmentation=photo", "augmentation.flip=false"], "photo"),
+        (["augmentation.flip=false", "augmentation=photo"], "photo"),
+        (["augmentation=published", "augmentation.flip=false"], "auto"),
+    ],
+)
+def test_a_part_changes_the_augmentation_that_is_named_or_published(
+    overrides: list[str], name: str, tmp_path: Path
+) -> None:
+    settings = load_settings("cifar100-b0-inc10", overrides)
+    assert settings.augmentation_settings == AUGMENTATIONS[name].model_copy(update={"flip": False})
+    (tmp_path / "settings.toml").write_text(settings.toml(), encoding="utf-8")
+    again = load_settings(str(tmp_path), ["augmentation.cutout=3"])
+    expected = AUGMENTATIONS[name].model_copy(update={"flip": False, "cutout": 3})
+    assert again.augmentation_settings == expected, "over a table as well"
 
 
 def test_values_on_the_command_line_are_toml_and_anything_else_is_text() -> None:

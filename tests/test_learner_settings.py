@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from foster.config import AUGMENTATIONS
+from foster.config import AUGMENTATIONS, AugmentationSettings
 from foster.errors import SettingsError
 from foster.learner_settings import (
     PRESETS,
@@ -18,19 +18,29 @@ from foster.learner_settings import (
     resize_rule_for,
 )
 from foster.method_settings import FosterSettings
+from foster.setting_keys import flat
 
 
 def test_settings_survive_the_way_into_a_bundle_and_back() -> None:
     settings = learner_settings(
-        ["foster.boost.epochs=3", "image_size=24x32", "epochs_scale=0.5", "augmentation.flip=true"], memory_total=7
+        [
+            "foster.boost.epochs=3",
+            "image_size=24x32",
+            "epochs_scale=0.5",
+            "augmentation=photo",
+            "augmentation.cutout=4",
+        ],
+        memory_total=7,
     )
     assert make_learner_settings(settings.nested(), "a bundle") == settings
 
 
 def test_what_belongs_to_the_machine_stays_on_the_machine() -> None:
-    nested = learner_settings(["device=cpu", "max_unreadable=3", "foster.unlabeled=/home/me"]).nested()
+    private = ["device=cpu", "max_unreadable=3", "foster.unlabeled=/home/me", "weights=/home/me/w.safetensors"]
+    nested = learner_settings(private).nested()
     assert not {"device", "engine", "max_unreadable"} & nested.keys()
     assert "/home/me" not in str(nested)
+    assert nested["weights"] == "w.safetensors"
 
 
 @pytest.mark.parametrize(
@@ -68,6 +78,61 @@ def test_one_budget_and_not_two() -> None:
     assert (changed.memory_total, changed.memory_per_class) == (None, 2)
 
 
+@pytest.mark.parametrize("key", ["memory_total", "memory_per_class"])
+def test_none_takes_a_budget_of_the_base_away(key: str) -> None:
+    base = learner_settings([f"{key}=30"])
+    changed = learner_settings([f"{key}=none"], base=base)
+    assert (changed.memory_total, changed.memory_per_class) == (None, None)
+    assert changed.quota(10) == 200
+
+
+def test_changes_leave_everything_else_as_it_was() -> None:
+    base = learner_settings(
+        ["device=cpu", "engine.threads=2", "engine.compile=off", "checkpoint_minutes=0", "weights=here/w.safetensors"],
+        max_unreadable=1000,
+        foster={"unlabeled": "photos/test", "beta_boost": 0.9},
+    )
+    changed = learner_settings(["foster.boost.epochs=3"], base=base, seed=2, engine={"threads": 1})
+    before, after = flat(base.complete()), flat(changed.complete())
+    assert {key: value for key, value in after.items() if value != before[key]} == {
+        "seed": 2,
+        "engine.threads": 1,
+        "foster.boost.epochs": 3,
+    }
+    assert (changed.max_unreadable, changed.weights) == (1000, "here/w.safetensors")
+    assert isinstance(changed.options, FosterSettings)
+    assert changed.options.unlabeled == "photos/test"
+    assert learner_settings(base=base) == base
+
+
+def test_a_part_changes_the_augmentation_that_is_named() -> None:
+    auto = AUGMENTATIONS["auto"]
+    without_flip = auto.model_copy(update={"flip": False})
+    for order in (["augmentation=auto", "augmentation.flip=false"], ["augmentation.flip=false", "augmentation=auto"]):
+        assert learner_settings(order).augmentation == without_flip
+    base = learner_settings(augmentation="auto")
+    assert learner_settings(["augmentation.flip=false"], base=base).augmentation == without_flip
+    changed = learner_settings(base=base, augmentation={"flip": False})
+    assert changed.augmentation == without_flip
+    assert learner_settings(["augmentation.flip=true"], base=changed).augmentation == auto
+    assert learner_settings(["augmentation=plain"], base=changed).augmentation == "plain"
+    mine = {"crop_padding": 2}
+    assert learner_settings(["augmentation.cutout=4"], augmentation=mine).augmentation == AugmentationSettings(
+        crop_padding=2, cutout=4
+    )
+    assert mine == {"crop_padding": 2}
+
+
+def test_an_augmentation_that_nobody_named_has_no_part_to_change() -> None:
+    for base in (None, learner_settings()):
+        with pytest.raises(SettingsError, match=r"augmentation\.flip=false', not of 'by_size'; choose from auto, none"):
+            learner_settings(["augmentation.flip=false"], base=base)
+    with pytest.raises(SettingsError, match="not of 'by_size'"):
+        learner_settings(base=learner_settings(), augmentation={"flip": False})
+    with pytest.raises(SettingsError, match="not of 'plainn'; did you mean 'plain'"):
+        learner_settings(["augmentation=plainn", "augmentation.flip=false"])
+
+
 def test_a_budget_is_divided_among_the_classes() -> None:
     assert learner_settings().quota(10) == 200
     assert learner_settings(memory_total=25).quota(10) == 2
@@ -87,6 +152,10 @@ def test_a_later_learn_changes_what_may_change_and_nothing_else() -> None:
         with pytest.raises(SettingsError, match="from its first learn, which cannot become"):
             learner_settings([override], base=base)
     assert learner_settings(["image_size=8"], base=base).image_size == (8, 8)
+    pretrained = learner_settings(["weights=w.safetensors"])
+    assert learner_settings(["weights=elsewhere/w.safetensors"], base=pretrained).weights == "elsewhere/w.safetensors"
+    with pytest.raises(SettingsError, match=r"weights: this learner has 'w\.safetensors' from its first learn"):
+        learner_settings(["weights=other.safetensors"], base=pretrained)
     assert learner_settings(["backbone=resnet32"], base=base, has_learned=False).backbone == "resnet32"
 
 

@@ -14,7 +14,7 @@ from foster.data.catalogue import CATALOGUE, scenario_name, task_sizes
 from foster.errors import SettingsError, suggestion
 from foster.files import read_plain
 from foster.method_settings import METHOD_SETTINGS, Frozen, MethodSettings
-from foster.setting_keys import apply_override, check_keys, keys_of, short, validated
+from foster.setting_keys import apply_override, check_keys, is_part, keys_of, short, validated
 
 Choice = Literal["auto", "on", "off"]
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -47,6 +47,18 @@ AUGMENTATIONS: dict[str, AugmentationSettings] = {
     "photo-auto": AugmentationSettings(resized_crop=(0.08, 1.0), flip=True, brightness=63 / 255, policy="imagenet"),
 }
 """`plain` is what the published baselines used on CIFAR, `auto` what FOSTER used."""
+
+
+def augmentation_table(asked: Any, place: str) -> Any:
+    """The parts of the augmentation that was asked for by name or as a table, to be changed one by one."""
+    if isinstance(asked, str):
+        if asked not in AUGMENTATIONS:
+            raise SettingsError(
+                "parts can be changed of an augmentation that is named, as in 'augmentation=auto "
+                f"augmentation.flip=false', not of '{asked}'{suggestion(asked, AUGMENTATIONS)} (in {place})"
+            )
+        asked = AUGMENTATIONS[asked]
+    return dict(asked) if isinstance(asked, AugmentationSettings | Mapping) else asked
 
 
 class SyntheticSettings(Frozen):
@@ -101,7 +113,8 @@ class Settings(Frozen):
     memory_per_class: int | None = Field(default=None, ge=1)
     selection: Literal["herding", "random"] = "herding"
     augmentation: str | AugmentationSettings = "published"
-    """A name, a table, or `published`: what the method's published results used."""
+    """A name, a table, or `published`: what the method's published results used. What a table does not name is off;
+    `augmentation.flip=false` on the command line changes that part alone."""
     device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
     checkpoint_minutes: float = Field(default=5.0, ge=0)
     """A checkpoint is written at least this often while training; 0 writes one after every epoch."""
@@ -185,9 +198,16 @@ def load_settings(source: str, overrides: Sequence[str] = (), **given: Any) -> S
     data, place = _read_source(source)
     keys = all_keys()
     check_keys(data, keys, place, LISTING)
+    # The parts of an augmentation come last: by then it is known which one they change.
+    parts = [override for override in overrides if is_part(override, "augmentation")]
     for override in overrides:
-        apply_override(data, override, keys, LISTING)
+        if override not in parts:
+            apply_override(data, override, keys, LISTING)
     data.update({key: value for key, value in given.items() if value is not None})
+    if parts:
+        data["augmentation"] = augmentation_table(_augmentation(data), place)
+    for override in parts:
+        apply_override(data, override, keys, LISTING)
     return make_settings(data, f"{place} or on the command line" if overrides else place)
 
 
@@ -203,15 +223,20 @@ def make_settings(data: Mapping[str, Any], place: str) -> Settings:
     if dataset is not None and (not isinstance(dataset, str) or dataset not in CATALOGUE):
         raise SettingsError(f"unknown dataset '{dataset}'{suggestion(str(dataset), CATALOGUE)} (dataset in {place})")
     options = checked.get(method) or METHOD_SETTINGS[method]()
-    if data.get("augmentation", "published") == "published":
-        data["augmentation"] = options.published_augmentation
-    augmentation = data["augmentation"]
+    augmentation = data["augmentation"] = _augmentation(data)
     if isinstance(augmentation, str) and augmentation not in AUGMENTATIONS:
         hint = suggestion(augmentation, [*AUGMENTATIONS, "published"])
         raise SettingsError(f"unknown augmentation '{augmentation}'{hint} (augmentation in {place})")
     settings = validated(Settings, {**data, "options": options}, place)
     _check_class_order(settings.class_order, settings.num_classes, place)
     return settings
+
+
+def _augmentation(data: Mapping[str, Any]) -> Any:
+    """What is asked for, with the method's own in place of `published`."""
+    asked = data.get("augmentation", "published")
+    options = METHOD_SETTINGS.get(str(data.get("method", "foster")), MethodSettings)
+    return options.published_augmentation if asked == "published" else asked
 
 
 def method_section(name: str, section: Any, place: str) -> MethodSettings:

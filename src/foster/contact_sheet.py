@@ -13,9 +13,9 @@ INK, HELD_OUT = (30, 30, 30), (0, 90, 200)
 
 
 def draw_sheet(bundle: Bundle, place: str, path: Path) -> None:
-    """A row or more for each class: its name, then every image above its id; held-out images have blue ids."""
+    """A row or more for each class: its id and name, then every image above its id; held-out images have blue ids."""
     manifest = bundle.manifest
-    font = ImageFont.load_default(11)
+    font, heading_font = _font(10), _font(13)
     step_x, step_y = TILE + MARGIN, TILE + TEXT_HEIGHT + MARGIN
     of_class = [[entry for entry in manifest.exemplars if entry.class_id == k] for k in range(len(manifest.classes))]
     num_rows = [-(-len(entries) // NUM_COLUMNS) for entries in of_class]
@@ -23,8 +23,10 @@ def draw_sheet(bundle: Bundle, place: str, path: Path) -> None:
     sheet = Image.new("RGB", (NUM_COLUMNS * step_x + MARGIN, height), (255, 255, 255))
     draw = ImageDraw.Draw(sheet)
     top = MARGIN
-    for name, entries, rows in zip(manifest.classes, of_class, num_rows, strict=True):
-        draw.text((MARGIN, top), f"{name}: {len(entries)} images", INK, font=ImageFont.load_default(13))
+    for class_id, (name, entries, rows) in enumerate(zip(manifest.classes, of_class, num_rows, strict=True)):
+        # The id tells classes apart whose names are in a script that the font lacks.
+        heading = f"{class_id:04d}  {name}: {len(entries)} images"
+        draw.text((MARGIN, top), heading, INK, font=heading_font)
         top += int(1.5 * TEXT_HEIGHT)
         for position, entry in enumerate(entries):
             row, column = divmod(position, NUM_COLUMNS)
@@ -36,6 +38,13 @@ def draw_sheet(bundle: Bundle, place: str, path: Path) -> None:
         sheet.save(path)
     except (OSError, ValueError) as error:
         raise FolderError(f"cannot write '{path}': {error}") from None
+
+
+def _font(size: int) -> ImageFont.FreeTypeFont:
+    """DejaVu Sans, which has the letters of most alphabets; Pillow's own font has only the Latin ones."""
+    import matplotlib as mpl
+
+    return ImageFont.truetype(Path(mpl.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf"), size)
 
 
 def _tile(image: Image.Image) -> Image.Image:

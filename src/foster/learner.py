@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -205,7 +206,7 @@ class Learner:
                 f"none of the classes in {photos.place} is known ({', '.join(list(unknown)[:5])}); "
                 f"known are {', '.join(knowledge.class_names[:5])}{', ...' if knowledge.num_classes > 5 else ''}"
             )
-        wanted = Photos([photos.items[k] for k in known], tuple(photos.labels[k] for k in known), photos.place)
+        wanted = replace(photos, items=[photos.items[k] for k in known], labels=tuple(photos.labels[k] for k in known))
         read = read_photos(wanted, knowledge.resizing, max_unreadable=len(wanted), num_copies=1)
         probability = self.classifier().probabilities(read.images)
         true = torch.tensor([ids[name] for name in read.labels])

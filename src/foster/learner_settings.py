@@ -3,28 +3,32 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, SerializeAsAny, field_validator, model_validator
 
-from foster.config import AUGMENTATIONS, AugmentationSettings, EngineSettings, method_section
+from foster.config import AUGMENTATIONS, AugmentationSettings, EngineSettings, augmentation_table, method_section
 from foster.errors import SettingsError, suggestion
 from foster.method_settings import METHOD_SETTINGS, FitSettings, Frozen, MethodSettings
-from foster.setting_keys import apply_override, key_hint, keys_of, validated
+from foster.setting_keys import apply_override, is_part, key_hint, keys_of, validated
 
 DEFAULT_MEMORY_TOTAL = 2000
 
 LISTING = "foster learn --keys"
 """The command that prints all keys."""
 
-KEPT_FROM_THE_FIRST_LEARN = ("method", "backbone", "weights", "image_size", "resize")
-"""What a bundle decides once and for all: weights and exemplars depend on it."""
+KEPT_FROM_THE_FIRST_LEARN = ("method", "backbone", "image_size", "resize")
+"""What a bundle decides once and for all, beside the pretrained weights: all it holds depends on it."""
 
 KEPT_OPTIONS = {"foster": ("compression",), "podnet": ("num_proxies",)}
 """The options of methods that decide about the shape of the network."""
 
 MACHINE_KEYS = ("device", "engine", "max_unreadable", "checkpoint_minutes")
 """What belongs to the machine or to one call, and is not kept in a bundle."""
+
+SCHEDULES_WITHOUT_BACKBONE = ("correction",)
+"""Those of phases that train no backbone, and so need not be gentle with a pretrained one."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,8 @@ class LearnerSettings(Frozen):
     backbone: str = "auto"
     """A name, `timm:NAME`, or `auto`: resnet32 for images of up to 64 pixels, else resnet18."""
     weights: str = ""
-    """A .safetensors file with pretrained weights of the backbone."""
+    """A .safetensors file with pretrained weights of the backbone; later learns need it no more, except with
+    method=joint, which starts from it each time."""
     image_size: Literal["auto"] | tuple[int, int] = "auto"
     """Height and width of the network's images; one number, or `96x128`, will do."""
     resize: Literal["auto", "stretch", "crop"] = "auto"
@@ -76,9 +81,10 @@ class LearnerSettings(Frozen):
     batch_size: int | None = Field(default=None, ge=2)
     """Images in one optimizer step; by default 16 to 128, so that an epoch has at least 20 steps."""
     learning_rate_scale: float | None = Field(default=None, gt=0)
-    """Multiplies every learning rate; by default 0.1 for pretrained backbones, else 1."""
+    """Multiplies every learning rate; by default 0.1 where the backbone began pretrained, in every learn, else 1."""
     augmentation: str | AugmentationSettings = "by_size"
-    """none, shift, plain, auto, photo or photo-auto. All but none and shift mirror images: not for text or digits."""
+    """none, shift, plain, auto, photo or photo-auto. All but none and shift mirror images: not for text or digits,
+    unless augmentation.flip=false is added."""
     max_unreadable: int | None = Field(default=None, ge=0)
     """Stop when more images than this cannot be read; by default 10 % and at most 100."""
     device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
@@ -143,17 +149,24 @@ class LearnerSettings(Frozen):
         factor = (0.1 if is_pretrained else 1.0) if given is None else given
         if factor == 1:
             return options
+        spared = SCHEDULES_WITHOUT_BACKBONE if given is None else ()
         fits = {
             name: fit.model_copy(update={"learning_rate": factor * fit.learning_rate})
             for name, fit in options
-            if isinstance(fit, FitSettings)
+            if isinstance(fit, FitSettings) and name not in spared
         }
         return options.model_copy(update=fits)
 
+    def complete(self) -> dict[str, Any]:
+        """The settings as plain data, the options under the method's name."""
+        data = self.model_dump(mode="json", exclude={"options"})
+        return {**data, self.method: self.options.model_dump(mode="json")}
+
     def nested(self) -> dict[str, Any]:
-        """The settings as plain data, the options under the method's name, without what belongs to the machine."""
-        data = self.model_dump(mode="json", exclude={"options", *MACHINE_KEYS})
-        return {**data, self.method: self.options.model_dump(mode="json", exclude={"unlabeled"})}
+        """The same without what belongs to the machine: of the weights' file, only the name."""
+        data = {key: value for key, value in self.complete().items() if key not in MACHINE_KEYS}
+        options = {key: value for key, value in data[self.method].items() if key != "unlabeled"}
+        return {**data, "weights": Path(self.weights).name, self.method: options}
 
 
 def learner_keys(method: str | None = None) -> list[str]:
@@ -173,21 +186,28 @@ def learner_settings(
 ) -> LearnerSettings:
     """Settings from keywords that are not None and `key=value` overrides, over those of `base`.
 
-    Over a base, a preset that is given takes the place of the base's epochs and share of held-out images, and where
-    the base has learned, what its first `learn` decided for good must stay.
+    Over a base, only what is given changes, inside tables as well; but a preset takes the place of the base's epochs
+    and share of held-out images too. Where the base has learned, what its first `learn` decided for good must stay.
     """
-    before: dict[str, Any] = {} if base is None else base.nested()
+    before: dict[str, Any] = {} if base is None else base.complete()
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    # The parts of an augmentation come last: by then it is known which one they change.
+    parts = [override for override in overrides if is_part(override, "augmentation")]
     for override in overrides:
+        if override not in parts:
+            apply_override(changes, override, learner_keys(), LISTING)
+    asked = changes.get("augmentation")
+    if parts and asked is not None:
+        changes["augmentation"] = augmentation_table(asked, place)
+    elif parts or (base is not None and isinstance(asked, Mapping)):
+        before["augmentation"] = augmentation_table(before.get("augmentation", "by_size"), place)
+    for override in parts:
         apply_override(changes, override, learner_keys(), LISTING)
     _check_first_level(changes, place)
     if "preset" in changes:
         before = {key: value for key, value in before.items() if key not in ("epochs_scale", "validation_share")}
     if changes.get("memory_total") is not None or changes.get("memory_per_class") is not None:
         before = {key: value for key, value in before.items() if not key.startswith("memory_")}
-    if base is not None:
-        machine = {"device": base.device, "checkpoint_minutes": base.checkpoint_minutes}
-        changes = {**machine, "engine": base.engine.model_dump(), **changes}
     settings = make_learner_settings(_merged(before, changes), place)
     if base is not None and has_learned:
         _check_kept(base, settings, place)
@@ -231,6 +251,8 @@ def _check_first_level(changes: Mapping[str, Any], place: str) -> None:
 
 def _check_kept(base: LearnerSettings, settings: LearnerSettings, place: str) -> None:
     kept = [(key, getattr(base, key), getattr(settings, key)) for key in KEPT_FROM_THE_FIRST_LEARN]
+    if base.method != "joint":  # which starts from them anew
+        kept.append(("weights", Path(base.weights).name, Path(settings.weights).name))
     if base.method == settings.method:
         options = KEPT_OPTIONS.get(base.method, ())
         kept += [

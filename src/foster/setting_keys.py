@@ -82,7 +82,7 @@ def key_hint(key: str, keys: Sequence[str], listing: str = "", method: str = "fo
 
 
 def apply_override(data: dict[str, Any], override: str, keys: Sequence[str], listing: str = "") -> None:
-    """Set one `key=value`, where the value is TOML, or text where it is not; `none` takes an optional key away.
+    """Set one `key=value`, where the value is TOML, or text where it is not; `none` makes an optional key None.
 
     `keys` are the dotted keys that may be set, and `listing` is the command that prints them.
     """
@@ -99,10 +99,14 @@ def apply_override(data: dict[str, Any], override: str, keys: Sequence[str], lis
         if not isinstance(target.get(parent), dict):
             target[parent] = {}
         target = target[parent]
-    if text.strip() == "none" and key in UNSETTABLE:
-        target.pop(last, None)
-    else:
-        target[last] = toml_value(text.strip())
+    # None, not the key's absence: `data` may be changes to settings that have it.
+    is_none = text.strip() == "none" and key in UNSETTABLE
+    target[last] = None if is_none else toml_value(text.strip())
+
+
+def is_part(override: str, table: str) -> bool:
+    """Whether a `key=value` sets a part of `table`, as `augmentation.flip=false` does of augmentation."""
+    return override.partition("=")[0].strip().startswith(f"{table}.")
 
 
 def toml_value(text: str) -> Any:

@@ -285,6 +285,41 @@ def test_removing_an_exemplar_deletes_its_file_and_keeps_the_bundle_valid(bundle
     assert found.manifest.history[-1] == {"removed_exemplars": [image_id(wanted)]}
 
 
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    """A bundle that keeps one picture in two classes, as the second of each."""
+    both = torch.full((3, 6, 5), 7, dtype=torch.uint8)
+    stacks = [[*memory[:1], both, *memory[1:]] for memory in (EXEMPLARS.of_class(0), EXEMPLARS.of_class(2))]
+    memory = memory_of([stacks[0], list(EXEMPLARS.of_class(1)), stacks[1]], SIZE)
+    write_bundle(tmp_path / "shared", facts(), WEIGHT_VALUES, {"exemplars": memory, "held-out": HELD_OUT})
+    return tmp_path / "shared"
+
+
+@pytest.mark.parametrize("class_id", ["2", "0002"])
+def test_a_picture_in_two_classes_is_removed_from_the_one_that_is_named(shared: Path, class_id: str) -> None:
+    both = image_id(torch.full((3, 6, 5), 7, dtype=torch.uint8))
+    before = (shared / MANIFEST).read_bytes()
+    with pytest.raises(
+        BundleError, match=rf"2 classes keep this .* from 0000/{both} \('cat'\), 0002/{both} \('owl'\)$"
+    ):
+        remove_exemplars(shared, [both[:8]])
+    with pytest.raises(BundleError, match="there is no such exemplar"):
+        remove_exemplars(shared, [f"1/{both}"])
+    assert (shared / MANIFEST).read_bytes() == before
+    (removed,) = remove_exemplars(shared, [f"{class_id}/{both[:8]}"])
+    assert removed.full_id == f"0002/{both}"
+    left = read_bundle(shared).memory("exemplars", "shared")
+    assert left.counts.tolist() == [4, 1, 2]
+    assert torch.equal(left.of_class(2), EXEMPLARS.of_class(2))
+    assert [entry.class_id for entry in remove_exemplars(shared, [both])] == [0], "now it is clear which is meant"
+
+
+def test_what_is_removed_from_two_classes_is_noted_twice(shared: Path) -> None:
+    both = image_id(torch.full((3, 6, 5), 7, dtype=torch.uint8))
+    assert len(remove_exemplars(shared, [f"0/{both}", f"2/{both}"])) == 2
+    assert read_manifest(shared).history[-1] == {"removed_exemplars": [both, both]}
+
+
 def test_the_last_exemplar_of_a_class_stays(bundle: Path) -> None:
     before = (bundle / MANIFEST).read_bytes()
     with pytest.raises(BundleError, match="the last exemplar of class '猫'"):

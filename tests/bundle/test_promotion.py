@@ -71,6 +71,30 @@ def test_promoting_what_is_in_use_changes_nothing(tmp_path: Path) -> None:
     assert rollback(tmp_path).after == "v1"
 
 
+@pytest.mark.parametrize(("inside", "name"), [("", "."), ("held-out", ".."), ("held-out", "../../v2/held-out/..")])
+def test_a_bundle_can_be_promoted_from_inside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: str, name: str
+) -> None:
+    promote(make(tmp_path / "v1"))
+    bundle = make(tmp_path / "v2")
+    (bundle / "held-out").mkdir()
+    monkeypatch.chdir(bundle / inside)
+    before = sorted(bundle.iterdir())
+    moved = promote(Path(name))
+    assert (moved.before, moved.after) == ("v1", "v2")
+    assert moved.link.resolve() == bundle
+    assert in_use(tmp_path) == "v2"
+    assert sorted(bundle.iterdir()) == before
+    assert rollback(tmp_path).after == "v1"
+
+
+def test_a_bundle_behind_a_linked_folder_is_promoted_beside_itself(tmp_path: Path) -> None:
+    make(tmp_path / "real" / "v1")
+    (tmp_path / "shelf").symlink_to("real")
+    assert promote(tmp_path / "shelf" / "v1").link == tmp_path / "shelf" / "current"
+    assert in_use(tmp_path / "real") == "v1"
+
+
 def test_a_link_that_was_set_by_hand_can_be_rolled_back_to(tmp_path: Path) -> None:
     make(tmp_path / "v1")
     (tmp_path / "current").symlink_to("v1")

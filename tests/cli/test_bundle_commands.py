@@ -5,6 +5,7 @@ import io
 import json
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +14,9 @@ import pytest
 from PIL import Image
 
 import foster
+from foster.bundle.manifest import read_manifest
 from foster.cli import main
+from foster.cli.bundle_texts import size_text
 from foster.data.sources import load as load_dataset
 from foster.learner import Learner
 
@@ -99,6 +102,17 @@ def test_quiet_learning_says_nothing_on_standard_error(command: Command) -> None
     assert done.err == ""
 
 
+def test_a_learn_says_which_preset_it_was_trained_with_and_the_next_one_keeps_it(command: Command) -> None:
+    write_photos(Path("photos"), zero=9, one=9)
+    first = command("learn", "photos", "--bundle", "v1", "-q", "--preset", "fast", *QUICK, "epochs_scale=0.001")
+    write_photos(Path("more"), two=9)
+    second = command("learn", "more", "--from", "v1", "--bundle", "v2", "-q", "device=cpu")
+    quick = ("epochs_scale=0.001", "device=cpu")
+    third = command("learn", "more", "--from", "v1", "--bundle", "v3", "-q", "--preset", "paper", *quick)
+    lines = [next(line for line in done.out.splitlines() if "trained on, " in line) for done in (first, second, third)]
+    assert [line.rpartition(" (")[2] for line in lines] == ["preset fast)", "preset fast)", "preset paper)"]
+
+
 def test_an_update_that_costs_too_much_is_shown_and_not_written(command: Command, bundle: Path) -> None:
     more = write_photos(Path("more"), three=60, four=60)
     spoilt = ("foster.compress.weight_decay=5", "device=cpu")  # so much that no weight survives
@@ -181,6 +195,7 @@ def test_predictions_as_lines_json_and_csv_say_the_same(command: Command, bundle
         if "error" in record:
             assert record == {"image": "broken.jpg", "error": "not an image of a known format"}
             assert row["error"] == record["error"]
+            assert row["probability2"] == "", "a row has as many fields as the header"
             assert "error: not an image" in line
         else:
             assert len(record["top"]) == 2
@@ -286,6 +301,10 @@ def test_evaluation_by_class_and_as_json(command: Command, bundle: Path, shelf: 
     record = json.loads(command("evaluate", bundle, "test", "--json", "--device", "cpu").out)
     assert f"accuracy {record['accuracy']:.2f} %" in done.out
     assert record["unknown_classes"] == {"nine": 4}
+    for row in record["classes"]:
+        line = next(line for line in done.out.splitlines() if line.startswith(row["label"]))
+        assert line.split()[-1] == (row["mistaken_for"] or "–")
+    assert any(row["mistaken_for"] for row in record["classes"])
 
 
 def test_info_tells_what_a_bundle_holds(command: Command, bundle: Path) -> None:
@@ -298,9 +317,9 @@ def test_info_tells_what_a_bundle_holds(command: Command, bundle: Path) -> None:
 
 def test_exemplars_are_listed_drawn_and_removed(command: Command, bundle: Path) -> None:
     listing = command("exemplars", bundle).out
-    row = next(line for line in listing.splitlines() if line.startswith("two"))
-    name, num_exemplars, num_held_out, first_id, *_ = row.split()
-    assert (name, num_exemplars, num_held_out) == ("two", "18", "2")
+    row = next(line for line in listing.splitlines() if " two " in line)
+    class_id, name, num_exemplars, num_held_out, first_id, *_ = row.split()
+    assert (class_id, name, num_exemplars, num_held_out) == ("0001", "two", "18", "2")
     shown = command("exemplars", bundle, "--show", "sheet.png")
     assert "sheet.png: 60 images" in shown.out
     with Image.open("sheet.png") as sheet:
@@ -310,8 +329,52 @@ def test_exemplars_are_listed_drawn_and_removed(command: Command, bundle: Path) 
     assert f"removed {first_id} of class 'two'" in removed.out
     after = command("exemplars", bundle).out
     assert first_id not in after
-    assert "1 exemplars were removed by hand" in command("info", bundle).out
+    assert "the weights were trained with it" in removed.out
+    spared = next(entry.id for entry in read_manifest(bundle).exemplars if entry.use == "held-out")
+    removed = command("exemplars", bundle, "--remove", spared)
+    assert f"removed {spared} of class 'one' from {bundle}; nothing was trained on it" in removed.out
+    assert "the weights" not in removed.out
+    assert "images removed by hand: 2" in command("info", bundle).out
     assert foster.load(bundle, device="cpu").class_names == ("one", "two", "zero")
+
+
+def test_learns_are_numbered_whatever_was_removed_between_them(command: Command, bundle: Path) -> None:
+    first = read_manifest(bundle).exemplars[0].id
+    command("exemplars", bundle, "--remove", first)
+    more = write_photos(Path("more"), three=9)
+    command("learn", more, "--from", bundle, "--bundle", "v2", "device=cpu", "epochs_scale=0.001")
+    rows = command("info", "v2").out.split("flips\n")[1].splitlines()
+    assert [row.split()[0] for row in rows[1:-1]] == ["1", "2"]
+
+
+def test_a_picture_that_two_classes_keep_is_told_counted_and_removed_from_one(command: Command, bundle: Path) -> None:
+    photos = write_photos(Path("photos"), zero=40)
+    shutil.copytree(photos / "zero", "renamed/nought")
+    more = write_photos(Path("renamed"), three=9)
+    shutil.copy(photos / "zero" / "39.png", more / "three")
+    done = command("learn", more, "--from", bundle, "--bundle", "v2", "device=cpu", "epochs_scale=0.001")
+    assert done.code == 0, done.err
+    assert "20 photos of 'nought' are already kept as 'zero'; was the folder renamed" in done.out
+    assert "1 photo lies in more than one class, such as renamed/nought/39.png ('nought' and 'three')" in done.out
+    twice = Counter(entry.id for entry in read_manifest(Path("v2")).exemplars if entry.class_id in (2, 3))
+    both = next(image_id for image_id, count in twice.items() if count == 2)
+    refused = command("exemplars", "v2", "--remove", both)
+    assert refused.code == 2
+    assert f"choose from 0002/{both} ('zero'), 0003/{both} ('nought')" in refused.err
+    removed = command("exemplars", "v2", "--remove", f"0003/{both}")
+    assert removed.out.startswith(f"removed {both} of class 'nought' from v2; ")
+    assert [entry.class_id for entry in read_manifest(Path("v2")).exemplars if entry.id == both] == [2]
+
+
+def test_learn_and_info_agree_on_the_size_of_a_bundle(command: Command) -> None:
+    photos = write_photos(Path("photos"), zero=9, one=9)
+    done = command("learn", photos, "--bundle", "v1", "--quiet", "--preset", "paper", *QUICK, "epochs_scale=0.001")
+    (line,) = [line for line in done.out.splitlines() if line.startswith("v1: ")]
+    size = line.rpartition(", ")[2]
+    assert f"bundle       v1 ({size}, schema 1" in command("info", "v1").out
+    Path("link").symlink_to("v1")
+    assert f"link ({size}, " in command("info", "link").out
+    assert size == size_text(sum(path.stat().st_size for path in Path("v1").rglob("*.*")))
 
 
 def test_promote_and_rollback_move_the_link(command: Command, bundle: Path) -> None:

@@ -133,7 +133,8 @@ def test_arrays_tensors_pil_images_and_bytes_are_the_same_picture() -> None:
         (np.zeros((2, 2, 5), np.uint8), r"not of shape \(2, 2, 5\)"),
         (np.full((2, 2), 300.0), "must lie in 0 to 1, not 300 to 300"),
         (np.full((2, 2), np.nan), "must lie in 0 to 1"),
-        (np.full((2, 2), -1), "must lie in 0 to 65535, not -1"),
+        (np.full((2, 2), -1), "int64 pixels from -1 to -1: give uint8, uint16, or floats from 0 to 1"),
+        (np.array([["a.png", None]]), "must be numbers, not object"),
         (np.zeros((0, 4), np.uint8), "no pixels"),
     ],
 )
@@ -430,7 +431,7 @@ def test_folders_are_walked_in_order_and_single_files_need_no_known_ending(tmp_p
 
 def test_the_typical_side_is_the_median_of_the_shorter_sides(tmp_path: Path) -> None:
     folder = write_classes(tmp_path, x=5)
-    assert measured_sizes(find_photos(folder)) == [(8, 6), (9, 6), (10, 6), (11, 6), (12, 6)]
+    assert measured_sizes(find_photos(folder)) == ([(8, 6), (9, 6), (10, 6), (11, 6), (12, 6)], [])
     assert typical_side([(10, 99), (20, 30), (400, 300)]) == 20
 
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from foster.bundle.folder import image_id
-from foster.data.images import ImageSet
+from foster.data.images import ImageSet, concatenate
 from foster.learning.held_out import held_out_quota, is_held_out, kept_held_out, place, smallest_places
 
 
@@ -37,6 +37,30 @@ def test_equal_pictures_stand_on_the_same_side() -> None:
     mask = mask_of(twice, 0.2)
     assert torch.equal(mask[:20], mask[20:])
     assert int(mask.sum()) == 8
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.5])
+def test_equal_pictures_of_different_classes_stand_on_the_same_side(share: float) -> None:
+    """The second class holds the first one and as many pictures more, so that its tenth is another."""
+    images = random_images(40, 40)
+    copied = ImageSet(images.images[:40], torch.ones(40, dtype=torch.int64), images.class_names)
+    everything = concatenate(images, copied)
+    alone = [mask_of(everything.of_classes(k, k + 1), share) for k in (0, 1)]
+    assert not torch.equal(alone[0], alone[1][40:]), "each class would choose for itself"
+    mask = mask_of(everything, share)
+    assert torch.equal(mask[:40], mask[80:])
+    assert torch.equal(mask[:40], alone[0] & alone[1][40:])
+    assert mask[:40].any()
+    assert mask[40:80].any()
+
+
+def test_what_is_kept_to_be_measured_on_is_held_out_in_every_class_whatever_the_share() -> None:
+    images = random_images(10, 2)
+    hashes = [image_id(image) for image in images.images]
+    spared = {max(hashes[:10]), *hashes[10:]}
+    for share in (0.0, 0.2):
+        mask = is_held_out(images, hashes, share, {0: 0.0}, spared)
+        assert {entry for entry, is_spared in zip(hashes, mask.tolist(), strict=True) if is_spared} == spared
 
 
 def test_one_picture_many_times_is_one_picture() -> None:

@@ -1,7 +1,7 @@
 """What a learner says about itself holds: what was held out, what was lost, and how sure it is."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -9,12 +9,17 @@ import torch
 from small_learners import digits, small_learner, together
 
 import foster
-from foster.bundle.folder import image_id
+from foster.bundle.folder import image_id, memory_of
 from foster.data.feed import Feed, make_feed
 from foster.data.images import ImageSet
+from foster.data.memory import ExemplarMemory
+from foster.data.resizing import Resizing
+from foster.errors import DataError
 from foster.events import Evaluated, Event, Warned
 from foster.learner import Learner
 from foster.learning import lesson
+from foster.learning.doubles import KeptElsewhere
+from foster.learning.knowledge import Memories
 from foster.learning.plan import Plan, make_plan
 from foster.learning.reports import CalibrationWarning, UpdateError
 from foster.training import task_training
@@ -23,6 +28,10 @@ from foster.training import task_training
 def known(learner: Learner) -> Any:
     assert learner.knowledge is not None
     return learner.knowledge
+
+
+def ids_of(memory: ExemplarMemory, class_ids: Iterable[int]) -> set[str]:
+    return {image_id(image) for class_id in class_ids for image in memory.of_class(class_id)}
 
 
 @pytest.fixture
@@ -68,6 +77,56 @@ def test_photos_that_come_again_are_not_measured_on_once_they_were_trained_on(
     assert (fresh.labels == 3).sum() >= 10
     assert not before & {image_id(image) for image in held_out.images}
     assert report.num_held_out == len(fresh)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_known"),
+    [
+        ("standard", "standard", False),
+        ("standard", "standard", True),
+        ("paper", "standard", False),
+        ("standard", "paper", False),
+    ],
+)
+def test_photos_that_come_again_as_another_class_stay_on_the_side_they_were_on(
+    trained: set[str], plans: list[Plan], first: str, second: str, is_known: bool
+) -> None:
+    learner = small_learner(preset=first, memory_total=30)
+    learner.learn(together(digits("zero", "one", last=80), digits("two", last=20)))
+    before, now = set(trained), known(learner)
+    spared = ids_of(now.held_out, range(3))
+    kept = ids_of(now.exemplars, [0]) | ids_of(now.held_out, [0])
+    images, names = digits("zero", last=None)
+    name = "two" if is_known else "nought"
+    report = learner.learn(images, [name] * len(names), preset=second, epochs_scale=0.005)
+    num_kept = sum(image_id(image) in kept for image in images)
+    assert report.kept_elsewhere == (KeptElsewhere(name, "zero", num_kept),)
+    assert known(learner).history[-1]["kept_elsewhere"] == [{"name": name, "kept_as": "zero", "num_photos": num_kept}]
+    held_out = {image_id(image) for image in plans[-1].held_out.images}
+    assert held_out >= spared
+    assert not held_out & before
+    assert not held_out & trained
+    assert report.num_trained > 100
+
+
+def test_a_class_of_photos_that_are_all_held_out_as_another_is_refused() -> None:
+    learner = small_learner()
+    learner.learn(digits("zero", "one"))
+    images = known(learner).held_out.of_class(0)
+    before = learner.knowledge
+    for name in ("one", "nought"):
+        with pytest.raises(DataError, match=f"every photo of '{name}' is already held out as 'zero'"):
+            learner.learn(images, [name] * len(images))
+    assert learner.knowledge is before
+
+
+def test_a_picture_that_an_old_bundle_keeps_on_both_sides_is_not_measured_on() -> None:
+    images = torch.randint(256, (6, 3, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    exemplars = memory_of([list(images[:2]), list(images[2:4])], Resizing(4, 4))
+    held_out = memory_of([list(images[4:5]), [images[1], images[5]]], Resizing(4, 4))
+    found = Memories(lambda: exemplars, lambda: held_out).held_out
+    assert torch.equal(found.of_class(0), images[4:5])
+    assert torch.equal(found.of_class(1), images[5:])
 
 
 def test_the_places_survive_a_bundle_and_an_old_bundle_without_them_holds_nothing_out(tmp_path: Any) -> None:

@@ -160,16 +160,24 @@ def test_weights_that_do_not_fit_say_what_is_missing(tmp_path: Path) -> None:
 def test_only_safetensors_files_are_opened(tmp_path: Path) -> None:
     torch.save(flat().state_dict(), tmp_path / "weights.pt")
     with pytest.raises(SettingsError, match=r"not a \.safetensors file"):
-        choose_backbone("resnet8", (8, 8), str(tmp_path / "weights.pt"))
+        choose_backbone("resnet8", (8, 8), str(tmp_path / "weights.pt")).make()
     (tmp_path / "cut.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0{")
     with pytest.raises(SettingsError, match="it is damaged"):
-        choose_backbone("resnet8", (8, 8), str(tmp_path / "cut.safetensors"))
+        choose_backbone("resnet8", (8, 8), str(tmp_path / "cut.safetensors")).make()
     for name in ("nowhere.safetensors", "nowhere/weights.safetensors"):
         with pytest.raises(SettingsError, match=r"weights: there is no file '.*nowhere"):
-            choose_backbone("resnet8", (8, 8), str(tmp_path / name))
+            choose_backbone("resnet8", (8, 8), str(tmp_path / name)).make()
     (tmp_path / "folder.safetensors").mkdir()
     with pytest.raises(SettingsError, match="there is no file"):
-        choose_backbone("resnet8", (8, 8), str(tmp_path / "folder.safetensors"))
+        choose_backbone("resnet8", (8, 8), str(tmp_path / "folder.safetensors")).make()
+
+
+def test_a_backbone_that_began_with_weights_is_known_by_them_when_the_file_is_gone() -> None:
+    trained = choose_backbone("resnet8", (8, 8), "gone.safetensors", is_trained=True)
+    assert trained.is_pretrained
+    assert trained.make().feature_size == 64
+    assert choose_backbone("resnet8", (8, 8), "gone.safetensors").is_pretrained
+    assert not choose_backbone("resnet8", (8, 8)).is_pretrained
 
 
 def test_timm_where_it_is_not_installed_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,5 +213,6 @@ def test_timm_models_come_pretrained_at_first_and_bare_for_a_trained_bundle(monk
     assert fresh.make().feature_size == trained.make().feature_size == 5
     assert asked == [True, False]
     assert (fresh.mean, fresh.is_pretrained) == ((0.5, 0.5, 0.5), True)
+    assert trained.is_pretrained, "it began so"
     with pytest.raises(SettingsError, match="timm has no model 'tini'; did you mean tiny"):
         choose_backbone("timm:tini", (8, 8))

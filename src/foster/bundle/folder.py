@@ -131,33 +131,49 @@ def read_bundle(folder: Path) -> Bundle:
 
 
 def remove_exemplars(folder: Path, ids: Sequence[str]) -> list[ExemplarFile]:
-    """Take stored images out of a bundle for good. The manifest changes first, so the bundle is valid at any time."""
+    """Take stored images out of a bundle for good. The manifest changes first, so the bundle is valid at any time.
+
+    `ids` are those of images or how they start, behind the class id and a slash where several classes keep the same.
+    """
     read_manifest(folder)  # what is no bundle gets no lock
     with locked(folder):
         # What an interrupted removal has left goes first, and is among the removed where it is asked for again.
         left = _remove_unlisted(folder, read_manifest(folder))
-        found = [entry for entry in left if any(entry.id.startswith(wanted) for wanted in ids if wanted)]
-        ids = [wanted for wanted in ids if not any(entry.id.startswith(wanted) for entry in found)]
+        found = [entry for entry in left if any(entry.is_meant_by(wanted) for wanted in ids)]
+        ids = [wanted for wanted in ids if not any(entry.is_meant_by(wanted) for entry in found)]
         return [*found, *(_removed(folder, ids) if ids else ())]
 
 
 def _removed(folder: Path, ids: Sequence[str]) -> list[ExemplarFile]:
     manifest = read_manifest(folder)
-    removed = [entry for entry in manifest.exemplars if any(entry.id.startswith(wanted) for wanted in ids)]
+    removed = [entry for entry in manifest.exemplars if any(entry.is_meant_by(wanted) for wanted in ids)]
     for wanted in ids:
-        matching = {entry.id for entry in removed if entry.id.startswith(wanted)}
-        if not wanted or len(matching) != 1:
-            problem = f"{len(matching)} exemplars have ids that start so" if matching else "there is no such exemplar"
+        problem = _problem([entry for entry in removed if entry.is_meant_by(wanted)], manifest.classes)
+        if problem:
             raise BundleError(f"cannot remove '{wanted}' from bundle '{folder}': {problem}")
     kept = tuple(entry for entry in manifest.exemplars if entry not in removed)
     _check_something_is_left(manifest, removed, kept)
     names = {entry.file for entry in removed}
     files = {name: facts for name, facts in manifest.files.items() if name not in names}
-    note = {"removed_exemplars": sorted({entry.id for entry in removed})}
+    note = {"removed_exemplars": sorted(entry.id for entry in removed)}
     changed = manifest.model_copy(update={"exemplars": kept, "files": files, "history": (*manifest.history, note)})
     write_text(folder / MANIFEST, changed.text())
     _remove_unlisted(folder, changed, names)
     return removed
+
+
+def _problem(meant: Sequence[ExemplarFile], classes: Sequence[str]) -> str | None:
+    """Why it is not clear which picture of which class is meant, where it is not."""
+    if not meant:
+        return "there is no such exemplar"
+    num_ids = len({entry.id for entry in meant})
+    if num_ids > 1:
+        return f"{num_ids} exemplars have ids that start so"
+    choices = {entry.full_id: classes[entry.class_id] for entry in meant}
+    if len(choices) > 1:
+        listed = ", ".join(f"{full_id} ('{name}')" for full_id, name in choices.items())
+        return f"{len(choices)} classes keep this picture; choose from {listed}"
+    return None
 
 
 def _remove_unlisted(folder: Path, manifest: Manifest, names: Iterable[str] = ()) -> list[ExemplarFile]:

@@ -55,6 +55,18 @@ class ExemplarFile(Frozen):
         """A name that an image keeps for life: the start of the hash of its pixels."""
         return Path(self.file).stem.rpartition("-")[2]
 
+    @property
+    def full_id(self) -> str:
+        """Class id and id, as in the file's path: one picture may be kept in several classes."""
+        return f"{self.class_id:04d}/{self.id}"
+
+    def is_meant_by(self, text: str) -> bool:
+        """Whether `text` names this image: an id or its start, alone or behind the class id."""
+        class_id, _, start = text.rpartition("/")
+        return (
+            bool(start) and self.id.startswith(start) and class_id in ("", str(self.class_id), f"{self.class_id:04d}")
+        )
+
 
 class Manifest(Frozen):
     """What `bundle.json` holds."""

@@ -31,7 +31,9 @@ def promote(bundle: Path) -> Promotion:
     """Point the link `current` in the bundle's parent folder at it, in one step that cannot be seen half done."""
     target = _bundle_folder(bundle)
     read_manifest(target)
-    link = (target if bundle.is_symlink() else bundle).parent / LINK
+    # A link may stand elsewhere, and the parent of '.' or '..' is not what stands before its last slash.
+    is_plain = not bundle.is_symlink() and bundle.name not in ("", "..")
+    link = (bundle if is_plain else target).parent / LINK
     with locked(link.parent, LOCK):
         before = _target(link)
         if before == target.name:

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.cells import cell_len
 
+from foster.bundle.files import folder_bytes
 from foster.bundle.manifest import Manifest
 from foster.bundle.promotion import Promotion
 from foster.learner_settings import PRESETS, LearnerSettings
@@ -94,10 +95,10 @@ def info_text(manifest: Manifest, folder: Path) -> str:
         else "not calibrated (too few images are held out)"
     )
     kept = manifest.settings.get("memory_per_class")
+    size = size_text(folder_bytes(folder.resolve()))
     budget = f"{kept} a class" if kept else f"{manifest.settings.get('memory_total') or 2000} in all"
-    total = sum(file.bytes for file in manifest.files.values())
     rows = [
-        ("bundle", f"{folder} ({size_text(total)}, schema {manifest.schema_version}, foster {manifest.foster})"),
+        ("bundle", f"{folder} ({size}, schema {manifest.schema_version}, foster {manifest.foster})"),
         ("method", manifest.method),
         ("backbone", manifest.backbone),
         ("images", f"{facts.height} x {facts.width}, {facts.rule}"),
@@ -112,9 +113,9 @@ def info_text(manifest: Manifest, folder: Path) -> str:
 
 def history_text(history: Sequence[dict[str, Any]]) -> str:
     """A row for each `learn`; accuracies are means over classes, on held-out images where there are some."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     removed = 0
-    for number, entry in enumerate(history, start=1):
+    for entry in history:
         if "removed_exemplars" in entry:
             removed += len(entry["removed_exemplars"])
             continue
@@ -122,7 +123,7 @@ def history_text(history: Sequence[dict[str, Any]]) -> str:
         check = checks.get("held-out") or checks.get("exemplar") or {}
         rows.append(
             (
-                str(number),
+                str(len(rows) + 1),
                 str(entry.get("when", ""))[:16].replace("T", " "),
                 str(entry.get("source", "")),
                 str(len(entry.get("new_classes", ()))),
@@ -135,7 +136,7 @@ def history_text(history: Sequence[dict[str, Any]]) -> str:
             )
         )
     header = ("learn", "when (UTC)", "source", "new", "images", "time", "known before", "after", "new after", "flips")
-    note = f"{removed} exemplars were removed by hand\n" if removed else ""
+    note = f"images removed by hand: {removed}\n" if removed else ""
     return columns("lllrrrrrrr", header, rows) + note
 
 
@@ -161,15 +162,19 @@ def _check_table(kind: str, classes: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def exemplars_text(manifest: Manifest) -> str:
-    """A row for each class: how many images are kept, and the ids of the first."""
+    """A row for each class: how many images are kept, and the ids of the first, as `--remove` takes them."""
+    num_classes = Counter(image_id for image_id, _ in {(entry.id, entry.class_id) for entry in manifest.exemplars})
     rows = []
     for class_id, name in enumerate(manifest.classes):
         own = [entry for entry in manifest.exemplars if entry.class_id == class_id]
         counts = [str(sum(entry.use == use for entry in own)) for use in ("exemplars", "held-out")]
-        ids = [entry.id for entry in own[:NUM_IDS_SHOWN]] + ["..."] * (len(own) > NUM_IDS_SHOWN)
-        rows.append((name, *counts, " ".join(ids)))
-    table = columns("lrrl", ("class", "exemplars", "held out", "ids"), rows)
-    return f"{table}\n--show sheet.png draws them all with their ids, --remove ID deletes one\n"
+        ids = [entry.id if num_classes[entry.id] == 1 else entry.full_id for entry in own[:NUM_IDS_SHOWN]]
+        rows.append((f"{class_id:04d}", name, *counts, " ".join(ids + ["..."] * (len(own) > NUM_IDS_SHOWN))))
+    table = columns("llrrl", ("id", "class", "exemplars", "held out", "ids of images"), rows)
+    hint = (
+        "--show sheet.png draws them all with their ids, --remove ID deletes one (CLASSID/ID where two classes keep it)"
+    )
+    return f"{table}\n{hint}\n"
 
 
 def _tasks(count: int) -> str:

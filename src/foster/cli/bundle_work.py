@@ -16,7 +16,7 @@ from rich.cells import cell_len
 from foster import output
 from foster.bundle.files import check_free, folder_bytes, remove_unfinished
 from foster.bundle.folder import read_bundle, remove_exemplars
-from foster.bundle.manifest import read_manifest
+from foster.bundle.manifest import Use, read_manifest
 from foster.bundle.promotion import check_promotable, promote
 from foster.cli.bundle_texts import exemplars_text, listed, padded, printable, promotion_text, size_text
 from foster.cli.learn_texts import evaluation_text, learn_text
@@ -29,6 +29,11 @@ from foster.learning.reports import CalibrationWarning, Prediction, UpdateError
 from foster.learning.work_folder import WorkFolder
 from foster.reports.progress import progress_for
 from foster.stopping import Stopped, stop_on_signals
+
+AFTER_REMOVAL: dict[Use, str] = {
+    "exemplars": "the weights were trained with it, the next learn starts without it",
+    "held-out": "nothing was trained on it, and the next learn is not measured on it",
+}
 
 
 def learn_bundle(
@@ -67,13 +72,13 @@ def learn_bundle(
             stop.raise_if_set()
         except UpdateError as error:
             with suppress(OSError):
-                typer.echo(learn_text(error.report, num_shown=None), nl=False)
+                typer.echo(learn_text(error.report, learner.settings.preset, num_shown=None), nl=False)
             raise
         except Stopped as stopped:
             stopped.add_hint(f"all is saved; continue with: {_continuing_command()}")
             raise
         with suppress(OSError):  # a reader who left must not cost the bundle
-            typer.echo(learn_text(report))
+            typer.echo(learn_text(report, learner.settings.preset))
         learner.save(bundle)
     size, name = size_text(folder_bytes(bundle)), shlex.quote(str(bundle))
     lines = [f"{bundle}: {len(learner.class_names)} classes, {report.num_exemplars} exemplars, {size}"]
@@ -112,17 +117,17 @@ def predict_images(
         typer.echo(f"warning: {warning.message}", err=True)
     if others:
         typer.echo(others, err=True)
-    num_failed = 0
+    num_failed, num_ranks = 0, min(top, len(learner.class_names))
     writer = csv.writer(sys.stdout, lineterminator="\n")
     if is_csv:
-        writer.writerow(_csv_header(min(top, len(learner.class_names))))
+        writer.writerow(_csv_header(num_ranks))
     width = min(60, max(cell_len(shown(file)) for file in files))
     for prediction in predictions:
         num_failed += prediction.error is not None
         if is_json:
             typer.echo(json.dumps(prediction.record(), ensure_ascii=False))
         elif is_csv:
-            writer.writerow(_csv_row(prediction, top))
+            writer.writerow(_csv_row(prediction, num_ranks))
         else:
             typer.echo(_prediction_line(prediction, width))
     if num_failed:
@@ -136,12 +141,13 @@ def _csv_header(num_ranks: int) -> list[str]:
     return ["image", "label", "confidence", "is_unknown", "error", *(ranks if num_ranks > 1 else [])]
 
 
-def _csv_row(prediction: Prediction, top: int) -> list[Any]:
+def _csv_row(prediction: Prediction, num_ranks: int) -> list[Any]:
+    """As many fields as the header has, also where there is an error."""
     is_unknown = None if prediction.error else str(prediction.is_unknown).lower()
     row: list[Any] = [prediction.name, prediction.label, prediction.confidence, is_unknown, prediction.error]
-    if top > 1:
+    if num_ranks > 1:
         row += [value for entry in prediction.top for value in (entry.label, entry.probability)]
-    return row
+    return row + [None] * (len(_csv_header(num_ranks)) - len(row))
 
 
 def _prediction_line(prediction: Prediction, width: int) -> str:
@@ -173,8 +179,8 @@ def show_exemplars(bundle: Path, show: Path | None, remove: Sequence[str]) -> No
         removed = remove_exemplars(bundle.resolve(), remove)
         manifest = read_manifest(bundle)
         for entry in removed:
-            typer.echo(f"removed {entry.id} of class '{manifest.classes[entry.class_id]}' from {bundle}")
-        typer.echo("the weights were trained with it; the next learn starts without it")
+            what = f"removed {entry.id} of class '{manifest.classes[entry.class_id]}' from {bundle}"
+            typer.echo(f"{what}; {AFTER_REMOVAL[entry.use]}")
     if show is not None:
         found = read_bundle(bundle)
         draw_sheet(found, str(bundle), show)

@@ -34,7 +34,12 @@ def learn(
     old: Annotated[
         Path | None, typer.Option("--from", metavar="OLD", help="The bundle to continue; it is never changed.")
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="fast, standard or paper: how long to train.")] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help="fast, standard or paper: how long to train; by default as in the old bundle, else standard."
+        ),
+    ] = None,
     max_drop: Annotated[
         float | None,
         typer.Option(metavar="POINTS", min=0, help="Write nothing if the known classes lose more accuracy than this."),
@@ -124,7 +129,10 @@ def exemplars(
     bundle: Bundle,
     show: Annotated[Path | None, typer.Option(metavar="SHEET.png", help="Draw all exemplars with their ids.")] = None,
     remove: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help="Delete an image from the bundle for good; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            metavar="ID", help="Delete an image from the bundle for good (ID or CLASSID/ID); may be repeated."
+        ),
     ] = None,
 ) -> None:
     """List, draw or remove the images that a bundle keeps."""

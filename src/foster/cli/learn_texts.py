@@ -11,9 +11,10 @@ from foster.reports.text import ABSENT, duration
 
 NUM_CLASSES_SHOWN = 40
 NUM_UNREADABLE_SHOWN = 10
+NUM_DOUBLES_SHOWN = 10
 
 
-def learn_text(report: LearnReport, num_shown: int | None = NUM_CLASSES_SHOWN) -> str:
+def learn_text(report: LearnReport, preset: str, num_shown: int | None = NUM_CLASSES_SHOWN) -> str:
     """What was learned, then accuracy before and after, class by class, known and new apart; all for no `num_shown`."""
     lines = []
     if report.new_classes:
@@ -22,9 +23,11 @@ def learn_text(report: LearnReport, num_shown: int | None = NUM_CLASSES_SHOWN) -
         lines.append("more of: " + listed([f"{name} (+{count})" for name, count in report.more_of.items()]))
     if report.num_repeated:
         lines.append(f"{report.num_repeated} images were already among the exemplars and were passed over")
+    lines += doubles_lines(report)
     lines += left_out_lines(report.empty_classes, report.passed_over)
     lines.append(
-        f"{report.num_trained} images trained on, {report.num_held_out} held out, in {duration(report.seconds)}"
+        f"{report.num_trained} images trained on, {report.num_held_out} held out, in {duration(report.seconds)} "
+        f"(preset {preset})"
     )
     lines += unreadable_lines(report.unreadable)
     if report.held_out is None:
@@ -61,6 +64,25 @@ def _class_rows(entries: Sequence[ClassChange], num_shown: int | None) -> list[t
         rows.append((f"  {entry.name}", str(entry.num_images), percent(entry.before), percent(entry.after), flips))
     num_left = len(entries) - len(rows)
     return rows + ([(f"  ... {num_left} more (foster info --classes)", "", "", "", "")] if num_left else [])
+
+
+def doubles_lines(report: LearnReport) -> list[str]:
+    """What no class can be told by: equal photos in several classes."""
+    lines = []
+    for entry in report.kept_elsewhere[:NUM_DOUBLES_SHOWN]:
+        photos = _photos(entry.num_photos, f" of '{printable(entry.name)}' is", f" of '{printable(entry.name)}' are")
+        known = printable(entry.kept_as)
+        lines.append(f"{photos} already kept as '{known}'; was the folder renamed, or is a photo in the wrong one?")
+    lines += ["..."] * (len(report.kept_elsewhere) > NUM_DOUBLES_SHOWN)
+    if report.shared:
+        names = " and ".join(f"'{printable(name)}'" for name in report.shared.class_names)
+        photos = _photos(report.shared.num_photos, " lies", " lie")
+        lines.append(f"{photos} in more than one class, such as {printable(report.shared.example)} ({names})")
+    return lines
+
+
+def _photos(count: int, one: str, many: str) -> str:
+    return f"1 photo{one}" if count == 1 else f"{count} photos{many}"
 
 
 def left_out_lines(empty_classes: Sequence[str], passed_over: Mapping[str, int]) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 import torch
@@ -53,11 +53,16 @@ _UPRIGHT = {
 """What turns an image of each EXIF orientation upright."""
 
 _ROTATED_BY_A_QUARTER = frozenset({5, 6, 7, 8})
-_SIXTEEN_BIT_MODES = frozenset({"I;16", "I;16B", "I;16L", "I;16N", "I"})
+_SIXTEEN_BIT_MODES = frozenset({"I;16", "I;16B", "I;16L", "I;16N"})
 
+MISSING = "there is no such file"
 
 _LARGE_IMAGE = threading.Lock()
 """Held while a large image is decoded."""
+
+_SAME_IMAGE = tuple(threading.Lock() for _ in range(61))
+"""One of them, chosen by the image's id, is held while a PIL image is read: Pillow loads pixels and EXIF into the
+image itself, and the same image may be given many times."""
 
 Result = TypeVar("Result")
 
@@ -85,12 +90,13 @@ def decode(source: ImageLike, target_side: int | None = None) -> Image.Image:
     another format may be made smaller, but never below twice that side. Raises ImageError.
     """
     if isinstance(source, torch.Tensor):
-        return _from_array(_channels_last(source))
+        return _guarded(lambda: _from_array(_channels_last(source)))
     if isinstance(source, np.ndarray):
-        return _from_array(source)
+        return _guarded(lambda: _from_array(source))
     if isinstance(source, Image.Image):
         _check_size(source.size)
-        return _guarded(lambda: _upright_rgb(source, target_side))
+        with _SAME_IMAGE[id(source) % len(_SAME_IMAGE)]:
+            return _guarded(lambda: _upright_rgb(source, target_side))
     return _guarded(lambda: _from_file(source, target_side))
 
 
@@ -99,6 +105,21 @@ def upright_size(source: ImageLike) -> tuple[int, int]:
     if isinstance(source, str | Path | bytes):
         return _guarded(lambda: _header_size(source))
     return decode(source).size
+
+
+def check_integers(pixels: NDArray[Any] | torch.Tensor) -> None:
+    """Refuse integers of an unknown range, of one image or of a whole batch. Raises ImageError.
+
+    The range of uint8 and uint16 belongs to the type. Any other integers must lie in 0 to 255: what their type can
+    hold says nothing about them, and a dark image alone would not show that its batch has more bits.
+    """
+    array = _as_array(pixels) if isinstance(pixels, torch.Tensor) else pixels
+    kind = array.dtype.newbyteorder("=")
+    if not np.issubdtype(kind, np.integer) or kind in (np.uint8, np.uint16) or not array.size:
+        return
+    low, high = array.min(), array.max()
+    if low < 0 or high > 255:
+        raise ImageError(f"{kind} pixels from {low} to {high}: give uint8, uint16, or floats from 0 to 1")
 
 
 def _guarded(work: Callable[[], Result]) -> Result:
@@ -110,7 +131,7 @@ def _guarded(work: Callable[[], Result]) -> Result:
     except Image.DecompressionBombError:
         raise ImageError(f"too large: more than {MAX_PIXELS:,} pixels") from None
     except FileNotFoundError:
-        raise ImageError("there is no such file") from None
+        raise ImageError(MISSING) from None
     except PermissionError:
         raise ImageError("no permission to read it") from None
     except IsADirectoryError:
@@ -177,9 +198,21 @@ def _upright_rgb(image: Image.Image, target_side: int | None) -> Image.Image:
     image.load()
     if image.mode == "F":
         raise ImageError("floating-point pixels have no known range; convert it to 8 or 16 bits")
-    rgb = _in_strips(image, _reduction(image.size, target_side))
+    rgb = _in_strips(_of_known_range(image), _reduction(image.size, target_side))
     turn = _UPRIGHT.get(_orientation(image))
     return rgb if turn is None else rgb.transpose(turn)
+
+
+def _of_known_range(image: Image.Image) -> Image.Image:
+    """An image of 32-bit integers as one of 16 bits where a file holds it, else of 8; any other as it is."""
+    if image.mode != "I":
+        return image
+    # Only Pillow's readers set a format: they use this mode for files of 16 bits.
+    mode, highest = ("I;16", 65535) if image.format else ("L", 255)
+    low, high = cast(tuple[int, int], image.getextrema())
+    if low < 0 or high > highest:
+        raise ImageError(f"pixels of mode I from {low} to {high}: they must lie in 0 to {highest}; give mode L or I;16")
+    return image.convert(mode)
 
 
 def _reduction(size: tuple[int, int], target_side: int | None) -> int:
@@ -219,14 +252,17 @@ def _on_background(image: Image.Image) -> Image.Image:
 
 def _channels_last(tensor: torch.Tensor) -> NDArray[Any]:
     """A tensor `[C, H, W]` or `[H, W]` as an array `[H, W, C]` or `[H, W]`."""
-    array = tensor.detach().cpu()
-    if array.ndim == 3:
-        array = array.permute(1, 2, 0)
-    return array.numpy()
+    return _as_array(tensor.permute(1, 2, 0) if tensor.ndim == 3 else tensor)
+
+
+def _as_array(tensor: torch.Tensor) -> NDArray[Any]:
+    """A tensor of any type as an array of the same form; NumPy has fewer floating-point types."""
+    tensor = tensor.detach().cpu()
+    return (tensor.float() if tensor.is_floating_point() else tensor).numpy()
 
 
 def _from_array(array: NDArray[Any]) -> Image.Image:
-    """8-bit, 16-bit or 32-bit integers with 16-bit values, bool, or floats from 0 to 1; `[H, W]` or `[H, W, 1|3|4]`."""
+    """uint8, uint16, other integers from 0 to 255, bool, or floats from 0 to 1; `[H, W]` or `[H, W, 1|3|4]`."""
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]
     if array.ndim != 2 and not (array.ndim == 3 and array.shape[2] in (3, 4)):
@@ -237,17 +273,19 @@ def _from_array(array: NDArray[Any]) -> Image.Image:
 
 
 def _eight_bit(array: NDArray[Any]) -> NDArray[np.uint8]:
-    if array.dtype == np.uint8:
+    kind = array.dtype.newbyteorder("=")
+    if kind == np.uint8:
         return array
-    if array.dtype == np.bool_:
+    if kind == np.bool_:
         return array.astype(np.uint8) * np.uint8(255)
-    low, high = array.min(), array.max()
-    if np.issubdtype(array.dtype, np.integer):
-        if low < 0 or high > 65535:
-            raise ImageError(f"integer pixels must lie in 0 to 65535, not {low} to {high}")
+    if kind == np.uint16:
         # 65535 / 257 = 255 exactly. The range belongs to the type: stretching each image would hide its exposure.
         return np.asarray((array.astype(np.uint32) + 128) // 257, dtype=np.uint8)
-    if np.issubdtype(array.dtype, np.floating):
+    if np.issubdtype(kind, np.integer):
+        check_integers(array)
+        return array.astype(np.uint8)
+    if np.issubdtype(kind, np.floating):
+        low, high = array.min(), array.max()
         if not (low >= 0 and high <= 1):
             raise ImageError(f"floating-point pixels must lie in 0 to 1, not {low:g} to {high:g}")
         return np.asarray((array * 255).round(), dtype=np.uint8)

@@ -2,18 +2,19 @@
 
 import csv
 import io
+import math
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeGuard, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from foster.data.decoding import SUFFIXES, ImageLike
+from foster.data.decoding import SUFFIXES, ImageLike, check_integers
 from foster.data.images import ImageSet
 from foster.data.photo_files import (
     BESIDE_CLASSES,
@@ -34,8 +35,9 @@ Source: TypeAlias = str | Path | tuple[Images, Labels] | ImageSet | Photos
 """A folder, a CSV file, `(images, labels)`, or images that are already at hand."""
 
 SPLIT_NAMES = frozenset({"train", "training", "test", "testing", "val", "valid", "validation"})
-PATH_COLUMNS = ("path", "file", "filename", "filepath", "image")
+PATH_COLUMNS = ("path", "file", "filename", "filepath", "file_path", "image", "image_path")
 LABEL_COLUMNS = ("label", "class", "class_name", "category")
+LABEL_RULE = "there must be one name or number for each image; of one-hot rows, give the argmax"
 
 
 def find_photos(source: Source) -> Photos:
@@ -44,8 +46,10 @@ def find_photos(source: Source) -> Photos:
         return source
     if isinstance(source, ImageSet):
         return Photos(list(source.images), tuple(source.class_names[k] for k in source.labels.tolist()), "the images")
-    if isinstance(source, tuple):
+    if isinstance(source, tuple) and len(source) == 2:
         return _from_arrays(*source)
+    if not isinstance(source, str | Path):
+        raise _without_labels()
     path = Path(source).expanduser()
     if path.is_dir():
         return _from_folder(path)
@@ -54,6 +58,12 @@ def find_photos(source: Source) -> Photos:
     if path.suffix.lower() in (".csv", ".tsv"):
         return _from_csv(path)
     raise DataError(f"'{shown(path)}' is neither a folder with a subfolder for each class nor a .csv file")
+
+
+def _without_labels() -> DataError:
+    return DataError(
+        "labels are missing: give images with a label each, a folder with a subfolder for each class, or a .csv file"
+    )
 
 
 def class_name(text: str, place: str) -> str:
@@ -141,7 +151,17 @@ def _from_csv(path: Path) -> Photos:
         labels.append(class_name(row[label_column], f"line {number} of {place}"))
     if not items:
         raise DataError(f"{place} has a header, but no images")
-    return Photos(items, tuple(labels), place)
+    return Photos(items, tuple(labels), place, hint=_path_hint(items, has_header))
+
+
+def _path_hint(items: Sequence[ImageLike], has_header: bool) -> str:
+    """What may be wrong with the paths of a CSV file whose images are not there."""
+    notes = ["paths are relative to the CSV's folder"]
+    if not has_header:
+        notes.append("no header names path and label, so these are the first two columns")
+    if any("\\" in str(item) for item in items):
+        notes.append("folders are separated by / and not by \\ here")
+    return "; ".join(notes)
 
 
 def _columns(first_row: list[str]) -> tuple[int, int, bool]:
@@ -153,25 +173,55 @@ def _columns(first_row: list[str]) -> tuple[int, int, bool]:
 
 
 def _from_arrays(images: Images, labels: Labels) -> Photos:
-    names = labels.tolist() if isinstance(labels, np.ndarray | Tensor) else list(labels)
-    if len(images) != len(names):
-        raise DataError(f"{len(images)} images, but {len(names)} labels")
-    if not len(names):
+    if any(isinstance(part, str | Path | bytes | Image.Image) for part in (images, labels)):
+        raise _without_labels()
+    if isinstance(labels, np.ndarray | Tensor) and labels.ndim != 1:
+        raise DataError(f"labels of shape {tuple(labels.shape)}: {LABEL_RULE}")
+    values = labels.tolist() if isinstance(labels, np.ndarray | Tensor) else labels
+    names = tuple(_label_text(value, position) for position, value in enumerate(values))
+    items = _items(images)
+    if len(items) != len(names):
+        raise DataError(f"{len(items)} images, but {len(names)} labels")
+    if not names:
         raise DataError("there are no images to read")
-    items = cast(Sequence[ImageLike], images)  # a batch behaves like a sequence of its images
-    return Photos(items, tuple(class_name(str(name), "labels") for name in names), "the images")
+    for item in items if isinstance(items, list) else ():
+        if isinstance(item, np.ndarray | Tensor):
+            check_integers(item)
+    return Photos(items, names, "the images")
+
+
+def _items(images: Images) -> Sequence[ImageLike]:
+    """Many images as a sequence. A batch of pixels stays as it is: it behaves like a sequence of its images."""
+    if _is_pixels(images):
+        check_integers(images)
+        return cast(Sequence[ImageLike], images)
+    return list(np.atleast_1d(images) if isinstance(images, np.ndarray) else images)
+
+
+def _label_text(label: object, position: int) -> str:
+    """The class name that a label stands for."""
+    value = label.item() if isinstance(label, np.generic | Tensor) and label.ndim == 0 else label
+    if not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
+        shortened = " ".join(repr(value).split())[:40]
+        raise DataError(f"label {position} is {shortened}: {LABEL_RULE}")
+    return class_name(str(value), "labels")
 
 
 def as_items(images: ImageLike | Images) -> Sequence[ImageLike]:
     """One image or many, as a sequence; a folder becomes the images below it."""
     if isinstance(images, str | Path):
         return expanded([images])
-    if isinstance(images, bytes | Image.Image) or (isinstance(images, np.ndarray | Tensor) and _is_one(images)):
+    if isinstance(images, bytes | Image.Image) or (_is_pixels(images) and _is_one(images)):
         return [cast(ImageLike, images)]
     found: list[ImageLike] = []
-    for image in cast(Sequence[ImageLike], images):
+    for image in _items(images):
         found += expanded([image]) if isinstance(image, str | Path) else [image]
     return found
+
+
+def _is_pixels(images: object) -> TypeGuard[NDArray[Any] | Tensor]:
+    """Whether it is a tensor or an array of numbers; one of texts or objects is a list of paths or of images."""
+    return isinstance(images, Tensor) or (isinstance(images, np.ndarray) and images.dtype.kind not in "OSU")
 
 
 def _is_one(array: NDArray[Any] | Tensor) -> bool:

@@ -6,11 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from foster.data.decoding import ImageError, ImageLike, decode, quiet_pillow, upright_size
+from foster.data.decoding import MISSING, ImageError, ImageLike, decode, quiet_pillow, upright_size
 from foster.data.photo_files import shown
 from foster.data.resizing import Resizing
 from foster.errors import DataError
@@ -30,7 +31,8 @@ exemplars, shuffled, and augmented."""
 class Photos:
     """Images that may not be decoded yet, with the class name of each. `place` names their source in messages.
 
-    What a folder also holds is counted: `passed_over` as in FoundFiles, and classes without any image.
+    What a folder also holds is counted: `passed_over` as in FoundFiles, and classes without any image. `hint` is what
+    to look at where files are missing.
     """
 
     items: Sequence[ImageLike]
@@ -38,6 +40,7 @@ class Photos:
     place: str
     passed_over: Mapping[str, int] = field(default_factory=dict)
     empty_classes: tuple[str, ...] = ()
+    hint: str = ""
 
     def __len__(self) -> int:
         return len(self.items)
@@ -65,6 +68,13 @@ class ReadPhotos:
     unreadable: tuple[Unreadable, ...]
 
 
+class MeasuredSizes(NamedTuple):
+    """Width and height of some images, and those of them that could not be read."""
+
+    sizes: list[tuple[int, int]]
+    unreadable: list[Unreadable]
+
+
 def read_photos(
     photos: Photos, resizing: Resizing, max_unreadable: int | None = None, num_copies: int = COPIES_OF_A_LEARN
 ) -> ReadPhotos:
@@ -88,7 +98,7 @@ def read_photos(
             images[len(kept)] = found
             kept.append(position)
     if not kept:
-        raise DataError(f"none of the {len(photos)} images in {photos.place} can be read: {_listed(unreadable)}")
+        raise none_readable(unreadable, photos)
     return ReadPhotos(images[: len(kept)], tuple(photos.labels[k] for k in kept), tuple(unreadable))
 
 
@@ -109,28 +119,40 @@ def decoded(items: Sequence[ImageLike], resizing: Resizing) -> Iterator[Tensor |
             yield from found
 
 
-def measured_sizes(photos: Photos) -> list[tuple[int, int]]:
-    """Width and height of up to 200 images, spread evenly over all; unreadable ones are passed over."""
-    step = max(1, len(photos) // NUM_MEASURED)
-    sizes = []
+def measured_sizes(photos: Photos) -> MeasuredSizes:
+    """Width and height of some 200 images, spread evenly over all."""
+    found = MeasuredSizes([], [])
     with quiet_pillow():
-        for item in photos.items[::step]:
+        for position in range(0, len(photos), max(1, len(photos) // NUM_MEASURED)):
+            item = photos.items[position]
             try:
-                sizes.append(upright_size(item))
-            except ImageError:
-                continue
-    return sizes
+                found.sizes.append(upright_size(item))
+            except ImageError as error:
+                found.unreadable.append(Unreadable(item_name(item, position), str(error)))
+    return found
 
 
 def item_name(item: ImageLike, position: int) -> str:
     return shown(item) if isinstance(item, str | Path) else f"image {position}"
 
 
+def none_readable(unreadable: list[Unreadable], photos: Photos) -> DataError:
+    """The error for photos of which all that were tried are unreadable."""
+    is_all = len(unreadable) == len(photos)
+    tried = f"the {len(photos)} images" if is_all else f"{len(unreadable)} images tried of the {len(photos)}"
+    return DataError(f"none of {tried} in {photos.place} can be read: {_listed(unreadable)}{_hint(unreadable, photos)}")
+
+
 def _too_many(unreadable: list[Unreadable], photos: Photos, limit: int) -> DataError:
     return DataError(
         f"stopped at {len(unreadable)} unreadable of {len(photos)} images in {photos.place} (limit {limit}): "
-        f"{_listed(unreadable)}; mend or remove them, or raise max_unreadable"
+        f"{_listed(unreadable)}{_hint(unreadable, photos)}; mend or remove them, or raise max_unreadable"
     )
+
+
+def _hint(unreadable: list[Unreadable], photos: Photos) -> str:
+    is_wanted = photos.hint and any(found.reason == MISSING for found in unreadable)
+    return f"; {photos.hint}" if is_wanted else ""
 
 
 def _listed(unreadable: list[Unreadable]) -> str:

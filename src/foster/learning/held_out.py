@@ -1,7 +1,7 @@
 """Which of the new images are never trained on, and how many of them a class keeps."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 import torch
 from torch import Tensor
@@ -29,31 +29,39 @@ def smallest_places(images: ImageSet, ids: Sequence[str]) -> dict[int, float]:
 
 
 def is_held_out(
-    images: ImageSet, ids: Sequence[str], share: float, trained_from: Mapping[int, float] | None = None
+    images: ImageSet,
+    ids: Sequence[str],
+    share: float,
+    trained_from: Mapping[int, float] | None = None,
+    spared: Set[str] = frozenset(),
 ) -> Tensor:
     """A mask `[N]`: of a new class about `share`, at least one image of three or more and never all.
 
-    The choice goes by the hash of the pixels, lowest first: it does not depend on file names or on what else is
-    learned, and equal pictures of a class always stand on the same side. `trained_from` holds, for every known class,
-    the smallest place of any image of it that was trained on. Of a known class only pictures below that place, and
-    below `share`, are held out: a photo that comes again is never measured on once it was trained on.
+    The choice goes by the hash of the pixels, lowest first: it does not depend on file names, and equal pictures always
+    stand on the same side. One that lies in several classes is held out where all of them choose it. `trained_from`
+    holds, for every class of which photos were learned before, the smallest place of any that was trained on. Of such
+    a class only pictures below that place, and below `share`, are held out: a photo that comes again is never measured
+    on once it was trained on. Nor is it trained on once it is kept to be measured on: `spared` are the pictures that
+    are held out whatever their class, even all of them.
     """
-    mask = torch.zeros(len(images), dtype=torch.bool)
-    if share == 0:
-        return mask
-    members: dict[int, list[int]] = defaultdict(list)
-    for position, label in enumerate(images.labels.tolist()):
-        members[label].append(position)
-    for label, positions in members.items():
-        different = sorted({ids[position] for position in positions})
-        if len(different) < MIN_IMAGES:
-            continue
-        count = max(1, round(len(different) * share))
-        if trained_from and label in trained_from:
-            count = sum(place(image_hash) < min(share, trained_from[label]) for image_hash in different)
-        chosen = set(different[: min(count, len(different) - 1)])
-        mask[[position for position in positions if ids[position] in chosen]] = True
-    return mask
+    members: dict[int, set[str]] = defaultdict(set)
+    for label, image_hash in zip(images.labels.tolist(), ids, strict=True):
+        members[label].add(image_hash)
+    trained: set[str] = set()
+    for label, hashes in members.items():
+        others = hashes - spared
+        trained |= others - _chosen(others, share, (trained_from or {}).get(label))
+    return torch.tensor([image_hash not in trained for image_hash in ids], dtype=torch.bool)
+
+
+def _chosen(hashes: Set[str], share: float, trained_from: float | None) -> set[str]:
+    """Those of one class's different pictures that it would hold out."""
+    if share == 0 or len(hashes) < MIN_IMAGES:
+        return set()
+    count = max(1, round(len(hashes) * share))
+    if trained_from is not None:
+        count = sum(place(image_hash) < min(share, trained_from) for image_hash in hashes)
+    return set(sorted(hashes)[: min(count, len(hashes) - 1)])
 
 
 def held_out_quota(quota: int | None, share: float) -> int | None:

@@ -215,6 +215,8 @@ def _report(
         num_trained=len(intake.train),
         num_held_out=len(intake.held_out),
         num_repeated=intake.num_repeated,
+        kept_elsewhere=intake.kept_elsewhere,
+        shared=intake.shared,
         empty_classes=intake.empty_classes,
         passed_over=intake.passed_over,
         unreadable=intake.unreadable,

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -103,7 +102,6 @@ class Plan:
                 "backbone": self.backbone.name,
                 "image_size": self.preprocessing.size,
                 "resize": self.preprocessing.rule,
-                "weights": Path(self.settings.weights).name,
             }
         )
 
@@ -116,10 +114,11 @@ def make_plan(
     resizing = choose_resizing(photos, settings, before)
     asked = backbone_for(resizing.size) if settings.backbone == "auto" else settings.backbone
     name = method_class(settings.method).backbone_name(asked)
-    choice = choose_backbone(backbone or name, resizing.size, settings.weights, is_trained=before is not None)
-    if before is None:
-        choice.make()  # a backbone that cannot be made is found before all photos are read
+    choice = choose_backbone(backbone or name, resizing.size, settings.weights)
     known = before.class_names if before else ()
+    is_joint_anew = settings.method == "joint" and not {*photos.class_names} <= {*known}
+    if before is None or is_joint_anew:
+        _try_to_make(choice, settings, is_first=before is None)
     settings.quota(len({*known, *photos.class_names}))
     wrong = settings.options.problem(len(before.task_sizes) + 1 if before else 1)
     if wrong:
@@ -139,6 +138,20 @@ def make_plan(
     mean, std = (choice.mean, choice.std) if choice.mean and choice.std else statistics(intake.train.images)
     facts = {"height": resizing.height, "width": resizing.width, "rule": resizing.rule, "mean": mean, "std": std}
     return Plan(None, settings, choice, Preprocessing.model_validate(facts), intake, unlabeled)
+
+
+def _try_to_make(choice: BackboneChoice, settings: LearnerSettings, is_first: bool) -> None:
+    """A backbone that cannot be made is found before all photos are read."""
+    try:
+        choice.make()
+    except SettingsError as error:
+        if is_first or not settings.weights:
+            raise
+        # A bundle knows only the name of the file.
+        raise SettingsError(
+            f"{error}; method '{settings.method}' starts anew from it in every learn: say where it is now with "
+            "weights=PATH, or start from random weights with weights="
+        ) from None
 
 
 def statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:

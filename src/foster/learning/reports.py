@@ -6,6 +6,7 @@ from typing import Any
 
 from foster.data.photos import Unreadable
 from foster.errors import FosterError
+from foster.learning.doubles import KeptElsewhere, SharedPhotos
 from foster.learning.update_check import UpdateCheck
 
 UNKNOWN = "unknown"
@@ -87,7 +88,13 @@ class EvaluationReport:
     def record(self) -> dict[str, Any]:
         """Plain data, for JSON."""
         classes = [
-            {"label": entry.name, "images": entry.num_images, "accuracy": entry.accuracy} for entry in self.classes
+            {
+                "label": entry.name,
+                "images": entry.num_images,
+                "accuracy": entry.accuracy,
+                "mistaken_for": entry.mistaken_for,
+            }
+            for entry in self.classes
         ]
         return {
             "accuracy": self.accuracy,
@@ -112,6 +119,10 @@ class LearnReport:
     num_held_out: int
     num_repeated: int
     """Images that the memory already held, pixel for pixel."""
+    kept_elsewhere: tuple[KeptElsewhere, ...]
+    """Classes of which photos are already kept as another class, pixel for pixel."""
+    shared: SharedPhotos | None
+    """Photos that lie in more than one class of what was learned, where there are such."""
     empty_classes: tuple[str, ...]
     """Classes without a single readable image, which were left out."""
     passed_over: Mapping[str, int]
@@ -139,6 +150,8 @@ class LearnReport:
             "more_of": dict(self.more_of),
             "trained_images": self.num_trained,
             "held_out_images": self.num_held_out,
+            "kept_elsewhere": [vars(entry) for entry in self.kept_elsewhere],
+            "shared_photos": self.shared.num_photos if self.shared else 0,
             "unreadable_images": len(self.unreadable),
             "passed_over": dict(self.passed_over),
             "exemplars": self.num_exemplars,

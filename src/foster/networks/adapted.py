@@ -4,6 +4,7 @@ import copy
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -49,6 +50,7 @@ class BackboneChoice:
     mean: tuple[float, float, float] | None = None
     std: tuple[float, float, float] | None = None
     is_pretrained: bool = False
+    """Whether its very first weights were pretrained, which decides how gently it is trained from then on."""
     is_own: bool = True
     """Whether it is one of this library's own, which training may compile."""
 
@@ -71,20 +73,22 @@ def choose_backbone(
 ) -> BackboneChoice:
     """The backbone by name, as `timm:NAME`, or as a module from Python.
 
-    For a backbone that is already trained (`is_trained`), pretrained weights are neither downloaded nor read.
+    Pretrained weights are downloaded or read when a backbone is made, and not even then for the frame of one that is
+    already trained (`is_trained`).
     """
     if not isinstance(choice, str):
         name = f"custom:{type(choice).__name__ if isinstance(choice, nn.Module) else _function_name(choice)}"
         chosen = BackboneChoice(name, lambda: as_backbone(_fresh(choice), image_size, name), is_own=False)
     elif choice.startswith(TIMM_PREFIX):
-        chosen = _from_timm(choice, image_size, is_pretrained=not weights and not is_trained)
+        chosen = _from_timm(choice, image_size, is_pretrained=not weights, is_trained=is_trained)
     else:
         chosen = BackboneChoice(choice, lambda: build_backbone(choice))
-    if not weights or is_trained:
+    if not weights:
         return chosen
-    state = _read_weights(Path(weights))
+    state = cache(lambda: _read_weights(Path(weights)))
     mean, std = chosen.mean or IMAGENET_MEAN, chosen.std or IMAGENET_STD
-    return BackboneChoice(chosen.name, lambda: _loaded(chosen.make(), state, weights), mean, std, True, chosen.is_own)
+    make = chosen.make if is_trained else lambda: _loaded(chosen.make(), state(), weights)
+    return BackboneChoice(chosen.name, make, mean, std, True, chosen.is_own)
 
 
 def as_backbone(module: nn.Module, image_size: tuple[int, int], name: str) -> Backbone:
@@ -121,7 +125,7 @@ def _function_name(function: Callable[[], nn.Module]) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
-def _from_timm(choice: str, image_size: tuple[int, int], is_pretrained: bool) -> BackboneChoice:
+def _from_timm(choice: str, image_size: tuple[int, int], is_pretrained: bool, is_trained: bool) -> BackboneChoice:
     name = choice.removeprefix(TIMM_PREFIX)
     try:
         import timm
@@ -137,7 +141,7 @@ def _from_timm(choice: str, image_size: tuple[int, int], is_pretrained: bool) ->
 
     def make() -> Backbone:
         try:
-            module = timm.create_model(name, pretrained=is_pretrained, num_classes=0)
+            module = timm.create_model(name, pretrained=is_pretrained and not is_trained, num_classes=0)
         except Exception as error:
             reason = " ".join(str(error).split())[:200]
             raise SettingsError(
