@@ -41,10 +41,24 @@ def test_the_readme_of_this_repository_is_up_to_date():
     assert main(["--check", "--root", str(REPOSITORY)]) == 0
 
 
-@pytest.mark.parametrize(("scale", "paper"), [(1.0, "72.90"), (0.1, "–")])
-def test_a_shortened_run_is_not_set_beside_the_paper(write_run, scale: float, paper: str):
-    path = write_run("a", scenario="cifar100-b0-inc10", augmentation="auto", settings={"epochs_scale": scale})
-    assert rows(results_block([read_result(path)]))[0]["paper"] == paper
+@pytest.mark.parametrize(
+    ("settings", "paper", "note"),
+    [
+        ({"epochs_scale": 1.0, "memory_total": 2000, "seed": 1}, "72.90", ""),
+        ({"epochs_scale": 0.1}, "–", "epochs_scale=0.1"),
+        ({"memory_total": 4000}, "–", "memory_total=4000"),
+        ({"foster": {"boost": {"epochs": 5}}}, "–", "boost.epochs=5"),
+        ({"backbone": "resnet8", "batch_size": 64}, "–", 'backbone="resnet8", batch_size=64'),
+    ],
+)
+def test_a_run_with_other_settings_is_marked_and_not_set_beside_the_paper(
+    write_run, settings: dict[str, object], paper: str, note: str
+):
+    path = write_run("a", scenario="cifar100-b0-inc10", augmentation="auto", settings=settings)
+    block = results_block([read_result(path)])
+    assert rows(block)[0]["paper"] == paper
+    assert rows(block)[0]["method"] == ("foster ²" if note else "foster")
+    assert (f"² Not with the preset's settings. cifar100-b0-inc10 foster: {note}." in block) == bool(note)
 
 
 def test_a_row_sets_our_number_beside_the_papers(write_run):

@@ -14,9 +14,11 @@ from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
 from foster.events import EpochEnded, Event
 from foster.kernels import is_available
-from foster.method_settings import FitSettings, FosterSettings, ReplaySettings
-from foster.methods.base import Method, Workplace
+from foster.method_settings import CoilSettings, FitSettings, FosterSettings, PodnetSettings, ReplaySettings
+from foster.methods.base import Workplace
+from foster.methods.coil import Coil
 from foster.methods.foster import Foster
+from foster.methods.podnet import Podnet
 from foster.methods.replay import Replay
 from foster.seeding import Address
 from foster.training.engine import Engine
@@ -32,7 +34,7 @@ pytestmark = [
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 FIT = FitSettings(epochs=2, learning_rate=0.02)
 BATCH_SIZE = 20
-PHASES = ["boost", "compress", "replay"]
+PHASES = ["boost", "compress", "replay", "coil", "podnet"]
 
 
 @pytest.fixture(autouse=True)
@@ -64,18 +66,20 @@ def make_phase(name: str) -> Phase:
     """A phase of the second task: the same network and data whenever it is asked for."""
     workplace = Workplace("resnet8", 3, engine_with().infer, DEVICE)
     memory = ExemplarMemory(per_class=5)
-    method: Method[Any]
-    if name == "replay":
-        method = replay = Replay(ReplaySettings(first=FIT, later=FIT), memory, workplace)
-    else:
-        method = foster = Foster(FosterSettings(first=FIT, boost=FIT, compress=FIT), memory, workplace)
+    foster = Foster(FosterSettings(first=FIT, boost=FIT, compress=FIT), memory, workplace)
+    others: dict[str, Any] = {
+        "replay": Replay(ReplaySettings(first=FIT, later=FIT), memory, workplace),
+        "coil": Coil(CoilSettings(first=FIT, later=FIT), memory, workplace),
+        "podnet": Podnet(PodnetSettings(first=FIT, later=FIT), memory, workplace),
+    }
+    method = others.get(name, foster)
     first = Task(0, 0, 2, images(0, 2, ("a", "b")))
     method.learn_first(first)
     method.remember(first)
     names = ("a", "b", "c", "d")
     second = Task(1, 2, 2, images(2, 4, names), memory.exemplars(names))
-    if name == "replay":
-        return replay.learn(second)
+    if name in others:
+        return others[name].learn(second)  # type: ignore[no-any-return]
     boosted = foster.boosted_network(second)
     if name == "boost":
         return foster.boost(second, boosted)

@@ -30,8 +30,9 @@ class Podnet(CosineMethod[PodnetSettings]):
     """Old and new network must agree on the pooled maps of every stage, so that features move little and slowly.
 
     A class has several proxies, learned with a margin (L_LSC); those of new classes start at the clusters of their
-    features, those of known classes stay fixed. L_spatial compares sums over rows and columns of the maps, L_flat the
-    final features, both times sqrt(total / new). Then the head alone is tuned on equally many images of each class.
+    features, those of known classes stay fixed meanwhile. L_spatial compares sums over rows and columns of the maps,
+    L_flat the final features, both times sqrt(total / new). Then the whole head, and it alone, is tuned on equally many
+    images of each class: that moves the head's accuracy, not the nearest mean's, until the next task builds on it.
     """
 
     classifies_by = PodnetSettings.classifies_by

@@ -1,18 +1,21 @@
 """Write the README's tables of results from `results/*.json`: `python -m foster.reports.readme [--check]`."""
 
 import argparse
+import json
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from foster.config import load_settings, preset_names
 from foster.errors import DataError, FosterError
 from foster.method_settings import METHOD_SETTINGS
-from foster.reports.groups import Group, by_scenario
+from foster.reports.groups import NOT_RECIPE, Group, by_scenario
 from foster.reports.published import PUBLISHED, Published
 from foster.reports.results import RunResult, read_result
 from foster.reports.tables import Grid, classifiers
 from foster.reports.text import ABSENT, mean_and_spread
+from foster.setting_keys import flat
 
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 
@@ -26,10 +29,13 @@ is of: the trained head, or the nearest mean of exemplars, by which the field re
 COIL. For FOSTER it is the head of the compressed network, as in the paper, and *boosted* is that of the network before
 compression; the paper's boosted values are read off its figure. Augmentation `plain` is crop, flip and brightness,
 which the published baselines used; `auto` adds AutoAugment and Cutout, which FOSTER used. *Difference* is ours minus
-the paper's, where the augmentation is the one that the method's published number was made with. The tables are
+the paper's, where augmentation and settings are those that the method's published number was made with. The tables are
 generated from the files in `results/` by `python -m foster.reports.readme`."""
 
 REPOSITORY_NOTE = "¹ From the authors' repository; the paper has no value."
+
+TOLD_ELSEWHERE = {*NOT_RECIPE, "augmentation", "validation_share"}
+"""Settings that a row does not repeat: those outside the recipe, and what has a column or a remark of its own."""
 
 COMPARED_AUGMENTATIONS = ("plain", "auto")
 COMPARED_COLUMNS = ("method", "classifier", *COMPARED_AUGMENTATIONS, "paper", "difference", "parameters")
@@ -46,6 +52,7 @@ def results_block(results: Sequence[RunResult]) -> str:
     rows = tuple(_row(scenario, group) for scenario, groups in sorted(scenarios.items()) for group in groups)
     table = Grid("", (*NAME_COLUMNS, *NUMBER_COLUMNS), rows, num_names=len(NAME_COLUMNS)).markdown()
     notes = [REPOSITORY_NOTE] if "¹" in table else []
+    notes += [_changes_note(scenarios)] if "²" in table else []
     return "\n\n".join([*compared, "All runs:", table, *notes, EXPLANATION])
 
 
@@ -111,7 +118,7 @@ def _compared_row(by_augmentation: Mapping[str, Group]) -> tuple[str, ...]:
     # The size of the network does not depend on the augmentation.
     params = statistics.fmean(run.params for run in groups[0].runs)
     return (
-        groups[0].name,
+        _marked(COMPARED, groups[0]),
         classifiers(run for group in groups for run in group.runs),
         *(
             mean_and_spread(by_augmentation[name].averages) if name in by_augmentation else ABSENT
@@ -127,7 +134,7 @@ def _row(scenario: str, group: Group) -> tuple[str, ...]:
     published = _comparable(scenario, group)
     return (
         scenario,
-        group.name,
+        _marked(scenario, group),
         classifiers(group.runs),
         group.augmentation,
         ", ".join(str(seed) for seed in sorted({run.seed for run in group.runs})),
@@ -146,7 +153,7 @@ def _comparable(scenario: str, group: Group) -> Published | None:
     """What the literature reports, where the group was trained and evaluated as that was."""
     settings = METHOD_SETTINGS.get(group.method)
     is_alike = settings is not None and group.augmentation == settings.published_augmentation
-    is_alike = is_alike and _is_on_test_images(group) and not _is_shortened(group)
+    is_alike = is_alike and _is_on_test_images(group) and not _changes(scenario, group)
     return PUBLISHED.get((scenario, group.method)) if is_alike else None
 
 
@@ -154,8 +161,32 @@ def _is_on_test_images(group: Group) -> bool:
     return all(run.evaluated_on == "test" for run in group.runs)
 
 
-def _is_shortened(group: Group) -> bool:
-    return any(run.settings.get("epochs_scale", 1) != 1 for run in group.runs)
+def _changes(scenario: str, group: Group) -> list[str]:
+    """What of the group's recipe is not as the scenario's preset has it, as `key=value`."""
+    if scenario not in preset_names() or group.method not in METHOD_SETTINGS:
+        return []
+    usual = flat(load_settings(scenario, [f"method={group.method}"]).nested())
+    changed = {
+        f"{key.removeprefix(f'{group.method}.')}={json.dumps(value)}"
+        for run in group.runs
+        for key, value in flat(run.settings).items()
+        if key.partition(".")[0] not in TOLD_ELSEWHERE and key in usual and value != usual[key]
+    }
+    return sorted(changed)
+
+
+def _marked(scenario: str, group: Group) -> str:
+    return f"{group.name} ²" if _changes(scenario, group) else group.name
+
+
+def _changes_note(scenarios: Mapping[str, Sequence[Group]]) -> str:
+    found = [
+        f"{scenario} {group.method}: {', '.join(changes)}"
+        for scenario, groups in sorted(scenarios.items())
+        for group in groups
+        if (changes := _changes(scenario, group))
+    ]
+    return f"² Not with the preset's settings. {'; '.join(found)}."
 
 
 def _difference(group: Group, published: Published) -> str:
