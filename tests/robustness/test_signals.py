@@ -9,8 +9,10 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
 from forked import started
@@ -186,6 +188,22 @@ except Stopped as stopped:
 """
 
 
+@contextmanager
+def run_of_a_sweep() -> Iterator[tuple["subprocess.Popen[str]", IO[str], IO[str]]]:
+    """A process that listens as a sweep's run does, what it is told, and what it says."""
+    with subprocess.Popen(
+        [sys.executable, "-c", OBEDIENT],
+        env={**ENVIRONMENT, STOPS_WITH_INPUT: "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process, process.stdin, process.stdout
+
+
 @pytest.mark.parametrize(
     ("signalled", "told", "exit_code"),
     [
@@ -202,38 +220,20 @@ except Stopped as stopped:
 def test_a_sweep_stops_its_run_through_a_pipe_also_where_a_signal_came_first(
     signalled: signal.Signals | None, told: str, exit_code: int
 ):
-    with subprocess.Popen(
-        [sys.executable, "-c", OBEDIENT],
-        env={**ENVIRONMENT, STOPS_WITH_INPUT: "1"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+    with run_of_a_sweep() as (process, told_to, said):
         if signalled:
             process.send_signal(signalled)
-            assert process.stdout.readline() == "asked\n"
-        process.stdin.write(told)
-        process.stdin.close()
+            assert said.readline() == "asked\n"
+        told_to.write(told)
+        told_to.close()
         assert process.wait(10) == exit_code
 
 
 def test_a_signal_after_the_sweep_has_spoken_lets_the_run_save():
-    with subprocess.Popen(
-        [sys.executable, "-c", OBEDIENT],
-        env={**ENVIRONMENT, STOPS_WITH_INPUT: "1"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        process.stdin.write("15\n")
-        process.stdin.flush()
-        assert process.stdout.readline() == "asked\n"
+    with run_of_a_sweep() as (process, told_to, said):
+        told_to.write("15\n")
+        told_to.flush()
+        assert said.readline() == "asked\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == 143
 
