@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from any_input import SUPPRESSED
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from limits import time_limit
 
@@ -22,7 +23,7 @@ from foster.bundle.manifest import read_manifest
 from foster.cli.bundle_texts import classes_text, exemplars_text, info_text
 from foster.errors import FosterError
 
-MANY = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+MANY = settings(max_examples=100, deadline=None, suppress_health_check=SUPPRESSED)
 FEW = settings(MANY, max_examples=30)
 IMAGE = np.zeros((8, 8, 3), np.uint8)
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import HealthCheck, example, given, settings
+from any_input import SUPPRESSED
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from limits import time_limit
 from PIL import Image, features
@@ -19,7 +20,7 @@ from foster.data.photos import decoded, read_photos
 from foster.data.resizing import Resizing
 from foster.errors import FosterError
 
-MANY = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+MANY = settings(max_examples=200, deadline=None, suppress_health_check=SUPPRESSED)
 SIZE = Resizing(16, 12, "crop")
 
 MODES = {

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from any_input import SUPPRESSED
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tiny_runs import tiny_settings
 
@@ -18,7 +19,7 @@ from foster.errors import FosterError, SettingsError
 from foster.learner_settings import learner_keys, learner_settings, make_learner_settings
 from foster.run_folder import RunFolder, check_same_settings
 
-MANY = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+MANY = settings(max_examples=150, deadline=None, suppress_health_check=SUPPRESSED)
 
 
 def accepted(make: Any) -> Any:

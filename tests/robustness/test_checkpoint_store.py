@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
-from hypothesis import HealthCheck, given, settings
+from any_input import SUPPRESSED
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foster.errors import FolderError
@@ -136,7 +137,7 @@ DAMAGES = {
 }
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=SUPPRESSED)
 @given(data=st.data())
 def test_no_single_damaged_file_is_read_as_good_or_loses_all_checkpoints(
     data: st.DataObject, filled: Path, scratch: Path
@@ -165,7 +166,7 @@ def test_no_single_damaged_file_is_read_as_good_or_loses_all_checkpoints(
     assert all("\n" not in message for message in warned)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=SUPPRESSED)
 @given(data=st.data())
 def test_damage_to_any_number_of_files_gives_a_saved_checkpoint_or_one_clear_line(
     data: st.DataObject, filled: Path, scratch: Path
@@ -238,7 +239,7 @@ ANY_JSON = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=SUPPRESSED)
 @given(data=st.data())
 def test_altered_manifests_with_right_hashes_never_raise_anything_but_a_clear_line(
     data: st.DataObject, filled: Path, scratch: Path

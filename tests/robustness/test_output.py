@@ -207,5 +207,5 @@ def test_ctrl_c_says_so_where_nothing_is_trained() -> None:
         assert process.stderr.readline() == "reading\n"
         time.sleep(0.1)
         process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=20)[1] == "foster: interrupted\n"
+        assert process.communicate(timeout=60)[1] == "foster: interrupted\n"
     assert process.returncode == 130
