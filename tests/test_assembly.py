@@ -2,15 +2,20 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
 from foster import assembly, kernels
 from foster.assembly import build_engine, describe_environment, obstacles
-from foster.config import EngineSettings
-from foster.errors import DeviceError
+from foster.config import EngineSettings, load_settings
+from foster.errors import DeviceError, SettingsError
+from foster.run import Experiment
+from foster.run_folder import RunFolder
+from foster.stopping import StopRequest
 
+WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU may have it")
 MEAN_AND_STD = (0.5,) * 3, (0.25,) * 3
 
 
@@ -72,3 +77,13 @@ def test_a_deterministic_run_asks_every_library_for_it_and_the_next_run_does_not
     assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
     build_engine(EngineSettings(), "cpu", *MEAN_AND_STD)
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+@pytest.mark.parametrize(
+    "change", ["backbone=resnet33", "device=cuda:99", pytest.param("engine.kernels=on", marks=WITHOUT_GPU)]
+)
+def test_what_cannot_be_had_is_refused_before_any_data_is_looked_for(change: str, tmp_path: Path) -> None:
+    settings = load_settings("cifar100-b0-inc10", [change], data=str(tmp_path / "nowhere"))
+    with pytest.raises((DeviceError, SettingsError), match=change.partition("=")[0]):
+        Experiment(settings, RunFolder(tmp_path / "run"), lambda event: None, StopRequest())
+    assert not list(tmp_path.iterdir())

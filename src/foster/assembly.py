@@ -28,11 +28,11 @@ from foster.training.engine import Engine, find_device
 
 
 def check_parts(settings: Settings) -> None:
-    """Refuse a backbone or a device that is not there, before any data is read."""
+    """Refuse a backbone, a device or an accelerator that is not there, before any data is read."""
     if settings.backbone not in BACKBONES:
         hint = suggestion(settings.backbone, BACKBONES)
         raise SettingsError(f"unknown backbone '{settings.backbone}'{hint} (backbone in the settings)")
-    find_device(settings.device)
+    check_engine(settings.engine, settings.device)
 
 
 def load_scenario(settings: Settings) -> Scenario:
