@@ -131,6 +131,7 @@ def _gluon() -> dict[str, SimpleNamespace]:
         "triton.experimental": SimpleNamespace(gluon=gluon),
         "triton.experimental.gluon": gluon,
         "triton.experimental.gluon.language.nvidia.ampere": SimpleNamespace(mma_v2=_multiply),
+        "triton.language.extra.cuda": SimpleNamespace(gdc_wait=_nothing),
     }
 
 

@@ -20,6 +20,7 @@ from foster.methods.coil import Coil
 from foster.methods.foster import Foster
 from foster.methods.podnet import Podnet
 from foster.methods.replay import Replay
+from foster.networks.layout import channels_last
 from foster.seeding import Address
 from foster.training.engine import Engine
 from foster.training.fit import FitState, fit, ready_step
@@ -170,8 +171,10 @@ def test_recording_leaves_everything_as_it_was(name: str) -> None:
 @pytest.mark.parametrize("name", PHASES)
 def test_the_host_never_waits_for_a_recorded_step(name: str, kernels: bool) -> None:
     phase = make_phase(name)
-    optimizer = Sgd(phase.network, phase.fit, DEVICE)
+    optimizer = Sgd(channels_last(phase.network), phase.fit, DEVICE)
     feed = feed_of(phase)
+    if phase.on_epoch is not None:
+        phase.on_epoch(0)
     with ready_step(phase, feed, engine_with(torch.bfloat16, captured=True, kernels=kernels), optimizer) as step:
         list(feed.batches(0))
         torch.cuda.synchronize()
@@ -184,7 +187,8 @@ def test_the_host_never_waits_for_a_recorded_step(name: str, kernels: bool) -> N
             torch.cuda.set_sync_debug_mode("default")
     assert [len(batch.labels) for batch in batches] == [20, 20, 10]
     assert torch.isfinite(step.loss_sums).all()
-    assert (step.loss_sums > 0).all()
+    named = dict(zip(step.term_names, step.loss_sums.tolist(), strict=True))
+    assert all(loss > 0 for name, loss in named.items() if name != "L_RT"), named  # which has no weight at first
 
 
 class KeepOne:

@@ -1,5 +1,6 @@
 """How kernels are started and, before that, compiled: one after the other when first used, or many side by side."""
 
+import functools
 import importlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,8 +24,16 @@ started is not here. Nothing of a thread, since backward passes run in threads o
 
 
 def start(kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any) -> None:
-    """Run `kernel` on the device for every program of `grid`; it is compiled first where it was not yet."""
-    noted = _noted.get(_gpu()) if _noted else None
+    """Run `kernel` on the device for every program of `grid`; it is compiled first where it was not yet.
+
+    Where the GPU can, its programs are placed on the chip while the kernel before it ends. A kernel that is so early
+    waits for what was computed before it touches memory: the first thing each of ours does.
+    """
+    gpu = _gpu()
+    options["is_early"] = _starts_early(gpu)
+    if options["is_early"]:
+        options["launch_pdl"] = True
+    noted = _noted.get(gpu)
     if noted is None:
         kernel[grid](*arguments, **options)
         return
@@ -56,7 +65,17 @@ def compiled_side_by_side() -> Iterator[None]:
 
 
 def _gpu() -> int:
-    return torch.cuda.current_device() if torch.cuda.is_available() else -1
+    return torch.cuda.current_device() if _has_gpu() else -1
+
+
+@functools.cache
+def _has_gpu() -> bool:
+    return torch.cuda.is_available()  # asked once: it takes as long as starting a kernel
+
+
+@functools.cache
+def _starts_early(gpu: int) -> bool:
+    return gpu >= 0 and torch.cuda.get_device_capability(gpu) >= (9, 0)
 
 
 def _compile(starts: list[_Start]) -> None:

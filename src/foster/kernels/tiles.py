@@ -77,7 +77,7 @@ class Shares(NamedTuple):
 CONVOLUTION_TILES: dict[tuple[int, int], ConvolutionTile] = {
     (3, 16): ConvolutionTile(pixels=256, channels=16, warps_pixels=4),
     (16, 16): ConvolutionTile(pixels=256, channels=16, warps_pixels=4, taps_ahead=3),
-    (32, 32): ConvolutionTile(pixels=128, channels=32, warps_pixels=4, taps_ahead=3),
+    (32, 32): ConvolutionTile(pixels=256, channels=32, warps_pixels=8, taps_ahead=3),
     (64, 64): ConvolutionTile(pixels=128, channels=32, warps_pixels=4, taps_ahead=3),
 }
 """By input and output channels: the fastest of those that benchmarks/kernels.py tries, batch 128, on an H200."""

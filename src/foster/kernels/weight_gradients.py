@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from foster.concurrency import beside
 from foster.kernels.epilogues import channels_last
 from foster.kernels.launch import forward_geometry
 from foster.kernels.starting import start
@@ -38,11 +39,20 @@ def weight_gradient(images: Tensor, gradient: Tensor, weight: Tensor, stride: in
 
 
 def fill_weight_gradients(layers: Sequence[WeightGradient]) -> None:
-    """Computes the results of all, with two launches for each kind of layer."""
+    """Computes the results of all, with two launches for each kind of layer.
+
+    One layer alone does not fill the chip: such kinds run beside those of many layers.
+    """
     by_kind: dict[Hashable, list[WeightGradient]] = {}
     for layer in layers:
         by_kind.setdefault(layer.kind(), []).append(layer)
-    for of_kind in by_kind.values():
+    alone = [of_kind for of_kind in by_kind.values() if len(of_kind) == 1]
+    together = [of_kind for of_kind in by_kind.values() if len(of_kind) > 1]
+    beside(lambda: _fill_kinds(alone), lambda: _fill_kinds(together))
+
+
+def _fill_kinds(kinds: Sequence[Sequence[WeightGradient]]) -> None:
+    for of_kind in kinds:
         for first in range(0, len(of_kind), MOST_LAYERS):
             _fill(of_kind[first : first + MOST_LAYERS])
 

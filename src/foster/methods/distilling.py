@@ -6,11 +6,11 @@ from typing import Any
 
 from torch import Tensor
 
+from foster.concurrency import beside
 from foster.data.images import ImageSet
 from foster.data.task import Task
 from foster.method_settings import FitSettings
 from foster.methods.base import Method
-from foster.networks.concurrency import beside
 from foster.networks.freezing import freeze
 from foster.training.phase import Phase
 

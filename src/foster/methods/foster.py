@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
+from foster.concurrency import beside
 from foster.data.images import concatenate
 from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
@@ -21,7 +22,6 @@ from foster.losses import (
 from foster.method_settings import FosterSettings
 from foster.methods.base import Evaluate, Method, Workplace
 from foster.networks.boosted import BoostedNetwork
-from foster.networks.concurrency import beside
 from foster.networks.freezing import freeze
 from foster.networks.network import Network
 from foster.training.phase import Phase

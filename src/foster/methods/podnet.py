@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from foster.concurrency import beside
 from foster.data.herding import positions_by_class
 from foster.data.images import ImageSet, concatenate
 from foster.data.memory import select
@@ -16,7 +17,6 @@ from foster.losses import local_similarity, pod_flat, pod_spatial
 from foster.method_settings import PodnetSettings
 from foster.methods.base import Evaluate
 from foster.methods.cosine import CosineMethod, cosine_head
-from foster.networks.concurrency import beside
 from foster.networks.freezing import freeze
 from foster.networks.heads import CosineHead
 from foster.networks.network import Backbone, Network

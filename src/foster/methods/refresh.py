@@ -6,11 +6,11 @@ from typing import Any
 
 from torch import Tensor
 
+from foster.concurrency import beside
 from foster.data.task import Task
 from foster.losses import cross_entropy, distillation
 from foster.method_settings import FitSettings
 from foster.methods.base import Evaluate, Method
-from foster.networks.concurrency import beside
 from foster.networks.freezing import freeze, unfreeze
 from foster.training.phase import Phase
 

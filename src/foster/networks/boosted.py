@@ -6,8 +6,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from foster.concurrency import beside
 from foster.errors import SettingsError, suggestion
-from foster.networks.concurrency import beside
 from foster.networks.freezing import freeze, unfreeze
 from foster.networks.heads import Head, PreciseLinear, alignment_factor
 from foster.networks.network import Backbone, Network

@@ -95,6 +95,8 @@ class CapturedStep:
     def _record(self, batch_size: int) -> "_Recording":
         with suppress(torch.OutOfMemoryError):
             return self._attempt(batch_size)
+        # A pool whose only recording failed is gone.
+        self._pool = torch.cuda.graph_pool_handle()
         # While it records, the allocator hands nothing back to the device, not even what it has to spare.
         torch.cuda.empty_cache()
         return self._attempt(batch_size)

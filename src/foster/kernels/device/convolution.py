@@ -5,6 +5,7 @@
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import mma_v2
+from triton.language.extra.cuda import gdc_wait
 
 from foster.kernels.device.layouts import (
     image_layout,
@@ -58,7 +59,7 @@ def convolve(
     added_channels: gl.constexpr, added_height: gl.constexpr, added_width: gl.constexpr,
     added_down: gl.constexpr, added_up: gl.constexpr,
     pixels: gl.constexpr, channels: gl.constexpr, warps_pixels: gl.constexpr, warps_channels: gl.constexpr,
-    taps_ahead: gl.constexpr,
+    taps_ahead: gl.constexpr, is_early: gl.constexpr,
 ):  # fmt: skip
     """A block of `pixels` x `channels` of the convolution of `images` with `weight`.
 
@@ -71,6 +72,8 @@ def convolve(
     pixels into partials [2, out_channels, blocks]: itself and its square or, as a gradient, its product with the
     centred `gate`. Pixels beyond the last are zero throughout and add nothing.
     """
+    if is_early:
+        gdc_wait()
     depth: gl.constexpr = 32 if in_channels == 3 else in_channels
     num_taps: gl.constexpr = 1 if in_channels == 3 else 9
     product: gl.constexpr = gl.NVMMADistributedLayout([2, 0], [warps_channels, warps_pixels], [16, 8])

@@ -6,6 +6,7 @@ layers of the same shape."""
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import mma_v2
+from triton.language.extra.cuda import gdc_wait
 
 from foster.kernels.device.layouts import partial_layout, pixels_layout, reduction_layout
 from foster.kernels.device.windows import load_tap, place_windows
@@ -56,6 +57,7 @@ def weight_gradients(
     in_channels: gl.constexpr, out_channels: gl.constexpr, in_height: gl.constexpr, in_width: gl.constexpr,
     out_height: gl.constexpr, out_width: gl.constexpr, down: gl.constexpr, up: gl.constexpr, is_even: gl.constexpr,
     pixels: gl.constexpr, groups: gl.constexpr, taps: gl.constexpr, warps_out: gl.constexpr, warps_in: gl.constexpr,
+    is_early: gl.constexpr,
 ):  # fmt: skip
     """Sums over a share of all pixels, for some taps of one layer, of gradient [pixel, out] x window [pixel, in].
 
@@ -63,6 +65,8 @@ def weight_gradients(
     has warps of its own, whose sums are added up at the end.
     partial_sums: [layers, shares, taps, out_channels, depth].
     """
+    if is_early:
+        gdc_wait()
     depth: gl.constexpr = 32 if in_channels == 3 else in_channels
     num_taps: gl.constexpr = 1 if in_channels == 3 else 9
     product: gl.constexpr = gl.NVMMADistributedLayout([2, 0], [groups, warps_out, warps_in], [1, 16, 8])
@@ -137,10 +141,12 @@ def sum_partial_sums(
     partial_sums, results, num_shares, num_layers: gl.constexpr,
     in_channels: gl.constexpr, out_channels: gl.constexpr,
     stride_out: gl.constexpr, stride_in: gl.constexpr, stride_tap: gl.constexpr,
-    rows: gl.constexpr, elements: gl.constexpr, warps: gl.constexpr,
+    rows: gl.constexpr, elements: gl.constexpr, warps: gl.constexpr, is_early: gl.constexpr,
 ):  # fmt: skip
     """One layer's gradient, in the layout and type of its weight, from partial_sums [layers, shares, taps,
     out_channels, depth]. `results` is a tuple with one entry for each layer."""
+    if is_early:
+        gdc_wait()
     depth: gl.constexpr = 32 if in_channels == 3 else in_channels
     num_taps: gl.constexpr = 1 if in_channels == 3 else 9
     read: gl.constexpr = reduction_layout(elements, warps)

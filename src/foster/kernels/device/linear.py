@@ -4,6 +4,7 @@
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+from triton.language.extra.cuda import gdc_wait
 
 from foster.kernels.device.layouts import product_layout
 
@@ -13,6 +14,7 @@ def multiply(
     left, right, bias, result, left_sums, num_rows, num_columns, num_terms,
     left_row_stride, left_term_stride, right_term_stride, right_column_stride,
     rows: gl.constexpr, columns: gl.constexpr, terms: gl.constexpr, is_along_terms: gl.constexpr, warps: gl.constexpr,
+    is_early: gl.constexpr,
 ):  # fmt: skip
     """A block of `rows` x `columns` of result = left [rows, terms] x right [terms, columns], plus bias [columns]; and
     the sums of left over its terms, [rows]. What is None is left out.
@@ -21,6 +23,8 @@ def multiply(
     The result is dense. Every product of a block is a sum of its own, over each `terms`-th term; these are added up at
     the end, so the order is always the same.
     """
+    if is_early:
+        gdc_wait()
     held: gl.constexpr = product_layout(is_along_terms, warps)
     row = gl.program_id(0) * rows + gl.arange(0, rows, layout=gl.SliceLayout(1, gl.SliceLayout(1, held)))
     column = gl.program_id(1) * columns + gl.arange(0, columns, layout=gl.SliceLayout(1, gl.SliceLayout(0, held)))

@@ -9,6 +9,7 @@ channel between them.
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+from triton.language.extra.cuda import gdc_wait
 
 from foster.kernels.device.layouts import maps_layout
 from foster.kernels.device.rectifier import relu
@@ -34,9 +35,11 @@ def sum_partials(partials, num_blocks, size: gl.constexpr, warps: gl.constexpr):
 @gluon.jit(do_not_specialize=["num_blocks"])
 def finish_statistics(
     partials, gamma, beta, running_mean, running_var, coefficients, num_blocks, per_pixel, unbiased, momentum, eps,
-    size: gl.constexpr, warps: gl.constexpr,
+    size: gl.constexpr, warps: gl.constexpr, is_early: gl.constexpr,
 ):  # fmt: skip
     """The coefficients of one channel, and its running statistics. `per_pixel` is 1 / n, `unbiased` n / (n - 1)."""
+    if is_early:
+        gdc_wait()
     channel = gl.program_id(0)
     num_channels = gl.num_programs(0)
     total, squares = sum_partials(partials, num_blocks, size, warps)
@@ -62,12 +65,14 @@ def finish_statistics(
 @gluon.jit(do_not_specialize=["num_blocks"])
 def finish_gradient(
     partials, coefficients, gamma_gradient, beta_gradient, gradient_coefficients, num_blocks, per_pixel,
-    size: gl.constexpr, warps: gl.constexpr,
+    size: gl.constexpr, warps: gl.constexpr, is_early: gl.constexpr,
 ):  # fmt: skip
     """The gradients of one channel's parameters, and its gradient coefficients.
 
     With g the gradient behind the BatchNorm, dx = scale (g - mean(g) - (x - mean) deviation^2 mean(g (x - mean))).
     """
+    if is_early:
+        gdc_wait()
     channel = gl.program_id(0)
     num_channels = gl.num_programs(0)
     total, products = sum_partials(partials, num_blocks, size, warps)
@@ -99,9 +104,11 @@ def normalise(
     height: gl.constexpr, width: gl.constexpr, is_rectified: gl.constexpr,
     added_channels: gl.constexpr, added_height: gl.constexpr, added_width: gl.constexpr,
     added_down: gl.constexpr, added_up: gl.constexpr,
-    channels: gl.constexpr, pixels: gl.constexpr, warps: gl.constexpr,
+    channels: gl.constexpr, pixels: gl.constexpr, warps: gl.constexpr, is_early: gl.constexpr,
 ):  # fmt: skip
     """output = maps x scale + shift, plus `added`, and ReLU, for one block of pixels."""
+    if is_early:
+        gdc_wait()
     held: gl.constexpr = maps_layout(channels, warps, 8)
     pixel = gl.program_id(0) * pixels + gl.arange(0, pixels, layout=gl.SliceLayout(1, held))
     channel = gl.arange(0, channels, layout=gl.SliceLayout(0, held))
@@ -122,9 +129,11 @@ def normalise(
 @gluon.jit(do_not_specialize=["num_pixels"])
 def sum_gradient(
     gradient, opened, maps, coefficients, partials, num_pixels,
-    channels: gl.constexpr, pixels: gl.constexpr, warps: gl.constexpr,
+    channels: gl.constexpr, pixels: gl.constexpr, warps: gl.constexpr, is_early: gl.constexpr,
 ):  # fmt: skip
     """Sums over one block of pixels: of the gradient, and of the gradient times (maps - mean)."""
+    if is_early:
+        gdc_wait()
     # Each lane takes 4 channels, not 8: half as many sums to pass from lane to lane.
     held: gl.constexpr = maps_layout(channels, warps, 4)
     pixel = gl.program_id(0) * pixels + gl.arange(0, pixels, layout=gl.SliceLayout(1, held))
@@ -141,9 +150,11 @@ def sum_gradient(
 @gluon.jit(do_not_specialize=["num_pixels"])
 def pass_gradient(
     gradient, opened, maps, gradient_coefficients, result, passed, num_pixels,
-    channels: gl.constexpr, pixels: gl.constexpr, warps: gl.constexpr,
+    channels: gl.constexpr, pixels: gl.constexpr, warps: gl.constexpr, is_early: gl.constexpr,
 ):  # fmt: skip
     """result = A g + B maps + D for one block of pixels; g, the gradient behind the ReLU, goes to `passed`."""
+    if is_early:
+        gdc_wait()
     held: gl.constexpr = maps_layout(channels, warps, 8)
     pixel = gl.program_id(0) * pixels + gl.arange(0, pixels, layout=gl.SliceLayout(1, held))
     channel = gl.arange(0, channels, layout=gl.SliceLayout(0, held))
