@@ -5,6 +5,7 @@
     python benchmarks/learner.py                                   # random patterns of the same sizes
     python benchmarks/learner.py --tasks 5 engine.kernels=off      # any cut, and any setting for both
     python benchmarks/learner.py --work FOLDER                     # keep all there, and go on after an interruption
+    python benchmarks/learner.py --against results.json            # with a run that was made before
 
 Each task's images are written as PNG files, one folder a class, learned by a `foster learn --preset paper` in a process
 of its own, and deleted; `foster evaluate` then measures the bundle on the test images of all classes seen. `foster run`
@@ -42,6 +43,7 @@ SMALL_SIZES = ["dataset=synthetic", "synthetic.train_per_class=20", "synthetic.t
 SMALL_SIZES += ["synthetic.image_size=16", "memory_total=60", "batch_size=32", "backbone=resnet8"]
 SMALL_SIZES += ["augmentation=shift"]
 CLASSES_OF_A_SMALL_TASK = 2
+CHANGES_NO_RESULT = {"data", "device", "checkpoint_minutes"}
 
 
 def main() -> None:
@@ -52,13 +54,14 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, help="into how many tasks the classes are cut (10, on a CPU 3)")
     parser.add_argument("--jobs", type=int, choices=(1, 2), default=1, help="2: learner and run beside each other")
     parser.add_argument("--work", type=Path, help="keep everything in this folder; what is there is not done again")
+    parser.add_argument("--against", type=Path, help="the results.json of a finished run, which is not made again")
     parser.add_argument("--out", type=Path, help="write the numbers as JSON")
     given = parser.parse_intermixed_args()
     try:
         data = str(Path(given.data).resolve()) if given.data else None
         settings = settings_for(data, given.tasks, given.epochs_scale, given.overrides)
         with work_folder(given.work) as work:
-            numbers = compare(settings, work, given.jobs)
+            numbers = compare(settings, work, given.jobs, given.against)
     except (FosterError, CommandError) as error:
         sys.exit(str(error))
     print(table(numbers))
@@ -98,10 +101,12 @@ def work_folder(kept: Path | None) -> Iterator[Path]:
         yield Path(scratch)
 
 
-def compare(settings: Settings, work: Path, num_jobs: int) -> dict[str, Any]:
+def compare(settings: Settings, work: Path, num_jobs: int, against: Path | None) -> dict[str, Any]:
     (work / "settings.toml").write_text(settings.toml())
+    made = read_run(settings, against) if against else None
     with ThreadPoolExecutor(num_jobs) as pool:
-        learned, ran = pool.submit(learn_all, settings, work), pool.submit(run_all, work)
+        learned = pool.submit(learn_all, settings, work)
+        ran = pool.submit(lambda: made or run_all(work))
         learner, run = learned.result(), ran.result()
     check_same(settings, learner.pop("manifest"), run.pop("settings"))
     return {
@@ -164,8 +169,28 @@ def run_all(work: Path) -> dict[str, Any]:
     foster("run", str(work / "settings.toml"), "--out", str(work / "run"), "--resume", "--quiet")
     results = json.loads((work / "run" / "results.json").read_text())
     print(f"run: {results['final_accuracy']:.2f} % after all tasks, {time.perf_counter() - began:.0f} s", flush=True)
+    return facts_of(results) | {"seconds": time.perf_counter() - began}
+
+
+def read_run(settings: Settings, path: Path) -> dict[str, Any]:
+    """What a finished run of these settings has written."""
+    try:
+        results = json.loads(path.read_text())
+        made, wanted = flat(results["settings"]), flat(settings.nested())
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CommandError(f"{path} is not the results.json of a run: {error!r}") from error
+    if not results["finished"]:
+        raise CommandError(f"the run of {path} is not finished; foster resume continues it")
+    others = sorted(key for key in wanted.keys() - CHANGES_NO_RESULT if made.get(key) != wanted[key])
+    if others:
+        differences = "; ".join(f"{key}: {made.get(key)!r} and {wanted[key]!r}" for key in others)
+        raise CommandError(f"{path} is of another run: {differences}")
+    return facts_of(results) | {"seconds": sum(results["task_seconds"])}
+
+
+def facts_of(results: Mapping[str, Any]) -> dict[str, Any]:
     kept = ("accuracy", "average_incremental_accuracy", "task_seconds", "settings", "environment")
-    return {key: results[key] for key in kept} | {"seconds": time.perf_counter() - began}
+    return {key: results[key] for key in kept}
 
 
 def write_photos(images: ImageSet, folder: Path) -> None:
