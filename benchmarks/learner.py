@@ -177,7 +177,7 @@ def read_run(settings: Settings, path: Path) -> dict[str, Any]:
     try:
         results = json.loads(path.read_text())
         made, wanted = flat(results["settings"]), flat(settings.nested())
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CommandError(f"{path} is not the results.json of a run: {error!r}") from error
     if not results["finished"]:
         raise CommandError(f"the run of {path} is not finished; foster resume continues it")
