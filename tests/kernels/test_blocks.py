@@ -24,6 +24,7 @@ from foster.kernels import compiled_side_by_side, drop_kernels, is_fused, module
 from foster.kernels.modules import KernelBlock, KernelLayer
 from foster.kernels.tiles import ConvolutionTile
 from foster.networks.network import Network
+from foster.networks.resnet18 import full_size_stem, resnet18
 from foster.networks.resnet_cifar import Block, cifar_resnet, small_stem
 from foster.training.accelerate import compiled_backbones
 
@@ -178,6 +179,16 @@ def test_what_used_the_kernels_can_be_what_it_was(monkeypatch: pytest.MonkeyPatc
     grown = network.with_new_classes(2)
     for fused in (network, grown):
         assert {name: type(part) for name, part in drop_kernels(fused).named_modules()} == before
+
+
+def test_wide_layers_on_large_maps_are_left_to_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a ResNet-18 for small images, only the stem uses kernels; of a narrow network all stages do, the last of which
+    has as many channels on small maps."""
+    monkeypatch.setattr(modules, "is_available", lambda: True)
+    network = use_kernels(nn.Sequential(resnet18(full_size_stem)))
+    assert [name for name, part in network.named_modules() if type(part) in modules.PLAIN] == ["0.stem", "0.stem.0"]
+    narrow = use_kernels(cifar_resnet(8))
+    assert all(type(block) is KernelBlock for stage in narrow.get_submodule("body") for block in stage)
 
 
 def test_fused_parts_are_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:

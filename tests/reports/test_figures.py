@@ -9,7 +9,7 @@ from PIL import Image
 
 from foster.errors import DataError, FolderError
 from foster.method_settings import METHOD_SETTINGS
-from foster.reports.figures import LOOKS, _curves, _panel_title, _spaced, accuracy_curves
+from foster.reports.figures import LOOKS, _curves, _panel_title, _panels, _scale, _spaced, accuracy_curves
 from foster.reports.groups import by_scenario
 from foster.reports.results import read_result
 
@@ -89,16 +89,37 @@ def test_scenarios_get_panels_of_their_own(write_run, tmp_path: Path):
 
 
 def test_a_panel_grows_with_the_labels_that_stand_beside_it(write_run, tmp_path: Path):
-    runs = [
-        read_result(write_run(f"{method}-{augmentation}", method=method, augmentation=augmentation))
-        for method in METHOD_SETTINGS
-        for augmentation in ("plain", "auto")
-    ]
+    runs = [read_result(write_run(f"run{k}", settings={"epochs_scale": k})) for k in range(22)]
     accuracy_curves(runs[:10], tmp_path / "some.png")
     accuracy_curves(runs, tmp_path / "all.png")
     some, every = (Image.open(tmp_path / name).size for name in ("some.png", "all.png"))
     assert every[0] == some[0]
     assert every[1] > 1.3 * some[1]
+
+
+def test_each_augmentation_of_many_runs_gets_a_panel_and_all_have_one_scale(write_run):
+    runs = [
+        read_result(write_run(f"{method}-{name}", method=method, augmentation=name, accuracy=(90.0, last)))
+        for method in METHOD_SETTINGS
+        for name, last in (("auto", 80.0), ("plain", 25.0))
+    ]
+    (together,) = _panels(runs[:12])
+    assert len(together.groups) == 12
+    panels = _panels(runs)
+    assert [{group.augmentation for group in panel.groups} for panel in panels] == [{"plain"}, {"auto"}]
+    assert [len(panel.curves) for panel in panels] == [len(METHOD_SETTINGS)] * 2
+    assert {curve.label for panel in panels for curve in panel.curves} == set(METHOD_SETTINGS)
+    scale = _scale([curve for panel in panels for curve in panel.curves])
+    assert (scale.bottom, scale.top) == (20, 100)
+
+
+def test_an_augmentation_has_the_same_line_in_all_curves_of_a_panel(write_run):
+    runs = [
+        read_result(write_run(f"{method}-{name}", method=method, augmentation=name, accuracy=(90.0, last)))
+        for method, name, last in (("foster", "auto", 80.0), ("wa", "plain", 70.0), ("wa", "auto", 60.0))
+    ]
+    styles = {curve.label: curve.line_style for curve in _curves(by_scenario(runs)["digits-b0-inc2"])}
+    assert styles["foster (auto)"] == styles["wa (auto)"] != styles["wa (plain)"]
 
 
 def test_one_task_and_an_unknown_method_can_be_drawn(write_run, tmp_path: Path):

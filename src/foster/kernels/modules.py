@@ -9,7 +9,10 @@ from foster.kernels.conv3x3 import conv3x3, is_available, supports
 from foster.kernels.epilogues import Norm
 from foster.kernels.linear import linear, supports_linear
 from foster.networks.heads import PreciseLinear
-from foster.networks.resnet_cifar import Block, PaddedSubsample
+from foster.networks.resnet_cifar import Block, PaddedSubsample, ResNet
+
+MOST_ON_LARGE_MAPS = 32
+"""Channels."""
 
 
 class KernelConv2d(nn.Conv2d):
@@ -75,7 +78,10 @@ def use_kernels(module: nn.Module) -> nn.Module:
     of convolution, BatchNorm and ReLU, single convolutions, and the products of heads. Weights keep their values and
     names; in memory their channels come last, as the kernels read them fastest."""
     if is_available():
+        left_out = _wide_and_large(module)
         for part in module.modules():
+            if part in left_out:
+                continue
             if type(part) is nn.Conv2d and _is_eligible_convolution(part):
                 part.__class__ = KernelConv2d
                 part.weight.data = part.weight.data.contiguous(memory_format=torch.channels_last)
@@ -106,6 +112,18 @@ PLAIN: dict[type[nn.Module], type[nn.Module]] = {
 def is_fused(module: nn.Module) -> bool:
     """Whether `module` runs as one function of ours, of which a compiler would make nothing better."""
     return isinstance(module, KernelBlock | KernelLayer)
+
+
+def _wide_and_large(module: nn.Module) -> set[nn.Module]:
+    """The parts for which there are kernels that do not pay: 64 channels on large maps, as in the first stage of a
+    ResNet-18. They take up to 2.5 times as long as the library's there, which a compiler can fuse with the rest."""
+    first_stages = [network.body[0] for network in module.modules() if isinstance(network, ResNet)]
+    return {part for stage in first_stages for part in stage.modules() if _width(part) > MOST_ON_LARGE_MAPS}
+
+
+def _width(part: nn.Module) -> int:
+    convolution = part.conv1 if isinstance(part, Block) else part
+    return convolution.in_channels if isinstance(convolution, nn.Conv2d) else 0
 
 
 def _is_eligible_convolution(convolution: nn.Module) -> bool:

@@ -40,10 +40,13 @@ LOOKS = {
 }
 OTHER = Look("#444444", "h")
 LINE_STYLES = ("-", "-.", ":")
-"""Of the groups of one method, in the order of their averages."""
+"""Of the augmentations of a panel; or, where a method has several recipes with one, of its groups by their averages."""
 
 INK, SOFT_INK, GRID = "#333333", "#707070", "#E4E4E4"
 PANELS_IN_A_ROW = 2
+MOST_IN_A_PANEL = 12
+"""Groups; of more, those of each augmentation get a panel of their own."""
+
 PANEL_WIDTH, PANEL_HEIGHT = 7.0, 4.2
 LABEL_HEIGHT = 0.26
 """Inches; a panel with more labels than fit below each other is higher."""
@@ -71,29 +74,30 @@ class Curve:
 def accuracy_curves(results: Sequence[RunResult], path: Path, title: str | None = None) -> None:
     """Draw accuracy on all classes seen against their number: a panel a scenario, a curve a method.
 
-    Several runs of a method become their mean with a band of one sample standard deviation. The boosted network, where
-    there is one, is a thin dashed curve. The ending of `path` decides the file's format.
+    A scenario with too many curves has a panel for each augmentation, all on one scale. Several runs of a method become
+    their mean with a band of one sample standard deviation. The boosted network, where there is one, is a thin dashed
+    curve. The ending of `path` decides the file's format.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    scenarios = by_scenario(results)
-    if not scenarios:
+    panels = _panels(results)
+    if not panels:
         raise DataError("there are no runs to draw")
-    curves = {scenario: list(_curves(groups)) for scenario, groups in scenarios.items()}
-    num_columns = min(len(scenarios), PANELS_IN_A_ROW)
-    num_rows = math.ceil(len(scenarios) / num_columns)
-    height = max(PANEL_HEIGHT, LABEL_HEIGHT * max(map(len, curves.values())))
+    num_columns = min(len(panels), PANELS_IN_A_ROW)
+    num_rows = math.ceil(len(panels) / num_columns)
+    height = max(PANEL_HEIGHT, LABEL_HEIGHT * max(len(panel.curves) for panel in panels))
     figure = Figure(figsize=(PANEL_WIDTH * num_columns, height * num_rows), dpi=160, layout="constrained")
     FigureCanvasAgg(figure)
-    panels = figure.subplots(num_rows, num_columns, squeeze=False).flat
-    for axes, (scenario, groups) in zip(panels, scenarios.items(), strict=False):
-        _draw_panel(axes, curves[scenario], LABEL_HEIGHT / height)
-        heading = title if title and len(scenarios) == 1 else scenario
-        axes.set_title(_panel_title(heading, groups), loc="left", color=INK, weight="bold", pad=9)
-    for axes in panels[len(scenarios) :]:
+    places = figure.subplots(num_rows, num_columns, squeeze=False).flat
+    for axes, panel in zip(places, panels, strict=False):
+        beside = [curve for other in panels if other.scenario == panel.scenario for curve in other.curves]
+        _draw_panel(axes, panel.curves, _scale(beside), LABEL_HEIGHT / height)
+        heading = title if title and len(panels) == 1 else panel.scenario
+        axes.set_title(_panel_title(heading, panel.groups), loc="left", color=INK, weight="bold", pad=9)
+    for axes in places[len(panels) :]:
         axes.set_visible(False)
-    if title and len(scenarios) > 1:
+    if title and len(panels) > 1:
         figure.suptitle(title, color=INK, weight="bold")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -104,6 +108,29 @@ def accuracy_curves(results: Sequence[RunResult], path: Path, title: str | None 
         raise FolderError(f"cannot write figure '{path}': {error}") from None
 
 
+@dataclass(frozen=True)
+class _Panel:
+    scenario: str
+    groups: list[Group]
+
+    @property
+    def curves(self) -> list[Curve]:
+        return list(_curves(self.groups))
+
+
+def _panels(results: Sequence[RunResult]) -> list[_Panel]:
+    panels = []
+    for scenario, groups in by_scenario(results).items():
+        augmentations = sorted({group.augmentation for group in groups}, reverse=True)
+        if len(groups) <= MOST_IN_A_PANEL:
+            panels.append(_Panel(scenario, groups))
+            continue
+        panels += [
+            _Panel(scenario, [group for group in groups if group.augmentation == name]) for name in augmentations
+        ]
+    return panels
+
+
 def _panel_title(heading: str, groups: Sequence[Group]) -> str:
     """With the augmentation that all curves share; where they share none, their labels tell it."""
     augmentations = {group.augmentation for group in groups}
@@ -112,11 +139,13 @@ def _panel_title(heading: str, groups: Sequence[Group]) -> str:
 
 def _curves(groups: Sequence[Group]) -> Iterator[Curve]:
     """The curves of one scenario, the best average first."""
-    has_augmentations = len({group.augmentation for group in groups}) > 1
+    augmentations = sorted({group.augmentation for group in groups})
     for group in groups:
         same_method = [other for other in groups if other.method == group.method]
-        label = f"{group.name} ({group.augmentation})" if has_augmentations else group.name
-        style = LINE_STYLES[same_method.index(group) % len(LINE_STYLES)]
+        label = f"{group.name} ({group.augmentation})" if len(augmentations) > 1 else group.name
+        is_told_by_augmentation = len({other.augmentation for other in same_method}) == len(same_method)
+        order = augmentations.index(group.augmentation) if is_told_by_augmentation else same_method.index(group)
+        style = LINE_STYLES[order % len(LINE_STYLES)]
         yield from _curves_of_group(label, LOOKS.get(group.method, OTHER), style, group.runs)
 
 
@@ -148,16 +177,28 @@ def _accuracies(runs: Sequence[RunResult]) -> list[tuple[float, ...]]:
     return [run.accuracy for run in runs]
 
 
-def _draw_panel(axes: "Axes", curves: Sequence[Curve], label_height: float) -> None:
+@dataclass(frozen=True)
+class _Scale:
+    bottom: float
+    top: float
+    step: float
+
+
+def _scale(curves: Sequence[Curve]) -> _Scale:
+    """An axis for all of them."""
+    values = [value for curve in curves for value in curve.mean if math.isfinite(value)] or [0.0, 100.0]
+    step = next(step for step in (5, 10, 20) if step == 20 or max(values) - min(values) < 6 * step)
+    bottom = max(0, step * math.floor((min(values) - 1) / step))
+    return _Scale(bottom, min(100, step * math.ceil((max(values) + 1) / step)), step)
+
+
+def _draw_panel(axes: "Axes", curves: Sequence[Curve], scale: _Scale, label_height: float) -> None:
     """`label_height` is the share of the panel's height that a curve's label takes."""
     from matplotlib.ticker import MultipleLocator
 
     for curve in reversed(curves):  # the best on top
         _draw_curve(axes, curve)
-    values = [value for curve in curves for value in curve.mean if math.isfinite(value)] or [0.0, 100.0]
-    step = next(step for step in (5, 10, 20) if step == 20 or max(values) - min(values) < 6 * step)
-    bottom = max(0, step * math.floor((min(values) - 1) / step))
-    top = min(100, step * math.ceil((max(values) + 1) / step))
+    bottom, top, step = scale.bottom, scale.top, scale.step
     axes.set_ylim(bottom, top)
     axes.yaxis.set_major_locator(MultipleLocator(step))
     counts = sorted({count for curve in curves for count in curve.classes_seen})
