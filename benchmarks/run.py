@@ -52,7 +52,7 @@ SAME_SIZES = ["dataset=synthetic", "synthetic.num_classes=100", "synthetic.train
 SAME_SIZES += ["synthetic.test_per_class=100", "synthetic.image_size=32"]
 SMALL_SIZES = ["dataset=synthetic", "synthetic.num_classes=10", "synthetic.train_per_class=20", "increment=2"]
 SMALL_SIZES += ["synthetic.test_per_class=10", "synthetic.image_size=8", "base_classes=2", "memory_total=40"]
-SMALL_SIZES += ["batch_size=32", "foster.beta_boost=0.95"]
+SMALL_SIZES += ["batch_size=32", "foster.beta_boost=0.95", "augmentation=auto", "augmentation.cutout=4"]
 STEPS, AUGMENTATION, RECORDING, IMPORTS = "steps: ", "augmentation", "compile and record", "imports"
 GROWS_WITH_EPOCHS = (STEPS, AUGMENTATION)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from foster.config import AUGMENTATIONS
+from foster.augmentation_settings import AUGMENTATIONS
 from foster.data.augmentation import Augmentation, augment
 from foster.data.feed import ResidentFeed
 from foster.data.herding import herding_by_class

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from foster import assembly, kernels
 from foster.assembly import build_engine, describe_environment, obstacles
 from foster.config import EngineSettings, load_settings
 from foster.errors import DeviceError, SettingsError
+from foster.networks import BACKBONES
+from foster.networks.network import Backbone
 from foster.run import Experiment
 from foster.run_folder import RunFolder
 from foster.stopping import StopRequest
@@ -79,10 +82,23 @@ def test_a_deterministic_run_asks_every_library_for_it_and_the_next_run_does_not
     assert not torch.are_deterministic_algorithms_enabled()
 
 
+class Wrong(Backbone):
+    """Gives the 3 channels of its images as features."""
+
+    feature_size = 64
+
+    def stages(self, images: Tensor) -> list[Tensor]:
+        return [images]
+
+
 @pytest.mark.parametrize(
-    "change", ["backbone=resnet33", "device=cuda:99", pytest.param("engine.kernels=on", marks=WITHOUT_GPU)]
+    "change",
+    ["backbone=resnet33", "backbone=wrong", "device=cuda:99", pytest.param("engine.kernels=on", marks=WITHOUT_GPU)],
 )
-def test_what_cannot_be_had_is_refused_before_any_data_is_looked_for(change: str, tmp_path: Path) -> None:
+def test_what_cannot_be_had_is_refused_before_any_data_is_looked_for(
+    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(BACKBONES, "wrong", Wrong)
     settings = load_settings("cifar100-b0-inc10", [change], data=str(tmp_path / "nowhere"))
     with pytest.raises((DeviceError, SettingsError), match=change.partition("=")[0]):
         Experiment(settings, RunFolder(tmp_path / "run"), lambda event: None, StopRequest())

@@ -187,8 +187,8 @@ def test_a_part_changes_the_augmentation_that_is_named_or_published(
     settings = load_settings("cifar100-b0-inc10", overrides)
     assert settings.augmentation_settings == AUGMENTATIONS[name].model_copy(update={"flip": False})
     (tmp_path / "settings.toml").write_text(settings.toml(), encoding="utf-8")
-    again = load_settings(str(tmp_path), ["augmentation.cutout=3"])
-    expected = AUGMENTATIONS[name].model_copy(update={"flip": False, "cutout": 3})
+    again = load_settings(str(tmp_path), ["augmentation.cutout=4"])
+    expected = AUGMENTATIONS[name].model_copy(update={"flip": False, "cutout": 4})
     assert again.augmentation_settings == expected, "over a table as well"
 
 
@@ -408,3 +408,39 @@ def test_settings_cannot_be_changed() -> None:
     settings = load_settings("digits")
     with pytest.raises(ValueError, match="frozen"):
         settings.seed = 3
+
+
+def test_a_hole_that_hides_the_whole_image_is_refused(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text('dataset = "digits"\nincrement = 5\nmemory_total = 200\n')
+    with pytest.raises(SettingsError, match="a black square of 16 x 16 hides images of 8 x 8 pixels; choose"):
+        load_settings(str(mine))
+    assert load_settings(str(mine), ["augmentation.cutout=8"]).augmentation_settings.cutout == 8
+    assert load_settings(str(mine), ["method=replay"]).augmentation == "plain"
+    with pytest.raises(SettingsError, match=r"augmentation\.cutout: .*multiple of 2, not 5"):
+        load_settings(str(mine), ["augmentation.cutout=5"])
+
+
+def test_a_run_does_not_train_on_its_own_later_images_without_their_labels() -> None:
+    with pytest.raises(SettingsError, match=r"foster\.unlabeled: 'digits' is the run's own dataset: images of later"):
+        load_settings("digits", ["foster.unlabeled=digits"])
+    assert load_settings("digits", ["foster.unlabeled=cifar10"]).remarks == []
+
+
+def test_what_may_not_be_meant_is_remarked() -> None:
+    assert load_settings("cifar100-b0-inc10").remarks == []
+    (betas,) = load_settings("cifar100-b0-inc10", ["base_classes=20", "increment=20"]).remarks
+    assert betas.startswith("foster.beta_boost: 9 values, of which 4 tasks use the first ones")
+    remarks = load_settings("cifar100-b0-inc10", ["method=replay", "replay.later.epochs=20"]).remarks
+    assert remarks == ["replay.later.milestones: [30, 50] lie beyond its 20 epochs; the rate never falls"]
+    for method in METHOD_SETTINGS:
+        for preset in preset_names():
+            assert load_settings(preset, [f"method={method}"]).remarks == [], (method, preset)
+
+
+def test_where_files_lie_is_not_published() -> None:
+    settings = load_settings("digits", ["foster.unlabeled=/home/me/photos"], data="/home/me/data")
+    assert "data" not in settings.published()
+    assert settings.published()["foster"]["unlabeled"] == "photos"
+    assert load_settings("digits", ["foster.unlabeled=cifar10"]).published()["foster"]["unlabeled"] == "cifar10"
+    assert settings.nested()["foster"]["unlabeled"] == "/home/me/photos"

@@ -15,8 +15,9 @@ from PIL import Image
 from torch import Tensor, nn
 
 import foster
-from foster.bundle.files import BundleError
+from foster.bundle.files import MANIFEST, BundleError
 from foster.bundle.folder import image_id
+from foster.bundle.manifest import read_manifest
 from foster.data.feed import Feed, make_feed
 from foster.data.images import ImageSet
 from foster.data.photos import Photos, ReadPhotos, read_photos
@@ -26,6 +27,10 @@ from foster.events import Event, PhaseStarted, TaskStarted
 from foster.learner import Learner
 from foster.learning import intake
 from foster.learning.reports import UpdateError
+from foster.method_settings import METHOD_SETTINGS, FosterSettings, ReplaySettings
+from foster.methods import CLASSES
+from foster.networks import BACKBONES
+from foster.networks.network import Backbone
 from foster.stopping import Stopped, StopRequest
 
 DIGITS = load_dataset("digits")
@@ -78,6 +83,29 @@ def test_a_loaded_learner_learns_exactly_as_the_saved_one_would(taught: Learner,
     assert again.knowledge is not None
     states = [each.knowledge.network.state_dict() for each in (lively, again) if each.knowledge]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def with_settings(bundle: Path, folder: Path, settings: dict[str, Any]) -> Path:
+    """A copy of a bundle with other settings, and the hash that belongs to them."""
+    shutil.copytree(bundle, folder)
+    manifest = read_manifest(folder).model_copy(update={"settings": settings})
+    (folder / MANIFEST).write_text(manifest.text(), encoding="utf-8")
+    return folder
+
+
+def test_a_bundle_from_before_some_settings_were_there_has_their_defaults(
+    taught: Learner, saved: Path, tmp_path: Path
+) -> None:
+    settings = json.loads((saved / MANIFEST).read_text(encoding="utf-8"))["settings"]
+    older = {key: value for key, value in settings.items() if key not in ("selection", "learning_rate_scale")}
+    older |= {"later_removed": None, "foster": {"gamma": "paper"}}
+    again = foster.load(with_settings(saved, tmp_path / "older", older), device="cpu")
+    assert again.settings.selection == "herding"
+    assert again.settings.options == FosterSettings(gamma="paper")
+    again.learn(digits("two"))
+    assert again.class_names == ("zero", "one", "two")
+    with pytest.raises(BundleError, match=r"sharpness = 0\.5, but there is no such setting any more \(in bundle"):
+        foster.load(with_settings(saved, tmp_path / "gone", {**settings, "sharpness": 0.5}))
 
 
 def test_ids_are_the_order_of_arrival_and_never_change(learner: Learner) -> None:
@@ -380,6 +408,20 @@ def test_any_torch_module_is_a_backbone_and_is_given_again_to_load(tmp_path: Pat
         foster.load(path, backbone=lambda: nn.Flatten())
 
 
+def test_what_cannot_be_a_backbone_is_refused_at_once() -> None:
+    for backbone, kind in ((42, "int"), (0, "int"), ({"layer.weight": 1}, "dict"), (None, "NoneType")):
+        with pytest.raises(SettingsError, match=f"backbone: this is a name, a torch.nn.Module, or a .*, not {kind}$"):
+            foster.Learner(backbone=backbone)  # type: ignore[arg-type]
+
+
+def test_a_module_without_anything_in_it_is_not_taken_for_none(tmp_path: Path) -> None:
+    """An empty Sequential counts as False."""
+    learner = small_learner(backbone=nn.Sequential())
+    learner.learn(digits("zero", "one"))
+    path = learner.save(tmp_path / "empty")
+    assert foster.load(path, backbone=nn.Sequential(), device="cpu").class_names == ("zero", "one")
+
+
 def test_pretrained_weights_are_where_training_starts(tmp_path: Path) -> None:
     teacher = small_learner()
     teacher.learn(digits("zero", "one", "two"))
@@ -407,6 +449,29 @@ def test_a_nearest_mean_method_answers_by_its_exemplars_also_after_loading(tmp_p
     assert [found.record() for found in again.predict(images)] == [found.record() for found in learner.predict(images)]
 
 
+class Averaging(ReplaySettings):
+    classifies_by = "nearest_mean"
+
+
+def test_what_a_methods_settings_say_alone_decides_by_what_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHOD_SETTINGS, "averaging", Averaging)
+    monkeypatch.setitem(CLASSES, "averaging", CLASSES["replay"])
+    for method, is_by_mean in (("averaging", True), ("replay", False)):
+        learner = small_learner(method)
+        report = learner.learn(digits("zero", "one"))
+        assert (learner.classifier().class_means is not None) is is_by_mean
+        assert list(report.variants) == ["nearest_mean" if is_by_mean else "head"]
+
+
+class Wrong(Backbone):
+    """Gives the 3 channels of its images as features."""
+
+    feature_size = 64
+
+    def stages(self, images: Tensor) -> list[Tensor]:
+        return [images]
+
+
 def test_wrong_settings_are_found_before_any_photo_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = small_learner(foster={"beta_boost": [0.9]})
     learner.learn(digits("zero", "one"))
@@ -421,6 +486,9 @@ def test_wrong_settings_are_found_before_any_photo_is_read(tmp_path: Path, monke
     two = digits("zero", "one")
     with pytest.raises(SettingsError, match="unknown backbone 'resnet33'; did you mean"):
         small_learner(backbone="resnet33").learn(two)
+    monkeypatch.setitem(BACKBONES, "wrong", Wrong)
+    with pytest.raises(SettingsError, match=r"backbone 'wrong' has feature_size = 64, .* but gives \[2, 3\]"):
+        small_learner(backbone="wrong").learn(two)
     with pytest.raises(SettingsError, match="2 exemplars cannot hold one of each of 3 classes"):
         small_learner(memory_total=2).learn(digits("zero", "one", "two"))
     with pytest.raises(SettingsError, match=r"foster\.beta_boost: 1 values"):

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from foster.config import AUGMENTATIONS, AugmentationSettings
+from foster.augmentation_settings import AUGMENTATIONS, AugmentationSettings
 from foster.errors import SettingsError
 from foster.learner_settings import (
     PRESETS,

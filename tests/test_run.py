@@ -17,7 +17,10 @@ from foster.assembly import build_engine, build_method, load_scenario
 from foster.config import Settings, load_settings
 from foster.errors import DataError, DeviceError, FolderError, FosterError, SettingsError, TrainingError
 from foster.launch import launch
+from foster.method_settings import METHOD_SETTINGS, ReplaySettings
+from foster.methods import CLASSES
 from foster.networks import build_backbone
+from foster.plan import make_plan
 from foster.run_folder import RunFolder, read_events
 
 TINY = (
@@ -33,6 +36,8 @@ TINY = (
 )
 """Tasks of 2, 2 and 1 classes: an uneven last task, and fewer than five classes at first."""
 NUM_TEST = (8, 8, 4)
+NUM_DIGITS = 1442
+"""Training images of the dataset `digits`."""
 IMAGE_BYTES = 3 * 8 * 8
 
 
@@ -260,11 +265,41 @@ def test_without_compression_the_result_is_the_boosted_network(tmp_path: Path) -
 
 
 def test_unlabeled_images_can_come_from_another_dataset(tmp_path: Path) -> None:
-    run(tiny("foster.unlabeled=synthetic", "base_classes=3", "foster.compress.epochs=1"), tmp_path / "run")
+    settings = tiny("foster.unlabeled=digits", "base_classes=3", "foster.compress.epochs=1")
+    run(settings, tmp_path / "run")
     events = read_events(tmp_path / "run" / "events.jsonl")
     steps = {(event["task"], event["phase"]): event["steps"] for event in events if event["event"] == "PhaseStarted"}
     assert steps[(1, "boost")] == 2
-    assert steps[(1, "compress")] == math.ceil((32 + 400) / 16), "400 images of the default synthetic dataset"
+    assert steps[(1, "compress")] == math.ceil((32 + NUM_DIGITS) / 16)
+    assert make_plan(settings).tasks[1].phases[1] == ("compress", 1, steps[(1, "compress")])
+
+
+def test_a_network_without_exemplars_of_the_new_classes_has_no_nearest_mean(tmp_path: Path) -> None:
+    later = run(tiny("foster.herding_features=compressed"), tmp_path / "run")
+    assert set(later["variants"]) == {"boosted", "nearest_mean"}
+    assert len(later["variants"]["boosted"]["accuracy"]) == 3
+
+
+class Averaging(ReplaySettings):
+    classifies_by = "nearest_mean"
+
+
+def test_what_a_methods_settings_say_alone_decides_which_result_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(METHOD_SETTINGS, "averaging", Averaging)
+    monkeypatch.setitem(CLASSES, "averaging", CLASSES["replay"])
+    averaging, replay = run(tiny("method=averaging"), tmp_path / "a"), run(tiny("method=replay"), tmp_path / "b")
+    assert (averaging["result"], replay["result"]) == ("nearest_mean", "head")
+    assert averaging["accuracy_matrix"] == replay["variants"]["nearest_mean"]["accuracy_matrix"]
+    assert averaging["variants"]["head"]["accuracy_matrix"] == replay["accuracy_matrix"]
+
+
+def test_a_run_says_what_may_not_be_meant(tmp_path: Path) -> None:
+    run(tiny("method=replay", "replay.later.epochs=20"), tmp_path / "run")
+    told = read_events(tmp_path / "run" / "events.jsonl")
+    warnings = [event["message"] for event in told if event["event"] == "Warned"]
+    assert warnings == ["replay.later.milestones: [30, 50] lie beyond its 20 epochs; the rate never falls"]
 
 
 def test_a_folder_that_holds_a_run_is_left_as_it_is(foster_run: Finished) -> None:

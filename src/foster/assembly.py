@@ -2,6 +2,7 @@
 
 import os
 import platform
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ import foster
 from foster import kernels
 from foster.config import EngineSettings, Settings
 from foster.data.augmentation import Augmentation
-from foster.data.catalogue import SyntheticShape
+from foster.data.catalogue import SyntheticShape, dataset_facts
+from foster.data.download import Follower
 from foster.data.memory import ExemplarMemory
 from foster.data.scenario import Scenario, class_order_from_names, class_order_from_seed
 from foster.data.sources import Dataset, load
@@ -23,22 +25,28 @@ from foster.errors import DeviceError, SettingsError, suggestion
 from foster.method_settings import FosterSettings
 from foster.methods import method_class
 from foster.methods.base import Method, Workplace
-from foster.networks import BACKBONES
+from foster.networks import BACKBONES, build_backbone
+from foster.networks.adapted import check_backbone
 from foster.training.engine import Engine, find_device
 
 
 def check_parts(settings: Settings) -> None:
-    """Refuse a backbone, a device or an accelerator that is not there, before any data is read."""
+    """Refuse a backbone that is not there or does not work, a device or an accelerator, before any data is read."""
     if settings.backbone not in BACKBONES:
         hint = suggestion(settings.backbone, BACKBONES)
         raise SettingsError(f"unknown backbone '{settings.backbone}'{hint} (backbone in the settings)")
     check_engine(settings.engine, settings.device)
+    name = method_class(settings.method).backbone_name(settings.backbone)
+    side = dataset_facts(settings.dataset, _synthetic_shape(settings)).image_size
+    check_backbone(build_backbone(name), (side, side), name)
 
 
-def load_scenario(settings: Settings) -> Scenario:
-    """The data of a run, cut into tasks; with a validation share, held-out training images take the tests' place."""
-    shape = SyntheticShape(**settings.synthetic.model_dump())
-    dataset = load(settings.dataset, _data_dir(settings), settings.seed, shape)
+def load_scenario(settings: Settings, follower: Follower | None = None) -> Scenario:
+    """The data of a run, cut into tasks; with a validation share, held-out training images take the tests' place.
+
+    `follower` follows a download.
+    """
+    dataset = load(settings.dataset, _data_dir(settings), settings.seed, _synthetic_shape(settings), follower)
     if settings.validation_share:
         train, test = hold_out(dataset.train, settings.validation_share, settings.seed)
         dataset = Dataset(dataset.name, train, test, dataset.mean, dataset.std)
@@ -50,6 +58,10 @@ def _class_order(settings: Settings, class_names: tuple[str, ...]) -> tuple[int,
         return class_order_from_names(settings.class_order, class_names)
     seed = settings.seed if settings.order_seed is None else settings.order_seed
     return class_order_from_seed(len(class_names), seed)
+
+
+def _synthetic_shape(settings: Settings) -> SyntheticShape:
+    return SyntheticShape(**settings.synthetic.model_dump())
 
 
 def _data_dir(settings: Settings) -> Path | None:
@@ -119,12 +131,18 @@ def build_augmentation(settings: Settings) -> Augmentation:
     return Augmentation(**dict(settings.augmentation_settings))
 
 
-def build_method(settings: Settings, image_size: tuple[int, int], engine: Engine) -> Method[Any]:
+def build_method(
+    settings: Settings,
+    image_size: tuple[int, int],
+    engine: Engine,
+    warn: Callable[[str], None] = lambda message: None,
+    follower: Follower | None = None,
+) -> Method[Any]:
     """The chosen method with an empty memory, its schedules scaled by `epochs_scale`."""
     options = settings.options.scaled(settings.epochs_scale)
     unlabeled = None
     if isinstance(options, FosterSettings) and options.unlabeled:
-        unlabeled = load_unlabeled(options.unlabeled, image_size, _data_dir(settings))
+        unlabeled = load_unlabeled(options.unlabeled, image_size, _data_dir(settings), warn, follower)
     total, per_class = settings.memory_total, settings.memory_per_class
     memory = ExemplarMemory(total, per_class) if options.uses_memory else ExemplarMemory()
     workplace = Workplace(settings.backbone, settings.seed, engine.infer, engine.device, settings.selection, unlabeled)

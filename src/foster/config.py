@@ -5,60 +5,24 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, SerializeAsAny, model_validator
 
 from foster import toml_text
+from foster.augmentation_settings import AUGMENTATIONS, AugmentationSettings, augmentation_table
 from foster.data.catalogue import CATALOGUE, scenario_name, task_sizes
 from foster.errors import SettingsError, suggestion
 from foster.files import read_plain
-from foster.method_settings import METHOD_SETTINGS, Frozen, MethodSettings
+from foster.method_settings import METHOD_SETTINGS, FosterSettings, Frozen, MethodSettings
 from foster.setting_keys import apply_override, check_keys, is_part, keys_of, short, validated
 
 Choice = Literal["auto", "on", "off"]
-Share = Annotated[float, Field(gt=0, le=1)]
 
 MAX_FILE_BYTES = 2**24
 
 LISTING = "foster presets --show NAME"
 """The command that prints all keys."""
-
-
-class AugmentationSettings(Frozen):
-    """What is done to each training image, in this order."""
-
-    resized_crop: tuple[Share, Share] | None = None
-    """Range of the share of the image that a random crop covers before it is resized back."""
-    crop_padding: int = Field(default=0, ge=0, le=64)
-    flip: bool = False
-    brightness: float = Field(default=0.0, ge=0, le=1)
-    policy: Literal["none", "cifar10", "imagenet"] = "none"
-    cutout: int = Field(default=0, ge=0)
-
-
-_PLAIN = AugmentationSettings(crop_padding=4, flip=True, brightness=63 / 255)
-AUGMENTATIONS: dict[str, AugmentationSettings] = {
-    "none": AugmentationSettings(),
-    "shift": AugmentationSettings(crop_padding=1),
-    "plain": _PLAIN,
-    "auto": _PLAIN.model_copy(update={"policy": "cifar10", "cutout": 16}),
-    "photo": AugmentationSettings(resized_crop=(0.25, 1.0), flip=True, brightness=63 / 255),
-    "photo-auto": AugmentationSettings(resized_crop=(0.08, 1.0), flip=True, brightness=63 / 255, policy="imagenet"),
-}
-"""`plain` is what the published baselines used on CIFAR, `auto` what FOSTER used."""
-
-
-def augmentation_table(asked: Any, place: str) -> Any:
-    """The parts of the augmentation that was asked for by name or as a table, to be changed one by one."""
-    if isinstance(asked, str):
-        if asked not in AUGMENTATIONS:
-            raise SettingsError(
-                "parts can be changed of an augmentation that is named, as in 'augmentation=auto "
-                f"augmentation.flip=false', not of '{asked}'{suggestion(asked, AUGMENTATIONS)} (in {place})"
-            )
-        asked = AUGMENTATIONS[asked]
-    return dict(asked) if isinstance(asked, AugmentationSettings | Mapping) else asked
 
 
 class SyntheticSettings(Frozen):
@@ -124,9 +88,15 @@ class Settings(Frozen):
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Settings":
-        problem = self.options.problem(len(self.task_sizes))
+        side = self.synthetic.image_size if self.dataset == "synthetic" else CATALOGUE[self.dataset].image_size
+        problem = self.options.problem(len(self.task_sizes)) or self.augmentation_settings.problem((side, side))
         if problem:
             raise ValueError(problem)
+        if isinstance(self.options, FosterSettings) and self.options.unlabeled == self.dataset:
+            raise ValueError(
+                f"foster.unlabeled: '{self.dataset}' is the run's own dataset: images of later tasks, and those "
+                "held out, would be trained on"
+            )
         if self.memory_total is not None and self.memory_per_class is not None:
             raise ValueError(
                 f"memory_total = {self.memory_total} and memory_per_class = {self.memory_per_class}: "
@@ -173,12 +143,24 @@ class Settings(Frozen):
             else AUGMENTATIONS[self.augmentation]
         )
 
+    @property
+    def remarks(self) -> list[str]:
+        """What may not be meant, a line each."""
+        return [f"{self.method}.{remark}" for remark in self.options.remarks(len(self.task_sizes))]
+
     def nested(self) -> dict[str, Any]:
         """The settings as plain data in the layout of a settings file, the options under the method's name."""
         data = self.model_dump(mode="json", exclude={"options"})
         if self.dataset != "synthetic":
             del data["synthetic"]
         return {**data, self.method: self.options.model_dump(mode="json")}
+
+    def published(self) -> dict[str, Any]:
+        """The same without paths: where files lie is nobody's business where results are published."""
+        data = {key: value for key, value in self.nested().items() if key != "data"}
+        if isinstance(self.options, FosterSettings) and self.options.unlabeled not in CATALOGUE:
+            data[self.method]["unlabeled"] = Path(self.options.unlabeled).name
+        return data
 
     def toml(self) -> str:
         return toml_text.dumps(self.nested())
@@ -209,6 +191,24 @@ def load_settings(source: str, overrides: Sequence[str] = (), **given: Any) -> S
     for override in parts:
         apply_override(data, override, keys, LISTING)
     return make_settings(data, f"{place} or on the command line" if overrides else place)
+
+
+def is_used(key: str, settings: Settings) -> bool:
+    """Whether the key stands in the settings that a run has: other methods' sections do not."""
+    section = key.split(".")[0]
+    if section == "synthetic":
+        return settings.dataset == "synthetic"
+    return section not in METHOD_SETTINGS or section == settings.method
+
+
+def check_used(overrides: Sequence[str], settings: Settings) -> None:
+    """Refuse a `key=value` that changes nothing."""
+    for key in (override.partition("=")[0].strip() for override in overrides):
+        if not is_used(key, settings):
+            decider = "dataset" if key.startswith("synthetic.") else "method"
+            raise SettingsError(
+                f"{key} has no effect: the {decider} is {getattr(settings, decider)} (on the command line)"
+            )
 
 
 def make_settings(data: Mapping[str, Any], place: str) -> Settings:

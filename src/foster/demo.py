@@ -1,5 +1,6 @@
 """The demo: three methods on embedded digits, so that one sees what forgetting is and that FOSTER does not forget."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.text import Text
@@ -8,7 +9,7 @@ from foster.config import load_settings
 from foster.launch import launch
 from foster.output import report
 from foster.reports.figures import accuracy_curves
-from foster.reports.results import find_results
+from foster.reports.results import RunResult, find_results
 from foster.reports.tables import accuracy_table
 
 METHODS = ("finetune", "replay", "foster")
@@ -22,12 +23,20 @@ def show_demo(out: Path, *, quiet: bool = False) -> None:
     results = find_results([folder])
     figure = folder / "accuracy.png"
     accuracy_curves(results, figure, "Handwritten digits, two new classes a task")
-    final = {result.method: result.final_accuracy for result in results}
-    lesson = (
-        f"Fine-tuning ends at {final['finetune']:.0f} %: it knows the last two digits and forgot the rest. "
-        f"FOSTER ends at {final['foster']:.0f} %, with one backbone and {_num_exemplars()} exemplars."
+    report(accuracy_table(results), Text(lesson(results)), f"figure: {figure}\nruns:   {folder}", place=folder)
+
+
+def lesson(results: Sequence[RunResult]) -> str:
+    """What fine-tuning and FOSTER know in the end, of the last task and of all before it."""
+    by_method = {result.method: result for result in results}
+    finetune, foster = by_method["finetune"], by_method["foster"]
+    num_old, num_all = finetune.classes_seen[-2:]
+    return (
+        f"Fine-tuning ends at {finetune.final_accuracy:.0f} %: {finetune.new_accuracy[-1]:.0f} % on the "
+        f"{num_all - num_old} classes that it learned last, {finetune.old_accuracy[-1]:.0f} % on the {num_old} before "
+        f"them. FOSTER ends at {foster.final_accuracy:.0f} %: {foster.new_accuracy[-1]:.0f} % and "
+        f"{foster.old_accuracy[-1]:.0f} %, with one backbone and {_num_exemplars()} exemplars."
     )
-    report(accuracy_table(results), Text(lesson), f"figure: {figure}\nruns:   {folder}", place=folder)
 
 
 def _num_exemplars() -> int | None:

@@ -120,6 +120,25 @@ class Warned(Event):
 
 
 @dataclass(frozen=True)
+class Downloading(Event):
+    """How many bytes of a published file are here, and how many it has in all, if the server says so.
+
+    Told for each of many small parts, before the run has a folder: it is shown, not written to `events.jsonl`.
+    """
+
+    name: str
+    num_received: int
+    num_total: int | None
+
+
+@dataclass(frozen=True)
+class Waiting(Event):
+    """Another process is fetching the data; one line. Shown, not written to `events.jsonl`."""
+
+    message: str
+
+
+@dataclass(frozen=True)
 class RunFailed(Event):
     message: str
 

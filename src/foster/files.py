@@ -53,11 +53,15 @@ def is_temporary(path: Path) -> bool:
     return path.name.startswith(".") and path.name.endswith(".part")
 
 
-def remove_temporaries(folder: Path) -> None:
-    """Take away what a killed writer left in `folder`. Only whoever holds the folder's lock may do this."""
+def remove_temporaries(folder: Path, name: str | None = None) -> None:
+    """Take away what a killed writer left in `folder`, or what it left of the file `name` alone.
+
+    Only whoever holds the lock of the folder, or of that file, may do this.
+    """
+    start = "." if name is None else f".{name}."
     with suppress(OSError):
         for path in folder.iterdir():
-            if is_temporary(path):
+            if is_temporary(path) and path.name.startswith(start):
                 path.unlink(missing_ok=True)
 
 

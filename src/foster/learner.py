@@ -33,7 +33,7 @@ from foster.learning.reports import (
 )
 from foster.learning.storing import load_knowledge, save_knowledge
 from foster.learning.work_folder import WorkFolder
-from foster.networks.adapted import ModuleLike
+from foster.networks.adapted import ModuleLike, check_choice
 from foster.stopping import StopRequest
 from foster.training.engine import find_device
 from foster.training.memory_errors import explained_memory_errors
@@ -75,6 +75,7 @@ class Learner:
         **settings: Any,
     ) -> None:
         """`settings` takes every other key that `foster learn --keys` lists, tables as mappings: `foster={...}`."""
+        check_choice(backbone)
         checked = learner_settings(
             method=method,
             backbone=backbone if isinstance(backbone, str) else "auto",

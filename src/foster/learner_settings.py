@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, SerializeAsAny, field_validator, model_validator
 
-from foster.config import AUGMENTATIONS, AugmentationSettings, EngineSettings, augmentation_table, method_section
+from foster.augmentation_settings import AUGMENTATIONS, AugmentationSettings, augmentation_table
+from foster.config import EngineSettings, method_section
 from foster.errors import SettingsError, suggestion
 from foster.method_settings import METHOD_SETTINGS, FitSettings, Frozen, MethodSettings
 from foster.setting_keys import apply_override, is_part, key_hint, keys_of, validated

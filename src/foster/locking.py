@@ -6,8 +6,8 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +17,10 @@ from foster.files import unwritable, write_all
 LOCK = "lock"
 NUM_LOOKS, SECONDS_BETWEEN_LOOKS = 5, 0.01
 _HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
+
+
+class HeldError(FolderError):
+    """Another process holds the lock."""
 
 
 class _Holder(NamedTuple):
@@ -70,6 +74,20 @@ def locked(folder: Path, name: str = LOCK) -> Iterator[None]:
         os.close(descriptor)
 
 
+@contextmanager
+def locked_in_turn(folder: Path, name: str, wait: Callable[[str], None]) -> Iterator[None]:
+    """Hold the folder's lock as `locked` does, but once it is free; `wait` is told why not, again and again till then.
+    It decides how long to wait, and may raise."""
+    with ExitStack() as held:
+        while True:
+            try:
+                held.enter_context(locked(folder, name))
+                break
+            except HeldError as error:
+                wait(str(error))
+        yield
+
+
 def writer_of(folder: Path) -> str:
     """The process that holds the folder's lock, such as `process 12 on host`; empty where there is none."""
     try:
@@ -114,9 +132,9 @@ def _take(descriptor: int, path: Path) -> None:
                 time.sleep(SECONDS_BETWEEN_LOOKS)
                 holder = holder or _holder(descriptor)
             name = holder or "another process"
-            raise FolderError(f"'{path.parent}' is being written by {name}; wait for it or stop it") from None
+            raise HeldError(f"'{path.parent}' is being written by {name}; wait for it or stop it") from None
         if holder and holder.may_live:
-            raise FolderError(
+            raise HeldError(
                 f"'{path.parent}' is being written by {holder}; if that process has ended, remove '{path}'"
             ) from None
 

@@ -7,8 +7,6 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-Probability = Field(ge=0, lt=1)
-
 
 class Frozen(BaseModel):
     """Settings are checked once, never changed, and know all their keys."""
@@ -79,6 +77,15 @@ class MethodSettings(Frozen):
         """What is wrong with these settings for a scenario of `num_tasks` tasks, as `key: reason`, or None."""
         return None
 
+    def remarks(self, num_tasks: int) -> list[str]:
+        """What may not be meant, as `key: remark`, without the method's name."""
+        fits = {name: value for name, value in self if isinstance(value, FitSettings)}
+        return [
+            f"{name}.milestones: {list(fit.milestones)} lie beyond its {fit.epochs} epochs; the rate never falls"
+            for name, fit in fits.items()
+            if fit.milestones and fit.milestones[0] >= fit.epochs
+        ]
+
 
 class FosterSettings(MethodSettings):
     """FOSTER. The defaults do what the published code does; the alternatives are those of the paper."""
@@ -132,6 +139,15 @@ class FosterSettings(MethodSettings):
                 "give one number or one value for each"
             )
         return None
+
+    def remarks(self, num_tasks: int) -> list[str]:
+        found = super().remarks(num_tasks)
+        if isinstance(self.beta_boost, tuple) and len(self.beta_boost) > num_tasks - 1:
+            found.append(
+                f"beta_boost: {len(self.beta_boost)} values, of which {num_tasks - 1} tasks use the first ones; "
+                "another cut of the classes has other published values ('foster presets')"
+            )
+        return found
 
 
 class FinetuneSettings(MethodSettings):

@@ -5,6 +5,9 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+UNBOUNDED = 1000
+"""Characters a line where no terminal sets a limit: in a file or a pipe, a row of a table is one line."""
+
 
 def show(renderable: object) -> None:
     """Print text as it is, and anything else with rich; what cannot be printed is an OSError."""
@@ -17,7 +20,10 @@ def show(renderable: object) -> None:
         def on_broken_pipe(self) -> None:
             raise  # rich would end the process
 
-    Window().print(renderable)
+    window = Window()
+    if not window.is_terminal and not os.environ.get("COLUMNS", "").isdigit():
+        window.width = UNBOUNDED
+    window.print(renderable)
 
 
 def report(*renderables: object, place: Path) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from foster.config import Settings
 from foster.data.catalogue import SyntheticShape, dataset_facts
 from foster.data.feed import images_of_epoch
+from foster.data.unlabeled import num_unlabeled
 from foster.data.validation import num_held_out
 from foster.method_settings import (
     BicSettings,
@@ -94,7 +95,7 @@ def make_plan(settings: Settings) -> Plan:
         params = branches * backbone_params + _head_params(options, num_total, branches * backbone.feature_size, index)
         tasks.append(PlannedTask(index, num_new, num_total, stock.new_images, stock.exemplars, phases, params))
         num_known, quota = num_total, _quota(settings, num_total, per_class)
-    largest = max(task.new_images + task.exemplars for task in tasks)
+    largest = max(task.new_images + task.exemplars for task in tasks) + _num_unlabeled(options)
     pixels = 3 * facts.image_size**2
     return Plan(
         settings=settings,
@@ -136,8 +137,14 @@ def _num_images(options: MethodSettings, schedule: str, stock: _Stock) -> int:
     """How many images the phase of this schedule trains on; without any it is left out."""
     if isinstance(options, PodnetSettings) and schedule == "finetune":
         return stock.exemplars + stock.num_new * stock.quota
+    if isinstance(options, FosterSettings) and schedule == "compress":
+        return stock.new_images + stock.exemplars + _num_unlabeled(options)
     num_held_out = _num_held_out(options, stock) if isinstance(options, BicSettings) else 0
     return num_held_out if schedule == "correction" else stock.new_images + stock.exemplars - num_held_out
+
+
+def _num_unlabeled(options: MethodSettings) -> int:
+    return num_unlabeled(options.unlabeled) if isinstance(options, FosterSettings) and options.unlabeled else 0
 
 
 def _num_held_out(options: BicSettings, stock: _Stock) -> int:

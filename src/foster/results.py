@@ -36,8 +36,10 @@ class Record:
         return self.evaluations[self.result_name]
 
     def summary(self) -> dict[str, Any]:
-        """The metrics of the result at the top, and those of every other variant under its name."""
-        variants = {name: metrics(found) for name, found in self.evaluations.items() if name != self.result_name}
+        """The metrics of the result at the top, and under its name those of every other variant that was evaluated
+        after every task."""
+        others = {name: found for name, found in self.evaluations.items() if name != self.result_name}
+        variants = {name: metrics(found) for name, found in others.items() if len(found) == len(self.result)}
         return {
             "result": self.result_name,
             **metrics(self.result),

@@ -14,10 +14,12 @@ from foster.assembly import (
     load_scenario,
 )
 from foster.config import Settings
+from foster.data.download import Follower
 from foster.data.scenario import ScenarioTask
 from foster.data.task import Task
 from foster.errors import DataError
 from foster.evaluation.network import evaluate_network
+from foster.learning.fingerprint import images_digest
 from foster.methods.base import Evaluate
 from foster.networks.determinism import explained_indeterminism
 from foster.results import Record
@@ -38,12 +40,17 @@ class Experiment:
         self.folder = folder
         self._listener = listener
         self._stop = stop
+        self._remarks = settings.remarks
+        """To be told once there is a folder to write them to."""
         check_parts(settings)
         with explained_memory_errors(find_device(settings.device)):
-            self.scenario = load_scenario(settings)
+            # What is told while there may be no folder yet cannot be noted there.
+            follower = Follower(listener, stop)
+            self.scenario = load_scenario(settings, follower)
             self.engine = build_engine(settings.engine, settings.device, self.scenario.mean, self.scenario.std)
-            self.method = build_method(settings, self.scenario.image_size, self.engine)
+            self.method = build_method(settings, self.scenario.image_size, self.engine, self._remarks.append, follower)
         self.record = Record(self.method.result_name)
+        self._unlabeled_digest = images_digest(self.method.workplace.unlabeled)
         self._trainer = Trainer(
             self.engine,
             build_augmentation(settings),
@@ -58,6 +65,8 @@ class Experiment:
         """Learn all tasks that are not learned yet, and return what `results.json` holds at the end."""
         folder, device = str(self.folder.path), str(self.engine.device)
         self._tell(events.RunStarted(self.settings.method, self.scenario.name, len(self.scenario), folder, device))
+        for remark in self._remarks:
+            self._warn(remark)
         resume = resume_command(self.folder.path)
         with explained_memory_errors(self.engine.device, self.settings.batch_size, resume), explained_indeterminism():
             first, progress = self._start()
@@ -74,7 +83,7 @@ class Experiment:
 
     def _start(self) -> tuple[int, TaskProgress]:
         """The task to begin with, and how far it had come: as the newest checkpoint says."""
-        checkpoint = self.folder.checkpoints.load(lambda message: self._tell(events.Warned(message)))
+        checkpoint = self.folder.checkpoints.load(self._warn)
         if checkpoint is None:
             self.folder.check_nothing_learned()
             return 0, TaskProgress()
@@ -99,11 +108,13 @@ class Experiment:
     def _evaluate(self, wanted: Evaluate, task: Task) -> None:
         if len(self.record.evaluations.get(wanted.variant, ())) > task.index:
             return
+        memory = self.method.memory
         found = evaluate_network(
             self.engine.infer,
             wanted.network,
             self.scenario.test_up_to(task.index),
-            self.method.memory.exemplars(task.class_names),
+            # A class that is not remembered yet has no mean.
+            memory.exemplars(task.class_names) if memory.num_classes == task.num_total else None,
             self.scenario.task_sizes[: task.index + 1],
         )
         for kind, evaluation in found.items():
@@ -115,7 +126,7 @@ class Experiment:
         """What the classifier `kind` of a network is called: the method's own classifier has the network's name."""
         if network != self.method.result_name:
             return network if kind == "head" else f"{network}_{kind}"
-        return network if kind == self.method.classifies_by else kind
+        return network if kind == self.settings.options.classifies_by else kind
 
     def _close_task(self, task: Task, seconds: float) -> Parts:
         memory = self.method.memory
@@ -138,8 +149,7 @@ class Experiment:
             **self.record.summary(),
             "tasks": tasks,
             "classes": [name for names in tasks for name in names],
-            # Where the data files lie is nobody's business where the results are published.
-            "settings": {key: value for key, value in self.settings.nested().items() if key != "data"},
+            "settings": self.settings.published(),
             "environment": describe_environment(self.engine),
         }
 
@@ -153,7 +163,11 @@ class Experiment:
     def save(self, state: Mapping[str, Any], kept: Parts, changing: Parts | None = None) -> None:
         """Write a checkpoint: where the run stands, and the tensors that stay or change while a task lasts."""
         began = time.monotonic()
-        fixed = {"settings": self.settings.nested(), "classes": self.scenario.class_names}
+        fixed = {
+            "settings": self.settings.nested(),
+            "classes": self.scenario.class_names,
+            "unlabeled": self._unlabeled_digest,
+        }
         self.folder.checkpoints.save({**fixed, **state, "record": self.record.state()}, kept, changing or {})
         epoch = state["position"]["epoch"] if "position" in state else 0
         self._tell(events.CheckpointWritten(state["task"], state["phase"], epoch, time.monotonic() - began))
@@ -163,6 +177,8 @@ class Experiment:
         check_same_settings(state["settings"], self.settings)
         if list(self.scenario.class_names) != state["classes"]:
             raise DataError("the classes of the dataset are not those of the checkpoint; were its files exchanged?")
+        if state.get("unlabeled", self._unlabeled_digest) != self._unlabeled_digest:
+            raise DataError("foster.unlabeled: the images are not those that the run began with; put them back")
 
     def _restored(self, checkpoint: Checkpoint) -> TaskProgress:
         """Put network, memory and record back, and say how far the task had come."""
@@ -176,6 +192,9 @@ class Experiment:
         progress = TaskProgress.of(checkpoint)
         self._tell(events.RunResumed(state["task"], progress.phase, progress.epoch))
         return progress
+
+    def _warn(self, message: str) -> None:
+        self._tell(events.Warned(message))
 
     def _tell(self, event: events.Event) -> None:
         self.folder.note(event)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from foster.config import Settings, load_settings
+from foster.config import Settings, all_keys, load_settings, make_settings
 from foster.errors import FolderError, SettingsError
 from foster.events import Event
 from foster.files import (
@@ -22,7 +22,7 @@ from foster.files import (
     write_text,
 )
 from foster.locking import LOCK, locked, writer_of
-from foster.setting_keys import flat, short
+from foster.setting_keys import filled, flat, short
 from foster.training.checkpoint import CheckpointStore
 
 SETTINGS, EVENTS, RESULTS, CHECKPOINTS = "settings.toml", "events.jsonl", "results.json", "checkpoints"
@@ -183,7 +183,7 @@ def difference_of(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 def check_same_settings(saved: Mapping[str, Any], settings: Settings) -> None:
     """Refuse to continue a checkpoint under settings that would have led elsewhere."""
-    difference = difference_of(saved, settings.nested())
+    difference = difference_of(filled(saved, all_keys(), make_settings).nested(), settings.nested())
     if difference:
         raise FolderError(
             f"the checkpoint was made with other settings ({difference} as {SETTINGS} says now); "

@@ -2,12 +2,12 @@
 
 import difflib
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from foster.errors import SettingsError, suggestion
+from foster.errors import FolderError, SettingsError, suggestion
 from foster.method_settings import Frozen
 
 Model = TypeVar("Model", bound=Frozen)
@@ -69,7 +69,8 @@ def key_hint(key: str, keys: Sequence[str], listing: str = "", method: str = "fo
 
     Of several, it is one of the same section, or of `method`. Where none is near, it names the command `listing`.
     """
-    last = FIELD_NAMES.get(key, key).rsplit(".", 1)[-1]
+    last = key.rsplit(".", 1)[-1]
+    last = FIELD_NAMES.get(last, last).rsplit(".", 1)[-1]
     same_end = [known for known in keys if known.rsplit(".", 1)[-1] == last]
     home = key.split(".")[0] if "." in key else method
     at_home = [known for known in same_end if known.startswith(f"{home}.")]
@@ -138,6 +139,36 @@ def validated(model: type[Model], data: Any, place: str, prefix: str = "") -> Mo
     if first["type"] == "value_error":
         raise SettingsError(f"{key}: {message} (in {place})")
     raise SettingsError(f"{key}: {message}, not {short(first['input'])} (in {place})")
+
+
+def filled(saved: Mapping[str, Any], keys: Sequence[str], make: Callable[[Mapping[str, Any], str], Model]) -> Model:
+    """The settings that a checkpoint holds, made by `make`: a key that came later has the default of today.
+
+    FolderError where they had a key that is not one of the dotted `keys` any more, or a value that it cannot have now.
+    """
+    place = "the checkpoint"
+    try:
+        return make(without_gone(saved, keys, place), place)
+    except SettingsError as error:
+        raise FolderError(
+            f"another version of foster began this: {error}; continue with that one, or start anew in another folder"
+        ) from None
+
+
+def without_gone(saved: Mapping[str, Any], keys: Sequence[str], place: str, prefix: str = "") -> dict[str, Any]:
+    """Saved settings without the keys that are not among the dotted `keys` any more; SettingsError for one that had a
+    value, without which something else would be done."""
+    found: dict[str, Any] = {}
+    for key, value in saved.items():
+        name = prefix + key
+        is_table = any(known.startswith(f"{name}.") for known in keys)
+        if is_table and isinstance(value, Mapping):
+            found[key] = without_gone(value, keys, place, f"{name}.")
+        elif is_table or name in keys:
+            found[key] = value
+        elif value is not None:
+            raise SettingsError(f"{name} = {short(value)}, but there is no such setting any more (in {place})")
+    return found
 
 
 def short(value: Any) -> str:

@@ -41,6 +41,7 @@ class StopRequest:
 
     def __init__(self) -> None:
         self._signal_number: int | None = None
+        self.ends_at_once = False
 
     @property
     def is_set(self) -> bool:
@@ -53,6 +54,16 @@ class StopRequest:
     def raise_if_set(self) -> None:
         if self._signal_number is not None:
             raise Stopped(self._signal_number)
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Inside, a signal raises `Stopped` wherever the main thread is: for waits, before anything can be saved."""
+        self.ends_at_once = True
+        try:
+            self.raise_if_set()
+            yield
+        finally:
+            self.ends_at_once = False
 
 
 @contextmanager
@@ -75,6 +86,8 @@ def stop_on_signals() -> Iterator[StopRequest]:
             if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
             request.set(number)
+            if request.ends_at_once:
+                raise Stopped(number)
             _say("stopping after this step; press Ctrl-C again to leave at once")
         elif not _is_echo(number, began[0]):
             signal.signal(number, signal.SIG_DFL)

@@ -8,9 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from foster.config import Settings, load_settings
+from foster.config import Settings, is_used, load_settings
 from foster.errors import SettingsError
-from foster.method_settings import METHOD_SETTINGS
 
 LONGEST_NAME = 150
 """Names become file names with an ending, which most file systems limit to 255 bytes."""
@@ -54,7 +53,7 @@ def plan_runs(source: str, overrides: Sequence[str], data: str | None = None) ->
     for values in itertools.product(*(axis.values for axis in axes)):
         pairs = [f"{axis.key}={value}" for axis, value in zip(axes, values, strict=True)]
         settings = load_settings(source, pairs, data=data)
-        telling = [pair for pair in pairs if _is_used(pair.partition("=")[0], settings)]
+        telling = [pair for pair in pairs if is_used(pair.partition("=")[0], settings)]
         runs.setdefault(tuple(telling), settings)
     varied = frozenset(axis.key for axis in axes if len(axis.values) > 1)
     for key in sorted(varied):
@@ -106,18 +105,10 @@ def _axis(override: str) -> _Axis:
     return _Axis(key, tuple(values))
 
 
-def _is_used(key: str, settings: Settings) -> bool:
-    """Whether the key stands in the settings that a run has: other methods' sections do not."""
-    section = key.split(".")[0]
-    if section == "synthetic":
-        return settings.dataset == "synthetic"
-    return section not in METHOD_SETTINGS or section == settings.method
-
-
 def _check_used(key: str, runs: Sequence[Settings]) -> None:
     """Refuse to vary what changes nothing: the user would wait for several runs, and see one or the same again."""
     section = key.split(".")[0]
-    if not any(_is_used(key, settings) for settings in runs):
+    if not any(is_used(key, settings) for settings in runs):
         reason = f"no run of this sweep has {'dataset' if section == 'synthetic' else 'method'} {section}"
     elif key in MEMORY_KEYS and not any(settings.options.uses_memory for settings in runs):
         reason = "no run of this sweep has a method with a memory"

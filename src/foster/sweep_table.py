@@ -4,15 +4,16 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Protocol, Self, TextIO
 
 from rich import box
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -42,6 +43,14 @@ STYLES = {
     State.STOPPED: "yellow",
     State.KILLED: "red",
 }
+
+URGENCY = (State.RUNNING, State.FAILED, State.KILLED, State.STOPPED, State.WAITING, State.FINISHED)
+"""Whose row comes first."""
+
+LEAVES_FIRST = ("epoch", "phase", "time", "task")
+"""Columns that a narrow terminal leaves out, one after the other until the names of the runs have room."""
+
+NARROWEST_NAME = 12
 
 TOLD = {
     "RunStarted": ("num_tasks",),
@@ -179,7 +188,7 @@ class PlainLines:
 
 
 class LiveTable:
-    """A table of all runs that is redrawn in place and stays on the screen at the end; failures stand above it."""
+    """A table of the runs that is redrawn in place and stays on the screen at the end; failures stand above it."""
 
     def __init__(self, stream: TextIO) -> None:
         self._failed: set[str] = set()
@@ -199,30 +208,72 @@ class LiveTable:
             if run.state is State.FAILED and run.name not in self._failed:
                 self._failed.add(run.name)
                 self.say(f"{run.name}: {run.outcome}")
-        # The table's head, the line of counts and the cursor need room as well.
-        num_rows = max(1, self._live.console.height - 6)
         with suppress(OSError, ValueError):
-            self._live.update(status_table(runs, num_rows), refresh=True)
+            self._live.update(StatusTable(runs), refresh=True)
 
     def say(self, line: str) -> None:
         with suppress(OSError, ValueError):
             self._live.console.print(Text(line), soft_wrap=True)
 
 
-def status_table(runs: Sequence[RunStatus], num_rows: int) -> Group:
-    """At most `num_rows` of the runs, those that run or failed before all others, and how many there are of each."""
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
+@dataclass(frozen=True)
+class StatusTable:
+    """How many runs there are of each state, and below it as many of them as the screen has lines for, those that run
+    or failed before all others."""
+
+    runs: Sequence[RunStatus]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield (head := Text(counts(self.runs), style="bold"))
+        # The last line is the cursor's.
+        room = options.size.height - len(console.render_lines(head, options)) - 1
+        names = dict(zip((run.name for run in self.runs), short_names([run.name for run in self.runs]), strict=True))
+        urgent = sorted(self.runs, key=lambda run: URGENCY.index(run.state))
+        for num_rows in range(min(len(urgent), room), 0, -1):
+            table = _table(urgent[:num_rows], names, options.max_width)
+            if len(console.render_lines(table, options)) <= room:
+                yield table
+                break
+
+
+def _table(runs: Sequence[RunStatus], names: Mapping[str, str], width: int) -> Table:
+    cells = {
+        "state": [f"{run.state} ({run.place})" if run.state is State.RUNNING else str(run.state) for run in runs],
+        "task": [run.task for run in runs],
+        "phase": [run.phase if run.state is not State.FINISHED else ABSENT for run in runs],
+        "epoch": [run.epoch if run.state is not State.FINISHED else ABSENT for run in runs],
+        "accuracy": [run.accuracy for run in runs],
+        "time": [run.time for run in runs],
+    }
+    for header in LEAVES_FIRST:
+        if sum(1 + max(map(len, (name, *column))) for name, column in cells.items()) + NARROWEST_NAME > width:
+            del cells[header]
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=0)
     # Of a name that is too long for the line, the end matters most: it goes on below.
     table.add_column("run", overflow="fold", ratio=1)
-    for header in ("state", "task", "phase", "epoch", "accuracy", "time"):
+    for header in cells:
         table.add_column(header, justify="left" if header in ("state", "phase") else "right", no_wrap=True)
-    urgency = (State.RUNNING, State.FAILED, State.KILLED, State.STOPPED, State.WAITING, State.FINISHED)
-    shown = sorted(range(len(runs)), key=lambda index: urgency.index(runs[index].state))[:num_rows]
-    for run in (runs[index] for index in sorted(shown)):
-        state = f"{run.state} ({run.place})" if run.state is State.RUNNING else str(run.state)
-        cells = (run.task, run.phase, run.epoch) if run.state is not State.FINISHED else (run.task, ABSENT, ABSENT)
-        table.add_row(Text(run.name), Text(state), *cells, run.accuracy, run.time, style=STYLES.get(run.state))
-    return Group(table, Text(counts(runs), style="bold"))
+    for run, *row in zip(runs, *cells.values(), strict=True):
+        table.add_row(Text(names[run.name]), *map(Text, row), style=STYLES.get(run.state))
+    return table
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """Names of runs without what all of them share: `digits-b0-inc2-foster-s1,batch_size=8` -> `s1`.
+
+    They begin with words between dashes and go on with settings between commas. One run alone keeps its name.
+    """
+    if len(names) == 1:
+        return list(names)
+    words = [name.split(",")[0].split("-") for name in names]
+    settings = [name.split(",")[1:] for name in names]
+    num_shared = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, zip(*words, strict=False)))
+    shared = set(settings[0]).intersection(*settings)
+    short = [
+        ["-".join(own_words[num_shared:]), *(setting for setting in own_settings if setting not in shared)]
+        for own_words, own_settings in zip(words, settings, strict=True)
+    ]
+    return [",".join(filter(None, parts)) or name for parts, name in zip(short, names, strict=True)]
 
 
 def counts(runs: Sequence[RunStatus]) -> str:

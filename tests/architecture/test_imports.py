@@ -19,7 +19,7 @@ from foster.methods.base import Method
 PACKAGE = Path(foster.__file__).parent
 LAYERS = [
     {"concurrency", "errors", "events", "method_settings", "output", "seeding", "stopping", "toml_text"},
-    {"data.catalogue", "files", "locking", "setting_keys"},
+    {"augmentation_settings", "data.catalogue", "files", "locking", "setting_keys"},
     {"config", "learner_settings"},
     {"data", "kernels", "losses", "networks", "transport"},
     {"evaluation", "training"},

@@ -139,7 +139,10 @@ def test_a_plan_is_shown_and_nothing_is_written(command: Command, tmp_path: Path
     assert done.code == 0
     assert "method replay" in done.out
     assert "exemplars" in done.out
+    assert "note:" not in done.out
     assert list(tmp_path.iterdir()) == []
+    noted = command("plan", "digits", "method=replay", "replay.later.epochs=20")
+    assert noted.out.splitlines()[-1].startswith("note: replay.later.milestones: [30, 50] lie beyond its 20 epochs")
 
 
 def test_a_run_is_written_shown_and_can_be_run_again(command: Command, tmp_path: Path) -> None:
@@ -184,6 +187,10 @@ def test_a_run_is_written_shown_and_can_be_run_again(command: Command, tmp_path:
         (("run", "no/such.toml"), "cannot read settings file"),
         (("run", "digits", "dataset=synthetic", "backbone=resnet9"), "unknown backbone 'resnet9'"),
         (("plan", "digits", "backbone=resnet9"), "unknown backbone 'resnet9'"),
+        (("run", "digits", "method=replay", "wa.temperature=9"), "wa.temperature has no effect: the method is replay"),
+        (("plan", "digits", "synthetic.num_classes=9"), "synthetic.num_classes has no effect: the dataset is digits"),
+        (("run", "digits", "wa.lr=0.1"), "unknown key 'wa.lr'; did you mean 'wa."),
+        (("plan", "digits", "foster.unlabeled=nonsense"), "'nonsense' is neither a folder nor a dataset"),
         (("resume", "nothing"), "holds no run"),
         (("table", "nothing"), "no folder 'nothing'"),
         (("presets", "--show", "digit"), "did you mean 'digits'?"),
@@ -217,5 +224,15 @@ def test_the_demo_compares_three_methods_and_draws_them(
         done = command("demo", "--out", "demo", "--quiet")
         assert done.code == 0, done.err
         assert {path.name for path in (tmp_path / folder).iterdir()} == {"finetune", "replay", "foster", "accuracy.png"}
-        assert "Fine-tuning ends at" in done.out
         assert f"runs:   {folder}" in done.out
+        for name, said in (
+            (
+                "finetune",
+                "Fine-tuning ends at {all} %: {new} % on the 2 classes that it learned last, {old} % on the 2",
+            ),
+            ("foster", "FOSTER ends at {all} %: {new} % and {old} %, with one backbone and 8 exemplars."),
+        ):
+            found = json.loads((tmp_path / folder / name / "results.json").read_text())
+            last = {"all": found["accuracy"][-1], "new": found["new_accuracy"][-1], "old": found["old_accuracy"][-1]}
+            text = " ".join(done.out.split())  # a narrow terminal breaks lines
+            assert said.format(**{key: round(value) for key, value in last.items()}) in text

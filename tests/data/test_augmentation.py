@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from sklearn.datasets import load_sample_images
 from torch import Tensor
 
-from foster.config import AUGMENTATIONS
+from foster.augmentation_settings import AUGMENTATIONS
 from foster.data import augmentation
 from foster.data.augmentation import Augmentation, Normaliser, augment
 

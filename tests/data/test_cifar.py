@@ -1,134 +1,29 @@
-"""CIFAR files are found, fetched, checked and read, and never run."""
+"""CIFAR files are found, checked and read, and never run."""
 
-import hashlib
-import io
 import os
 import pickle
-import struct
-import tarfile
-import threading
 import warnings
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from small_cifar import (
+    CIFAR100,
+    NAMES,
+    assert_small_files_are_read,
+    md5,
+    pixels,
+    published,
+    python2_pickle,
+    small_files,
+    write,
+)
 
 from foster.data.catalogue import CATALOGUE, Published
 from foster.data.cifar import LAYOUTS, load_cifar, read_batch, read_class_names
-from foster.data.download import find_or_fetch
 from foster.errors import DataError
-
-CIFAR100 = LAYOUTS["cifar100"]
-NAMES = ["apple", "bear", "cloud"]
-
-
-def pixels(num_images: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 256, (num_images, 3072), dtype=np.uint8)
-
-
-def python2_pickle(content: dict[str, Any]) -> bytes:
-    """The opcodes that Python 2 wrote in 2009: byte strings for text and numpy.core for the array."""
-
-    def string(text: bytes) -> bytes:
-        return b"T" + struct.pack("<i", len(text)) + text
-
-    def written(value: Any) -> bytes:
-        if isinstance(value, str):
-            return string(value.encode())
-        if isinstance(value, int):
-            return b"J" + struct.pack("<i", value)
-        if isinstance(value, list):
-            return b"](" + b"".join(written(item) for item in value) + b"e"
-        shape = b"".join(written(length) for length in value.shape) + b"\x86"
-        empty = (
-            b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\n" + written(0) + b"\x85" + string(b"b") + b"\x87R"
-        )
-        dtype = b"cnumpy\ndtype\n" + string(b"u1") + written(0) + written(1) + b"\x87R("
-        dtype += written(3) + string(b"|") + b"NNN" + written(-1) + written(-1) + written(0) + b"tb"
-        return empty + b"(" + written(1) + shape + dtype + b"\x89" + string(value.tobytes()) + b"tb"
-
-    items = b"".join(string(key.encode()) + written(value) for key, value in content.items())
-    return b"\x80\x02}(" + items + b"u."
-
-
-def small_files() -> dict[str, bytes]:
-    return {
-        "train": python2_pickle({"data": pixels(5), "fine_labels": [0, 1, 2, 1, 0], "batch_label": "training"}),
-        "test": python2_pickle({"data": pixels(2, seed=1), "fine_labels": [2, 0]}),
-        "meta": python2_pickle({"fine_label_names": NAMES, "coarse_label_names": ["things"]}),
-    }
-
-
-def md5(content: bytes) -> str:
-    return hashlib.md5(content, usedforsecurity=False).hexdigest()
-
-
-def tar_of(members: dict[str, bytes]) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-        for name, content in members.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-    return buffer.getvalue()
-
-
-def archive_of(files: dict[str, bytes]) -> bytes:
-    return tar_of({f"cifar-100-python/{name}": content for name, content in files.items()})
-
-
-def published(archive: bytes, address: str = "http://127.0.0.1:9/cifar-100-python.tar.gz") -> Published:
-    """The small files as if they were the published ones. Nothing listens on port 9."""
-    sums = {name: md5(content) for name, content in small_files().items()}
-    return Published(address, md5(archive), "cifar-100-python", sums)
-
-
-def write(folder: Path, files: dict[str, bytes]) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("no_proxy", "*")
-
-
-@pytest.fixture
-def server() -> Iterator[tuple[str, dict[str, bytes]]]:
-    """An address on this machine and the table of what it serves."""
-    served: dict[str, bytes] = {}
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            content = served.get(self.path)
-            self.send_response(200 if content is not None else 404)
-            self.send_header("Content-Length", str(len(content or b"")))
-            self.end_headers()
-            self.wfile.write(content or b"")
-
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listener:
-        thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://127.0.0.1:{listener.server_port}", served
-        listener.shutdown()
-        thread.join()
-
-
-def assert_small_files_are_read(source: Published, data_dir: Path) -> None:
-    train, test = load_cifar(CIFAR100, source, data_dir)
-    assert train.class_names == test.class_names == ("apple", "bear", "cloud")
-    assert train.labels.tolist() == [0, 1, 2, 1, 0]
-    assert torch.equal(train.images, torch.from_numpy(pixels(5)).reshape(5, 3, 32, 32))
-    assert torch.equal(test.images, torch.from_numpy(pixels(2, seed=1)).reshape(2, 3, 32, 32))
 
 
 @pytest.mark.parametrize("given", ["folder", "parent"])
@@ -169,121 +64,9 @@ def test_a_file_with_a_wrong_checksum_is_named_with_both_sums(tmp_path: Path) ->
         load_cifar(CIFAR100, published(b""), tmp_path)
     path = tmp_path / "test"
     assert str(caught.value) == (
-        f"{path} is damaged or not the published file: MD5 is {md5(damaged)}, not {md5(files['test'])}"
+        f"{path} is damaged or not the published file: MD5 is {md5(damaged)}, not {md5(files['test'])}; "
+        "remove it, and it is downloaded again"
     )
-
-
-@pytest.mark.parametrize("given", [".", "cifar-100-python"])
-def test_an_archive_that_lies_there_is_unpacked(tmp_path: Path, given: str) -> None:
-    archive = archive_of(small_files())
-    (tmp_path / "cifar-100-python.tar.gz").write_bytes(archive)
-    assert_small_files_are_read(published(archive), tmp_path / given)
-    assert sorted(path.name for path in (tmp_path / "cifar-100-python").iterdir()) == ["meta", "test", "train"]
-
-
-def test_a_damaged_archive_is_refused_and_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "cifar-100-python.tar.gz"
-    path.write_bytes(b"not the archive")
-    with pytest.raises(DataError, match=rf"{path} is damaged .* MD5 is {md5(b'not the archive')}"):
-        find_or_fetch(published(archive_of(small_files())), tmp_path)
-    assert list(tmp_path.iterdir()) == [path]
-
-
-@pytest.mark.parametrize("content", [b"", b"no gzip at all", archive_of(small_files())[:300]])
-def test_an_archive_that_cannot_be_read_is_one_clear_line(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "cifar-100-python.tar.gz").write_bytes(content)
-    with pytest.raises(DataError, match="cannot unpack") as caught:
-        find_or_fetch(published(content), tmp_path)
-    assert "\n" not in str(caught.value)
-
-
-def test_unpacking_writes_the_expected_files_and_nothing_else(tmp_path: Path) -> None:
-    files = {f"cifar-100-python/{name}": content for name, content in small_files().items()}
-    archive = tar_of({"../escaped": b"x", "/tmp/absolute": b"x", "cifar-100-python/file.txt~": b"x", **files})
-    folder = tmp_path / "data"
-    write(folder, {"cifar-100-python.tar.gz": archive})
-    find_or_fetch(published(archive), folder)
-    found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
-    assert found == [
-        "data/cifar-100-python.tar.gz",
-        "data/cifar-100-python/meta",
-        "data/cifar-100-python/test",
-        "data/cifar-100-python/train",
-    ]
-
-
-def test_a_link_in_an_archive_is_never_followed(tmp_path: Path) -> None:
-    secret = tmp_path / "secret"
-    secret.write_bytes(b"private")
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-        for name in small_files():
-            member = tarfile.TarInfo(f"cifar-100-python/{name}")
-            member.type, member.linkname = tarfile.SYMTYPE, str(secret)
-            archive.addfile(member)
-    folder = write(tmp_path / "data", {"cifar-100-python.tar.gz": buffer.getvalue()})
-    with pytest.raises(DataError, match=r"does not hold the files cifar-100-python/train, cifar-100-python/test"):
-        find_or_fetch(published(buffer.getvalue()), folder)
-    assert not (folder / "cifar-100-python").exists()
-
-
-def test_without_a_network_one_line_says_which_files_to_put_where(tmp_path: Path) -> None:
-    folder = tmp_path / "data"
-    with pytest.raises(DataError) as caught:
-        load_cifar(CIFAR100, published(b""), folder)
-    assert str(caught.value) == (
-        "cannot download http://127.0.0.1:9/cifar-100-python.tar.gz (Connection refused); put cifar-100-python.tar.gz "
-        f"into {folder}, or the files train, test, meta into {folder / 'cifar-100-python'}"
-    )
-    assert not folder.exists()
-
-
-def test_missing_files_are_downloaded_with_progress(tmp_path: Path, server: tuple[str, dict[str, bytes]]) -> None:
-    address, served = server
-    archive = served["/cifar-100-python.tar.gz"] = archive_of(small_files())
-    source = published(archive, f"{address}/cifar-100-python.tar.gz")
-    steps: list[tuple[int, int | None]] = []
-    find_or_fetch(source, tmp_path / "data", lambda received, total: steps.append((received, total)))
-    assert steps[-1] == (len(archive), len(archive))
-    served.clear()  # the second time, nothing is asked for
-    assert_small_files_are_read(source, tmp_path / "data")
-
-
-def test_a_download_with_a_wrong_checksum_leaves_nothing_behind(
-    tmp_path: Path, server: tuple[str, dict[str, bytes]]
-) -> None:
-    address, served = server
-    served["/cifar-100-python.tar.gz"] = b"a login page"
-    source = published(archive_of(small_files()), f"{address}/cifar-100-python.tar.gz")
-    with pytest.raises(DataError, match=rf"the download of {address}.* MD5 is {md5(b'a login page')}, not"):
-        find_or_fetch(source, tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_address_that_is_gone_is_reported_as_such(tmp_path: Path, server: tuple[str, dict[str, bytes]]) -> None:
-    with pytest.raises(DataError, match=r"cannot download .*404.*; put cifar-100-python.tar.gz into"):
-        find_or_fetch(published(b"", f"{server[0]}/cifar-100-python.tar.gz"), tmp_path)
-
-
-def test_a_data_folder_that_is_a_file_is_named(tmp_path: Path, server: tuple[str, dict[str, bytes]]) -> None:
-    address, served = server
-    archive = served["/cifar-100-python.tar.gz"] = archive_of(small_files())
-    (tmp_path / "data").write_bytes(b"a file, not a folder")
-    with pytest.raises(DataError, match=f"cannot write into {tmp_path / 'data'}: File exists"):
-        find_or_fetch(published(archive, f"{address}/cifar-100-python.tar.gz"), tmp_path / "data")
-
-
-def test_a_data_folder_that_cannot_be_looked_into_is_named(tmp_path: Path) -> None:
-    folder = tmp_path / ("x" * 300)
-    with pytest.raises(DataError, match=f"cannot read {folder}: File name too long"):
-        find_or_fetch(published(b""), folder)
-
-
-def test_a_file_where_the_unpacked_folder_should_be_is_named(tmp_path: Path) -> None:
-    archive = archive_of(small_files())
-    write(tmp_path, {"cifar-100-python.tar.gz": archive, "cifar-100-python": b"a file, not a folder"})
-    with pytest.raises(DataError, match=rf"cannot write into {tmp_path / 'cifar-100-python'}"):
-        find_or_fetch(published(archive), tmp_path)
 
 
 class Hostile:

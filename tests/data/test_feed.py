@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 import torch
 
-from foster.config import AUGMENTATIONS
+from foster.augmentation_settings import AUGMENTATIONS
 from foster.data import feed as feed_module
 from foster.data.augmentation import Augmentation
 from foster.data.feed import Batch, Feed, ResidentFeed, StreamedFeed, make_feed

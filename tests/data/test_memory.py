@@ -367,23 +367,21 @@ def test_images_of_all_classes_have_one_size_and_type() -> None:
     assert memory.of_class(0).shape == (1, 3, 4, 4)
 
 
-def test_one_exemplar_can_be_removed_on_request() -> None:
+def test_a_class_may_hold_fewer_exemplars_than_before_down_to_none() -> None:
     memory = ExemplarMemory(total=8)
     memory.remember(0, numbered_images(1, 2, 3))
     memory.remember(1, numbered_images(4))
-    memory.drop(0, 1)
-    memory.drop(1, 0)
+    memory.remember(0, memory.of_class(0)[1:])
+    memory.remember(1, memory.of_class(1)[:0])
     exemplars = memory.exemplars(("a", "b"))
     assert exemplars is not None
-    assert values_of(exemplars.images) == [1, 3]
+    assert values_of(exemplars.images) == [2, 3]
     assert memory.counts.tolist() == [2, 0]
     assert memory.of_class(0).untyped_storage().nbytes() == memory.num_bytes
-    for class_id, position in ((0, 2), (0, -1), (1, 0), (2, 0)):
-        with pytest.raises(DataError):
-            memory.drop(class_id, position)
-    memory.drop(0, 0)
-    memory.drop(0, 0)
+    memory.remember(0, memory.of_class(0)[:0])
     assert memory.exemplars(("a", "b")) is None
+    with pytest.raises(DataError, match="class 2 is not in memory, which holds 2 classes from 0"):
+        memory.of_class(2)
 
 
 def test_a_memory_comes_back_from_its_state() -> None:
@@ -391,7 +389,7 @@ def test_a_memory_comes_back_from_its_state() -> None:
     memory.remember(0, numbered_images(5, 1))
     memory.remember(1, numbered_images(9))
     memory.remember(2, numbered_images(4, 2, 3))
-    memory.drop(1, 0)
+    memory.remember(1, memory.of_class(1)[:0])
     state = memory.state()
     loaded = ExemplarMemory(total=9)
     loaded.remember(0, numbered_images(200))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import foster
 from foster.config import EngineSettings
-from foster.errors import DataError, DeviceError
+from foster.errors import DataError, DeviceError, SettingsError
 from foster.events import CheckpointWritten, Event
 from foster.learner import Learner
 from foster.learning.classifier import Classifier
@@ -267,3 +267,11 @@ def test_what_will_not_fit_into_memory_is_refused_before_it_is_read(monkeypatch:
     assert learner.evaluate(images, ["zero"] * 80).num_images == 80
     room["SC_PHYS_PAGES"] = 6
     learner.learn(images, names)
+
+
+def test_a_black_square_that_hides_the_whole_image_is_refused_before_training() -> None:
+    learner = small_learner(augmentation="auto")
+    with pytest.raises(SettingsError, match="a black square of 16 x 16 hides images of 8 x 8 pixels"):
+        learner.learn(digits("zero", "one"))
+    small_learner(augmentation="auto", image_size=16).learn(digits("zero", "one"))
+    small_learner().learn(digits("zero", "one"))

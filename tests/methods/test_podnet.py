@@ -90,12 +90,19 @@ def test_the_head_is_tuned_on_equally_many_images_of_each_class(memory: Exemplar
         assert torch.equal(images[: len(kept)], kept)
 
 
+def test_where_known_classes_kept_unequally_many_a_new_class_gets_as_many_as_the_most() -> None:
+    method = podnet()
+    learn(method, 1)
+    method.memory.remember(1, method.memory.of_class(1)[4:])
+    tuning = phases_before_training(method, task_of(method, 1))[1]
+    assert tuning.data.class_counts(6).tolist() == [6, 2, 6, 6, 6, 6]
+
+
 def test_without_exemplars_there_is_nothing_to_balance_and_no_tuning() -> None:
     method = podnet()
     learn(method, 1)
     for class_id in range(4):
-        for _ in range(6):
-            method.memory.drop(class_id, 0)
+        method.memory.remember(class_id, method.memory.of_class(class_id)[:0])
     assert [phase.name for phase in phases_before_training(method, task_of(method, 1))] == ["learn"]
 
 
@@ -201,4 +208,4 @@ def test_the_frame_for_saved_weights_has_the_proxies_of_all_tasks() -> None:
     frame.load_state_dict(method.network.state_dict())
     images = normalised(digits().test_up_to(2).images[:7])
     torch.testing.assert_close(frame.eval()(images).logits, method.network.eval()(images).logits)
-    assert (method.classifies_by, method.result_name) == ("nearest_mean", "nearest_mean")
+    assert method.result_name == "nearest_mean"

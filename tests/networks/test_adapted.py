@@ -104,6 +104,47 @@ def test_a_module_that_is_no_backbone_is_refused_with_a_reason(module: Any, mess
         choose_backbone(module, (8, 8)).make()
 
 
+class Tiny(Backbone):
+    """As CONTRIBUTING.md says how to write one, with 7 features."""
+
+    def __init__(self, feature_size: int | None = 7) -> None:
+        super().__init__()
+        self.maps = Maps()
+        if feature_size is not None:
+            self.feature_size = feature_size
+
+    def stages(self, images: Tensor) -> list[Tensor]:
+        return [self.maps(images)]
+
+
+class NeedsLargeImages(Tiny):
+    def stages(self, images: Tensor) -> list[Tensor]:
+        return [self.maps(images)[:, :, 4:-4, 4:-4].reshape(len(images), 7, 8, 8)]
+
+
+def test_a_backbone_that_keeps_its_word_is_taken_as_it_is() -> None:
+    made = choose_backbone(Tiny, (8, 8)).make()
+    assert isinstance(made, Tiny)
+    assert made.training
+    assert int(made.maps.norm.num_batches_tracked) == 0  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("backbone", "message"),
+    [
+        (lambda: Tiny(64), r"has feature_size = 64, which promises features \[2, 64\], but gives \[2, 7\]"),
+        (lambda: Tiny(None), "must set feature_size, the number of features of an image"),
+        (NeedsLargeImages, "backbone 'custom:NeedsLargeImages' cannot take images of 8 x 8: "),
+        (Backbone, "must set feature_size"),
+        (nn.Linear, r"cannot make backbone 'custom:Linear': .*missing 2 required positional arguments"),
+    ],
+)
+def test_a_backbone_that_does_not_keep_its_word_is_refused_with_a_reason(backbone: Any, message: str) -> None:
+    with pytest.raises(SettingsError, match=message) as caught:
+        choose_backbone(backbone, (8, 8)).make()
+    assert "\n" not in str(caught.value)
+
+
 def torchvision_names(backbone: Backbone) -> dict[str, Tensor]:
     """The weights of our ResNet-18 under the names that torchvision gives them."""
     renamed = {}

@@ -1,5 +1,7 @@
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -8,9 +10,9 @@ import pytest
 from PIL import Image
 
 from foster.errors import DataError, FolderError
-from foster.method_settings import METHOD_SETTINGS
-from foster.reports.figures import LOOKS, _curves, _panel_title, _panels, _scale, _spaced, accuracy_curves
-from foster.reports.groups import by_scenario
+from foster.reports.curves import LOOKS, panels
+from foster.reports.figures import ENDINGS, _figure, accuracy_curves, check_figure_path
+from foster.reports.panel_drawing import AXES_WIDTH
 from foster.reports.results import read_result
 
 
@@ -18,6 +20,32 @@ def has_colour(path: Path, colour: str) -> bool:
     pixels = np.asarray(Image.open(path).convert("RGB"))
     wanted = [int(colour[index : index + 2], 16) for index in (1, 3, 5)]
     return bool((pixels == wanted).all(axis=2).sum() > 100)
+
+
+def sizes(*paths: Path) -> list[tuple[int, int]]:
+    return [Image.open(path).size for path in paths]
+
+
+def labels(axes):
+    """The texts to the right of the axes, which are placed in shares of their width."""
+    return [text for text in axes.texts if 1 < text.get_position()[0] < 1.2]
+
+
+@pytest.fixture
+def long_runs(write_run):
+    """Runs whose labels are far longer than a line."""
+    return [
+        read_result(
+            write_run(
+                f"run{k}",
+                accuracy=(90.0, 60.0 + k / 10),
+                boosted=(90.0, 61.0),
+                settings={f"a_rather_long_setting_number_{key}": f"{k}-and-some-more-letters" for key in range(6)}
+                | {"folder": f"$\\nothing{k}$", "class_order": [f"class {(k + index) % 100}" for index in range(100)]},
+            )
+        )
+        for k in range(4)
+    ]
 
 
 def test_each_method_of_a_run_is_drawn_in_its_own_colour(write_run, tmp_path: Path):
@@ -32,94 +60,63 @@ def test_each_method_of_a_run_is_drawn_in_its_own_colour(write_run, tmp_path: Pa
     assert not has_colour(path, LOOKS["replay"].colour)
 
 
-def test_seeds_become_a_mean_with_a_band_of_one_standard_deviation(write_run):
-    runs = [
-        read_result(write_run(f"seed{seed}", seed=seed, accuracy=(90.0, last), boosted=(90.0, last + 1)))
-        for seed, last in ((1, 60.0), (2, 62.0), (3, 64.0))
-    ]
-    boosted, compressed = _curves(by_scenario(runs)["digits-b0-inc2"])
-    assert (compressed.label, compressed.num_runs) == ("foster", 3)
-    assert compressed.mean == (90.0, 62.0)
-    assert compressed.spread == (0.0, 2.0)
-    assert compressed.average == 76.0
-    assert boosted.is_boosted
-    assert boosted.mean == (90.0, 63.0)
+def test_a_piece_of_its_line_stands_before_each_label(write_run):
+    runs = [read_result(write_run(f"{k}", boosted=(90.0, 70.0), settings={"beta": k})) for k in range(3)]
+    (axes,) = _figure(panels(runs), None).axes
+    beside = [line for line in axes.lines if min(line.get_xdata()) > 1 and max(line.get_xdata()) < 1.2]
+    across = [line for line in axes.lines if line not in beside]
+    assert len(beside) == len(across) == 6
 
+    def looks(lines):
+        return sorted((line.get_color(), line.get_linestyle(), line.get_marker()) for line in lines)
 
-def test_two_augmentations_of_a_method_are_told_apart(write_run):
-    runs = [read_result(write_run(name, augmentation=name)) for name in ("auto", "plain")]
-    curves = list(_curves(by_scenario(runs)["digits-b0-inc2"]))
-    assert {curve.label for curve in curves} == {"foster (auto)", "foster (plain)"}
-    assert curves[0].line_style != curves[1].line_style
-
-
-def test_augmentations_that_differ_between_methods_are_told_on_every_curve(write_run):
-    runs = [
-        read_result(write_run(method, method=method, augmentation=augmentation))
-        for method, augmentation in (("foster", "auto"), ("wa", "plain"), ("der", "plain"))
-    ]
-    groups = by_scenario(runs)["digits-b0-inc2"]
-    assert {curve.label for curve in _curves(groups)} == {"foster (auto)", "wa (plain)", "der (plain)"}
-    assert _panel_title("mine", groups) == "mine"
+    assert looks(beside) == looks(across)
+    places = {text.get_position()[1]: text.get_color() for text in labels(axes)}
+    assert {line.get_ydata()[0]: line.get_color() for line in beside} == places
 
 
 def test_the_augmentation_that_all_curves_share_stands_in_the_title(write_run, tmp_path: Path):
     runs = [read_result(write_run(method, method=method)) for method in ("foster", "wa")]
-    groups = by_scenario(runs)["digits-b0-inc2"]
-    assert {curve.label for curve in _curves(groups)} == {"foster", "wa"}
-    assert _panel_title("mine", groups) == "mine, augmentation plain"
     for name, title in (("own.svg", None), ("mine.svg", "mine")):
         accuracy_curves(runs, tmp_path / name, title)
     assert "<!-- digits-b0-inc2, augmentation plain -->" in (tmp_path / "own.svg").read_text()
     assert "<!-- mine, augmentation plain -->" in (tmp_path / "mine.svg").read_text()
 
 
-def test_every_method_has_a_look_that_no_other_has():
-    assert LOOKS.keys() == METHOD_SETTINGS.keys()
-    for part in ("colour", "marker"):
-        assert len({getattr(look, part) for look in LOOKS.values()}) == len(LOOKS)
-
-
 def test_scenarios_get_panels_of_their_own(write_run, tmp_path: Path):
     runs = [read_result(write_run(name, scenario=name)) for name in ("one", "two", "three")]
     accuracy_curves(runs[:1], tmp_path / "one.png")
     accuracy_curves(runs, tmp_path / "all.png")
-    one, every = (Image.open(tmp_path / name).size for name in ("one.png", "all.png"))
-    assert every == (2 * one[0], 2 * one[1])
+    one, every = sizes(tmp_path / "one.png", tmp_path / "all.png")
+    assert every == (pytest.approx(2 * one[0], rel=0.05), pytest.approx(2 * one[1], rel=0.05))
 
 
-def test_a_panel_grows_with_the_labels_that_stand_beside_it(write_run, tmp_path: Path):
-    runs = [read_result(write_run(f"run{k}", settings={"epochs_scale": k})) for k in range(22)]
-    accuracy_curves(runs[:10], tmp_path / "some.png")
-    accuracy_curves(runs, tmp_path / "all.png")
-    some, every = (Image.open(tmp_path / name).size for name in ("some.png", "all.png"))
-    assert every[0] == some[0]
-    assert every[1] > 1.3 * some[1]
+def test_the_axes_grow_with_the_lines_of_the_labels_beside_them(write_run):
+    heights = []
+    for num_keys in (1, 8):
+        settings = [{f"a_long_key_{key}": k for key in range(num_keys)} for k in range(10)]
+        runs = [read_result(write_run(f"{num_keys}-{k}", settings=given)) for k, given in enumerate(settings)]
+        figure = _figure(panels(runs), None)
+        heights.append(figure.axes[0].get_position().height * figure.get_figheight())
+    assert heights[1] > 1.5 * heights[0]
 
 
-def test_each_augmentation_of_many_runs_gets_a_panel_and_all_have_one_scale(write_run):
-    runs = [
-        read_result(write_run(f"{method}-{name}", method=method, augmentation=name, accuracy=(90.0, last)))
-        for method in METHOD_SETTINGS
-        for name, last in (("auto", 80.0), ("plain", 25.0))
-    ]
-    (together,) = _panels(runs[:12])
-    assert len(together.groups) == 12
-    panels = _panels(runs)
-    assert [{group.augmentation for group in panel.groups} for panel in panels] == [{"plain"}, {"auto"}]
-    assert [len(panel.curves) for panel in panels] == [len(METHOD_SETTINGS)] * 2
-    assert {curve.label for panel in panels for curve in panel.curves} == set(METHOD_SETTINGS)
-    scale = _scale([curve for panel in panels for curve in panel.curves])
-    assert (scale.bottom, scale.top) == (20, 100)
+def test_long_labels_and_titles_neither_shrink_the_axes_nor_warn(long_runs, tmp_path: Path, recwarn):
+    title = "a title that is much longer than the picture is wide, and no formula: $\\nothing$, " * 4
+    figure = _figure(panels(long_runs), title)
+    (axes,) = figure.axes
+    assert axes.get_position().width * figure.get_figwidth() == pytest.approx(AXES_WIDTH)
+    assert max(len(line) for text in axes.texts for line in text.get_text().splitlines()) <= 44
+    extents = sorted((text.get_window_extent() for text in labels(axes)), key=lambda extent: -extent.y0)
+    assert len(extents) == 8
+    assert all(upper.y0 > lower.y1 for upper, lower in pairwise(extents)), "they overlap"
 
-
-def test_an_augmentation_has_the_same_line_in_all_curves_of_a_panel(write_run):
-    runs = [
-        read_result(write_run(f"{method}-{name}", method=method, augmentation=name, accuracy=(90.0, last)))
-        for method, name, last in (("foster", "auto", 80.0), ("wa", "plain", 70.0), ("wa", "auto", 60.0))
-    ]
-    styles = {curve.label: curve.line_style for curve in _curves(by_scenario(runs)["digits-b0-inc2"])}
-    assert styles["foster (auto)"] == styles["wa (auto)"] != styles["wa (plain)"]
+    accuracy_curves(long_runs, tmp_path / "one.png", f"{title} with letters that no font has: \U0001f98a")
+    others = [replace(run, scenario=name) for run in long_runs for name in ("other", "third")]
+    accuracy_curves([*long_runs, *others], tmp_path / "three.png", title)
+    assert not [str(warning.message) for warning in recwarn]
+    one, three = sizes(tmp_path / "one.png", tmp_path / "three.png")
+    assert three[0] > 1.8 * one[0]
 
 
 def test_one_task_and_an_unknown_method_can_be_drawn(write_run, tmp_path: Path):
@@ -128,25 +125,37 @@ def test_one_task_and_an_unknown_method_can_be_drawn(write_run, tmp_path: Path):
     assert (tmp_path / "curves.svg").read_text().startswith("<?xml")
 
 
+@pytest.mark.parametrize("ending", [*ENDINGS, ".PNG"])
+def test_every_ending_that_is_offered_can_be_written_without_a_word(
+    ending: str, write_run, tmp_path: Path, recwarn, capfd
+):
+    runs = [read_result(write_run(f"{seed}", seed=seed, accuracy=(90.0, 60.0 + seed))) for seed in (1, 2)]
+    path = tmp_path / f"curves{ending}"
+    accuracy_curves(runs, path)
+    assert path.stat().st_size > 1000
+    assert not recwarn.list
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("name", ["curves", ".png", "curves.docx", "curves.", "folder", "folder.png", "."])
+def test_a_path_that_names_no_kind_of_picture_is_refused_with_the_choices(name: str, write_run, tmp_path: Path):
+    for folder in ("folder", "folder.png"):
+        (tmp_path / folder).mkdir()
+    run = read_result(write_run("a"))
+    before = sorted(tmp_path.rglob("*"))
+    for refuse in (check_figure_path, lambda path: accuracy_curves([run], path)):
+        with pytest.raises(FolderError, match=re.escape(str(tmp_path / name))) as caught:
+            refuse(tmp_path / name)
+        assert all(ending in str(caught.value) for ending in ENDINGS)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_what_cannot_be_drawn_or_written_is_said_in_one_line(write_run, tmp_path: Path):
     with pytest.raises(DataError, match="no runs"):
         accuracy_curves([], tmp_path / "curves.png")
-    run = read_result(write_run("a"))
-    with pytest.raises(FolderError, match="cannot write figure"):
-        accuracy_curves([run], tmp_path / "curves.docx")
     (tmp_path / "file").write_text("")
     with pytest.raises(FolderError, match="cannot write figure"):
-        accuracy_curves([run], tmp_path / "file" / "curves.png")
-
-
-def test_labels_keep_their_distance_and_stay_near_their_curves():
-    assert _spaced([90.0, 50.0, 10.0], gap=5, bottom=0, top=100) == [90.0, 50.0, 10.0]
-    # Three in a heap share their mean, 61.
-    assert _spaced([62.0, 61.0, 60.0], gap=5, bottom=0, top=100) == [66.0, 61.0, 56.0]
-    crowded = _spaced([99.0, 99.0, 98.0, 1.0, 0.0], gap=5, bottom=0, top=100)
-    assert crowded[0] <= 100
-    assert crowded[-1] >= 0
-    assert all(upper - lower >= 5 - 1e-9 for upper, lower in pairwise(crowded))
+        accuracy_curves([read_result(write_run("a"))], tmp_path / "file" / "curves.png")
 
 
 def test_importing_the_module_does_not_load_matplotlib():

@@ -104,3 +104,78 @@ def test_another_class_order_is_another_run_of_the_same_seed(write_run):
         write_run("c", settings=settings(order_seed=None)),
     )
     assert len(group.runs) == 3
+
+
+def test_the_same_class_order_is_no_other_run_however_it_is_said(write_run):
+    (group,) = groups_of(
+        write_run("a", settings=settings(order_seed=None)),
+        write_run("b", settings=settings(order_seed=1993)),
+        write_run("c", seed=5, settings=settings(seed=5, order_seed=1993)),
+    )
+    assert [run.seeds for run in group.runs] == ["5/1993", "1993"]
+    assert group.name == "foster (1 repeated left out)"
+    order = ["one", "two"]
+    (group,) = groups_of(
+        write_run("d", settings=settings(class_order=order, order_seed=7)),
+        write_run("e", settings=settings(class_order=order, order_seed=None)),
+    )
+    assert [run.seeds for run in group.runs] == ["1993"]
+
+
+def test_what_the_methods_of_a_scenario_do_not_share_stands_in_every_name(write_run):
+    def run(method, last, **changes):
+        given = {
+            "method": method,
+            "memory_total": 2000,
+            "memory_per_class": None,
+            "batch_size": 128,
+            "base_classes": 0,
+        }
+        own = {method: {"first": {"epochs": len(method)}}}
+        return write_run(method, accuracy=(90, last), method=method, settings=given | own | changes)
+
+    groups = groups_of(
+        run("foster", 80),
+        run("wa", 70, memory_total=None, memory_per_class=20),
+        run("der", 60, batch_size=64, base_classes=2),
+        run("finetune", 50, memory_total=7),
+    )
+    assert [group.name for group in groups] == [
+        "foster batch_size=128 memory_total=2000",
+        "wa batch_size=128 memory_per_class=20",
+        "der batch_size=64 memory_total=2000",
+        "finetune batch_size=128",
+    ]
+    groups = groups_of(run("foster", 80), run("wa", 70), run("finetune", 50, memory_total=7))
+    assert [group.name for group in groups] == ["foster", "wa", "finetune"]
+
+
+def test_augmentations_that_are_both_called_custom_are_told_apart_between_methods(write_run):
+    groups = groups_of(
+        *(
+            write_run(
+                method,
+                method=method,
+                augmentation="custom",
+                accuracy=(90, 50 + cutout),
+                settings=settings(augmentation={"cutout": cutout, "flip": True}),
+            )
+            for method, cutout in (("foster", 8), ("wa", 4))
+        ),
+        write_run("r", method="replay", accuracy=(90, 10), settings=settings(augmentation="plain")),
+    )
+    assert [group.name for group in groups] == ["foster augmentation.cutout=8", "wa augmentation.cutout=4", "replay"]
+
+
+def test_a_class_order_is_told_by_a_few_letters_that_no_other_has(write_run):
+    orders = [[f"class {k}" for k in range(100)], [f"class {99 - k}" for k in range(100)], []]
+    groups = groups_of(
+        *(
+            write_run(f"{k}", accuracy=(90, 80 - k), settings=settings(class_order=order))
+            for k, order in enumerate(orders)
+        )
+    )
+    first, second, third = (group.name for group in groups)
+    assert third == "foster"
+    assert first != second
+    assert all(name.startswith("foster class_order=#") and len(name) < 30 for name in (first, second))

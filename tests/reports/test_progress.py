@@ -87,6 +87,34 @@ def test_a_short_phase_does_not_flood_the_log():
     assert epochs_shown(0.01, 100) == []
 
 
+def received(num_mebibytes: float, num_total: float | None = 161.2) -> events.Downloading:
+    return events.Downloading("it.tar.gz", int(num_mebibytes * 2**20), num_total and int(num_total * 2**20))
+
+
+def download_shown(seconds_per_mebibyte: float, num_total: float | None) -> list[str]:
+    stream, clock = io.StringIO(), Clock()
+    listener = LineProgress(stream, clock)
+    for num_mebibytes in [*range(161), 161.2]:
+        listener(received(num_mebibytes, num_total if num_mebibytes else None))
+        clock.now += seconds_per_mebibyte
+    return stream.getvalue().splitlines()
+
+
+def test_a_download_gets_a_few_plain_lines():
+    begin, end = "downloading it.tar.gz", "downloading it.tar.gz: 161.2 of 161.2 MiB"
+    assert download_shown(0.001, 161.2) == [begin, end]
+    shown = download_shown(0.25, 161.2)
+    assert (shown[0], shown[1], shown[-1]) == (begin, "downloading it.tar.gz: 17.0 of 161.2 MiB", end)
+    assert len(shown) == 11
+    assert download_shown(1.0, None) == [begin, *(f"{begin}: {k}.0 MiB" for k in (30, 60, 90, 120, 150))]
+
+
+def test_who_waits_for_the_download_of_another_says_so():
+    stream = io.StringIO()
+    LineProgress(stream)(events.Waiting("waiting for it.tar.gz"))
+    assert stream.getvalue() == "waiting for it.tar.gz\n"
+
+
 def test_a_resumed_run_says_where():
     stream = io.StringIO()
     listener = LineProgress(stream)
@@ -163,6 +191,19 @@ def test_a_terminal_shows_the_live_line_and_keeps_the_evaluations(terminal: Term
     assert "loss 1.234 = L_LA 0.900 + L_KD 0.334" in shown
     assert "3 min 20 s left" in shown
     assert "boosted: 95.25 % (old 94.00, new 96.50, top-5 100.00)" in shown
+
+
+def test_a_terminal_shows_how_far_a_download_is(terminal: Terminal):
+    with progress_for(terminal.stream) as listener:
+        assert isinstance(listener, TerminalProgress)
+        for event in (events.Waiting("waiting for it.tar.gz"), received(0, None), received(48.3), received(50, None)):
+            listener(event)
+            listener._progress.refresh()
+    shown = terminal.shown()
+    assert "waiting for it.tar.gz" in shown
+    assert "downloading it.tar.gz" in shown
+    assert "48.3 of 161.2 MiB" in shown
+    assert " 50.0 MiB" in shown
 
 
 def test_ctrl_c_gives_the_cursor_and_the_streams_back(terminal: Terminal):

@@ -1,9 +1,19 @@
 import io
+import re
 
+import pytest
 from rich.console import Console
 
 from foster.reports.results import read_result
-from foster.reports.tables import accuracy_grids, accuracy_table, markdown, summary_grids, summary_table
+from foster.reports.tables import (
+    LEAVES_FIRST,
+    Grid,
+    accuracy_grids,
+    accuracy_table,
+    markdown,
+    summary_grids,
+    summary_table,
+)
 from foster.reports.text import duration, mean_and_spread
 
 
@@ -92,11 +102,87 @@ def test_a_narrow_terminal_shows_fewer_tasks_but_no_cut_numbers(write_run):
     run = read_result(write_run("a", accuracy=[90.0 - task for task in range(10)], task_sizes=[10] * 10))
     wide, narrow = rendered(accuracy_table([run]), 100), rendered(accuracy_table([run]), 40)
     assert wide.count(".0") == 10
+    assert "shows all" not in wide
     assert 2 <= narrow.count(".0") < 10
     assert "90.0" in narrow
     assert "81.0" in narrow
     assert "85.50" in narrow
-    assert "…" not in narrow + rendered(summary_table(three_seeds(write_run)), 80)
+    assert "'foster table --by-task --markdown' shows all 10 tasks" in " ".join(narrow.split())
+
+
+def long_names(write_run):
+    """Three seeds of two recipes, with numbers as wide as they get."""
+    return [
+        read_result(
+            write_run(
+                f"{k}-{seed}",
+                seed=seed,
+                accuracy=(90.0, 60.0 + k + 10 * seed),
+                boosted=(90.0, 62.0 + 9 * seed),
+                params=4_699_140,
+                train_seconds=8000.0,
+                settings={"first.learning_rate": 0.1 * k, "an_uncommonly_long_name_of_a_setting": k},
+            )
+        )
+        for k in (1, 2)
+        for seed in (1, 2, 3)
+    ]
+
+
+@pytest.mark.parametrize("width", [*range(40, 130, 3), 200])
+def test_no_terminal_cuts_a_number_or_drops_a_column_without_saying_so(width: int, write_run):
+    runs = long_names(write_run)
+    text = rendered(summary_table(runs), width)
+    (grid,) = summary_grids(runs)
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= width
+    said = " ".join(text.split())
+    shown = next(line.split() for line in lines if line.startswith("method"))
+    left_out = said.partition("' also shows ")[2].split(", ")
+    assert "average" in shown
+    for place, name in enumerate(grid.header[grid.num_names :], start=grid.num_names):
+        assert (name in shown) != (name in left_out), name
+        if name in shown:
+            assert all(row[place] in text for row in grid.rows), name
+    assert left_out == [""] if width >= 120 else left_out == [*LEAVES_FIRST[: len(left_out)]] or left_out == [""]
+
+
+def test_a_terminal_too_narrow_for_any_number_says_what_to_do(write_run):
+    runs = long_names(write_run)
+    for table, command in (
+        (summary_table(runs), "foster table --markdown"),
+        (accuracy_table(runs), "foster table --by-task --markdown"),
+    ):
+        text = " ".join(rendered(table, 24).split())
+        assert f"a wider terminal or '{command}' shows the table" in text
+        assert not re.search(r"\d\d\.\d", text)
+
+
+def test_a_name_goes_on_below_and_is_whole(write_run):
+    name = "first.milestones=[60, 120, 170] an_uncommonly_long_name_of_a_setting=1"
+    grid = Grid("", ("method", "n"), ((name, "3"),), num_names=1)
+    widths = grid.widths(30)
+    assert widths == [28, 1]
+    lines = rendered(grid.rich(widths), 30).splitlines()[2:]
+    assert "".join("".join(line[:28] for line in lines).split()) == name.replace(" ", "")
+    assert [line[29] for line in lines] == ["3", *" " * (len(lines) - 1)]
+
+
+def test_a_column_that_is_empty_in_all_rows_is_left_out(write_run):
+    (grid,) = summary_grids([read_result(write_run("r", method="replay", accuracy=(90.0, 40.0)))])
+    assert "boosted" not in grid.header
+    assert {len(row) for row in grid.rows} == {len(grid.header)}
+
+
+def test_a_class_order_with_a_seed_of_its_own_is_told(write_run):
+    runs = [
+        read_result(write_run(f"{order}", accuracy=(90.0, last), settings={"seed": 1993, "order_seed": order}))
+        for order, last in ((None, 60.0), (5, 50.0), (6, 40.0))
+    ]
+    (grid,) = accuracy_grids(runs)
+    assert [(row[1], row[3]) for row in grid.rows] == [("1993", "60.0"), ("1993/5", "50.0"), ("1993/6", "40.0")]
+    assert summary_grids(runs)[0].title.endswith("over n runs that differ in seed or class order")
+    assert summary_grids(three_seeds(write_run))[0].title.endswith("over n runs")
 
 
 def test_the_terminal_shows_the_same_numbers_as_markdown(write_run):

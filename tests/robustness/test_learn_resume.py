@@ -30,6 +30,7 @@ from foster.errors import FolderError
 from foster.events import Event
 from foster.learner import Learner
 from foster.learning.reports import UpdateError
+from foster.learning.work_folder import WorkFolder
 from foster.locking import locked
 from foster.stopping import Stopped, StopRequest
 
@@ -199,7 +200,9 @@ def test_a_learn_of_other_images_settings_or_bundles_is_not_continued(
     learner = loaded(shelf.old)
     with pytest.raises(FolderError, match=r"holds a learn that was interrupted, of other images; repeat that one"):
         attempt(learner, one_image_more(shelf, tmp_path), stopped)
-    with pytest.raises(FolderError, match=r"with batch_size = 16, which is 8 now; repeat that one .* --restart$"):
+    with pytest.raises(
+        FolderError, match=r"with batch_size = 16, which is 8 now; repeat that one .* by deleting that folder$"
+    ):
         attempt(learner, shelf.second, stopped, batch_size=8)
     other = loaded(shelf.old)
     other.learn(write_photos(tmp_path / "more", 0, first=50), **SCHEDULE)
@@ -208,6 +211,38 @@ def test_a_learn_of_other_images_settings_or_bundles_is_not_continued(
     assert {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()} == before
     attempt(learner, shelf.second, stopped, checkpoint_minutes=9)
     assert content(learner.save(tmp_path / "v2"))["network.safetensors"] == content(shelf.whole)["network.safetensors"]
+
+
+def change_saved_settings(work: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Write the newest checkpoint once more, as another version of the settings would have made it."""
+    checkpoints = WorkFolder(work).checkpoints
+    checkpoint = checkpoints.load(print)
+    assert checkpoint is not None
+    change(checkpoint.state["learning"]["settings"])
+    checkpoints.save(checkpoint.state, checkpoint.parts, {})
+
+
+def test_a_learn_that_began_before_some_settings_were_there_goes_on_with_their_defaults(
+    shelf: Shelf, stopped: Path, tmp_path: Path
+) -> None:
+    def make_older(settings: dict[str, Any]) -> None:
+        del settings["selection"], settings["foster"]["gamma"], settings["foster"]["compress"]["momentum"]
+        settings["later_removed"] = None
+
+    change_saved_settings(stopped, make_older)
+    learner = loaded(shelf.old)
+    with pytest.raises(FolderError, match=r"with foster\.gamma = 'code', which is 'paper' now; repeat that one"):
+        attempt(learner, shelf.second, stopped, foster={"gamma": "paper"})
+    told = attempt(learner, shelf.second, stopped)
+    assert "RunResumed" in told_kinds(told)
+    assert content(learner.save(tmp_path / "v2")) == content(shelf.whole)
+
+
+def test_a_learn_with_a_setting_that_is_gone_says_which_and_what_to_do(shelf: Shelf, stopped: Path) -> None:
+    change_saved_settings(stopped, lambda settings: settings.update(sharpness=0.5))
+    said = r"foster began this: sharpness = 0\.5, but there is no such setting any more .* by deleting that folder$"
+    with pytest.raises(FolderError, match=said):
+        attempt(loaded(shelf.old), shelf.second, stopped)
 
 
 def test_photos_may_move_and_be_read_from_another_place(shelf: Shelf, stopped: Path, tmp_path: Path) -> None:
@@ -234,7 +269,7 @@ def test_a_folder_that_holds_something_else_is_left_alone(shelf: Shelf, tmp_path
 def test_what_is_not_intact_is_said_with_what_to_do(shelf: Shelf, stopped: Path) -> None:
     for path in (stopped / "checkpoints").iterdir():
         path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(FolderError, match=r"is intact; start anew in another folder, or discard .* with --restart"):
+    with pytest.raises(FolderError, match=r"is intact; start anew in another folder, or discard .* by deleting that"):
         attempt(loaded(shelf.old), shelf.second, stopped)
 
 

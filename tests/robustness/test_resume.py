@@ -1,10 +1,13 @@
 """A run that was interrupted anywhere ends exactly as one that was not."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from tiny_runs import (
     Interruption,
     Outcome,
@@ -172,6 +175,50 @@ def test_a_checkpoint_of_other_settings_is_refused_with_the_key_and_both_values(
         resume(tmp_path / "run")
 
 
+def change_saved_settings(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Write the newest checkpoint once more, as another version of the settings would have made it."""
+    folder = RunFolder(path)
+    checkpoint = folder.checkpoints.load(print)
+    assert checkpoint is not None
+    change(checkpoint.state["settings"])
+    folder.checkpoints.save(checkpoint.state, checkpoint.parts, {})
+
+
+def test_a_run_that_began_before_some_settings_were_there_goes_on_with_their_defaults(
+    tmp_path: Path, uninterrupted: Reference
+):
+    def make_older(settings: dict[str, Any]) -> None:
+        del settings["selection"], settings["foster"]["gamma"], settings["foster"]["compress"]["momentum"]
+        settings["foster"]["later_removed"] = None
+
+    interrupted(tiny_settings(), tmp_path / "run", interruption("in the middle of compress"))
+    change_saved_settings(tmp_path / "run", make_older)
+    settings = tmp_path / "run" / "settings.toml"
+    text = settings.read_text(encoding="utf-8")
+    settings.write_text(text.replace('gamma = "code"', 'gamma = "paper"'), encoding="utf-8")
+    with pytest.raises(FolderError, match=r"settings \(foster.gamma = 'code', not 'paper' as settings.toml says now\)"):
+        resume(tmp_path / "run")
+    settings.write_text(text, encoding="utf-8")
+    resume(tmp_path / "run")
+    assert_same(outcome(tmp_path / "run"), uninterrupted("foster"))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("sharpness", 0.5, "foster.sharpness = 0.5, but there is no such setting any more"),
+        ("gamma", "cubic", "foster.gamma: input should be 'code' or 'paper', not 'cubic'"),
+    ],
+)
+def test_a_run_with_a_setting_that_is_gone_says_which(key: str, value: object, said: str, tmp_path: Path):
+    interrupted(tiny_settings(), tmp_path / "run", interruption("after the first task"))
+    change_saved_settings(tmp_path / "run", lambda settings: settings["foster"].update({key: value}))
+    with pytest.raises(
+        FolderError, match=re.escape(f"another version of foster began this: {said} (in the checkpoint)")
+    ):
+        resume(tmp_path / "run")
+
+
 def test_where_and_how_often_a_run_saves_may_change_on_resume(tmp_path: Path, uninterrupted: Reference):
     interrupted(tiny_settings(), tmp_path / "run", interruption("in the middle of compress"))
     settings = tmp_path / "run" / "settings.toml"
@@ -204,3 +251,23 @@ def test_intact_weights_of_another_shape_are_refused_in_one_line(tmp_path: Path)
     with pytest.raises(FolderError, match="the checkpoint does not fit this run") as caught:
         resume(tmp_path / "run")
     assert "\n" not in str(caught.value)
+
+
+def test_unlabeled_images_that_have_changed_are_not_trained_on_instead(tmp_path: Path):
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for name in ("a", "b", "c"):
+        Image.new("RGB", (8, 8), (ord(name), 0, 0)).save(photos / f"{name}.png")
+    (photos / "broken.png").write_bytes(b"no image")
+    settings = tiny_settings("foster", f"foster.unlabeled={photos}")
+    told = interrupted(settings, tmp_path / "run", interruption("between two tasks"))
+    (warning,) = [event.message for event in told if isinstance(event, events.Warned)]
+    assert warning.startswith("foster.unlabeled: 1 unreadable images are left out, such as ")
+    assert "broken.png" in warning
+    gone = (photos / "a.png").read_bytes()
+    (photos / "a.png").unlink()
+    with pytest.raises(DataError, match=r"foster\.unlabeled: the images are not those that the run began with"):
+        resume(tmp_path / "run")
+    (photos / "a.png").write_bytes(gone)
+    resume(tmp_path / "run")
+    assert RunFolder(tmp_path / "run").is_finished

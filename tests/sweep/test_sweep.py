@@ -129,7 +129,8 @@ def test_a_process_that_cannot_be_started_is_the_failure_of_its_run(monkeypatch:
 
 def test_the_settings_of_a_waiting_run_are_those_that_were_checked(stand_in: Callable[[str], None], tmp_path: Path):
     source = tmp_path / "mine.toml"
-    source.write_text('dataset = "digits"\nincrement = 2\nmemory_total = 200\nbackbone = "resnet8"\ndevice = "cpu"\n')
+    lines = ['dataset = "digits"', "increment = 2", "memory_total = 200", 'augmentation = "shift"', 'device = "cpu"']
+    source.write_text("\n".join(lines))
     runs = plan_runs(str(source), ["seed=1,2"])
     stand_in(f"echo broken > {source}; exit 1")
     with pytest.raises(TrainingError):

@@ -5,9 +5,8 @@ import time
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from foster.sweep_table import LiveTable, PlainLines, RunStatus, State, counts, display_for, status_table
+from foster.sweep_table import LiveTable, PlainLines, RunStatus, State, counts, display_for, short_names
 
 
 def test_a_status_follows_the_events_and_copes_with_a_cut_line(tmp_path: Path):
@@ -33,14 +32,15 @@ def test_a_status_follows_the_events_and_copes_with_a_cut_line(tmp_path: Path):
     assert (run.task, run.accuracy) == ("2/5", "71.25")
 
 
-def test_the_table_shows_running_and_failed_runs_first_where_room_is_scarce():
-    states = [State.FINISHED, State.WAITING, State.RUNNING, State.FAILED, State.WAITING]
-    runs = [RunStatus(f"seed={index}", Path(), state) for index, state in enumerate(states)]
-    console = Console(file=io.StringIO(), width=100, record=True)
-    console.print(status_table(runs, num_rows=3))
-    text = console.export_text()
-    assert [line.split()[0] for line in text.splitlines() if "seed=" in line] == ["seed=1", "seed=2", "seed=3"]
-    assert "5 runs: 2 waiting, 1 running, 1 finished, 1 failed" in text
+def test_names_leave_out_what_all_runs_share():
+    names = [
+        f"cifar100-b0-inc10-{method}-s{seed},epochs_scale=0.5,memory_total={memory}"
+        for method, seed, memory in (("foster", 1, 500), ("foster", 2, 2000), ("wa", 1, 500))
+    ]
+    assert short_names(names) == ["foster-s1,memory_total=500", "foster-s2,memory_total=2000", "wa-s1,memory_total=500"]
+    assert short_names(names[:2]) == ["s1,memory_total=500", "s2,memory_total=2000"]
+    assert short_names(names[:1]) == names[:1]
+    assert short_names([names[0], f"{names[0]},batch_size=8"]) == [names[0], "batch_size=8"]
 
 
 def test_a_log_that_nobody_reads_any_more_does_not_stop_a_sweep():
@@ -88,13 +88,13 @@ def test_the_live_table_is_redrawn_in_place_below_the_failures(terminal: Termina
     with display:
         display.say("3 runs: 3 waiting, 1 at a time, in out")
         display.show(runs)
-        assert [line.split()[:2] for line in terminal.screen() if "-s1" in line] == [["digits-foster-s1", "waiting"]]
+        assert [line.split()[:2] for line in terminal.screen() if line.startswith("s1 ")] == [["s1", "waiting"]]
 
         runs[0].state, runs[0].place, runs[0].began = State.RUNNING, "GPU 0", time.monotonic()
         runs[0].told = {"task": 2, "num_tasks": 5, "phase": "boost", "epoch": 6, "epochs": 20, "accuracy": 71.25}
         display.show(runs)
-        (line,) = [line for line in terminal.screen() if "-s1" in line]
-        assert line.split() == ["digits-foster-s1", "running", "(GPU", "0)", "3/5", "boost", "7/20", "71.25", "0", "s"]
+        (line,) = [line for line in terminal.screen() if line.startswith("s1 ")]
+        assert line.split() == ["s1", "running", "(GPU", "0)", "3/5", "boost", "7/20", "71.25", "0", "s"]
 
         runs[0].state, runs[0].message = State.FAILED, "the loss is [not] a number"
         runs[1].state, runs[1].told = State.FINISHED, {"task": 4, "num_tasks": 5, "accuracy": 60.0, "seconds": 75}
@@ -103,13 +103,13 @@ def test_the_live_table_is_redrawn_in_place_below_the_failures(terminal: Termina
     screen = [line for line in terminal.screen() if line]
     assert screen[0] == "3 runs: 3 waiting, 1 at a time, in out"
     assert screen[1] == "digits-foster-s1: failed: the loss is [not] a number"
-    assert screen[2].split() == ["run", "state", "task", "phase", "epoch", "accuracy", "time"]
-    assert [line.split() for line in screen[4:7]] == [
-        ["digits-foster-s1", "failed", "3/5", "boost", "7/20", "71.25", "–"],
-        ["digits-foster-s2", "finished", "5/5", "–", "–", "60.00", "1", "min", "15", "s"],
-        ["digits-foster-s3", "waiting", "–", "–", "–", "–", "–"],
+    assert screen[2] == "3 runs: 1 waiting, 1 finished, 1 failed"
+    assert screen[3].split() == ["run", "state", "task", "phase", "epoch", "accuracy", "time"]
+    assert [line.split() for line in screen[5:]] == [
+        ["s1", "failed", "3/5", "boost", "7/20", "71.25", "–"],
+        ["s3", "waiting", "–", "–", "–", "–", "–"],
+        ["s2", "finished", "5/5", "–", "–", "60.00", "1", "min", "15", "s"],
     ]
-    assert screen[7:] == ["3 runs: 1 waiting, 1 finished, 1 failed"]
     assert terminal.getvalue().count("\x1b[?25l") == terminal.getvalue().count("\x1b[?25h") == 1
 
 
@@ -123,9 +123,49 @@ def test_a_long_failure_is_told_whole_and_many_runs_do_not_overflow_the_terminal
         shown = [line for line in terminal.screen() if line]
     assert f"digits-foster-s7: failed: {message}" in shown
     table = shown[shown.index(f"digits-foster-s7: failed: {message}") + 1 :]
-    assert len(table) < 20
-    assert ["digits-foster-s7", "failed"] in [line.split()[:2] for line in table]
-    assert table[-1] == "40 runs: 39 waiting, 1 failed"
+    assert table[0] == "40 runs: 39 waiting, 1 failed"
+    assert table[3].split()[:2] == ["s7", "failed"]
+    assert len(table) == 19, "the screen is used but for the line of the cursor"
+
+
+def test_names_that_wrap_hide_neither_the_counts_nor_what_is_running(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "80")
+    runs = [
+        RunStatus(f"cifar100-b50-inc10-foster-s{seed},foster.alignment={alignment},foster.beta_compress={beta}", Path())
+        for seed in (1993, 1, 2)
+        for alignment in ("logits", "weights")
+        for beta in (0.95, 0.97)
+    ]
+    for run in runs[:-2]:
+        run.state, run.told = State.FINISHED, {"task": 9, "num_tasks": 10, "accuracy": 61.2, "seconds": 1204}
+    for run in runs[-2:]:
+        run.state, run.place, run.began = State.RUNNING, "GPU 0", time.monotonic()
+        run.told = {"task": 9, "num_tasks": 10, "phase": "compress", "epoch": 99, "epochs": 130, "accuracy": 61.2}
+    with display_for(terminal) as display:
+        display.show(runs)
+        screen = [line for line in terminal.screen() if line]
+    assert len(screen) < 20
+    assert screen[0] == "12 runs: 2 running, 10 finished"
+    states = [line.split()[1] for line in screen[3:] if len(line.split()) > 5]
+    assert states[:2] == ["running", "running"]
+    assert set(states[2:]) == {"finished"}
+    assert "".join(line.split()[0] for line in screen[3:]).startswith(
+        "s2,foster.alignment=weights,foster.beta_compress=0.95s2,"
+    )
+
+
+def test_a_narrow_terminal_shows_fewer_columns_and_still_the_names(terminal: Terminal, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "50")
+    runs = [RunStatus(f"digits-foster-s{seed}", Path(), State.RUNNING, "GPU 0") for seed in (1, 2)]
+    for run in runs:
+        run.told = {"task": 9, "num_tasks": 10, "phase": "compress", "epoch": 99, "epochs": 130, "accuracy": 61.2}
+    with display_for(terminal) as display:
+        display.show(runs)
+        table = [line.split() for line in terminal.screen() if line][1:]
+    assert table[0] == ["run", "state", "task", "accuracy"]
+    assert table[2:] == [[name, "running", "(GPU", "0)", "10/10", "61.20"] for name in ("s1", "s2")]
 
 
 def test_what_is_no_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch, terminal: Terminal):

@@ -20,7 +20,7 @@ from foster.networks.freezing import freeze
 from foster.networks.network import Network
 from foster.seeding import Address, initialisation
 from foster.training.engine import Engine
-from foster.training.fit import FitState, fit
+from foster.training.fit import FitState, Watch, fit
 from foster.training.phase import Objective, Phase
 
 CPU = torch.device("cpu")
@@ -63,11 +63,12 @@ def train(
     data: ImageSet | None = None,
     on_epoch: Callable[[int], None] | None = None,
     batch_size: int = 8,
+    watch: Watch | None = None,
 ) -> Log:
     phase = Phase("learn", network, objective, settings, data or images(), on_epoch=on_epoch)
     feed = ResidentFeed(phase.data, Augmentation(), batch_size, Address(1, "feed", 4, "learn"), CPU)
     log = Log()
-    fit(phase, feed, ENGINE, log, task=4)
+    fit(phase, feed, ENGINE, log, task=4, watch=watch)
     return log
 
 
@@ -222,6 +223,42 @@ class KeepEvery:
     def keep(self, state: FitState) -> None:
         copied = [{name: value.clone() for name, value in part.items()} for part in (state.network, state.momentum)]
         self.states.append(FitState(copied[0], copied[1], state.position))
+
+
+@pytest.mark.parametrize("ruinous", [2, 3], ids=["in the middle of an epoch", "at its end"])
+def test_weights_that_are_not_numbers_are_never_kept(ruinous: int) -> None:
+    network, watch, steps = OneNumber(), KeepEvery(), 0
+
+    def objective(batch: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        nonlocal steps
+        steps += 1
+        # The square root of 0 is a finite loss with an infinite gradient.
+        return {"L": (network.weight - network.weight.detach()).sqrt() if steps == ruinous else network.weight}
+
+    with pytest.raises(TrainingError, match="weights are not finite numbers in task 5, phase learn, epoch 1"):
+        train(network, objective, FitSettings(epochs=2), images(24), watch=watch)
+    assert len(watch.states) == ruinous - 1
+    assert all(state.network["weight"].isfinite() for state in watch.states)
+
+
+class Dropping(OneNumber):
+    """Notes what its dropout makes of 64 ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(0.5)
+        self.masks: list[tuple[float, ...]] = []
+
+    def forward(self, batch: Tensor) -> Tensor:
+        self.masks.append(tuple(self.dropout(torch.ones(64)).tolist()))
+        return self.weight
+
+
+def test_random_layers_draw_anew_in_every_step_of_every_epoch() -> None:
+    network = Dropping()
+    train(network, lambda batch, labels: {"L": network(batch)}, FitSettings(epochs=2), images(24))
+    assert len(network.masks) == 2 * 3
+    assert len(set(network.masks)) == 2 * 3
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])

@@ -34,10 +34,11 @@ def run(
     is_deterministic: Deterministic = False,
 ) -> None:
     """Train one method on one scenario: everything is written to the run folder."""
-    from foster.config import load_settings
+    from foster.config import check_used, load_settings
 
     changes = [*(overrides or []), *(["engine.deterministic=true"] if is_deterministic else [])]
     settings = load_settings(source, changes, data=str(data) if data else None)
+    check_used(changes, settings)
     # Imported only now: what is wrong with the settings is said before torch is loaded.
     from foster.launch import launch
 
@@ -64,14 +65,17 @@ def resume(
 
 def plan(source: Source, overrides: Overrides = None, data: Data = None) -> None:
     """Show what a run would do, before anything is trained: tasks, images, exemplars, epochs, parameters, memory."""
-    from foster.config import load_settings
+    from foster.config import check_used, load_settings
     from foster.output import show
 
     settings = load_settings(source, overrides or [], data=str(data) if data else None)
+    check_used(overrides or [], settings)
     from foster.plan import make_plan
     from foster.reports.plans import plan_table
 
     show(plan_table(make_plan(settings)))
+    for remark in settings.remarks:
+        typer.echo(f"note: {remark}")
 
 
 def demo(

@@ -59,7 +59,7 @@ def table(
 
 def compare(
     folders: Folders,
-    figure: Annotated[Path, typer.Option(help="Where to write the figure (.png, .pdf, .svg).")] = Path(
+    figure: Annotated[Path, typer.Option(help="Where to write the figure (.png, .pdf, .svg, .jpg, .webp).")] = Path(
         "comparison.png"
     ),
     title: Annotated[str | None, typer.Option(help="The figure's title.")] = None,
@@ -67,9 +67,10 @@ def compare(
     """One table and one figure of accuracy after each task, for any set of runs."""
     from foster.output import show
     from foster.reports import tables
-    from foster.reports.figures import accuracy_curves
+    from foster.reports.figures import accuracy_curves, check_figure_path
     from foster.reports.results import find_results
 
+    check_figure_path(figure)
     results = find_results(folders)
     show(tables.accuracy_table(results))
     accuracy_curves(results, figure, title)

@@ -30,6 +30,8 @@ CHUNK_PIXELS = {"cpu": 1 << 19, "cuda": 1 << 23}
 class Augmentation:
     """What is done to training images, in this order; the defaults do nothing."""
 
+    resized_crop: tuple[float, float] | None = None
+    """In place of the crop: a rectangle with a share of the area in this range, enlarged to the image's size."""
     crop_padding: int = 0
     """A window of the image's size at a random place in the image with this many black pixels around it."""
     flip: bool = False
@@ -40,8 +42,6 @@ class Augmentation:
     """AutoAugment's policy: "none", "cifar10" or "imagenet"."""
     cutout: int = 0
     """A black square with this side, its centre anywhere in the image."""
-    resized_crop: tuple[float, float] | None = None
-    """In place of the crop: a rectangle with a share of the area in this range, enlarged to the image's size."""
 
 
 # One kind of change with its decisions drawn: says what has to be done with some of the images.

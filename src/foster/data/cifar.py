@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from foster.data.catalogue import Published
-from foster.data.download import Progress, check_md5, find_or_fetch
+from foster.data.download import Follower, check_md5, find_or_fetch
 from foster.data.images import ImageSet
 from foster.errors import DataError
 
@@ -55,10 +55,10 @@ class Batch(NamedTuple):
 
 
 def load_cifar(
-    layout: CifarLayout, published: Published, data_dir: Path, progress: Progress | None = None
+    layout: CifarLayout, published: Published, data_dir: Path, follower: Follower | None = None
 ) -> tuple[ImageSet, ImageSet]:
     """The training and the test images; files that are missing are downloaded into `data_dir`."""
-    folder = find_or_fetch(published, data_dir, progress)
+    folder = find_or_fetch(published, data_dir, follower)
     for name, md5 in published.files.items():
         check_md5(folder / name, md5)
     class_names = read_class_names(folder / layout.names_file, layout.names_key)

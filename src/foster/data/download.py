@@ -1,134 +1,173 @@
 """Published files: fetched once, checked against their MD5 sums, unpacked by name and nothing else."""
 
 import hashlib
-import http.client
 import os
-import shutil
 import tarfile
-import tempfile
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
+from foster import events
 from foster.data.catalogue import Published
+from foster.data.receiving import pieces, reason
 from foster.errors import DataError
+from foster.files import remove_temporaries, write_bytes, writing
+from foster.locking import locked_in_turn
+from foster.stopping import StopRequest
 
-Progress = Callable[[int, int | None], None]
-"""Called with the bytes received so far and the bytes to come in all, where the server says so."""
-
-_CHUNK_BYTES = 1 << 18
-_TIMEOUT_SECONDS = 30.0
+SECONDS_BETWEEN_LOOKS = 0.2
 
 
-def find_or_fetch(published: Published, data_dir: Path, progress: Progress | None = None) -> Path:
+def _ignore(event: events.Event) -> None:
+    """Nobody listens."""
+
+
+@dataclass(frozen=True)
+class Follower:
+    """Who follows a download: is told how far it is, and may ask to stop it."""
+
+    listener: events.Listener = _ignore
+    stop: StopRequest = field(default_factory=StopRequest)
+
+
+def find_or_fetch(published: Published, data_dir: Path, follower: Follower | None = None) -> Path:
     """The folder that holds all published files: found, unpacked from the archive, or downloaded first.
 
-    `data_dir` is that folder or its parent. An archive that lies in it is used before the network is.
+    `data_dir` is that folder or its parent. An archive that lies in it is used before the network is. Of several
+    processes that miss the files, one fetches them and the others wait.
     """
+    follower = follower or Follower()
     parent = data_dir.parent if data_dir.name == published.folder else data_dir
-    try:
-        for folder in (data_dir / published.folder, data_dir):
-            if all((folder / name).is_file() for name in published.files):
-                return folder
+    if found := _complete_folder(published, data_dir):
+        return found
+    for folder in (parent, parent / published.folder):
+        _check_writable(folder)
+    with _made_for_a_reason(parent / published.folder), _locked(published, parent, follower):
+        # Once more: another process may have come first.
+        if found := _complete_folder(published, data_dir):
+            return found
+        _remove_leftovers(published, parent)
         archives = [folder / published.archive for folder in (data_dir, parent)]
         archive = next((path for path in archives if path.is_file()), None)
-    except OSError as error:
-        raise DataError(f"cannot read {data_dir}: {_reason(error)}") from error
-    if archive is None:
-        archive = parent / published.archive
-        fetch(published, archive, progress)
-    else:
-        check_md5(archive, published.archive_md5)
-    unpack(published, archive, parent)
+        if archive is None:
+            archive = parent / published.archive
+            fetch(published, archive, follower)
+        else:
+            check_md5(archive, published.archive_md5)
+        unpack(published, archive, parent, follower.stop)
     return parent / published.folder
 
 
-def fetch(published: Published, target: Path, progress: Progress | None = None) -> None:
+def fetch(published: Published, target: Path, follower: Follower) -> None:
     """Download the archive to `target`, which appears only when it is complete and its MD5 sum is right."""
+    tell, name = follower.listener, published.archive
+    tell(events.Downloading(name, 0, None))
     try:
-        # Opened before anything is written: without a network no folder is left behind.
-        with urllib.request.urlopen(published.address, timeout=_TIMEOUT_SECONDS) as response:
-            length = response.headers.get("Content-Length")
-            num_total = int(length) if length and length.isdigit() else None
-            with _complete_or_absent(target) as (file, temporary):
-                num_received = 0
-                while chunk := response.read(_CHUNK_BYTES):
-                    file.write(chunk)
-                    num_received += len(chunk)
-                    if progress is not None:
-                        progress(num_received, num_total)
-                file.flush()
-                check_md5(temporary, published.archive_md5, name=f"the download of {published.address}")
-    except (OSError, http.client.HTTPException) as error:
-        raise DataError(_how_to_provide(published, target.parent, error)) from error
+        with writing(target) as temporary:
+            with temporary.open("r+b") as file:
+                for piece in pieces(published.address, follower.stop):
+                    file.seek(piece.start)
+                    file.write(piece.content)
+                    tell(events.Downloading(name, piece.end, piece.num_total))
+            if wrong := _wrong_md5(temporary, published.archive_md5):
+                raise DataError(f"the download of {published.address} {wrong}")
+    except DataError as error:
+        raise DataError(f"{error}; {_how_to_provide(published, target.parent)}") from error
 
 
-def unpack(published: Published, archive: Path, parent: Path) -> None:
+def unpack(published: Published, archive: Path, parent: Path, stop: StopRequest) -> None:
     """Write the published files of `archive` into `parent / published.folder`; all other members are left alone."""
     wanted = {f"{published.folder}/{name}": parent / published.folder / name for name in published.files}
     try:
         # Members are copied to paths of our own: names, links and modes in the archive decide nothing.
         with tarfile.open(archive, "r:gz") as members:
             for member in members:
+                stop.raise_if_set()
                 target = wanted.get(member.name)
                 content = members.extractfile(member) if target and member.isreg() else None
                 if target is None or content is None:
                     continue
-                with _complete_or_absent(target) as (file, _):
-                    shutil.copyfileobj(content, file, _CHUNK_BYTES)
+                write_bytes(target, content.read())
                 del wanted[member.name]
-    except (tarfile.TarError, EOFError, OSError) as error:
-        raise DataError(f"cannot unpack {archive} into {parent}: {_reason(error)}") from error
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raise DataError(f"cannot unpack {archive} into {parent}: {reason(error)}") from error
     if wanted:
         raise DataError(f"{archive} does not hold the files {', '.join(wanted)}")
 
 
-def check_md5(path: Path, expected: str, name: str | None = None) -> None:
-    """Refuse a file that is not, byte for byte, the published one; `name` says what to call it."""
+def check_md5(path: Path, expected: str) -> None:
+    """Refuse a file in the data folder that is not, byte for byte, the published one."""
+    if wrong := _wrong_md5(path, expected):
+        raise DataError(f"{path} {wrong}; remove it, and it is downloaded again")
+
+
+def _wrong_md5(path: Path, expected: str) -> str:
+    """What to say of a file with another MD5 sum; empty where it is right."""
     try:
         with path.open("rb") as file:
             found = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
     except OSError as error:
-        raise DataError(f"cannot read {path}: {_reason(error)}") from error
-    if found != expected:
-        raise DataError(f"{name or path} is damaged or not the published file: MD5 is {found}, not {expected}")
+        raise DataError(f"cannot read {path}: {reason(error)}") from error
+    return "" if found == expected else f"is damaged or not the published file: MD5 is {found}, not {expected}"
+
+
+def _complete_folder(published: Published, data_dir: Path) -> Path | None:
+    folders = (data_dir / published.folder, data_dir)
+    try:
+        return next((folder for folder in folders if all((folder / name).is_file() for name in published.files)), None)
+    except OSError as error:
+        raise DataError(f"cannot read {data_dir}: {reason(error)}") from error
+
+
+def _check_writable(folder: Path) -> None:
+    """Refuse a folder that cannot be written to, or cannot be made, before anything is downloaded for it."""
+    nearest = next(place for place in (folder, *folder.parents) if place.exists())
+    if not nearest.is_dir():
+        raise DataError(f"cannot write into {folder}: {nearest} is a file, not a folder")
+    if not os.access(nearest, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+        raise DataError(f"cannot write into {folder}: {nearest} is not writable")
 
 
 @contextmanager
-def _complete_or_absent(target: Path) -> Iterator[tuple[IO[bytes], Path]]:
-    """A temporary file beside `target` that takes its name on success and is removed otherwise.
-
-    The temporary name is unique, so several processes may do the same work at once.
-    """
+def _made_for_a_reason(folder: Path) -> Iterator[None]:
+    """Where the work inside fails, the folders that it made and left empty go again."""
+    absent = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    except OSError as error:
-        raise DataError(f"cannot write into {target.parent}: {_reason(error)}") from error
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file, temporary
-        temporary.chmod(0o644)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+        yield
+    except BaseException:
+        for place in absent:
+            with suppress(OSError):
+                place.rmdir()
+        raise
 
 
-def _how_to_provide(published: Published, parent: Path, error: Exception) -> str:
+@contextmanager
+def _locked(published: Published, parent: Path, follower: Follower) -> Iterator[None]:
+    """One process at a time; the others say once that they wait, and can be stopped."""
+    is_told = False
+
+    def wait(held: str) -> None:
+        nonlocal is_told
+        if not is_told:
+            follower.listener(events.Waiting(f"waiting for {published.archive}: {held}"))
+        is_told = True
+        with follower.stop.at_once():
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+
+    with locked_in_turn(parent, f".{published.folder}.lock", wait):
+        yield
+
+
+def _remove_leftovers(published: Published, parent: Path) -> None:
+    """What a process that was killed had begun to write."""
+    remove_temporaries(parent, published.archive)
+    for name in published.files:
+        remove_temporaries(parent / published.folder, name)
+
+
+def _how_to_provide(published: Published, parent: Path) -> str:
     files = ", ".join(published.files)
-    return (
-        f"cannot download {published.address} ({_reason(error)}); put {published.archive} into {parent}, "
-        f"or the files {files} into {parent / published.folder}"
-    )
-
-
-def _reason(error: BaseException) -> str:
-    """The error's own words on one line."""
-    if isinstance(error, urllib.error.URLError) and isinstance(error.reason, BaseException):
-        error = error.reason
-    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return " ".join(text.split()) or type(error).__name__
+    return f"put {published.archive} into {parent}, or the files {files} into {parent / published.folder}"

@@ -39,10 +39,6 @@ class ImageSet:
         """Height and width."""
         return self.images.shape[2], self.images.shape[3]
 
-    @property
-    def num_bytes(self) -> int:
-        return self.images.numel()
-
     def select(self, index: Tensor) -> "ImageSet":
         """The images at `index` (positions or a mask), in that order."""
         return ImageSet(self.images[index], self.labels[index], self.class_names)

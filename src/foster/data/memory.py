@@ -92,13 +92,6 @@ class ExemplarMemory:
         self._check_budget(class_id, len(images), sum(len(stack) for stack in others))
         self._stacks[class_id : class_id + 1] = [_owned(images)]
 
-    def drop(self, class_id: int, position: int) -> None:
-        """Remove one exemplar for good; those after it move up. The last one of a class may go too."""
-        stack = self.of_class(class_id)
-        if not 0 <= position < len(stack):
-            raise DataError(f"class {class_id} holds {len(stack)} exemplars, counted from 0; there is no {position}")
-        self._stacks[class_id] = torch.cat([stack[:position], stack[position + 1 :]])
-
     def exemplars(self, class_names: Sequence[str]) -> ImageSet | None:
         """All exemplars, by class id and then in selection order; None where there are none."""
         if self.num_images == 0:

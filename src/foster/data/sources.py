@@ -17,7 +17,7 @@ from foster.data.catalogue import (
     dataset_facts,
 )
 from foster.data.cifar import LAYOUTS, load_cifar
-from foster.data.download import Progress
+from foster.data.download import Follower
 from foster.data.images import ImageSet
 from foster.seeding import Address, generator
 
@@ -51,7 +51,7 @@ class Request:
     data_dir: Path | None
     seed: int
     synthetic: SyntheticShape
-    progress: Progress | None
+    follower: Follower | None
 
 
 @dataclass(frozen=True)
@@ -67,16 +67,16 @@ def load(
     data_dir: Path | None = None,
     seed: int = 1993,
     synthetic: SyntheticShape | None = None,
-    progress: Progress | None = None,
+    follower: Follower | None = None,
 ) -> Dataset:
     """The dataset `name`.
 
     `data_dir` is where files are found and downloaded to. `seed` and `synthetic` shape the dataset `synthetic` alone,
-    `progress` follows a download.
+    `follower` follows a download.
     """
     shape = synthetic or SyntheticShape()
     facts = dataset_facts(name, shape)
-    train, test = DATASETS[name].read(Request(facts, data_dir, seed, shape, progress))
+    train, test = DATASETS[name].read(Request(facts, data_dir, seed, shape, follower))
     return Dataset(name, train, test, facts.mean, facts.std)
 
 
@@ -108,13 +108,13 @@ def read_cifar(request: Request) -> tuple[ImageSet, ImageSet]:
     """CIFAR-10 or CIFAR-100 from its published files."""
     assert request.facts.published is not None
     layout = LAYOUTS[request.facts.name]
-    return load_cifar(layout, request.facts.published, data_folder(request.data_dir), request.progress)
+    return load_cifar(layout, request.facts.published, data_folder(request.data_dir), request.follower)
 
 
 def draw_synthetic(request: Request) -> tuple[ImageSet, ImageSet]:
     """One smooth random pattern a class; each image is its pattern, disturbed smoothly and pixel by pixel.
 
-    The images of a class depend on the seed, the class and the image size, not on how much else is drawn.
+    The images of a class depend on the seed, the class, their size and their number, not on the other classes.
     """
     shape = request.synthetic
     digits = max(2, len(str(shape.num_classes - 1)))

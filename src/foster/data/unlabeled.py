@@ -1,5 +1,7 @@
 """Unlabeled images for compression: a dataset's training images without their labels, or a folder of images."""
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -7,6 +9,7 @@ from torch.nn.functional import interpolate
 
 from foster.data.catalogue import CATALOGUE
 from foster.data.decoding import SUFFIXES
+from foster.data.download import Follower
 from foster.data.images import ImageSet
 from foster.data.photo_files import image_files
 from foster.data.photos import Photos, read_photos
@@ -15,25 +18,42 @@ from foster.data.sources import load
 from foster.errors import DataError, SettingsError, suggestion
 
 
-def load_unlabeled(source: str, image_size: tuple[int, int], data_dir: Path | None) -> ImageSet:
-    """Images `[N, 3, *image_size]` with label -1, from a dataset by name or from all images below a folder."""
+def load_unlabeled(
+    source: str,
+    image_size: tuple[int, int],
+    data_dir: Path | None,
+    warn: Callable[[str], None] = lambda message: None,
+    follower: Follower | None = None,
+) -> ImageSet:
+    """Images `[N, 3, *image_size]` with label -1, from a dataset by name or from all images below a folder.
+
+    `warn` is told of files that cannot be read; they are left out. `follower` follows a download.
+    """
     if source in CATALOGUE:
-        images = _resized(load(source, data_dir).train.images, image_size)
-    elif Path(source).is_dir():
-        images = _read_folder(Path(source), image_size)
+        images = _resized(load(source, data_dir, follower=follower).train.images, image_size)
     else:
-        raise SettingsError(
-            f"foster.unlabeled: '{source}' is neither a folder nor a dataset{suggestion(source, CATALOGUE)}"
-        )
+        found = read_photos(_photos(source), Resizing(*image_size), max_unreadable=sys.maxsize)
+        images = found.images
+        if found.unreadable:
+            first, count = found.unreadable[0], len(found.unreadable)
+            warn(f"foster.unlabeled: {count} unreadable images are left out, such as '{first.name}': {first.reason}")
     return ImageSet(images, torch.full((len(images),), -1), ())
 
 
-def _read_folder(folder: Path, image_size: tuple[int, int]) -> torch.Tensor:
+def num_unlabeled(source: str) -> int:
+    """How many images there are, without reading them."""
+    return CATALOGUE[source].num_train if source in CATALOGUE else len(_photos(source))
+
+
+def _photos(source: str) -> Photos:
+    folder = Path(source).expanduser()
+    if not folder.is_dir():
+        hint = suggestion(source, CATALOGUE)
+        raise SettingsError(f"foster.unlabeled: '{source}' is neither a folder nor a dataset{hint}")
     files = image_files(folder)
     if not files:
         raise DataError(f"foster.unlabeled: no images ({', '.join(sorted(SUFFIXES))}) below '{folder}'")
-    photos = Photos(files, ("",) * len(files), f"'{folder}'")
-    return read_photos(photos, Resizing(*image_size)).images
+    return Photos(files, ("",) * len(files), f"'{folder}'")
 
 
 def _resized(images: torch.Tensor, image_size: tuple[int, int]) -> torch.Tensor:

@@ -57,17 +57,6 @@ def evaluate(ranks: ArrayLike, labels: ArrayLike, task_sizes: Sequence[int]) -> 
     )
 
 
-def accuracy_from_row(row: Sequence[float], test_counts: Sequence[int]) -> float:
-    """Accuracy on all seen classes, sum_i n_i a_i / sum_i n_i, for tasks with n_i test images and accuracy a_i.
-
-    Tasks without test images do not count, whatever their accuracy.
-    """
-    measured = [(accuracy, count) for accuracy, count in zip(row, test_counts, strict=True) if count]
-    if not measured:
-        return math.nan
-    return math.fsum(accuracy * count for accuracy, count in measured) / sum(count for _, count in measured)
-
-
 def average_incremental_accuracy(accuracies: Sequence[float]) -> float:
     """(A_1 + ... + A_T) / T, where A_t is the accuracy on all classes seen after task t, the first included."""
     if not len(accuracies):

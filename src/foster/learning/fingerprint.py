@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from foster.data.images import ImageSet
+from foster.learner_settings import learner_keys, make_learner_settings
 from foster.learning.knowledge import Knowledge
 from foster.learning.plan import Plan
-from foster.setting_keys import flat
+from foster.setting_keys import filled, flat
 
 
 def fingerprint(plan: Plan, unlabeled: ImageSet | None) -> dict[str, Any]:
@@ -26,13 +27,18 @@ def fingerprint(plan: Plan, unlabeled: ImageSet | None) -> dict[str, Any]:
         "settings": plan.settings.nested(),
         "known": _known(plan.before) if plan.before else "",
         "images": _digest(images, intake.class_names),
-        "unlabeled": _digest(_tensors(unlabeled)) if unlabeled is not None else "",
+        "unlabeled": images_digest(unlabeled),
     }
+
+
+def images_digest(images: ImageSet | None) -> str:
+    """A hash of the images and their labels; empty where there are none."""
+    return _digest(_tensors(images)) if images is not None else ""
 
 
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     """In words, the first thing in which two fingerprints differ; None where they do not."""
-    old, new = flat(before["settings"]), flat(now["settings"])
+    old, new = flat(filled(before["settings"], learner_keys(), make_learner_settings).nested()), flat(now["settings"])
     for key in sorted(old.keys() | new.keys()):
         if old.get(key) != new.get(key):
             return f"with {key} = {old.get(key)!r}, which is {new.get(key)!r} now"

@@ -14,7 +14,7 @@ from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
 from foster.data.resizing import Resizing
 from foster.learning.classifier import Classifier
-from foster.methods import method_class
+from foster.method_settings import METHOD_SETTINGS
 from foster.networks.network import Network
 
 USUAL_HELD_OUT_SHARE = 0.1
@@ -114,7 +114,7 @@ class Knowledge:
         # A copy, since a classifier may go to another device; in one layout, since layouts round differently.
         network = copy.deepcopy(self.network).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         classifier = Classifier(network, preprocessing.mean, preprocessing.std, calibrated).to(device)
-        if method_class(self.method).classifies_by == "nearest_mean":
+        if METHOD_SETTINGS[self.method].classifies_by == "nearest_mean":
             classifier.use_means_of(self.images_of(self.exemplars), self.num_classes)
         return classifier
 

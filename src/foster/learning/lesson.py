@@ -12,6 +12,7 @@ import foster
 from foster import events
 from foster.assembly import build_engine
 from foster.config import EngineSettings
+from foster.data.download import Follower
 from foster.data.memory import ExemplarMemory
 from foster.data.photos import Photos
 from foster.data.task import Task
@@ -66,7 +67,8 @@ def learn(
     """
     began = time.monotonic()
     with explained_memory_errors(find_device(settings.device)):
-        plan = make_plan(before, settings, photos, backbone)
+        follower = Follower(listener, stop)
+        plan = make_plan(before, settings, photos, backbone, lambda message: listener(events.Warned(message)), follower)
     if plan.num_training_images < MIN_IMAGES:
         raise DataError(f"one image is too little to learn from; give {MIN_IMAGES} or more (in {photos.place})")
     if max_drop is not None and plan.uncompared:

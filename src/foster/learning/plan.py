@@ -1,5 +1,6 @@
 """All that one `learn` decides before anything is trained: sizes, backbone, quotas, and which images are held out."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -7,9 +8,10 @@ import torch
 from torch import Tensor
 
 from foster.assembly import check_engine
+from foster.augmentation_settings import AUGMENTATIONS, AugmentationSettings
 from foster.bundle.manifest import Preprocessing
-from foster.config import AUGMENTATIONS, AugmentationSettings
 from foster.data.augmentation import Augmentation
+from foster.data.download import Follower
 from foster.data.images import ImageSet, concatenate
 from foster.data.photos import Photos
 from foster.data.unlabeled import load_unlabeled
@@ -20,7 +22,7 @@ from foster.learning.intake import Intake, choose_resizing, take_in
 from foster.learning.knowledge import Knowledge, no_images
 from foster.method_settings import FosterSettings
 from foster.methods import method_class
-from foster.networks.adapted import BackboneChoice, ModuleLike, choose_backbone
+from foster.networks.adapted import BackboneChoice, ModuleLike, check_backbone, choose_backbone
 
 SMALLEST_STD = 0.01
 NUM_IMAGES_FOR_STATISTICS = 10_000
@@ -70,11 +72,7 @@ class Plan:
 
     @property
     def augmentation(self) -> Augmentation:
-        wanted = self.settings.augmentation
-        if wanted == "by_size":
-            wanted = augmentation_for(self.preprocessing.size)
-        found = wanted if isinstance(wanted, AugmentationSettings) else AUGMENTATIONS[wanted]
-        return Augmentation(**dict(found))
+        return Augmentation(**dict(augmentation_of(self.settings, self.preprocessing.size)))
 
     @property
     def quota(self) -> int | None:
@@ -106,19 +104,30 @@ class Plan:
         )
 
 
+def augmentation_of(settings: LearnerSettings, image_size: tuple[int, int]) -> AugmentationSettings:
+    """What is done to images of this height and width."""
+    wanted = augmentation_for(image_size) if settings.augmentation == "by_size" else settings.augmentation
+    return wanted if isinstance(wanted, AugmentationSettings) else AUGMENTATIONS[wanted]
+
+
 def make_plan(
-    before: Knowledge | None, settings: LearnerSettings, photos: Photos, backbone: ModuleLike | None = None
+    before: Knowledge | None,
+    settings: LearnerSettings,
+    photos: Photos,
+    backbone: ModuleLike | None = None,
+    warn: Callable[[str], None] = lambda message: None,
+    follower: Follower | None = None,
 ) -> Plan:
     """Read the photos and decide everything; wrong settings are found before the photos are read."""
     check_engine(settings.engine, settings.device)
     resizing = choose_resizing(photos, settings, before)
     asked = backbone_for(resizing.size) if settings.backbone == "auto" else settings.backbone
     name = method_class(settings.method).backbone_name(asked)
-    choice = choose_backbone(backbone or name, resizing.size, settings.weights)
+    choice = choose_backbone(name if backbone is None else backbone, resizing.size, settings.weights)
     known = before.class_names if before else ()
     is_joint_anew = settings.method == "joint" and not {*photos.class_names} <= {*known}
     if before is None or is_joint_anew:
-        _try_to_make(choice, settings, is_first=before is None)
+        _try_to_make(choice, settings, resizing.size, is_first=before is None)
     settings.quota(len({*known, *photos.class_names}))
     wrong = settings.options.problem(len(before.task_sizes) + 1 if before else 1)
     if wrong:
@@ -129,9 +138,11 @@ def make_plan(
             f"method '{settings.method}' keeps no exemplars, so it cannot learn more images of known classes "
             f"('{again[0]}'); use method=foster or another that does"
         )
+    if wrong := augmentation_of(settings, resizing.size).problem(resizing.size):
+        raise SettingsError(wrong)
     options, unlabeled = settings.options, None
     if isinstance(options, FosterSettings) and options.unlabeled:
-        unlabeled = load_unlabeled(options.unlabeled, resizing.size, None)
+        unlabeled = load_unlabeled(options.unlabeled, resizing.size, None, warn, follower)
     intake = take_in(photos, resizing, settings, before)
     if before is not None:
         return Plan(before, settings, choice, before.preprocessing, intake, unlabeled)
@@ -140,10 +151,14 @@ def make_plan(
     return Plan(None, settings, choice, Preprocessing.model_validate(facts), intake, unlabeled)
 
 
-def _try_to_make(choice: BackboneChoice, settings: LearnerSettings, is_first: bool) -> None:
-    """A backbone that cannot be made is found before all photos are read."""
+def _try_to_make(
+    choice: BackboneChoice, settings: LearnerSettings, image_size: tuple[int, int], is_first: bool
+) -> None:
+    """A backbone that cannot be made, or does not work, is found before all photos are read."""
     try:
-        choice.make()
+        made = choice.make()
+        if choice.is_own:  # others are tried whenever they are made
+            check_backbone(made, image_size, choice.name)
     except SettingsError as error:
         if is_first or not settings.weights:
             raise

@@ -11,13 +11,14 @@ from foster.bundle.folder import read_bundle, write_bundle
 from foster.bundle.manifest import Manifest, Use
 from foster.data.memory import ExemplarMemory
 from foster.errors import FosterError
-from foster.learner_settings import LearnerSettings, make_learner_settings
+from foster.learner_settings import LearnerSettings, learner_keys, make_learner_settings
 from foster.learning.knowledge import Knowledge, Memories
 from foster.methods import method_class
 from foster.methods.base import Workplace
 from foster.networks.adapted import ModuleLike, choose_backbone
 from foster.networks.network import Network
 from foster.seeding import Address, initialisation
+from foster.setting_keys import without_gone
 from foster.training.engine import Engine
 
 
@@ -44,7 +45,8 @@ def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSe
     bundle, place = read_bundle(folder), str(folder)
     facts = bundle.manifest
     try:
-        settings = make_learner_settings(facts.settings, f"bundle '{place}'")
+        kept = without_gone(facts.settings, learner_keys(), f"bundle '{place}'")
+        settings = make_learner_settings(kept, f"bundle '{place}'")
         network = _network(facts, settings, backbone, bundle.weights, place)
     except BundleError:
         raise
@@ -75,7 +77,8 @@ def _network(
             "load it from Python: foster.load(folder, backbone=...)"
         )
     preprocessing = facts.preprocessing
-    choice = choose_backbone(backbone or facts.backbone, preprocessing.size, is_trained=True)
+    chosen = facts.backbone if backbone is None else backbone
+    choice = choose_backbone(chosen, preprocessing.size, is_trained=True)
     cpu = torch.device("cpu")
     engine = Engine(cpu, preprocessing.mean, preprocessing.std)
     workplace = Workplace(choice.make, settings.seed, engine.infer, cpu)

@@ -22,14 +22,15 @@ CHECKPOINTS = "checkpoints"
 class WorkFolder:
     """One `learn` under way. It holds weights and hashes, but no images."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, how_to_discard: str = "by deleting that folder") -> None:
         self.path = path
         self.checkpoints = CheckpointStore(path / CHECKPOINTS)
+        self._how_to_discard = how_to_discard
 
     @classmethod
     def beside(cls, bundle: Path) -> "WorkFolder":
-        """The hidden folder that belongs to a bundle that is not there yet."""
-        return cls(bundle.with_name(f".{bundle.name}.learning"))
+        """The hidden folder that belongs to a bundle that is not there yet, as the command uses it."""
+        return cls(bundle.with_name(f".{bundle.name}.learning"), how_to_discard="with --restart")
 
     @contextmanager
     def opened(self, is_restarting: bool = False) -> Iterator["WorkFolder"]:
@@ -65,11 +66,11 @@ class WorkFolder:
                 reason = difference(checkpoint.state["learning"], fingerprint)
                 progress = TaskProgress.of(checkpoint)
         except FolderError as error:
-            raise FolderError(f"{error}, or discard what is there with --restart") from None
+            raise FolderError(f"{error}, or discard what is there {self._how_to_discard}") from None
         if reason:
             raise FolderError(
                 f"'{self.path}' holds a learn that was interrupted, {reason}; "
-                "repeat that one to continue it, or discard it with --restart"
+                f"repeat that one to continue it, or discard it {self._how_to_discard}"
             )
         return progress
 

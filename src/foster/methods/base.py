@@ -1,9 +1,10 @@
 """What a method is: a generator of phases over one task, with a network and a memory between tasks."""
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import ClassVar, Generic, Literal, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from foster.data.task import Task
 from foster.losses import cross_entropy
 from foster.method_settings import MethodSettings
 from foster.networks import build_backbone
+from foster.networks.freezing import unfreeze
 from foster.networks.network import Backbone, Network, Output
 from foster.seeding import Address, generator, initialisation
 from foster.training.phase import Phase
@@ -55,11 +57,6 @@ class Method(Generic[SettingsType]):
     Between tasks a method is its network and its memory: everything else must be derived from them.
     """
 
-    classifies_by: ClassVar[Literal["head", "nearest_mean"]] = MethodSettings.classifies_by
-    """Which classifier gives the method's result."""
-    result_name: str = "head"
-    """What the network that gives the result is called."""
-
     network: Network
     """The network after the last task learned; there is none before the first."""
 
@@ -67,6 +64,11 @@ class Method(Generic[SettingsType]):
         self.settings = settings
         self.memory = memory
         self.workplace = workplace
+
+    @property
+    def result_name(self) -> str:
+        """What the network that gives the result is called: as its classifier, where there is no other network."""
+        return self.settings.classifies_by
 
     def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
         """What is done in one task. A subclass tells its story here."""
@@ -98,6 +100,10 @@ class Method(Generic[SettingsType]):
             return {"L_CE": cross_entropy(network(images).logits, labels)}
 
         return Phase("learn", network, objective, self.settings.first, task.training)
+
+    def trained_again(self) -> Network:
+        """A copy of the network, to be trained where no class is new: all of it but what the method keeps as it is."""
+        return unfreeze(copy.deepcopy(self.network))
 
     def remember(self, task: Task, network: nn.Module | None = None) -> None:
         """Trim the memory to its quota and choose exemplars of the task's classes by the features of `network`."""

@@ -61,6 +61,13 @@ class BiasCorrection(Method[BicSettings]):
 
         return learn_with_teacher(self, task, loss, self.settings.later, data)
 
+    def trained_again(self) -> Network:
+        """All but the corrections: only images as balanced as those of `correct` may move them."""
+        network = super().trained_again()
+        assert isinstance(network.head, BiasCorrectedHead)
+        freeze(network.head.corrections)
+        return network
+
     def correct(self, validation: ImageSet) -> Phase:
         network = freeze(self.network)
         head = network.head

@@ -30,9 +30,6 @@ class Coil(CosineMethod[CoilSettings]):
     side, whose softmax is then almost flat. Its results are those of the nearest class mean, and so are ours.
     """
 
-    classifies_by = CoilSettings.classifies_by
-    result_name = "nearest_mean"
-
     def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
         yield self.learn_first(task) if task.is_first else self.learn(task)
         self.remember(task)

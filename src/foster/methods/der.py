@@ -11,6 +11,7 @@ from foster.data.task import Task
 from foster.losses import auxiliary_cross_entropy, cross_entropy
 from foster.method_settings import DerSettings
 from foster.methods.base import Evaluate, Method
+from foster.networks.freezing import freeze
 from foster.networks.heads import Head
 from foster.networks.network import Network
 from foster.training.phase import Phase
@@ -77,6 +78,13 @@ class DynamicallyExpandable(Method[DerSettings]):
             }
 
         return Phase("expand", network, objective, self.settings.later, task.training)
+
+    def trained_again(self) -> Network:
+        """The newest branch and the whole head: these learn more of old classes, too, since old branches are frozen."""
+        network = super().trained_again()
+        for branch in network.branches[:-1]:
+            freeze(branch)
+        return network
 
     def align(self, task: Task) -> None:
         head = self.network.head

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from foster.concurrency import beside
 from foster.data.images import concatenate
-from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
 from foster.losses import (
     balanced_distillation,
@@ -20,7 +19,7 @@ from foster.losses import (
     logits_alignment,
 )
 from foster.method_settings import FosterSettings
-from foster.methods.base import Evaluate, Method, Workplace
+from foster.methods.base import Evaluate, Method
 from foster.networks.boosted import BoostedNetwork
 from foster.networks.freezing import freeze
 from foster.networks.network import Network
@@ -35,12 +34,9 @@ class Foster(Method[FosterSettings]):
     Compress: one backbone learns the boosted network's outputs, weighted towards the old classes (L_BKD).
     """
 
-    result_name = "compressed"
-
-    def __init__(self, settings: FosterSettings, memory: ExemplarMemory, workplace: Workplace) -> None:
-        super().__init__(settings, memory, workplace)
-        if not settings.compression:
-            self.result_name = "boosted"
+    @property
+    def result_name(self) -> str:
+        return "compressed" if self.settings.compression else "boosted"
 
     def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
         if task.is_first:

@@ -20,9 +20,6 @@ class Icarl(Method[IcarlSettings]):
     The softmax is the form that the field runs and compares with; the paper itself has sigmoids.
     """
 
-    classifies_by = IcarlSettings.classifies_by
-    result_name = "nearest_mean"
-
     def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
         yield self.learn_first(task) if task.is_first else self.learn(task)
         self.remember(task)

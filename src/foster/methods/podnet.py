@@ -35,9 +35,6 @@ class Podnet(CosineMethod[PodnetSettings]):
     images of each class: that moves the head's accuracy, not the nearest mean's, until the next task builds on it.
     """
 
-    classifies_by = PodnetSettings.classifies_by
-    result_name = "nearest_mean"
-
     @property
     def num_proxies(self) -> int:
         return self.settings.num_proxies

@@ -11,7 +11,7 @@ from foster.data.task import Task
 from foster.losses import cross_entropy, distillation
 from foster.method_settings import FitSettings
 from foster.methods.base import Evaluate, Method
-from foster.networks.freezing import freeze, unfreeze
+from foster.networks.freezing import freeze
 from foster.training.phase import Phase
 
 TEMPERATURE = 2.0
@@ -20,10 +20,12 @@ TEMPERATURE = 2.0
 def refresh(method: Method[Any], task: Task) -> Iterator[Phase | Evaluate]:
     """Fine-tune the network as it is on the new images and the exemplars, near to what it said before, and re-select.
 
-    L = L_CE + L_KD: cross-entropy over all classes, and distillation from a frozen copy.
+    L = L_CE + L_KD: cross-entropy over all classes, and distillation from a frozen copy. What is trained, the method
+    says (`Method.trained_again`), whatever its last phase left frozen: everything, but for DER's old branches and BiC's
+    corrections. PODNet's and COIL's old proxies are trained: here no class is newer than another.
     """
     teacher = freeze(copy.deepcopy(method.network))
-    network = method.network = unfreeze(copy.deepcopy(method.network))
+    network = method.network = method.trained_again()
 
     def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
         old, new = beside(lambda: teacher(images), lambda: network(images))

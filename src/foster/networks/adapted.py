@@ -18,6 +18,8 @@ from foster.networks.network import Backbone
 TIMM_PREFIX = "timm:"
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+NUM_TRIAL_IMAGES = 2
+"""Not one, or an axis of length 1 could be taken for that of the images."""
 
 ModuleLike = nn.Module | Callable[[], nn.Module]
 """A module, of which copies are used, or a function that makes one.
@@ -76,9 +78,10 @@ def choose_backbone(
     Pretrained weights are downloaded or read when a backbone is made, and not even then for the frame of one that is
     already trained (`is_trained`).
     """
+    check_choice(choice)
     if not isinstance(choice, str):
         name = f"custom:{type(choice).__name__ if isinstance(choice, nn.Module) else _function_name(choice)}"
-        chosen = BackboneChoice(name, lambda: as_backbone(_fresh(choice), image_size, name), is_own=False)
+        chosen = BackboneChoice(name, lambda: as_backbone(_fresh(choice, name), image_size, name), is_own=False)
     elif choice.startswith(TIMM_PREFIX):
         chosen = _from_timm(choice, image_size, is_pretrained=not weights, is_trained=is_trained)
     else:
@@ -91,31 +94,72 @@ def choose_backbone(
     return BackboneChoice(chosen.name, make, mean, std, True, chosen.is_own)
 
 
-def as_backbone(module: nn.Module, image_size: tuple[int, int], name: str) -> Backbone:
-    """`module` itself where it is a backbone, else wrapped; its number of features is found by one trial image."""
-    if isinstance(module, Backbone):
-        return module
-    was_training = module.training
-    try:
-        with torch.no_grad(), any_operation():
-            out = module.eval()(torch.zeros(2, 3, *image_size))
-    except Exception as error:
-        height, width = image_size
-        reason = " ".join(str(error).split())
-        raise SettingsError(f"backbone '{name}' cannot take images of {height} x {width}: {reason}") from None
-    finally:
-        module.train(was_training)
-    if not isinstance(out, Tensor) or out.ndim not in (2, 4) or len(out) != 2:
-        found = f"{list(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
+def check_choice(choice: object) -> None:
+    """Refuse what cannot be a backbone, whatever it would give."""
+    if not isinstance(choice, str) and not callable(choice):
         raise SettingsError(
-            f"backbone '{name}' must give features [N, d] or maps [N, d, h, w], not {found}; take its head away first"
+            "backbone: this is a name, a torch.nn.Module, or a class or function that makes one, "
+            f"not {type(choice).__name__}"
+        )
+
+
+def as_backbone(module: nn.Module, image_size: tuple[int, int], name: str) -> Backbone:
+    """`module` itself where it is a backbone, else wrapped; its number of features is found by a trial."""
+    if isinstance(module, Backbone):
+        check_backbone(module, image_size, name)
+        return module
+    out = _trial(module, image_size, name)
+    if not isinstance(out, Tensor) or out.ndim not in (2, 4) or len(out) != NUM_TRIAL_IMAGES:
+        raise SettingsError(
+            f"backbone '{name}' must give features [N, d] or maps [N, d, h, w], not {_described(out)}; "
+            "take its head away first"
         )
     return ModuleBackbone(module, out.shape[1])
 
 
-def _fresh(choice: ModuleLike) -> nn.Module:
+def check_backbone(backbone: Backbone, image_size: tuple[int, int], name: str) -> None:
+    """Refuse a backbone that does not take such images, or gives other features than it says."""
+    size = getattr(backbone, "feature_size", None)
+    if size is None:
+        raise SettingsError(f"backbone '{name}' must set feature_size, the number of features of an image")
+    found, promised = _described(_trial(backbone, image_size, name)), [NUM_TRIAL_IMAGES, size]
+    if found != str(promised):
+        raise SettingsError(
+            f"backbone '{name}' has feature_size = {size!r}, which promises features {promised}, but gives {found}"
+        )
+
+
+def _trial(module: nn.Module, image_size: tuple[int, int], name: str) -> object:
+    """What a module on the CPU makes of some images; it stays as it was.
+
+    The images are real ones: torch's `meta` device, which computes shapes alone, takes longer than a small network.
+    """
+    was_training = module.training
+    try:
+        with torch.no_grad(), any_operation():
+            return module.eval()(torch.zeros(NUM_TRIAL_IMAGES, 3, *image_size))
+    except Exception as error:
+        height, width = image_size
+        raise SettingsError(f"backbone '{name}' cannot take images of {height} x {width}: {_reason(error)}") from None
+    finally:
+        module.train(was_training)
+
+
+def _described(out: object) -> str:
+    return str(list(out.shape)) if isinstance(out, Tensor) else type(out).__name__
+
+
+def _reason(error: Exception) -> str:
+    """The error's own words, on one line."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _fresh(choice: ModuleLike, name: str) -> nn.Module:
     """A module of its own, on the CPU wherever the given one lives: whoever trains it moves it."""
-    made = copy.deepcopy(choice) if isinstance(choice, nn.Module) else choice()
+    try:
+        made = copy.deepcopy(choice) if isinstance(choice, nn.Module) else choice()
+    except Exception as error:
+        raise SettingsError(f"cannot make backbone '{name}': {_reason(error)}") from error
     if not isinstance(made, nn.Module):
         raise SettingsError(f"backbone: the function must return a torch.nn.Module, not {type(made).__name__}")
     return made.cpu()
@@ -130,9 +174,9 @@ def _from_timm(choice: str, image_size: tuple[int, int], is_pretrained: bool, is
     try:
         import timm
     except Exception as error:  # its torchvision fails in other ways beside a torch that it was not built for
-        reason = " ".join(str(error).split())
         raise SettingsError(
-            f"backbone '{choice}' needs timm, which cannot be imported ({reason}); pip install 'foster-cil[timm]'"
+            f"backbone '{choice}' needs timm, which cannot be imported ({_reason(error)}); "
+            "pip install 'foster-cil[timm]'"
         ) from None
     if not timm.is_model(name):
         close = timm.list_models(f"*{name}*")[:5]
@@ -143,9 +187,8 @@ def _from_timm(choice: str, image_size: tuple[int, int], is_pretrained: bool, is
         try:
             module = timm.create_model(name, pretrained=is_pretrained and not is_trained, num_classes=0)
         except Exception as error:
-            reason = " ".join(str(error).split())[:200]
             raise SettingsError(
-                f"cannot make backbone '{choice}': {reason}; weights=FILE reads them from disk"
+                f"cannot make backbone '{choice}': {_reason(error)[:200]}; weights=FILE reads them from disk"
             ) from None
         return as_backbone(module, image_size, choice)
 

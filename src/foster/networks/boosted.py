@@ -122,16 +122,6 @@ class BoostedNetwork(nn.Module):
     def num_known(self) -> int:
         return self.old_block.shape[0]
 
-    def num_parameters(self) -> int:
-        """The parameters that a prediction needs, as in `as_network()`: no old head, no new branch head."""
-        backbones = [*self.old.branches.parameters(), *self.new_branch.parameters()]
-        return sum(parameter.numel() for parameter in backbones) + self.num_classes * (self.feature_size + 1)
-
-    def features(self, images: Tensor) -> Tensor:
-        """The features of the old network and the new branch side by side, `[N, feature_size]`."""
-        old, new_features = beside(lambda: self.old(images), lambda: self.new_branch(images))
-        return torch.cat([old.features, new_features], dim=1)
-
     def forward(self, images: Tensor) -> BoostedOutput:
         old, new_features = beside(lambda: self.old(images), lambda: self.new_branch(images))
         features = torch.cat([old.features, new_features], dim=1)

@@ -1,11 +1,13 @@
 """Which runs belong together: the same recipe with different seeds, and nothing else."""
 
+import hashlib
 import json
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from foster.method_settings import METHOD_SETTINGS
 from foster.reports.results import RunResult
 
 NOT_RECIPE = frozenset({"seed", "order_seed", "data", "device", "checkpoint_minutes", "engine"})
@@ -13,6 +15,12 @@ NOT_RECIPE = frozenset({"seed", "order_seed", "data", "device", "checkpoint_minu
 
 COMPUTES = ("device", "engine")
 """Settings outside the recipe that may change the last digits of a result."""
+
+IN_SCENARIO = frozenset({"dataset", "base_classes", "increment"})
+"""Settings that the scenario's name tells, where there may be two ways to say one thing."""
+
+MEMORY_KEYS = frozenset({"memory_total", "memory_per_class", "selection"})
+"""Settings that change nothing for a method without a memory."""
 
 Recipe = tuple[tuple[str, str], ...]
 """Dotted settings and their values as text, sorted."""
@@ -22,9 +30,10 @@ Recipe = tuple[tuple[str, str], ...]
 class Group:
     """Runs of one scenario, method, augmentation and recipe.
 
-    `detail` holds what sets it apart from other groups of its method and augmentation, such as `epochs_scale=0.5`, and
-    what makes it incomparable: `(unfinished)`, `(on validation images)`. No two runs have the same seeds: those that
-    differ in how they compute are groups of their own, and of those that differ in nothing the first one counts.
+    `detail` holds what sets it apart from other groups of its method and augmentation, such as `beta_boost=0.95`, what
+    is not the same for all methods of its scenario, such as `memory_total=2000`, and what makes it incomparable:
+    `(unfinished)`, `(on validation images)`. No two runs have the same seeds: those that differ in how they compute are
+    groups of their own, and of those that differ in nothing the first one counts.
     """
 
     method: str
@@ -49,19 +58,35 @@ class Group:
 
 def by_scenario(results: Iterable[RunResult]) -> dict[str, list[Group]]:
     """The groups of each scenario, the best mean average first; scenarios in the order of their first run."""
-    scenarios: dict[str, dict[tuple[str, str], list[RunResult]]] = {}
+    scenarios: dict[str, list[RunResult]] = {}
     for run in results:
-        scenarios.setdefault(run.scenario, {}).setdefault((run.method, run.augmentation), []).append(run)
+        scenarios.setdefault(run.scenario, []).append(run)
     return {
-        scenario: sorted(
-            (group for runs in methods.values() for group in _by_recipe(runs)),
-            key=lambda group: -statistics.fmean(group.averages),
-        )
-        for scenario, methods in scenarios.items()
+        scenario: sorted(_groups(runs), key=lambda group: -statistics.fmean(group.averages))
+        for scenario, runs in scenarios.items()
     }
 
 
-def _by_recipe(runs: Sequence[RunResult]) -> list[Group]:
+def _groups(runs: Sequence[RunResult]) -> list[Group]:
+    """Split the runs of one scenario."""
+    conditions = _differing_conditions(runs)
+    methods: dict[tuple[str, str], list[RunResult]] = {}
+    for run in runs:
+        methods.setdefault((run.method, run.augmentation), []).append(run)
+    return [group for alike in methods.values() for group in _by_recipe(alike, conditions)]
+
+
+def _differing_conditions(runs: Sequence[RunResult]) -> set[str]:
+    """The settings outside the methods' own sections that have several values among the runs that have them."""
+    values: dict[str, set[str]] = {}
+    for run in runs:
+        for key, value in _recipe(run):
+            if key not in ("method", "augmentation") and not key.startswith(f"{run.method}."):
+                values.setdefault(key, set()).add(value)
+    return {key for key, found in values.items() if len(found) > 1}
+
+
+def _by_recipe(runs: Sequence[RunResult], conditions: Collection[str]) -> list[Group]:
     """Split runs of one method and augmentation by their recipe and by what makes them incomparable."""
     recipes: dict[tuple[Recipe, str], list[RunResult]] = {}
     for run in sorted(runs, key=lambda run: run.seed):
@@ -70,19 +95,21 @@ def _by_recipe(runs: Sequence[RunResult]) -> list[Group]:
     groups = []
     for (recipe, caveat), members in recipes.items():
         for computing, alike in _by_computing(members).items():
-            once: dict[tuple[int, str], RunResult] = {}
+            once: dict[tuple[int, int | None], RunResult] = {}
             for run in alike:
-                once.setdefault(_seeds(run), run)
-            differing = [f"{key}={value}" for key, value in (*recipe, *computing) if (key, value) not in shared]
+                once.setdefault((run.seed, run.order_seed), run)
+            method = alike[0].method
+            differing = [pair for pair in recipe if pair not in shared or pair[0] in conditions]
+            told = sorted((key.removeprefix(f"{method}."), value) for key, value in differing)
             repeats = f"({len(alike) - len(once)} repeated left out)" if len(alike) > len(once) else ""
-            detail = " ".join(filter(None, [*differing, caveat, repeats]))
-            groups.append(Group(alike[0].method, alike[0].augmentation, detail, tuple(once.values())))
+            detail = " ".join(filter(None, [*(_told(*pair) for pair in (*told, *computing)), caveat, repeats]))
+            groups.append(Group(method, alike[0].augmentation, detail, tuple(once.values())))
     return groups
 
 
 def _by_computing(runs: Sequence[RunResult]) -> dict[Recipe, list[RunResult]]:
     """Split runs of one recipe by where and how they computed, but only where they have the same seeds otherwise."""
-    if len({_seeds(run) for run in runs}) == len(runs):
+    if len({(run.seed, run.order_seed) for run in runs}) == len(runs):
         return {(): list(runs)}
     told = [_flat({key: run.settings[key] for key in COMPUTES if key in run.settings}) for run in runs]
     shared = set.intersection(*(set(settings.items()) for settings in told))
@@ -92,14 +119,18 @@ def _by_computing(runs: Sequence[RunResult]) -> dict[Recipe, list[RunResult]]:
     return found
 
 
-def _seeds(run: RunResult) -> tuple[int, str]:
-    """What makes two runs of one recipe different draws: the seed, and that of the class order."""
-    return run.seed, str(run.settings.get("order_seed"))
-
-
 def _recipe(run: RunResult) -> Recipe:
-    settings = {key: value for key, value in run.settings.items() if key not in NOT_RECIPE}
-    return tuple(sorted((key.removeprefix(f"{run.method}."), value) for key, value in _flat(settings).items()))
+    method = METHOD_SETTINGS.get(run.method)
+    silent = NOT_RECIPE | IN_SCENARIO | (MEMORY_KEYS if method and not method.uses_memory else frozenset())
+    return tuple(sorted(_flat({key: value for key, value in run.settings.items() if key not in silent}).items()))
+
+
+def _told(key: str, value: str) -> str:
+    """`key=value` in a few letters: nothing for what is not given, a digest in place of all class names."""
+    if (key == "class_order" and value == "[]") or (key in MEMORY_KEYS and value == "null"):
+        return ""
+    shown = f"#{hashlib.sha256(value.encode()).hexdigest()[:6]}" if key == "class_order" else value
+    return f"{key}={shown}"
 
 
 def _caveat(run: RunResult) -> str:

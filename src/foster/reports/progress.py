@@ -17,10 +17,10 @@ from foster.events import Event, Listener
 from foster.reports.text import duration
 
 SECONDS_BETWEEN_LINES = 30.0
-"""A plain line is written at least this often while training."""
+"""A plain line is written at least this often while training or downloading."""
 
 SECONDS_APART = 2.0
-"""And the lines of one phase at least this far apart, so that short phases do not flood a log."""
+"""And the lines of one phase or download at least this far apart, so that short phases do not flood a log."""
 
 
 def progress_for(stream: TextIO | None = None, quiet: bool = False) -> AbstractContextManager[Listener]:
@@ -70,7 +70,8 @@ class LineProgress:
                 self._num_tasks, self._tenths = event.num_tasks, 0
                 self._write(f"{self._place(event)}: {event.epochs} epochs of {event.steps} steps")
             case events.EpochEnded():
-                if self._is_due(event):
+                # The line that ends the phase says the rest.
+                if event.epoch + 1 < event.epochs and self._is_due(event.epoch + 1, event.epochs):
                     left = duration(event.seconds_left)
                     self._write(
                         f"{self._place(event)}: epoch {event.epoch + 1}/{event.epochs}, {_losses(event)}, {left} left"
@@ -79,6 +80,10 @@ class LineProgress:
                 self._write(f"{self._place(event)}: done in {duration(event.seconds)}")
             case events.Evaluated():
                 self._write(f"task {event.task + 1}/{self._num_tasks} {_evaluated(event)}")
+            case events.Downloading():
+                self._downloading(event)
+            case events.Waiting():
+                self._write(event.message)
             case events.Warned():
                 self._write(f"warning: {event.message}")
             case events.RunEnded():
@@ -87,11 +92,20 @@ class LineProgress:
     def _place(self, event: events.PhaseStarted | events.EpochEnded | events.PhaseEnded) -> str:
         return f"task {event.task + 1}/{self._num_tasks} {event.phase}"
 
-    def _is_due(self, event: events.EpochEnded) -> bool:
+    def _downloading(self, event: events.Downloading) -> None:
+        if not event.num_received:
+            self._tenths = 0
+            self._write(f"downloading {event.name}")
+            return
+        # Without an end there are no tenths of the way, only time that passes.
+        is_due = self._is_due(event.num_received, event.num_total) if event.num_total else self._is_due(0, 1)
+        if is_due or event.num_received == event.num_total:
+            self._write(f"downloading {event.name}: {_received(event)}")
+
+    def _is_due(self, num_done: int, num_all: int) -> bool:
         waited = self._clock() - self._last_line
-        tenths = 10 * (event.epoch + 1) // max(event.epochs, 1)
-        # The line that ends the phase says the rest.
-        if event.epoch + 1 >= event.epochs or (tenths == self._tenths and waited < SECONDS_BETWEEN_LINES):
+        tenths = 10 * num_done // max(num_all, 1)
+        if tenths == self._tenths and waited < SECONDS_BETWEEN_LINES:
             return False
         self._tenths = tenths
         return waited >= SECONDS_APART
@@ -116,7 +130,7 @@ class TerminalProgress:
         self._progress = Progress(
             TextColumn("{task.description}", table_column=Column(no_wrap=True)),
             BarColumn(bar_width=None, table_column=Column(min_width=8, max_width=32, ratio=1)),
-            TextColumn("{task.fields[epochs]}", justify="right", table_column=Column(no_wrap=True)),
+            TextColumn("{task.fields[count]}", justify="right", table_column=Column(no_wrap=True)),
             TextColumn("{task.fields[losses]}", table_column=Column(no_wrap=True, ratio=2)),
             TextColumn("{task.fields[left]}", style="cyan", table_column=Column(no_wrap=True)),
             console=console,
@@ -126,7 +140,7 @@ class TerminalProgress:
             # Standard output may be a file: only what would land on this terminal may go around the live line.
             redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
         )
-        self._bar = self._progress.add_task("starting", total=1, epochs="", losses="", left="")
+        self._bar = self._progress.add_task("starting", total=1, count="", losses="", left="")
         self._num_tasks = 0
 
     def __enter__(self) -> Self:
@@ -154,13 +168,13 @@ class TerminalProgress:
                 self._show(f"task {event.task + 1}/{event.num_tasks}")
             case events.PhaseStarted():
                 self._num_tasks = event.num_tasks
-                self._show(self._place(event), total=event.epochs, epochs=f"0/{event.epochs}")
+                self._show(self._place(event), total=event.epochs, count=f"0/{event.epochs}")
             case events.EpochEnded():
                 self._show(
                     self._place(event),
                     total=event.epochs,
                     completed=event.epoch + 1,
-                    epochs=f"{event.epoch + 1}/{event.epochs}",
+                    count=f"{event.epoch + 1}/{event.epochs}",
                     losses=_losses(event),
                     left=f"{duration(event.seconds_left)} left",
                 )
@@ -168,6 +182,13 @@ class TerminalProgress:
                 self._show(f"{self._place(event)}: evaluating")
             case events.Evaluated():
                 self._print(Text.assemble(f"task {event.task + 1}/{self._num_tasks} ", (_evaluated(event), "green")))
+            case events.Downloading():
+                done = event.num_received if event.num_total else 0
+                amount = _received(event) if event.num_received else ""
+                self._show(f"downloading {event.name}", total=event.num_total or 1, completed=done, count=amount)
+            case events.Waiting():
+                self._print(Text(event.message))
+                self._show("waiting")
             case events.Warned():
                 self._print(Text(f"warning: {event.message}", style="yellow"))
             case events.RunEnded():
@@ -178,10 +199,10 @@ class TerminalProgress:
         return f"task {event.task + 1}/{self._num_tasks} {event.phase}"
 
     def _show(
-        self, text: str, *, total: int = 1, completed: int = 0, epochs: str = "", losses: str = "", left: str = ""
+        self, text: str, *, total: int = 1, completed: int = 0, count: str = "", losses: str = "", left: str = ""
     ) -> None:
         self._progress.update(
-            self._bar, total=total, completed=completed, description=text, epochs=epochs, losses=losses, left=left
+            self._bar, total=total, completed=completed, description=text, count=count, losses=losses, left=left
         )
 
     def _print(self, text: Text) -> None:
@@ -210,6 +231,12 @@ def _losses(event: events.EpochEnded) -> str:
     if len(terms) < 2:
         return f"loss {total:.3f}"
     return f"loss {total:.3f} = " + " + ".join(f"{name} {value:.3f}" for name, value in terms.items())
+
+
+def _received(event: events.Downloading) -> str:
+    """`48.3 of 161.2 MiB`, or `48.3 MiB` where the end is not known."""
+    end = f" of {event.num_total / 2**20:.1f}" if event.num_total else ""
+    return f"{event.num_received / 2**20:.1f}{end} MiB"
 
 
 def _evaluated(event: events.Evaluated) -> str:

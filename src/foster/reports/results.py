@@ -2,7 +2,8 @@
 
 import itertools
 import json
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -49,6 +50,23 @@ class RunResult:
     evaluated_on: str = "test"
     result: str = "head"
     """Which classifier or network the accuracies are of: `head`, `nearest_mean`, `compressed`, `boosted`."""
+    new_accuracy: tuple[float, ...] = ()
+    """After each task on the classes of that task."""
+    old_accuracy: tuple[float | None, ...] = ()
+    """After each task on the classes of the tasks before it; None after the first."""
+
+    @property
+    def order_seed(self) -> int | None:
+        """The seed that the class order is from; None where the order is given."""
+        if self.settings.get("class_order"):
+            return None
+        own = self.settings.get("order_seed")
+        return own if isinstance(own, int) else self.seed
+
+    @property
+    def seeds(self) -> str:
+        """`1993`, or `1993/5` where the class order has a seed of its own."""
+        return str(self.seed) if self.order_seed in (None, self.seed) else f"{self.seed}/{self.order_seed}"
 
     @property
     def classifier(self) -> str:
@@ -96,12 +114,27 @@ def find_results(folders: Iterable[Path | str]) -> list[RunResult]:
     """
     paths: dict[Path, Path] = {}
     for folder in map(Path, folders):
-        found = [folder] if folder.is_file() else sorted(folder.rglob(FILE_NAME)) or sorted(folder.glob("*.json"))
+        try:
+            found = [folder] if folder.is_file() else sorted(_run_files(folder)) or sorted(folder.glob("*.json"))
+            is_folder = folder.is_dir()
+        except OSError as error:
+            # A run that cannot be read is not left out: a table without it would be taken for the whole.
+            raise DataError(f"cannot read '{error.filename or folder}': {error.strerror}") from None
         if not found:
-            raise DataError(f"no {FILE_NAME} in '{folder}' or below" if folder.is_dir() else f"no folder '{folder}'")
+            raise DataError(f"no {FILE_NAME} in '{folder}' or below" if is_folder else f"no folder '{folder}'")
         for path in found:
             paths.setdefault(path.resolve(), path)
     return [read_result(path) for path in paths.values()]
+
+
+def _run_files(folder: Path) -> Iterator[Path]:
+    def refuse(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError | NotADirectoryError):
+            raise error
+
+    for place, _, names in os.walk(folder, onerror=refuse):
+        if FILE_NAME in names:
+            yield Path(place, FILE_NAME)
 
 
 @cache

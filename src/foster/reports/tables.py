@@ -1,12 +1,12 @@
 """Runs -> tables, for a terminal and as Markdown; each scenario has its own."""
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from rich import box
-from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
-from rich.measure import Measurement
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -17,26 +17,67 @@ from foster.reports.text import ABSENT, duration, mean_and_spread
 TERMINAL_TASKS = 11
 """A terminal shows at most this many tasks of a run, evenly spread; Markdown shows all."""
 
+LEAVES_FIRST = ("time", "params", "forgetting", "boosted", "final")
+"""Columns of the summary that a narrow terminal leaves out, one after the other until the rest fits."""
+
+NARROWEST_NAME = 20
+"""Characters; names of rows are broken inside a word only where it is longer than this, numbers never."""
+
+SUMMARY, BY_TASK = "foster table --markdown", "foster table --by-task --markdown"
+"""The commands that show a whole table, however wide it is."""
+
 
 @dataclass(frozen=True)
 class Grid:
-    """A table as text: the first `num_names` columns name the row, the others hold its numbers."""
+    """A table as text: the first `num_names` columns name the row, the others hold its numbers.
+
+    `note` says what it leaves out.
+    """
 
     title: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     num_names: int
+    note: str = ""
 
-    def rich(self) -> Table:
+    def rich(self, widths: Sequence[int]) -> Table:
+        """For a terminal, with columns of these widths: names go on in the next line, numbers have room."""
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=0)
-        for index, cells in enumerate(zip(self.header, *self.rows, strict=True)):
-            longest_word = max((len(word) for cell in cells for word in cell.split()), default=1)
-            # A narrow terminal may break a cell between words, never inside a number.
-            justify: JustifyMethod = "left" if index < self.num_names else "right"
-            table.add_column(cells[0], justify=justify, min_width=longest_word)
+        for index, (name, width) in enumerate(zip(self.header, widths, strict=True)):
+            is_name = index < self.num_names
+            table.add_column(Text(name), justify="left" if is_name else "right", width=width, overflow="fold")
         for row in self.rows:
-            table.add_row(*row)
+            table.add_row(*map(Text, row))
         return table
+
+    def widths(self, room: int) -> list[int] | None:
+        """Of the columns, so that a line with a space between them fits into `room`; None where it cannot."""
+        columns = list(zip(self.header, *self.rows, strict=True))
+        widths = [max(cell_len(cell) for cell in cells) for cells in columns]
+        least = [
+            min(max(cell_len(word) for cell in cells for word in cell.split()), NARROWEST_NAME)
+            for cells in columns[: self.num_names]
+        ]
+        while sum(widths) + len(widths) - 1 > room:
+            shrinkable = [index for index, floor in enumerate(least) if widths[index] > floor]
+            if not shrinkable:
+                return None
+            widths[max(shrinkable, key=lambda index: widths[index])] -= 1
+        return widths
+
+    def without(self, name: str) -> "Grid":
+        """The same table less one column."""
+        place = self.header.index(name)
+        header, *rows = (line[:place] + line[place + 1 :] for line in (self.header, *self.rows))
+        return replace(self, header=header, rows=tuple(rows), num_names=self.num_names - (place < self.num_names))
+
+    def with_shared_names_in_title(self) -> "Grid":
+        """What all rows share stands once in the title and leaves the width to the numbers."""
+        grid = self
+        for name, *cells in list(zip(self.header, *self.rows, strict=True))[1 : self.num_names]:
+            if len(set(cells)) == 1:
+                grid = replace(grid.without(name), title=f"{grid.title}, {name} {cells[0]}")
+        return grid
 
     def markdown(self) -> str:
         rules = ["---" if index < self.num_names else "---:" for index in range(len(self.header))]
@@ -46,28 +87,34 @@ class Grid:
 
 @dataclass(frozen=True)
 class TerminalTables:
-    """Grids under their titles, with as many task columns as the terminal has room for."""
+    """Tables under their titles, each as wide as the terminal has room for: nothing is cut off, and a line says what
+    is left out."""
 
-    grids: Callable[[int], list[Grid]]
-    """Maps the largest number of task columns to the grids."""
+    tables: Sequence[Sequence[Grid]]
+    """For each table, what may be shown: the whole first, then less and less."""
+    command: str
+    """What shows everything, wherever."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for candidates in zip(*(self.grids(num_tasks) for num_tasks in range(TERMINAL_TASKS, 1, -1)), strict=True):
-            fitting = (grid for grid in candidates if _width(grid, console, options) <= options.max_width)
-            grid = next(fitting, candidates[-1])
+        for candidates in self.tables:
+            fitting = ((grid, widths) for grid in candidates if (widths := grid.widths(options.max_width)))
+            grid, widths = next(fitting, (candidates[-1], None))
             yield Text(grid.title, style="bold")
-            yield grid.rich()
-            yield Text()
+            if widths:
+                yield grid.rich(widths)
+            note = grid.note if widths else f"a wider terminal or '{self.command}' shows the table"
+            yield Text(f"{note}\n" if note else "", style="italic")
 
 
 def accuracy_table(results: Sequence[RunResult]) -> TerminalTables:
     """For a terminal: a row a run, its accuracy after each task."""
-    return TerminalTables(lambda num_tasks: accuracy_grids(results, num_tasks))
+    by_number = [accuracy_grids(results, num_tasks) for num_tasks in range(TERMINAL_TASKS, 1, -1)]
+    return TerminalTables(list(zip(*by_number, strict=True)), BY_TASK)
 
 
 def summary_table(results: Sequence[RunResult]) -> TerminalTables:
     """For a terminal: a row a recipe, means and spreads over the seeds."""
-    return TerminalTables(lambda _: summary_grids(results))
+    return TerminalTables([list(_narrower(grid)) for grid in summary_grids(results)], SUMMARY)
 
 
 def markdown(grids: Iterable[Grid]) -> str:
@@ -97,28 +144,22 @@ def _accuracy_grid(scenario: str, groups: Sequence[Group], max_tasks: int | None
     runs = [run for group in groups for run in group.runs]
     # A union, because two synthetic scenarios of one name may differ in size.
     counts = sorted({count for run in runs for count in run.classes_seen})
+    note = ""
     if max_tasks and len(counts) > max_tasks:
+        note = f"'{BY_TASK}' shows all {len(counts)} tasks"
         counts = [counts[round(index * (len(counts) - 1) / (max_tasks - 1))] for index in range(max_tasks)]
-    names = {
-        "method": [group.name for group in groups for _ in group.runs],
-        "augment": [run.augmentation for run in runs],
-        "seed": [str(run.seed) for run in runs],
-    }
-    # What all runs share stands once in the title and leaves the width to the numbers.
-    shared = [name for name, values in names.items() if name != "method" and len(set(values)) == 1]
-    shown = [name for name in names if name not in shared]
     rows = []
-    for index, run in enumerate(runs):
+    for name, run in ((group.name, run) for group in groups for run in group.runs):
         accuracy = dict(zip(run.classes_seen, run.accuracy, strict=True))
         cells = [f"{accuracy[count]:.1f}" if count in accuracy else ABSENT for count in counts]
-        rows.append((*(names[name][index] for name in shown), *cells, f"{run.average_incremental_accuracy:.2f}"))
+        rows.append((name, run.augmentation, run.seeds, *cells, f"{run.average_incremental_accuracy:.2f}"))
     return Grid(
-        title=f"{scenario}: accuracy (%) by number of classes seen"
-        + "".join(f", {name} {names[name][0]}" for name in shared),
-        header=(*shown, *map(str, counts), "average"),
+        title=f"{scenario}: accuracy (%) by number of classes seen",
+        header=("method", "augment", "seed", *map(str, counts), "average"),
         rows=tuple(rows),
-        num_names=len(shown),
-    )
+        num_names=3,
+        note=note,
+    ).with_shared_names_in_title()
 
 
 def _summary_grid(scenario: str, groups: Sequence[Group]) -> Grid:
@@ -138,13 +179,26 @@ def _summary_grid(scenario: str, groups: Sequence[Group]) -> Grid:
         for group in groups
     )
     has_spread = any(len(group.runs) > 1 for group in groups)
-    return Grid(
-        title=f"{scenario}: percent" + (", mean ± sample standard deviation over n runs" if has_spread else ""),
+    has_orders = any(run.seeds != str(run.seed) for group in groups for run in group.runs)
+    grid = Grid(
+        title=f"{scenario}: percent"
+        + (", mean ± sample standard deviation over n runs" if has_spread else "")
+        + (" that differ in seed or class order" if has_spread and has_orders else ""),
         header=("method", "by", "augment", "n", "average", "final", "forgetting", "boosted", "params", "time"),
         rows=rows,
         num_names=3,
     )
+    has_boosted = any(group.boosted_averages for group in groups)
+    return grid if has_boosted else grid.without("boosted")
 
 
-def _width(grid: Grid, console: Console, options: ConsoleOptions) -> int:
-    return Measurement.get(console, options.update(width=10_000), grid.rich()).minimum
+def _narrower(grid: Grid) -> Iterator[Grid]:
+    yield grid
+    yield (grid := grid.with_shared_names_in_title())
+    left_out: list[str] = []
+    for name in LEAVES_FIRST:
+        if name in grid.header:
+            left_out.append(name)
+            note = f"a wider terminal or '{SUMMARY}' also shows {', '.join(left_out)}"
+            grid = replace(grid.without(name), note=note)
+            yield grid

@@ -1,0 +1,94 @@
+"""`foster table` and `foster compare`: what they print where, and what they refuse."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from foster.cli import main
+
+Run = Callable[..., int]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs the command in a folder with three runs of two recipes, and returns its exit code."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    for seed, temperature in ((1, 2.0), (2, 2.0), (1, 4.0)):
+        accuracy = [95.0 - 4 * task - seed for task in range(10)]
+        results = {
+            "method": "foster",
+            "scenario": "cifar100-b0-inc10",
+            "seed": seed,
+            "augmentation": "auto",
+            "accuracy": accuracy,
+            "average_incremental_accuracy": sum(accuracy) / len(accuracy),
+            "final_accuracy": accuracy[-1],
+            "forgetting": 12.5,
+            "variants": {},
+            "params": 4_699_140,
+            "memory_bytes": 0,
+            "train_seconds": 8000.0,
+            "tasks": [[f"class {10 * task + k}" for k in range(10)] for task in range(10)],
+            "settings": {"foster": {"temperature": temperature, "an_uncommonly_long_name_of_a_setting": temperature}},
+        }
+        path = tmp_path / "runs" / f"{seed}-{temperature}" / "results.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(results), encoding="utf-8")
+
+    def call(*arguments: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["foster", *arguments])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        return int(caught.value.code or 0)
+
+    return call
+
+
+def test_a_table_in_a_file_has_all_columns_and_a_line_a_row(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("table", "runs") == 0
+    title, header, _, *rows = capsys.readouterr().out.splitlines()
+    assert title.endswith("mean ± sample standard deviation over n runs")
+    assert header.split() == ["method", "by", "augment", "n", "average", "final", "forgetting", "params", "time"]
+    assert [row.split()[-5:] for row in rows] == [["4,699,140", "2", "h", "13", "min"]] * 2 + [[]]
+    assert run("table", "runs", "--by-task") == 0
+    _, header, _, *rows = capsys.readouterr().out.splitlines()
+    assert header.split()[-11:] == [*map(str, range(10, 101, 10)), "average"]
+    assert len([row for row in rows if row.strip()]) == 3
+
+
+def test_a_width_that_is_asked_for_is_kept(
+    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "70")
+    assert run("table", "runs") == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 70
+    assert "a wider terminal or 'foster table --markdown' also shows time" in text
+
+
+@pytest.mark.parametrize("figure", ["noext", ".", "runs", "figure.doc", ".png"])
+def test_a_figure_that_cannot_be_written_is_refused_before_anything_is_shown(
+    figure: str, run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    assert run("compare", "runs", "--figure", figure) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"foster: cannot write figure '{figure}': ")
+    assert ".png, .pdf, .svg" in err
+    assert err.count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_the_path_that_is_printed_is_that_of_the_figure(
+    run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run("compare", "runs", "--figure", "new/curves.svg") == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-1] == "figure: new/curves.svg"
+    assert (tmp_path / "new" / "curves.svg").is_file()
+    assert err == ""

@@ -1,0 +1,72 @@
+"""A run whose data must come from the web first: it can be stopped there, and says what it does."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from small_cifar import ARCHIVE, Web, serving
+from tiny_runs import tiny_settings
+
+from foster.cli import main
+from foster.data.catalogue import CATALOGUE
+from foster.launch import launch
+from foster.run_folder import read_events
+
+pytestmark = pytest.mark.usefixtures("default_signals")
+
+
+@pytest.fixture
+def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
+    """CIFAR-100 is the small one, and comes from this machine."""
+    monkeypatch.setenv("no_proxy", "*")
+    with serving() as web:
+        facts = replace(CATALOGUE["cifar100"], published=web.published, num_classes=3, num_train=5, num_test=2)
+        monkeypatch.setitem(CATALOGUE, "cifar100", facts)
+        yield web
+
+
+def send(number: signal.Signals, web: Web) -> None:
+    """Once the download waits for a server that sends nothing more."""
+    assert web.is_held.wait(60)
+    time.sleep(0.1)
+    os.kill(os.getpid(), number)
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_while_downloading_ends_the_command_at_once_and_leaves_nothing_behind(
+    number: signal.Signals,
+    exit_code: int,
+    tmp_path: Path,
+    web: Web,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    web.holds_after = 200
+    given = ["run", "cifar100-b0-inc10", "base_classes=1", "increment=1", "device=cpu"]
+    monkeypatch.setattr(sys, "argv", ["foster", *given, "--data", f"{tmp_path}/data", "--out", f"{tmp_path}/run"])
+    sender = threading.Thread(target=send, args=(number, web))
+    sender.start()
+    began = time.monotonic()
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert time.monotonic() - began < 20
+    sender.join()
+    assert left.value.code == exit_code
+    assert capfd.readouterr().err.splitlines() == [f"downloading {ARCHIVE}", f"foster: stopped by {number.name}"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_download_is_shown_and_not_written_to_the_events(
+    tmp_path: Path, web: Web, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data = f"data={tmp_path}/data"
+    launch(tiny_settings("replay", "dataset=cifar100", data, "base_classes=1", "increment=1"), tmp_path / "run")
+    lines = capfd.readouterr().err.splitlines()
+    assert lines[:2] == [f"downloading {ARCHIVE}", f"downloading {ARCHIVE}: 0.0 of 0.0 MiB"]
+    assert read_events(tmp_path / "run" / "events.jsonl")[0]["event"] == "RunStarted"
