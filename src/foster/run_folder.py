@@ -105,6 +105,8 @@ class RunFolder:
 
     def check_free(self) -> None:
         """A new run needs a folder that does not hold anything yet."""
+        if self.is_finished:
+            raise FolderError(f"'{self.path}' already holds a run, which is finished; choose another folder with --out")
         if self.holds_run:
             raise FolderError(
                 f"'{self.path}' already holds a run; continue it with '{resume_command(self.path)}', "

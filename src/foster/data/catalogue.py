@@ -129,8 +129,6 @@ CATALOGUE: dict[str, DatasetFacts] = {
     )
 }
 
-DATASET_NAMES = tuple(CATALOGUE)
-
 
 def dataset_facts(name: str, synthetic: SyntheticShape | None = None) -> DatasetFacts:
     """The facts of the dataset `name`; the counts of `synthetic` follow the given shape."""

@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from foster.data.catalogue import (
-    DATASET_NAMES,
     ChannelValues,
     DatasetFacts,
     SyntheticShape,
@@ -21,7 +20,7 @@ from foster.data.download import Follower
 from foster.data.images import ImageSet
 from foster.seeding import Address, generator
 
-__all__ = ["DATASETS", "DATASET_NAMES", "Dataset", "Source", "SyntheticShape", "data_folder", "load"]
+__all__ = ["DATASETS", "Dataset", "SyntheticShape", "data_folder", "load"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,14 +53,6 @@ class Request:
     follower: Follower | None
 
 
-@dataclass(frozen=True)
-class Source:
-    """A dataset's one-line description and the function that reads its training and test images."""
-
-    description: str
-    read: Callable[[Request], tuple[ImageSet, ImageSet]]
-
-
 def load(
     name: str,
     data_dir: Path | None = None,
@@ -76,7 +67,7 @@ def load(
     """
     shape = synthetic or SyntheticShape()
     facts = dataset_facts(name, shape)
-    train, test = DATASETS[name].read(Request(facts, data_dir, seed, shape, follower))
+    train, test = DATASETS[name](Request(facts, data_dir, seed, shape, follower))
     return Dataset(name, train, test, facts.mean, facts.std)
 
 
@@ -142,11 +133,10 @@ def _smooth(count: int, image_size: int, seed: int, purpose: str) -> Tensor:
     return interpolate(coarse, size=(image_size, image_size), mode="bilinear", align_corners=False)
 
 
-_READERS: dict[str, Callable[[Request], tuple[ImageSet, ImageSet]]] = {
+DATASETS: dict[str, Callable[[Request], tuple[ImageSet, ImageSet]]] = {
     "digits": read_digits,
     "cifar10": read_cifar,
     "cifar100": read_cifar,
     "synthetic": draw_synthetic,
 }
-
-DATASETS: dict[str, Source] = {name: Source(dataset_facts(name).description, read) for name, read in _READERS.items()}
+"""The function that reads each dataset's training and test images."""
