@@ -92,7 +92,7 @@ def is_alive(process: int) -> bool:
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + 120
+    end = time.monotonic() + 300
     while not is_so():
         assert time.monotonic() < end
         time.sleep(0.02)
