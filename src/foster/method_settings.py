@@ -257,3 +257,6 @@ METHOD_SETTINGS: dict[str, type[MethodSettings]] = {
     "joint": JointSettings,
 }
 """The one table of methods, in the order in which they are listed."""
+
+MEMORY_KEYS = frozenset({"memory_total", "memory_per_class", "selection"})
+"""Settings of a run that change nothing for a method without a memory."""

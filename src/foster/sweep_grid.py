@@ -10,14 +10,13 @@ from pathlib import Path
 
 from foster.config import Settings, is_used, load_settings
 from foster.errors import SettingsError
+from foster.method_settings import MEMORY_KEYS
 
 LONGEST_NAME = 150
 """Names become file names with an ending, which most file systems limit to 255 bytes."""
 
 IN_RUN_NAME = frozenset({"method", "augmentation", "seed", "dataset", "base_classes", "increment"})
 """Keys that `Settings.run_name` tells already."""
-
-MEMORY_KEYS = frozenset({"memory_total", "memory_per_class", "selection"})
 
 _CLOSING = {"[": "]", "{": "}"}
 

@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from foster.method_settings import METHOD_SETTINGS
+from foster.method_settings import MEMORY_KEYS, METHOD_SETTINGS
 from foster.reports.results import RunResult
+from foster.setting_keys import flat
 
 NOT_RECIPE = frozenset({"seed", "order_seed", "data", "device", "checkpoint_minutes", "engine"})
 """Settings that say which run it is, where its data lie or how fast it computes, but not what is learned how."""
@@ -18,9 +19,6 @@ COMPUTES = ("device", "engine")
 
 IN_SCENARIO = frozenset({"dataset", "base_classes", "increment"})
 """Settings that the scenario's name tells, where there may be two ways to say one thing."""
-
-MEMORY_KEYS = frozenset({"memory_total", "memory_per_class", "selection"})
-"""Settings that change nothing for a method without a memory."""
 
 Recipe = tuple[tuple[str, str], ...]
 """Dotted settings and their values as text, sorted."""
@@ -142,12 +140,6 @@ def _caveat(run: RunResult) -> str:
     return f"({text})" if text else ""
 
 
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def _flat(settings: Mapping[str, Any]) -> dict[str, str]:
     """`{"foster": {"beta": 1}}` -> `{"foster.beta": "1"}`."""
-    flat: dict[str, str] = {}
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            flat.update(_flat(value, f"{prefix}{key}."))
-        else:
-            flat[f"{prefix}{key}"] = value if isinstance(value, str) else json.dumps(value)
-    return flat
+    return {key: value if isinstance(value, str) else json.dumps(value) for key, value in flat(settings).items()}
