@@ -20,16 +20,16 @@ from typing import NamedTuple
 import torch
 from torch.nn.functional import cross_entropy
 
-from foster.data.augmentation import Augmentation
+from foster.data.augmentation.pipeline import Augmentation
 from foster.data.feed import ResidentFeed
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
-from foster.method_settings import FitSettings, ReplaySettings
 from foster.methods.base import Workplace
 from foster.methods.replay import Replay
 from foster.networks.network import Network
 from foster.seeding import Address, initialisation
+from foster.settings.methods import FitSettings, ReplaySettings
 from foster.training.engine import Engine
 from foster.training.fit import fit
 from foster.training.phase import Phase

@@ -28,14 +28,14 @@ from typing import Any
 import torch
 from PIL import Image
 
-from foster.assembly import load_scenario
-from foster.config import Settings, load_settings, preset_names
 from foster.data.images import ImageSet
 from foster.errors import FosterError
 from foster.evaluation.metrics import average_incremental_accuracy
-from foster.learner_settings import KEPT_FROM_THE_FIRST_LEARN, learner_keys
-from foster.plan import make_plan
-from foster.setting_keys import flat
+from foster.experiment.parts import load_scenario
+from foster.experiment.plan import make_plan
+from foster.settings.experiment import Settings, load_settings, preset_names
+from foster.settings.keys import flat
+from foster.settings.learner import KEPT_FROM_THE_FIRST_LEARN, learner_keys
 
 SAME_SIZES = ["dataset=synthetic", "synthetic.num_classes=100", "synthetic.train_per_class=500"]
 SAME_SIZES += ["synthetic.test_per_class=100", "synthetic.image_size=32"]

@@ -34,16 +34,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from foster.config import Settings, load_settings
-from foster.data.augmentation import Changes
+from foster.data.augmentation.pipeline import Changes
 from foster.data.task import Task
 from foster.errors import FosterError
 from foster.events import Event, PhaseStarted
+from foster.experiment.folder import RunFolder
+from foster.experiment.plan import make_plan
+from foster.experiment.run import Experiment
 from foster.methods.base import Evaluate
-from foster.plan import make_plan
-from foster.run import Experiment
-from foster.run_folder import RunFolder
-from foster.stopping import StopRequest
+from foster.settings.experiment import Settings, load_settings
+from foster.system.signals import StopRequest
 from foster.training import fit as fit_module
 from foster.training.phase import Phase
 from foster.training.task_training import TaskTraining

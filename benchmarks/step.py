@@ -17,19 +17,19 @@ from pathlib import Path
 
 import torch
 
-from foster.augmentation_settings import AUGMENTATIONS
-from foster.data.augmentation import Augmentation, augment
+from foster.data.augmentation.pipeline import Augmentation, augment
 from foster.data.feed import ResidentFeed
 from foster.data.herding import herding_by_class
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
-from foster.method_settings import FosterSettings
 from foster.methods.base import Workplace
 from foster.methods.foster import Foster
 from foster.networks.freezing import training_mode
 from foster.networks.network import Network
 from foster.seeding import Address
+from foster.settings.augmentation import AUGMENTATIONS
+from foster.settings.methods import FosterSettings
 from foster.training.engine import Engine
 from foster.training.fit import ready_step
 from foster.training.optim import Sgd

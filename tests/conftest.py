@@ -1,10 +1,17 @@
+import math
+import shutil
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
+from gluon_emulation import emulated_kernels
 
-from foster.stopping import SIGNALS
+from foster.data.sources import load as load_dataset
+from foster.kernels import modules
+from foster.learner.learner import Learner
+from foster.system.signals import SIGNALS
 
 # Tests train small networks, often in several processes at once: more threads would only be in each other's way.
 torch.set_num_threads(1)
@@ -21,3 +28,39 @@ def default_signals() -> Iterator[None]:
 
 def _is_ignored(number: signal.Signals) -> bool:
     return signal.getsignal(number) is signal.SIG_IGN
+
+
+@pytest.fixture(scope="session")
+def small_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle of two digits that was barely trained. Tests change copies of it alone."""
+    torch.set_num_threads(1)
+    images = load_dataset("digits").train.of_classes(0, 2)
+    labels = [images.class_names[label] for label in images.labels.tolist()]
+    learner = Learner(backbone="resnet8", batch_size=16, memory_total=12, epochs_scale=0.006, device="cpu")
+    learner.learn(list(images.images[::8]), labels[::8])
+    return learner.save(tmp_path_factory.mktemp("bundles") / "v1")
+
+
+@pytest.fixture
+def bundle(small_bundle: Path, tmp_path: Path) -> Path:
+    """A bundle of its own for each test."""
+    return Path(shutil.copytree(small_bundle, tmp_path / "v1"))
+
+
+@pytest.fixture
+def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New tensors start as not-a-number, so that a place which a kernel does not write shows."""
+    with torch.device("cpu"):
+        torch.empty(0)  # torch lists its functions that make tensors when one is first called so; not those below
+    for name in ("empty", "empty_like"):
+        make = getattr(torch, name)
+        monkeypatch.setattr(torch, name, lambda *sizes, make=make, **options: make(*sizes, **options).fill_(math.nan))
+
+
+@pytest.fixture
+def emulation(monkeypatch: pytest.MonkeyPatch, poisoned_memory: None) -> Iterator[None]:
+    """Kernels on the CPU, where all maps count as bfloat16 on a GPU."""
+    monkeypatch.setattr(modules, "is_available", lambda: True)
+    monkeypatch.setattr(modules, "_computes_in_bfloat16", lambda maps: maps.dtype is torch.bfloat16)
+    with emulated_kernels():
+        yield

@@ -7,8 +7,8 @@ import pytest
 
 import foster
 from foster.errors import FosterError
-from foster.learner import Learner
-from foster.learning.reports import CalibrationWarning, UpdateError
+from foster.learner.learner import Learner
+from foster.learner.reports import CalibrationWarning, UpdateError
 
 
 def test_every_public_name_is_the_thing_itself() -> None:

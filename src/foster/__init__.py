@@ -1,26 +1,23 @@
 """Class-incremental learning with FOSTER: a classifier that learns new classes and keeps the old ones."""
 
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from foster.version import __version__
 
 if TYPE_CHECKING:
     from foster.errors import FosterError
-    from foster.learner import Learner, load
-    from foster.learning.reports import CalibrationWarning, UpdateError
-
-try:
-    __version__ = metadata.version("foster-cil")
-except metadata.PackageNotFoundError:  # a source tree that was never installed
-    __version__ = "0+unknown"
+    from foster.learner.learner import Learner, load
+    from foster.learner.reports import CalibrationWarning, UpdateError
 
 __all__ = ["CalibrationWarning", "FosterError", "Learner", "UpdateError", "__version__", "load"]
 
 _HOMES = {
-    "CalibrationWarning": "foster.learning.reports",
+    "CalibrationWarning": "foster.learner.reports",
     "FosterError": "foster.errors",
-    "Learner": "foster.learner",
-    "UpdateError": "foster.learning.reports",
-    "load": "foster.learner",
+    "Learner": "foster.learner.learner",
+    "UpdateError": "foster.learner.reports",
+    "load": "foster.learner.learner",
 }
 
 

@@ -12,27 +12,23 @@ from typing import get_args
 import pytest
 
 import foster
-from foster.method_settings import METHOD_SETTINGS
 from foster.methods import CLASSES, method_class
 from foster.methods.base import Method
+from foster.settings.methods import METHOD_SETTINGS
 
 PACKAGE = Path(foster.__file__).parent
 LAYERS = [
-    {"concurrency", "errors", "events", "method_settings", "output", "seeding", "stopping", "toml_text"},
-    {"augmentation_settings", "data.catalogue", "files", "locking", "setting_keys"},
-    {"config", "learner_settings"},
-    {"data", "kernels", "losses", "networks", "transport"},
+    {"errors", "events", "seeding", "settings", "system", "version"},
+    {"data", "kernels", "losses", "networks"},
     {"evaluation", "training"},
-    {"bundle", "methods", "results"},
-    {"assembly", "learning", "plan", "reports", "run_folder"},
-    {"contact_sheet", "export", "learner", "run"},
-    {"launch", "sweep", "sweep_folders", "sweep_grid", "sweep_job", "sweep_slots", "sweep_table"},
-    {"demo"},
+    {"bundle", "methods"},
+    {"experiment", "learner"},
+    {"reports", "sweep"},
     {"__main__", "cli"},
 ]
 """From the ground up. A module imports from its own layer and from those below; every module has its place here."""
 
-WITHOUT_TORCH = ("foster", "config", "setting_keys", "learner_settings", "method_settings", "errors", "events", "cli")
+WITHOUT_TORCH = ("foster", "settings.experiment", "settings.learner", "errors", "events", "cli")
 WITHOUT_EXPERIMENT_SETTINGS = ("data", "kernels", "losses", "networks", "training", "evaluation", "methods", "bundle")
 MOST_LINES = 300
 
@@ -117,13 +113,13 @@ def test_settings_of_an_experiment_stop_above_the_parts() -> None:
         f"{name} imports {target}"
         for name in modules()
         if any(is_part_of(name, part) for part in WITHOUT_EXPERIMENT_SETTINGS)
-        for target in imported(name) & {"config", "learner_settings", "setting_keys"}
+        for target in imported(name) & {"settings.experiment", "settings.learner", "settings.keys"}
     ]
     assert not wrong, wrong
 
 
 def test_what_the_command_needs_before_it_trains_does_not_load_torch() -> None:
-    names = [*WITHOUT_TORCH, "toml_text", "stopping", "data.catalogue", "reports.methods"]
+    names = [*WITHOUT_TORCH, "settings.toml", "system.signals", "settings.datasets", "reports.methods"]
     lines = [f"import {name if name == 'foster' else f'foster.{name}'}" for name in names]
     script = "\n".join(["import sys", *lines, "assert 'torch' not in sys.modules"])
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)

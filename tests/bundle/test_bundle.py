@@ -17,7 +17,7 @@ from foster.bundle.files import MANIFEST, WEIGHTS, BundleError, sha256
 from foster.bundle.folder import image_id, memory_of, read_bundle, remove_exemplars, write_bundle
 from foster.bundle.manifest import LABELS, SCHEMA, read_manifest
 from foster.data.memory import ExemplarMemory
-from foster.data.resizing import Resizing
+from foster.data.photos.resize import Resizing
 from foster.errors import FolderError
 
 SIZE = Resizing(6, 5)

@@ -18,7 +18,7 @@ from foster.bundle.manifest import read_manifest
 from foster.cli import main
 from foster.cli.bundle_texts import size_text
 from foster.data.sources import load as load_dataset
-from foster.learner import Learner
+from foster.learner.learner import Learner
 
 DIGITS = load_dataset("digits")
 QUICK = ("backbone=resnet8", "epochs_scale=0.02", "memory_total=60", "device=cpu")
@@ -268,7 +268,7 @@ def test_a_reader_who_leaves_does_not_cost_the_bundle(
         if "known classes" in text:
             raise BrokenPipeError(32, "Broken pipe")
 
-    monkeypatch.setattr("foster.cli.bundle_work.typer.echo", closed)
+    monkeypatch.setattr("foster.cli.bundle_actions.typer.echo", closed)
     more = write_photos(Path("more"), three=9)
     done = command("learn", more, "--from", bundle, "--bundle", "v2", "device=cpu", "epochs_scale=0.001")
     assert done.code == 0, done.err

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import pytest
 
 import foster
-import foster.demo
+import foster.cli.demo
 from foster.cli import main
-from foster.config import load_settings, preset_names
-from foster.method_settings import METHOD_SETTINGS
+from foster.settings.experiment import load_settings, preset_names
+from foster.settings.methods import METHOD_SETTINGS
 
 TINY = (
     "dataset=synthetic",
@@ -219,7 +219,7 @@ def test_a_training_that_fails_has_another_exit_code_than_bad_input(command: Com
 def test_the_demo_compares_three_methods_and_draws_them(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(foster.demo, "load_settings", lambda source, more=(): load_settings(source, [*TINY, *more]))
+    monkeypatch.setattr(foster.cli.demo, "load_settings", lambda source, more=(): load_settings(source, [*TINY, *more]))
     for folder in ("demo", "demo-2"):
         done = command("demo", "--out", "demo", "--quiet")
         assert done.code == 0, done.err

@@ -21,9 +21,9 @@ from small_cifar import (
     write,
 )
 
-from foster.data.catalogue import CATALOGUE, Published
 from foster.data.cifar import LAYOUTS, load_cifar, read_batch, read_class_names
 from foster.errors import DataError
+from foster.settings.datasets import CATALOGUE, Published
 
 
 @pytest.mark.parametrize("given", ["folder", "parent"])

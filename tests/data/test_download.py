@@ -27,13 +27,13 @@ from small_cifar import (
     write,
 )
 
-from foster.data import receiving
+from foster.data import web as receiving
 from foster.data.cifar import load_cifar
 from foster.data.download import Follower, find_or_fetch
 from foster.errors import DataError
 from foster.events import Downloading, Event, Waiting
-from foster.locking import locked
-from foster.stopping import Stopped, StopRequest
+from foster.system.locking import locked
+from foster.system.signals import Stopped, StopRequest
 
 
 @pytest.fixture(autouse=True)

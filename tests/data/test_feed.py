@@ -6,12 +6,12 @@ from collections import Counter
 import pytest
 import torch
 
-from foster.augmentation_settings import AUGMENTATIONS
 from foster.data import feed as feed_module
-from foster.data.augmentation import Augmentation
+from foster.data.augmentation.pipeline import Augmentation
 from foster.data.feed import Batch, Feed, ResidentFeed, StreamedFeed, make_feed
 from foster.data.images import ImageSet
 from foster.seeding import Address
+from foster.settings.augmentation import AUGMENTATIONS
 
 CPU = torch.device("cpu")
 ADDRESS = Address(seed=1, purpose="feed", task=2, phase="boost")

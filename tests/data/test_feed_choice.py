@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from foster.data.augmentation import Augmentation
+from foster.data.augmentation.pipeline import Augmentation
 from foster.data.feed import ResidentFeed, StreamedFeed, fits, make_feed
 from foster.data.images import ImageSet
 from foster.seeding import Address

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from foster.data.catalogue import SyntheticShape
 from foster.data.images import ImageSet
 from foster.data.scenario import Scenario, ScenarioTask, class_order_from_names, class_order_from_seed
 from foster.data.sources import Dataset, load
 from foster.data.task import Task
 from foster.errors import SettingsError
+from foster.settings.datasets import SyntheticShape
 
 # numpy.random.seed(1993); numpy.random.permutation(100), as the logs of published runs print it.
 PUBLISHED_ORDER = [

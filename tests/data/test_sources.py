@@ -8,9 +8,9 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from foster.data.catalogue import CATALOGUE, SyntheticShape, dataset_facts, scenario_name, task_sizes
 from foster.data.sources import DATASETS, Dataset, data_folder, load
 from foster.errors import SettingsError
+from foster.settings.datasets import CATALOGUE, SyntheticShape, dataset_facts, scenario_name, task_sizes
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def test_the_catalogue_and_the_table_of_sources_name_the_same_datasets() -> None
 
 
 def test_the_catalogue_needs_no_torch() -> None:
-    code = "import sys, foster.data.catalogue; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    code = "import sys, foster.settings.datasets; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -20,7 +20,8 @@ from block_reference import (
 )
 from torch import nn
 
-from foster.kernels import compiled_side_by_side, drop_kernels, is_fused, modules, starting, tiles, use_kernels
+from foster.kernels import compilation as starting
+from foster.kernels import compiled_side_by_side, drop_kernels, is_fused, modules, tiles, use_kernels
 from foster.kernels.modules import KernelBlock, KernelLayer
 from foster.kernels.tiles import ConvolutionTile
 from foster.networks.network import Network

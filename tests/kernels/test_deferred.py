@@ -14,7 +14,8 @@ from block_reference import MOST_ERROR, Shape, error, exact, make_block, random_
 from torch import Tensor, nn
 from torch.nn.grad import conv2d_weight
 
-from foster.kernels import DeferredGradients, starting, tiles, use_kernels, weight_gradients
+from foster.kernels import DeferredGradients, tiles, use_kernels, weight_gradients
+from foster.kernels import compilation as starting
 from foster.kernels.deferred import is_kept_as_it_is
 from foster.kernels.tiles import Geometry, GradientTile, gradient_tile
 from foster.kernels.weight_gradients import WeightGradient, fill_weight_gradients

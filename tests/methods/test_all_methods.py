@@ -10,18 +10,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from foster.config import Settings, make_settings
 from foster.data.images import ImageSet, concatenate
 from foster.data.scenario import Scenario
 from foster.data.task import Task
-from foster.method_settings import METHOD_SETTINGS, FitSettings
+from foster.experiment.folder import RunFolder
+from foster.experiment.run import Experiment
 from foster.methods import CLASSES, method_class
 from foster.methods.base import Evaluate
 from foster.methods.replay import Replay
 from foster.networks.network import Output
-from foster.run import Experiment
-from foster.run_folder import RunFolder
-from foster.stopping import StopRequest
+from foster.settings.experiment import Settings, make_settings
+from foster.settings.methods import METHOD_SETTINGS, FitSettings
+from foster.system.signals import StopRequest
 from foster.training.phase import Phase
 
 TINY = {

@@ -8,9 +8,9 @@ from small_course import digits, new_method
 from torch import Tensor
 
 from foster.data.task import Task
-from foster.method_settings import ReplaySettings
 from foster.methods.base import Method
 from foster.methods.replay import Replay
+from foster.settings.methods import ReplaySettings
 from foster.training.phase import Phase
 
 

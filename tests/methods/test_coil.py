@@ -10,14 +10,14 @@ from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
 from foster.evaluation.predict import class_means
 from foster.losses import cosines, cross_entropy, distillation
-from foster.method_settings import CoilSettings, FitSettings
 from foster.methods.base import Evaluate
 from foster.methods.coil import Coil
+from foster.methods.transport import carried
 from foster.networks import BACKBONES
 from foster.networks.freezing import is_frozen
 from foster.networks.heads import CosineHead
+from foster.settings.methods import CoilSettings, FitSettings
 from foster.training.phase import Phase
-from foster.transport import carried
 
 LATER = FitSettings(epochs=4, learning_rate=0.05)
 

@@ -11,21 +11,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from foster.config import load_settings
-from foster.data.augmentation import Augmentation
+from foster.data.augmentation.pipeline import Augmentation
 from foster.data.feed import ResidentFeed
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
 from foster.data.scenario import Scenario
 from foster.data.sources import Dataset, load
 from foster.data.task import Task
-from foster.method_settings import (
-    BicSettings,
-    FitSettings,
-    IcarlSettings,
-    LwfSettings,
-    WaSettings,
-)
+from foster.experiment.folder import RunFolder
+from foster.experiment.run import Experiment
 from foster.methods.base import Evaluate, Method, Workplace
 from foster.methods.bic import BiasCorrection
 from foster.methods.icarl import Icarl
@@ -34,10 +28,16 @@ from foster.methods.wa import WeightAlignment
 from foster.networks.bias import BiasCorrectedHead
 from foster.networks.freezing import is_frozen
 from foster.networks.network import Network
-from foster.run import Experiment
-from foster.run_folder import RunFolder
 from foster.seeding import Address
-from foster.stopping import StopRequest
+from foster.settings.experiment import load_settings
+from foster.settings.methods import (
+    BicSettings,
+    FitSettings,
+    IcarlSettings,
+    LwfSettings,
+    WaSettings,
+)
+from foster.system.signals import StopRequest
 from foster.training.engine import Engine
 from foster.training.fit import fit
 from foster.training.phase import Phase

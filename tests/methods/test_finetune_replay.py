@@ -7,16 +7,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from foster.data.augmentation import Augmentation
+from foster.data.augmentation.pipeline import Augmentation
 from foster.data.feed import ResidentFeed
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
-from foster.method_settings import FinetuneSettings, FitSettings, ReplaySettings
 from foster.methods.base import Evaluate, Method, Workplace
 from foster.methods.finetune import Finetune
 from foster.methods.replay import Replay
 from foster.seeding import Address
+from foster.settings.methods import FinetuneSettings, FitSettings, ReplaySettings
 from foster.training.engine import Engine
 from foster.training.fit import fit
 from foster.training.phase import Phase

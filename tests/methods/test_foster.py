@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from foster.config import load_settings
-from foster.data.augmentation import Augmentation
+from foster.data.augmentation.pipeline import Augmentation
 from foster.data.feed import ResidentFeed
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory, select
@@ -17,13 +16,14 @@ from foster.data.scenario import Scenario
 from foster.data.sources import Dataset
 from foster.data.task import Task
 from foster.events import EpochEnded, Event
-from foster.method_settings import FitSettings, FosterSettings
 from foster.methods.base import Evaluate, Workplace
 from foster.methods.foster import Foster
 from foster.networks import build_backbone
 from foster.networks.boosted import BoostedNetwork
 from foster.networks.network import Network, Output
 from foster.seeding import Address, generator
+from foster.settings.experiment import load_settings
+from foster.settings.methods import FitSettings, FosterSettings
 from foster.training.engine import Engine
 from foster.training.fit import fit
 from foster.training.phase import Phase

@@ -4,9 +4,9 @@ import torch
 from small_course import SHORT, TASK_SIZES, digits, learn, new_method, task_of, values
 
 from foster.data.memory import ExemplarMemory
-from foster.method_settings import JointSettings
 from foster.methods.base import Evaluate, Method
 from foster.methods.joint import Joint
+from foster.settings.methods import JointSettings
 
 
 def joint() -> Method[JointSettings]:

@@ -23,12 +23,12 @@ from torch.nn import functional
 from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
 from foster.losses import local_similarity, pod_flat, pod_spatial
-from foster.method_settings import PodnetSettings
 from foster.methods.base import Evaluate
 from foster.methods.podnet import Podnet, clusters
 from foster.networks.freezing import is_frozen
 from foster.networks.heads import CosineHead
 from foster.networks.network import Backbone
+from foster.settings.methods import PodnetSettings
 from foster.training.phase import Phase
 
 

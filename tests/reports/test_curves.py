@@ -1,8 +1,8 @@
 import pytest
 
-from foster.method_settings import METHOD_SETTINGS
 from foster.reports.curves import LOOKS, MOST_DRAWN, panels, scale
 from foster.reports.results import RunResult, read_result
+from foster.settings.methods import METHOD_SETTINGS
 
 
 @pytest.fixture

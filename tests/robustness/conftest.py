@@ -1,13 +1,9 @@
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from tiny_runs import Outcome, outcome, start, tiny_settings
-
-from foster.data.sources import load as load_dataset
-from foster.learner import Learner
 
 
 @pytest.fixture(autouse=True)
@@ -40,20 +36,3 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Out
         return made[key]
 
     return of
-
-
-@pytest.fixture(scope="session")
-def small_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bundle of two digits that was barely trained. Tests change copies of it alone."""
-    torch.set_num_threads(1)
-    images = load_dataset("digits").train.of_classes(0, 2)
-    labels = [images.class_names[label] for label in images.labels.tolist()]
-    learner = Learner(backbone="resnet8", batch_size=16, memory_total=12, epochs_scale=0.006, device="cpu")
-    learner.learn(list(images.images[::8]), labels[::8])
-    return learner.save(tmp_path_factory.mktemp("bundles") / "v1")
-
-
-@pytest.fixture
-def bundle(small_bundle: Path, tmp_path: Path) -> Path:
-    """A bundle of its own for each test."""
-    return Path(shutil.copytree(small_bundle, tmp_path / "v1"))

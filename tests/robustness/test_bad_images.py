@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from limits import time_limit
 from PIL import Image, features
 
-from foster.data.decoding import MAX_PIXELS, ImageError, decode, quiet_pillow, upright_size
-from foster.data.photo_sources import find_photos
-from foster.data.photos import decoded, read_photos
-from foster.data.resizing import Resizing
+from foster.data.photos.decode import MAX_PIXELS, ImageError, decode, quiet_pillow, upright_size
+from foster.data.photos.read import decoded, read_photos
+from foster.data.photos.resize import Resizing
+from foster.data.photos.sources import find_photos
 from foster.errors import FosterError
 
 MANY = settings(max_examples=200, deadline=None, suppress_health_check=SUPPRESSED)

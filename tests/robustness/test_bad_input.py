@@ -11,13 +11,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tiny_runs import tiny_settings
 
-from foster import toml_text
-from foster.config import all_keys, load_settings
-from foster.data.catalogue import task_sizes
 from foster.data.scenario import class_order_from_names, class_order_from_seed
 from foster.errors import FosterError, SettingsError
-from foster.learner_settings import learner_keys, learner_settings, make_learner_settings
-from foster.run_folder import RunFolder, check_same_settings
+from foster.experiment.folder import RunFolder, check_same_settings
+from foster.settings import toml as toml_text
+from foster.settings.datasets import task_sizes
+from foster.settings.experiment import all_keys, load_settings
+from foster.settings.learner import learner_keys, learner_settings, make_learner_settings
 
 MANY = settings(max_examples=150, deadline=None, suppress_health_check=SUPPRESSED)
 

@@ -19,7 +19,7 @@ from foster.bundle.manifest import read_manifest
 from foster.bundle.promotion import promote, rollback
 from foster.cli import main
 from foster.errors import DataError, FolderError
-from foster.locking import locked
+from foster.system.locking import locked
 
 FORK = multiprocessing.get_context("fork")
 

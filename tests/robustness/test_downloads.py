@@ -14,9 +14,9 @@ from small_cifar import ARCHIVE, Web, serving
 from tiny_runs import tiny_settings
 
 from foster.cli import main
-from foster.data.catalogue import CATALOGUE
-from foster.launch import launch
-from foster.run_folder import read_events
+from foster.cli.launch import launch
+from foster.experiment.folder import read_events
+from foster.settings.datasets import CATALOGUE
 
 pytestmark = pytest.mark.usefixtures("default_signals")
 

@@ -33,10 +33,10 @@ from foster import events
 from foster.data.images import ImageSet
 from foster.errors import DataError, FolderError, FosterError, TrainingError
 from foster.events import Event
-from foster.files import write_json
-from foster.method_settings import FitSettings
+from foster.experiment.folder import RunFolder, read_events
 from foster.reports.progress import LineProgress
-from foster.run_folder import RunFolder, read_events
+from foster.settings.methods import FitSettings
+from foster.system.files import write_json
 
 Reference = Callable[..., Outcome]
 AFTER_FIRST_TASK = lambda event: isinstance(event, events.TaskEnded)  # noqa: E731 (a name for a place)
@@ -289,7 +289,7 @@ def test_an_exploding_loss_names_its_place_and_keeps_the_last_good_checkpoint(
 @pytest.mark.parametrize("is_asked_in_epoch", [False, True])
 def test_no_state_is_kept_after_a_loss_that_is_not_a_number(value: float, is_asked_in_epoch: bool):
     """Also when a checkpoint is due in the middle of the epoch in which it happens."""
-    from foster.data.augmentation import Augmentation
+    from foster.data.augmentation.pipeline import Augmentation
     from foster.data.feed import ResidentFeed
     from foster.seeding import Address
     from foster.training.engine import Engine

@@ -9,13 +9,14 @@ import torch
 from tiny_runs import Interruption, Outcome, assert_same, ignore, interrupted, outcome, resume, tiny_settings
 
 import foster
-from foster import events, run
+from foster import events
+from foster.cli.launch import relaunch
 from foster.errors import DeviceError, FosterError
-from foster.launch import relaunch
-from foster.learning.classifier import Classifier
-from foster.run import Experiment
-from foster.run_folder import RunFolder
-from foster.stopping import StopRequest
+from foster.experiment import run
+from foster.experiment.folder import RunFolder
+from foster.experiment.run import Experiment
+from foster.learner.classifier import Classifier
+from foster.system.signals import StopRequest
 from foster.training import task_training
 from foster.training.engine import Engine
 from foster.training.memory_errors import explained_memory_errors

@@ -19,16 +19,16 @@ from tiny_runs import (
 from torch import Tensor, nn
 
 from foster import events
-from foster.config import Settings
-from foster.data.augmentation import Augmentation
+from foster.cli.launch import relaunch
+from foster.data.augmentation.pipeline import Augmentation
 from foster.data.feed import ResidentFeed
 from foster.data.images import ImageSet
 from foster.errors import DeviceError
 from foster.events import Event
-from foster.launch import relaunch
-from foster.method_settings import FitSettings
-from foster.run_folder import RunFolder
+from foster.experiment.folder import RunFolder
 from foster.seeding import Address
+from foster.settings.experiment import Settings
+from foster.settings.methods import FitSettings
 from foster.training.engine import Engine
 from foster.training.fit import fit
 from foster.training.phase import Phase

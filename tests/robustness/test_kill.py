@@ -13,7 +13,7 @@ import pytest
 from forked import forking
 from tiny_runs import OVERRIDES, Outcome, assert_same, outcome, start_or_resume, tiny_settings
 
-from foster.run_folder import RunFolder, read_events
+from foster.experiment.folder import RunFolder, read_events
 
 SECONDS = 300.0
 """No attempt takes longer, unless it hangs."""

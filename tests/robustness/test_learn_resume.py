@@ -28,11 +28,11 @@ from foster.data.images import ImageSet
 from foster.data.sources import load as load_dataset
 from foster.errors import FolderError
 from foster.events import Event
-from foster.learner import Learner
-from foster.learning.reports import UpdateError
-from foster.learning.work_folder import WorkFolder
-from foster.locking import locked
-from foster.stopping import Stopped, StopRequest
+from foster.learner.learner import Learner
+from foster.learner.reports import UpdateError
+from foster.learner.work_folder import WorkFolder
+from foster.system.locking import locked
+from foster.system.signals import Stopped, StopRequest
 
 TINY = {"backbone": "resnet8", "batch_size": 16, "memory_total": 20, "device": "cpu", "engine": {"threads": 1}}
 SCHEDULE = {"epochs_scale": 0.012, "checkpoint_minutes": 0.0}

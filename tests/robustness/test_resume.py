@@ -24,9 +24,9 @@ from tiny_runs import (
 from foster import events
 from foster.errors import DataError, FolderError
 from foster.events import Event
+from foster.experiment.folder import RunFolder, read_events
 from foster.methods import CLASSES
-from foster.run_folder import RunFolder, read_events
-from foster.stopping import Stopped, StopRequest
+from foster.system.signals import Stopped, StopRequest
 
 Reference = Callable[..., Outcome]
 

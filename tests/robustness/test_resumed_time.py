@@ -9,9 +9,9 @@ import foster
 from foster import events
 from foster.data.sources import load as load_dataset
 from foster.events import Event
-from foster.learning.work_folder import WorkFolder
-from foster.run_folder import RunFolder
-from foster.stopping import Stopped
+from foster.experiment.folder import RunFolder
+from foster.learner.work_folder import WorkFolder
+from foster.system.signals import Stopped
 from foster.training.checkpoint import CheckpointStore
 
 BEFORE, SOON = 1000.0, 200.0

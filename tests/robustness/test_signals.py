@@ -19,8 +19,8 @@ from forked import started
 from held import held
 from tiny_runs import OVERRIDES, Outcome, assert_same, outcome, resume
 
-from foster.run_folder import read_events
-from foster.stopping import STOPS_WITH_INPUT, Stopped, StopRequest, heard_signals, stop_on_signals
+from foster.experiment.folder import read_events
+from foster.system.signals import STOPS_WITH_INPUT, Stopped, StopRequest, heard_signals, stop_on_signals
 
 pytestmark = pytest.mark.usefixtures("default_signals")
 
@@ -87,7 +87,7 @@ def test_a_terminal_that_is_closed_lets_the_run_save(tmp_path: Path, uninterrupt
 
 SLEEPER = """
 import ctypes, os, signal, sys, time
-from foster.stopping import stop_on_signals
+from foster.system.signals import stop_on_signals
 with stop_on_signals() as stop:
     print("ready", flush=True)
     while not stop.is_set:
@@ -115,7 +115,7 @@ def test_a_second_ctrl_c_leaves_at_once_even_from_inside_a_long_computation(
 
 TWICE = """
 import signal, sys
-from foster.stopping import Stopped, stop_on_signals
+from foster.system.signals import Stopped, stop_on_signals
 try:
     with stop_on_signals() as stop:
         for number in sys.argv[1:]:
@@ -148,7 +148,7 @@ def test_the_echo_of_a_sigterm_does_not_take_away_the_second_ctrl_c():
 
 PATIENT = """
 import sys, time
-from foster import stopping
+from foster.system import signals as stopping
 stopping.ECHO_SECONDS = 0.1
 with stopping.stop_on_signals() as stop:
     print("ready", flush=True)
@@ -172,7 +172,7 @@ def test_a_sigterm_that_comes_later_leaves_at_once():
 
 OBEDIENT = """
 import os, sys, time
-from foster.stopping import Stopped, stop_on_signals
+from foster.system.signals import Stopped, stop_on_signals
 assert "FOSTER_STOPS_WITH_INPUT" in os.environ
 try:
     with stop_on_signals() as stop:

@@ -9,13 +9,13 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from foster.data.augmentation import Augmentation
+from foster.data.augmentation.pipeline import Augmentation
 from foster.data.feed import make_feed
 from foster.data.images import ImageSet
-from foster.method_settings import FitSettings
 from foster.networks import build_backbone
 from foster.networks.network import Network
 from foster.seeding import Address
+from foster.settings.methods import FitSettings
 from foster.training import accelerate
 from foster.training.accelerate import compiled_backbones
 from foster.training.engine import Engine

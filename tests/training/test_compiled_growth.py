@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounter
 
-from foster.concurrency import beside
 from foster.networks import build_backbone
 from foster.networks.boosted import BoostedNetwork
 from foster.networks.freezing import freeze, training_mode
 from foster.networks.network import Network
+from foster.system.streams import beside
 from foster.training import accelerate
 from foster.training.accelerate import compiled_backbones
 

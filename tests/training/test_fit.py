@@ -9,16 +9,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from foster.data.augmentation import Augmentation
+from foster.data.augmentation.pipeline import Augmentation
 from foster.data.feed import ResidentFeed
 from foster.data.images import ImageSet
 from foster.errors import TrainingError
 from foster.events import EpochEnded, Event
-from foster.method_settings import FitSettings
 from foster.networks import build_backbone
 from foster.networks.freezing import freeze
 from foster.networks.network import Network
 from foster.seeding import Address, initialisation
+from foster.settings.methods import FitSettings
 from foster.training.engine import Engine
 from foster.training.fit import FitState, Watch, fit
 from foster.training.phase import Objective, Phase

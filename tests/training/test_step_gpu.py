@@ -7,14 +7,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from foster.data.augmentation import Augmentation
+from foster.data.augmentation.pipeline import Augmentation
 from foster.data.feed import ResidentFeed
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
 from foster.events import EpochEnded, Event
 from foster.kernels import is_available
-from foster.method_settings import CoilSettings, FitSettings, FosterSettings, PodnetSettings, ReplaySettings
 from foster.methods.base import Workplace
 from foster.methods.coil import Coil
 from foster.methods.foster import Foster
@@ -22,6 +21,7 @@ from foster.methods.podnet import Podnet
 from foster.methods.replay import Replay
 from foster.networks.layout import channels_last
 from foster.seeding import Address
+from foster.settings.methods import CoilSettings, FitSettings, FosterSettings, PodnetSettings, ReplaySettings
 from foster.training.engine import Engine
 from foster.training.fit import FitState, fit, ready_step
 from foster.training.optim import Sgd

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from foster.errors import DataError, FolderError
-from foster.files import flush, read_plain, unwritable
+from foster.system.files import flush, read_plain, unwritable
 
 MANIFEST, WEIGHTS = "bundle.json", "network.safetensors"
 """The files that make a folder a bundle."""

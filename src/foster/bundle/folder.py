@@ -24,7 +24,6 @@ from PIL import Image
 from safetensors import SafetensorError
 from torch import Tensor
 
-import foster
 from foster.bundle.files import MANIFEST, WEIGHTS, BundleError, read_checked, sha256, writing_folder
 from foster.bundle.manifest import (
     LABELS,
@@ -36,13 +35,14 @@ from foster.bundle.manifest import (
     Use,
     read_manifest,
 )
-from foster.data.decoding import ImageError, upright_size
 from foster.data.memory import ExemplarMemory
-from foster.data.photos import decoded
-from foster.data.resizing import Resizing
+from foster.data.photos.decode import ImageError, upright_size
+from foster.data.photos.read import decoded
+from foster.data.photos.resize import Resizing
 from foster.errors import FolderError
-from foster.files import write_new, write_text
-from foster.locking import locked
+from foster.system.files import write_new, write_text
+from foster.system.locking import locked
+from foster.version import __version__
 
 ID_LENGTH = 12
 _OWN_NAME = re.compile(rf"(?P<use>[a-z-]+)/(?P<class_id>\d{{4,9}})/\d{{4,}}-[0-9a-f]{{{ID_LENGTH}}}\.png")
@@ -112,9 +112,7 @@ def write_bundle(
                     name = f"{use}/{class_id:04d}/{position:04d}-{image_id(image)}.png"
                     put(name, _png(image))
                     exemplars.append(ExemplarFile(file=name, class_id=class_id, use=use))
-        manifest = Manifest(
-            schema_version=SCHEMA, foster=foster.__version__, exemplars=tuple(exemplars), files=files, **facts
-        )
+        manifest = Manifest(schema_version=SCHEMA, foster=__version__, exemplars=tuple(exemplars), files=files, **facts)
         write_new(temporary / MANIFEST, manifest.text().encode())
     return manifest
 

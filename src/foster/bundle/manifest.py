@@ -9,8 +9,8 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from foster.bundle.files import MANIFEST, WEIGHTS, BundleError, check_name, sha256
 from foster.bundle.history import checked_entry
-from foster.files import read_plain
-from foster.method_settings import METHOD_SETTINGS, Frozen
+from foster.settings.methods import METHOD_SETTINGS, Frozen
+from foster.system.files import read_plain
 
 SCHEMA = 1
 FORMAT = "foster bundle"

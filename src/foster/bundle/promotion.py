@@ -11,8 +11,8 @@ from typing import Any
 from foster.bundle.files import BundleError
 from foster.bundle.manifest import read_manifest
 from foster.errors import FolderError
-from foster.files import flush, read_plain, unwritable, write_json
-from foster.locking import locked
+from foster.system.files import flush, read_plain, unwritable, write_json
+from foster.system.locking import locked
 
 LINK, HISTORY, LOCK = "current", "current.json", ".current.lock"
 MAX_HISTORY_BYTES = 16 * 2**20

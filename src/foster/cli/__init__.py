@@ -10,8 +10,8 @@ from typer.core import TyperGroup
 
 from foster.cli import bundles, experiments, listing, sweeping
 from foster.errors import FosterError
-from foster.output import complain, drop_unwritable_output, open_closed_streams
-from foster.stopping import Stopped
+from foster.system.output import complain, drop_unwritable_output, open_closed_streams
+from foster.system.signals import Stopped
 
 INTERRUPTED, READER_LEFT = 130, 141
 """What a shell says of a process that was ended by SIGINT or SIGPIPE."""
@@ -73,7 +73,7 @@ app = typer.Typer(
 
 def _print_version(is_wanted: bool) -> None:
     if is_wanted:
-        from foster import __version__
+        from foster.version import __version__
 
         typer.echo(f"foster {__version__}")
         raise typer.Exit

@@ -10,8 +10,8 @@ from rich.cells import cell_len
 from foster.bundle.files import folder_bytes
 from foster.bundle.manifest import Manifest
 from foster.bundle.promotion import Promotion
-from foster.learner_settings import PRESETS, LearnerSettings
 from foster.reports.text import ABSENT, duration
+from foster.settings.learner import PRESETS, LearnerSettings
 
 MAX_LISTED = 12
 NUM_IDS_SHOWN = 3

@@ -60,7 +60,7 @@ def learn(
     The photos may be deleted afterwards: the bundle keeps a few of each class. Where it is interrupted, the same
     command continues.
     """
-    from foster.cli.bundle_work import learn_bundle
+    from foster.cli.bundle_actions import learn_bundle
 
     learn_bundle(source, overrides or [], bundle, old, preset, max_drop, is_promoting, is_restarting, quiet)
 
@@ -80,7 +80,7 @@ def predict(
     device: Device = "auto",
 ) -> None:
     """Tell what images show, in the order given; an image that cannot be read gets an error entry."""
-    from foster.cli.bundle_work import predict_images
+    from foster.cli.bundle_actions import predict_images
 
     predict_images(bundle, images, top, is_json, is_csv, unknown_below, device)
 
@@ -92,7 +92,7 @@ def evaluate(
     device: Device = "auto",
 ) -> None:
     """Measure the accuracy on labelled images that were not learned, class by class."""
-    from foster.cli.bundle_work import evaluate_bundle
+    from foster.cli.bundle_actions import evaluate_bundle
 
     evaluate_bundle(bundle, source, is_json, device)
 
@@ -102,7 +102,7 @@ def export(
     file: Annotated[Path, typer.Argument(help="FILE.onnx, or FILE.pt2 for torch.export.")],
 ) -> None:
     """Write the network for other programs, with preprocessing and labels, and check it against PyTorch."""
-    from foster.cli.bundle_work import export_bundle
+    from foster.cli.bundle_actions import export_bundle
 
     export_bundle(bundle, file)
 
@@ -136,7 +136,7 @@ def exemplars(
     ] = None,
 ) -> None:
     """List, draw or remove the images that a bundle keeps."""
-    from foster.cli.bundle_work import show_exemplars
+    from foster.cli.bundle_actions import show_exemplars
 
     show_exemplars(bundle, show, remove or [])
 

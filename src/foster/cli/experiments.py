@@ -34,13 +34,13 @@ def run(
     is_deterministic: Deterministic = False,
 ) -> None:
     """Train one method on one scenario: everything is written to the run folder."""
-    from foster.config import check_used, load_settings
+    from foster.settings.experiment import check_used, load_settings
 
     changes = [*(overrides or []), *(["engine.deterministic=true"] if is_deterministic else [])]
     settings = load_settings(source, changes, data=str(data) if data else None)
     check_used(changes, settings)
     # Imported only now: what is wrong with the settings is said before torch is loaded.
-    from foster.launch import launch
+    from foster.cli.launch import launch
 
     launch(settings, out or Path("runs") / settings.run_name, quiet=quiet, is_resuming=is_resuming)
 
@@ -58,19 +58,19 @@ def resume(
     quiet: Quiet = False,
 ) -> None:
     """Continue an interrupted run where it stopped, in the middle of a phase."""
-    from foster.launch import relaunch
+    from foster.cli.launch import relaunch
 
     relaunch(folder, data, overrides or [], quiet=quiet)
 
 
 def plan(source: Source, overrides: Overrides = None, data: Data = None) -> None:
     """Show what a run would do, before anything is trained: tasks, images, exemplars, epochs, parameters, memory."""
-    from foster.config import check_used, load_settings
-    from foster.output import show
+    from foster.settings.experiment import check_used, load_settings
+    from foster.system.output import show
 
     settings = load_settings(source, overrides or [], data=str(data) if data else None)
     check_used(overrides or [], settings)
-    from foster.plan import make_plan
+    from foster.experiment.plan import make_plan
     from foster.reports.plans import plan_table
 
     show(plan_table(make_plan(settings)))
@@ -83,6 +83,6 @@ def demo(
     quiet: Quiet = False,
 ) -> None:
     """FOSTER, fine-tune and replay on embedded digits: see what forgetting is, in about a minute on two CPU cores."""
-    from foster.demo import show_demo
+    from foster.cli.demo import show_demo
 
     show_demo(out, quiet=quiet)

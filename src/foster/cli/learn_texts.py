@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 from foster.cli.bundle_texts import CHECK_COLUMNS, CHECK_TITLES, columns, listed, percent, printable
-from foster.data.photo_files import passed_over_text
-from foster.data.photos import Unreadable
-from foster.learning.reports import EvaluationReport, LearnReport
-from foster.learning.update_check import ClassChange, UpdateCheck
+from foster.data.photos.find import passed_over_text
+from foster.data.photos.read import Unreadable
+from foster.learner.reports import EvaluationReport, LearnReport
+from foster.learner.update_check import ClassChange, UpdateCheck
 from foster.reports.text import ABSENT, duration
 
 NUM_CLASSES_SHOWN = 40

@@ -19,7 +19,7 @@ def presets(
     show: Annotated[str | None, typer.Option(metavar="NAME", help="Print all settings of one preset as TOML.")] = None,
 ) -> None:
     """List the presets: one complete settings file for each published protocol."""
-    from foster.config import load_settings, preset_names, preset_text
+    from foster.settings.experiment import load_settings, preset_names, preset_text
 
     if show:
         typer.echo(load_settings(show).toml(), nl=False)
@@ -45,9 +45,9 @@ def table(
     by_task: Annotated[bool, typer.Option("--by-task", help="Accuracy after each task, a row a run.")] = False,
 ) -> None:
     """Results as a table, with mean and spread over seeds."""
-    from foster.output import show
     from foster.reports import tables
     from foster.reports.results import find_results
+    from foster.system.output import show
 
     results = find_results(folders)
     if is_markdown:
@@ -65,10 +65,10 @@ def compare(
     title: Annotated[str | None, typer.Option(help="The figure's title.")] = None,
 ) -> None:
     """One table and one figure of accuracy after each task, for any set of runs."""
-    from foster.output import show
     from foster.reports import tables
     from foster.reports.figures import accuracy_curves, check_figure_path
     from foster.reports.results import find_results
+    from foster.system.output import show
 
     check_figure_path(figure)
     results = find_results(folders)

@@ -43,15 +43,15 @@ def sweep(
     jobs: Annotated[int, typer.Option(min=1, help="How many runs share the CPU, where runs use it.")] = 1,
     is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, list the runs, start none.")] = False,
 ) -> None:
-    from foster.sweep_grid import default_folder, plan_runs
+    from foster.sweep.grid import default_folder, plan_runs
 
     runs = plan_runs(source, overrides or [], data=str(data) if data else None)
     folder = out or default_folder(source)
     # Only now, since it imports torch: a wrong key is answered at once.
-    from foster import sweep as sweeping
-    from foster.sweep_folders import placed
-    from foster.sweep_slots import find_slots
-    from foster.sweep_table import number_of_runs
+    from foster.sweep import run as sweeping
+    from foster.sweep.folders import placed
+    from foster.sweep.slots import find_slots
+    from foster.sweep.table import number_of_runs
 
     slots = find_slots(runs, jobs_per_gpu, jobs)
     if not is_dry_run:

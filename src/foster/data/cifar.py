@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from foster.data.catalogue import Published
 from foster.data.download import Follower, check_md5, find_or_fetch
 from foster.data.images import ImageSet
 from foster.errors import DataError
+from foster.settings.datasets import Published
 
 _IMAGE_SHAPE = (3, 32, 32)
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from foster import events
-from foster.data.catalogue import Published
-from foster.data.receiving import pieces, reason
+from foster.data.web import pieces, reason
 from foster.errors import DataError
-from foster.files import remove_temporaries, write_bytes, writing
-from foster.locking import locked_in_turn
-from foster.stopping import StopRequest
+from foster.settings.datasets import Published
+from foster.system.files import remove_temporaries, write_bytes, writing
+from foster.system.locking import locked_in_turn
+from foster.system.signals import StopRequest
 
 SECONDS_BETWEEN_LOOKS = 0.2
 

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from foster.data.augmentation import Augmentation, Changes
+from foster.data.augmentation.pipeline import Augmentation, Changes
 from foster.data.images import ImageSet
 from foster.seeding import Address, generator
 

@@ -7,10 +7,10 @@ from typing import overload
 
 import numpy as np
 
-from foster.data.catalogue import scenario_name, task_sizes
 from foster.data.images import ImageSet
 from foster.data.sources import Dataset
 from foster.errors import SettingsError, suggestion
+from foster.settings.datasets import scenario_name, task_sizes
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,16 +9,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from foster.data.catalogue import (
+from foster.data.cifar import LAYOUTS, load_cifar
+from foster.data.download import Follower
+from foster.data.images import ImageSet
+from foster.seeding import Address, generator
+from foster.settings.datasets import (
     ChannelValues,
     DatasetFacts,
     SyntheticShape,
     dataset_facts,
 )
-from foster.data.cifar import LAYOUTS, load_cifar
-from foster.data.download import Follower
-from foster.data.images import ImageSet
-from foster.seeding import Address, generator
 
 __all__ = ["DATASETS", "Dataset", "SyntheticShape", "data_folder", "load"]
 

@@ -7,15 +7,15 @@ from pathlib import Path
 import torch
 from torch.nn.functional import interpolate
 
-from foster.data.catalogue import CATALOGUE
-from foster.data.decoding import SUFFIXES
 from foster.data.download import Follower
 from foster.data.images import ImageSet
-from foster.data.photo_files import image_files
-from foster.data.photos import Photos, read_photos
-from foster.data.resizing import Resizing
+from foster.data.photos.decode import SUFFIXES
+from foster.data.photos.find import image_files
+from foster.data.photos.read import Photos, read_photos
+from foster.data.photos.resize import Resizing
 from foster.data.sources import load
 from foster.errors import DataError, SettingsError, suggestion
+from foster.settings.datasets import CATALOGUE
 
 
 def load_unlabeled(

@@ -1,10 +1,10 @@
 """Kernels for the narrow networks of small images, faster than the library's: 3x3 convolutions, whole residual blocks
 of them, and the linear layers of heads. Optional: they need Triton."""
 
+from foster.kernels.compilation import compiled_side_by_side
 from foster.kernels.conv3x3 import conv3x3, is_available, supports
 from foster.kernels.deferred import DeferredGradients
 from foster.kernels.modules import drop_kernels, is_fused, use_kernels
-from foster.kernels.starting import compiled_side_by_side
 
 __all__ = [
     "DeferredGradients",

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from foster.kernels.compilation import start
 from foster.kernels.epilogues import Added, Epilogue, Gate, Norm, channels_last, empty_maps
-from foster.kernels.starting import start
 from foster.kernels.tiles import Geometry, convolution_tile
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from foster.kernels.starting import start
+from foster.kernels.compilation import start
 
 MOST_SIZE = 1024
 MOST_PRODUCTS = 2**24

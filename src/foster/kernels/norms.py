@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from foster.kernels.compilation import start
 from foster.kernels.epilogues import NOTHING_ADDED, Added, Norm, empty_maps
 from foster.kernels.launch import Summed
-from foster.kernels.starting import start
 from foster.kernels.tiles import NORM_ELEMENTS
 
 NUM_WARPS = 4

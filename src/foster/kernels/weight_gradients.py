@@ -6,11 +6,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from foster.concurrency import beside
+from foster.kernels.compilation import start
 from foster.kernels.epilogues import channels_last
 from foster.kernels.launch import forward_geometry
-from foster.kernels.starting import start
 from foster.kernels.tiles import MOST_LAYERS, gradient_tile
+from foster.system.streams import beside
 
 
 class WeightGradient(NamedTuple):

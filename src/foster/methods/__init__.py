@@ -1,4 +1,4 @@
-"""Methods: one file each. The table of names and settings is `foster.method_settings.METHOD_SETTINGS`."""
+"""Methods: one file each. The table of names and settings is `foster.settings.methods.METHOD_SETTINGS`."""
 
 import importlib
 from typing import Any

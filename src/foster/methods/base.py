@@ -13,11 +13,11 @@ from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory, select
 from foster.data.task import Task
 from foster.losses import cross_entropy
-from foster.method_settings import MethodSettings
 from foster.networks import build_backbone
 from foster.networks.freezing import unfreeze
 from foster.networks.network import Backbone, Network, Output
 from foster.seeding import Address, generator, initialisation
+from foster.settings.methods import MethodSettings
 from foster.training.phase import Phase
 
 

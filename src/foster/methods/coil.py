@@ -6,17 +6,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from foster.concurrency import beside
 from foster.data.task import Task
 from foster.evaluation.predict import class_means
 from foster.losses import cross_entropy, distillation, prospective_transport, retrospective_transport
-from foster.method_settings import CoilSettings
 from foster.methods.base import Evaluate
 from foster.methods.cosine import CosineMethod, cosine_head
+from foster.methods.transport import carried, sinkhorn
 from foster.networks.freezing import freeze
 from foster.networks.network import Network
+from foster.settings.methods import CoilSettings
+from foster.system.streams import beside
 from foster.training.phase import Phase
-from foster.transport import carried, sinkhorn
 
 
 class Coil(CosineMethod[CoilSettings]):

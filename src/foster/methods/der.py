@@ -6,14 +6,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from foster.concurrency import beside
 from foster.data.task import Task
 from foster.losses import auxiliary_cross_entropy, cross_entropy
-from foster.method_settings import DerSettings
 from foster.methods.base import Evaluate, Method
 from foster.networks.freezing import freeze
 from foster.networks.heads import Head
 from foster.networks.network import Network
+from foster.settings.methods import DerSettings
+from foster.system.streams import beside
 from foster.training.phase import Phase
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 from torch import Tensor
 
-from foster.concurrency import beside
 from foster.data.images import ImageSet
 from foster.data.task import Task
-from foster.method_settings import FitSettings
 from foster.methods.base import Method
 from foster.networks.freezing import freeze
+from foster.settings.methods import FitSettings
+from foster.system.streams import beside
 from foster.training.phase import Phase
 
 Loss = Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]

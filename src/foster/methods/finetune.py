@@ -6,8 +6,8 @@ from torch import Tensor
 
 from foster.data.task import Task
 from foster.losses import new_class_cross_entropy
-from foster.method_settings import FinetuneSettings
 from foster.methods.base import Evaluate, Method
+from foster.settings.methods import FinetuneSettings
 from foster.training.phase import Phase
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from foster.concurrency import beside
 from foster.data.images import concatenate
 from foster.data.task import Task
 from foster.losses import (
@@ -18,11 +17,12 @@ from foster.losses import (
     logit_scales_of_paper,
     logits_alignment,
 )
-from foster.method_settings import FosterSettings
 from foster.methods.base import Evaluate, Method
 from foster.networks.boosted import BoostedNetwork
 from foster.networks.freezing import freeze
 from foster.networks.network import Network
+from foster.settings.methods import FosterSettings
+from foster.system.streams import beside
 from foster.training.phase import Phase
 
 

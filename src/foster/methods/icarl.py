@@ -6,9 +6,9 @@ from torch import Tensor
 
 from foster.data.task import Task
 from foster.losses import cross_entropy, distillation
-from foster.method_settings import IcarlSettings
 from foster.methods.base import Evaluate, Method
 from foster.methods.distilling import learn_with_teacher
+from foster.settings.methods import IcarlSettings
 from foster.training.phase import Phase
 
 

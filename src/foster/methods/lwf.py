@@ -6,9 +6,9 @@ from torch import Tensor
 
 from foster.data.task import Task
 from foster.losses import distillation, new_class_cross_entropy
-from foster.method_settings import LwfSettings
 from foster.methods.base import Evaluate, Method
 from foster.methods.distilling import learn_with_teacher
+from foster.settings.methods import LwfSettings
 from foster.training.phase import Phase
 
 

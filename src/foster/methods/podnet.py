@@ -8,19 +8,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from foster.concurrency import beside
 from foster.data.herding import positions_by_class
 from foster.data.images import ImageSet, concatenate
 from foster.data.memory import select
 from foster.data.task import Task
 from foster.losses import local_similarity, pod_flat, pod_spatial
-from foster.method_settings import PodnetSettings
 from foster.methods.base import Evaluate
 from foster.methods.cosine import CosineMethod, cosine_head
 from foster.networks.freezing import freeze
 from foster.networks.heads import CosineHead
 from foster.networks.network import Backbone, Network
 from foster.seeding import Address, generator
+from foster.settings.methods import PodnetSettings
+from foster.system.streams import beside
 from foster.training.phase import Phase
 
 NUM_CLUSTERING_ROUNDS = 20

@@ -6,12 +6,12 @@ from typing import Any
 
 from torch import Tensor
 
-from foster.concurrency import beside
 from foster.data.task import Task
 from foster.losses import cross_entropy, distillation
-from foster.method_settings import FitSettings
 from foster.methods.base import Evaluate, Method
 from foster.networks.freezing import freeze
+from foster.settings.methods import FitSettings
+from foster.system.streams import beside
 from foster.training.phase import Phase
 
 TEMPERATURE = 2.0

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from foster.data.task import Task
 from foster.losses import cross_entropy
-from foster.method_settings import ReplaySettings
 from foster.methods.base import Evaluate, Method
+from foster.settings.methods import ReplaySettings
 from foster.training.phase import Phase
 
 

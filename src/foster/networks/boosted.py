@@ -6,11 +6,11 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from foster.concurrency import beside
 from foster.errors import SettingsError, suggestion
 from foster.networks.freezing import freeze, unfreeze
 from foster.networks.heads import Head, PreciseLinear, alignment_factor
 from foster.networks.network import Backbone, Network
+from foster.system.streams import beside
 
 NewOnOld = Literal["finetune", "zero", "zero_with_bias"]
 

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from foster.method_settings import MEMORY_KEYS, METHOD_SETTINGS
 from foster.reports.results import RunResult
-from foster.setting_keys import flat
+from foster.settings.keys import flat
+from foster.settings.methods import MEMORY_KEYS, METHOD_SETTINGS
 
 NOT_RECIPE = frozenset({"seed", "order_seed", "data", "device", "checkpoint_minutes", "engine"})
 """Settings that say which run it is, where its data lie or how fast it computes, but not what is learned how."""

@@ -2,10 +2,10 @@
 
 import textwrap
 
-from foster import toml_text
 from foster.errors import SettingsError, suggestion
-from foster.method_settings import METHOD_SETTINGS, FitSettings
 from foster.reports.text import CLASSIFIERS
+from foster.settings import toml as toml_text
+from foster.settings.methods import METHOD_SETTINGS, FitSettings
 
 
 def method_list() -> str:

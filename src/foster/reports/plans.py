@@ -3,7 +3,7 @@
 from rich.console import Group
 from rich.table import Table
 
-from foster.plan import Plan
+from foster.experiment.plan import Plan
 
 MIB = 2**20
 

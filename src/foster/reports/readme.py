@@ -7,15 +7,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from foster.config import load_settings, preset_names
 from foster.errors import DataError, FosterError
-from foster.method_settings import METHOD_SETTINGS
 from foster.reports.groups import NOT_RECIPE, Group, by_scenario
 from foster.reports.published import PUBLISHED, Published
 from foster.reports.results import RunResult, read_result
 from foster.reports.tables import Grid, classifiers
 from foster.reports.text import ABSENT, mean_and_spread
-from foster.setting_keys import flat
+from foster.settings.experiment import load_settings, preset_names
+from foster.settings.keys import flat
+from foster.settings.methods import METHOD_SETTINGS
 
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 

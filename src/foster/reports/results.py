@@ -12,8 +12,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from foster.errors import DataError
-from foster.files import read_plain
 from foster.reports.text import ABSENT, CLASSIFIERS
+from foster.system.files import read_plain
 
 FILE_NAME = "results.json"
 

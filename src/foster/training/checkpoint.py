@@ -18,7 +18,7 @@ import safetensors.torch
 from torch import Tensor
 
 from foster.errors import FolderError
-from foster.files import flush, read_plain, remove_temporaries, unwritable, write_bytes, write_json
+from foster.system.files import flush, read_plain, remove_temporaries, unwritable, write_bytes, write_json
 from foster.training.memory_errors import is_out_of_memory
 
 SCHEMA = 1

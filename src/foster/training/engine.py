@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from foster.data.augmentation import Normaliser
+from foster.data.augmentation.pipeline import Normaliser
 from foster.errors import DeviceError
 from foster.networks.network import Output
 

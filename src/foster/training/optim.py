@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.sgd import sgd
 
-from foster.method_settings import FitSettings
+from foster.settings.methods import FitSettings
 
 
 def learning_rate(settings: FitSettings, epoch: int) -> float:

@@ -8,10 +8,10 @@ from typing import Any
 from torch import Tensor
 
 from foster import events
-from foster.data.augmentation import Augmentation
+from foster.data.augmentation.pipeline import Augmentation
 from foster.data.feed import make_feed
 from foster.seeding import Address
-from foster.stopping import StopRequest
+from foster.system.signals import StopRequest
 from foster.training.checkpoint import Checkpoint
 from foster.training.engine import Engine
 from foster.training.fit import FitState, Position, fit, restore_trained

@@ -1,0 +1,189 @@
+"""What the commands for bundles do, with torch: called by `foster.cli.bundles` once a command is parsed."""
+
+import csv
+import json
+import shlex
+import sys
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.cells import cell_len
+
+from foster.bundle.files import check_free, folder_bytes, remove_unfinished
+from foster.bundle.folder import read_bundle, remove_exemplars
+from foster.bundle.manifest import Use, read_manifest
+from foster.bundle.promotion import check_promotable, promote
+from foster.cli.bundle_texts import exemplars_text, listed, padded, printable, promotion_text, size_text
+from foster.cli.learn_texts import evaluation_text, learn_text
+from foster.data.photos.find import found_files, passed_over_text, shown
+from foster.errors import DataError, FolderError, SettingsError
+from foster.learner.learner import Learner
+from foster.learner.reports import CalibrationWarning, Prediction, UpdateError
+from foster.learner.work_folder import WorkFolder
+from foster.reports.contact_sheet import draw_sheet
+from foster.reports.progress import progress_for
+from foster.settings.learner import learner_settings
+from foster.system import output
+from foster.system.signals import Stopped, stop_on_signals
+
+AFTER_REMOVAL: dict[Use, str] = {
+    "exemplars": "the weights were trained with it, the next learn starts without it",
+    "held-out": "nothing was trained on it, and the next learn is not measured on it",
+}
+
+
+def learn_bundle(
+    source: Path,
+    overrides: Sequence[str],
+    bundle: Path,
+    old: Path | None,
+    preset: str | None,
+    max_drop: float | None,
+    is_promoting: bool,
+    is_restarting: bool,
+    quiet: bool,
+) -> None:
+    bundle = bundle.expanduser()
+    check_free(bundle)
+    if source.expanduser().is_dir() and bundle.resolve().is_relative_to(source.expanduser().resolve()):
+        raise FolderError(
+            f"'{bundle}' lies inside '{source}' and would be taken for a class there; choose another place"
+        )
+    if is_promoting:
+        check_promotable(bundle)
+    if old is None:
+        learner = Learner.from_settings(learner_settings(overrides, preset=preset))
+    else:
+        learner = Learner.load(old)
+        learner.configure(overrides, preset=preset)
+    if not quiet:
+        typer.echo(f"reading {source}", err=True)
+    with stop_on_signals() as stop, WorkFolder.beside(bundle).opened(is_restarting) as work:
+        # Once more: another process may have come first.
+        check_free(bundle)
+        remove_unfinished(bundle)
+        try:
+            with progress_for(quiet=quiet) as listener:
+                report = learner.learn(source, max_drop=max_drop, listener=listener, stop=stop, work_folder=work)
+            stop.raise_if_set()
+        except UpdateError as error:
+            with suppress(OSError):
+                typer.echo(learn_text(error.report, learner.settings.preset, num_shown=None), nl=False)
+            raise
+        except Stopped as stopped:
+            stopped.add_hint(f"all is saved; continue with: {_continuing_command()}")
+            raise
+        with suppress(OSError):  # a reader who left must not cost the bundle
+            typer.echo(learn_text(report, learner.settings.preset))
+        learner.save(bundle)
+    size, name = size_text(folder_bytes(bundle)), shlex.quote(str(bundle))
+    lines = [f"{bundle}: {len(learner.class_names)} classes, {report.num_exemplars} exemplars, {size}"]
+    if is_promoting:
+        lines.append(promotion_text(promote(bundle)))
+    lines.append(f"next: foster predict {name} IMAGES, or foster learn MORE --from {name} --bundle NEXT")
+    output.report(*lines, place=bundle)
+
+
+def _continuing_command() -> str:
+    """The command that was given; one that started anew need not do so again."""
+    return shlex.join(["foster", *(argument for argument in sys.argv[1:] if argument != "--restart")])
+
+
+def predict_images(
+    bundle: Path,
+    images: Sequence[Path],
+    top: int,
+    is_json: bool,
+    is_csv: bool,
+    unknown_below: float | None,
+    device: str,
+) -> None:
+    if is_json and is_csv:
+        raise SettingsError("--json and --csv exclude each other")
+    files, passed_over = found_files(images)
+    others = f"passed over, not taken for images: {printable(passed_over_text(passed_over))}" if passed_over else ""
+    if not files:
+        hint = f"; {others}" if others else ""
+        raise DataError(f"no images below {listed([str(path) for path in images])}{hint}")
+    learner = Learner.load(bundle, device=device)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", CalibrationWarning)
+        predictions = learner.predicted(files, top, unknown_below)
+    for warning in warned:
+        typer.echo(f"warning: {warning.message}", err=True)
+    if others:
+        typer.echo(others, err=True)
+    num_failed, num_ranks = 0, min(top, len(learner.class_names))
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    if is_csv:
+        writer.writerow(_csv_header(num_ranks))
+    width = min(60, max(cell_len(shown(file)) for file in files))
+    for prediction in predictions:
+        num_failed += prediction.error is not None
+        if is_json:
+            typer.echo(json.dumps(prediction.record(), ensure_ascii=False))
+        elif is_csv:
+            writer.writerow(_csv_row(prediction, num_ranks))
+        else:
+            typer.echo(_prediction_line(prediction, width))
+    if num_failed:
+        typer.echo(f"{num_failed} of {len(files)} images cannot be read", err=True)
+    if num_failed == len(files):
+        raise typer.Exit(1)
+
+
+def _csv_header(num_ranks: int) -> list[str]:
+    ranks = [f"{what}{k}" for k in range(1, num_ranks + 1) for what in ("label", "probability")]
+    return ["image", "label", "confidence", "is_unknown", "error", *(ranks if num_ranks > 1 else [])]
+
+
+def _csv_row(prediction: Prediction, num_ranks: int) -> list[Any]:
+    """As many fields as the header has, also where there is an error."""
+    is_unknown = None if prediction.error else str(prediction.is_unknown).lower()
+    row: list[Any] = [prediction.name, prediction.label, prediction.confidence, is_unknown, prediction.error]
+    if num_ranks > 1:
+        row += [value for entry in prediction.top for value in (entry.label, entry.probability)]
+    return row + [None] * (len(_csv_header(num_ranks)) - len(row))
+
+
+def _prediction_line(prediction: Prediction, width: int) -> str:
+    if prediction.error is not None:
+        return f"{padded(printable(prediction.name), width)}  error: {prediction.error}"
+    best = ", ".join(f"{entry.label} {100 * entry.probability:.1f} %" for entry in prediction.top)
+    return f"{padded(printable(prediction.name), width)}  {f'unknown ({best})' if prediction.is_unknown else best}"
+
+
+def evaluate_bundle(bundle: Path, source: Path, is_json: bool, device: str) -> None:
+    report = Learner.load(bundle, device=device).evaluate(source)
+    typer.echo(json.dumps(report.record(), ensure_ascii=False) if is_json else evaluation_text(report), nl=is_json)
+
+
+def export_bundle(bundle: Path, file: Path) -> None:
+    learner = Learner.load(bundle, device="cpu")
+    typer.echo(f"exporting and checking {file} ...", err=True)
+    report = learner.export(file)
+    typer.echo(
+        f"{report.file}: {size_text(report.num_bytes)}, input uint8 [batch, height, width, 3]; "
+        f"checked on {report.num_checked} {report.checked_on}, "
+        f"probabilities differ from PyTorch by {report.largest_difference:.1g} at most"
+    )
+    typer.echo(f"{report.facts_file}: labels and preprocessing")
+
+
+def show_exemplars(bundle: Path, show: Path | None, remove: Sequence[str]) -> None:
+    if remove:
+        removed = remove_exemplars(bundle.resolve(), remove)
+        manifest = read_manifest(bundle)
+        for entry in removed:
+            what = f"removed {entry.id} of class '{manifest.classes[entry.class_id]}' from {bundle}"
+            typer.echo(f"{what}; {AFTER_REMOVAL[entry.use]}")
+    if show is not None:
+        found = read_bundle(bundle)
+        draw_sheet(found, str(bundle), show)
+        typer.echo(f"{show}: {len(found.manifest.exemplars)} images with their ids")
+    if not remove and show is None:
+        typer.echo(exemplars_text(read_manifest(bundle)), nl=False)

@@ -1,0 +1,52 @@
+"""The demo: three methods on embedded digits, so that one sees what forgetting is and that FOSTER does not forget."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.text import Text
+
+from foster.cli.launch import launch
+from foster.reports.figures import accuracy_curves
+from foster.reports.results import RunResult, find_results
+from foster.reports.tables import accuracy_table
+from foster.settings.experiment import load_settings
+from foster.system.output import report
+
+METHODS = ("finetune", "replay", "foster")
+
+
+def show_demo(out: Path, *, quiet: bool = False) -> None:
+    """Run the methods in folders below `out` (or the next free name), then print the table and draw the curves."""
+    folder = _free(out)
+    for method in METHODS:
+        launch(load_settings("digits", [f"method={method}"]), folder / method, quiet=quiet, is_shown=False)
+    results = find_results([folder])
+    figure = folder / "accuracy.png"
+    accuracy_curves(results, figure, "Handwritten digits, two new classes a task")
+    report(accuracy_table(results), Text(lesson(results)), f"figure: {figure}\nruns:   {folder}", place=folder)
+
+
+def lesson(results: Sequence[RunResult]) -> str:
+    """What fine-tuning and FOSTER know in the end, of the last task and of all before it."""
+    by_method = {result.method: result for result in results}
+    finetune, foster = by_method["finetune"], by_method["foster"]
+    num_old, num_all = finetune.classes_seen[-2:]
+    return (
+        f"Fine-tuning ends at {finetune.final_accuracy:.0f} %: {finetune.new_accuracy[-1]:.0f} % on the "
+        f"{num_all - num_old} classes that it learned last, {finetune.old_accuracy[-1]:.0f} % on the {num_old} before "
+        f"them. FOSTER ends at {foster.final_accuracy:.0f} %: {foster.new_accuracy[-1]:.0f} % and "
+        f"{foster.old_accuracy[-1]:.0f} %, with one backbone and {_num_exemplars()} exemplars."
+    )
+
+
+def _num_exemplars() -> int | None:
+    return load_settings("digits").memory_total
+
+
+def _free(out: Path) -> Path:
+    """`out`, or `out-2`, `out-3`, ... where it exists already."""
+    number, folder = 1, out
+    while folder.exists():
+        number += 1
+        folder = out.parent / f"{out.name}-{number}"
+    return folder

@@ -1,0 +1,206 @@
+"""AutoAugment: for each image one of 25 sub-policies, and in it two operations, each with its own coin and sign.
+
+The policies are those of the paper (Cubuk et al., 2019) for CIFAR-10 and for ImageNet, with the magnitudes of the
+public PyTorch port that FOSTER used.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from foster.data.augmentation.operations import FAMILIES, OPERATIONS, Change, Work, send
+
+NUM_SLOTS = 2
+
+# What the magnitude indices 0 to 9 mean. An operation without magnitude has zeros.
+MAGNITUDES: dict[str, list[float]] = {
+    "ShearX": np.linspace(0, 0.3, 10).tolist(),
+    "ShearY": np.linspace(0, 0.3, 10).tolist(),
+    "TranslateX": np.linspace(0, 150 / 331, 10).tolist(),
+    "TranslateY": np.linspace(0, 150 / 331, 10).tolist(),
+    "Rotate": np.linspace(0, 30, 10).tolist(),
+    "Color": np.linspace(0, 0.9, 10).tolist(),
+    "Sharpness": np.linspace(0, 0.9, 10).tolist(),
+    "Brightness": np.linspace(0, 0.9, 10).tolist(),
+    "Contrast": np.linspace(0, 0.9, 10).tolist(),
+    "Posterize": np.linspace(8, 4, 10).round().tolist(),
+    "Solarize": np.linspace(256, 0, 10).tolist(),
+    "Invert": [0.0] * 10,
+    "AutoContrast": [0.0] * 10,
+    "Equalize": [0.0] * 10,
+}
+
+# Their magnitude is taken with a plus or a minus, by a fair coin for each image.
+SIGNED = frozenset(
+    ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate", "Color", "Sharpness", "Brightness", "Contrast")
+)
+
+# Operation, probability and magnitude index, twice.
+SubPolicy = tuple[tuple[str, float, int], tuple[str, float, int]]
+
+POLICIES: dict[str, tuple[SubPolicy, ...]] = {
+    "cifar10": (
+        (("Invert", 0.1, 7), ("Contrast", 0.2, 6)),
+        (("Rotate", 0.7, 2), ("TranslateX", 0.3, 9)),
+        (("Sharpness", 0.8, 1), ("Sharpness", 0.9, 3)),
+        (("ShearY", 0.5, 8), ("TranslateY", 0.7, 9)),
+        (("AutoContrast", 0.5, 8), ("Equalize", 0.9, 2)),
+        (("ShearY", 0.2, 7), ("Posterize", 0.3, 7)),
+        (("Color", 0.4, 3), ("Brightness", 0.6, 7)),
+        (("Sharpness", 0.3, 9), ("Brightness", 0.7, 9)),
+        (("Equalize", 0.6, 5), ("Equalize", 0.5, 1)),
+        (("Contrast", 0.6, 7), ("Sharpness", 0.6, 5)),
+        (("Color", 0.7, 7), ("TranslateX", 0.5, 8)),
+        (("Equalize", 0.3, 7), ("AutoContrast", 0.4, 8)),
+        (("TranslateY", 0.4, 3), ("Sharpness", 0.2, 6)),
+        (("Brightness", 0.9, 6), ("Color", 0.2, 8)),
+        (("Solarize", 0.5, 2), ("Invert", 0.0, 3)),
+        (("Equalize", 0.2, 0), ("AutoContrast", 0.6, 0)),
+        (("Equalize", 0.2, 8), ("Equalize", 0.6, 4)),
+        (("Color", 0.9, 9), ("Equalize", 0.6, 6)),
+        (("AutoContrast", 0.8, 4), ("Solarize", 0.2, 8)),
+        (("Brightness", 0.1, 3), ("Color", 0.7, 0)),
+        (("Solarize", 0.4, 5), ("AutoContrast", 0.9, 3)),
+        (("TranslateY", 0.9, 9), ("TranslateY", 0.7, 9)),
+        (("AutoContrast", 0.9, 2), ("Solarize", 0.8, 3)),
+        (("Equalize", 0.8, 8), ("Invert", 0.1, 3)),
+        (("TranslateY", 0.7, 9), ("AutoContrast", 0.9, 1)),
+    ),
+    "imagenet": (
+        (("Posterize", 0.4, 8), ("Rotate", 0.6, 9)),
+        (("Solarize", 0.6, 5), ("AutoContrast", 0.6, 5)),
+        (("Equalize", 0.8, 8), ("Equalize", 0.6, 3)),
+        (("Posterize", 0.6, 7), ("Posterize", 0.6, 6)),
+        (("Equalize", 0.4, 7), ("Solarize", 0.2, 4)),
+        (("Equalize", 0.4, 4), ("Rotate", 0.8, 8)),
+        (("Solarize", 0.6, 3), ("Equalize", 0.6, 7)),
+        (("Posterize", 0.8, 5), ("Equalize", 1.0, 2)),
+        (("Rotate", 0.2, 3), ("Solarize", 0.6, 8)),
+        (("Equalize", 0.6, 8), ("Posterize", 0.4, 6)),
+        (("Rotate", 0.8, 8), ("Color", 0.4, 0)),
+        (("Rotate", 0.4, 9), ("Equalize", 0.6, 2)),
+        (("Equalize", 0.0, 7), ("Equalize", 0.8, 8)),
+        (("Invert", 0.6, 4), ("Equalize", 1.0, 8)),
+        (("Color", 0.6, 4), ("Contrast", 1.0, 8)),
+        (("Rotate", 0.8, 8), ("Color", 1.0, 2)),
+        (("Color", 0.8, 8), ("Solarize", 0.8, 7)),
+        (("Sharpness", 0.4, 7), ("Invert", 0.6, 8)),
+        (("ShearX", 0.6, 5), ("Equalize", 1.0, 9)),
+        (("Color", 0.4, 0), ("Equalize", 0.6, 3)),
+        (("Equalize", 0.4, 7), ("Solarize", 0.2, 4)),
+        (("Solarize", 0.6, 5), ("AutoContrast", 0.6, 5)),
+        (("Invert", 0.6, 4), ("Equalize", 1.0, 8)),
+        (("Color", 0.6, 4), ("Contrast", 1.0, 8)),
+        (("Equalize", 0.8, 8), ("Equalize", 0.6, 3)),
+    ),
+}
+
+
+class Decisions(NamedTuple):
+    """What happens to each image, drawn before any pixel is touched; both `[N, 2]` on the CPU."""
+
+    operations: Tensor  # int64: position in OPERATIONS, or -1 for nothing
+    magnitudes: Tensor  # float64, with sign
+
+    def part(self, images: slice) -> "Decisions":
+        return Decisions(self.operations[images], self.magnitudes[images])
+
+
+class _PolicyTable(NamedTuple):
+    """A policy as flat arrays `[25 * 2]`; the magnitudes twice, `[2 * 25 * 2]`: with a plus, then with a minus."""
+
+    operations: NDArray[np.int64]
+    probabilities: NDArray[np.float64]
+    magnitudes: NDArray[np.float64]
+
+
+@cache
+def _policy_table(policy: str) -> _PolicyTable:
+    names = list(OPERATIONS)
+    steps = [step for sub_policy in POLICIES[policy] for step in sub_policy]
+    magnitudes = [MAGNITUDES[name][index] for name, _, index in steps]
+    signs = [-1 if name in SIGNED else 1 for name, _, _ in steps]
+    return _PolicyTable(
+        operations=np.array([names.index(name) for name, _, _ in steps]),
+        probabilities=np.array([probability for _, probability, _ in steps]),
+        magnitudes=np.concatenate((magnitudes, np.multiply(magnitudes, signs))),
+    )
+
+
+def draw(policy: str, num_images: int, generator: torch.Generator) -> Decisions:
+    """Decisions for `num_images` images by the named policy."""
+    table = _policy_table(policy)
+    num_steps = len(table.operations)
+    sub_policies = torch.randint(num_steps // NUM_SLOTS, (num_images, 1), generator=generator).numpy()
+    coins = torch.rand(num_images, NUM_SLOTS, dtype=torch.float64, generator=generator).numpy()
+    is_negative = torch.randint(2, (num_images, NUM_SLOTS), generator=generator).numpy()
+    steps = sub_policies * NUM_SLOTS + np.arange(NUM_SLOTS)
+    operations = np.where(coins < table.probabilities.take(steps), table.operations.take(steps), -1)
+    magnitudes = table.magnitudes.take(steps + num_steps * is_negative)
+    return Decisions(torch.from_numpy(operations), torch.from_numpy(magnitudes))
+
+
+def apply(images: Tensor, decisions: Decisions) -> Tensor:
+    """Images `[N, 3, H, W]` uint8 with each image's first operation applied, then its second."""
+    work = plan(decisions, *images.shape[2:])
+    return work.change(images, *send(work.arrays, images.device))
+
+
+class _Pass(NamedTuple):
+    """What one family of operations does to images sorted by operation."""
+
+    change: Change
+    images: slice
+    counts: list[int]  # how many images each operation of the family has
+    parameters: NDArray[Any]
+
+
+def plan(decisions: Decisions, height: int, width: int) -> Work:
+    """What `decisions` mean for images of this size: the images are sorted by operation, so each family is a slice."""
+    num_images = len(decisions.operations)
+    slots, moves = [], np.empty((NUM_SLOTS + 1, num_images), np.int64)
+    places = numbers = np.arange(num_images)  # `places`: where each image stands now
+    for slot, move in enumerate(moves[:NUM_SLOTS]):
+        operations = decisions.operations.numpy()[:, slot].astype(np.int8)
+        order = operations.argsort(kind="stable")  # of one byte, so in linear time
+        magnitudes = decisions.magnitudes.numpy()[:, slot].take(order)
+        slots.append(list(_passes(operations.take(order), magnitudes, height, width)))
+        move[:] = places.take(order)
+        places = np.empty_like(order)
+        places[order] = numbers
+    moves[NUM_SLOTS] = places
+    arrays = [moves, *(family_pass.parameters for slot in slots for family_pass in slot)]
+
+    def change(images: Tensor, moves: Tensor, *parameters: Tensor) -> Tensor:
+        *to_sorted, to_original = moves.unbind()
+        remaining = iter(parameters)
+        for move, slot in zip(to_sorted, slots, strict=True):
+            images = images.index_select(0, move)
+            for family_pass in slot:
+                family_pass.change(images[family_pass.images], family_pass.counts, next(remaining))
+        return images.index_select(0, to_original)
+
+    return Work(arrays, change)
+
+
+def _passes(operations: NDArray[np.int8], magnitudes: NDArray[np.float64], height: int, width: int) -> Iterator[_Pass]:
+    """The passes for sorted operations; there is none for a family without images."""
+    bounds = operations.searchsorted(np.arange(len(OPERATIONS) + 1, dtype=np.int8)).tolist()
+    for family in FAMILIES:
+        family_bounds, bounds = bounds[: len(family.operations) + 1], bounds[len(family.operations) :]
+        whole = slice(family_bounds[0], family_bounds[-1])
+        if whole.start == whole.stop:
+            continue
+        parts = [slice(*part) for part in pairwise(family_bounds)]
+        rows = [
+            operation.prepare(magnitudes[part], height, width)
+            for operation, part in zip(family.operations, parts, strict=True)
+            if part.start < part.stop
+        ]
+        yield _Pass(family.change, whole, [part.stop - part.start for part in parts], np.concatenate(rows))

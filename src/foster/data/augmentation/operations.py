@@ -1,0 +1,213 @@
+"""AutoAugment's fourteen operations on whole batches of images, computed as Pillow computes them.
+
+Operations come in families whose members share one pass over the pixels, whatever the mixture of members. Arithmetic is
+done in integers, or in the float type that Pillow uses and one operator at a time (a fused multiply-add rounds
+differently), so the results equal Pillow's and do not depend on the device.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from foster.data.augmentation.geometry import rotation, shear, transform_nearest, translation_x, translation_y
+
+LUMA_WEIGHTS = tuple(weight / (1 << 16) for weight in (19595, 38470, 7471))  # ITU-R 601-2 in Pillow's fixed point
+WORD = 8  # bytes: the size of the largest element that is sent
+SENT_TYPES = {np.dtype(np.int64): torch.int64, np.dtype(np.float32): torch.float32, np.dtype(np.float64): torch.float64}
+
+# Magnitudes `[n]`, height and width to a row of parameters for each image.
+Prepare = Callable[[NDArray[np.float64], int, int], NDArray[Any]]
+# Images `[n, 3, H, W]` uint8, contiguous and sorted by operation, which are changed in place; how many there are of
+# each operation of the family; parameters with a row for each image.
+Change = Callable[[Tensor, Sequence[int], Tensor], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """One member of the family of operations that have the same `change`."""
+
+    change: Change
+    prepare: Prepare
+
+    def __call__(self, images: Tensor, magnitudes: Tensor) -> Tensor:
+        """Images `[n, 3, H, W]` uint8 and signed magnitudes `[n]` float64 (on the CPU) to new images."""
+        images = images.clone(memory_format=torch.contiguous_format)
+        family = next(family for family in FAMILIES if family.change is self.change)
+        counts = [len(images) * (operation is self) for operation in family.operations]
+        parameters = self.prepare(magnitudes.double().numpy(), *images.shape[2:])
+        self.change(images, counts, *send([parameters], images.device))
+        return images
+
+
+class Family(NamedTuple):
+    """Operations that share a pass, as they follow each other in OPERATIONS."""
+
+    change: Change
+    operations: tuple[Operation, ...]
+
+
+class Work(NamedTuple):
+    """`change(images, *send(arrays, device))`: what is to be done with some images, decided and not yet done."""
+
+    arrays: Sequence[NDArray[Any]]
+    change: Callable[..., Tensor]
+
+
+def send(arrays: Sequence[NDArray[Any]], device: torch.device) -> list[Tensor]:
+    """Small arrays of SENT_TYPES as tensors on `device`: one transfer for all, and the CPU does not wait for it."""
+    sizes = [-(-array.nbytes // WORD) for array in arrays]
+    parcel = torch.empty(sum(sizes), dtype=torch.int64, pin_memory=device.type == "cuda")
+    rest = parcel.numpy()
+    for array, size in zip(arrays, sizes, strict=True):
+        rest[:size].view(array.dtype)[: array.size] = array.ravel()
+        rest = rest[size:]
+    places = parcel.to(device, non_blocking=True).split_with_sizes(sizes)
+    return [
+        place.view(SENT_TYPES[array.dtype])[: array.size].view(array.shape)
+        for array, place in zip(arrays, places, strict=True)
+    ]
+
+
+def brighten(images: Tensor, factor: Tensor) -> Tensor:
+    """Every image times its own factor `[n]` float32: 0 is black, 1 changes nothing."""
+    return images.float().mul_(factor.view(-1, 1, 1, 1)).clamp_(0, 255).to(torch.uint8)
+
+
+def _enhance(images: Tensor, counts: Sequence[int], factor: Tensor) -> None:
+    """Pillow's `Image.blend` from a degenerate image (factor 0) through the image (factor 1) and beyond.
+
+    The degenerate image of Sharpness is smooth, of Color grey, of Contrast flat and of Brightness black.
+    """
+    num_sharpness, num_colour, num_contrast, num_brightness = counts
+    originals = images.float()
+    sharpness, coloured, brightness = originals.split_with_sizes(
+        (num_sharpness, num_colour + num_contrast, num_brightness)
+    )
+    smooth, grey, black = _smooth(sharpness), _luma(coloured), originals.new_zeros(()).expand_as(brightness)
+    grey, to_flatten = grey.expand_as(coloured).split_with_sizes((num_colour, num_contrast))
+    flat = _rounded_mean(to_flatten[:, :1]).expand_as(to_flatten)
+    degenerate = torch.cat((smooth, grey, flat, black))
+    # The fraction is dropped, not rounded.
+    images.copy_(originals.sub_(degenerate).mul_(factor.view(-1, 1, 1, 1)).add_(degenerate).clamp_(0, 255))
+
+
+def _luma(images: Tensor) -> Tensor:
+    """The grey image `[n, 1, H, W]` float32 of images in float32, as Pillow converts RGB to L.
+
+    Every sum is an integer below 2 ** 24 over 2 ** 16, which float32 holds exactly.
+    """
+    red, green, blue = images.split(1, dim=1)
+    total: Tensor = (red * LUMA_WEIGHTS[0]).add_(green, alpha=LUMA_WEIGHTS[1]).add_(blue, alpha=LUMA_WEIGHTS[2])
+    return total.add_(0.5).floor_()
+
+
+def _rounded_mean(grey: Tensor) -> Tensor:
+    """The mean `[n, 1, 1, 1]` of grey images, rounded half up: in integers, so that all devices agree."""
+    num_pixels = grey.shape[2] * grey.shape[3]
+    totals = grey.sum((2, 3), keepdim=True, dtype=torch.int64)
+    return totals.add_(num_pixels // 2).floor_divide_(num_pixels).float()
+
+
+def _smooth(images: Tensor) -> Tensor:
+    """Pillow's SMOOTH filter, which leaves the outermost pixels alone."""
+    sums = (images[:, :, :-2] + images[:, :, 1:-1]).add_(images[:, :, 2:])
+    sums = (sums[..., :-2] + sums[..., 1:-1]).add_(sums[..., 2:])
+    result = images.clone()
+    centre = result[:, :, 1:-1, 1:-1]
+    # A sum of integers over 13 is never half-way between two integers, so it does not matter how exact the quotient is.
+    centre.copy_(sums.add_(centre, alpha=4).div_(13).round_())
+    return result
+
+
+def _look_up(images: Tensor, counts: Sequence[int], parameters: Tensor) -> None:
+    """Each value replaced by what the table `[256]` of its image and channel says.
+
+    `parameters` `[n, 2]` int64: the value from which on Solarize inverts, and the bits that Posterize keeps.
+    """
+    num_posterize, num_solarize, num_invert, num_autocontrast, num_equalize = counts
+    num_known = num_posterize + num_solarize + num_invert
+    pixels = images.flatten(2).long()
+    values = torch.arange(256, device=images.device)
+    tables = torch.empty((*pixels.shape[:2], 256), dtype=torch.uint8, device=images.device)
+    threshold, bits = parameters[:num_known].view(-1, 2, 1, 1).unbind(1)
+    tables[:num_known] = torch.where(values < threshold, values, 255 - values) & bits
+    _, stretched, spread = pixels.split_with_sizes((num_known, num_autocontrast, num_equalize))
+    stretched_tables, span = _autocontrast_tables(stretched, values)
+    spread_tables, step = _equalize_tables(spread, values)
+    measured = torch.cat((stretched_tables, spread_tables)).clamp_(0, 255)
+    # A channel with too few different values stays as it is.
+    tables[num_known:] = torch.where(torch.cat((span, step)) > 0, measured, values)
+    torch.gather(tables, 2, pixels, out=images.flatten(2))
+
+
+def _autocontrast_tables(pixels: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    """From the lowest value of a channel (to 0) to the highest (to 255): tables in float64, and the span it had."""
+    lowest = pixels.amin(2, keepdim=True)
+    span = (pixels.amax(2, keepdim=True) - lowest).double()
+    scale = values[255:] / span  # `255 / span` would multiply by a rounded reciprocal
+    return (values * scale).sub_(lowest * scale), span
+
+
+def _equalize_tables(pixels: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    """The values of a channel spread so that all are about equally frequent: tables, and how many pixels a step has."""
+    counts = torch.zeros((*pixels.shape[:2], 256), dtype=torch.int64, device=pixels.device)
+    counts.scatter_add_(2, pixels, values[1].expand_as(pixels))
+    num_below = counts.cumsum(2).sub_(counts)
+    step = num_below.gather(2, pixels.amax(2, keepdim=True)) // 255
+    # Below 2 ** 24 a float32 quotient falls short of an integer whenever the exact one does.
+    return (num_below + step // 2) / step, step
+
+
+def _slopes(magnitudes: NDArray[np.float64], height: int, width: int) -> NDArray[np.float64]:
+    return magnitudes
+
+
+def _factors(magnitudes: NDArray[np.float64], height: int, width: int) -> NDArray[np.float32]:
+    return (1 + magnitudes).astype(np.float32)
+
+
+def _kept_bits(num_bits: NDArray[np.float64], height: int, width: int) -> NDArray[np.int64]:
+    rows = np.full((len(num_bits), 2), 256)
+    rows[:, 1] = 256 - 2 ** (8 - num_bits)
+    return rows
+
+
+def _threshold(thresholds: NDArray[np.float64], height: int, width: int) -> NDArray[np.int64]:
+    rows = np.full((len(thresholds), 2), 255)
+    rows[:, 0] = np.ceil(thresholds)
+    return rows
+
+
+def _nothing(magnitudes: NDArray[np.float64], height: int, width: int) -> NDArray[np.int64]:
+    """Inverted from zero on for Invert; AutoContrast and Equalize measure what they need."""
+    return np.full((len(magnitudes), 2), (0, 255))
+
+
+# Families stand together and their members in the order that `change` expects. The magnitude of a shear is a slope, of
+# a translation a fraction of the width or height, of Rotate degrees; Sharpness, Color, Contrast and Brightness use the
+# factor 1 + magnitude; Posterize keeps that many bits, Solarize inverts from that value on; the others need none.
+OPERATIONS: dict[str, Operation] = {
+    "ShearX": Operation(shear, _slopes),
+    "ShearY": Operation(shear, _slopes),
+    "TranslateX": Operation(transform_nearest, translation_x),
+    "TranslateY": Operation(transform_nearest, translation_y),
+    "Rotate": Operation(transform_nearest, rotation),
+    "Sharpness": Operation(_enhance, _factors),
+    "Color": Operation(_enhance, _factors),
+    "Contrast": Operation(_enhance, _factors),
+    "Brightness": Operation(_enhance, _factors),
+    "Posterize": Operation(_look_up, _kept_bits),
+    "Solarize": Operation(_look_up, _threshold),
+    "Invert": Operation(_look_up, _nothing),
+    "AutoContrast": Operation(_look_up, _nothing),
+    "Equalize": Operation(_look_up, _nothing),
+}
+FAMILIES = tuple(
+    Family(change, tuple(members)) for change, members in groupby(OPERATIONS.values(), key=lambda member: member.change)
+)

@@ -1,0 +1,180 @@
+"""Augmentation of whole batches on the device that holds them: crop, flip, brightness, AutoAugment, Cutout.
+
+All random decisions are drawn on the CPU first, as small arrays with a row for each image; they travel to the device
+together, and the pixels follow. So the same generator gives the same images on every device and for every chunk size,
+and the device is never asked which image needs what.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from foster.data.augmentation import autoaugment
+from foster.data.augmentation.geometry import crop, resized_crop, windows
+from foster.data.augmentation.operations import Work, brighten, send
+
+ASPECT_RANGE = (3 / 4, 4 / 3)  # width over height of a resized crop
+CROP_ATTEMPTS = 10
+
+# Images are processed some at a time, so that temporary tensors fit: in the cache of a CPU, in the memory of a GPU.
+CHUNK_PIXELS = {"cpu": 1 << 19, "cuda": 1 << 23}
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """What is done to training images, in this order; the defaults do nothing."""
+
+    resized_crop: tuple[float, float] | None = None
+    """In place of the crop: a rectangle with a share of the area in this range, enlarged to the image's size."""
+    crop_padding: int = 0
+    """A window of the image's size at a random place in the image with this many black pixels around it."""
+    flip: bool = False
+    """Mirrored left to right, every other time."""
+    brightness: float = 0.0
+    """Brightness times a factor uniform in [1 - brightness, 1 + brightness]."""
+    policy: str = "none"
+    """AutoAugment's policy: "none", "cifar10" or "imagenet"."""
+    cutout: int = 0
+    """A black square with this side, its centre anywhere in the image."""
+
+
+# One kind of change with its decisions drawn: says what has to be done with some of the images.
+Step = Callable[[slice], Work]
+
+
+class Changes:
+    """What is done to each of a set of images: decided from a CPU generator, to be done to any part of them.
+
+    How the set is divided into parts, and on which device they are, makes no difference.
+    """
+
+    def __init__(self, augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> None:
+        planned = [plan(augmentation, shape, generator) for plan in PLANS]
+        self._steps = [step for step in planned if step is not None]
+
+    def done_to_all(self, images: Tensor) -> Tensor:
+        """The whole set, changed. The given images are never written to; where there is nothing to do they are
+        returned themselves."""
+        if not self._steps:
+            return images
+        chunks = [self.done_to(images[part], part) for part in _chunks(images)]
+        return chunks[0] if len(chunks) == 1 else torch.cat(chunks)
+
+    def done_to(self, images: Tensor, part: slice) -> Tensor:
+        """The images `part` of the set, changed. The given ones are never written to."""
+        works = [step(part) for step in self._steps]
+        tensors = iter(send([array for work in works for array in work.arrays], images.device))
+        for work in works:
+            images = work.change(images, *islice(tensors, len(work.arrays)))
+        return images
+
+
+def augment(images: Tensor, augmentation: Augmentation, generator: torch.Generator) -> Tensor:
+    """Images `[N, 3, H, W]` uint8 to as many changed ones, on the same device, by decisions from a CPU generator."""
+    return Changes(augmentation, images.shape, generator).done_to_all(images)
+
+
+class Normaliser:
+    """(images / 255 - mean) / std for images `[N, 3, H, W]` uint8 on `device`; computed in float32, channels last."""
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float], device: torch.device) -> None:
+        means, stds = (torch.tensor(values).view(1, -1, 1, 1) for values in (mean, std))
+        self._factor, self._shift = (1 / (255 * stds)).to(device), (-means / stds).to(device)
+
+    def __call__(self, images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        values = images.to(torch.float32, memory_format=torch.channels_last)
+        return torch.addcmul(self._shift, values, self._factor).to(dtype)
+
+
+def _chunks(images: Tensor) -> Iterator[slice]:
+    """Slices that cover all images, at least one."""
+    num_images, _, height, width = images.shape
+    size = max(1, CHUNK_PIXELS.get(images.device.type, CHUNK_PIXELS["cpu"]) // max(1, height * width))
+    for first in range(0, max(1, num_images), size):
+        yield slice(first, first + size)
+
+
+def _plan_resized_crop(augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> Step | None:
+    if not augmentation.resized_crop:
+        return None
+    boxes = _draw_boxes(shape, augmentation.resized_crop, generator).numpy()
+    return lambda part: Work([boxes[part]], resized_crop)
+
+
+def _draw_boxes(shape: torch.Size, scale: tuple[float, float], generator: torch.Generator) -> Tensor:
+    """Rectangles `[N, 4]` int64 (top, left, height, width) in images of this shape.
+
+    Area and logarithm of the aspect are uniform; of ten tries the first that fits is taken. If none fits it is the
+    largest rectangle in the middle with an aspect in the range.
+    """
+    num_images, _, height, width = shape
+    low, high = ASPECT_RANGE
+    random = torch.rand(4, num_images, CROP_ATTEMPTS, dtype=torch.float64, generator=generator)
+    area = height * width * (scale[0] + (scale[1] - scale[0]) * random[0])
+    aspect = (math.log(low) + (math.log(high) - math.log(low)) * random[1]).exp()
+    heights, widths = (area / aspect).sqrt().round(), (area * aspect).sqrt().round()
+    fits = (heights >= 1) & (heights <= height) & (widths >= 1) & (widths <= width)
+    tops = (random[2] * (height - heights + 1)).floor()
+    lefts = (random[3] * (width - widths + 1)).floor()
+    first = fits.int().argmax(1)
+    tried = torch.stack((tops, lefts, heights, widths), dim=2)[torch.arange(num_images), first]
+    middle_height, middle_width = min(height, round(width / low)), min(width, round(height * high))
+    middle = (height - middle_height) // 2, (width - middle_width) // 2, middle_height, middle_width
+    return torch.where(fits.any(1, keepdim=True), tried, torch.tensor(middle, dtype=torch.float64)).long()
+
+
+def _plan_crop(augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> Step | None:
+    """Crop and flip in one: both only say from where each pixel comes."""
+    padding = 0 if augmentation.resized_crop else augmentation.crop_padding
+    if not (padding or augmentation.flip):
+        return None
+    offsets, is_flipped = np.zeros((shape[0], 2), np.int64), np.zeros(shape[0], np.int64)
+    if padding:
+        offsets = torch.randint(2 * padding + 1, (shape[0], 2), generator=generator).numpy()
+    if augmentation.flip:
+        is_flipped = torch.randint(2, (shape[0],), generator=generator).numpy()
+    places = windows(offsets, is_flipped, shape[3], padding)
+    return lambda part: Work([places[part]], partial(crop, padding=padding))
+
+
+def _plan_brightness(augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> Step | None:
+    if not augmentation.brightness:
+        return None
+    low, high = max(0.0, 1 - augmentation.brightness), 1 + augmentation.brightness
+    factors = low + (high - low) * torch.rand(shape[0], generator=generator).numpy()
+    return lambda part: Work([factors[part]], brighten)
+
+
+def _plan_policy(augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> Step | None:
+    if augmentation.policy == "none":
+        return None
+    decisions = autoaugment.draw(augmentation.policy, shape[0], generator)
+    return lambda part: autoaugment.plan(decisions.part(part), shape[2], shape[3])
+
+
+def _plan_cutout(augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> Step | None:
+    if not augmentation.cutout:
+        return None
+    num_images, _, height, width = shape
+    rows, columns = (torch.randint(size, (num_images,), generator=generator).numpy() for size in (height, width))
+    # Half a pixel back there is as much of the square before the centre as after it.
+    centres = np.stack((rows, columns), axis=1) - 0.5
+    return lambda part: Work([centres[part]], partial(_cut_out, reach=augmentation.cutout // 2))
+
+
+def _cut_out(images: Tensor, centres: Tensor, reach: int) -> Tensor:
+    """Black where both row and column are less than `reach` away from the image's centre `[n, 2]`."""
+    height, width = images.shape[2:]
+    pixels = torch.arange(max(height, width), device=images.device)
+    is_kept = (pixels - centres.unsqueeze(2)).abs_() >= reach
+    row_is_kept, column_is_kept = is_kept[:, 0, :height], is_kept[:, 1, :width]
+    return torch.mul(images, (row_is_kept.unsqueeze(2) | column_is_kept.unsqueeze(1)).unsqueeze(1))
+
+
+PLANS = (_plan_resized_crop, _plan_crop, _plan_brightness, _plan_policy, _plan_cutout)

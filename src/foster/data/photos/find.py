@@ -1,0 +1,91 @@
+"""Image files in folders: which there are, in which order, and what is passed over."""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from foster.data.photos.decode import SUFFIXES
+
+NUM_SHOWN = 8
+
+WITHOUT_ENDING = "without an ending"
+LINKED_FOLDERS, UNREADABLE_FOLDERS = "linked folders", "unreadable folders"
+BESIDE_CLASSES = "beside the class folders"
+"""What is passed over that has no ending to be named by."""
+
+
+class FoundFiles(NamedTuple):
+    """Image files, and how many others were passed over: by the ending of their names or by what they are."""
+
+    images: list[Path]
+    passed_over: Counter[str]
+
+
+def find_files(folder: Path) -> FoundFiles:
+    """All image files below a folder, by their names' endings; each folder's files first, everything sorted.
+
+    Hidden files and folders are nobody's photos: they are not even counted.
+    """
+    images: list[Path] = []
+    passed_over: Counter[str] = Counter()
+
+    def is_seen(name: str) -> bool:
+        return not name.startswith(".")
+
+    def is_unreadable(error: OSError) -> None:
+        passed_over[UNREADABLE_FOLDERS] += 1
+
+    for parent, folders, files in os.walk(folder, onerror=is_unreadable):
+        folders[:] = sorted(filter(is_seen, folders), key=natural_order)
+        passed_over[LINKED_FOLDERS] += sum(Path(parent, name).is_symlink() for name in folders)
+        for name in sorted(filter(is_seen, files), key=natural_order):
+            ending = Path(name).suffix.lower()
+            if ending in SUFFIXES:
+                images.append(Path(parent, name))
+            else:
+                passed_over[shown(ending) or WITHOUT_ENDING] += 1
+    return FoundFiles(images, +passed_over)
+
+
+def image_files(folder: Path) -> list[Path]:
+    """All image files below a folder, in the order of `find_files`."""
+    return find_files(folder).images
+
+
+def found_files(paths: Iterable[str | Path]) -> FoundFiles:
+    """Files as they are, whatever their names; folders as the images below them; in the order given."""
+    found = FoundFiles([], Counter())
+    for given in paths:
+        path = Path(given).expanduser()
+        below = find_files(path) if path.is_dir() else FoundFiles([path], Counter())
+        found.images.extend(below.images)
+        found.passed_over.update(below.passed_over)
+    return found
+
+
+def expanded(paths: Iterable[str | Path]) -> list[Path]:
+    """The images of `found_files`."""
+    return found_files(paths).images
+
+
+def passed_over_text(passed_over: Mapping[str, int]) -> str:
+    """`5 .heic, 1 without an ending`, those that are most first."""
+    ordered = sorted(passed_over.items(), key=lambda entry: -entry[1])
+    num_others = sum(count for _, count in ordered[NUM_SHOWN:])
+    others = [f"{num_others} others"] if num_others else []
+    return ", ".join([*(f"{count} {what}" for what, count in ordered[:NUM_SHOWN]), *others])
+
+
+def natural_order(name: str) -> list[tuple[int, int, str]]:
+    """A sort key by which `class 2` stands before `class 10`."""
+    parts = re.split(r"(\d+)", name)
+    # isdecimal is what int() reads: a superscript two is a digit, but no decimal.
+    return [(0, int(part), part) if part.isdecimal() else (1, 0, part) for part in parts if part]
+
+
+def shown(path: str | Path) -> str:
+    """A path as text that can be printed and encoded, also where its bytes are no valid text."""
+    return os.fsencode(path).decode("utf-8", "replace")

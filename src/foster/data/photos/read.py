@@ -1,0 +1,174 @@
+"""Many images, decoded at one size by several threads; what cannot be read is listed, up to a limit."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from foster.data.photos.decode import MISSING, ImageError, ImageLike, decode, quiet_pillow, upright_size
+from foster.data.photos.find import shown
+from foster.data.photos.resize import Resizing
+from foster.errors import DataError
+
+MAX_UNREADABLE = 100
+MAX_UNREADABLE_SHARE = 0.1
+NUM_SHOWN = 5
+NUM_MEASURED = 200
+DECODED_AT_ONCE = 256
+
+COPIES_OF_A_LEARN = 5
+"""How often the images of a `learn` are in memory at its peak: as read, without those known or held out, beside the
+exemplars, shuffled, and augmented."""
+
+
+@dataclass(frozen=True, eq=False)
+class Photos:
+    """Images that may not be decoded yet, with the class name of each. `place` names their source in messages.
+
+    What a folder also holds is counted: `passed_over` as in FoundFiles, and classes without any image. `hint` is what
+    to look at where files are missing.
+    """
+
+    items: Sequence[ImageLike]
+    labels: tuple[str, ...]
+    place: str
+    passed_over: Mapping[str, int] = field(default_factory=dict)
+    empty_classes: tuple[str, ...] = ()
+    hint: str = ""
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Every class once, in the order in which it comes."""
+        return tuple(dict.fromkeys(self.labels))
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """An image that cannot be used, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class ReadPhotos:
+    """Decoded images uint8 `[N, 3, H, W]` with a class name each, and those that could not be read."""
+
+    images: Tensor
+    labels: tuple[str, ...]
+    unreadable: tuple[Unreadable, ...]
+
+
+class MeasuredSizes(NamedTuple):
+    """Width and height of some images, and those of them that could not be read."""
+
+    sizes: list[tuple[int, int]]
+    unreadable: list[Unreadable]
+
+
+def read_photos(
+    photos: Photos, resizing: Resizing, max_unreadable: int | None = None, num_copies: int = COPIES_OF_A_LEARN
+) -> ReadPhotos:
+    """All images at one size. Unreadable ones are listed and left out, up to a limit beyond which it stops.
+
+    The limit is 10 % of the images and at most 100, unless `max_unreadable` gives another; three are always borne.
+    Before anything is read, it is refused where the memory has no room for `num_copies` of all images.
+    """
+    limit = max(3, min(MAX_UNREADABLE, int(MAX_UNREADABLE_SHARE * len(photos))))
+    limit = limit if max_unreadable is None else max_unreadable
+    _check_memory(len(photos), resizing, num_copies)
+    images = torch.empty(len(photos), 3, resizing.height, resizing.width, dtype=torch.uint8)
+    unreadable: list[Unreadable] = []
+    kept: list[int] = []
+    for position, found in enumerate(decoded(photos.items, resizing)):
+        if isinstance(found, ImageError):
+            unreadable.append(Unreadable(item_name(photos.items[position], position), str(found)))
+            if len(unreadable) > limit:
+                raise _too_many(unreadable, photos, limit)
+        else:
+            images[len(kept)] = found
+            kept.append(position)
+    if not kept:
+        raise none_readable(unreadable, photos)
+    return ReadPhotos(images[: len(kept)], tuple(photos.labels[k] for k in kept), tuple(unreadable))
+
+
+def decoded(items: Sequence[ImageLike], resizing: Resizing) -> Iterator[Tensor | ImageError]:
+    """Each item as uint8 `[3, H, W]` or the reason why not, in order; decoded by several threads, some at a time."""
+
+    def one(item: ImageLike) -> Tensor | ImageError:
+        try:
+            return resizing(decode(item, target_side=max(resizing.size)))
+        except ImageError as error:
+            return error
+
+    remaining = iter(items)
+    with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+        while chunk := list(islice(remaining, DECODED_AT_ONCE)):
+            with quiet_pillow():
+                found = list(pool.map(one, chunk))
+            yield from found
+
+
+def measured_sizes(photos: Photos) -> MeasuredSizes:
+    """Width and height of some 200 images, spread evenly over all."""
+    found = MeasuredSizes([], [])
+    with quiet_pillow():
+        for position in range(0, len(photos), max(1, len(photos) // NUM_MEASURED)):
+            item = photos.items[position]
+            try:
+                found.sizes.append(upright_size(item))
+            except ImageError as error:
+                found.unreadable.append(Unreadable(item_name(item, position), str(error)))
+    return found
+
+
+def item_name(item: ImageLike, position: int) -> str:
+    return shown(item) if isinstance(item, str | Path) else f"image {position}"
+
+
+def none_readable(unreadable: list[Unreadable], photos: Photos) -> DataError:
+    """The error for photos of which all that were tried are unreadable."""
+    is_all = len(unreadable) == len(photos)
+    tried = f"the {len(photos)} images" if is_all else f"{len(unreadable)} images tried of the {len(photos)}"
+    return DataError(f"none of {tried} in {photos.place} can be read: {_listed(unreadable)}{_hint(unreadable, photos)}")
+
+
+def _too_many(unreadable: list[Unreadable], photos: Photos, limit: int) -> DataError:
+    return DataError(
+        f"stopped at {len(unreadable)} unreadable of {len(photos)} images in {photos.place} (limit {limit}): "
+        f"{_listed(unreadable)}{_hint(unreadable, photos)}; mend or remove them, or raise max_unreadable"
+    )
+
+
+def _hint(unreadable: list[Unreadable], photos: Photos) -> str:
+    is_wanted = photos.hint and any(found.reason == MISSING for found in unreadable)
+    return f"; {photos.hint}" if is_wanted else ""
+
+
+def _listed(unreadable: list[Unreadable]) -> str:
+    listed = "; ".join(f"'{found.name}': {found.reason}" for found in unreadable[:NUM_SHOWN])
+    return listed + ("; ..." if len(unreadable) > NUM_SHOWN else "")
+
+
+def _check_memory(num_images: int, resizing: Resizing, num_copies: int) -> None:
+    """Refuse what the memory cannot hold: a system that runs out of it ends the process without a word."""
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not known on this system
+        return
+    needed = num_copies * num_images * 3 * resizing.height * resizing.width
+    if needed > 0.9 * total:
+        raise DataError(
+            f"{num_images:,} images of {resizing.height} x {resizing.width} need {needed / 2**30:.1f} GiB of memory, "
+            f"but there are {total / 2**30:.1f}; choose a smaller image_size or learn the classes in several calls"
+        )

@@ -1,0 +1,233 @@
+"""Images with class names as people have them: a folder with a subfolder a class, a CSV of path and label, arrays."""
+
+import csv
+import io
+import math
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeAlias, TypeGuard, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from foster.data.images import ImageSet
+from foster.data.photos.decode import SUFFIXES, ImageLike, check_integers
+from foster.data.photos.find import (
+    BESIDE_CLASSES,
+    expanded,
+    find_files,
+    image_files,
+    natural_order,
+    passed_over_text,
+    shown,
+)
+from foster.data.photos.read import Photos
+from foster.errors import DataError
+from foster.system.files import read_plain
+
+Images: TypeAlias = Sequence[ImageLike] | NDArray[Any] | Tensor
+Labels: TypeAlias = Sequence[object] | NDArray[Any] | Tensor
+Source: TypeAlias = str | Path | tuple[Images, Labels] | ImageSet | Photos
+"""A folder, a CSV file, `(images, labels)`, or images that are already at hand."""
+
+SPLIT_NAMES = frozenset({"train", "training", "test", "testing", "val", "valid", "validation"})
+PATH_COLUMNS = ("path", "file", "filename", "filepath", "file_path", "image", "image_path")
+LABEL_COLUMNS = ("label", "class", "class_name", "category")
+LABEL_RULE = "there must be one name or number for each image; of one-hot rows, give the argmax"
+
+
+def find_photos(source: Source) -> Photos:
+    """What there is to read; nothing is decoded yet."""
+    if isinstance(source, Photos):
+        return source
+    if isinstance(source, ImageSet):
+        return Photos(list(source.images), tuple(source.class_names[k] for k in source.labels.tolist()), "the images")
+    if isinstance(source, tuple) and len(source) == 2:
+        return _from_arrays(*source)
+    if not isinstance(source, str | Path):
+        raise _without_labels()
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return _from_folder(path)
+    if not path.exists():
+        raise DataError(f"there is no folder or CSV file '{shown(path)}'")
+    if path.suffix.lower() in (".csv", ".tsv"):
+        return _from_csv(path)
+    raise DataError(f"'{shown(path)}' is neither a folder with a subfolder for each class nor a .csv file")
+
+
+def _without_labels() -> DataError:
+    return DataError(
+        "labels are missing: give images with a label each, a folder with a subfolder for each class, or a .csv file"
+    )
+
+
+def class_name(text: str, place: str) -> str:
+    """A class name in one of its Unicode spellings, so that the same word is the same class on every system."""
+    name = unicodedata.normalize("NFC", shown(text)).strip()
+    if not name:
+        raise DataError(f"a class name is empty ({place})")
+    if any(unicodedata.category(character) == "Cc" for character in name):
+        raise DataError(f"class name {name!r} holds control characters ({place})")
+    if len(name) > 200:
+        raise DataError(f"class name '{name[:40]}...' has {len(name)} characters; at most 200 are allowed ({place})")
+    return name
+
+
+def _from_folder(folder: Path) -> Photos:
+    place = f"'{shown(folder)}'"
+    try:
+        seen = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
+    except OSError as error:
+        raise DataError(f"cannot read {place}: {error.strerror}") from None
+    entries = sorted((entry for entry in seen if entry.is_dir()), key=lambda entry: natural_order(entry.name))
+    if not entries:
+        loose = len(image_files(folder))
+        hint = f"it holds {loose} images, but no subfolders" if loose else "it holds neither subfolders nor images"
+        raise DataError(f"{place} must have one subfolder for each class; {hint}")
+    if all(entry.name.lower() in SPLIT_NAMES for entry in entries):
+        training = max(entries, key=lambda entry: entry.name.lower().startswith("train"))
+        raise DataError(
+            f"{place} holds the parts of a dataset ({', '.join(entry.name for entry in entries)}), not classes; "
+            f"give one part, for example '{shown(training)}'"
+        )
+    items: list[ImageLike] = []
+    labels: list[str] = []
+    names = _class_names(entries, place)
+    passed_over = Counter({BESIDE_CLASSES: len(seen) - len(entries)})
+    for entry, name in zip(entries, names, strict=True):
+        found = find_files(entry)
+        items += found.images
+        labels += [name] * len(found.images)
+        passed_over += found.passed_over
+    passed_over = +passed_over
+    if not items:
+        others = f"; passed over: {passed_over_text(passed_over)}" if passed_over else ""
+        raise DataError(f"no images below {place} (names that end in {', '.join(sorted(SUFFIXES))}){others}")
+    full = set(labels)
+    empty = tuple(name for name in dict.fromkeys(names) if name not in full)
+    return Photos(items, tuple(labels), place, passed_over, empty)
+
+
+def _class_names(folders: Sequence[Path], place: str) -> list[str]:
+    """The class of each folder. Two spellings of one word in Unicode are one class; two other names never are."""
+    names: list[str] = []
+    spellings: dict[str, str] = {}
+    for folder in folders:
+        name, spelling = class_name(folder.name, place), unicodedata.normalize("NFC", folder.name)
+        other = spellings.setdefault(name, spelling)
+        if other != spelling:
+            raise DataError(
+                f"the folders {other!r} and {spelling!r} would both be class '{name}'; rename one ({place})"
+            )
+        names.append(name)
+    return names
+
+
+def _from_csv(path: Path) -> Photos:
+    place = f"'{shown(path)}'"
+    try:
+        text = read_plain(path, may_be_link=True).decode("utf-8-sig")
+        delimiter = max(",;\t", key=text.partition("\n")[0].count)
+        rows = list(enumerate(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), start=1))
+    except OSError as error:
+        raise DataError(f"cannot read {place}: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{place} is not a CSV file in UTF-8: {error}") from None
+    rows = [(number, [cell.strip() for cell in row]) for number, row in rows if any(cell.strip() for cell in row)]
+    if not rows:
+        raise DataError(f"{place} is empty; it should hold a path and a label on each line")
+    path_column, label_column, has_header = _columns(rows[0][1])
+    items: list[ImageLike] = []
+    labels: list[str] = []
+    for number, row in rows[has_header:]:
+        if len(row) <= max(path_column, label_column) or not row[path_column]:
+            raise DataError(f"line {number} of {place} has no path and label: {delimiter.join(row)[:80]!r}")
+        items.append(path.parent / row[path_column])
+        labels.append(class_name(row[label_column], f"line {number} of {place}"))
+    if not items:
+        raise DataError(f"{place} has a header, but no images")
+    return Photos(items, tuple(labels), place, hint=_path_hint(items, has_header))
+
+
+def _path_hint(items: Sequence[ImageLike], has_header: bool) -> str:
+    """What may be wrong with the paths of a CSV file whose images are not there."""
+    notes = ["paths are relative to the CSV's folder"]
+    if not has_header:
+        notes.append("no header names path and label, so these are the first two columns")
+    if any("\\" in str(item) for item in items):
+        notes.append("folders are separated by / and not by \\ here")
+    return "; ".join(notes)
+
+
+def _columns(first_row: list[str]) -> tuple[int, int, bool]:
+    """Which columns hold path and label, and whether the first row is a header that says so."""
+    lower = [cell.lower() for cell in first_row]
+    paths = [lower.index(name) for name in PATH_COLUMNS if name in lower]
+    labels = [lower.index(name) for name in LABEL_COLUMNS if name in lower]
+    return (paths[0], labels[0], True) if paths and labels else (0, 1, False)
+
+
+def _from_arrays(images: Images, labels: Labels) -> Photos:
+    if any(isinstance(part, str | Path | bytes | Image.Image) for part in (images, labels)):
+        raise _without_labels()
+    if isinstance(labels, np.ndarray | Tensor) and labels.ndim != 1:
+        raise DataError(f"labels of shape {tuple(labels.shape)}: {LABEL_RULE}")
+    values = labels.tolist() if isinstance(labels, np.ndarray | Tensor) else labels
+    names = tuple(_label_text(value, position) for position, value in enumerate(values))
+    items = _items(images)
+    if len(items) != len(names):
+        raise DataError(f"{len(items)} images, but {len(names)} labels")
+    if not names:
+        raise DataError("there are no images to read")
+    for item in items if isinstance(items, list) else ():
+        if isinstance(item, np.ndarray | Tensor):
+            check_integers(item)
+    return Photos(items, names, "the images")
+
+
+def _items(images: Images) -> Sequence[ImageLike]:
+    """Many images as a sequence. A batch of pixels stays as it is: it behaves like a sequence of its images."""
+    if _is_pixels(images):
+        check_integers(images)
+        return cast(Sequence[ImageLike], images)
+    return list(np.atleast_1d(images) if isinstance(images, np.ndarray) else images)
+
+
+def _label_text(label: object, position: int) -> str:
+    """The class name that a label stands for."""
+    value = label.item() if isinstance(label, np.generic | Tensor) and label.ndim == 0 else label
+    if not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
+        shortened = " ".join(repr(value).split())[:40]
+        raise DataError(f"label {position} is {shortened}: {LABEL_RULE}")
+    return class_name(str(value), "labels")
+
+
+def as_items(images: ImageLike | Images) -> Sequence[ImageLike]:
+    """One image or many, as a sequence; a folder becomes the images below it."""
+    if isinstance(images, str | Path):
+        return expanded([images])
+    if isinstance(images, bytes | Image.Image) or (_is_pixels(images) and _is_one(images)):
+        return [cast(ImageLike, images)]
+    found: list[ImageLike] = []
+    for image in _items(images):
+        found += expanded([image]) if isinstance(image, str | Path) else [image]
+    return found
+
+
+def _is_pixels(images: object) -> TypeGuard[NDArray[Any] | Tensor]:
+    """Whether it is a tensor or an array of numbers; one of texts or objects is a list of paths or of images."""
+    return isinstance(images, Tensor) or (isinstance(images, np.ndarray) and images.dtype.kind not in "OSU")
+
+
+def _is_one(array: NDArray[Any] | Tensor) -> bool:
+    """Whether an array or a tensor is a single image and not a batch of them.
+
+    A tensor `[H, W, 3]` is one, too: the reader says what is wrong with it, and nobody has photos of three columns.
+    """
+    channel_axes = (0, -1) if isinstance(array, Tensor) else (-1,)
+    return array.ndim < 3 or (array.ndim == 3 and any(array.shape[axis] in (1, 3, 4) for axis in channel_axes))

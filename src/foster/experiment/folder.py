@@ -1,0 +1,218 @@
+"""The folder of one run: settings, events, results and checkpoints."""
+
+import datetime as dt
+import json
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from foster.errors import FolderError, SettingsError
+from foster.events import Event
+from foster.settings.experiment import Settings, all_keys, load_settings, make_settings
+from foster.settings.keys import filled, flat, short
+from foster.system.files import (
+    append_line,
+    is_temporary,
+    open_plain,
+    read_plain,
+    remove_temporaries,
+    unwritable,
+    write_json,
+    write_text,
+)
+from foster.system.locking import LOCK, locked, writer_of
+from foster.training.checkpoint import CheckpointStore
+
+SETTINGS, EVENTS, RESULTS, CHECKPOINTS = "settings.toml", "events.jsonl", "results.json", "checkpoints"
+
+FREE_SETTINGS = ("data", "device", "checkpoint_minutes", "engine")
+"""What may be changed in the middle of a run: where and how it runs, not what it does."""
+
+
+class RunFolder:
+    """The one place to which a run writes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints = CheckpointStore(path / CHECKPOINTS)
+
+    @property
+    def holds_run(self) -> bool:
+        try:
+            return (self.path / SETTINGS).exists()
+        except OSError as error:
+            raise FolderError(f"cannot read '{self.path}': {error.strerror}") from None
+
+    @property
+    def is_finished(self) -> bool:
+        try:
+            return self.read_results().get("finished") is True
+        except FolderError:
+            return False
+
+    def read_results(self) -> dict[str, Any]:
+        """What `results.json` holds."""
+        path = self.path / RESULTS
+        try:
+            results = json.loads(read_plain(path).decode())
+        except OSError as error:
+            raise FolderError(f"cannot read '{path}': {error.strerror}") from None
+        except (ValueError, RecursionError) as error:
+            raise FolderError(f"'{path}' is damaged: {error}") from None
+        if not isinstance(results, dict):
+            raise FolderError(f"'{path}' is damaged: it does not hold the results of a run")
+        return results
+
+    def settings(self, overrides: Sequence[str] = ()) -> Settings:
+        """The settings of the run that the folder holds, with `overrides` of some of `FREE_SETTINGS`."""
+        if not self.holds_run:
+            raise FolderError(f"'{self.path}' holds no run ({SETTINGS} is missing)")
+        source = str(self.path / SETTINGS)
+        settings = load_settings(source, overrides)
+        difference = difference_of(load_settings(source).nested(), settings.nested()) if overrides else ""
+        if difference:
+            raise SettingsError(
+                f"'{self.path}' is a run with {difference}: in the middle of a run only {', '.join(FREE_SETTINGS)} can "
+                "change; start a new run in another folder"
+            )
+        return settings
+
+    @property
+    def writer(self) -> str:
+        """The process that is writing to the folder, such as `process 12 on host`; empty where there is none."""
+        return writer_of(self.path)
+
+    def check_same(self, settings: Settings) -> None:
+        """A run is continued with the settings it was started with, apart from `FREE_SETTINGS`."""
+        difference = difference_of(self.settings().nested(), settings.nested())
+        if difference:
+            raise FolderError(
+                f"'{self.path}' holds a run with other settings ({difference}); continue that one with "
+                f"'{resume_command(self.path)}', or choose another folder with --out"
+            )
+
+    def check_nothing_learned(self) -> None:
+        """Where the checkpoints of what was learned are gone, a new start would overwrite its results."""
+        written = "CheckpointWritten"
+        events = read_events(self.path / EVENTS) if (self.path / EVENTS).exists() else []
+        if (self.path / RESULTS).exists() or any(event.get("event") == written for event in events):
+            raise FolderError(
+                f"'{self.path}' has learned before, but there is no checkpoint in '{self.checkpoints.folder}'; "
+                "put its files back, or start a new run in another folder"
+            )
+
+    def check_free(self) -> None:
+        """A new run needs a folder that does not hold anything yet."""
+        if self.is_finished:
+            raise FolderError(f"'{self.path}' already holds a run, which is finished; choose another folder with --out")
+        if self.holds_run:
+            raise FolderError(
+                f"'{self.path}' already holds a run; continue it with '{resume_command(self.path)}', "
+                "or choose another folder with --out"
+            )
+        if self.path.exists() and not self.path.is_dir():
+            raise FolderError(f"'{self.path}' is a file; choose another folder with --out")
+        try:
+            entries = list(self.path.iterdir()) if self.path.is_dir() else []
+        except OSError as error:
+            raise unwritable(self.path, error) from None
+        if not all(entry.name == LOCK or is_temporary(entry) for entry in entries):
+            raise FolderError(f"'{self.path}' is not empty; choose another folder with --out")
+
+    @contextmanager
+    def opened(self, settings: Settings | None = None) -> Iterator["RunFolder"]:
+        """Hold the folder for writing. With `settings` it becomes the folder of a new run."""
+        if settings is not None:
+            self.check_free()
+        with locked(self.path):
+            remove_temporaries(self.path)
+            if settings is not None:
+                # Once more: another process may have come first.
+                self.check_free()
+                write_text(self.path / SETTINGS, settings.toml())
+            self._mend_events()
+            yield self
+
+    def keep_settings(self, settings: Settings) -> None:
+        """Write down where and how the run is continued now, for those who continue it after this."""
+        if settings != self.settings():
+            write_text(self.path / SETTINGS, settings.toml())
+
+    def note(self, event: Event) -> None:
+        """Add a line to the events. Each line is written at once: a crash can only cut the last one."""
+        now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
+        append_line(self.path / EVENTS, event.json(now))
+
+    def write_results(self, results: dict[str, Any]) -> None:
+        write_json(self.path / RESULTS, results)
+
+    def _mend_events(self) -> None:
+        """End a line that a crash has cut, so that the next event starts on a line of its own."""
+        path = self.path / EVENTS
+        try:
+            with open(path, "rb", opener=open_plain) as file:
+                file.seek(max(0, path.stat().st_size - 1))
+                is_cut = file.read() not in (b"", b"\n")
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise FolderError(f"cannot read '{path}': {error.strerror}") from None
+        if is_cut:
+            append_line(path, "")
+
+
+def differing_key(before: Mapping[str, Any], now: Mapping[str, Any], counted: Collection[str] = ()) -> str | None:
+    """The dotted key of a setting that makes two runs different ones, the method before all others.
+
+    `FREE_SETTINGS` do not, apart from those at or below the dotted keys in `counted`.
+    """
+    first, second = flat(before), flat(now)
+
+    def is_free(key: str) -> bool:
+        return key.split(".")[0] in FREE_SETTINGS and not any(f"{key}.".startswith(f"{some}.") for some in counted)
+
+    differing = [key for key in first.keys() | second.keys() if first.get(key) != second.get(key) and not is_free(key)]
+    return min(differing, key=lambda key: (key != "method", key), default=None)
+
+
+def difference_of(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """What makes two runs different ones, such as `seed = 1, not 2`; empty where they are the same."""
+    key = differing_key(before, now)
+    return "" if key is None else f"{key} = {short(flat(before).get(key))}, not {short(flat(now).get(key))}"
+
+
+def check_same_settings(saved: Mapping[str, Any], settings: Settings) -> None:
+    """Refuse to continue a checkpoint under settings that would have led elsewhere."""
+    difference = difference_of(filled(saved, all_keys(), make_settings).nested(), settings.nested())
+    if difference:
+        raise FolderError(
+            f"the checkpoint was made with other settings ({difference} as {SETTINGS} says now); "
+            "put it back, or start a new run in another folder"
+        )
+
+
+def resume_command(path: Path) -> str:
+    return f"foster resume {shlex.quote(str(path))}"
+
+
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """The events of a run in order; a line that a crash has cut is left out.
+
+    What was done after the last checkpoint before a crash is done again: such epochs stand in the list twice, and
+    the later ones count.
+    """
+    try:
+        text = read_plain(path).decode(errors="replace")
+    except OSError as error:
+        raise FolderError(f"cannot read '{path}': {error.strerror}") from None
+    events = []
+    for line in text.split("\n"):
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(event, dict):
+            events.append(event)
+    return events

@@ -1,0 +1,168 @@
+"""From settings to parts: data, engine and method. Below here, nothing knows the settings of an experiment."""
+
+import os
+import platform
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._triton import has_triton
+
+from foster import kernels
+from foster.data.augmentation.pipeline import Augmentation
+from foster.data.download import Follower
+from foster.data.memory import ExemplarMemory
+from foster.data.scenario import Scenario, class_order_from_names, class_order_from_seed
+from foster.data.sources import Dataset, load
+from foster.data.unlabeled import load_unlabeled
+from foster.data.validation import hold_out
+from foster.errors import DeviceError, SettingsError, suggestion
+from foster.methods import method_class
+from foster.methods.base import Method, Workplace
+from foster.networks import BACKBONES, build_backbone
+from foster.networks.adapted import check_backbone
+from foster.settings.datasets import SyntheticShape, dataset_facts
+from foster.settings.experiment import EngineSettings, Settings
+from foster.settings.methods import FosterSettings
+from foster.training.engine import Engine, find_device
+from foster.version import __version__
+
+
+def check_parts(settings: Settings) -> None:
+    """Refuse a backbone that is not there or does not work, a device or an accelerator, before any data is read."""
+    if settings.backbone not in BACKBONES:
+        hint = suggestion(settings.backbone, BACKBONES)
+        raise SettingsError(f"unknown backbone '{settings.backbone}'{hint} (backbone in the settings)")
+    check_engine(settings.engine, settings.device)
+    name = method_class(settings.method).backbone_name(settings.backbone)
+    side = dataset_facts(settings.dataset, _synthetic_shape(settings)).image_size
+    check_backbone(build_backbone(name), (side, side), name)
+
+
+def load_scenario(settings: Settings, follower: Follower | None = None) -> Scenario:
+    """The data of a run, cut into tasks; with a validation share, held-out training images take the tests' place.
+
+    `follower` follows a download.
+    """
+    dataset = load(settings.dataset, _data_dir(settings), settings.seed, _synthetic_shape(settings), follower)
+    if settings.validation_share:
+        train, test = hold_out(dataset.train, settings.validation_share, settings.seed)
+        dataset = Dataset(dataset.name, train, test, dataset.mean, dataset.std)
+    return Scenario(dataset, settings.base_classes, settings.increment, _class_order(settings, dataset.class_names))
+
+
+def _class_order(settings: Settings, class_names: tuple[str, ...]) -> tuple[int, ...]:
+    if settings.class_order:
+        return class_order_from_names(settings.class_order, class_names)
+    seed = settings.seed if settings.order_seed is None else settings.order_seed
+    return class_order_from_seed(len(class_names), seed)
+
+
+def _synthetic_shape(settings: Settings) -> SyntheticShape:
+    return SyntheticShape(**settings.synthetic.model_dump())
+
+
+def _data_dir(settings: Settings) -> Path | None:
+    return Path(settings.data) if settings.data else None
+
+
+def build_engine(settings: EngineSettings, device_name: str, mean: tuple[float, ...], std: tuple[float, ...]) -> Engine:
+    """The engine on the asked-for device. An accelerator on `auto` is used where it can work; one that is `on` and
+    cannot is an error."""
+    if settings.deterministic:
+        # The library reads this when it first meets the GPU.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    if settings.deterministic or torch.are_deterministic_algorithms_enabled():
+        torch.use_deterministic_algorithms(settings.deterministic)
+        # New tensors need no filling: no kernel here reads what it has not written.
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    device = find_device(device_name)
+    on_gpu = device.type == "cuda"
+    if on_gpu:
+        torch.cuda.set_device(device)
+        torch.backends.cudnn.benchmark = not settings.deterministic
+    dtype = _precision(settings.precision, on_gpu)
+    return Engine(device, mean, std, dtype, **_accelerators(settings, on_gpu, dtype), resident=settings.resident)
+
+
+def check_engine(settings: EngineSettings, device_name: str) -> None:
+    """Refuse a device or an accelerator that is not there, before any data is read."""
+    device = find_device(device_name)
+    on_gpu = device.type == "cuda"
+    with torch.cuda.device(device) if on_gpu else nullcontext():
+        _accelerators(settings, on_gpu, _precision(settings.precision, on_gpu))
+
+
+def _accelerators(settings: EngineSettings, on_gpu: bool, dtype: torch.dtype) -> dict[str, bool]:
+    """Which of them are used."""
+    against = obstacles(settings, on_gpu, dtype)
+    for name, obstacle in against.items():
+        if getattr(settings, name) == "on" and obstacle:
+            raise DeviceError(f"engine.{name}=on cannot be had here: {obstacle}; use engine.{name}=auto")
+    return {name: getattr(settings, name) != "off" and not obstacle for name, obstacle in against.items()}
+
+
+def _precision(name: str, on_gpu: bool) -> torch.dtype:
+    """`auto` is bfloat16 on a GPU that computes in it, and float32 elsewhere."""
+    if name == "auto":
+        name = "bfloat16" if on_gpu and torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
+
+
+def obstacles(settings: EngineSettings, on_gpu: bool, dtype: torch.dtype) -> dict[str, str]:
+    """What stands against each accelerator; empty where nothing does."""
+    if not on_gpu:
+        return dict.fromkeys(("compile", "capture", "kernels"), "it needs a GPU")
+    compile_obstacle = "" if has_triton() else "it needs Triton"
+    if settings.deterministic:
+        # The compiler chooses how to sum by timing, which differs from run to run.
+        compile_obstacle = "it excludes engine.deterministic=true"
+    kernels_obstacle = "" if kernels.is_available() else "they need Triton and a GPU of compute capability 8.0"
+    if dtype is not torch.bfloat16:
+        kernels_obstacle = "they compute in bfloat16 (engine.precision)"
+    return {"compile": compile_obstacle, "capture": "", "kernels": kernels_obstacle}
+
+
+def build_augmentation(settings: Settings) -> Augmentation:
+    return Augmentation(**dict(settings.augmentation_settings))
+
+
+def build_method(
+    settings: Settings,
+    image_size: tuple[int, int],
+    engine: Engine,
+    warn: Callable[[str], None] = lambda message: None,
+    follower: Follower | None = None,
+) -> Method[Any]:
+    """The chosen method with an empty memory, its schedules scaled by `epochs_scale`."""
+    options = settings.options.scaled(settings.epochs_scale)
+    unlabeled = None
+    if isinstance(options, FosterSettings) and options.unlabeled:
+        unlabeled = load_unlabeled(options.unlabeled, image_size, _data_dir(settings), warn, follower)
+    total, per_class = settings.memory_total, settings.memory_per_class
+    memory = ExemplarMemory(total, per_class) if options.uses_memory else ExemplarMemory()
+    workplace = Workplace(settings.backbone, settings.seed, engine.infer, engine.device, settings.selection, unlabeled)
+    return method_class(settings.method)(options, memory, workplace)
+
+
+def describe_environment(engine: Engine) -> dict[str, Any]:
+    """What a number was measured with."""
+    on_gpu = engine.device.type == "cuda"
+    return {
+        "foster": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "platform": f"{platform.system()} {platform.machine()}",
+        "device": torch.cuda.get_device_name(engine.device) if on_gpu else "CPU",
+        "cpu_threads": torch.get_num_threads(),
+        "precision": str(engine.dtype).removeprefix("torch."),
+        "compile": engine.compile,
+        "capture": engine.capture,
+        "kernels": engine.kernels,
+        "peak_gpu_bytes": torch.cuda.max_memory_allocated(engine.device) if on_gpu else None,
+        "peak_gpu_reserved_bytes": torch.cuda.max_memory_reserved(engine.device) if on_gpu else None,
+    }

@@ -1,0 +1,201 @@
+"""An experiment: for every task and phase, train, evaluate, remember and save, in one folder."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from foster import events
+from foster.data.download import Follower
+from foster.data.scenario import ScenarioTask
+from foster.data.task import Task
+from foster.errors import DataError
+from foster.evaluation.network import evaluate_network
+from foster.experiment.folder import RunFolder, check_same_settings, resume_command
+from foster.experiment.parts import (
+    build_augmentation,
+    build_engine,
+    build_method,
+    check_parts,
+    describe_environment,
+    load_scenario,
+)
+from foster.experiment.record import Record
+from foster.learner.fingerprint import images_digest
+from foster.methods.base import Evaluate
+from foster.networks.determinism import explained_indeterminism
+from foster.settings.experiment import Settings
+from foster.system.signals import StopRequest
+from foster.training.checkpoint import Checkpoint, explained_misfit
+from foster.training.engine import find_device
+from foster.training.fit import restore_trained
+from foster.training.memory_errors import explained_memory_errors
+from foster.training.task_training import Parts, TaskProgress, TaskTraining, Trainer, copied
+
+
+class Experiment:
+    """One run in its folder. Everything that it needs to continue after an interruption is in the folder."""
+
+    def __init__(self, settings: Settings, folder: RunFolder, listener: events.Listener, stop: StopRequest) -> None:
+        self.settings = settings
+        self.folder = folder
+        self._listener = listener
+        self._stop = stop
+        self._remarks = settings.remarks
+        """To be told once there is a folder to write them to."""
+        check_parts(settings)
+        with explained_memory_errors(find_device(settings.device)):
+            # What is told while there may be no folder yet cannot be noted there.
+            follower = Follower(listener, stop)
+            self.scenario = load_scenario(settings, follower)
+            self.engine = build_engine(settings.engine, settings.device, self.scenario.mean, self.scenario.std)
+            self.method = build_method(settings, self.scenario.image_size, self.engine, self._remarks.append, follower)
+        self.record = Record(self.method.result_name)
+        self._unlabeled_digest = images_digest(self.method.workplace.unlabeled)
+        self._trainer = Trainer(
+            self.engine,
+            build_augmentation(settings),
+            settings.batch_size,
+            settings.seed,
+            self._tell,
+            stop,
+            settings.checkpoint_minutes,
+        )
+
+    def run(self) -> dict[str, Any]:
+        """Learn all tasks that are not learned yet, and return what `results.json` holds at the end."""
+        folder, device = str(self.folder.path), str(self.engine.device)
+        self._tell(events.RunStarted(self.settings.method, self.scenario.name, len(self.scenario), folder, device))
+        for remark in self._remarks:
+            self._warn(remark)
+        resume = resume_command(self.folder.path)
+        with explained_memory_errors(self.engine.device, self.settings.batch_size, resume), explained_indeterminism():
+            first, progress = self._start()
+            for task in range(first, len(self.scenario)):
+                if task > first:
+                    self._stop.raise_if_set()
+                kept = self._learn(self.scenario[task], progress)
+                progress = TaskProgress(kept)
+        results = self._results(is_finished=True)
+        self.folder.write_results(results)
+        average, final = results["average_incremental_accuracy"], results["final_accuracy"]
+        self._tell(events.RunEnded(average, final, results["train_seconds"]))
+        return results
+
+    def _start(self) -> tuple[int, TaskProgress]:
+        """The task to begin with, and how far it had come: as the newest checkpoint says."""
+        checkpoint = self.folder.checkpoints.load(self._warn)
+        if checkpoint is None:
+            self.folder.check_nothing_learned()
+            return 0, TaskProgress()
+        with explained_misfit():
+            self._check_same_run(checkpoint.state)
+            return checkpoint.state["task"], self._restored(checkpoint)
+
+    def _learn(self, data: ScenarioTask, progress: TaskProgress) -> Parts:
+        """Learn one task; returns the method as it is after it."""
+        names = data.train.class_names
+        task = Task(data.index, data.num_known, data.num_new, data.train, self.method.memory.exemplars(names))
+        self._tell(events.TaskStarted(task.index, len(self.scenario), task.num_known, task.num_new, len(task.training)))
+        training = TaskTraining(self._trainer, task.index, len(self.scenario), progress, self.save)
+        for step in self.method.phases(task):
+            if isinstance(step, Evaluate):
+                self._evaluate(step, task)
+            else:
+                training.train(step)
+        self._evaluate(Evaluate(self.method.result_name, self.method.network), task)
+        return self._close_task(task, training.seconds)
+
+    def _evaluate(self, wanted: Evaluate, task: Task) -> None:
+        if len(self.record.evaluations.get(wanted.variant, ())) > task.index:
+            return
+        memory = self.method.memory
+        found = evaluate_network(
+            self.engine.infer,
+            wanted.network,
+            self.scenario.test_up_to(task.index),
+            # A class that is not remembered yet has no mean.
+            memory.exemplars(task.class_names) if memory.num_classes == task.num_total else None,
+            self.scenario.task_sizes[: task.index + 1],
+        )
+        for kind, evaluation in found.items():
+            variant = self._variant_name(wanted.variant, kind)
+            self.record.add(variant, evaluation)
+            self._tell(events.Evaluated(task.index, variant, **vars(evaluation)))
+
+    def _variant_name(self, network: str, kind: str) -> str:
+        """What the classifier `kind` of a network is called: the method's own classifier has the network's name."""
+        if network != self.method.result_name:
+            return network if kind == "head" else f"{network}_{kind}"
+        return network if kind == self.settings.options.classifies_by else kind
+
+    def _close_task(self, task: Task, seconds: float) -> Parts:
+        memory = self.method.memory
+        self.record.close_task(seconds, self.method.network.num_parameters(), memory.num_bytes)
+        self._tell(events.TaskEnded(task.index, self.record.result[-1].accuracy, memory.num_images, seconds))
+        self.folder.write_results(self._results(is_finished=False))
+        parts = self._method_parts()
+        self.save({"task": task.index + 1, "phase": "", "num_phases_done": 0, "seconds": 0.0}, parts)
+        return parts
+
+    def _results(self, is_finished: bool) -> dict[str, Any]:
+        tasks = self.scenario.task_names[: self.record.num_tasks]
+        return {
+            "method": self.settings.method,
+            "scenario": self.scenario.name,
+            "seed": self.settings.seed,
+            "augmentation": self.settings.augmentation_name,
+            "finished": is_finished,
+            "evaluated_on": "validation" if self.settings.validation_share else "test",
+            **self.record.summary(),
+            "tasks": tasks,
+            "classes": [name for names in tasks for name in names],
+            "settings": self.settings.published(),
+            "environment": describe_environment(self.engine),
+        }
+
+    def _method_parts(self) -> Parts:
+        """The method between two tasks: its network and its memory."""
+        parts: Parts = {"network": copied(self.method.network.state_dict())}
+        if self.method.memory.num_classes:
+            parts["memory"] = self.method.memory.state()
+        return parts
+
+    def save(self, state: Mapping[str, Any], kept: Parts, changing: Parts | None = None) -> None:
+        """Write a checkpoint: where the run stands, and the tensors that stay or change while a task lasts."""
+        began = time.monotonic()
+        fixed = {
+            "settings": self.settings.nested(),
+            "classes": self.scenario.class_names,
+            "unlabeled": self._unlabeled_digest,
+        }
+        self.folder.checkpoints.save({**fixed, **state, "record": self.record.state()}, kept, changing or {})
+        epoch = state["position"]["epoch"] if "position" in state else 0
+        self._tell(events.CheckpointWritten(state["task"], state["phase"], epoch, time.monotonic() - began))
+
+    def _check_same_run(self, state: Mapping[str, Any]) -> None:
+        """A checkpoint continues the run that wrote it and no other."""
+        check_same_settings(state["settings"], self.settings)
+        if list(self.scenario.class_names) != state["classes"]:
+            raise DataError("the classes of the dataset are not those of the checkpoint; were its files exchanged?")
+        if state.get("unlabeled", self._unlabeled_digest) != self._unlabeled_digest:
+            raise DataError("foster.unlabeled: the images are not those that the run began with; put them back")
+
+    def _restored(self, checkpoint: Checkpoint) -> TaskProgress:
+        """Put network, memory and record back, and say how far the task had come."""
+        state, parts = checkpoint.state, checkpoint.parts
+        self.record = Record.from_state(state["record"])
+        if state["task"]:
+            self.method.network = self.method.new_network(self.scenario.task_sizes[: state["task"]])
+            restore_trained(self.method.network, parts["network"])
+        if "memory" in parts:
+            self.method.memory.load_state(parts["memory"])
+        progress = TaskProgress.of(checkpoint)
+        self._tell(events.RunResumed(state["task"], progress.phase, progress.epoch))
+        return progress
+
+    def _warn(self, message: str) -> None:
+        self._tell(events.Warned(message))
+
+    def _tell(self, event: events.Event) -> None:
+        self.folder.note(event)
+        self._listener(event)

@@ -1,0 +1,239 @@
+"""The network for other programs: ONNX or torch.export, with normalisation and calibration inside, labels beside.
+
+The exported program takes uint8 pictures `[batch, height, width, 3]` and gives probabilities `[batch, classes]`. What
+it does not do is decode and resize: the JSON file beside it says how.
+"""
+
+import io
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from foster.data.photos.decode import BACKGROUND
+from foster.errors import FosterError, SettingsError, suggestion
+from foster.learner.classifier import Classifier
+from foster.learner.knowledge import Knowledge
+from foster.seeding import Address, generator
+from foster.system.files import write_json, writing
+from foster.version import __version__
+
+INPUT, OUTPUT = "images", "probabilities"
+TOLERANCE = 1e-3
+MAX_CHECKED = 512
+
+
+class ExportError(FosterError):
+    """The exported file does not do what the network does, or could not be made."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """What was written, and how far its probabilities were from PyTorch's at most."""
+
+    file: Path
+    facts_file: Path
+    num_bytes: int
+    num_checked: int
+    checked_on: str
+    largest_difference: float
+
+
+class Exported(nn.Module):
+    """uint8 `[N, H, W, 3]`, the layout of pictures in every language, to probabilities `[N, num_classes]`."""
+
+    def __init__(self, classifier: Classifier) -> None:
+        super().__init__()
+        self.classifier = classifier
+
+    def forward(self, images: Tensor) -> Tensor:
+        probabilities: Tensor = self.classifier(images.permute(0, 3, 1, 2))
+        return probabilities
+
+
+Run = Callable[[NDArray[np.uint8]], NDArray[np.float32]]
+"""An exported file, loaded: pictures to probabilities."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A kind of file: how it is written, and how it is loaded again to be checked."""
+
+    write: Callable[[Exported, Tensor, Path, str], None]
+    load: Callable[[Path], Run]
+
+
+def export_classifier(knowledge: Knowledge, file: Path) -> ExportReport:
+    """Write `file` and the facts beside it, whole, and only if it gives what PyTorch gives."""
+    target = TARGETS.get(file.suffix.lower())
+    if target is None:
+        raise SettingsError(f"cannot export to '{file.name}'{suggestion(file.suffix, TARGETS)} (its ending)")
+    module = Exported(knowledge.classifier(torch.device("cpu"))).eval()
+    pictures, checked_on = _pictures(knowledge)
+    facts = export_facts(knowledge)
+    with writing(file) as temporary:
+        named = temporary.with_suffix(file.suffix)  # some writers look at the ending
+        try:
+            with _quiet():
+                target.write(module, _example(knowledge), named, json.dumps(facts, ensure_ascii=False))
+                run = target.load(named)
+            difference = _largest_difference(module, run, pictures)
+            named.replace(temporary)
+        finally:
+            named.unlink(missing_ok=True)
+    facts_file = file.with_name(f"{file.name}.json")
+    write_json(facts_file, facts)
+    return ExportReport(file, facts_file, file.stat().st_size, len(pictures), checked_on, difference)
+
+
+def export_facts(knowledge: Knowledge) -> dict[str, Any]:
+    """All that a program needs to use the exported file."""
+    preprocessing = knowledge.preprocessing
+    rules = {
+        "stretch": "resize to width x height (bilinear), whatever the aspect",
+        "crop": "resize until the picture covers width x height (bilinear), then keep the middle",
+    }
+    return {
+        "format": "foster export",
+        "foster": __version__,
+        "labels": list(knowledge.class_names),
+        "input": {
+            "name": INPUT,
+            "type": "uint8",
+            "shape": ["batch", preprocessing.height, preprocessing.width, 3],
+            "order": "batch, height, width, RGB",
+            "upright": "apply the EXIF orientation",
+            "background": list(BACKGROUND),
+            "resize": preprocessing.rule,
+            "resize_means": rules[preprocessing.rule],
+        },
+        "output": {"name": OUTPUT, "type": "float32", "shape": ["batch", knowledge.num_classes]},
+        "inside": {
+            "mean": list(preprocessing.mean),
+            "std": list(preprocessing.std),
+            "temperature": knowledge.temperature,
+        },
+        "is_calibrated": knowledge.num_calibration_images > 0,
+    }
+
+
+def _example(knowledge: Knowledge) -> Tensor:
+    """What the exporters trace with. torch.export stores it in its file, as a pickle, so it is nobody's photo; and it
+    holds two pictures, since a batch of one would be taken for the only size."""
+    return torch.zeros(2, *knowledge.preprocessing.size, 3, dtype=torch.uint8)
+
+
+def _pictures(knowledge: Knowledge) -> tuple[Tensor, str]:
+    """uint8 `[N, H, W, 3]` to check with: exemplars and held-out images, or noise where there are none."""
+    memories = {"exemplars": knowledge.exemplars, "held-out images": knowledge.held_out}
+    for name, memory in memories.items():
+        images = knowledge.images_of(memory).images
+        if len(images):
+            step = -(-len(images) // MAX_CHECKED)
+            return images[::step].permute(0, 2, 3, 1).contiguous(), name
+    shape = (16, *knowledge.preprocessing.size, 3)
+    chance = generator(Address(0, "export"))
+    return torch.randint(256, shape, dtype=torch.uint8, generator=chance), "random images"
+
+
+def _largest_difference(module: Exported, run: Run, pictures: Tensor) -> float:
+    """Raises ExportError where the file differs from PyTorch, in batches of several sizes."""
+    largest = 0.0
+    # A batch of one and an odd last batch show whether the number of images is really free.
+    for batch in (pictures[:1], *pictures.split(61)):
+        with torch.no_grad():
+            expected = module(batch).numpy()
+        found = run(batch.numpy())
+        if found.shape != expected.shape:
+            raise ExportError(f"the exported file gives {found.shape} for {len(batch)} images, not {expected.shape}")
+        largest = float(np.maximum(largest, np.abs(found - expected).max()))  # NaN stays NaN
+    if not largest <= TOLERANCE:
+        raise ExportError(
+            f"the exported file differs from PyTorch by {largest:.2g} in probability, more than {TOLERANCE:g}; "
+            "nothing was written"
+        )
+    return largest
+
+
+def _write_onnx(module: Exported, example: Tensor, path: Path, facts: str) -> None:
+    try:
+        import onnx
+        import onnxruntime  # noqa: F401 (needed for the check)
+        import onnxscript  # noqa: F401 (torch needs it to export)
+    except ImportError as error:
+        raise SettingsError(f"ONNX export needs {error.name}: pip install 'foster-cil[export]'") from None
+    batch = torch.export.Dim("batch", min=1)
+    program = torch.onnx.export(
+        module,
+        (example,),
+        dynamo=True,
+        input_names=[INPUT],
+        output_names=[OUTPUT],
+        dynamic_shapes={"images": {0: batch}},
+        external_data=False,
+        verbose=False,
+    )
+    assert program is not None
+    model = program.model_proto
+    for key, value in (("foster", facts), ("labels", json.dumps(json.loads(facts)["labels"], ensure_ascii=False))):
+        entry = model.metadata_props.add()
+        entry.key, entry.value = key, value
+    onnx.checker.check_model(model)
+    onnx.save_model(model, str(path))
+
+
+def _load_onnx(path: Path) -> Run:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return lambda images: np.asarray(session.run([OUTPUT], {INPUT: images})[0])
+
+
+def _write_program(module: Exported, example: Tensor, path: Path, facts: str) -> None:
+    batch = torch.export.Dim("batch", min=1)
+    program = torch.export.export(module, (example,), dynamic_shapes={"images": {0: batch}})
+    torch.export.save(program, path, extra_files={"foster.json": facts})
+
+
+def _load_program(path: Path) -> Run:
+    module = torch.export.load(path).module()
+
+    def run(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        with torch.no_grad():
+            return np.asarray(module(torch.from_numpy(images)).numpy())
+
+    return run
+
+
+TARGETS: dict[str, Target] = {".onnx": Target(_write_onnx, _load_onnx), ".pt2": Target(_write_program, _load_program)}
+"""From a file's ending to its kind."""
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The exporters talk a lot; a failure says enough."""
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    except FosterError:
+        raise
+    except Exception as error:
+        raise ExportError(f"the network cannot be exported: {' '.join(str(error).split())[:300]}") from None
+    finally:
+        logging.disable(level)

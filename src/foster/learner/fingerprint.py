@@ -1,0 +1,66 @@
+"""What one `learn` starts from, as plain data: equal fingerprints lead to equal weights."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from foster.data.images import ImageSet
+from foster.learner.knowledge import Knowledge
+from foster.learner.plan import Plan
+from foster.settings.keys import filled, flat
+from foster.settings.learner import learner_keys, make_learner_settings
+
+
+def fingerprint(plan: Plan, unlabeled: ImageSet | None) -> dict[str, Any]:
+    """The settings, and hashes of the images as they were decoded and of what is known before them.
+
+    Where and how it is computed is not part of it, and neither are names and places of files.
+    """
+    intake = plan.intake
+    parts = {"training": intake.train, "held-out": intake.held_out}
+    images = {f"{name} {key}": value for name, part in parts.items() for key, value in _tensors(part).items()}
+    return {
+        "settings": plan.settings.nested(),
+        "known": _known(plan.before) if plan.before else "",
+        "images": _digest(images, intake.class_names),
+        "unlabeled": images_digest(unlabeled),
+    }
+
+
+def images_digest(images: ImageSet | None) -> str:
+    """A hash of the images and their labels; empty where there are none."""
+    return _digest(_tensors(images)) if images is not None else ""
+
+
+def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """In words, the first thing in which two fingerprints differ; None where they do not."""
+    old, new = flat(filled(before["settings"], learner_keys(), make_learner_settings).nested()), flat(now["settings"])
+    for key in sorted(old.keys() | new.keys()):
+        if old.get(key) != new.get(key):
+            return f"with {key} = {old.get(key)!r}, which is {new.get(key)!r} now"
+    words = {"known": "from another bundle", "images": "of other images", "unlabeled": "with other unlabeled images"}
+    return next((text for key, text in words.items() if before[key] != now[key]), None)
+
+
+def _known(knowledge: Knowledge) -> str:
+    memories = {"exemplars": knowledge.exemplars.state(), "held-out": knowledge.held_out.state()}
+    tensors = dict(knowledge.network.state_dict())
+    tensors |= {f"{name} {key}": value for name, state in memories.items() for key, value in state.items()}
+    return _digest(tensors, knowledge.class_names, knowledge.task_sizes, knowledge.preprocessing.model_dump())
+
+
+def _tensors(images: ImageSet) -> dict[str, Tensor]:
+    return {"images": images.images, "labels": images.labels}
+
+
+def _digest(tensors: Mapping[str, Tensor], *facts: object) -> str:
+    found = hashlib.sha256(json.dumps(facts).encode())
+    for name, tensor in tensors.items():
+        plain = tensor.detach().cpu().contiguous()
+        found.update(json.dumps([name, str(plain.dtype), list(plain.shape)]).encode())
+        found.update(plain.flatten().view(torch.uint8).numpy().data)
+    return found.hexdigest()

@@ -1,0 +1,142 @@
+"""From photos to what is learned: read, compared with what is known, and a part held out."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from foster.bundle.folder import image_id
+from foster.data.images import ImageSet
+from foster.data.memory import ExemplarMemory
+from foster.data.photos.read import Photos, Unreadable, item_name, measured_sizes, none_readable, read_photos
+from foster.data.photos.resize import Resizing, typical_side
+from foster.errors import DataError
+from foster.learner.duplicates import Entry, KeptElsewhere, SharedPhotos, kept_elsewhere, relatives, shared_photos
+from foster.learner.held_out import is_held_out, smallest_places
+from foster.learner.knowledge import Knowledge
+from foster.settings.learner import LearnerSettings, image_side_for, resize_rule_for
+
+
+@dataclass(frozen=True, eq=False)
+class Intake:
+    """The images of one `learn`, with ids for all classes known afterwards."""
+
+    train: ImageSet
+    held_out: ImageSet
+    num_known: int
+    num_new: int
+    more_of: Mapping[str, int]
+    num_repeated: int
+    kept_elsewhere: tuple[KeptElsewhere, ...]
+    shared: SharedPhotos | None
+    trained_from: Mapping[str, float]
+    """For each class of this `learn`, the smallest place (`held_out.place`) of its images in `train`."""
+    empty_classes: tuple[str, ...]
+    passed_over: Mapping[str, int]
+    unreadable: tuple[Unreadable, ...]
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return self.train.class_names
+
+
+def choose_resizing(photos: Photos, settings: LearnerSettings, knowledge: Knowledge | None) -> Resizing:
+    """The size of the network's images: as it is known, as the settings say, or as the photos suggest."""
+    if knowledge is not None:
+        return knowledge.resizing
+    size = settings.image_size
+    if size == "auto":
+        measured = measured_sizes(photos)
+        if not measured.sizes:
+            raise none_readable(measured.unreadable, photos)
+        side = image_side_for(typical_side(measured.sizes))
+        size = side, side
+    return Resizing(*size, resize_rule_for(size) if settings.resize == "auto" else settings.resize)
+
+
+def take_in(photos: Photos, resizing: Resizing, settings: LearnerSettings, knowledge: Knowledge | None) -> Intake:
+    """Read all photos; leave out what is already stored; hold out a part of every class."""
+    read = read_photos(photos, resizing, settings.max_unreadable)
+    known = knowledge.class_names if knowledge else ()
+    readable = set(read.labels)
+    names = (*known, *(name for name in photos.class_names if name in readable and name not in known))
+    ids = {name: k for k, name in enumerate(names)}
+    images = ImageSet(read.images, torch.tensor([ids[name] for name in read.labels]), names)
+    entries = [Entry(*entry) for entry in zip(images.labels.tolist(), map(image_id, images.images), strict=True)]
+    exemplars, spared = (_stored(knowledge.exemplars), _stored(knowledge.held_out)) if knowledge else (set(), set())
+    stored = exemplars | spared
+    is_fresh = torch.tensor([entry not in stored for entry in entries])
+    fresh = images.select(is_fresh)
+    if not len(fresh):
+        raise DataError(f"all {len(images)} images in {photos.place} are already among the exemplars: nothing to learn")
+    fresh_entries = [entry for entry in entries if entry not in stored]
+    hashes = [entry.image_hash for entry in fresh_entries]
+    trained_before = _trained_before(knowledge, {*entries, *stored})
+    mask = is_held_out(fresh, hashes, settings.held_out_share, trained_before, {entry.image_hash for entry in spared})
+    train = fresh.select(~mask)
+    elsewhere = kept_elsewhere(fresh_entries, stored, names)
+    _check_trainable(fresh, train, len(known), elsewhere)
+    trained = [image_hash for image_hash, is_spared in zip(hashes, mask.tolist(), strict=True) if not is_spared]
+    again = Counter(names[label] for label in fresh.labels.tolist() if label < len(known))
+    return Intake(
+        train=train,
+        held_out=fresh.select(mask),
+        num_known=len(known),
+        num_new=len(names) - len(known),
+        more_of=dict(again),
+        num_repeated=len(images) - len(fresh),
+        kept_elsewhere=elsewhere,
+        shared=shared_photos(entries, names, _names(photos, read.unreadable)),
+        trained_from={names[label]: place for label, place in smallest_places(train, trained).items()},
+        empty_classes=(*photos.empty_classes, *(name for name in photos.class_names if name not in readable)),
+        passed_over=photos.passed_over,
+        unreadable=read.unreadable,
+    )
+
+
+def _stored(memory: ExemplarMemory) -> set[Entry]:
+    return {
+        Entry(class_id, image_id(image))
+        for class_id in range(memory.num_classes)
+        for image in memory.of_class(class_id)
+    }
+
+
+def _trained_before(knowledge: Knowledge | None, entries: set[Entry]) -> dict[int, float]:
+    """For each class whose photos were learned before, under its name or another, the smallest place trained on.
+
+    Few of the photos that were trained on are kept. Where a class has one picture in common with a known class, others
+    of it may have been trained on as that class, too.
+    """
+    if knowledge is None:
+        return {}
+    places = knowledge.trained_from
+    known = {label: places[name] for label, name in enumerate(knowledge.class_names)}
+    found = {label: [known[k] for k in others if k in known] for label, others in relatives(entries).items()}
+    return known | {label: min(before) for label, before in found.items() if before}
+
+
+def _check_trainable(fresh: ImageSet, train: ImageSet, num_known: int, elsewhere: Sequence[KeptElsewhere]) -> None:
+    """Refuse a new class, or a source, of which every photo is kept as another class to be measured on."""
+    names, trainable = fresh.class_names, set(train.labels.tolist())
+    for label in fresh.labels.unique().tolist():
+        if label not in trainable and (label >= num_known or not trainable):
+            other = next(entry.kept_as for entry in elsewhere if entry.name == names[label])
+            raise DataError(
+                f"every photo of '{names[label]}' is already held out as '{other}', so that none may be trained on; "
+                f"give more photos of '{names[label]}', or remove these from the bundle (foster exemplars)"
+            )
+
+
+def _names(photos: Photos, unreadable: Sequence[Unreadable]) -> list[str]:
+    """The names of the photos that could be read, in order."""
+    left_out = Counter(entry.name for entry in unreadable)
+    names = []
+    for position, item in enumerate(photos.items):
+        name = item_name(item, position)
+        if left_out[name]:
+            left_out[name] -= 1
+        else:
+            names.append(name)
+    return names

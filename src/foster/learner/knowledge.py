@@ -1,0 +1,129 @@
+"""What a learner knows between two `learn` calls: everything that a bundle holds."""
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from foster.bundle.folder import image_id, resizing_of
+from foster.bundle.manifest import Preprocessing
+from foster.data.images import ImageSet
+from foster.data.memory import ExemplarMemory
+from foster.data.photos.resize import Resizing
+from foster.learner.classifier import Classifier
+from foster.networks.network import Network
+from foster.settings.methods import METHOD_SETTINGS
+
+USUAL_HELD_OUT_SHARE = 0.1
+"""Where images are held out, but the history does not tell how many were to be."""
+
+
+class Memories:
+    """The images that are kept: `exemplars` are trained on again, `held_out` never are.
+
+    They are made when they are first asked for: a prediction needs neither.
+    """
+
+    def __init__(self, exemplars: Callable[[], ExemplarMemory], held_out: Callable[[], ExemplarMemory]) -> None:
+        self._make_exemplars = exemplars
+        self._make_held_out = held_out
+
+    @cached_property
+    def exemplars(self) -> ExemplarMemory:
+        return self._make_exemplars()
+
+    @cached_property
+    def held_out(self) -> ExemplarMemory:
+        """Without what is an exemplar of another class: bundles of earlier versions may keep a picture as both."""
+        made, trained = self._make_held_out(), _hashes(self.exemplars)
+        if not _hashes(made) & trained:
+            return made
+        honest = ExemplarMemory()
+        for class_id in range(made.num_classes):
+            images = made.of_class(class_id)
+            honest.remember(class_id, images[[image_id(image) not in trained for image in images]])
+        return honest
+
+
+def _hashes(memory: ExemplarMemory) -> set[str]:
+    return {image_id(image) for class_id in range(memory.num_classes) for image in memory.of_class(class_id)}
+
+
+@dataclass(frozen=True, eq=False)
+class Knowledge:
+    """Classes in order of arrival, the network that tells them apart, and the images that are kept of them.
+
+    `task_sizes` says how the network grew. None of it is changed by learning: a `learn` gives a new one.
+    """
+
+    class_names: tuple[str, ...]
+    task_sizes: tuple[int, ...]
+    method: str
+    backbone: str
+    preprocessing: Preprocessing
+    network: Network
+    memories: Memories
+    temperature: float
+    num_calibration_images: int
+    history: tuple[Mapping[str, Any], ...]
+
+    @property
+    def exemplars(self) -> ExemplarMemory:
+        return self.memories.exemplars
+
+    @property
+    def held_out(self) -> ExemplarMemory:
+        return self.memories.held_out
+
+    @property
+    def resizing(self) -> Resizing:
+        return resizing_of(self.preprocessing)
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.class_names)
+
+    @property
+    def trained_from(self) -> dict[str, float]:
+        """For each class, the smallest place (`held_out.place`) of any image of it that was trained on.
+
+        It is 0 where the history does not tell, so that no image can be taken for one that was never trained on.
+        """
+        found: dict[str, float] = {}
+        for entry in self.history:
+            places = entry.get("trained_from", {})
+            for name in (*entry.get("new_classes", ()), *entry.get("more_of", ())):
+                found[name] = min(found.get(name, 1.0), places.get(name, 0.0))
+        return {name: found.get(name, 0.0) for name in self.class_names}
+
+    @property
+    def held_out_share(self) -> float:
+        """The share of the memory that belongs to held-out images: that of the last `learn` that held some out."""
+        if not self.held_out.num_images:
+            return 0.0
+        shares = [float(entry.get("held_out_share", 0.0)) for entry in self.history]
+        return next((share for share in reversed(shares) if share), USUAL_HELD_OUT_SHARE)
+
+    def classifier(self, device: torch.device, temperature: float | None = None) -> Classifier:
+        """The network on `device`, in single precision, answering as its method says: by head or by nearest mean."""
+        preprocessing = self.preprocessing
+        calibrated = self.temperature if temperature is None else temperature
+        # A copy, since a classifier may go to another device; in one layout, since layouts round differently.
+        network = copy.deepcopy(self.network).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        classifier = Classifier(network, preprocessing.mean, preprocessing.std, calibrated).to(device)
+        if METHOD_SETTINGS[self.method].classifies_by == "nearest_mean":
+            classifier.use_means_of(self.images_of(self.exemplars), self.num_classes)
+        return classifier
+
+    def images_of(self, memory: ExemplarMemory) -> ImageSet:
+        """The images of one of the two memories, possibly none."""
+        found = memory.exemplars(self.class_names)
+        return no_images(self.preprocessing.size, self.class_names) if found is None else found
+
+
+def no_images(image_size: tuple[int, int], class_names: tuple[str, ...]) -> ImageSet:
+    empty = torch.empty(0, 3, *image_size, dtype=torch.uint8)
+    return ImageSet(empty, torch.empty(0, dtype=torch.int64), class_names)

@@ -1,0 +1,289 @@
+"""Learner: a classifier that learns new classes, and more of known ones, for as long as it lives."""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor
+
+from foster.data.images import ImageSet
+from foster.data.photos.decode import ImageError, ImageLike
+from foster.data.photos.read import Photos, decoded, item_name, read_photos
+from foster.data.photos.sources import Images, Labels, Source, as_items, find_photos
+from foster.errors import DataError
+from foster.events import Event, Listener, Warned
+from foster.learner import lesson
+from foster.learner.calibration import expected_calibration_error
+from foster.learner.classifier import Classifier
+from foster.learner.knowledge import Knowledge
+from foster.learner.reports import (
+    UNKNOWN,
+    CalibrationWarning,
+    Candidate,
+    ClassAccuracy,
+    EvaluationReport,
+    LearnReport,
+    Prediction,
+)
+from foster.learner.saving import load_knowledge, save_knowledge
+from foster.learner.work_folder import WorkFolder
+from foster.networks.adapted import ModuleLike, check_choice
+from foster.settings.learner import LearnerSettings, learner_settings
+from foster.system.signals import StopRequest
+from foster.training.engine import find_device
+from foster.training.memory_errors import explained_memory_errors
+
+if TYPE_CHECKING:
+    from foster.learner.export import ExportReport
+
+PREDICTED_AT_ONCE = 256
+
+UNCALIBRATED = (
+    "confidence is not calibrated: too few images were held out when this was learned, so probabilities may be far too "
+    "high, and few answers will be unknown; the presets fast and standard hold images out"
+)
+
+
+class Learner:
+    """Learns classes from folders, tells them apart, and is saved as a bundle.
+
+    ```python
+    learner = foster.Learner(memory_total=2000)
+    learner.learn("photos/january")       # one subfolder a class
+    learner.save("bundles/january")       # the photos may be deleted
+    learner = foster.load("bundles/january")
+    learner.learn("photos/february")      # new classes, and more images of known ones
+    learner.predict(["a.jpg", "b.jpg"])
+    ```
+    """
+
+    def __init__(
+        self,
+        method: str = "foster",
+        *,
+        backbone: str | ModuleLike = "auto",
+        image_size: str | int | tuple[int, int] = "auto",
+        memory_total: int | None = None,
+        memory_per_class: int | None = None,
+        preset: str = "standard",
+        device: str = "auto",
+        **settings: Any,
+    ) -> None:
+        """`settings` takes every other key that `foster learn --keys` lists, tables as mappings: `foster={...}`."""
+        check_choice(backbone)
+        checked = learner_settings(
+            method=method,
+            backbone=backbone if isinstance(backbone, str) else "auto",
+            image_size=image_size,
+            memory_total=memory_total,
+            memory_per_class=memory_per_class,
+            preset=preset,
+            device=device,
+            **settings,
+        )
+        self._begin(checked, None, None if isinstance(backbone, str) else backbone)
+
+    @classmethod
+    def from_settings(cls, settings: LearnerSettings) -> "Learner":
+        """A learner that knows nothing yet, with settings that are already checked."""
+        learner = cls.__new__(cls)
+        learner._begin(settings, None, None)
+        return learner
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str = "auto", backbone: ModuleLike | None = None) -> "Learner":
+        """A learner as it was saved. `backbone` is needed where it was given as a torch module."""
+        settings, knowledge = load_knowledge(Path(folder).expanduser(), backbone)
+        learner = cls.__new__(cls)
+        learner._begin(learner_settings(base=settings, device=device), knowledge, backbone)
+        return learner
+
+    def _begin(self, settings: LearnerSettings, knowledge: Knowledge | None, backbone: ModuleLike | None) -> None:
+        self.settings = settings
+        self.knowledge = knowledge
+        self._backbone = backbone
+        self._classifier: Classifier | None = None
+
+    def configure(self, overrides: Sequence[str] = (), **changes: Any) -> None:
+        """Change settings from now on, by `key=value` texts or by keywords."""
+        has_learned = self.knowledge is not None
+        self.settings = learner_settings(overrides, base=self.settings, has_learned=has_learned, **changes)
+        self._classifier = None
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """All classes in order of arrival; a class's position is its id."""
+        return self.knowledge.class_names if self.knowledge else ()
+
+    def learn(
+        self,
+        source: Source | Images,
+        labels: Labels | None = None,
+        *,
+        max_drop: float | None = None,
+        listener: Listener | None = None,
+        stop: StopRequest | None = None,
+        work_folder: str | Path | WorkFolder | None = None,
+        **changes: Any,
+    ) -> LearnReport:
+        """Learn a folder with a subfolder a class, a CSV of path and label, or images with `labels`.
+
+        Classes may be new or known. Should anything go wrong, the learner is as it was. With `max_drop`, UpdateError is
+        raised where known classes lose more points than that on images that are kept of them; a warning says where
+        there are none. `changes` are settings from now on, such as `preset="fast"`.
+
+        With a `work_folder`, the training is saved there from time to time, and the same call continues it after an
+        interruption. The folder is removed when all is learned; a WorkFolder that is open stays as long as it is.
+        """
+        has_learned = self.knowledge is not None
+        settings = (
+            learner_settings(base=self.settings, has_learned=has_learned, **changes) if changes else self.settings
+        )
+        photos = find_photos(_source(source, labels))
+        with _opened(work_folder) as work:
+            learned = lesson.learn(
+                self.knowledge,
+                settings,
+                photos,
+                backbone=self._backbone,
+                max_drop=max_drop,
+                listener=listener or _pass_on_warnings,
+                stop=stop or StopRequest(),
+                work=work,
+            )
+        self.knowledge, self.settings = learned.knowledge, learned.settings
+        self._classifier = None
+        return learned.report
+
+    def predict(self, images: ImageLike | Images, top: int = 5, unknown_below: float | None = None) -> list[Prediction]:
+        """The best `top` classes of each image, in the order given.
+
+        Images are paths (a folder stands for all images below it), PIL images or arrays, one or many. Three axes are
+        one image where they are `[H, W, 1|3|4]` (a tensor: `[1|3|4, H, W]`), else grey images `[N, H, W]`. An image
+        that cannot be read gets an entry with an `error`. With `unknown_below`, an image whose best class has a
+        smaller probability is "unknown"; a CalibrationWarning says where nobody knows what a probability is worth.
+        """
+        return list(self.predicted(as_items(images), top, unknown_below))
+
+    def predicted(
+        self, items: Sequence[ImageLike], top: int = 5, unknown_below: float | None = None
+    ) -> Iterator[Prediction]:
+        """As `predict`, one by one while images are still being read; any number of images takes the same memory."""
+        if top < 1:
+            raise DataError(f"top must be at least 1, not {top}")
+        if unknown_below is not None and not 0 <= unknown_below <= 1:
+            raise DataError(f"unknown_below is a probability from 0 to 1, not {unknown_below:g}")
+        if unknown_below is not None and not self._known().num_calibration_images:
+            warnings.warn(UNCALIBRATED, CalibrationWarning, stacklevel=2)
+        return self._predictions(items, top, unknown_below)
+
+    def _predictions(self, items: Sequence[ImageLike], top: int, unknown_below: float | None) -> Iterator[Prediction]:
+        classifier, resizing = self.classifier(), self._known().resizing
+        found = enumerate(decoded(items, resizing))
+        while chunk := list(islice(found, PREDICTED_AT_ONCE)):
+            readable = [image for _, image in chunk if not isinstance(image, ImageError)]
+            rows = iter(classifier.probabilities(torch.stack(readable)) if readable else ())
+            for position, image in chunk:
+                name = item_name(items[position], position)
+                if isinstance(image, ImageError):
+                    yield Prediction(name, error=str(image))
+                else:
+                    yield self._prediction(name, next(rows), top, unknown_below)
+
+    def evaluate(self, source: Source | Images, labels: Labels | None = None) -> EvaluationReport:
+        """Accuracy on labelled images, class by class."""
+        knowledge = self._known()
+        photos = find_photos(_source(source, labels))
+        ids = {name: k for k, name in enumerate(knowledge.class_names)}
+        unknown = {name: photos.labels.count(name) for name in photos.class_names if name not in ids}
+        known = [k for k, label in enumerate(photos.labels) if label in ids]
+        if not known:
+            raise DataError(
+                f"none of the classes in {photos.place} is known ({', '.join(list(unknown)[:5])}); "
+                f"known are {', '.join(knowledge.class_names[:5])}{', ...' if knowledge.num_classes > 5 else ''}"
+            )
+        wanted = replace(photos, items=[photos.items[k] for k in known], labels=tuple(photos.labels[k] for k in known))
+        read = read_photos(wanted, knowledge.resizing, max_unreadable=len(wanted), num_copies=1)
+        probability = self.classifier().probabilities(read.images)
+        true = torch.tensor([ids[name] for name in read.labels])
+        return EvaluationReport(
+            classes=_class_accuracies(true, probability.argmax(1), knowledge.class_names),
+            calibration_error=100 * expected_calibration_error(probability, true),
+            unknown_classes=unknown,
+            empty_classes=photos.empty_classes,
+            passed_over=photos.passed_over,
+            unreadable=read.unreadable,
+        )
+
+    def save(self, folder: str | Path) -> Path:
+        """Write a bundle, whole or not at all. The folder must not exist yet."""
+        return save_knowledge(Path(folder).expanduser(), self.settings, self._known())
+
+    def export(self, file: str | Path) -> "ExportReport":
+        """Write the network for another program: `.onnx`, or `.pt2` for torch.export. Checked before it is there."""
+        from foster.learner.export import export_classifier
+
+        return export_classifier(self._known(), Path(file).expanduser())
+
+    def classifier(self) -> Classifier:
+        """The network that answers, on the learner's device."""
+        if self._classifier is None:
+            device = find_device(self.settings.device)
+            with explained_memory_errors(device):
+                self._classifier = self._known().classifier(device)
+        return self._classifier
+
+    def _known(self) -> Knowledge:
+        if self.knowledge is None:
+            raise DataError("this learner has not learned anything yet; call learn first")
+        return self.knowledge
+
+    def _prediction(self, name: str, row: Tensor, top: int, unknown_below: float | None) -> Prediction:
+        values, indices = row.topk(min(top, len(row)))
+        best = tuple(
+            Candidate(self.class_names[k], round(value, 6))
+            for value, k in zip(values.tolist(), indices.tolist(), strict=True)
+        )
+        confidence = best[0].probability
+        is_unknown = unknown_below is not None and confidence < unknown_below
+        return Prediction(name, UNKNOWN if is_unknown else best[0].label, confidence, best, is_unknown)
+
+
+def load(folder: str | Path, *, device: str = "auto", backbone: ModuleLike | None = None) -> Learner:
+    """The learner that a bundle holds. `backbone` is needed where it was given as a torch module."""
+    return Learner.load(folder, device=device, backbone=backbone)
+
+
+def _source(source: Source | Images, labels: Labels | None) -> Source:
+    if labels is None:
+        return cast(Source, source)
+    if isinstance(source, str | Path | ImageSet | Photos):
+        raise DataError("labels belong to images or arrays; a folder or a CSV file names the classes itself")
+    return cast(Images, source), labels
+
+
+def _opened(folder: str | Path | WorkFolder | None) -> AbstractContextManager[WorkFolder | None]:
+    if folder is None or isinstance(folder, WorkFolder):
+        return nullcontext(folder)
+    return WorkFolder(Path(folder).expanduser()).opened()
+
+
+def _class_accuracies(true: Tensor, predicted: Tensor, names: Sequence[str]) -> tuple[ClassAccuracy, ...]:
+    confusion = torch.zeros(len(names), len(names), dtype=torch.int64)
+    confusion.index_put_((true, predicted), torch.ones_like(true), accumulate=True)
+    counts = confusion.sum(1).tolist()
+    right = confusion.diagonal().tolist()
+    mistakes = confusion.fill_diagonal_(0)
+    worst = [names[k] if count else None for count, k in zip(*(part.tolist() for part in mistakes.max(1)), strict=True)]
+    return tuple(ClassAccuracy(name, counts[k], right[k], worst[k]) for k, name in enumerate(names) if counts[k])
+
+
+def _pass_on_warnings(event: Event) -> None:
+    """Where nobody listens, a warning is one of Python's."""
+    if isinstance(event, Warned):
+        warnings.warn(event.message, stacklevel=2)

@@ -1,0 +1,237 @@
+"""One `learn`: from what a learner knows and some photos to what it knows afterwards."""
+
+import copy
+import time
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from torch import Tensor
+
+from foster import events
+from foster.data.download import Follower
+from foster.data.memory import ExemplarMemory
+from foster.data.photos.read import Photos
+from foster.data.task import Task
+from foster.errors import DataError
+from foster.experiment.parts import build_engine
+from foster.learner.calibration import fit_temperature
+from foster.learner.fingerprint import fingerprint
+from foster.learner.held_out import kept_held_out
+from foster.learner.knowledge import Knowledge, Memories
+from foster.learner.plan import Plan, make_plan
+from foster.learner.reports import LearnReport, UpdateError
+from foster.learner.training import SessionResult, TrainingSession, has_own_phases
+from foster.learner.update_check import UpdateCheck, compare, problem
+from foster.learner.work_folder import WorkFolder
+from foster.methods import method_class
+from foster.methods.base import Method, Workplace
+from foster.networks.adapted import ModuleLike
+from foster.networks.determinism import explained_indeterminism
+from foster.settings.experiment import EngineSettings
+from foster.settings.learner import LearnerSettings
+from foster.system.signals import StopRequest
+from foster.training.engine import Engine, find_device
+from foster.training.memory_errors import explained_memory_errors
+from foster.training.task_training import TaskProgress, Trainer
+from foster.version import __version__
+
+MIN_IMAGES = 2
+"""One image alone has no statistics to normalise it by."""
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """The outcome of a `learn`; nothing of what was known before is changed."""
+
+    knowledge: Knowledge
+    settings: LearnerSettings
+    report: LearnReport
+
+
+def learn(
+    before: Knowledge | None,
+    settings: LearnerSettings,
+    photos: Photos,
+    *,
+    backbone: ModuleLike | None = None,
+    max_drop: float | None = None,
+    listener: events.Listener,
+    stop: StopRequest,
+    work: WorkFolder | None = None,
+) -> Learned:
+    """Learn the classes of `photos`, new ones and more of known ones.
+
+    With `max_drop`, UpdateError is raised where the known classes lose more points than that. With `work`, a folder
+    that is held, what was trained is saved there, and what is found there is continued.
+    """
+    began = time.monotonic()
+    with explained_memory_errors(find_device(settings.device)):
+        follower = Follower(listener, stop)
+        plan = make_plan(before, settings, photos, backbone, lambda message: listener(events.Warned(message)), follower)
+    if plan.num_training_images < MIN_IMAGES:
+        raise DataError(f"one image is too little to learn from; give {MIN_IMAGES} or more (in {photos.place})")
+    if max_drop is not None and plan.uncompared:
+        listener(events.Warned(_unwatched(plan.uncompared)))
+    engine = _engine(plan)
+    with explained_memory_errors(engine.device, plan.batch_size), explained_indeterminism():
+        method = _method(plan, engine)
+        intake, names = plan.intake, plan.intake.class_names
+        exemplars = method.memory.exemplars(names)
+        task = Task(len(plan.task_sizes), intake.num_known, intake.num_new, intake.train, exemplars)
+        session = _session(plan, method, engine, listener, stop, work)
+        began -= session.progress.seconds
+        stop.raise_if_set()
+        trained = session.run(method, task, plan.held_out)
+        after = _knowledge(plan, method)
+        classifier = after.classifier(engine.device, temperature=1.0)
+        scores = classifier.all_scores(plan.held_out.images)
+        temperature = fit_temperature(scores, plan.held_out.labels)
+        checks = _checks(plan, scores, classifier.all_scores(plan.exemplars_before.images), engine)
+    report = _report(plan, method, after, trained, checks, temperature, time.monotonic() - began)
+    reason = None if max_drop is None else problem(checks, max_drop)
+    if reason:
+        raise UpdateError(reason, report)
+    entry = {
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        "foster": __version__,
+        "source": photos.place.strip("'").rsplit("/", 1)[-1],
+        "preset": settings.preset,
+        "held_out_share": settings.held_out_share,
+        "trained_from": dict(intake.trained_from),
+        "epochs": trained.epochs,
+        "batch_size": plan.batch_size,
+        "device": str(engine.device),
+        **report.record(),
+    }
+    after = replace(
+        after,
+        temperature=report.temperature,
+        num_calibration_images=report.num_calibration_images,
+        history=(*after.history, entry),
+    )
+    return Learned(after, plan.resolved(), report)
+
+
+def _engine(plan: Plan) -> Engine:
+    settings = engine_settings(plan.settings.engine, plan.backbone.is_own)
+    return build_engine(settings, plan.settings.device, plan.preprocessing.mean, plan.preprocessing.std)
+
+
+def engine_settings(asked: EngineSettings, is_own: bool) -> EngineSettings:
+    """A module from outside is neither compiled nor recorded unless that is asked for: both want a step that is pure
+    device work, and a recording would repeat whatever Python decided in it once. Nor do our kernels take the place of
+    its parts, which it may mean to call itself."""
+    accelerators = () if is_own else ("compile", "capture", "kernels")
+    return asked.model_copy(update={name: "off" for name in accelerators if getattr(asked, name) == "auto"})
+
+
+def _method(plan: Plan, engine: Engine) -> Method[Any]:
+    """The method as it stands before this `learn`."""
+    settings = plan.settings
+    steps_per_epoch = -(-plan.num_training_images // plan.batch_size)
+    options = settings.scaled_options(steps_per_epoch, plan.backbone.is_pretrained)
+    memory = ExemplarMemory(per_class=plan.exemplar_quota) if options.uses_memory else ExemplarMemory()
+    backbone = plan.backbone.make
+    workplace = Workplace(backbone, settings.seed, engine.infer, engine.device, settings.selection, plan.unlabeled)
+    method = method_class(settings.method)(options, memory, workplace)
+    if plan.before is not None:
+        memory.load_state(plan.before.exemplars.state())
+        method.network = copy.deepcopy(plan.before.network).to(engine.device)
+    return method
+
+
+def _session(
+    plan: Plan,
+    method: Method[Any],
+    engine: Engine,
+    listener: events.Listener,
+    stop: StopRequest,
+    work: WorkFolder | None,
+) -> TrainingSession:
+    """The training as it begins, or as it goes on where `work` holds a part of it."""
+    settings = plan.settings
+    minutes = settings.checkpoint_minutes
+    trainer = Trainer(engine, plan.augmentation, plan.batch_size, settings.seed, listener, stop, minutes)
+    if work is None:
+        return TrainingSession(trainer, TaskProgress(), None)
+    start = fingerprint(plan, method.workplace.unlabeled)
+    return TrainingSession(trainer, work.progress(start, listener), work.saver(start, listener))
+
+
+def _knowledge(plan: Plan, method: Method[Any]) -> Knowledge:
+    """What is known once the method has been trained; calibration and history follow."""
+    intake = plan.intake
+    grew = has_own_phases(method, intake.num_new)
+    held_out = kept_held_out(plan.held_out, plan.held_out_quota)
+    return Knowledge(
+        class_names=intake.class_names,
+        task_sizes=(*plan.task_sizes, intake.num_new) if grew else plan.task_sizes,
+        method=plan.settings.method,
+        backbone=plan.backbone.name,
+        preprocessing=plan.preprocessing,
+        network=method.network,
+        memories=Memories(lambda: method.memory, lambda: held_out),
+        temperature=1.0,
+        num_calibration_images=0,
+        history=plan.before.history if plan.before else (),
+    )
+
+
+def _checks(plan: Plan, scores: Tensor, exemplar_scores: Tensor, engine: Engine) -> tuple[UpdateCheck, ...]:
+    """Before and after, on held-out images and on the exemplars that both networks were trained on."""
+    num_known, names = plan.intake.num_known, plan.intake.class_names
+    old = plan.before.classifier(engine.device) if plan.before else None
+    found = []
+    for kind, images, now in (
+        ("held-out", plan.held_out, scores),
+        ("exemplar", plan.exemplars_before, exemplar_scores),
+    ):
+        if len(images):
+            then = old.all_scores(images.images).argmax(1).numpy() if old else None
+            found.append(compare(kind, images.labels.numpy(), then, now.argmax(1).numpy(), names, num_known))
+    return tuple(found)
+
+
+def _report(
+    plan: Plan,
+    method: Method[Any],
+    after: Knowledge,
+    trained: SessionResult,
+    checks: tuple[UpdateCheck, ...],
+    fitted: float | None,
+    seconds: float,
+) -> LearnReport:
+    intake = plan.intake
+    accuracies = dict(trained.accuracies)
+    result = next((check.accuracy for check in checks if check.kind == "held-out"), None)
+    if result is not None:
+        accuracies[method.result_name] = result
+    before = plan.before
+    # A network that nobody measured is better judged as the one before it than not at all.
+    kept = (before.temperature, before.num_calibration_images) if before else (1.0, 0)
+    temperature, num_calibration_images = (fitted, len(plan.held_out)) if fitted else kept
+    return LearnReport(
+        new_classes=after.class_names[intake.num_known :],
+        more_of=intake.more_of,
+        num_trained=len(intake.train),
+        num_held_out=len(intake.held_out),
+        num_repeated=intake.num_repeated,
+        kept_elsewhere=intake.kept_elsewhere,
+        shared=intake.shared,
+        empty_classes=intake.empty_classes,
+        passed_over=intake.passed_over,
+        unreadable=intake.unreadable,
+        num_exemplars=after.exemplars.num_images,
+        seconds=seconds,
+        temperature=temperature,
+        num_calibration_images=num_calibration_images,
+        variants=accuracies,
+        checks=checks,
+        uncompared=plan.uncompared,
+    )
+
+
+def _unwatched(names: tuple[str, ...]) -> str:
+    what = f"class '{names[0]}'" if len(names) == 1 else f"{len(names)} known classes, such as '{names[0]}',"
+    return f"there is no image of {what} to compare before and after: max_drop does not protect what is not compared"

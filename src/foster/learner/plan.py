@@ -1,0 +1,182 @@
+"""All that one `learn` decides before anything is trained: sizes, backbone, quotas, and which images are held out."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from foster.bundle.manifest import Preprocessing
+from foster.data.augmentation.pipeline import Augmentation
+from foster.data.download import Follower
+from foster.data.images import ImageSet, concatenate
+from foster.data.photos.read import Photos
+from foster.data.unlabeled import load_unlabeled
+from foster.errors import DataError, SettingsError
+from foster.experiment.parts import check_engine
+from foster.learner.held_out import held_out_quota
+from foster.learner.intake import Intake, choose_resizing, take_in
+from foster.learner.knowledge import Knowledge, no_images
+from foster.methods import method_class
+from foster.networks.adapted import BackboneChoice, ModuleLike, check_backbone, choose_backbone
+from foster.settings.augmentation import AUGMENTATIONS, AugmentationSettings
+from foster.settings.learner import LearnerSettings, augmentation_for, backbone_for, batch_size_for
+from foster.settings.methods import FosterSettings
+
+SMALLEST_STD = 0.01
+NUM_IMAGES_FOR_STATISTICS = 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """All that is decided before anything is trained."""
+
+    before: Knowledge | None
+    settings: LearnerSettings
+    backbone: BackboneChoice
+    preprocessing: Preprocessing
+    intake: Intake
+    unlabeled: ImageSet | None
+
+    @cached_property
+    def exemplars_before(self) -> ImageSet:
+        """What the memory holds of the known classes."""
+        return self.before.images_of(self.before.exemplars) if self.before else self._none
+
+    @cached_property
+    def held_out(self) -> ImageSet:
+        """All images that were never trained on: those of this `learn` and those kept from earlier ones."""
+        kept = self.before.images_of(self.before.held_out) if self.before else self._none
+        return concatenate(self.intake.held_out, kept)
+
+    @cached_property
+    def uncompared(self) -> tuple[str, ...]:
+        """The known classes of which there is no image, so that nobody can say what they lose."""
+        seen = {*self.held_out.labels.tolist(), *self.exemplars_before.labels.tolist()}
+        names = self.before.class_names if self.before else ()
+        return tuple(name for k, name in enumerate(names) if k not in seen)
+
+    @property
+    def _none(self) -> ImageSet:
+        return no_images(self.preprocessing.size, ())
+
+    @property
+    def num_training_images(self) -> int:
+        return len(self.intake.train) + len(self.exemplars_before)
+
+    @property
+    def batch_size(self) -> int:
+        size = self.preprocessing.size
+        return self.settings.batch_size or batch_size_for(self.num_training_images, size)
+
+    @property
+    def augmentation(self) -> Augmentation:
+        return Augmentation(**dict(augmentation_of(self.settings, self.preprocessing.size)))
+
+    @property
+    def quota(self) -> int | None:
+        return self.settings.quota(self.intake.num_known + self.intake.num_new)
+
+    @property
+    def held_out_quota(self) -> int | None:
+        """A `learn` that holds out nothing still keeps what earlier ones held out, within the share of then."""
+        share = self.settings.held_out_share or (self.before.held_out_share if self.before else 0.0)
+        return held_out_quota(self.quota, share)
+
+    @property
+    def exemplar_quota(self) -> int | None:
+        """What is left of a class's quota for images that are trained on again."""
+        return None if self.quota is None else self.quota - (self.held_out_quota or 0)
+
+    @property
+    def task_sizes(self) -> tuple[int, ...]:
+        return self.before.task_sizes if self.before else ()
+
+    def resolved(self) -> LearnerSettings:
+        """The settings with what the first `learn` decides for good."""
+        return self.settings.model_copy(
+            update={
+                "backbone": self.backbone.name,
+                "image_size": self.preprocessing.size,
+                "resize": self.preprocessing.rule,
+            }
+        )
+
+
+def augmentation_of(settings: LearnerSettings, image_size: tuple[int, int]) -> AugmentationSettings:
+    """What is done to images of this height and width."""
+    wanted = augmentation_for(image_size) if settings.augmentation == "by_size" else settings.augmentation
+    return wanted if isinstance(wanted, AugmentationSettings) else AUGMENTATIONS[wanted]
+
+
+def make_plan(
+    before: Knowledge | None,
+    settings: LearnerSettings,
+    photos: Photos,
+    backbone: ModuleLike | None = None,
+    warn: Callable[[str], None] = lambda message: None,
+    follower: Follower | None = None,
+) -> Plan:
+    """Read the photos and decide everything; wrong settings are found before the photos are read."""
+    check_engine(settings.engine, settings.device)
+    resizing = choose_resizing(photos, settings, before)
+    asked = backbone_for(resizing.size) if settings.backbone == "auto" else settings.backbone
+    name = method_class(settings.method).backbone_name(asked)
+    choice = choose_backbone(name if backbone is None else backbone, resizing.size, settings.weights)
+    known = before.class_names if before else ()
+    is_joint_anew = settings.method == "joint" and not {*photos.class_names} <= {*known}
+    if before is None or is_joint_anew:
+        _try_to_make(choice, settings, resizing.size, is_first=before is None)
+    settings.quota(len({*known, *photos.class_names}))
+    wrong = settings.options.problem(len(before.task_sizes) + 1 if before else 1)
+    if wrong:
+        raise SettingsError(wrong)
+    again = [class_name for class_name in photos.class_names if class_name in known]
+    if again and not (settings.options.uses_memory or settings.method == "joint"):
+        raise DataError(
+            f"method '{settings.method}' keeps no exemplars, so it cannot learn more images of known classes "
+            f"('{again[0]}'); use method=foster or another that does"
+        )
+    if wrong := augmentation_of(settings, resizing.size).problem(resizing.size):
+        raise SettingsError(wrong)
+    options, unlabeled = settings.options, None
+    if isinstance(options, FosterSettings) and options.unlabeled:
+        unlabeled = load_unlabeled(options.unlabeled, resizing.size, None, warn, follower)
+    intake = take_in(photos, resizing, settings, before)
+    if before is not None:
+        return Plan(before, settings, choice, before.preprocessing, intake, unlabeled)
+    mean, std = (choice.mean, choice.std) if choice.mean and choice.std else statistics(intake.train.images)
+    facts = {"height": resizing.height, "width": resizing.width, "rule": resizing.rule, "mean": mean, "std": std}
+    return Plan(None, settings, choice, Preprocessing.model_validate(facts), intake, unlabeled)
+
+
+def _try_to_make(
+    choice: BackboneChoice, settings: LearnerSettings, image_size: tuple[int, int], is_first: bool
+) -> None:
+    """A backbone that cannot be made, or does not work, is found before all photos are read."""
+    try:
+        made = choice.make()
+        if choice.is_own:  # others are tried whenever they are made
+            check_backbone(made, image_size, choice.name)
+    except SettingsError as error:
+        if is_first or not settings.weights:
+            raise
+        # A bundle knows only the name of the file.
+        raise SettingsError(
+            f"{error}; method '{settings.method}' starts anew from it in every learn: say where it is now with "
+            "weights=PATH, or start from random weights with weights="
+        ) from None
+
+
+def statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel of uint8 images `[N, 3, H, W]`, for values from 0 to 1."""
+    step = -(-len(images) // NUM_IMAGES_FOR_STATISTICS)
+    chunks = images[::step].split(256)
+    count = sum(chunk[:, 0].numel() for chunk in chunks)
+    total = sum(chunk.double().sum(dim=(0, 2, 3)) for chunk in chunks)
+    squares = sum(chunk.double().square().sum(dim=(0, 2, 3)) for chunk in chunks)
+    mean = torch.as_tensor(total) / count
+    std = (torch.as_tensor(squares) / count - mean.square()).clamp_min(0).sqrt() / 255
+    rounded = [[round(value, 4) for value in values.tolist()] for values in (mean / 255, std.clamp_min(SMALLEST_STD))]
+    return tuple(rounded[0]), tuple(rounded[1])

@@ -1,0 +1,93 @@
+"""What a learner knows, to and from a bundle."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from foster.bundle.files import BundleError
+from foster.bundle.folder import read_bundle, write_bundle
+from foster.bundle.manifest import Manifest, Use
+from foster.data.memory import ExemplarMemory
+from foster.errors import FosterError
+from foster.learner.knowledge import Knowledge, Memories
+from foster.methods import method_class
+from foster.methods.base import Workplace
+from foster.networks.adapted import ModuleLike, choose_backbone
+from foster.networks.network import Network
+from foster.seeding import Address, initialisation
+from foster.settings.keys import without_gone
+from foster.settings.learner import LearnerSettings, learner_keys, make_learner_settings
+from foster.training.engine import Engine
+
+
+def save_knowledge(folder: Path, settings: LearnerSettings, knowledge: Knowledge) -> Path:
+    """Write a bundle, whole or not at all."""
+    facts = {
+        "method": knowledge.method,
+        "backbone": knowledge.backbone,
+        "settings": settings.nested(),
+        "classes": knowledge.class_names,
+        "task_sizes": knowledge.task_sizes,
+        "preprocessing": knowledge.preprocessing,
+        "temperature": knowledge.temperature,
+        "num_calibration_images": knowledge.num_calibration_images,
+        "history": tuple(dict(entry) for entry in knowledge.history),
+    }
+    memories: dict[Use, ExemplarMemory] = {"exemplars": knowledge.exemplars, "held-out": knowledge.held_out}
+    write_bundle(folder, facts, knowledge.network.state_dict(), memories)
+    return folder
+
+
+def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSettings, Knowledge]:
+    """The settings and the knowledge of a bundle that is whole; images are decoded when they are needed."""
+    bundle, place = read_bundle(folder), str(folder)
+    facts = bundle.manifest
+    try:
+        kept = without_gone(facts.settings, learner_keys(), f"bundle '{place}'")
+        settings = make_learner_settings(kept, f"bundle '{place}'")
+        network = _network(facts, settings, backbone, bundle.weights, place)
+    except BundleError:
+        raise
+    except FosterError as error:
+        raise BundleError(f"bundle '{place}' cannot be used here: {error}") from None
+    knowledge = Knowledge(
+        class_names=facts.classes,
+        task_sizes=facts.task_sizes,
+        method=facts.method,
+        backbone=facts.backbone,
+        preprocessing=facts.preprocessing,
+        network=network,
+        memories=Memories(lambda: bundle.memory("exemplars", place), lambda: bundle.memory("held-out", place)),
+        temperature=facts.temperature,
+        num_calibration_images=facts.num_calibration_images,
+        history=facts.history,
+    )
+    return settings, knowledge
+
+
+def _network(
+    facts: Manifest, settings: LearnerSettings, backbone: ModuleLike | None, weights: Mapping[str, Tensor], place: str
+) -> Network:
+    """The network with a bundle's weights in it, on the CPU."""
+    if facts.backbone.startswith("custom:") and backbone is None:
+        raise BundleError(
+            f"bundle '{place}' has a backbone that was given as a torch module ({facts.backbone}); "
+            "load it from Python: foster.load(folder, backbone=...)"
+        )
+    preprocessing = facts.preprocessing
+    chosen = facts.backbone if backbone is None else backbone
+    choice = choose_backbone(chosen, preprocessing.size, is_trained=True)
+    cpu = torch.device("cpu")
+    engine = Engine(cpu, preprocessing.mean, preprocessing.std)
+    workplace = Workplace(choice.make, settings.seed, engine.infer, cpu)
+    method = method_class(facts.method)(settings.options, ExemplarMemory(), workplace)
+    with initialisation(Address(settings.seed, "frame for saved weights")):
+        network = method.new_network(facts.task_sizes)
+    try:
+        network.load_state_dict(dict(weights))
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:200]
+        raise BundleError(f"the weights in bundle '{place}' do not fit its network: {reason}") from None
+    return network

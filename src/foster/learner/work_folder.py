@@ -1,0 +1,103 @@
+"""The folder in which a `learn` keeps its checkpoints, until what it learned is safe elsewhere."""
+
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from foster import events
+from foster.errors import FolderError
+from foster.learner.fingerprint import difference
+from foster.learner.reports import UpdateError
+from foster.system.files import is_temporary, unwritable
+from foster.system.locking import LOCK, locked
+from foster.training.checkpoint import CheckpointStore, explained_misfit
+from foster.training.task_training import Parts, Save, TaskProgress
+
+CHECKPOINTS = "checkpoints"
+
+
+class WorkFolder:
+    """One `learn` under way. It holds weights and hashes, but no images."""
+
+    def __init__(self, path: Path, how_to_discard: str = "by deleting that folder") -> None:
+        self.path = path
+        self.checkpoints = CheckpointStore(path / CHECKPOINTS)
+        self._how_to_discard = how_to_discard
+
+    @classmethod
+    def beside(cls, bundle: Path) -> "WorkFolder":
+        """The hidden folder that belongs to a bundle that is not there yet, as the command uses it."""
+        return cls(bundle.with_name(f".{bundle.name}.learning"), how_to_discard="with --restart")
+
+    @contextmanager
+    def opened(self, is_restarting: bool = False) -> Iterator["WorkFolder"]:
+        """Hold the folder for one `learn` and for saving what it learned: a second process is refused.
+
+        It goes when the work inside is done, and also where an update was refused. Where the work was interrupted it
+        stays, to be continued, unless it is opened with `is_restarting`, which discards what it holds.
+        """
+        self._check_own()
+        try:
+            with locked(self.path):
+                if is_restarting:
+                    self._discard()
+                try:
+                    yield self
+                except UpdateError:
+                    shutil.rmtree(self.checkpoints.folder, ignore_errors=True)
+                    raise
+                shutil.rmtree(self.checkpoints.folder, ignore_errors=True)
+        finally:
+            # Only empty folders go here: another process may have come since the lock was let go.
+            for path in (self.checkpoints.folder, self.path):
+                with suppress(OSError):
+                    path.rmdir()
+
+    def progress(self, fingerprint: Mapping[str, Any], listener: events.Listener) -> TaskProgress:
+        """How far a `learn` with this fingerprint had come; FolderError where the folder holds another."""
+        try:
+            checkpoint = self.checkpoints.load(lambda message: listener(events.Warned(message)))
+            if checkpoint is None:
+                return TaskProgress()
+            with explained_misfit():
+                reason = difference(checkpoint.state["learning"], fingerprint)
+                progress = TaskProgress.of(checkpoint)
+        except FolderError as error:
+            raise FolderError(f"{error}, or discard what is there {self._how_to_discard}") from None
+        if reason:
+            raise FolderError(
+                f"'{self.path}' holds a learn that was interrupted, {reason}; "
+                f"repeat that one to continue it, or discard it {self._how_to_discard}"
+            )
+        return progress
+
+    def saver(self, fingerprint: Mapping[str, Any], listener: events.Listener) -> Save:
+        """Writes checkpoints that go with this fingerprint."""
+
+        def save(state: Mapping[str, Any], kept: Parts, changing: Parts) -> None:
+            began = time.monotonic()
+            self.checkpoints.save({**state, "learning": fingerprint}, kept, changing)
+            epoch = state["position"]["epoch"] if "position" in state else 0
+            listener(events.CheckpointWritten(state["task"], state["phase"], epoch, time.monotonic() - began))
+
+        return save
+
+    def _check_own(self) -> None:
+        """Nothing is ever written to or removed from a folder that holds something else."""
+        try:
+            entries = list(self.path.iterdir()) if self.path.is_dir() else []
+        except OSError as error:
+            raise FolderError(f"cannot read '{self.path}': {error.strerror}") from None
+        others = [entry.name for entry in entries if entry.name not in (LOCK, CHECKPOINTS) and not is_temporary(entry)]
+        if others:
+            raise FolderError(f"'{self.path}' holds '{min(others)}', which is not of a learn; choose another folder")
+
+    def _discard(self) -> None:
+        try:
+            if self.checkpoints.folder.exists():
+                shutil.rmtree(self.checkpoints.folder)
+        except OSError as error:
+            raise unwritable(self.path, error) from None

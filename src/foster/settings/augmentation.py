@@ -1,0 +1,58 @@
+"""What can be done to training images, and the combinations that have names."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from foster.errors import SettingsError, suggestion
+from foster.settings.methods import Frozen
+
+Share = Annotated[float, Field(gt=0, le=1)]
+
+
+class AugmentationSettings(Frozen):
+    """What is done to each training image, in this order."""
+
+    resized_crop: tuple[Share, Share] | None = None
+    """Range of the share of the image that a random crop covers before it is resized back."""
+    crop_padding: int = Field(default=0, ge=0, le=64)
+    flip: bool = False
+    brightness: float = Field(default=0.0, ge=0, le=1)
+    policy: Literal["none", "cifar10", "imagenet"] = "none"
+    cutout: int = Field(default=0, ge=0, multiple_of=2)
+    """The side of a black square at a random place, in pixels."""
+
+    def problem(self, image_size: tuple[int, int]) -> str | None:
+        """What is wrong with it for images of this height and width."""
+        if self.cutout <= min(image_size):
+            return None
+        height, width = image_size
+        return (
+            f"augmentation: a black square of {self.cutout} x {self.cutout} hides images of {height} x {width} pixels; "
+            "choose augmentation=shift or another, or a smaller augmentation.cutout"
+        )
+
+
+_PLAIN = AugmentationSettings(crop_padding=4, flip=True, brightness=63 / 255)
+AUGMENTATIONS: dict[str, AugmentationSettings] = {
+    "none": AugmentationSettings(),
+    "shift": AugmentationSettings(crop_padding=1),
+    "plain": _PLAIN,
+    "auto": _PLAIN.model_copy(update={"policy": "cifar10", "cutout": 16}),
+    "photo": AugmentationSettings(resized_crop=(0.25, 1.0), flip=True, brightness=63 / 255),
+    "photo-auto": AugmentationSettings(resized_crop=(0.08, 1.0), flip=True, brightness=63 / 255, policy="imagenet"),
+}
+"""`plain` is what the published baselines used on CIFAR, `auto` what FOSTER used."""
+
+
+def augmentation_table(asked: Any, place: str) -> Any:
+    """The parts of the augmentation that was asked for by name or as a table, to be changed one by one."""
+    if isinstance(asked, str):
+        if asked not in AUGMENTATIONS:
+            raise SettingsError(
+                "parts can be changed of an augmentation that is named, as in 'augmentation=auto "
+                f"augmentation.flip=false', not of '{asked}'{suggestion(asked, AUGMENTATIONS)} (in {place})"
+            )
+        asked = AUGMENTATIONS[asked]
+    return dict(asked) if isinstance(asked, AugmentationSettings | Mapping) else asked

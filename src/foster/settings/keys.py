@@ -1,0 +1,180 @@
+"""Dotted keys of settings: which there are, how one is set from text, and what is said where it does not fit."""
+
+import difflib
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from foster.errors import FolderError, SettingsError, suggestion
+from foster.settings.methods import Frozen
+
+Model = TypeVar("Model", bound=Frozen)
+
+UNSETTABLE = frozenset({"memory_total", "memory_per_class", "order_seed"})
+"""Keys that `key=none` on the command line takes away."""
+
+UNION_MEMBERS = ("AugmentationSettings", "str", "float", "tuple[float, ...]")
+"""What pydantic adds to the place of an error where a value may be of several kinds."""
+
+FIELD_NAMES = {
+    "init_cls": "base_classes",
+    "memory_size": "memory_total",
+    "buffer_size": "memory_total",
+    "model": "method",
+    "model_name": "method",
+    "convnet_type": "backbone",
+    "lr": "learning_rate",
+    "data_path": "data",
+    "data_dir": "data",
+}
+"""Names that other toolkits use, for "did you mean"."""
+
+
+def keys_of(model: type[Frozen], skip: Iterable[str] = ()) -> list[str]:
+    """Every dotted key of a settings class, those of the settings inside it included."""
+    keys: list[str] = []
+    for name, field in model.model_fields.items():
+        if name in skip:
+            continue
+        annotation = field.annotation
+        if isinstance(annotation, type) and issubclass(annotation, Frozen):
+            keys += [f"{name}.{key}" for key in keys_of(annotation)]
+        else:
+            keys.append(name)
+    return keys
+
+
+def check_keys(data: Mapping[str, Any], keys: Sequence[str], place: str, listing: str, prefix: str = "") -> None:
+    """Refuse nested `data` with a key that is not one of the dotted `keys`, which the command `listing` prints."""
+    known = {key.split(".")[prefix.count(".")] for key in keys if key.startswith(prefix)}
+    for key, value in data.items():
+        if key not in known:
+            raise SettingsError(f"unknown key '{prefix}{key}'{key_hint(prefix + key, keys, listing)} (in {place})")
+        if isinstance(value, Mapping):
+            check_keys(value, keys, place, listing, f"{prefix}{key}.")
+
+
+def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by dotted key."""
+    found: dict[str, Any] = {}
+    for key, value in data.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return found
+
+
+def key_hint(key: str, keys: Sequence[str], listing: str = "", method: str = "foster") -> str:
+    """A suggestion that also finds a key by its last word: `beta_boost` -> `foster.beta_boost`.
+
+    Of several, it is one of the same section, or of `method`. Where none is near, it names the command `listing`.
+    """
+    last = key.rsplit(".", 1)[-1]
+    last = FIELD_NAMES.get(last, last).rsplit(".", 1)[-1]
+    same_end = [known for known in keys if known.rsplit(".", 1)[-1] == last]
+    home = key.split(".")[0] if "." in key else method
+    at_home = [known for known in same_end if known.startswith(f"{home}.")]
+    if same_end:
+        return f"; did you mean '{difflib.get_close_matches(key, at_home or same_end, n=1, cutoff=0)[0]}'?"
+    hint = suggestion(key, keys)
+    if "did you mean" in hint or not listing:
+        return hint
+    return f"; '{listing}' prints all keys"
+
+
+def apply_override(data: dict[str, Any], override: str, keys: Sequence[str], listing: str = "") -> None:
+    """Set one `key=value`, where the value is TOML, or text where it is not; `none` makes an optional key None.
+
+    `keys` are the dotted keys that may be set, and `listing` is the command that prints them.
+    """
+    key, separator, text = override.partition("=")
+    key = key.strip()
+    if not separator or not key:
+        raise SettingsError(f"'{override}' is not of the form key=value")
+    if key not in keys and not any(known.startswith(f"{key}.") for known in keys):
+        method = str(data.get("method", "foster"))
+        raise SettingsError(f"unknown key '{key}'{key_hint(key, keys, listing, method)} (on the command line)")
+    target = data
+    *parents, last = key.split(".")
+    for parent in parents:
+        if not isinstance(target.get(parent), dict):
+            target[parent] = {}
+        target = target[parent]
+    # None, not the key's absence: `data` may be changes to settings that have it.
+    is_none = text.strip() == "none" and key in UNSETTABLE
+    target[last] = None if is_none else toml_value(text.strip())
+
+
+def is_part(override: str, table: str) -> bool:
+    """Whether a `key=value` sets a part of `table`, as `augmentation.flip=false` does of augmentation."""
+    return override.partition("=")[0].strip().startswith(f"{table}.")
+
+
+def toml_value(text: str) -> Any:
+    """`text` as a TOML value, or itself where it is none."""
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
+        return text
+    return parsed["value"] if list(parsed) == ["value"] else text
+
+
+def validated(model: type[Model], data: Any, place: str, prefix: str = "") -> Model:
+    """`model` from `data`, or one line that names the key, the value and what it should be."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        # Where a value may be of several kinds, the deepest error is about the kind that was meant.
+        first = max(error.errors(), key=lambda found: len(found["loc"]))
+    key = prefix + ".".join(str(part) for part in first["loc"] if part not in UNION_MEMBERS)
+    message = first["msg"].removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
+    if first["type"] == "missing":
+        raise SettingsError(f"{key}: this key is missing (in {place})")
+    if first["type"] == "extra_forbidden":
+        hint = key_hint(key, [prefix + known for known in keys_of(model)])
+        raise SettingsError(f"unknown key '{key}'{hint} (in {place})")
+    if not first["loc"]:
+        raise SettingsError(f"{message} (in {place})")
+    if first["type"] == "value_error":
+        raise SettingsError(f"{key}: {message} (in {place})")
+    raise SettingsError(f"{key}: {message}, not {short(first['input'])} (in {place})")
+
+
+def filled(saved: Mapping[str, Any], keys: Sequence[str], make: Callable[[Mapping[str, Any], str], Model]) -> Model:
+    """The settings that a checkpoint holds, made by `make`: a key that came later has the default of today.
+
+    FolderError where they had a key that is not one of the dotted `keys` any more, or a value that it cannot have now.
+    """
+    place = "the checkpoint"
+    try:
+        return make(without_gone(saved, keys, place), place)
+    except SettingsError as error:
+        raise FolderError(
+            f"another version of foster began this: {error}; continue with that one, or start anew in another folder"
+        ) from None
+
+
+def without_gone(saved: Mapping[str, Any], keys: Sequence[str], place: str, prefix: str = "") -> dict[str, Any]:
+    """Saved settings without the keys that are not among the dotted `keys` any more; SettingsError for one that had a
+    value, without which something else would be done."""
+    found: dict[str, Any] = {}
+    for key, value in saved.items():
+        name = prefix + key
+        is_table = any(known.startswith(f"{name}.") for known in keys)
+        if is_table and isinstance(value, Mapping):
+            found[key] = without_gone(value, keys, place, f"{name}.")
+        elif is_table or name in keys:
+            found[key] = value
+        elif value is not None:
+            raise SettingsError(f"{name} = {short(value)}, but there is no such setting any more (in {place})")
+    return found
+
+
+def short(value: Any) -> str:
+    """A value as it may stand in one line."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer too long to be written
+        text = "a very long number"
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,295 @@
+"""The settings of a learner, and the defaults that follow from the data. No torch: the command checks them first."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field, SerializeAsAny, field_validator, model_validator
+
+from foster.errors import SettingsError, suggestion
+from foster.settings.augmentation import AUGMENTATIONS, AugmentationSettings, augmentation_table
+from foster.settings.experiment import EngineSettings, method_section
+from foster.settings.keys import apply_override, is_part, key_hint, keys_of, validated
+from foster.settings.methods import METHOD_SETTINGS, FitSettings, Frozen, MethodSettings
+
+DEFAULT_MEMORY_TOTAL = 2000
+
+LISTING = "foster learn --keys"
+"""The command that prints all keys."""
+
+KEPT_FROM_THE_FIRST_LEARN = ("method", "backbone", "image_size", "resize")
+"""What a bundle decides once and for all, beside the pretrained weights: all it holds depends on it."""
+
+KEPT_OPTIONS = {"foster": ("compression",), "podnet": ("num_proxies",)}
+"""The options of methods that decide about the shape of the network."""
+
+MACHINE_KEYS = ("device", "engine", "max_unreadable", "checkpoint_minutes")
+"""What belongs to the machine or to one call, and is not kept in a bundle."""
+
+SCHEDULES_WITHOUT_BACKBONE = ("correction",)
+"""Those of phases that train no backbone, and so need not be gentle with a pretrained one."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """How long to train and how much to hold out. `min_steps` keeps a small set from being seen too rarely."""
+
+    summary: str
+    epochs_scale: float
+    min_steps: int
+    validation_share: float
+
+
+PRESETS: dict[str, Preset] = {
+    "fast": Preset("about a sixteenth of the paper's epochs: a first look", 0.06, 600, 0.15),
+    "standard": Preset("about a third of the paper's epochs", 0.3, 2000, 0.1),
+    "paper": Preset("the method's published schedule, on every image: nothing is held out", 1.0, 0, 0.0),
+}
+
+
+class LearnerSettings(Frozen):
+    """Everything that decides how a learner learns. None means: from the preset or from the data."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    method: str = "foster"
+    """The algorithm; `foster methods` lists all."""
+    preset: Literal["fast", "standard", "paper"] = "standard"
+    """How long to train, and how much to hold out."""
+    seed: int = Field(default=1993, ge=0, lt=2**32)
+    """Where all random choices come from."""
+    backbone: str = "auto"
+    """A name, `timm:NAME`, or `auto`: resnet32 for images of up to 64 pixels, else resnet18."""
+    weights: str = ""
+    """A .safetensors file with pretrained weights of the backbone; later learns need it no more, except with
+    method=joint, which starts from it each time."""
+    image_size: Literal["auto"] | tuple[int, int] = "auto"
+    """Height and width of the network's images; one number, or `96x128`, will do."""
+    resize: Literal["auto", "stretch", "crop"] = "auto"
+    """How pictures reach that size: stretched, or their middle cropped; auto stretches up to 64 pixels."""
+    memory_total: int | None = Field(default=None, ge=1)
+    """Images that are kept in all, held-out ones included; 2000 where memory_per_class is not given either."""
+    memory_per_class: int | None = Field(default=None, ge=1)
+    """Images that are kept of each class, in place of memory_total."""
+    selection: Literal["herding", "random"] = "herding"
+    """How the kept images are chosen."""
+    validation_share: float | None = Field(default=None, ge=0, le=0.5)
+    """The share of the new images that is never trained on, to measure accuracy and to calibrate confidence."""
+    epochs_scale: float | None = Field(default=None, gt=0)
+    """Multiplies the epochs of every phase; given, it is used exactly."""
+    batch_size: int | None = Field(default=None, ge=2)
+    """Images in one optimizer step; by default 16 to 128, so that an epoch has at least 20 steps."""
+    learning_rate_scale: float | None = Field(default=None, gt=0)
+    """Multiplies every learning rate; by default 0.1 where the backbone began pretrained, in every learn, else 1."""
+    augmentation: str | AugmentationSettings = "by_size"
+    """none, shift, plain, auto, photo or photo-auto. All but none and shift mirror images: not for text or digits,
+    unless augmentation.flip=false is added."""
+    max_unreadable: int | None = Field(default=None, ge=0)
+    """Stop when more images than this cannot be read; by default 10 % and at most 100."""
+    device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
+    """auto, cpu, cuda or cuda:N; auto takes a GPU where there is one."""
+    checkpoint_minutes: float = Field(default=5.0, ge=0)
+    """How often an unfinished `learn` is saved, so that it can be continued; 0 means after every epoch."""
+    engine: EngineSettings = EngineSettings()
+    options: SerializeAsAny[MethodSettings]
+
+    @field_validator("image_size", mode="before")
+    @classmethod
+    def _reads_a_side_or_two(cls, value: Any) -> Any:
+        sides = re.fullmatch(r"(\d+)\s*[xX×]\s*(\d+)", value) if isinstance(value, str) else None
+        if sides:
+            value = tuple(map(int, sides.groups()))
+        if isinstance(value, int):
+            value = (value, value)
+        is_pair = isinstance(value, list | tuple) and len(value) == 2 and all(type(side) is int for side in value)
+        if value != "auto" and not is_pair:
+            raise ValueError("this is a side such as 64, a height and width such as 96x128, or auto")
+        return value
+
+    @model_validator(mode="after")
+    def _has_one_budget(self) -> "LearnerSettings":
+        if self.memory_total is not None and self.memory_per_class is not None:
+            raise ValueError(
+                f"memory_total = {self.memory_total} and memory_per_class = {self.memory_per_class}: "
+                "set one budget, not both (key=none takes one away)"
+            )
+        return self
+
+    @property
+    def held_out_share(self) -> float:
+        return PRESETS[self.preset].validation_share if self.validation_share is None else self.validation_share
+
+    def quota(self, num_classes: int) -> int | None:
+        """How many images each of `num_classes` may keep, those for training and those held out together."""
+        if self.method == "joint":
+            return None
+        if self.memory_per_class is not None:
+            return self.memory_per_class
+        total = self.memory_total or DEFAULT_MEMORY_TOTAL
+        if total < num_classes:
+            raise SettingsError(
+                f"memory_total: {total} exemplars cannot hold one of each of {num_classes} classes; "
+                f"set memory_total={num_classes} or more, or memory_per_class"
+            )
+        return total // num_classes
+
+    def epochs_factor(self, steps_per_epoch: int) -> float:
+        """By what the method's published epochs are multiplied for a set of this many steps an epoch."""
+        preset = PRESETS[self.preset]
+        if self.epochs_scale is not None:
+            return self.epochs_scale
+        needed = preset.min_steps / (steps_per_epoch * self.options.first.epochs)
+        return max(preset.epochs_scale, min(1.0, needed))
+
+    def scaled_options(self, steps_per_epoch: int, is_pretrained: bool) -> MethodSettings:
+        """The method's settings with epochs and learning rates as they are to be used."""
+        options = self.options.scaled(self.epochs_factor(steps_per_epoch))
+        given = self.learning_rate_scale
+        factor = (0.1 if is_pretrained else 1.0) if given is None else given
+        if factor == 1:
+            return options
+        spared = SCHEDULES_WITHOUT_BACKBONE if given is None else ()
+        fits = {
+            name: fit.model_copy(update={"learning_rate": factor * fit.learning_rate})
+            for name, fit in options
+            if isinstance(fit, FitSettings) and name not in spared
+        }
+        return options.model_copy(update=fits)
+
+    def complete(self) -> dict[str, Any]:
+        """The settings as plain data, the options under the method's name."""
+        data = self.model_dump(mode="json", exclude={"options"})
+        return {**data, self.method: self.options.model_dump(mode="json")}
+
+    def nested(self) -> dict[str, Any]:
+        """The same without what belongs to the machine: of the weights' file, only the name."""
+        data = {key: value for key, value in self.complete().items() if key not in MACHINE_KEYS}
+        options = {key: value for key, value in data[self.method].items() if key != "unlabeled"}
+        return {**data, "weights": Path(self.weights).name, self.method: options}
+
+
+def learner_keys(method: str | None = None) -> list[str]:
+    """Every dotted key that a learner takes."""
+    methods = [method] if method else list(METHOD_SETTINGS)
+    keys = keys_of(LearnerSettings, skip={"options"})
+    keys += [f"augmentation.{key}" for key in AugmentationSettings.model_fields]
+    return keys + [f"{name}.{key}" for name in methods for key in keys_of(METHOD_SETTINGS[name])]
+
+
+def learner_settings(
+    overrides: Sequence[str] = (),
+    base: LearnerSettings | None = None,
+    place: str = "the arguments",
+    has_learned: bool = True,
+    **given: Any,
+) -> LearnerSettings:
+    """Settings from keywords that are not None and `key=value` overrides, over those of `base`.
+
+    Over a base, only what is given changes, inside tables as well; but a preset takes the place of the base's epochs
+    and share of held-out images too. Where the base has learned, what its first `learn` decided for good must stay.
+    """
+    before: dict[str, Any] = {} if base is None else base.complete()
+    changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    # The parts of an augmentation come last: by then it is known which one they change.
+    parts = [override for override in overrides if is_part(override, "augmentation")]
+    for override in overrides:
+        if override not in parts:
+            apply_override(changes, override, learner_keys(), LISTING)
+    asked = changes.get("augmentation")
+    if parts and asked is not None:
+        changes["augmentation"] = augmentation_table(asked, place)
+    elif parts or (base is not None and isinstance(asked, Mapping)):
+        before["augmentation"] = augmentation_table(before.get("augmentation", "by_size"), place)
+    for override in parts:
+        apply_override(changes, override, learner_keys(), LISTING)
+    _check_first_level(changes, place)
+    if "preset" in changes:
+        before = {key: value for key, value in before.items() if key not in ("epochs_scale", "validation_share")}
+    if changes.get("memory_total") is not None or changes.get("memory_per_class") is not None:
+        before = {key: value for key, value in before.items() if not key.startswith("memory_")}
+    settings = make_learner_settings(_merged(before, changes), place)
+    if base is not None and has_learned:
+        _check_kept(base, settings, place)
+    return settings
+
+
+def make_learner_settings(data: Mapping[str, Any], place: str) -> LearnerSettings:
+    """Checked settings from plain data in the layout of `LearnerSettings.nested`."""
+    data = dict(data)
+    method = data.get("method", "foster")
+    if not isinstance(method, str) or method not in METHOD_SETTINGS:
+        raise SettingsError(f"unknown method '{method}'{suggestion(str(method), METHOD_SETTINGS)} (method in {place})")
+    preset = data.get("preset", "standard")
+    if not isinstance(preset, str) or preset not in PRESETS:
+        raise SettingsError(f"unknown preset '{preset}'{suggestion(str(preset), PRESETS)} (preset in {place})")
+    sections = {name: data.pop(name) for name in METHOD_SETTINGS if name in data}
+    checked = {name: method_section(name, section, place) for name, section in sections.items()}
+    augmentation = data.get("augmentation", "by_size")
+    if isinstance(augmentation, str) and augmentation not in (*AUGMENTATIONS, "by_size"):
+        hint = suggestion(augmentation, [*AUGMENTATIONS, "by_size"])
+        raise SettingsError(f"unknown augmentation '{augmentation}'{hint} (augmentation in {place})")
+    options = checked.get(method) or METHOD_SETTINGS[method]()
+    return validated(LearnerSettings, {**data, "options": options}, place)
+
+
+def _merged(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """`changes` over `before`, table by table."""
+    merged = dict(before)
+    for key, value in changes.items():
+        old = merged.get(key)
+        merged[key] = _merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def _check_first_level(changes: Mapping[str, Any], place: str) -> None:
+    known = {key.partition(".")[0] for key in learner_keys()}
+    for key in changes:
+        if key not in known:
+            raise SettingsError(f"unknown key '{key}'{key_hint(key, learner_keys(), LISTING)} (in {place})")
+
+
+def _check_kept(base: LearnerSettings, settings: LearnerSettings, place: str) -> None:
+    kept = [(key, getattr(base, key), getattr(settings, key)) for key in KEPT_FROM_THE_FIRST_LEARN]
+    if base.method != "joint":  # which starts from them anew
+        kept.append(("weights", Path(base.weights).name, Path(settings.weights).name))
+    if base.method == settings.method:
+        options = KEPT_OPTIONS.get(base.method, ())
+        kept += [
+            (f"{base.method}.{key}", getattr(base.options, key), getattr(settings.options, key)) for key in options
+        ]
+    for key, before, after in kept:
+        if before != after:
+            raise SettingsError(
+                f"{key}: this learner has {before!r} from its first learn, which cannot become {after!r} (in {place})"
+            )
+
+
+def image_side_for(typical_side: int) -> int:
+    """The side of the network's images: the typical side itself up to 64, and above it 96, 128, 160 or 224."""
+    if typical_side <= 64:
+        return max(8, min(64, 4 * round(typical_side / 4)))
+    return min((96, 128, 160, 224), key=lambda side: abs(side - typical_side))
+
+
+def backbone_for(image_size: tuple[int, int]) -> str:
+    return "resnet32" if max(image_size) <= 64 else "resnet18"
+
+
+def resize_rule_for(image_size: tuple[int, int]) -> str:
+    """Small pictures are icons and digits whose edges count; photos are framed by people and may lose an edge."""
+    return "stretch" if max(image_size) <= 64 else "crop"
+
+
+def augmentation_for(image_size: tuple[int, int]) -> str:
+    """What moves or hides a sensible share of an image of this size."""
+    side = min(image_size)
+    limits = {16: "shift", 24: "plain", 65: "auto"}
+    return next((name for limit, name in limits.items() if side < limit), "photo")
+
+
+def batch_size_for(num_images: int, image_size: tuple[int, int]) -> int:
+    """The largest power of two that gives at least 20 steps an epoch: from 16 to 128, for photos to 64."""
+    largest = 128 if max(image_size) <= 64 else 64
+    return next((size for size in (128, 64, 32) if size <= largest and num_images >= 20 * size), 16)

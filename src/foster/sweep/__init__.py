@@ -1,0 +1,1 @@
+"""Many runs: the grid, their folders, the slots they run in, and the table that shows them."""

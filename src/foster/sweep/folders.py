@@ -1,0 +1,69 @@
+"""The folders of a sweep's runs: a run is known by its settings, whatever its folder is called and whoever made it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from foster.errors import DataError, FolderError, FosterError, SettingsError
+from foster.experiment.folder import RunFolder, differing_key
+from foster.networks import BACKBONES, build_backbone
+from foster.sweep.grid import PlannedRun, distinct_name
+
+
+def placed(runs: Sequence[PlannedRun], out: Path) -> list[PlannedRun]:
+    """The runs under the names of their folders in `out`.
+
+    That is the folder which holds a run of the same settings already, to be skipped or continued, or else one that is
+    free: where a run of other settings has the name, it gets an ending. Two runs that differ only in where and how they
+    compute are the same, unless the sweep varies just that. What would make a run fail at once is raised here.
+    """
+    held = _held(out)
+    found = [replace(run, name=_name(run, out, held)) for run in runs]
+    for run in found:
+        _check(run, out)
+    return found
+
+
+def _held(out: Path) -> dict[str, dict[str, Any]]:
+    """The settings of all runs in `out` by the names of their folders; what cannot be read belongs to nobody."""
+    try:
+        folders = sorted(path for path in out.iterdir() if path.is_dir()) if out.is_dir() else []
+    except OSError as error:
+        raise FolderError(f"cannot read '{out}': {error.strerror}") from None
+    held = {}
+    for folder in folders:
+        try:
+            held[folder.name] = RunFolder(folder).settings().nested()
+        except FosterError:
+            continue
+    return held
+
+
+def _name(run: PlannedRun, out: Path, held: Mapping[str, dict[str, Any]]) -> str:
+    ours = run.settings.nested()
+    same = [name for name, settings in held.items() if differing_key(settings, ours, counted=run.varied) is None]
+    if same:
+        # Earlier versions may have trained it twice: what is finished need not be trained again.
+        return min(same, key=lambda name: (not RunFolder(out / name).is_finished, name != run.name, name))
+    return distinct_name(run.name, run.settings) if run.name in held else run.name
+
+
+def _check(run: PlannedRun, out: Path) -> None:
+    if run.settings.backbone not in BACKBONES:
+        build_backbone(run.settings.backbone)
+    if run.settings.device.startswith("cuda:"):
+        raise SettingsError(
+            f"device: '{run.settings.device}' cannot be chosen in a sweep, which hands out the GPUs itself; "
+            "use auto, cuda or cpu, and limit the GPUs with CUDA_VISIBLE_DEVICES"
+        )
+    if run.settings.data and not Path(run.settings.data).expanduser().is_dir():
+        raise DataError(
+            f"there is no folder '{run.settings.data}' for the data (--data, or data in the settings); "
+            "where it is to be downloaded, make the folder first"
+        )
+    folder = RunFolder(out / run.name)
+    if folder.holds_run:
+        folder.check_same(run.settings)
+    else:
+        folder.check_free()

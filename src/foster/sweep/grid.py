@@ -1,0 +1,154 @@
+"""A grid of runs: `method=foster,replay seed=1993,1,2` -> six runs with checked settings and names of their own."""
+
+import hashlib
+import itertools
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from foster.errors import SettingsError
+from foster.settings.experiment import Settings, is_used, load_settings
+from foster.settings.methods import MEMORY_KEYS
+
+LONGEST_NAME = 150
+"""Names become file names with an ending, which most file systems limit to 255 bytes."""
+
+IN_RUN_NAME = frozenset({"method", "augmentation", "seed", "dataset", "base_classes", "increment"})
+"""Keys that `Settings.run_name` tells already."""
+
+_CLOSING = {"[": "]", "{": "}"}
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of a sweep; `name` is that of its folder, `varied` are the keys that have several values in the sweep."""
+
+    name: str
+    settings: Settings
+    varied: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One `key=value,value,...` of the command line, the values as text."""
+
+    key: str
+    values: tuple[str, ...]
+
+
+def plan_runs(source: str, overrides: Sequence[str], data: str | None = None) -> list[PlannedRun]:
+    """All combinations of the overrides' values, in the order of a nested loop with the last key innermost.
+
+    A key of one method's section multiplies the runs of that method alone. Everything is checked here: a wrong key or
+    value anywhere, or a list of values that no run looks at, is an error before the first run starts.
+    """
+    axes = [_axis(override) for override in overrides]
+    repeated = [key for key, count in Counter(axis.key for axis in axes).items() if count > 1]
+    if repeated:
+        raise SettingsError(f"{repeated[0]} is given more than once; write {repeated[0]}=VALUE,VALUE")
+    runs: dict[tuple[str, ...], Settings] = {}
+    for values in itertools.product(*(axis.values for axis in axes)):
+        pairs = [f"{axis.key}={value}" for axis, value in zip(axes, values, strict=True)]
+        settings = load_settings(source, pairs, data=data)
+        telling = [pair for pair in pairs if is_used(pair.partition("=")[0], settings)]
+        runs.setdefault(tuple(telling), settings)
+    varied = frozenset(axis.key for axis in axes if len(axis.values) > 1)
+    for key in sorted(varied):
+        _check_used(key, list(runs.values()))
+    _check_different(runs, varied)
+    names = _names(runs, varied)
+    return [PlannedRun(name, settings, varied) for name, settings in zip(names, runs.values(), strict=True)]
+
+
+def default_folder(source: str) -> Path:
+    """Where the runs of a sweep over `source` go."""
+    path = Path(source)
+    return Path("runs") / f"sweep-{path.stem if path.suffix == '.toml' else path.name}"
+
+
+def split_values(text: str) -> list[str]:
+    """`text` at its commas, apart from those inside brackets, braces and quotes."""
+    values, value, expected, quote = [], "", [""], ""
+    for letter in text:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "\"'":
+            quote = letter
+        elif letter in _CLOSING:
+            expected.append(_CLOSING[letter])
+        elif letter == expected[-1]:
+            expected.pop()
+        elif letter == "," and len(expected) == 1:
+            values.append(value.strip())
+            value = ""
+            continue
+        value += letter
+    if quote or len(expected) > 1:
+        raise SettingsError(f"'{text}' lacks a closing {quote or expected[-1]} (on the command line)")
+    return [*values, value.strip()]
+
+
+def _axis(override: str) -> _Axis:
+    key, separator, text = override.partition("=")
+    key = key.strip()
+    if not separator or not key:
+        raise SettingsError(f"'{override}' is not of the form key=value,value,...")
+    values = split_values(text)
+    if len(values) > 1 and "" in values:
+        raise SettingsError(f"{key}: a value is missing between the commas of '{text}' (on the command line)")
+    repeated = [value for value, count in Counter(values).items() if count > 1]
+    if repeated:
+        raise SettingsError(f"{key}: {repeated[0]} stands in the list more than once (on the command line)")
+    return _Axis(key, tuple(values))
+
+
+def _check_used(key: str, runs: Sequence[Settings]) -> None:
+    """Refuse to vary what changes nothing: the user would wait for several runs, and see one or the same again."""
+    section = key.split(".")[0]
+    if not any(is_used(key, settings) for settings in runs):
+        reason = f"no run of this sweep has {'dataset' if section == 'synthetic' else 'method'} {section}"
+    elif key in MEMORY_KEYS and not any(settings.options.uses_memory for settings in runs):
+        reason = "no run of this sweep has a method with a memory"
+    else:
+        return
+    raise SettingsError(f"varying {key} has no effect: {reason} (on the command line)")
+
+
+def _names(runs: Mapping[tuple[str, ...], Settings], varied: Collection[str]) -> list[str]:
+    """A folder name for each run: its usual name, then all else that was given, `digits-b0-inc2-foster-s1,key=value`.
+
+    Where the data files are is no part of it, unless that is varied.
+    """
+    silent = (IN_RUN_NAME | {"data"}) - ({"data"} & set(varied))
+    names = [
+        ",".join([settings.run_name, *(_plain(pair) for pair in pairs if pair.partition("=")[0] not in silent)])
+        for pairs, settings in runs.items()
+    ]
+    counts = Counter(names)
+    return [
+        name if counts[name] == 1 and len(name) <= LONGEST_NAME else distinct_name(name, settings)
+        for name, settings in zip(names, runs.values(), strict=True)
+    ]
+
+
+def distinct_name(name: str, settings: Settings) -> str:
+    """The name, not too long, with an ending that only these settings have."""
+    return f"{name[:LONGEST_NAME]}-{hashlib.sha256(settings.toml().encode()).hexdigest()[:8]}"
+
+
+def _plain(pair: str) -> str:
+    """`key=value` in letters that a path and a shell leave alone."""
+    key, _, value = pair.partition("=")
+    return f"{key}={re.sub(r'[^A-Za-z0-9.+-]+', '_', value).strip('_')}"
+
+
+def _check_different(runs: Mapping[tuple[str, ...], Settings], varied: Collection[str]) -> None:
+    """Two ways to write one value would train the same thing twice."""
+    seen: dict[str, str] = {}
+    for pairs, settings in runs.items():
+        told = ",".join(pair for pair in pairs if pair.partition("=")[0] in varied)
+        first = seen.setdefault(settings.toml(), told)
+        if first != told:
+            raise SettingsError(f"'{first}' and '{told}' are the same run (on the command line)")

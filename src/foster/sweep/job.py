@@ -1,0 +1,107 @@
+"""One run of a sweep in a process of its own: how it is started, told to stop, and what its end means."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from foster.errors import TrainingError
+from foster.settings.experiment import Settings
+from foster.sweep.slots import Slot
+from foster.sweep.table import RunStatus, State
+from foster.system.files import unwritable, write_text
+from foster.system.signals import SIGNALS, STOPS_WITH_INPUT
+
+LOG_TAIL_BYTES = 20_000
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run that is being executed. Its log is older than this execution up to `log_start`."""
+
+    run: RunStatus
+    slot: Slot
+    process: subprocess.Popen[bytes]
+    log_start: int
+
+    def tell_to_stop(self, number: int) -> None:
+        """Ask the run to save and to stop as that signal would make it, through the pipe that is its input."""
+        with suppress(OSError):
+            if self.process.stdin is not None:
+                self.process.stdin.write(f"{number:d}\n".encode())
+
+    def let_go(self) -> None:
+        """Close the pipe, at which a run that is still there stops by itself."""
+        with suppress(OSError):
+            if self.process.stdin is not None:
+                self.process.stdin.close()
+
+    def take_outcome(self, exit_code: int, was_stopped: bool) -> None:
+        """Note what the end of the process means, and why it came to it."""
+        self.let_go()
+        self.run.state, self.run.message = self._outcome(exit_code, was_stopped)
+
+    def _outcome(self, exit_code: int, was_stopped: bool) -> tuple[State, str]:
+        if exit_code == 0:
+            return State.FINISHED, ""
+        if was_stopped and exit_code - 128 in SIGNALS:
+            return State.STOPPED, ""
+        if exit_code > 0:
+            return State.FAILED, _last_line(log_path(self.run), self.log_start) or f"exit code {exit_code}"
+        # Nobody can save anything when a signal ends it.
+        message = f"ended by signal {-exit_code} ({signal.strsignal(-exit_code)})"
+        if was_stopped and -exit_code in (*SIGNALS, signal.SIGKILL):
+            return State.KILLED, message
+        return State.FAILED, message + ("; is the main memory full?" if exit_code == -signal.SIGKILL else "")
+
+
+def start(run: RunStatus, settings: Settings, slot: Slot, environment: Mapping[str, str]) -> Job:
+    """Start or continue the run; a problem with that is one of this run alone."""
+    # Its settings as they were checked: the file they came from may change while the sweep goes on.
+    settings_path = run.folder.with_name(f"{run.folder.name}.toml")
+    write_text(settings_path, settings.toml())
+    command = [sys.executable, "-P", "-m", "foster", "run", str(settings_path)]
+    log = log_path(run)
+    try:
+        file = log.open("ab")
+    except OSError as error:
+        raise unwritable(log, error) from None
+    with file:
+        log_start = file.tell()
+        try:
+            process = subprocess.Popen(
+                [*command, "--out", str(run.folder), "--resume", "--quiet"],
+                # Unbuffered, and closed by the system when the sweep is killed: then the run stops as well.
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env={**environment, "CUDA_VISIBLE_DEVICES": slot.gpu or "", STOPS_WITH_INPUT: "1"},
+                # The terminal's Ctrl-C would reach it as well, and two of them end a run at once.
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise TrainingError(f"cannot start a process for it: {error.strerror or error}") from None
+    run.state, run.place, run.began = State.RUNNING, slot.name, time.monotonic()
+    return Job(run, slot, process, log_start)
+
+
+def log_path(run: RunStatus) -> Path:
+    """Where the output of the run's process goes."""
+    return run.folder.with_name(f"{run.folder.name}.log")
+
+
+def _last_line(log: Path, start: int) -> str:
+    """The last line that was written to the log after `start`: what an error ends with."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(start, log.stat().st_size - LOG_TAIL_BYTES))
+            lines = file.read().decode(errors="replace").split("\n")
+    except OSError:
+        return ""
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return last.removeprefix("foster: ")

@@ -1,0 +1,153 @@
+"""A sweep: many runs, each in a process and a folder of its own, several at a time on every GPU or on the CPU."""
+
+import shlex
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from foster.errors import FosterError, TrainingError
+from foster.experiment.folder import RESULTS, RunFolder
+from foster.reports.results import find_results
+from foster.reports.tables import summary_table
+from foster.sweep.folders import placed
+from foster.sweep.grid import PlannedRun
+from foster.sweep.job import Job, log_path, start
+from foster.sweep.slots import Slot, environment_for, needs_gpu
+from foster.sweep.table import Display, RunStatus, State, counts, display_for, number_of_runs
+from foster.system.locking import locked
+from foster.system.output import report
+from foster.system.signals import Stopped, heard_signals
+
+SECONDS_BETWEEN_LOOKS = 0.25
+
+
+def sweep(runs: Sequence[PlannedRun], out: Path, slots: Sequence[Slot]) -> None:
+    """Execute all runs that are not finished yet in folders below `out`, as many at a time as there are slots.
+
+    A run that fails does not stop the others; at the end a `TrainingError` names those that did.
+    """
+    runs = placed(runs, out)
+    with locked(out), heard_signals() as heard, display_for() as display:
+        statuses = _Executor(runs, out, slots, display, heard).execute()
+    finished = [run.folder / RESULTS for run in statuses if run.state is State.FINISHED]
+    tables = [summary_table(find_results(finished))] if finished else []
+    report(*tables, f"{counts(statuses)}; results: {out}", place=out)
+    if heard and any(run.state in (State.STOPPED, State.KILLED, State.WAITING) for run in statuses):
+        raise _stopped(heard[0], statuses)
+    failed = [run for run in statuses if run.state is State.FAILED]
+    if failed:
+        first = f"{failed[0].name}: {failed[0].message}"
+        log = log_path(failed[0])
+        raise TrainingError(
+            f"{len(failed)} of {number_of_runs(len(statuses))} failed: {first}{' ...' if len(failed) > 1 else ''}"
+            + (f"; see {shlex.quote(str(log))}" if log.is_file() else "")
+        )
+
+
+def _stopped(number: int, statuses: Sequence[RunStatus]) -> Stopped:
+    """What the command ends with when it was stopped: whether all is saved, and how to go on."""
+    num_killed = sum(run.state is State.KILLED for run in statuses)
+    stopped = Stopped(number)
+    stopped.add_hint(
+        f"{number_of_runs(num_killed)} could not save and will go on from the last checkpoint; "
+        "start the same sweep again to continue"
+        if num_killed
+        else "all is saved; start the same sweep again to continue"
+    )
+    return stopped
+
+
+def status_of(run: PlannedRun, out: Path) -> RunStatus:
+    """How a run stands before the sweep starts."""
+    folder = RunFolder(out / run.name)
+    status = RunStatus(run.name, folder.path, is_continued=folder.holds_run)
+    status.read_events()
+    if folder.is_finished:
+        status.state = State.FINISHED
+    return status
+
+
+class _Executor:
+    """Starts runs where there is room, follows them, and hands on what the user wants of them."""
+
+    def __init__(
+        self, runs: Sequence[PlannedRun], out: Path, slots: Sequence[Slot], display: Display, heard: list[int]
+    ) -> None:
+        self._out = out
+        self._settings = {run.name: run.settings for run in runs}
+        self._statuses = [status_of(run, out) for run in runs]
+        self._free = list(slots)
+        self._environment = environment_for(min(len(slots), len(self._waiting)))
+        self._has_gpus = any(slot.gpu is not None for slot in slots)
+        self._display = display
+        self._heard = heard
+        self._num_forwarded = 0
+        self._jobs: list[Job] = []
+        self._held_up: set[str] = set()
+
+    def execute(self) -> list[RunStatus]:
+        """All runs until each is finished, failed or stopped."""
+        self._display.say(f"{counts(self._statuses)}, {len(self._free)} at a time, in {self._out}")
+        self._display.show(self._statuses)
+        try:
+            while self._jobs or (self._waiting and not self._heard):
+                self._forward_signals()
+                if not self._heard:
+                    self._start_what_fits()
+                time.sleep(SECONDS_BETWEEN_LOOKS)
+                self._look()
+                self._display.show(self._statuses)
+        finally:
+            # Only an error of the sweep itself leaves jobs here: nobody would look after them.
+            for job in self._jobs:
+                job.let_go()
+        return self._statuses
+
+    @property
+    def _waiting(self) -> list[RunStatus]:
+        return [run for run in self._statuses if run.state is State.WAITING]
+
+    def _forward_signals(self) -> None:
+        """The first signal asks the runs to save and stop, each one after it ends them at once."""
+        while self._num_forwarded < len(self._heard):
+            number = self._heard[self._num_forwarded]
+            self._num_forwarded += 1
+            is_first = self._num_forwarded == 1
+            if is_first:
+                self._display.say("stopping: the runs save where they are; press Ctrl-C again to end them at once")
+            for job in self._jobs:
+                if is_first:
+                    job.tell_to_stop(number)
+                else:
+                    job.process.send_signal(signal.SIGKILL)
+
+    def _start_what_fits(self) -> None:
+        for run in self._waiting:
+            is_for_gpu = needs_gpu(self._settings[run.name], self._has_gpus)
+            slot = next((slot for slot in self._free if (slot.gpu is not None) == is_for_gpu), None)
+            if slot is None or self._is_held_up(run):
+                continue
+            try:
+                self._jobs.append(start(run, self._settings[run.name], slot, self._environment))
+                self._free.remove(slot)
+            except (FosterError, OSError) as error:
+                run.state, run.message = State.FAILED, str(error)
+
+    def _is_held_up(self, run: RunStatus) -> bool:
+        """Whether another process writes to the run's folder, such as one that outlived its sweep and is saving."""
+        writer = RunFolder(run.folder).writer
+        if writer and run.name not in self._held_up:
+            self._held_up.add(run.name)
+            self._display.say(f"{run.name}: {writer} is writing to its folder; waiting for it")
+        return bool(writer)
+
+    def _look(self) -> None:
+        """Take in what the runs tell, and free the slots of those that have ended."""
+        for job in list(self._jobs):
+            exit_code = job.process.poll()
+            job.run.read_events()
+            if exit_code is not None:
+                self._jobs.remove(job)
+                self._free.append(job.slot)
+                job.take_outcome(exit_code, was_stopped=bool(self._heard))

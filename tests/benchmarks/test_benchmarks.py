@@ -1,0 +1,148 @@
+"""The benchmarks run where there is no GPU, at a small size, and print what they promise."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from foster.data.augmentation.pipeline import Augmentation, Changes
+from foster.data.feed import Feed, ResidentFeed, StreamedFeed
+from foster.data.images import ImageSet
+from foster.seeding import Address
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="the benchmarks are not part of the package")
+
+
+def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(FOLDER / script), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+
+
+NEEDS_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+DEVICES = ["cpu", pytest.param("cuda", marks=NEEDS_GPU)]
+
+
+@pytest.fixture(scope="module")
+def whole_run() -> ModuleType:
+    """The script run.py as a module."""
+    found = importlib.util.spec_from_file_location("whole_run", FOLDER / "run.py")
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def make_feed(kind: type[Feed], device: str, num_images: int = 40) -> Feed:
+    pixels = torch.randint(256, (num_images, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    data = ImageSet(pixels, torch.zeros(num_images, dtype=torch.int64), ("one",))
+    augmentation = Augmentation(crop_padding=1, flip=True, policy="cifar10")
+    return kind(data, augmentation, 16, Address(1, "feed"), torch.device(device))
+
+
+def test_the_step_is_timed_with_what_stands_around_it(tmp_path: Path) -> None:
+    found = run("step.py", "--steps", "1", "--out", str(tmp_path / "step.json"))
+    assert found.returncode == 0, found.stderr
+    numbers = json.loads((tmp_path / "step.json").read_text())
+    (timings,) = numbers["steps"].values()
+    parts = [numbers[name] for name in ("augmentation_ms", "exemplars_ms", "evaluation_ms")]
+    assert min(timings["boost_ms"], timings["compress_ms"], *parts) > 0
+    assert "float32, as written" in found.stdout
+
+
+def test_a_whole_run_is_divided_into_parts_that_add_up(tmp_path: Path) -> None:
+    found = run("run.py", "backbone=resnet8", "--epochs-scale", "0.01", "--out", str(tmp_path / "run.json"))
+    assert found.returncode == 0, found.stderr
+    numbers = json.loads((tmp_path / "run.json").read_text())
+    parts = numbers["parts_s"]
+    expected = {"imports", "data and assembly", "compile and record", "augmentation", "evaluation", "checkpoints"}
+    expected |= {"choosing exemplars", "steps: learn", "steps: boost", "steps: compress", "other"}
+    assert set(parts) == expected
+    assert min(parts.values()) > 0
+    assert numbers["total_s"] == pytest.approx(sum(parts.values()))
+    assert numbers["estimated_whole_s"] > numbers["total_s"]
+    assert numbers["beside_s"] == {}
+    assert "beside" not in found.stdout
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", [ResidentFeed, StreamedFeed])
+def test_the_augmentation_of_every_feed_is_a_part_on_a_cpu_and_stands_beside_the_parts_on_a_gpu(
+    kind: type[Feed], device: str, whole_run: ModuleType
+) -> None:
+    before, watch = Changes.done_to, whole_run.Stopwatch()
+    with whole_run.timed_augmentation(watch), watch.part("steps"):
+        assert len(list(make_feed(kind, device).batches(0))) == 3
+    watch.stop()
+    timed, other = (watch.seconds, watch.seconds_beside) if device == "cpu" else (watch.seconds_beside, watch.seconds)
+    assert timed["augmentation"] > 0
+    assert "augmentation" not in other
+    assert Changes.done_to is before
+
+
+@pytest.mark.parametrize("device", [pytest.param("cuda", marks=NEEDS_GPU)])
+@pytest.mark.parametrize("kind", [ResidentFeed, StreamedFeed])
+def test_the_augmentation_is_timed_in_its_own_stream_while_the_steps_keep_theirs_busy(
+    kind: type[Feed], device: str, whole_run: ModuleType
+) -> None:
+    feed = make_feed(kind, device, num_images=4_000)
+
+    def seconds(cycles: int) -> float:
+        watch = whole_run.Stopwatch()
+        torch.cuda.synchronize()
+        torch.cuda._sleep(cycles)
+        with whole_run.timed_augmentation(watch):
+            next(feed.batches(0))
+        watch.stop()
+        return float(watch.seconds_beside["augmentation"])
+
+    seconds(1)  # loads the kernels
+    alone, beside = seconds(1), seconds(1_000_000_000)  # half a second
+    # In the stream of the steps there would be nothing but the end of a wait, or the whole of it.
+    assert alone / 10 < beside < 0.25
+
+
+def test_what_runs_beside_the_parts_is_told_apart_from_their_total(whole_run: ModuleType) -> None:
+    environment = {"device": "a GPU", "torch": "2", "precision": "bfloat16"}
+    numbers = {
+        "method": "foster",
+        "scenario": "a scenario",
+        "environment": {**environment, "capture": True, "compile": False, "kernels": True},
+        "epochs_scale": 1.0,
+        "is_cold": False,
+        "num_tasks": 1,
+        "parts_s": {"steps: boost": 3.0, "other": 1.0},
+        "beside_s": {"augmentation": 2.5},
+        "peak_bytes": {"steps: boost": 40_000_000, "other": 7_000_000},
+        "peak_reserved_bytes": {"steps: boost": 90_000_000, "other": 90_000_000},
+        "steps": {"steps: boost": 1000},
+        "total_s": 4.0,
+        "average_incremental_accuracy": 50.0,
+    }
+    lines = [" ".join(line.split()) for line in whole_run.table(numbers).splitlines()]
+    assert "steps: boost 3.00 75.0% 40 90 3.000 ms a step, 1000 steps" in lines
+    assert "other 1.00 25.0% 7 90" in lines
+    beside = "augmentation, beside 2.50 on the device beside the steps; not part of all"
+    assert lines[lines.index("all 4.00") + 1] == beside
+    assert "peak GPU memory 40 MB, reserved 90 MB" in lines
+
+
+def test_a_wrong_setting_gets_one_line() -> None:
+    found = run("run.py", "bogus=1")
+    assert found.returncode == 1
+    assert "bogus" in found.stderr
+    assert "Traceback" not in found.stderr
+
+
+def test_kernels_without_a_second_input_set_are_refused() -> None:
+    found = run("kernels.py", "--sets", "1")
+    assert found.returncode == 2
+    assert "--sets 1: at least 2" in found.stderr

@@ -1,0 +1,151 @@
+"""The comparison of a learner with a run: both get the same settings, and it is noticed where they did not use them."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from foster.experiment.plan import make_plan
+from foster.settings.experiment import Settings, load_settings
+from foster.settings.learner import learner_settings
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "learner.py"
+pytestmark = pytest.mark.skipif(not SCRIPT.is_file(), reason="the benchmarks are not part of the package")
+
+
+@pytest.fixture(scope="module")
+def benchmark() -> ModuleType:
+    found = importlib.util.spec_from_file_location("learner_benchmark", SCRIPT)
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def settings(benchmark: ModuleType) -> Settings:
+    found = benchmark.settings_for("data", 10, 0.1, ["seed=7", "engine.capture=off"])
+    assert isinstance(found, Settings)
+    return found
+
+
+def test_the_learner_is_given_every_setting_of_the_published_run(benchmark: ModuleType, settings: Settings) -> None:
+    assert settings.scenario == "cifar100-b0-inc10"
+    learner = learner_settings(benchmark.learner_overrides(settings, is_first=True), preset="paper")
+    assert learner.options == settings.options
+    assert learner.options.beta_boost == (0.98, 0.975, 0.97, 0.965, 0.96, 0.955, 0.95, 0.945, 0.94)
+    assert learner.scaled_options(40, is_pretrained=False) == settings.options.scaled(0.1)
+    for key in ("seed", "backbone", "memory_total", "batch_size", "selection", "engine", "device"):
+        assert getattr(learner, key) == getattr(settings, key), key
+    assert (learner.augmentation, learner.held_out_share, learner.seed) == ("auto", 0, 7)
+    later = benchmark.learner_overrides(settings, is_first=False)
+    assert not any(override.startswith(("backbone=", "method=")) for override in later)
+    assert learner_settings(later, base=learner, preset="paper") == learner
+
+
+def test_another_cut_takes_the_settings_published_for_it(benchmark: ModuleType) -> None:
+    for num_tasks, preset in ((20, "cifar100-b0-inc5"), (5, "cifar100-b0-inc20")):
+        found = benchmark.settings_for("data", num_tasks, None, [])
+        assert (found.scenario, len(found.task_sizes)) == (preset, num_tasks)
+        assert found.options == load_settings(preset).options
+    assert benchmark.settings_for("data", 4, None, []).task_sizes == (25,) * 4
+
+
+def what_was_learned(settings: Settings) -> dict[str, Any]:
+    """The facts of a bundle whose learner did what the run does."""
+    history = [
+        {
+            "epochs": {name: epochs for name, epochs, _ in task.phases},
+            "batch_size": 128,
+            "trained_images": 5000,
+            "held_out_images": 0,
+        }
+        for task in make_plan(settings).tasks
+    ]
+    return {"settings": settings.nested(), "history": history}
+
+
+def test_a_learner_that_did_something_else_is_not_compared(benchmark: ModuleType, settings: Settings) -> None:
+    ran = settings.nested()
+    benchmark.check_same(settings, what_was_learned(settings), ran)
+    for key, message in {
+        "batch_size": "batch_size in task 3: 64 and 128",
+        "held_out_images": "held_out_images in task 3: 64 and 0",
+        "epochs": "epochs in task 3: 64 and",
+    }.items():
+        manifest = what_was_learned(settings)
+        manifest["history"][2][key] = 64
+        with pytest.raises(benchmark.CommandError, match=message):
+            benchmark.check_same(settings, manifest, ran)
+    manifest = what_was_learned(settings)
+    manifest["settings"]["foster"]["beta_compress"] = 0.5
+    with pytest.raises(benchmark.CommandError, match=r"foster\.beta_compress: 0\.5 and 0\.97"):
+        benchmark.check_same(settings, manifest, ran)
+
+
+def test_a_run_that_was_made_before_is_taken_where_it_is_the_same(
+    benchmark: ModuleType, settings: Settings, tmp_path: Path
+) -> None:
+    path = tmp_path / "results.json"
+    results = {
+        "finished": True,
+        "accuracy": [90.0, 80.0],
+        "average_incremental_accuracy": 85.0,
+        "task_seconds": [3.0, 4.0],
+        "settings": {**settings.nested(), "data": "elsewhere", "device": "cpu"},
+        "environment": {"device": "a GPU"},
+    }
+
+    def read(changed: dict[str, Any]) -> Any:
+        path.write_text(json.dumps(results | changed))
+        return benchmark.read_run(settings, path)
+
+    found = read({})
+    assert (found["accuracy"], found["seconds"], found["environment"]) == ([90.0, 80.0], 7.0, {"device": "a GPU"})
+    other = {**settings.nested(), "seed": 8}
+    for changed, message in (
+        ({"settings": other}, "is of another run: seed: 8 and 7"),
+        ({"finished": False}, "is not finished"),
+        ({"settings": None}, r"is not the results\.json of a run"),
+    ):
+        with pytest.raises(benchmark.CommandError, match=message):
+            read(changed)
+    path.unlink()
+    with pytest.raises(benchmark.CommandError, match=r"is not the results\.json of a run"):
+        benchmark.read_run(settings, path)
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(SCRIPT), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+
+
+@pytest.mark.slow
+def test_a_learner_of_vanishing_photos_is_compared_with_a_run(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    found = run("--tasks", "2", "--epochs-scale", "0.03", "--work", str(work), "--out", str(tmp_path / "numbers.json"))
+    assert found.returncode == 0, found.stderr
+    numbers = json.loads((tmp_path / "numbers.json").read_text())
+    assert len(numbers["learner"]["accuracy"]) == len(numbers["run"]["accuracy"]) == 2
+    final = [numbers[side]["accuracy"][-1] for side in ("learner", "run")]
+    assert numbers["difference_final"] == final[0] - final[1]
+    assert f"learner {final[0]:.2f} %, run {final[1]:.2f} %" in found.stdout
+    assert {path.name for path in work.iterdir()} >= {"bundle01", "bundle02", "run", "test"}
+    assert not list(work.glob("task*")), "the photos of a task are gone once it is learned"
+    again = run("--tasks", "2", "--epochs-scale", "0.03", "--work", str(work))
+    assert again.stdout.splitlines()[-1] == found.stdout.splitlines()[-1]
+
+
+def test_a_wrong_setting_gets_one_line() -> None:
+    found = run("bogus=1")
+    assert found.returncode == 1
+    assert "bogus" in found.stderr
+    assert "Traceback" not in found.stderr

@@ -1,0 +1,63 @@
+"""`foster run --resume`: what may change between two starts of one run."""
+
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from foster.cli.launch import launch, relaunch
+from foster.errors import FolderError
+from foster.experiment.folder import RunFolder
+from foster.settings.experiment import Settings, load_settings
+from foster.system.signals import Stopped, StopRequest
+
+TINY = (
+    "dataset=synthetic",
+    "synthetic={num_classes=4, train_per_class=6, test_per_class=4, image_size=8}",
+    "memory_total=8",
+    "device=cpu",
+    "method=finetune",
+    "epochs_scale=0.005",
+)
+
+
+def tiny(*overrides: str) -> Settings:
+    return load_settings("digits", [*TINY, *overrides])
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Path:
+    """A run that was killed before its first checkpoint."""
+    path = tmp_path / "run"
+    with RunFolder(path).opened(tiny("data=first")):
+        return path
+
+
+def test_where_and_how_it_computes_may_change_and_is_kept_for_the_next_time(begun: Path):
+    now = tiny("checkpoint_minutes=3", "engine.precision=float32", "engine.threads=1")
+    results = launch(now, begun, quiet=True, is_resuming=True)
+    assert results["finished"] is True
+    assert results["settings"]["checkpoint_minutes"] == 3
+    assert results["settings"]["engine"]["precision"] == "float32"
+    assert RunFolder(begun).settings() == now.model_copy(update={"data": "first"})
+
+
+def test_a_new_place_of_the_data_is_kept_for_the_next_time(begun: Path):
+    relaunch(begun, Path("second"), quiet=True)
+    assert RunFolder(begun).settings() == tiny("data=second")
+
+
+def test_another_method_is_refused_by_name(begun: Path):
+    with pytest.raises(FolderError, match=r"other settings \(method = 'finetune', not 'replay'\)"):
+        launch(tiny("method=replay", "batch_size=16"), begun, quiet=True, is_resuming=True)
+    assert RunFolder(begun).settings() == tiny("data=first")
+
+
+def test_a_run_that_is_asked_to_stop_while_it_starts_leaves_no_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """A sweep that is killed at once and started again would find the folder in use, or with nothing in it."""
+    request = StopRequest()
+    request.set()
+    monkeypatch.setattr("foster.cli.launch.stop_on_signals", lambda: nullcontext(request))
+    with pytest.raises(Stopped):
+        launch(tiny(), tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,220 @@
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_sample_images
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from foster.data.augmentation import autoaugment
+from foster.data.augmentation.autoaugment import MAGNITUDES, POLICIES, SIGNED, Decisions, draw
+from foster.data.augmentation.operations import OPERATIONS
+
+NAMES = list(OPERATIONS)
+NUM_DRAWS = 20_000
+
+# The policies once more, in the notation of papers: operation, probability / magnitude index.
+PUBLISHED = {
+    "cifar10": """
+        Invert .1/7 + Contrast .2/6; Rotate .7/2 + TranslateX .3/9; Sharpness .8/1 + Sharpness .9/3;
+        ShearY .5/8 + TranslateY .7/9; AutoContrast .5/8 + Equalize .9/2; ShearY .2/7 + Posterize .3/7;
+        Color .4/3 + Brightness .6/7; Sharpness .3/9 + Brightness .7/9; Equalize .6/5 + Equalize .5/1;
+        Contrast .6/7 + Sharpness .6/5; Color .7/7 + TranslateX .5/8; Equalize .3/7 + AutoContrast .4/8;
+        TranslateY .4/3 + Sharpness .2/6; Brightness .9/6 + Color .2/8; Solarize .5/2 + Invert 0/3;
+        Equalize .2/0 + AutoContrast .6/0; Equalize .2/8 + Equalize .6/4; Color .9/9 + Equalize .6/6;
+        AutoContrast .8/4 + Solarize .2/8; Brightness .1/3 + Color .7/0; Solarize .4/5 + AutoContrast .9/3;
+        TranslateY .9/9 + TranslateY .7/9; AutoContrast .9/2 + Solarize .8/3; Equalize .8/8 + Invert .1/3;
+        TranslateY .7/9 + AutoContrast .9/1""",
+    "imagenet": """
+        Posterize .4/8 + Rotate .6/9; Solarize .6/5 + AutoContrast .6/5; Equalize .8/8 + Equalize .6/3;
+        Posterize .6/7 + Posterize .6/6; Equalize .4/7 + Solarize .2/4; Equalize .4/4 + Rotate .8/8;
+        Solarize .6/3 + Equalize .6/7; Posterize .8/5 + Equalize 1/2; Rotate .2/3 + Solarize .6/8;
+        Equalize .6/8 + Posterize .4/6; Rotate .8/8 + Color .4/0; Rotate .4/9 + Equalize .6/2;
+        Equalize 0/7 + Equalize .8/8; Invert .6/4 + Equalize 1/8; Color .6/4 + Contrast 1/8;
+        Rotate .8/8 + Color 1/2; Color .8/8 + Solarize .8/7; Sharpness .4/7 + Invert .6/8;
+        ShearX .6/5 + Equalize 1/9; Color .4/0 + Equalize .6/3; Equalize .4/7 + Solarize .2/4;
+        Solarize .6/5 + AutoContrast .6/5; Invert .6/4 + Equalize 1/8; Color .6/4 + Contrast 1/8;
+        Equalize .8/8 + Equalize .6/3""",
+}
+
+
+def photo_tiles(size: int = 32) -> Tensor:
+    """Different tiles of two photos, `[256, 3, size, size]`."""
+    photos = torch.from_numpy(np.stack(load_sample_images().images)).permute(0, 3, 1, 2)
+    tiles = photos.unfold(2, size, size).unfold(3, size, size)[:, :, :8, :16]
+    return tiles.permute(0, 2, 3, 1, 4, 5).reshape(-1, 3, size, size).contiguous()
+
+
+class CallCounter(TorchDispatchMode):
+    """How often torch is asked to compute something: a GPU is faster than it can be asked."""
+
+    num_calls = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.num_calls += not func.is_view
+        return func(*args, **(kwargs or {}))
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def parse(step: str) -> tuple[str, float, int]:
+    name, numbers = step.split()
+    probability, index = numbers.split("/")
+    return name, float(probability), int(index)
+
+
+def assert_share(count: float, total: int, probability: float) -> None:
+    """Within five standard deviations of a binomial count."""
+    deviation = math.sqrt(total * probability * (1 - probability))
+    assert abs(count - total * probability) <= 5 * deviation, f"{count} of {total} at probability {probability}"
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_policy_is_the_published_one(policy: str) -> None:
+    published = [tuple(parse(step) for step in pair.split("+")) for pair in PUBLISHED[policy].split(";")]
+    assert list(POLICIES[policy]) == published
+    assert len(published) == 25
+
+
+def test_magnitudes_by_hand() -> None:
+    assert MAGNITUDES.keys() == OPERATIONS.keys()
+    assert MAGNITUDES["Posterize"] == [8, 8, 7, 7, 6, 6, 5, 5, 4, 4]
+    assert MAGNITUDES["ShearY"][8] == pytest.approx(0.8 / 3)
+    assert MAGNITUDES["TranslateY"][9] == 150 / 331
+    assert MAGNITUDES["Rotate"][3] == pytest.approx(10)
+    assert MAGNITUDES["Color"][4] == pytest.approx(0.4)
+    assert (MAGNITUDES["Solarize"][0], MAGNITUDES["Solarize"][9]) == (256, 0)
+    assert MAGNITUDES["Solarize"][5] == pytest.approx(256 * 4 / 9)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_operations_are_drawn_as_often_as_the_policy_says(policy: str) -> None:
+    """Counted over pairs of operations, magnitudes and coins: the sub-policy of a draw is not seen from outside."""
+    decisions = draw(policy, NUM_DRAWS, seeded())
+    expected: dict[tuple[tuple[int, float], ...], float] = {}
+    for first, second in POLICIES[policy]:
+        for coins in ((0, 0), (0, 1), (1, 0), (1, 1)):
+            probability, outcome = 1 / 25, []
+            for (name, share, index), is_applied in zip((first, second), coins, strict=True):
+                probability *= share if is_applied else 1 - share
+                outcome.append((NAMES.index(name) if is_applied else -1, round(MAGNITUDES[name][index], 6)))
+            expected[tuple(outcome)] = expected.get(tuple(outcome), 0) + probability
+    actual = dict.fromkeys(expected, 0)
+    for operations, magnitudes in zip(decisions.operations.tolist(), decisions.magnitudes.tolist(), strict=True):
+        actual[tuple((op, round(abs(size), 6)) for op, size in zip(operations, magnitudes, strict=True))] += 1
+
+    assert sum(expected.values()) == pytest.approx(1)
+    for outcome, probability in expected.items():
+        assert_share(actual[outcome], NUM_DRAWS, probability)
+
+
+def test_every_sub_policy_is_chosen_one_time_in_25(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Ten different angles and ten different thresholds: a pair of them tells which sub-policy it came from.
+    marked = tuple((("Rotate", 1.0, number % 10), ("Solarize", 1.0, number // 10)) for number in range(25))
+    monkeypatch.setitem(POLICIES, "marked", marked)
+    magnitudes = draw("marked", NUM_DRAWS, seeded()).magnitudes
+    angle = (magnitudes[:, 0].abs() / 30 * 9).round().long()
+    threshold = (9 - magnitudes[:, 1] / 256 * 9).round().long()
+    counts = torch.bincount(threshold * 10 + angle, minlength=25)
+    assert len(counts) == 25
+    for count in counts.tolist():
+        assert_share(count, NUM_DRAWS, 1 / 25)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_signs_are_fair_coins_for_signed_operations_only(policy: str) -> None:
+    decisions = draw(policy, NUM_DRAWS, seeded())
+    for position, name in enumerate(NAMES):
+        magnitudes = decisions.magnitudes[decisions.operations == position]
+        magnitudes = magnitudes[magnitudes != 0]
+        num_negative = int((magnitudes < 0).sum())
+        if name in SIGNED:
+            assert_share(num_negative, len(magnitudes), 0.5)
+        else:
+            assert num_negative == 0
+
+
+def test_the_coins_and_signs_of_the_two_operations_are_independent() -> None:
+    """Sub-policy 22 of CIFAR-10 moves the image up or down twice: all four pairs of signs occur equally often."""
+    decisions = draw("cifar10", NUM_DRAWS, seeded())
+    is_twice = (decisions.operations == NAMES.index("TranslateY")).all(1)
+    signs = decisions.magnitudes[is_twice].sign()
+    assert_share(len(signs), NUM_DRAWS, 0.9 * 0.7 / 25)
+    for first in (-1, 1):
+        for second in (-1, 1):
+            assert_share(int(((signs[:, 0] == first) & (signs[:, 1] == second)).sum()), len(signs), 0.25)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_applying_to_a_batch_equals_applying_to_each_image_alone(policy: str) -> None:
+    images = photo_tiles()
+    original = images.clone()
+    decisions = draw(policy, len(images), seeded())
+    expected = []
+    for image, operations, magnitudes in zip(images.split(1), *decisions, strict=True):
+        for operation, magnitude in zip(operations.tolist(), magnitudes, strict=True):
+            if operation >= 0:
+                image = OPERATIONS[NAMES[operation]](image, magnitude.view(1))
+        expected.append(image)
+
+    assert torch.equal(autoaugment.apply(images, decisions), torch.cat(expected))
+    assert torch.equal(images, original)
+
+
+def test_any_mixture_of_operations_equals_each_image_alone() -> None:
+    """Also pairs that no policy has: a policy never mixes, for example, both shears."""
+    images, chance = photo_tiles(), np.random.default_rng(0)
+    operations = chance.integers(-1, len(NAMES), (len(images), 2))
+    magnitudes = np.zeros(operations.shape)
+    for place, operation in np.ndenumerate(operations):
+        name = NAMES[operation]
+        magnitudes[place] = chance.choice(MAGNITUDES[name]) * (chance.choice((-1, 1)) if name in SIGNED else 1)
+    expected = []
+    for image, names, sizes in zip(images.split(1), operations.tolist(), torch.from_numpy(magnitudes), strict=True):
+        for operation, magnitude in zip(names, sizes, strict=True):
+            if operation >= 0:
+                image = OPERATIONS[NAMES[operation]](image, magnitude.view(1))
+        expected.append(image)
+
+    decisions = Decisions(torch.from_numpy(operations), torch.from_numpy(magnitudes))
+    assert torch.equal(autoaugment.apply(images, decisions), torch.cat(expected))
+
+
+def test_the_layout_of_the_images_in_memory_does_not_matter() -> None:
+    images, decisions = photo_tiles(), draw("cifar10", 256, seeded())
+    result = autoaugment.apply(images.contiguous(memory_format=torch.channels_last), decisions)
+    assert torch.equal(result, autoaugment.apply(images, decisions))
+
+
+def test_more_images_need_no_more_calls() -> None:
+    num_calls = []
+    for num_images in (150, 250):
+        decisions = draw("cifar10", num_images, seeded())
+        with CallCounter() as counter:
+            autoaugment.apply(photo_tiles()[:num_images], decisions)
+        num_calls.append(counter.num_calls)
+    assert num_calls[0] == num_calls[1]
+    assert num_calls[0] < 180
+
+
+def test_images_without_an_operation_stay_as_they_are() -> None:
+    images = photo_tiles()[:5]
+    nothing = Decisions(torch.full((5, 2), -1), torch.zeros(5, 2, dtype=torch.float64))
+    assert torch.equal(autoaugment.apply(images, nothing), images)
+
+
+def test_copies_of_one_image_are_changed_in_many_ways() -> None:
+    copies = photo_tiles()[40].expand(200, 3, 32, 32)
+    result = autoaugment.apply(copies, draw("cifar10", 200, seeded()))
+    assert len(torch.unique(result.flatten(1), dim=0)) > 40
+
+
+def test_the_same_seed_draws_the_same_and_another_seed_does_not() -> None:
+    first, again, other = (draw("imagenet", 100, seeded(seed)) for seed in (1, 1, 2))
+    assert torch.equal(first.operations, again.operations)
+    assert torch.equal(first.magnitudes, again.magnitudes)
+    assert not torch.equal(first.operations, other.operations)

@@ -1,0 +1,187 @@
+"""Every operation against Pillow's own, image by image."""
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageEnhance, ImageOps
+from sklearn.datasets import load_sample_images
+from torch import Tensor
+
+from foster.data.augmentation.autoaugment import MAGNITUDES, SIGNED
+from foster.data.augmentation.geometry import crop, resized_crop, windows
+from foster.data.augmentation.operations import OPERATIONS, brighten, send
+
+GREY = (128, 128, 128)
+SIZES = [(32, 32), (48, 64), (7, 10)]  # height, width
+CUBIC_OPERATIONS = {"ShearX", "ShearY"}
+
+PillowOperation = Callable[[Image.Image, float], Image.Image]
+
+
+def affine(image: Image.Image, coefficients: tuple[float, ...], resample: Image.Resampling) -> Image.Image:
+    return image.transform(image.size, Image.Transform.AFFINE, coefficients, resample, fillcolor=GREY)
+
+
+def rotated_over_grey(image: Image.Image, degrees: float) -> Image.Image:
+    rotated = image.convert("RGBA").rotate(degrees)
+    return Image.composite(rotated, Image.new("RGBA", rotated.size, (128,) * 4), rotated).convert("RGB")
+
+
+CUBIC, NEAREST = Image.Resampling.BICUBIC, Image.Resampling.NEAREST
+
+PILLOW: dict[str, PillowOperation] = {
+    "ShearX": lambda image, slope: affine(image, (1, slope, 0, 0, 1, 0), CUBIC),
+    "ShearY": lambda image, slope: affine(image, (1, 0, 0, slope, 1, 0), CUBIC),
+    "TranslateX": lambda image, share: affine(image, (1, 0, share * image.width, 0, 1, 0), NEAREST),
+    "TranslateY": lambda image, share: affine(image, (1, 0, 0, 0, 1, share * image.height), NEAREST),
+    "Rotate": rotated_over_grey,
+    "Color": lambda image, change: ImageEnhance.Color(image).enhance(1 + change),
+    "Sharpness": lambda image, change: ImageEnhance.Sharpness(image).enhance(1 + change),
+    "Brightness": lambda image, change: ImageEnhance.Brightness(image).enhance(1 + change),
+    "Contrast": lambda image, change: ImageEnhance.Contrast(image).enhance(1 + change),
+    "Posterize": lambda image, bits: ImageOps.posterize(image, int(bits)),
+    "Solarize": lambda image, threshold: ImageOps.solarize(image, threshold),  # type: ignore[arg-type]
+    "Invert": lambda image, _: ImageOps.invert(image),
+    "AutoContrast": lambda image, _: ImageOps.autocontrast(image),
+    "Equalize": lambda image, _: ImageOps.equalize(image),
+}
+
+
+@cache
+def sample_images(height: int, width: int) -> Tensor:
+    """Tiles of two photos, fine and coarse, and some images that photos are not: flat, two-valued, noise."""
+    tiles = []
+    for photo in load_sample_images().images:
+        for zoom in (1, 4):
+            for top, left in ((20, 30), (160, 400)):
+                box = (left, top, left + width * zoom, top + height * zoom)
+                tiles.append(Image.fromarray(photo).crop(box).resize((width, height)))
+    photos = torch.from_numpy(np.stack([np.asarray(tile) for tile in tiles])).permute(0, 3, 1, 2)
+    flat = torch.tensor([0, 1, 77, 255], dtype=torch.uint8).view(4, 1, 1, 1).expand(4, 3, height, width)
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randint(256, (2, 3, height, width), generator=generator, dtype=torch.uint8)
+    two_valued = 90 + 20 * (noise > 128)
+    return torch.cat((photos, flat, noise, two_valued.to(torch.uint8))).contiguous()
+
+
+def to_pillow(image: Tensor) -> Image.Image:
+    return Image.fromarray(image.permute(1, 2, 0).numpy())
+
+
+def from_pillow(image: Image.Image) -> Tensor:
+    return torch.from_numpy(np.asarray(image).copy()).permute(2, 0, 1)
+
+
+def all_magnitudes(name: str) -> list[float]:
+    signs = (1, -1) if name in SIGNED else (1,)
+    return sorted({sign * magnitude for sign in signs for magnitude in MAGNITUDES[name]})
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_equals_pillow_at_every_magnitude(name: str, size: tuple[int, int]) -> None:
+    """One batch in which every image comes with every magnitude, so that images cannot share a magnitude by mistake."""
+    images, magnitudes = sample_images(*size), all_magnitudes(name)
+    originals = [to_pillow(image) for image in images]
+    expected = torch.stack([from_pillow(PILLOW[name](image, value)) for image in originals for value in magnitudes])
+    batch = images.repeat_interleave(len(magnitudes), dim=0)
+    before = batch.clone()
+
+    actual = OPERATIONS[name](batch, torch.tensor(magnitudes, dtype=torch.float64).repeat(len(images)))
+
+    assert actual.dtype == torch.uint8
+    assert torch.equal(batch, before), "the operation wrote to its input"
+    if name in CUBIC_OPERATIONS:
+        # The last bit of a float64 decides here when a cubic ends on an integer, and compilers differ in it.
+        difference = (actual.int() - expected.int()).abs()
+        assert difference.max() <= 1
+        assert (difference > 0).float().mean() < 1e-4
+    else:
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", sorted(SIGNED))
+def test_both_signs_of_an_operation_change_a_photo_differently(name: str) -> None:
+    photo = sample_images(32, 32)[:1]
+    plus, minus = (OPERATIONS[name](photo, torch.tensor([sign * MAGNITUDES[name][5]])) for sign in (1, -1))
+    assert not torch.equal(plus, photo)
+    assert not torch.equal(minus, photo)
+    assert not torch.equal(plus, minus)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("shape", [(0, 3, 5, 4), (2, 3, 1, 1), (2, 3, 2, 9)], ids=str)
+def test_an_operation_works_on_tiny_and_empty_batches(name: str, shape: tuple[int, ...]) -> None:
+    images = torch.arange(torch.Size(shape).numel(), dtype=torch.uint8).view(shape)
+    result = OPERATIONS[name](images, torch.full(shape[:1], MAGNITUDES[name][4], dtype=torch.float64))
+    assert result.shape == images.shape
+
+
+def test_equalize_by_hand() -> None:
+    # 512 pixels, of which 256 have the highest value: the step is (512 - 256) // 255 = 1 and value v becomes the number
+    # of pixels below it.
+    channel = torch.cat((torch.arange(0, 128).repeat(2), torch.full((256,), 200))).to(torch.uint8)
+    image = channel.view(1, 1, 16, 32).expand(1, 3, 16, 32).contiguous()
+    result = OPERATIONS["Equalize"](image, torch.zeros(1, dtype=torch.float64))
+    expected = torch.cat((torch.arange(0, 256, 2).repeat(2), torch.full((256,), 255))).to(torch.uint8)
+    assert torch.equal(result[0, 0].flatten(), expected)
+
+
+def test_brighten_equals_pillow() -> None:
+    images = sample_images(32, 32)
+    factors = torch.linspace(0, 2.5, len(images))
+    expected = [
+        from_pillow(ImageEnhance.Brightness(to_pillow(image)).enhance(float(factor)))
+        for image, factor in zip(images, factors, strict=True)
+    ]
+    assert torch.equal(brighten(images, factors), torch.stack(expected))
+
+
+@pytest.mark.parametrize("is_flipped", [(0,) * 9, (1,) * 9, (0, 1, 1, 0, 1, 0, 0, 0, 1)], ids=str)
+def test_a_crop_is_a_window_of_the_image_in_its_black_border(is_flipped: tuple[int, ...]) -> None:
+    images = sample_images(7, 10)[:9]
+    offsets = [(top, left) for top in (0, 1, 4) for left in (0, 2, 3)]
+    places = windows(np.array(offsets), np.array(is_flipped), width=10, padding=2)
+    result = crop(images, torch.from_numpy(places), padding=2)
+    for image, (top, left), is_mirrored, actual in zip(images, offsets, is_flipped, result, strict=True):
+        # Pillow's crop fills what lies outside the image with black.
+        expected = to_pillow(image).crop((left - 2, top - 2, left - 2 + 10, top - 2 + 7))
+        if is_mirrored:
+            expected = ImageOps.mirror(expected)
+        assert torch.equal(actual, from_pillow(expected))
+
+
+def test_a_crop_without_a_border_only_mirrors() -> None:
+    images = sample_images(7, 10)[:3]
+    places = windows(np.zeros((3, 2), np.int64), np.array([1, 0, 1]), width=10, padding=0)
+    result = crop(images, torch.from_numpy(places), padding=0)
+    expected = [ImageOps.mirror(to_pillow(images[0])), to_pillow(images[1]), ImageOps.mirror(to_pillow(images[2]))]
+    assert torch.equal(result, torch.stack([from_pillow(image) for image in expected]))
+
+
+def test_arrays_arrive_as_they_were_sent() -> None:
+    arrays = [
+        np.arange(15, dtype=np.float32).reshape(5, 3),
+        np.empty((0, 6), np.int64),
+        np.arange(8).reshape(2, 4).T,
+        np.array([1 / 3, -7.5]),
+    ]
+    for array, tensor in zip(arrays, send(arrays, torch.device("cpu")), strict=True):
+        assert tensor.numpy().dtype == array.dtype
+        assert np.array_equal(tensor.numpy(), array)
+        assert tensor.shape == array.shape
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_a_resized_crop_equals_pillow(size: tuple[int, int]) -> None:
+    height, width = size
+    images = sample_images(height, width)[:8]
+    boxes = torch.tensor([(0, 0, height, width), (1, 2, 3, 4), (height - 1, width - 1, 1, 1), (0, 3, height, 5)] * 2)
+    result = resized_crop(images, boxes)
+    for image, (top, left, rows, columns), actual in zip(images, boxes.tolist(), result, strict=True):
+        part = to_pillow(image).crop((left, top, left + columns, top + rows))
+        expected = from_pillow(part.resize((width, height), Image.Resampling.BILINEAR))
+        assert (actual.int() - expected.int()).abs().max() == 0

@@ -1,0 +1,237 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from sklearn.datasets import load_sample_images
+from torch import Tensor
+
+from foster.data.augmentation import pipeline as augmentation
+from foster.data.augmentation.pipeline import Augmentation, Normaliser, augment
+from foster.settings.augmentation import AUGMENTATIONS
+
+NUM_DRAWS = 20_000
+NAMED = {name: Augmentation(**dict(settings)) for name, settings in AUGMENTATIONS.items()}
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def photo_tiles(height: int, width: int, count: int) -> Tensor:
+    """Different tiles of two photos, `[count, 3, height, width]`."""
+    photos = torch.from_numpy(np.stack(load_sample_images().images)).permute(0, 3, 1, 2)
+    tiles = photos.unfold(2, height, height).unfold(3, width, width).permute(0, 2, 3, 1, 4, 5)
+    return tiles.reshape(-1, 3, height, width)[:count].contiguous()
+
+
+def numbered_pixels(size: int) -> Tensor:
+    """One image `[3, size, size]` whose red is the row and green the column, counted from 1; blue is 255."""
+    rows = torch.arange(1, size + 1).view(-1, 1).expand(size, size)
+    return torch.stack((rows, rows.T, torch.full((size, size), 255))).to(torch.uint8)
+
+
+def assert_uniform(values: Tensor, num_values: int) -> None:
+    """Chi-squared of counts over 0 .. num_values - 1, within five standard deviations."""
+    assert int(values.min()) >= 0
+    counts = torch.bincount(values, minlength=num_values).double()
+    assert len(counts) == num_values
+    expected = len(values) / num_values
+    statistic = float(((counts - expected) ** 2 / expected).sum())
+    freedom = num_values - 1
+    assert statistic < freedom + 5 * (2 * freedom) ** 0.5
+
+
+def assert_half(count: int, total: int) -> None:
+    assert abs(count - total / 2) < 5 * (total / 4) ** 0.5
+
+
+@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("shape", [(0, 3, 32, 32), (1, 3, 8, 8), (5, 3, 20, 33), (3, 3, 1, 2)], ids=str)
+def test_any_number_of_images_of_any_size_can_be_augmented(name: str, shape: tuple[int, ...]) -> None:
+    images = torch.randint(256, shape, generator=seeded(), dtype=torch.uint8)
+    original = images.clone()
+    result = augment(images, NAMED[name], seeded())
+    assert (result.shape, result.dtype) == (images.shape, torch.uint8)
+    assert torch.equal(images, original), "the input was written to"
+
+
+@pytest.mark.parametrize("name", [name for name in NAMED if name != "none"])
+def test_the_same_seed_gives_the_same_images_and_another_seed_others(name: str) -> None:
+    images = photo_tiles(32, 32, 50)
+    first, again, other = (augment(images, NAMED[name], seeded(seed)) for seed in (3, 3, 4))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert not torch.equal(first, images)
+
+
+@pytest.mark.parametrize("name", ["auto", "photo-auto"])
+@pytest.mark.parametrize("chunk", [1, 7, 50])
+def test_the_chunk_size_does_not_change_the_result(name: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = photo_tiles(16, 24, 50)
+    whole = augment(images, NAMED[name], seeded())
+    monkeypatch.setitem(augmentation.CHUNK_PIXELS, "cpu", chunk * 16 * 24)
+    assert torch.equal(augment(images, NAMED[name], seeded()), whole)
+
+
+def test_no_augmentation_changes_nothing_and_draws_nothing() -> None:
+    images, generator = photo_tiles(32, 32, 4), seeded()
+    assert torch.equal(augment(images, NAMED["none"], generator), images)
+    assert torch.equal(generator.get_state(), seeded().get_state())
+
+
+def test_the_named_augmentations_are_the_published_ones() -> None:
+    plain = Augmentation(crop_padding=4, flip=True, brightness=63 / 255)
+    assert NAMED["plain"] == plain
+    assert NAMED["auto"] == replace(plain, policy="cifar10", cutout=16)
+    assert NAMED["photo-auto"] == Augmentation(
+        resized_crop=(0.08, 1.0), flip=True, brightness=63 / 255, policy="imagenet"
+    )
+
+
+@pytest.mark.parametrize("padding", [1, 4])
+def test_every_crop_offset_is_equally_likely(padding: int) -> None:
+    size, middle = 10, 5
+    images = numbered_pixels(size).expand(NUM_DRAWS, 3, size, size)
+    result = augment(images, Augmentation(crop_padding=padding), seeded())
+    # The middle pixel always comes from inside the image and tells where the window was.
+    row, column = (result[:, channel, middle, middle].long() - 1 - middle + padding for channel in (0, 1))
+    assert_uniform(row * (2 * padding + 1) + column, (2 * padding + 1) ** 2)
+
+
+def test_a_crop_shows_black_where_the_window_leaves_the_image() -> None:
+    images = numbered_pixels(8).expand(200, 3, 8, 8)
+    for image in augment(images, Augmentation(crop_padding=3), seeded()):
+        is_inside = image[2] == 255
+        top, left = (int(image[channel][is_inside].min()) for channel in (0, 1))
+        bottom, right = (int(image[channel][is_inside].max()) for channel in (0, 1))
+        rows, columns = bottom - top + 1, right - left + 1
+        assert int(is_inside.sum()) == rows * columns
+        assert (8 - rows) <= 3
+        assert (8 - columns) <= 3
+        assert int(image[:, ~is_inside].sum()) == 0
+        inside = image[:, is_inside].view(3, rows, columns)
+        assert torch.equal(inside, numbered_pixels(8)[:, top - 1 : bottom, left - 1 : right])
+
+
+def test_half_of_the_images_are_mirrored_and_the_others_left_alone() -> None:
+    image = photo_tiles(8, 8, 1)[0]
+    result = augment(image.expand(2000, 3, 8, 8), Augmentation(flip=True), seeded())
+    is_mirrored = (result == image.flip(2)).flatten(1).all(1)
+    is_same = (result == image).flatten(1).all(1)
+    assert bool((is_mirrored ^ is_same).all())
+    assert_half(int(is_mirrored.sum()), 2000)
+
+
+@pytest.mark.parametrize(("strength", "low", "high"), [(63 / 255, 192 / 255, 318 / 255), (1.5, 0.0, 2.5)])
+def test_brightness_factors_are_uniform_around_one(strength: float, low: float, high: float) -> None:
+    images = torch.tensor([100, 50, 0], dtype=torch.uint8).view(1, 3, 1, 1).expand(NUM_DRAWS, 3, 2, 2)
+    result = augment(images, Augmentation(brightness=strength), seeded())
+    assert bool((result == result[:, :, :1, :1]).all()), "one factor for a whole image"
+    red, green, blue = result[:, :, 0, 0].long().unbind(1)
+    assert int(blue.max()) == 0
+    assert bool((red // 2 == green).all()), "100 f and 50 f, cut off"
+    assert low * 100 - 1 <= int(red.min()) <= low * 100 + 1
+    assert high * 100 - 1 <= int(red.max()) <= high * 100
+    whole = (red >= round(low * 100) + 1) & (red < int(high * 100))  # the outermost values are rarer
+    assert_uniform(red[whole] - (round(low * 100) + 1), int(high * 100) - round(low * 100) - 1)
+
+
+@pytest.mark.parametrize(("size", "side"), [(32, 16), (8, 5)])
+def test_cutout_blackens_a_square_with_its_centre_anywhere(size: int, side: int) -> None:
+    images = torch.full((NUM_DRAWS, 3, size, size), 9, dtype=torch.uint8)
+    result = augment(images, Augmentation(cutout=side), seeded())
+    assert bool(((result == 0) | (result == 9)).all())
+    is_black = result[:, 0] == 0
+    assert torch.equal(is_black.unsqueeze(1).expand_as(result), result == 0)
+    rows, columns = is_black.any(2), is_black.any(1)
+    assert torch.equal(is_black, rows.unsqueeze(2) & columns.unsqueeze(1)), "a rectangle"
+    centres = []
+    for lines in (rows, columns):
+        first, length = lines.int().argmax(1), lines.sum(1)
+        # Cut at the near border only if it starts there; at the far border the start alone tells the centre.
+        centre = torch.where(first > 0, first + side // 2, length - side // 2)
+        expected = torch.minimum(centre + side // 2, torch.tensor(size)) - (centre - side // 2).clamp(min=0)
+        assert torch.equal(length, expected)
+        centres.append(centre)
+    assert_uniform(centres[0], size)
+    assert_uniform(centres[1], size)
+    assert_uniform(centres[0] * size + centres[1], size * size)
+
+
+def test_the_hole_is_black_whatever_autoaugment_does() -> None:
+    result = augment(photo_tiles(32, 32, 200), Augmentation(policy="cifar10", cutout=16), seeded())
+    brightest = F.max_pool2d(result.amax(1, keepdim=True).float(), 8, stride=1)  # the smallest hole is 8 by 8
+    assert bool((brightest.flatten(1).amin(1) == 0).all())
+
+
+@pytest.mark.parametrize("size", [(32, 32), (24, 30)], ids=str)
+def test_resized_crops_have_the_area_and_aspect_that_was_asked_for(size: tuple[int, int]) -> None:
+    height, width = size
+    shape = torch.Size((NUM_DRAWS, 3, height, width))
+    top, left, rows, columns = augmentation._draw_boxes(shape, (0.25, 0.5), seeded()).unbind(1)
+    assert int(top.min()) >= 0
+    assert int(left.min()) >= 0
+    assert int((top + rows).max()) == height
+    assert int((left + columns).max()) == width
+    # A rounded side is off by at most half a pixel.
+    assert bool(((rows + 0.5) * (columns + 0.5) >= 0.25 * height * width).all())
+    assert bool(((rows - 0.5) * (columns - 0.5) <= 0.5 * height * width).all())
+    assert bool(((columns + 0.5) / (rows - 0.5) >= 3 / 4).all())
+    assert bool(((columns - 0.5) / (rows + 0.5) <= 4 / 3).all())
+    assert (rows * columns).double().mean() == pytest.approx(0.375 * height * width, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("size", "box"), [((32, 32), (0, 0, 32, 32)), ((10, 40), (0, 13, 10, 13)), ((60, 12), (22, 0, 16, 12))]
+)
+def test_where_no_crop_fits_it_is_the_largest_in_the_middle(size: tuple[int, int], box: tuple[int, ...]) -> None:
+    boxes = augmentation._draw_boxes(torch.Size((50, 3, *size)), (2.0, 2.0), seeded())
+    assert boxes.tolist() == [list(box)] * 50
+
+
+def test_a_resized_crop_of_everything_is_the_image_itself() -> None:
+    images = photo_tiles(32, 32, 30)
+    assert torch.equal(augment(images, Augmentation(resized_crop=(1.0, 1.0)), seeded()), images)
+
+
+def test_a_resized_crop_takes_the_place_of_the_crop() -> None:
+    images = photo_tiles(32, 32, 30)
+    alone, both = (
+        augment(images, Augmentation(resized_crop=(0.3, 0.6), crop_padding=padding), seeded()) for padding in (0, 4)
+    )
+    assert torch.equal(alone, both)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_normalised_images_have_the_mean_taken_off_and_the_deviation_divided_out(dtype: torch.dtype) -> None:
+    images = photo_tiles(32, 32, 10)
+    mean, std = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
+    result = Normaliser(mean, std, torch.device("cpu"))(images, dtype)
+    means, stds = (torch.tensor(values, dtype=torch.float64).view(3, 1, 1) for values in (mean, std))
+    expected = (images.double() / 255 - means) / stds
+    assert result.dtype == dtype
+    assert result.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(result, expected.to(dtype))
+
+
+def test_normalise_by_hand() -> None:
+    images = torch.tensor([255, 0, 51], dtype=torch.uint8).view(1, 3, 1, 1)
+    result = Normaliser((0.5, 0.5, 0.0), (0.25, 0.5, 0.1), torch.device("cpu"))(images)
+    torch.testing.assert_close(result.flatten(), torch.tensor([2.0, -1.0, 2.0]))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("name", NAMED)
+def test_a_gpu_gives_the_images_of_the_cpu_and_is_never_waited_for(name: str) -> None:
+    images = photo_tiles(32, 32, 500)
+    on_device = images.cuda()
+    augment(on_device, NAMED[name], seeded())
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        result = augment(on_device, NAMED[name], seeded())
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert torch.equal(result.cpu(), augment(images, NAMED[name], seeded()))

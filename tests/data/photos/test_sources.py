@@ -1,0 +1,180 @@
+"""Images and labels as a program gives them: the range of pixels, lists in every guise, labels that are none."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from foster.data.photos.decode import ImageError, decode
+from foster.data.photos.read import decoded, read_photos
+from foster.data.photos.resize import Resizing
+from foster.data.photos.sources import as_items, find_photos
+from foster.errors import DataError
+
+GREYS = np.array([[0, 1, 128, 255]])
+SIZE = Resizing(4, 4)
+
+
+def greys(given: object) -> list[int]:
+    """The first row of the decoded picture, where all three channels are the same."""
+    picture = np.asarray(decode(given))  # type: ignore[arg-type]
+    assert (picture == picture[:, :, :1]).all()
+    return picture[0, :, 0].tolist()
+
+
+@pytest.mark.parametrize("kind", ["int64", "int32", "int16", "uint32", ">i4", "uint64"])
+def test_integers_up_to_255_are_taken_as_they_are(kind: str) -> None:
+    assert greys(GREYS.astype(kind)) == [0, 1, 128, 255]
+    if not kind.startswith(">"):
+        assert greys(torch.from_numpy(GREYS.astype(kind))) == [0, 1, 128, 255]
+
+
+@pytest.mark.parametrize("kind", ["<u2", ">u2"])
+def test_only_unsigned_16_bits_have_a_range_of_16_bits(kind: str) -> None:
+    assert greys((257 * GREYS).astype(kind)) == [0, 1, 128, 255]
+    assert greys(GREYS.astype(kind)) == [0, 0, 0, 1], "the range belongs to the type, not to the values"
+    for other in ("int32", "int64"):
+        with pytest.raises(ImageError, match=f"^{other} pixels from 0 to 65535: give uint8, uint16, or floats"):
+            decode((257 * GREYS).astype(other))
+
+
+def test_true_is_white() -> None:
+    assert greys(GREYS > 1) == greys(torch.from_numpy(GREYS > 1)) == [0, 0, 255, 255]
+
+
+def test_a_pil_image_of_32_bits_has_the_range_of_where_it_comes_from(tmp_path: Path) -> None:
+    in_memory = Image.fromarray(GREYS.astype(np.int32))
+    assert in_memory.mode == "I"
+    assert greys(in_memory) == [0, 1, 128, 255]
+    with pytest.raises(ImageError, match=r"mode I from 0 to 4095: .* 0 to 255; give mode L or I;16"):
+        decode(Image.fromarray(np.array([[0, 4095]], np.int32)))
+    path = tmp_path / "deep.pgm"
+    path.write_bytes(b"P5 4 1 65535\n" + (257 * GREYS).astype(">u2").tobytes())
+    with Image.open(path) as opened:
+        assert opened.mode == "I"
+        assert greys(opened) == greys(path) == [0, 1, 128, 255]
+    Image.fromarray(np.array([[0, 70_000]], np.int32)).save(tmp_path / "deeper.tiff")
+    with pytest.raises(ImageError, match="0 to 70000: they must lie in 0 to 65535"):
+        decode(tmp_path / "deeper.tiff")
+
+
+@pytest.mark.parametrize("form", [np.asarray, torch.from_numpy, list])
+def test_the_range_of_integers_is_that_of_the_whole_batch(form: object) -> None:
+    """The dark image of twelve bits would pass for one of eight."""
+    batch = np.full((9, 4, 4), 200)
+    assert read_photos(find_photos((form(batch), ["a"] * 9)), SIZE).images.min() == 200  # type: ignore[operator]
+    batch[7] = 4095
+    with pytest.raises(DataError, match=r"^int64 pixels from \d+ to 4095: give uint8"):
+        find_photos((form(batch), ["a"] * 9))  # type: ignore[operator]
+
+
+def test_a_batch_to_be_predicted_has_one_range_too_and_a_single_image_its_reason() -> None:
+    batch = np.full((2, 8, 8), 200)
+    batch[1] = 4095
+    with pytest.raises(DataError, match="int64 pixels from 200 to 4095"):
+        as_items(batch)
+    (found,) = decoded(as_items(batch[1]), SIZE)
+    assert isinstance(found, ImageError)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float64, torch.float8_e4m3fn])
+def test_tensors_of_every_floating_point_type_are_pictures(kind: torch.dtype) -> None:
+    batch = torch.tensor([0.0, 1.0]).to(kind)[None, None, None].expand(2, 3, 1, 2)
+    pictures = [decode(item) for item in as_items(batch)]
+    assert [np.asarray(picture)[0, :, 0].tolist() for picture in pictures] == [[0, 255]] * 2
+
+
+def test_a_tensor_that_numpy_cannot_hold_is_refused_with_a_reason() -> None:
+    with pytest.raises(ImageError):
+        decode(torch.zeros(3, 4, 4).to_sparse())
+
+
+@pytest.mark.parametrize("kind", [str, object])
+def test_an_array_of_paths_is_a_list_of_paths(kind: type, tmp_path: Path) -> None:
+    paths = [tmp_path / f"{k}.png" for k in range(3)]
+    for path in paths:
+        Image.new("RGB", (4, 4)).save(path)
+    given = np.array([str(path) for path in paths], dtype=kind)
+    assert as_items(given) == paths
+    assert as_items(given[1:2].reshape(())) == paths[1:2]
+    assert len(read_photos(find_photos((given, ["a"] * 3)), SIZE).images) == 3
+
+
+def test_an_array_of_images_of_several_sizes_is_a_list_of_images() -> None:
+    given = np.empty(2, dtype=object)
+    given[:] = [np.zeros((4, 4), np.uint8), np.zeros((6, 5, 3), np.uint8)]
+    assert [decode(item).size for item in as_items(given)] == [(4, 4), (5, 6)]
+
+
+def test_one_opened_image_given_many_times_is_read_whole_each_time() -> None:
+    """Pillow loads an image into itself: two threads that do so at once both find it damaged."""
+    whole = io.BytesIO()
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.effect_noise((900, 600), 60).convert("RGB").save(whole, "jpeg", exif=exif)
+    expected = Resizing(30, 20)(decode(whole.getvalue()))
+    for _ in range(3):
+        found = list(decoded([Image.open(io.BytesIO(whole.getvalue()))] * 16, Resizing(30, 20)))
+        assert not [str(image) for image in found if isinstance(image, ImageError)]
+        assert all(torch.equal(image, expected) for image in found if isinstance(image, torch.Tensor))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        np.zeros((2, 4, 4), np.uint8),
+        torch.zeros(2, 3, 4, 4),
+        [np.zeros((2, 4, 4), np.uint8), [0, 1]],
+        ["a.png", "b.png"],
+        ("a.png", "b.png"),
+        (np.zeros((3, 4, 4), np.uint8), "cat"),
+        (["a.png"], ["a"], ["b"]),
+        Image.new("RGB", (4, 4)),
+        None,
+    ],
+)
+def test_images_without_labels_are_refused_with_what_to_give(source: object) -> None:
+    with pytest.raises(DataError, match=r"^labels are missing: give images with a label each"):
+        find_photos(source)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.eye(3), r"labels of shape \(3, 3\): .* of one-hot rows, give the argmax"),
+        (torch.eye(3), r"labels of shape \(3, 3\): .* of one-hot rows, give the argmax"),
+        (np.eye(3, dtype=int).tolist(), r"label 0 is \[1, 0, 0\]: .* give the argmax"),
+        (list(torch.eye(3)), r"label 0 is tensor"),
+        (np.array(1), r"labels of shape \(\)"),
+        (["a", None, "b"], "label 1 is None: there must be one name or number for each image"),
+        (["a", "b", float("nan")], "label 2 is nan"),
+        (np.array([0.0, np.nan, 1.0]), "label 1 is nan"),
+        (np.array(["a", None, "b"]), "label 1 is None"),
+        ([b"a", b"b", b"c"], "label 0 is b'a'"),
+    ],
+)
+def test_labels_that_name_no_class_are_refused_in_one_line(labels: object, message: str) -> None:
+    with pytest.raises(DataError, match=message) as refused:
+        find_photos((np.zeros((3, 4, 4), np.uint8), labels))  # type: ignore[arg-type]
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        (3, 1, 2),
+        ["3", "1", " 2"],
+        np.array([3, 1, 2]),
+        torch.tensor([3, 1, 2]),
+        list(np.array([3, 1, 2])),
+        list(torch.tensor([3, 1, 2])),
+        np.array(["3", "1", "2"]),
+        np.array([3, 1, "2"], object),
+    ],
+)
+def test_the_same_labels_in_any_form_are_the_same_classes(labels: object) -> None:
+    found = find_photos((np.zeros((3, 4, 4), np.uint8), labels))  # type: ignore[arg-type]
+    assert found.labels == ("3", "1", "2")

@@ -1,0 +1,106 @@
+"""From settings to an engine: which accelerators are used where, and what is said of those that cannot be."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from foster import kernels
+from foster.errors import DeviceError, SettingsError
+from foster.experiment import parts as assembly
+from foster.experiment.folder import RunFolder
+from foster.experiment.parts import build_engine, describe_environment, obstacles
+from foster.experiment.run import Experiment
+from foster.networks import BACKBONES
+from foster.networks.network import Backbone
+from foster.settings.experiment import EngineSettings, load_settings
+from foster.system.signals import StopRequest
+
+WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU may have it")
+MEAN_AND_STD = (0.5,) * 3, (0.25,) * 3
+
+
+@pytest.fixture
+def triton_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assembly, "has_triton", lambda: True)
+    monkeypatch.setattr(kernels, "is_available", lambda: True)
+
+
+@pytest.fixture
+def leaving_no_trace(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("name", ["compile", "capture", "kernels"])
+def test_an_accelerator_that_is_wanted_and_cannot_work_is_an_error(name: str) -> None:
+    with pytest.raises(DeviceError, match=f"engine.{name}=on cannot be had here: .*; use engine.{name}=auto"):
+        build_engine(EngineSettings.model_validate({name: "on"}), "cpu", *MEAN_AND_STD)
+
+
+@pytest.mark.parametrize("choice", ["auto", "off"])
+def test_on_a_cpu_no_accelerator_is_used_and_the_environment_says_so(choice: str) -> None:
+    settings = EngineSettings.model_validate(dict.fromkeys(("compile", "capture", "kernels"), choice))
+    environment = describe_environment(build_engine(settings, "cpu", *MEAN_AND_STD))
+    assert [environment[name] for name in ("compile", "capture", "kernels")] == [False] * 3
+    assert environment["precision"] == "float32"
+
+
+@pytest.mark.usefixtures("triton_is_there")
+def test_on_a_gpu_with_triton_nothing_stands_against_them() -> None:
+    assert not any(obstacles(EngineSettings(), on_gpu=True, dtype=torch.bfloat16).values())
+
+
+@pytest.mark.usefixtures("triton_is_there")
+def test_in_float32_and_in_deterministic_runs_some_cannot_work() -> None:
+    assert "bfloat16" in obstacles(EngineSettings(), on_gpu=True, dtype=torch.float32)["kernels"]
+    found = obstacles(EngineSettings(deterministic=True), on_gpu=True, dtype=torch.bfloat16)
+    assert "engine.deterministic" in found["compile"]
+    assert not found["capture"]
+    assert not found["kernels"]
+
+
+def test_without_triton_a_gpu_still_records_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assembly, "has_triton", lambda: False)
+    monkeypatch.setattr(kernels, "is_available", lambda: False)
+    found = obstacles(EngineSettings(), on_gpu=True, dtype=torch.bfloat16)
+    assert "Triton" in found["compile"]
+    assert "Triton" in found["kernels"]
+    assert not found["capture"]
+
+
+@pytest.mark.usefixtures("leaving_no_trace")
+def test_a_deterministic_run_asks_every_library_for_it_and_the_next_run_does_not() -> None:
+    build_engine(EngineSettings(deterministic=True), "cpu", *MEAN_AND_STD)
+    assert torch.are_deterministic_algorithms_enabled()
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    build_engine(EngineSettings(), "cpu", *MEAN_AND_STD)
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+class Wrong(Backbone):
+    """Gives the 3 channels of its images as features."""
+
+    feature_size = 64
+
+    def stages(self, images: Tensor) -> list[Tensor]:
+        return [images]
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["backbone=resnet33", "backbone=wrong", "device=cuda:99", pytest.param("engine.kernels=on", marks=WITHOUT_GPU)],
+)
+def test_what_cannot_be_had_is_refused_before_any_data_is_looked_for(
+    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(BACKBONES, "wrong", Wrong)
+    settings = load_settings("cifar100-b0-inc10", [change], data=str(tmp_path / "nowhere"))
+    with pytest.raises((DeviceError, SettingsError), match=change.partition("=")[0]):
+        Experiment(settings, RunFolder(tmp_path / "run"), lambda event: None, StopRequest())
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,144 @@
+"""Plans: the published protocols by hand, and that a plan is what a run then does."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from foster.events import Event, PhaseStarted, TaskStarted
+from foster.experiment.folder import RunFolder
+from foster.experiment.parts import build_engine, build_method
+from foster.experiment.plan import make_plan
+from foster.experiment.run import Experiment
+from foster.reports.plans import plan_table
+from foster.settings.experiment import Settings, load_settings
+from foster.settings.methods import METHOD_SETTINGS
+from foster.system.signals import StopRequest
+
+TINY = (
+    "dataset=synthetic",
+    "synthetic={num_classes=5, train_per_class=11, test_per_class=2, image_size=8}",
+    "base_classes=2",
+    "increment=2",
+    "memory_total=16",
+    "batch_size=8",
+    "epochs_scale=0.005",
+    "device=cpu",
+)
+"""Tasks of 2, 2 and 1 classes with 22, 22 + 16 and 11 + 16 images."""
+
+
+def tiny(*overrides: str) -> Settings:
+    return load_settings("digits", [*TINY, *overrides])
+
+
+def ran(settings: Settings, path: Path) -> tuple[dict[str, Any], list[Event]]:
+    told: list[Event] = []
+    folder = RunFolder(path)
+    with folder.opened(settings):
+        return Experiment(settings, folder, told.append, StopRequest()).run(), told
+
+
+def test_the_plan_of_the_main_table_is_the_published_protocol() -> None:
+    plan = make_plan(load_settings("cifar100-b0-inc10"))
+    assert [task.num_total for task in plan.tasks] == list(range(10, 101, 10))
+    assert [task.new_images for task in plan.tasks] == [5000] * 10
+    quotas = [200, 100, 66, 50, 40, 33, 28, 25, 22]
+    assert [task.exemplars for task in plan.tasks] == [0, *(10 * (k + 1) * quota for k, quota in enumerate(quotas))]
+    # 5,000 images are 40 batches of 128; with 2,000 exemplars 55.
+    assert plan.tasks[0].phases == (("learn", 200, 200 * 40),)
+    assert plan.tasks[1].phases == (("boost", 170, 170 * 55), ("compress", 130, 130 * 55))
+    assert plan.total_epochs == 200 + 9 * 300
+    assert plan.tasks[-1].params == 463_504 + 100 * 65
+    assert (plan.memory_images, plan.memory_bytes) == (2000, 2000 * 3 * 32 * 32)
+
+
+def test_the_plan_of_bic_and_podnet_tells_the_images_that_each_phase_gets() -> None:
+    bic = make_plan(load_settings("cifar100-b0-inc10", ["method=bic"])).tasks
+    # 20 images of each of 20 classes are held out: 6,600 images are 52 batches, and the 400 are 4.
+    assert bic[1].phases == (("learn", 170, 170 * 52), ("correct", 170, 170 * 4))
+    # 2 images of each of 100 classes, out of 5,000 and 1,980.
+    assert bic[-1].phases == (("learn", 170, 170 * 53), ("correct", 170, 170 * 2))
+    podnet = make_plan(load_settings("cifar100-b0-inc10", ["method=podnet"])).tasks
+    # 200 images of each of 20 classes; at the end 22 of each of 100.
+    assert podnet[1].phases == (("learn", 160, 160 * 55), ("finetune", 20, 20 * 32))
+    assert podnet[-1].phases == (("learn", 160, 160 * 55), ("finetune", 20, 20 * 18))
+    assert podnet[0].params == 466_256 + 10 * 10 * 64 + 1
+
+
+def test_the_plan_of_many_small_tasks_has_one_row_each() -> None:
+    plan = make_plan(load_settings("cifar100-b50-inc1"))
+    assert len(plan.tasks) == 51
+    assert plan.tasks[0].new_images == 25_000
+    assert [task.exemplars for task in plan.tasks[:3]] == [0, 1000, 1020]
+    assert plan.tasks[1].phases[0] == ("boost", 170, 170 * -(-1500 // 64))
+
+
+@pytest.mark.parametrize(
+    ("method", "overrides"),
+    [
+        *((method, ()) for method in METHOD_SETTINGS),
+        ("foster", ("batch_size=7", "validation_share=0.05")),
+        ("bic", ("memory_total=5",)),
+        ("bic", ("memory_total=40", "bic.validation_share=0.3")),
+        ("podnet", ("memory_total=60", "batch_size=7")),
+    ],
+)
+def test_a_run_does_what_was_planned(method: str, overrides: tuple[str, ...], tmp_path: Path) -> None:
+    settings = tiny(f"method={method}", *overrides)
+    plan = make_plan(settings)
+    results, told = ran(settings, tmp_path / "run")
+    tasks = [event for event in told if isinstance(event, TaskStarted)]
+    phases = [event for event in told if isinstance(event, PhaseStarted)]
+    assert [(event.num_known + event.num_new, event.num_images) for event in tasks] == [
+        (task.num_total, task.new_images + task.exemplars) for task in plan.tasks
+    ]
+    assert [(event.task, event.phase, event.epochs, event.epochs * event.steps) for event in phases] == [
+        (task.index, *phase) for task in plan.tasks for phase in task.phases
+    ]
+    assert results["params_by_task"] == [task.params for task in plan.tasks]
+    assert results["memory_bytes"] == plan.memory_bytes
+
+
+@pytest.mark.parametrize("backbone", ["resnet8", "resnet32"])
+@pytest.mark.parametrize("method", METHOD_SETTINGS)
+def test_every_method_has_a_plan_with_the_size_of_its_network(method: str, backbone: str) -> None:
+    settings = tiny(f"method={method}", f"backbone={backbone}")
+    plan = make_plan(settings)
+    built = build_method(settings, (8, 8), build_engine(settings.engine, "cpu", (0.5,) * 3, (0.5,) * 3))
+    sizes = [built.new_network(settings.task_sizes[: k + 1]).num_parameters() for k in range(3)]
+    assert [task.params for task in plan.tasks] == sizes
+    assert plan.total_epochs == sum(epochs for task in plan.tasks for _, epochs, _ in task.phases) > 0
+    assert plan.training_bytes > plan.memory_bytes >= 0
+
+
+def test_without_compression_the_planned_network_grows() -> None:
+    grown = make_plan(tiny("foster.compression=false")).tasks
+    assert [[name for name, _, _ in task.phases] for task in grown] == [["learn"], ["boost"], ["boost"]]
+    backbone = grown[0].params - 2 * 65
+    assert [task.params for task in grown[1:]] == [2 * backbone + 4 * 129, 3 * backbone + 5 * 193]
+
+
+def test_more_images_or_a_larger_batch_need_more_memory() -> None:
+    def needed(*overrides: str) -> int:
+        return make_plan(tiny(*overrides)).training_bytes
+
+    assert needed("batch_size=16") > needed()
+    assert needed("backbone=resnet20") > needed()
+    assert needed("base_classes=4") > needed()
+
+
+def test_the_table_has_a_row_a_task_and_fits_a_narrow_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    Console(width=80).print(plan_table(make_plan(load_settings("cifar100-b50-inc10"))))
+    text = capsys.readouterr().out
+    lines = text.splitlines()
+    assert "cifar100-b50-inc10" in lines[0]
+    rows = [line.split() for line in lines if line.strip()[:1].isdigit()]
+    assert [row[:5] for row in rows] == [
+        ["1", "+50", "50", "25,000", "0"],
+        *([str(k + 2), "+10", str(60 + 10 * k), "5,000", f"{1000 + 200 * k:,}"] for k in range(5)),
+    ]
+    assert "170 boost + 130 compress" in text
+    assert "1,700 epochs" in text
+    assert "…" not in text, "nothing may be cut off"

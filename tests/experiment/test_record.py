@@ -1,0 +1,62 @@
+"""The record of a run and the numbers that are made from it."""
+
+import json
+
+import pytest
+
+from foster.evaluation.metrics import Evaluation
+from foster.experiment.record import Record, metrics
+
+FIRST = Evaluation(accuracy=90.0, top5=100.0, old_accuracy=None, new_accuracy=90.0, per_task=(90.0,))
+SECOND = Evaluation(accuracy=62.0, top5=95.0, old_accuracy=50.0, new_accuracy=80.0, per_task=(50.0, 80.0))
+THIRD = Evaluation(accuracy=61.0, top5=93.0, old_accuracy=52.0, new_accuracy=70.0, per_task=(60.0, 44.0, 70.0))
+BOOSTED = Evaluation(accuracy=95.0, top5=100.0, old_accuracy=None, new_accuracy=95.0, per_task=(95.0,))
+
+
+def full_record() -> Record:
+    record = Record("compressed")
+    for evaluation, boosted in ((FIRST, BOOSTED), (SECOND, SECOND), (THIRD, THIRD)):
+        record.add("boosted", boosted)
+        record.add("compressed", evaluation)
+        record.close_task(seconds=2.5, params=1000 + len(record.params), memory_bytes=64 * (1 + len(record.params)))
+    return record
+
+
+def test_all_metrics_of_a_variant_come_from_its_evaluations() -> None:
+    assert metrics([FIRST, SECOND, THIRD]) == {
+        "accuracy": [90.0, 62.0, 61.0],
+        "top5": [100.0, 95.0, 93.0],
+        "old_accuracy": [None, 50.0, 52.0],
+        "new_accuracy": [90.0, 80.0, 70.0],
+        "accuracy_matrix": [[90.0], [50.0, 80.0], [60.0, 44.0, 70.0]],
+        "average_incremental_accuracy": pytest.approx(71.0),
+        "final_accuracy": 61.0,
+        "forgetting": pytest.approx((90 - 60 + 80 - 44) / 2),
+        "backward_transfer": pytest.approx((60 - 90 + 44 - 80) / 2),
+    }
+
+
+def test_the_summary_is_of_the_result_with_the_other_variants_below_it() -> None:
+    summary = full_record().summary()
+    assert summary["result"] == "compressed"
+    assert summary["accuracy"] == [90.0, 62.0, 61.0]
+    assert summary["variants"].keys() == {"boosted"}
+    assert summary["variants"]["boosted"]["accuracy"] == [95.0, 62.0, 61.0]
+    assert summary["variants"]["boosted"]["average_incremental_accuracy"] == pytest.approx(218 / 3)
+    assert (summary["params"], summary["params_by_task"]) == (1002, [1000, 1001, 1002])
+    assert summary["memory_bytes"] == 192
+    assert (summary["train_seconds"], summary["task_seconds"]) == (7.5, [2.5, 2.5, 2.5])
+
+
+def test_a_record_survives_json() -> None:
+    record = full_record()
+    again = Record.from_state(json.loads(json.dumps(record.state())))
+    assert again == record
+    assert again.num_tasks == 3
+    assert again.result == [FIRST, SECOND, THIRD]
+
+
+def test_a_single_task_forgets_nothing() -> None:
+    found = metrics([FIRST])
+    assert (found["forgetting"], found["backward_transfer"]) == (0.0, 0.0)
+    assert found["average_incremental_accuracy"] == found["final_accuracy"] == 90.0

@@ -1,0 +1,388 @@
+"""A whole run in its folder: its results are consistent, repeatable, and of the network they claim to be of."""
+
+import json
+import math
+import tomllib
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from foster.cli.launch import launch
+from foster.errors import DataError, DeviceError, FolderError, FosterError, SettingsError, TrainingError
+from foster.experiment.folder import RunFolder, read_events
+from foster.experiment.parts import build_engine, build_method, load_scenario
+from foster.experiment.plan import make_plan
+from foster.methods import CLASSES
+from foster.networks import build_backbone
+from foster.settings.experiment import Settings, load_settings
+from foster.settings.methods import METHOD_SETTINGS, ReplaySettings
+
+TINY = (
+    "dataset=synthetic",
+    "synthetic={num_classes=5, train_per_class=10, test_per_class=4, image_size=8}",
+    "base_classes=2",
+    "increment=2",
+    "memory_total=12",
+    "batch_size=16",
+    "epochs_scale=0.012",
+    "device=cpu",
+    "engine.threads=1",
+)
+"""Tasks of 2, 2 and 1 classes: an uneven last task, and fewer than five classes at first."""
+NUM_TEST = (8, 8, 4)
+NUM_DIGITS = 1442
+"""Training images of the dataset `digits`."""
+IMAGE_BYTES = 3 * 8 * 8
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+
+
+def tiny(*overrides: str) -> Settings:
+    return load_settings("digits", [*TINY, *overrides])
+
+
+def run(settings: Settings, path: Path) -> dict[str, Any]:
+    return launch(settings, path, quiet=True, is_shown=False)
+
+
+class Finished:
+    """A run's folder and what its results file holds."""
+
+    def __init__(self, path: Path, *overrides: str) -> None:
+        self.path = path
+        self.settings = tiny(*overrides)
+        run(self.settings, path)
+        self.results: dict[str, Any] = json.loads((path / "results.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def foster_run(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    return Finished(tmp_path_factory.mktemp("foster") / "run")
+
+
+def variants(results: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield results
+    yield from results["variants"].values()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_results_hold_everything_that_is_promised(foster_run: Finished) -> None:
+    results = foster_run.results
+    assert results.keys() >= {
+        "method",
+        "scenario",
+        "seed",
+        "settings",
+        "environment",
+        "classes",
+        "tasks",
+        "accuracy",
+        "accuracy_matrix",
+        "average_incremental_accuracy",
+        "final_accuracy",
+        "forgetting",
+        "variants",
+        "params",
+        "memory_bytes",
+        "train_seconds",
+    }
+    assert (results["method"], results["scenario"], results["seed"]) == ("foster", "synthetic-b0-inc2", 1993)
+    assert results["variants"].keys() == {"boosted", "nearest_mean", "boosted_nearest_mean"}
+    for variant in results["variants"].values():
+        assert variant.keys() >= {"accuracy", "average_incremental_accuracy", "accuracy_matrix", "forgetting"}
+    assert (results["result"], results["finished"], results["evaluated_on"]) == ("compressed", True, "test")
+    assert results["environment"].keys() >= {"foster", "python", "torch", "device", "precision"}
+    assert results["settings"] | {"data": ""} == foster_run.settings.nested()
+    assert "data" not in results["settings"], "a path says nothing about a result"
+
+
+def test_all_numbers_of_a_variant_come_from_its_accuracy_matrix(foster_run: Finished) -> None:
+    for found in variants(foster_run.results):
+        matrix = found["accuracy_matrix"]
+        assert [len(row) for row in matrix] == [1, 2, 3]
+        for task, row in enumerate(matrix):
+            correct = [accuracy * count / 100 for accuracy, count in zip(row, NUM_TEST, strict=False)]
+            assert all(number == pytest.approx(round(number)) for number in correct), "a whole number of images"
+            assert found["accuracy"][task] == pytest.approx(100 * sum(correct) / sum(NUM_TEST[: task + 1]))
+            assert found["new_accuracy"][task] == row[-1]
+            if task == 0:
+                assert found["old_accuracy"][task] is None
+            else:
+                assert found["old_accuracy"][task] == pytest.approx(100 * sum(correct[:-1]) / sum(NUM_TEST[:task]))
+            assert found["accuracy"][task] <= found["top5"][task] <= 100
+        assert found["top5"] == [100, 100, 100], "five classes or fewer"
+        assert found["average_incremental_accuracy"] == pytest.approx(sum(found["accuracy"]) / 3)
+        assert found["final_accuracy"] == found["accuracy"][-1]
+        best = [max(matrix[0][0], matrix[1][0]), matrix[1][1]]
+        assert found["forgetting"] == pytest.approx(sum(b - now for b, now in zip(best, matrix[2], strict=False)) / 2)
+
+
+def test_the_sizes_are_those_of_the_network_and_the_memory(foster_run: Finished) -> None:
+    results = foster_run.results
+    backbone = sum(parameter.numel() for parameter in build_backbone("resnet8").parameters())
+    assert results["params_by_task"] == [backbone + 65 * num_classes for num_classes in (2, 4, 5)]
+    assert results["params"] == results["params_by_task"][-1]
+    assert results["memory_bytes"] == 2 * 5 * IMAGE_BYTES
+    assert results["train_seconds"] == pytest.approx(sum(results["task_seconds"]))
+    assert all(seconds > 0 for seconds in results["task_seconds"])
+    assert [len(names) for names in results["tasks"]] == [2, 2, 1]
+    assert results["classes"] == [name for names in results["tasks"] for name in names]
+    assert sorted(results["classes"]) == [f"class 0{k}" for k in range(5)]
+
+
+def test_the_top_numbers_are_of_the_compressed_network(foster_run: Finished) -> None:
+    """Worked out once more from the saved weights and exemplars, by the head and by the nearest mean."""
+    settings = foster_run.settings
+    scenario = load_scenario(settings)
+    engine = build_engine(settings.engine, "cpu", scenario.mean, scenario.std)
+    method = build_method(settings, scenario.image_size, engine)
+    checkpoint = RunFolder(foster_run.path).checkpoints.load(lambda message: None)
+    assert checkpoint is not None
+    network = method.new_network(scenario.task_sizes)
+    network.load_state_dict(checkpoint.parts["network"])
+    network.eval()
+    assert len(network.branches) == 1
+    mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (scenario.mean, scenario.std))
+    test, memory = scenario.test_up_to(2), checkpoint.parts["memory"]
+    with torch.no_grad():
+        out = network((test.images / 255 - mean) / std)
+        exemplars = normalize(network.features((memory["images"] / 255 - mean) / std))
+    assert memory["counts"].tolist() == [2] * 5
+    means = normalize(exemplars.view(5, 2, -1).mean(1))
+    nearest = (normalize(out.features)[:, None] - means).norm(dim=2).argmin(1)
+    for predicted, found in (
+        (out.logits.argmax(1), foster_run.results),
+        (nearest, foster_run.results["variants"]["nearest_mean"]),
+    ):
+        is_correct = (predicted == test.labels).double()
+        assert 100 * is_correct.mean().item() == pytest.approx(found["final_accuracy"])
+        row = [100 * is_correct[test.labels // 2 == task].mean().item() for task in range(3)]
+        assert found["accuracy_matrix"][-1] == pytest.approx(row)
+
+
+def test_the_events_tell_the_run_in_order(foster_run: Finished) -> None:
+    events = read_events(foster_run.path / "events.jsonl")
+    assert all("time" in event for event in events)
+    kinds = [event["event"] for event in events]
+    assert (kinds[0], kinds[-1]) == ("RunStarted", "RunEnded")
+    phases = [(event["task"], event["phase"]) for event in events if event["event"] == "PhaseStarted"]
+    assert phases == [(0, "learn"), *((task, phase) for task in (1, 2) for phase in ("boost", "compress"))]
+    epochs = [event for event in events if event["event"] == "EpochEnded"]
+    assert [event["epoch"] for event in epochs] == [0, 1] * len(phases)
+    terms = {(event["task"], event["phase"]): set(event["losses"]) for event in epochs}
+    assert terms[(0, "learn")] == {"L_CE", "total"}
+    assert terms[(1, "boost")] == {"L_LA", "L_FE", "L_KD", "total"}
+    assert terms[(2, "compress")] == {"L_BKD", "total"}
+    told = [event["accuracy"] for event in events if event["event"] == "Evaluated" and event["variant"] == "compressed"]
+    assert told == foster_run.results["accuracy"]
+    assert events[-1]["final_accuracy"] == foster_run.results["final_accuracy"]
+
+
+def test_the_settings_of_a_run_run_again_to_the_same_numbers(foster_run: Finished, tmp_path: Path) -> None:
+    settings = load_settings(str(foster_run.path / "settings.toml"))
+    assert settings == foster_run.settings
+    again = run(settings, tmp_path / "again")
+    for before, after in zip(variants(foster_run.results), variants(again), strict=True):
+        assert after["accuracy_matrix"] == before["accuracy_matrix"]
+    assert again["settings"] == foster_run.results["settings"]
+
+
+def test_images_that_stay_off_the_device_give_the_same_numbers(foster_run: Finished, tmp_path: Path) -> None:
+    streamed = Finished(tmp_path / "streamed", "engine.resident=off")
+    assert streamed.results["accuracy_matrix"] == foster_run.results["accuracy_matrix"]
+    losses = [
+        [event["losses"] for event in read_events(path / "events.jsonl") if event["event"] == "EpochEnded"]
+        for path in (streamed.path, foster_run.path)
+    ]
+    assert losses[0]
+    assert losses[0] == losses[1]
+
+
+def test_classes_arrive_in_the_given_order(tmp_path: Path) -> None:
+    order = [f"class 0{k}" for k in (3, 1, 4, 0, 2)]
+    results = run(tiny(f"class_order={order}", "method=finetune"), tmp_path / "run")
+    assert results["tasks"] == [order[:2], order[2:4], order[4:]]
+
+
+def test_another_seed_is_another_order_unless_the_order_has_its_own() -> None:
+    def order(*overrides: str) -> list[str]:
+        return list(load_scenario(tiny(*overrides)).class_names)
+
+    assert order("seed=1") != order("seed=2")
+    assert order("seed=1", "order_seed=7") == order("seed=2", "order_seed=7") == order("seed=7")
+
+
+def test_a_validation_share_never_touches_the_test_images(tmp_path: Path) -> None:
+    """The same numbers with other test images, and other numbers of images than the test set has."""
+    few = tiny("method=replay", "validation_share=0.3")
+    shape = "synthetic={num_classes=5, train_per_class=10, test_per_class=9, image_size=8}"
+    many = tiny("method=replay", "validation_share=0.3", shape)
+    first, second = run(few, tmp_path / "few"), run(many, tmp_path / "many")
+    assert first["evaluated_on"] == second["evaluated_on"] == "validation"
+    assert first["accuracy_matrix"] == second["accuracy_matrix"]
+    test = load_scenario(few).test_up_to(2)
+    train = torch.cat([load_scenario(few)[task].train.images for task in range(3)])
+    assert len(test) == 15
+    assert len(train) == 35
+    everything = torch.cat([load_scenario(tiny())[task].train.images for task in range(3)])
+    as_rows = {bytes(image.flatten().tolist()) for image in everything}
+    held_out, used = ({bytes(image.flatten().tolist()) for image in part} for part in (test.images, train))
+    assert held_out | used == as_rows
+    assert not held_out & used
+
+
+def test_a_method_without_memory_has_no_exemplars_to_classify_by(tmp_path: Path) -> None:
+    results = run(tiny("method=finetune"), tmp_path / "run")
+    assert results["variants"] == {}
+    assert results["memory_bytes"] == 0
+    assert results["result"] == "head"
+
+
+def test_a_scenario_of_one_task_is_plain_training(tmp_path: Path) -> None:
+    results = run(tiny("base_classes=5"), tmp_path / "run")
+    assert [len(row) for row in results["accuracy_matrix"]] == [1]
+    assert (results["forgetting"], results["old_accuracy"]) == (0, [None])
+    assert results["accuracy"] == results["variants"]["boosted"]["accuracy"]
+
+
+def test_without_compression_the_result_is_the_boosted_network(tmp_path: Path) -> None:
+    results = run(tiny("foster.compression=false"), tmp_path / "run")
+    assert results["result"] == "boosted"
+    assert set(results["variants"]) == {"nearest_mean"}
+    assert results["params_by_task"][2] > 2.9 * results["params_by_task"][0]
+
+
+def test_unlabeled_images_can_come_from_another_dataset(tmp_path: Path) -> None:
+    settings = tiny("foster.unlabeled=digits", "base_classes=3", "foster.compress.epochs=1")
+    run(settings, tmp_path / "run")
+    events = read_events(tmp_path / "run" / "events.jsonl")
+    steps = {(event["task"], event["phase"]): event["steps"] for event in events if event["event"] == "PhaseStarted"}
+    assert steps[(1, "boost")] == 2
+    assert steps[(1, "compress")] == math.ceil((32 + NUM_DIGITS) / 16)
+    assert make_plan(settings).tasks[1].phases[1] == ("compress", 1, steps[(1, "compress")])
+
+
+def test_a_network_without_exemplars_of_the_new_classes_has_no_nearest_mean(tmp_path: Path) -> None:
+    later = run(tiny("foster.herding_features=compressed"), tmp_path / "run")
+    assert set(later["variants"]) == {"boosted", "nearest_mean"}
+    assert len(later["variants"]["boosted"]["accuracy"]) == 3
+
+
+class Averaging(ReplaySettings):
+    classifies_by = "nearest_mean"
+
+
+def test_what_a_methods_settings_say_alone_decides_which_result_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(METHOD_SETTINGS, "averaging", Averaging)
+    monkeypatch.setitem(CLASSES, "averaging", CLASSES["replay"])
+    averaging, replay = run(tiny("method=averaging"), tmp_path / "a"), run(tiny("method=replay"), tmp_path / "b")
+    assert (averaging["result"], replay["result"]) == ("nearest_mean", "head")
+    assert averaging["accuracy_matrix"] == replay["variants"]["nearest_mean"]["accuracy_matrix"]
+    assert averaging["variants"]["head"]["accuracy_matrix"] == replay["accuracy_matrix"]
+
+
+def test_a_run_says_what_may_not_be_meant(tmp_path: Path) -> None:
+    run(tiny("method=replay", "replay.later.epochs=20"), tmp_path / "run")
+    told = read_events(tmp_path / "run" / "events.jsonl")
+    warnings = [event["message"] for event in told if event["event"] == "Warned"]
+    assert warnings == ["replay.later.milestones: [30, 50] lie beyond its 20 epochs; the rate never falls"]
+
+
+def test_a_folder_that_holds_a_run_is_left_as_it_is(foster_run: Finished) -> None:
+    before = contents(foster_run.path)
+    with pytest.raises(FolderError, match="already holds a run"):
+        run(tiny("seed=5"), foster_run.path)
+    with pytest.raises(FolderError, match="already holds a run"):
+        # Said before the data is looked for, which might mean a download.
+        run(load_settings("cifar100-b0-inc10", data="nowhere"), foster_run.path)
+    assert contents(foster_run.path) == before
+
+
+def test_resume_with_other_settings_is_refused_and_with_the_same_finds_nothing_to_do(
+    foster_run: Finished, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = contents(foster_run.path)
+    with pytest.raises(FolderError, match=r"other settings \(seed = 1993, not 5\)"):
+        launch(tiny("seed=5"), foster_run.path, quiet=True, is_resuming=True)
+    results = launch(foster_run.settings, foster_run.path, quiet=True, is_resuming=True)
+    assert results == foster_run.results
+    assert "nothing is left to do" in capsys.readouterr().err
+    assert contents(foster_run.path) == before
+
+
+def refused(settings: Settings, parent: Path) -> FosterError:
+    """The error with which a run is refused; nothing may be left behind."""
+    with pytest.raises(FosterError) as caught:
+        run(settings, parent / "runs" / "refused")
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 2
+    assert list(parent.iterdir()) == []
+    return caught.value
+
+
+def test_missing_data_files_get_one_line_and_leave_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def offline(*arguments: object, **keywords: object) -> None:
+        raise urllib.error.URLError("there is no network")
+
+    monkeypatch.setattr(urllib.request, "urlopen", offline)
+    settings = load_settings("cifar100-b0-inc10", data=str(tmp_path / "nowhere"))
+    error = refused(settings, tmp_path)
+    assert isinstance(error, DataError)
+    assert "nowhere" in str(error)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="here is a GPU")
+def test_a_gpu_that_is_not_there_gets_one_line_and_leaves_no_folder(tmp_path: Path) -> None:
+    error = refused(tiny("device=cuda"), tmp_path)
+    assert isinstance(error, DeviceError)
+    assert "device 'cuda' was asked for, but 0 GPUs" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("backbone=resnet33",), "unknown backbone 'resnet33'; did you mean 'resnet32'?"),
+        (("class_order=['class 00', 'class 01', 'class 02', 'class 03', 'clas 04']",), "did you mean 'class 04'?"),
+        (("foster.unlabeled=digit",), "did you mean 'digits'?"),
+    ],
+)
+def test_what_only_the_parts_can_judge_is_refused_before_anything_is_written(
+    overrides: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    error = refused(tiny(*overrides), tmp_path)
+    assert isinstance(error, SettingsError)
+    assert message in str(error)
+
+
+def test_a_loss_that_explodes_stops_the_run_with_its_place_and_leaves_the_reason(tmp_path: Path) -> None:
+    settings = tiny("foster.boost.learning_rate=1e30")
+    with pytest.raises(TrainingError, match="in task 2, phase boost, epoch 1; try a learning rate below"):
+        run(settings, tmp_path / "run")
+    events = read_events(tmp_path / "run" / "events.jsonl")
+    assert events[-1]["event"] == "RunFailed"
+    assert "task 2, phase boost" in events[-1]["message"]
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert (results["finished"], len(results["accuracy"])) == (False, 1), "the first task is not lost"
+
+
+def test_the_written_settings_are_complete_and_name_what_was_chosen_for_published(tmp_path: Path) -> None:
+    settings = tiny("method=replay", "augmentation=published")
+    run(settings, tmp_path / "run")
+    written = tomllib.loads((tmp_path / "run" / "settings.toml").read_text(encoding="utf-8"))
+    assert written["augmentation"] == "plain"
+    assert written["replay"]["later"]["milestones"] == [30, 50]
+    assert "foster" not in written, "settings of other methods decide nothing"

@@ -1,0 +1,67 @@
+import pytest
+import torch
+
+from foster.learner.calibration import MIN_IMAGES, expected_calibration_error, fit_temperature, probabilities
+
+
+def labels_drawn_from(logits: torch.Tensor, seed: int = 0) -> torch.Tensor:
+    chance = torch.Generator().manual_seed(seed)
+    return torch.multinomial(logits.softmax(1), 1, generator=chance).squeeze(1)
+
+
+@pytest.mark.parametrize("true_temperature", [0.5, 1.0, 3.0])
+def test_the_temperature_that_was_put_in_is_found(true_temperature: float) -> None:
+    honest = 2 * torch.randn(20_000, 5, generator=torch.Generator().manual_seed(1))
+    found = fit_temperature(true_temperature * honest, labels_drawn_from(honest))
+    assert found == pytest.approx(true_temperature, rel=0.05)
+
+
+def test_a_calibrated_network_is_as_often_right_as_it_is_confident() -> None:
+    honest = 2 * torch.randn(20_000, 5, generator=torch.Generator().manual_seed(1))
+    labels = labels_drawn_from(honest)
+    boastful = 4 * honest
+    temperature = fit_temperature(boastful, labels)
+    assert temperature is not None
+    assert expected_calibration_error(probabilities(boastful, 1.0), labels) > 0.15
+    assert expected_calibration_error(probabilities(boastful, temperature), labels) < 0.02
+
+
+def test_being_right_on_few_images_is_not_taken_for_certainty() -> None:
+    labels = torch.arange(20) % 4
+    scores = 10 * torch.eye(4)[labels]
+    temperature = fit_temperature(scores, labels)
+    assert temperature is not None
+    confidence = float(probabilities(scores, temperature).max(1).values.mean())
+    assert confidence == pytest.approx(21 / 22, abs=0.002)
+
+
+def test_every_class_counts_the_same() -> None:
+    # Class 0 is always right, class 1 half the time: counted by images, the network would be right 99 times of 100.
+    scores = torch.cat(
+        [torch.tensor([[4.0, 0.0]]).repeat(1000, 1), torch.tensor([[0.0, 4.0], [4.0, 0.0]]).repeat(10, 1)]
+    )
+    labels = torch.cat([torch.zeros(1000, dtype=torch.int64), torch.ones(20, dtype=torch.int64)])
+    balanced = fit_temperature(scores, labels)
+    assert balanced is not None
+    probability = float(probabilities(scores[:1], balanced)[0, 0])
+    assert probability == pytest.approx(0.75, abs=0.01)
+
+
+def test_too_few_images_or_a_single_class_give_no_temperature() -> None:
+    assert fit_temperature(torch.randn(MIN_IMAGES - 1, 3), torch.zeros(MIN_IMAGES - 1, dtype=torch.int64)) is None
+    assert fit_temperature(torch.randn(50, 1), torch.zeros(50, dtype=torch.int64)) is None
+
+
+def test_a_class_that_cannot_be_predicted_does_not_spoil_the_fit() -> None:
+    scores = torch.randn(100, 3, generator=torch.Generator().manual_seed(0))
+    scores[:, 2] = -torch.inf
+    found = fit_temperature(scores, torch.arange(100) % 2)
+    assert found is not None
+    assert torch.isfinite(torch.tensor(found))
+    assert probabilities(scores, found)[:, 2].tolist() == [0.0] * 100
+
+
+def test_the_calibration_error_by_hand() -> None:
+    # Two images at 0.9, one right: |0.9 - 0.5| = 0.4. Two at 0.6, both right: 0.4.
+    probability = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.6, 0.4], [0.6, 0.4]])
+    assert expected_calibration_error(probability, torch.tensor([0, 1, 0, 0])) == pytest.approx(0.4)

@@ -1,0 +1,87 @@
+"""The size of the images, and why there is none where no image can be read."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from foster.data.photos.read import read_photos
+from foster.data.photos.resize import Resizing
+from foster.data.photos.sources import Source, find_photos
+from foster.errors import DataError
+from foster.learner.intake import choose_resizing
+from foster.settings.learner import learner_settings
+
+
+def refusal(source: Source) -> str:
+    with pytest.raises(DataError) as refused:
+        choose_resizing(find_photos(source), learner_settings(), None)
+    return str(refused.value)
+
+
+def test_pixels_of_a_wrong_range_are_the_reason() -> None:
+    images = np.random.default_rng(0).uniform(2, 16, (10, 8, 8))
+    images[:, 0, :2] = 0, 16
+    reason = "'image 0': floating-point pixels must lie in 0 to 1, not 0 to 16"
+    assert refusal((images, ["a"] * 10)).startswith(f"none of the 10 images in the images can be read: {reason}; ")
+
+
+def test_where_not_all_images_were_tried_the_message_says_so() -> None:
+    images = np.full((450, 4, 4), 2.0)
+    message = refusal((images, ["a"] * 450))
+    assert message.startswith("none of 225 images tried of the 450 in the images can be read: 'image 0': floating")
+    assert "'image 2': " in message
+    assert "'image 1': " not in message
+
+
+def write_images(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    for k in range(3):
+        Image.new("RGB", (9, 9)).save(folder / f"{k}.png")
+
+
+FOLDER, COLUMNS, SEPARATOR = "relative to the CSV's folder", "these are the first two columns", "by / and not by \\"
+
+
+@pytest.mark.parametrize(
+    ("text", "hints"),
+    [
+        ("path,label\nlists/images/0.png,a\n", [FOLDER]),
+        ("lists/images/0.png,a\n", [FOLDER, COLUMNS]),
+        ("path,label\nimages\\0.png,a\n", [FOLDER, SEPARATOR]),
+        ("id,picture,label\n7,images/0.png,a\n", [FOLDER, COLUMNS]),
+    ],
+)
+def test_a_csv_whose_images_are_not_there_says_how_its_paths_are_read(
+    text: str, hints: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_images(tmp_path / "lists" / "images")
+    Path("lists/photos.csv").write_text(text)
+    message = refusal("lists/photos.csv")
+    assert "there is no such file" in message
+    assert [hint for hint in (FOLDER, COLUMNS, SEPARATOR) if hint in message] == hints
+
+
+def test_the_hint_of_a_csv_stays_away_where_the_files_are_there(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"broken")
+    (tmp_path / "photos.csv").write_text("path,label\na.png,a\n")
+    assert "relative" not in refusal(tmp_path / "photos.csv")
+
+
+def test_too_many_missing_files_of_a_csv_give_the_hint_too(tmp_path: Path) -> None:
+    write_images(tmp_path / "images")
+    rows = ["images/0.png,a", *(f"{k}.png,a" for k in range(5))]
+    (tmp_path / "photos.csv").write_text("path,label\n" + "\n".join(rows))
+    with pytest.raises(DataError, match=r"relative to the CSV's folder; mend or remove them, or raise max_unreadable$"):
+        read_photos(find_photos(tmp_path / "photos.csv"), Resizing(8, 8))
+
+
+def test_a_column_of_image_paths_may_have_that_name(tmp_path: Path) -> None:
+    write_images(tmp_path / "images")
+    (tmp_path / "photos.csv").write_text("id,image_path,label\n0,images/0.png,a\n1,images/1.png,b\n")
+    photos = find_photos(tmp_path / "photos.csv")
+    assert photos.labels == ("a", "b")
+    assert choose_resizing(photos, learner_settings(image_size=8), None).size == (8, 8)
+    assert len(read_photos(photos, Resizing(8, 8)).images) == 2

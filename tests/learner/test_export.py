@@ -1,0 +1,180 @@
+"""Exported files run without this library and give the same probabilities."""
+
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import foster
+from foster.data.sources import load as load_dataset
+from foster.errors import SettingsError
+from foster.learner import export as exporting
+from foster.learner.export import ExportError, ExportReport, Target
+from foster.learner.learner import Learner
+
+DIGITS = load_dataset("digits")
+
+
+@pytest.fixture(scope="module")
+def learner() -> Learner:
+    learner = foster.Learner(backbone="resnet8", epochs_scale=0.02, memory_total=90, device="cpu")
+    three = DIGITS.train.of_classes(0, 3).select(torch.arange(0, 420, 3))
+    learner.learn(three)
+    return learner
+
+
+@pytest.fixture(scope="module")
+def onnx_file(learner: Learner, tmp_path_factory: pytest.TempPathFactory) -> ExportReport:
+    return learner.export(tmp_path_factory.mktemp("onnx") / "digits.onnx")
+
+
+@pytest.fixture(scope="module")
+def program_file(learner: Learner, tmp_path_factory: pytest.TempPathFactory) -> ExportReport:
+    return learner.export(tmp_path_factory.mktemp("program") / "digits.pt2")
+
+
+def pictures(count: int) -> np.ndarray:
+    """`[count, 8, 8, 3]` uint8, as any program holds pictures."""
+    return DIGITS.test.images[:count].permute(0, 2, 3, 1).contiguous().numpy()
+
+
+def expected(learner: Learner, count: int) -> np.ndarray:
+    found = learner.predict(DIGITS.test.images[:count], top=3)
+    by_name = [{entry.label: entry.probability for entry in one.top} for one in found]
+    return np.array([[row[name] for name in learner.class_names] for row in by_name])
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 64])
+def test_the_onnx_file_gives_the_learners_probabilities_for_any_number_of_images(
+    learner: Learner, onnx_file: ExportReport, count: int
+) -> None:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(onnx_file.file, providers=["CPUExecutionProvider"])
+    (given,) = session.get_inputs()
+    assert (given.name, given.type, given.shape[1:]) == ("images", "tensor(uint8)", [8, 8, 3])
+    (found,) = session.run(["probabilities"], {"images": pictures(count)})
+    assert found.shape == (count, 3)
+    assert np.abs(found - expected(learner, count)).max() < 1e-4
+
+
+def test_labels_and_preprocessing_are_inside_the_onnx_file_and_beside_it(
+    learner: Learner, onnx_file: ExportReport
+) -> None:
+    import onnx
+
+    model = onnx.load(onnx_file.file)
+    inside = {entry.key: json.loads(entry.value) for entry in model.metadata_props if entry.key in ("foster", "labels")}
+    beside = json.loads(onnx_file.facts_file.read_text(encoding="utf-8"))
+    assert inside["labels"] == list(learner.class_names) == beside["labels"]
+    assert inside["foster"] == beside
+    assert beside["input"]["shape"] == ["batch", 8, 8, 3]
+    assert beside["input"]["resize"] == "stretch"
+    assert learner.knowledge is not None
+    assert beside["inside"]["temperature"] == learner.knowledge.temperature
+
+
+def test_the_onnx_file_is_one_file(onnx_file: ExportReport) -> None:
+    assert {path.name for path in onnx_file.file.parent.iterdir()} == {"digits.onnx", "digits.onnx.json"}
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_the_exported_program_runs_without_this_library(
+    learner: Learner, program_file: ExportReport, count: int
+) -> None:
+    extra = {"foster.json": ""}
+    module = torch.export.load(program_file.file, extra_files=extra).module()
+    with torch.no_grad():
+        found = module(torch.from_numpy(pictures(count))).numpy()
+    assert np.abs(found - expected(learner, count)).max() < 1e-5
+    assert json.loads(extra["foster.json"])["labels"] == list(learner.class_names)
+
+
+def test_an_exported_program_holds_nobodys_photos(learner: Learner, program_file: ExportReport) -> None:
+    (example,) = torch.export.load(program_file.file).example_inputs[0]
+    assert example.shape == (2, 8, 8, 3)
+    assert not example.any()
+    with zipfile.ZipFile(program_file.file) as archive:
+        inside = b"".join(archive.read(name) for name in archive.namelist())
+    assert learner.knowledge is not None
+    images = learner.knowledge.images_of(learner.knowledge.exemplars).images.permute(0, 2, 3, 1)
+    assert not [k for k, image in enumerate(images) if image.contiguous().numpy().tobytes() in inside]
+
+
+@pytest.mark.parametrize("ending", ["onnx", "pt2"])
+def test_one_exemplar_in_all_is_enough_to_export(tmp_path: Path, ending: str) -> None:
+    learner = foster.Learner(backbone="resnet8", epochs_scale=0.001, device="cpu", preset="paper", memory_total=1)
+    learner.learn(DIGITS.train.of_classes(0, 1).select(torch.arange(2)))
+    report = learner.export(tmp_path / f"one.{ending}")
+    assert report.num_checked == 1
+    run = exporting.TARGETS[f".{ending}"].load(report.file)
+    assert [run(pictures(count)).shape for count in (1, 2, 5)] == [(1, 1), (2, 1), (5, 1)]
+
+
+def test_a_file_is_checked_on_the_exemplars_before_it_is_reported(program_file: ExportReport, learner: Learner) -> None:
+    assert learner.knowledge is not None
+    assert program_file.num_checked == learner.knowledge.exemplars.num_images
+    assert program_file.checked_on == "exemplars"
+    assert program_file.largest_difference < 1e-5
+
+
+def spoilt(spoil: Callable[[np.ndarray], np.ndarray]) -> Target:
+    """A kind of file that gives what the network gives, but spoilt."""
+    modules: list[exporting.Exported] = []
+
+    def write(module: exporting.Exported, example: torch.Tensor, path: Path, facts: str) -> None:
+        modules.append(module)
+        path.write_text("a file")
+
+    def run(images: np.ndarray) -> np.ndarray:
+        with torch.no_grad():
+            return spoil(modules[-1](torch.from_numpy(images)).numpy())
+
+    return Target(write, lambda path: run)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda found: found[:, ::-1], "differs from PyTorch by"),
+        (lambda found: found * np.nan, "differs from PyTorch by nan"),
+        (lambda found: found[:1], r"gives \(1, 3\) for"),
+    ],
+)
+def test_a_file_that_differs_from_pytorch_is_not_left_behind(
+    learner: Learner,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    spoil: Callable[[np.ndarray], np.ndarray],
+    message: str,
+) -> None:
+    monkeypatch.setitem(exporting.TARGETS, ".pt2", spoilt(spoil))
+    with pytest.raises(ExportError, match=message):
+        learner.export(tmp_path / "spoilt.pt2")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_faithful_file_is_kept(learner: Learner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(exporting.TARGETS, ".pt2", spoilt(lambda found: found))
+    assert learner.export(tmp_path / "good.pt2").largest_difference == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"good.pt2", "good.pt2.json"}
+
+
+def test_a_nearest_mean_learner_is_exported_with_its_means(tmp_path: Path) -> None:
+    learner = foster.Learner("icarl", backbone="resnet8", epochs_scale=0.01, memory_total=30, device="cpu")
+    learner.learn(DIGITS.train.of_classes(0, 3).select(torch.arange(0, 420, 6)))
+    report = learner.export(tmp_path / "icarl.pt2")
+    module = torch.export.load(report.file).module()
+    with torch.no_grad():
+        found = module(torch.from_numpy(pictures(9))).numpy()
+    assert np.abs(found - expected(learner, 9)).max() < 1e-4
+
+
+def test_an_unknown_ending_names_the_known_ones(learner: Learner, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"cannot export to 'model\.tflite'; choose from \.onnx, \.pt2"):
+        learner.export(tmp_path / "model.tflite")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,230 @@
+"""What a learner says about itself holds: what was held out, what was lost, and how sure it is."""
+
+import copy
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+import torch
+from small_learners import digits, small_learner, together
+
+import foster
+from foster.bundle.folder import image_id, memory_of
+from foster.data.feed import Feed, make_feed
+from foster.data.images import ImageSet
+from foster.data.memory import ExemplarMemory
+from foster.data.photos.resize import Resizing
+from foster.errors import DataError
+from foster.events import Evaluated, Event, Warned
+from foster.learner import lesson
+from foster.learner.duplicates import KeptElsewhere
+from foster.learner.knowledge import Memories
+from foster.learner.learner import Learner
+from foster.learner.plan import Plan, make_plan
+from foster.learner.reports import CalibrationWarning, UpdateError
+from foster.training import task_training
+
+
+def known(learner: Learner) -> Any:
+    assert learner.knowledge is not None
+    return learner.knowledge
+
+
+def ids_of(memory: ExemplarMemory, class_ids: Iterable[int]) -> set[str]:
+    return {image_id(image) for class_id in class_ids for image in memory.of_class(class_id)}
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The ids of all images that training has seen so far."""
+    seen: set[str] = set()
+
+    def recording(data: ImageSet, *rest: Any) -> Feed:
+        seen.update(image_id(image) for image in data.images)
+        return make_feed(data, *rest)
+
+    monkeypatch.setattr(task_training, "make_feed", recording)
+    return seen
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+    found: list[Plan] = []
+
+    def recording(*given: Any) -> Plan:
+        found.append(make_plan(*given))
+        return found[-1]
+
+    monkeypatch.setattr(lesson, "make_plan", recording)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "holds_out_of_known"),
+    [("standard", "standard", True), ("standard", "fast", True), ("paper", "standard", False)],
+)
+def test_photos_that_come_again_are_not_measured_on_once_they_were_trained_on(
+    trained: set[str], plans: list[Plan], first: str, second: str, holds_out_of_known: bool
+) -> None:
+    learner = small_learner(preset=first, memory_total=30)
+    learner.learn(digits("zero", "one", "two", last=110))
+    before = set(trained)
+    grown = digits("zero", "one", "two", "three", last=None)
+    report = learner.learn(grown, preset=second, epochs_scale=0.005)
+    held_out = plans[-1].held_out
+    fresh = plans[-1].intake.held_out
+    assert bool((fresh.labels < 3).any()) == holds_out_of_known
+    assert (fresh.labels == 3).sum() >= 10
+    assert not before & {image_id(image) for image in held_out.images}
+    assert report.num_held_out == len(fresh)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_known"),
+    [
+        ("standard", "standard", False),
+        ("standard", "standard", True),
+        ("paper", "standard", False),
+        ("standard", "paper", False),
+    ],
+)
+def test_photos_that_come_again_as_another_class_stay_on_the_side_they_were_on(
+    trained: set[str], plans: list[Plan], first: str, second: str, is_known: bool
+) -> None:
+    learner = small_learner(preset=first, memory_total=30)
+    learner.learn(together(digits("zero", "one", last=80), digits("two", last=20)))
+    before, now = set(trained), known(learner)
+    spared = ids_of(now.held_out, range(3))
+    kept = ids_of(now.exemplars, [0]) | ids_of(now.held_out, [0])
+    images, names = digits("zero", last=None)
+    name = "two" if is_known else "nought"
+    report = learner.learn(images, [name] * len(names), preset=second, epochs_scale=0.005)
+    num_kept = sum(image_id(image) in kept for image in images)
+    assert report.kept_elsewhere == (KeptElsewhere(name, "zero", num_kept),)
+    assert known(learner).history[-1]["kept_elsewhere"] == [{"name": name, "kept_as": "zero", "num_photos": num_kept}]
+    held_out = {image_id(image) for image in plans[-1].held_out.images}
+    assert held_out >= spared
+    assert not held_out & before
+    assert not held_out & trained
+    assert report.num_trained > 100
+
+
+def test_a_class_of_photos_that_are_all_held_out_as_another_is_refused() -> None:
+    learner = small_learner()
+    learner.learn(digits("zero", "one"))
+    images = known(learner).held_out.of_class(0)
+    before = learner.knowledge
+    for name in ("one", "nought"):
+        with pytest.raises(DataError, match=f"every photo of '{name}' is already held out as 'zero'"):
+            learner.learn(images, [name] * len(images))
+    assert learner.knowledge is before
+
+
+def test_a_picture_that_an_old_bundle_keeps_on_both_sides_is_not_measured_on() -> None:
+    images = torch.randint(256, (6, 3, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    exemplars = memory_of([list(images[:2]), list(images[2:4])], Resizing(4, 4))
+    held_out = memory_of([list(images[4:5]), [images[1], images[5]]], Resizing(4, 4))
+    found = Memories(lambda: exemplars, lambda: held_out).held_out
+    assert torch.equal(found.of_class(0), images[4:5])
+    assert torch.equal(found.of_class(1), images[5:])
+
+
+def test_the_places_survive_a_bundle_and_an_old_bundle_without_them_holds_nothing_out(tmp_path: Any) -> None:
+    learner = small_learner()
+    learner.learn(digits("zero", "one"))
+    places = known(learner).trained_from
+    assert all(0 < place < 0.5 for place in places.values())
+    again = foster.load(learner.save(tmp_path / "bundle"), device="cpu")
+    assert known(again).trained_from == places
+    for entry in known(again).history:
+        del entry["trained_from"]
+    assert known(again).trained_from == {"zero": 0.0, "one": 0.0}
+
+
+def test_a_learn_that_holds_out_nothing_keeps_what_was_held_out_before() -> None:
+    learner = small_learner()
+    learner.learn(digits("zero", "one", "two", last=None))
+    held_out, temperature, num_images = known(learner).held_out, known(learner).temperature, 43
+    assert held_out.counts.tolist() == [2, 2, 2]
+    assert (known(learner).num_calibration_images, temperature != 1) == (num_images, True)
+    told: list[Event] = []
+    report = learner.learn(digits("three"), preset="paper", epochs_scale=0.005, listener=told.append)
+    assert report.num_held_out == 0
+    kept = known(learner).held_out
+    assert kept.counts.tolist() == [2, 2, 2, 0]
+    assert torch.equal(kept.of_class(0), held_out.of_class(0))
+    assert known(learner).exemplars.counts.tolist() == [13] * 4, "15 a class in all"
+    assert (known(learner).temperature, known(learner).num_calibration_images) == (temperature, num_images)
+    assert report.held_out is not None
+    assert [entry.name for entry in report.held_out.known] == ["zero", "one", "two"]
+    assert any(isinstance(event, Evaluated) for event in told)
+
+
+def test_a_learner_that_never_held_out_anything_spends_all_its_memory_on_exemplars() -> None:
+    learner = small_learner(preset="paper")
+    for name in ("zero", "one", "two"):
+        learner.learn(digits(name))
+    assert known(learner).exemplars.counts.tolist() == [20, 20, 20]
+    assert known(learner).held_out.num_images == 0
+
+
+def test_a_class_is_not_forgotten_unseen_because_others_have_many_held_out_images() -> None:
+    learner = small_learner(preset="paper", epochs_scale=0.05, memory_total=80)
+    learner.learn(digits("zero", "one", "two", "three", last=80))
+    before = learner.knowledge
+    more = together(digits("zero", last=None), digits("four", last=60))
+    spoilt = {"compress": {"weight_decay": 0.5}}
+    with pytest.raises(UpdateError, match=r"the known classes fell from .* by more than 5 points") as refused:
+        learner.learn(more, max_drop=5, preset="standard", epochs_scale=0.02, validation_share=0.3, foster=spoilt)
+    exemplars = next(check for check in refused.value.report.checks if check.kind == "exemplar")
+    assert exemplars.drop > 50
+    assert learner.knowledge is before
+
+
+def test_a_limit_that_cannot_be_watched_is_said() -> None:
+    learner = small_learner("lwf", preset="paper")
+    learner.learn(digits("zero", "one"))
+    again = copy.deepcopy(learner)
+    told: list[Event] = []
+    report = learner.learn(digits("two"), max_drop=5, listener=told.append)
+    assert report.uncompared == ("zero", "one")
+    (warned,) = [event for event in told if isinstance(event, Warned)]
+    assert "there is no image of 2 known classes, such as 'zero'" in warned.message
+    with pytest.warns(UserWarning, match="max_drop does not protect"):
+        again.learn(digits("two"), max_drop=5)
+
+
+def test_confidence_that_nobody_compared_is_not_used_silently(recwarn: pytest.WarningsRecorder) -> None:
+    learner = small_learner(preset="paper")
+    learner.learn(digits("zero", "one"))
+    image = digits("zero", last=1)[0][0]
+    learner.predict(image)
+    assert not recwarn.list
+    with pytest.warns(CalibrationWarning, match="confidence is not calibrated"):
+        learner.predict(image, unknown_below=0.9)
+    learner.learn(digits("zero", "one", "two", first=40, last=None), preset="standard", epochs_scale=0.005)
+    assert known(learner).num_calibration_images > 0
+    recwarn.clear()
+    learner.predict(image, unknown_below=0.9)
+    assert not recwarn.list
+
+
+@pytest.mark.filterwarnings("ignore::foster.learner.reports.CalibrationWarning")
+def test_a_class_named_unknown_is_told_from_an_unknown_image() -> None:
+    learner = small_learner()
+    images, _ = digits("zero", "one", last=20)
+    learner.learn(images, labels=["unknown"] * 20 + ["one"] * 20)
+    plain, careful = ([found.record() for found in learner.predict(images, unknown_below=p)] for p in (0.0, 1.0))
+    assert {(record["label"], record["is_unknown"]) for record in plain} == {("unknown", False), ("one", False)}
+    assert {(record["label"], record["is_unknown"]) for record in careful} == {("unknown", True)}
+
+
+@pytest.mark.parametrize("change", [lambda learner: None, lambda learner: learner.configure(preset="paper")])
+def test_the_budget_holds_with_any_mix_of_presets(change: Callable[[Learner], None]) -> None:
+    learner = small_learner(memory_total=33)
+    for name in ("zero", "one", "two", "three"):
+        learner.learn(digits(name))
+        change(learner)
+        learner.configure(epochs_scale=0.005)
+        stored = known(learner).exemplars.num_images + known(learner).held_out.num_images
+        assert stored <= 33

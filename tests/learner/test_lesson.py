@@ -1,0 +1,277 @@
+"""Whatever a learner is built on and whatever goes wrong, `learn` works the same way or says one clear line."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_learners import digits, small_learner
+from torch import Tensor, nn
+
+import foster
+from foster.errors import DataError, DeviceError, SettingsError
+from foster.events import CheckpointWritten, Event
+from foster.learner.classifier import Classifier
+from foster.learner.learner import Learner
+from foster.learner.lesson import engine_settings
+from foster.settings.experiment import EngineSettings
+from foster.system.signals import Stopped, StopRequest
+from foster.training.engine import Engine
+
+
+class Tied(nn.Module):
+    """One convolution under two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = self.again = nn.Conv2d(3, 3, 3, padding=1)
+        self.last = nn.Conv2d(3, 8, 3)
+
+    def forward(self, images: Tensor) -> Tensor:
+        out: Tensor = self.last(self.again(self.first(images)))
+        return out
+
+
+class FiveDimensional(nn.Module):
+    """A weight and statistics of five dimensions, which have no channels-last layout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 8, 3)
+        self.shift = nn.Parameter(torch.zeros(1, 8, 1, 1, 1))
+        self.register_buffer("scale", torch.ones(1, 8, 1, 1, 1))
+
+    def forward(self, images: Tensor) -> Tensor:
+        out: Tensor = self.convolution(images)
+        return out * self.get_buffer("scale")[0, :, 0] + self.shift[0, :, 0]
+
+
+class Choosy(nn.Module):
+    """Cannot take a batch of no images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 8, 3)
+
+    def forward(self, images: Tensor) -> Tensor:
+        out: Tensor = self.convolution(images)
+        return out.clamp_max(out.max())
+
+
+class Random(nn.Module):
+    """Draws from torch's generator in every step of the training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 8, 3)
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, images: Tensor) -> Tensor:
+        out: Tensor = self.dropout(self.convolution(images))
+        return out
+
+
+def weights_of(learner: Learner) -> dict[str, Tensor]:
+    assert learner.knowledge is not None
+    return learner.knowledge.network.state_dict()
+
+
+def is_same(one: Learner, other: Learner) -> bool:
+    first, second = weights_of(one), weights_of(other)
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+def stopping_at(number: int, stop: StopRequest) -> Any:
+    """A listener that asks for a stop when the checkpoint of this number was written."""
+    num_written = 0
+
+    def listen(event: Event) -> None:
+        nonlocal num_written
+        num_written += isinstance(event, CheckpointWritten)
+        if num_written == number:
+            stop.set()
+
+    return listen
+
+
+@pytest.mark.parametrize("module", [Tied, FiveDimensional, Random])
+def test_any_module_is_learned_interrupted_continued_saved_and_loaded(module: type[nn.Module], tmp_path: Path) -> None:
+    def fresh() -> Learner:
+        return small_learner(backbone=module, epochs_scale=0.01, batch_size=32, checkpoint_minutes=1e-9)
+
+    first, second = digits("zero", "one"), digits("two", last=20)
+    whole, parted = fresh(), fresh()
+    whole.learn(first)
+    whole.learn(second)
+    parted.learn(first)
+    is_finished, num_stops = False, 0
+    while not is_finished:
+        stop = StopRequest()
+        try:
+            torch.manual_seed(num_stops)  # what others drew before does not matter
+            parted.learn(second, work_folder=tmp_path / "work", stop=stop, listener=stopping_at(3, stop))
+            is_finished = True
+        except Stopped:
+            num_stops += 1
+    assert num_stops >= 2
+    assert is_same(parted, whole)
+    parted.save(tmp_path / "bundle")
+    again = foster.load(tmp_path / "bundle", backbone=module, device="cpu")
+    images = digits("zero", "two", last=10)[0]
+    assert [found.record() for found in again.predict(images)] == [found.record() for found in whole.predict(images)]
+
+
+def test_random_layers_depend_on_the_learners_seed_alone() -> None:
+    learners = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(len(learners))
+        learner = small_learner(backbone=Random, seed=seed)
+        learner.learn(digits("zero", "one"))
+        learners.append(learner)
+    assert is_same(learners[0], learners[1])
+    assert not is_same(learners[0], learners[2])
+
+
+@pytest.mark.parametrize("method", ["foster", "icarl"])
+def test_a_module_is_never_given_a_batch_of_no_images(method: str) -> None:
+    learner = small_learner(method, backbone=Choosy, validation_share=0)
+    learner.learn(digits("zero", "one", last=10))
+    assert learner.classifier().all_scores(digits("zero", last=0)[0]).shape == (0, 2)
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+@pytest.mark.parametrize("asked", ["auto", "on", "off"])
+def test_a_module_from_outside_is_accelerated_only_where_that_is_asked_for(asked: str, is_own: bool) -> None:
+    given = EngineSettings.model_validate({"compile": asked, "capture": asked, "kernels": asked, "threads": 2})
+    found = engine_settings(given, is_own)
+    expected = "off" if asked == "auto" and not is_own else asked
+    assert (found.compile, found.capture, found.kernels, found.threads) == (expected, expected, expected, 2)
+
+
+def test_a_learn_asks_for_the_engine_that_suits_its_backbone(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[EngineSettings] = []
+
+    def build_engine(settings: EngineSettings, device: str, mean: Any, std: Any) -> Engine:
+        asked.append(settings)
+        return Engine(torch.device(device), mean, std)
+
+    monkeypatch.setattr("foster.learner.lesson.build_engine", build_engine)
+    for backbone in ("resnet8", FiveDimensional):
+        small_learner(backbone=backbone).learn(digits("zero", "one", last=10))
+    assert [settings.capture for settings in asked] == ["auto", "off"]
+
+
+@pytest.mark.parametrize(("backbone", "image_size"), [("resnet8", 4), ("resnet8", 8), ("resnet18", 32)])
+def test_a_single_image_is_refused_with_one_line(backbone: str, image_size: int) -> None:
+    learner = small_learner(backbone=backbone, image_size=image_size)
+    with pytest.raises(DataError, match="one image is too little to learn from; give 2 or more"):
+        learner.learn(digits("zero", last=1))
+    assert learner.knowledge is None
+
+
+def test_two_images_are_enough_and_one_beside_exemplars() -> None:
+    learner = small_learner(image_size=4)
+    learner.learn(digits("zero", "one", last=1))
+    learner.learn(digits("two", last=1))
+    assert learner.class_names == ("zero", "one", "two")
+
+
+FULL = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79 GiB"
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "foster.training.engine.Engine.infer",
+        "foster.learner.classifier.Classifier.all_scores",
+        "foster.learner.lesson.copy.deepcopy",
+    ],
+    ids=["while exemplars are chosen", "while old and new are compared", "while the network is copied"],
+)
+def test_a_device_that_is_full_outside_the_training_gives_one_line_too(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = small_learner()
+    learner.learn(digits("zero", "one"))
+    before = weights_of(copy.deepcopy(learner))
+
+    def full(*arguments: Any, **options: Any) -> Any:
+        raise torch.OutOfMemoryError(FULL)
+
+    monkeypatch.setattr(place, full)
+    with pytest.raises(DeviceError, match=r"out of memory on cpu: tried to allocate 20.00 GiB; lower batch_size"):
+        learner.learn(digits("two", last=20))
+    monkeypatch.undo()
+    assert learner.class_names == ("zero", "one")
+    assert all(torch.equal(value, before[key]) for key, value in weights_of(learner).items())
+
+
+def test_a_device_that_is_full_in_a_prediction_gives_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = small_learner()
+    learner.learn(digits("zero", "one"))
+
+    def full(*arguments: Any) -> Tensor:
+        raise torch.OutOfMemoryError(FULL)
+
+    monkeypatch.setattr(Classifier, "forward", full)
+    for ask in (learner.predict, lambda images: learner.evaluate(images, ["zero"] * len(images))):
+        with pytest.raises(DeviceError) as error:
+            ask(digits("zero", last=3)[0])
+        assert str(error.value) == (
+            "out of memory on cpu: tried to allocate 20.00 GiB; end other programs, or give fewer images at a time"
+        )
+
+
+def test_answers_are_computed_in_full_precision_and_without_a_search_whatever_was_set_before() -> None:
+    learner = small_learner()
+    learner.learn(digits("zero", "one", last=10))
+    classifier = learner.classifier()
+    cudnn, seen = torch.backends.cudnn, []
+    classifier.network.register_forward_hook(lambda *_: seen.append((cudnn.allow_tf32, cudnn.benchmark)))
+    images = digits("zero", last=3)[0]
+    with cudnn.flags(enabled=True, benchmark=True, allow_tf32=True):
+        classifier.probabilities(images)
+        classifier.all_scores(images)
+        assert (cudnn.allow_tf32, cudnn.benchmark) == (True, True)
+    assert seen == [(False, False)] * 2
+
+
+@pytest.mark.parametrize(("size", "expected"), [((8, 8), [512, 88]), ((224, 224), [41, 9]), ((1500, 1500), [1, 1])])
+def test_large_images_are_classified_in_batches_of_a_useful_size(size: tuple[int, int], expected: list[int]) -> None:
+    class Noting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.sizes: list[int] = []
+
+        def forward(self, images: Tensor) -> Any:
+            self.sizes.append(len(images))
+            return foster.networks.network.Output(images[:, :, 0, 0], images[:, :, 0, 0])
+
+    network = Noting()
+    classifier = Classifier(network, (0.5,) * 3, (0.5,) * 3)  # type: ignore[arg-type]
+    images = torch.empty(1, 3, *size, dtype=torch.uint8).expand(sum(expected), -1, -1, -1)
+    assert classifier.probabilities(images).shape == (sum(expected), 3)
+    assert network.sizes == expected
+
+
+def test_what_will_not_fit_into_memory_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A learn holds its images five times at its peak, an evaluation once."""
+    learner = small_learner()
+    learner.learn(digits("zero", "one"))
+    images, names = digits("two", "three")
+    room = {"SC_PAGE_SIZE": images.numel(), "SC_PHYS_PAGES": 5}
+    monkeypatch.setattr("foster.data.photos.read.os.sysconf", room.__getitem__)
+    with pytest.raises(DataError, match="80 images of 8 x 8 need"):
+        learner.learn(images, names)
+    assert learner.evaluate(images, ["zero"] * 80).num_images == 80
+    room["SC_PHYS_PAGES"] = 6
+    learner.learn(images, names)
+
+
+def test_a_black_square_that_hides_the_whole_image_is_refused_before_training() -> None:
+    learner = small_learner(augmentation="auto")
+    with pytest.raises(SettingsError, match="a black square of 16 x 16 hides images of 8 x 8 pixels"):
+        learner.learn(digits("zero", "one"))
+    small_learner(augmentation="auto", image_size=16).learn(digits("zero", "one"))
+    small_learner().learn(digits("zero", "one"))

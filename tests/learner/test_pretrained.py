@@ -1,0 +1,117 @@
+"""A backbone that began pretrained is trained gently in every `learn`, and what starts anew starts from its weights."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from small_learners import digits, small_learner
+from torch import Tensor
+
+import foster
+from foster.errors import SettingsError
+from foster.learner.learner import Learner
+from foster.networks import build_backbone
+from foster.training.phase import Phase
+from foster.training.task_training import TaskTraining
+
+STEM = "branches.0.stem.0.weight"
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    """A file with the weights of a ResNet-8."""
+    from safetensors.torch import save_file
+
+    torch.manual_seed(5)
+    save_file(build_backbone("resnet8").state_dict(), tmp_path / "resnet8.safetensors")
+    return tmp_path / "resnet8.safetensors"
+
+
+@pytest.fixture
+def rates(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """The learning rate of every phase that was trained."""
+    found: dict[str, float] = {}
+    train = TaskTraining.train
+
+    def recorded(training: TaskTraining, phase: Phase) -> None:
+        found[f"{training._task + 1} {phase.name}"] = round(phase.fit.learning_rate, 6)
+        train(training, phase)
+
+    monkeypatch.setattr(TaskTraining, "train", recorded)
+    return found
+
+
+def stem(learner: Learner) -> Tensor:
+    assert learner.knowledge is not None
+    return learner.knowledge.network.state_dict()[STEM]
+
+
+def stem_in(file: Path) -> Tensor:
+    from safetensors.torch import load_file
+
+    return load_file(file)["stem.0.weight"]
+
+
+EXPECTED = {
+    "foster": {"1 learn": 0.01, "2 boost": 0.01, "2 compress": 0.01},
+    "der": {"1 learn": 0.01, "2 expand": 0.01},
+    "bic": {"1 learn": 0.01, "2 learn": 0.01, "2 correct": 0.1},
+}
+"""The correction of BiC trains two numbers and no backbone."""
+
+
+@pytest.mark.parametrize("method", EXPECTED)
+def test_a_pretrained_backbone_is_trained_gently_in_later_learns_too(
+    method: str, weights: Path, rates: dict[str, float], tmp_path: Path
+) -> None:
+    learner = small_learner(method, weights=str(weights))
+    learner.learn(*digits("zero", "one"))
+    learner = foster.load(learner.save(tmp_path / "bundle"), device="cpu")
+    weights.unlink()  # what goes on from trained weights does not need it
+    learner.learn(*digits("two", "three"))
+    assert rates == EXPECTED[method]
+
+
+def test_a_backbone_from_scratch_keeps_the_published_rates(rates: dict[str, float]) -> None:
+    learner = small_learner()
+    learner.learn(*digits("zero", "one"))
+    learner.learn(*digits("two", "three"))
+    assert rates == {"1 learn": 0.1, "2 boost": 0.1, "2 compress": 0.1}
+
+
+def test_joint_starts_every_learn_from_the_pretrained_weights(
+    weights: Path, rates: dict[str, float], tmp_path: Path
+) -> None:
+    learner = small_learner("joint", weights=str(weights))
+    learner.learn(*digits("zero", "one"))
+    assert not torch.allclose(stem(learner), stem_in(weights), atol=1e-4)
+    learner.learn(*digits("two", "three"), learning_rate_scale=1e-9)
+    assert torch.allclose(stem(learner), stem_in(weights), atol=1e-4)
+    assert rates == {"1 learn": 0.01, "2 learn": 0}
+    assert str(tmp_path) not in (learner.save(tmp_path / "bundle") / "bundle.json").read_text()
+
+
+def test_joint_says_one_clear_line_where_its_pretrained_weights_are_gone(
+    weights: Path, rates: dict[str, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = small_learner("joint", weights=str(weights))
+    learner.learn(*digits("zero", "one"))
+    bundle = learner.save(tmp_path / "bundle")
+    moved = shutil.move(weights, tmp_path / "moved.safetensors")
+    monkeypatch.chdir(bundle)
+    message = (
+        "weights: there is no file 'resnet8.safetensors'; method 'joint' starts anew from it in every learn: "
+        "say where it is now with weights=PATH, or start from random weights with weights="
+    )
+    with pytest.raises(SettingsError) as error:
+        foster.load(bundle, device="cpu").learn(*digits("two", "three"))
+    assert str(error.value) == message
+    foster.load(bundle, device="cpu").learn(*digits("zero", first=40, last=60))  # nothing starts anew
+    learner = foster.load(bundle, device="cpu")
+    learner.learn(*digits("two", "three"), weights=str(moved), learning_rate_scale=1e-9)
+    assert torch.allclose(stem(learner), stem_in(Path(moved)), atol=1e-4)
+    learner = foster.load(bundle, device="cpu")
+    learner.configure(["weights="])
+    learner.learn(*digits("two", "three"))
+    assert rates["2 learn"] == 0.1

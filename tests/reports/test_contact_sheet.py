@@ -1,0 +1,60 @@
+"""The sheet of all images: every class can be told from every other, whatever its script."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image, ImageChops
+
+from foster.bundle.folder import memory_of, read_bundle, write_bundle
+from foster.data.photos.resize import Resizing
+from foster.reports.contact_sheet import MARGIN, NUM_COLUMNS, TEXT_HEIGHT, TILE, draw_sheet
+
+HEADING_HEIGHT = int(1.5 * TEXT_HEIGHT)
+
+
+def headings(folder: Path, *classes: str) -> list[Image.Image]:
+    """What stands above the images of each class, without the id in front."""
+    preprocessing = {"height": 8, "width": 8, "rule": "crop", "mean": (0.5, 0.5, 0.5), "std": (0.2, 0.2, 0.2)}
+    facts = {
+        "method": "foster",
+        "backbone": "resnet8",
+        "settings": {},
+        "classes": classes,
+        "task_sizes": (len(classes),),
+        "preprocessing": preprocessing,
+        "temperature": 1.0,
+        "num_calibration_images": 0,
+        "history": ({"when": "2026-01-01T00:00:00+00:00", "new_classes": list(classes)},),
+    }
+    images = [[torch.full((3, 8, 8), 20 * k, dtype=torch.uint8)] for k in range(len(classes))]
+    write_bundle(folder / "bundle", facts, {}, {"exemplars": memory_of(images, Resizing(8, 8))})
+    draw_sheet(read_bundle(folder / "bundle"), "bundle", folder / "sheet.png")
+    step = HEADING_HEIGHT + TILE + TEXT_HEIGHT + MARGIN + TEXT_HEIGHT // 2
+    with Image.open(folder / "sheet.png") as sheet:
+        assert sheet.width == NUM_COLUMNS * (TILE + MARGIN) + MARGIN
+        tops = [MARGIN + k * step for k in range(len(classes))]
+        return [sheet.crop((0, top, sheet.width, top + HEADING_HEIGHT - 2)) for top in tops]
+
+
+def is_same(first: Image.Image, second: Image.Image) -> bool:
+    return ImageChops.difference(first, second).getbbox() is None
+
+
+@pytest.mark.parametrize(
+    "names", [("cat", "cot"), ("über", "öber"), ("кот", "код"), ("γάτα", "γάλα"), ("կատու", "կատակ"), ("კატა", "კალა")]
+)
+def test_a_name_of_any_alphabet_is_written_and_not_boxes_of_its_length(names: tuple[str, str], tmp_path: Path) -> None:
+    drawn = []
+    for name in names:
+        (tmp_path / name).mkdir()
+        drawn += headings(tmp_path / name, name)
+    assert not is_same(*drawn)
+
+
+def test_classes_in_a_script_that_the_font_lacks_are_told_apart_by_their_ids(tmp_path: Path) -> None:
+    first, second = headings(tmp_path, "猫", "犬")
+    assert not is_same(first, second)
+    name_begins = MARGIN + 36
+    both = [heading.crop((name_begins, 0, heading.width, heading.height)) for heading in (first, second)]
+    assert is_same(*both), "only the ids differ: if the font has these names now, take others"

@@ -1,0 +1,204 @@
+import shutil
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from foster.errors import DataError
+from foster.reports.readme import BEGIN, END, main, results_block, with_block
+from foster.reports.results import read_result
+from foster.settings.methods import METHOD_SETTINGS
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def project(tmp_path: Path, *runs: Path) -> Path:
+    """A folder with a README that has markers, and the runs in results/."""
+    root = tmp_path / "project"
+    (root / "results").mkdir(parents=True)
+    (root / "README.md").write_text(f"# foster\n\n{BEGIN}\n{END}\n\nafter\n")
+    for index, run in enumerate(runs):
+        shutil.copy(run, root / "results" / f"run{index}.json")
+    return root
+
+
+def tables(block: str) -> list[list[dict[str, str]]]:
+    """Every table in the block, a dictionary a row."""
+    found: list[list[list[str]]] = []
+    for before, line in pairwise(["", *block.splitlines()]):
+        if line.startswith("|"):
+            if not before.startswith("|"):
+                found.append([])
+            found[-1].append([cell.strip() for cell in line.strip("|").split("|")])
+    return [[dict(zip(header, row, strict=True)) for row in rows] for header, _, *rows in found]
+
+
+def rows(block: str) -> list[dict[str, str]]:
+    """The rows of the table of all runs, the last one."""
+    return tables(block)[-1]
+
+
+def test_the_readme_of_this_repository_is_up_to_date():
+    assert main(["--check", "--root", str(REPOSITORY)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "paper", "note"),
+    [
+        ({"epochs_scale": 1.0, "memory_total": 2000, "seed": 1}, "72.90", ""),
+        ({"epochs_scale": 0.1}, "–", "epochs_scale=0.1"),
+        ({"memory_total": 4000}, "–", "memory_total=4000"),
+        ({"foster": {"boost": {"epochs": 5}}}, "–", "boost.epochs=5"),
+        ({"backbone": "resnet8", "batch_size": 64}, "–", 'backbone="resnet8", batch_size=64'),
+    ],
+)
+def test_a_run_with_other_settings_is_marked_and_not_set_beside_the_paper(
+    write_run, settings: dict[str, object], paper: str, note: str
+):
+    path = write_run("a", scenario="cifar100-b0-inc10", augmentation="auto", settings=settings)
+    block = results_block([read_result(path)])
+    assert rows(block)[0]["paper"] == paper
+    assert rows(block)[0]["method"] == ("foster ²" if note else "foster")
+    assert (f"² Not with the preset's settings. cifar100-b0-inc10 foster: {note}." in block) == bool(note)
+
+
+def test_a_row_sets_our_number_beside_the_papers(write_run):
+    scenario = "cifar100-b0-inc10"
+    run = read_result(
+        write_run("a", scenario=scenario, augmentation="auto", accuracy=(90.0, 56.6), boosted=(90.0, 58.0))
+    )
+    assert rows(results_block([run])) == [
+        {
+            "scenario": scenario,
+            "method": "foster",
+            "classifier": "head",
+            "augmentation": "auto",
+            "seeds": "1993",
+            "hardware": "NVIDIA H200",
+            "n": "1",
+            "average": "73.30",
+            "paper": "72.90",
+            "difference": "+0.40",
+            "boosted": "74.00",
+            "paper, boosted": "≈ 74.1",
+            "minutes": "12.1",
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, ("67.08", "+7.92")),
+        ({"augmentation": "auto"}, ("–", "–")),
+        ({"evaluated_on": "validation"}, ("–", "–")),
+        ({"method": "foster", "augmentation": "auto"}, ("72.90", "+2.10")),
+        ({"method": "foster", "augmentation": "plain"}, ("–", "–")),
+        ({"method": "brand-new"}, ("–", "–")),
+    ],
+)
+def test_only_a_run_like_the_published_one_is_compared_with_it(write_run, changes, expected):
+    run = read_result(write_run("a", scenario="cifar100-b0-inc10", **{"method": "wa", **changes}))
+    (row,) = rows(results_block([run]))
+    assert (row["paper"], row["difference"]) == expected
+    assert row["average"] == "75.00"
+
+
+def test_an_unfinished_run_is_left_out(write_run):
+    scenario = "cifar100-b0-inc10"
+    unfinished = read_result(write_run("a", scenario=scenario, method="wa", accuracy=(95.0, 90.0), finished=False))
+    finished = read_result(write_run("b", scenario=scenario, method="der"))
+    assert results_block([unfinished]) == "No results yet."
+    assert results_block([unfinished, finished]) == results_block([finished])
+
+
+def test_all_methods_of_the_main_scenario_are_compared_with_both_augmentations(write_run):
+    def run(method: str, augmentation: str, last: float, **changes):
+        name = f"{method}-{augmentation}"
+        accuracy = (90.0, last)
+        return read_result(
+            write_run(
+                name,
+                scenario="cifar100-b0-inc10",
+                method=method,
+                augmentation=augmentation,
+                accuracy=accuracy,
+                **{"result": "head", **changes},
+            )
+        )
+
+    runs = [
+        run("foster", "auto", 56.0, result="compressed"),
+        run("wa", "plain", 44.0),
+        run("wa", "auto", 50.0),
+        run("der", "auto", 54.0, params=4_699_140),
+        run("coil", "plain", 41.0, result="nearest_mean", params=472_657),
+        run("replay", "plain", 28.0),
+        run("joint", "shift", 70.0),
+        run("bic", "plain", 99.0, evaluated_on="validation"),
+    ]
+    block = results_block(runs)
+    compared, every_run = tables(block)
+    assert [tuple(row.values()) for row in compared] == [
+        ("foster", "head", "–", "73.00", "72.90", "+0.10", "0.47 M"),
+        ("der", "head", "–", "72.00", "69.74", "–", "4.70 M"),
+        ("wa", "head", "67.00", "70.00", "67.08", "-0.08", "0.47 M"),
+        ("coil", "nearest mean", "65.50", "–", "65.48", "+0.02", "0.47 M"),
+        ("replay", "head", "59.00", "–", "–", "–", "0.47 M"),
+    ]
+    assert tuple(compared[0]) == ("method", "classifier", "plain", "auto", "paper", "difference", "parameters")
+    assert len(every_run) == len(runs)
+    missing = [name for name in METHOD_SETTINGS if name not in ("foster", "der", "wa", "coil", "replay")]
+    assert f"Without a full run so far: {', '.join(missing)}." in block
+
+
+def test_without_the_main_scenario_there_is_nothing_to_compare(write_run):
+    block = results_block([read_result(write_run("a", scenario="cifar100-b50-inc10"))])
+    assert len(tables(block)) == 1
+    assert "Without a full run" not in block
+
+
+def test_several_seeds_share_a_row_and_a_method_without_published_number_has_dashes(write_run):
+    runs = [
+        read_result(write_run(f"{seed}", seed=seed, scenario="cifar100-b0-inc5", method="replay")) for seed in (2, 1)
+    ]
+    (found,) = rows(results_block(runs))
+    assert (found["seeds"], found["n"], found["average"]) == ("1, 2", "2", "75.00 ± 0.00")
+    assert {found["paper"], found["difference"], found["boosted"]} == {"–"}
+
+
+def test_a_number_that_only_the_authors_repository_has_is_marked(write_run):
+    path = write_run(
+        "a", scenario="cifar100-b50-inc1", augmentation="auto", settings={"foster": {"beta_compress": 0.98}}
+    )
+    block = results_block([read_result(path)])
+    assert "59.96 ¹" in block
+    assert "¹ From the authors' repository" in block
+
+
+def test_writing_then_checking_finds_nothing_stale(write_run, tmp_path: Path):
+    root = project(tmp_path, write_run("a", scenario="cifar100-b0-inc10", augmentation="auto"))
+    assert main(["--check", "--root", str(root)]) == 1
+    assert main(["--root", str(root)]) == 0
+    assert main(["--check", "--root", str(root)]) == 0
+    text = (root / "README.md").read_text()
+    assert text.startswith("# foster\n")
+    assert text.endswith("\n\nafter\n")
+    assert "72.90" in text
+
+
+def test_a_changed_result_makes_the_readme_stale(write_run, tmp_path: Path, capsys):
+    root = project(tmp_path, write_run("a", accuracy=(90.0, 60.0)))
+    main(["--root", str(root)])
+    shutil.copy(write_run("b", accuracy=(90.0, 61.0)), root / "results" / "run0.json")
+    assert main(["--check", "--root", str(root)]) == 1
+    assert "stale" in capsys.readouterr().err
+
+
+def test_a_readme_without_markers_and_a_damaged_result_are_refused(write_run, tmp_path: Path, capsys):
+    with pytest.raises(DataError, match="results:begin"):
+        with_block("# foster\n", "table")
+    root = project(tmp_path, write_run("a"))
+    (root / "results" / "run0.json").write_text("{")
+    assert main(["--root", str(root)]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1

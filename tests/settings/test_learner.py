@@ -1,0 +1,218 @@
+import subprocess
+import sys
+
+import pytest
+
+from foster.errors import SettingsError
+from foster.settings.augmentation import AUGMENTATIONS, AugmentationSettings
+from foster.settings.keys import flat
+from foster.settings.learner import (
+    PRESETS,
+    LearnerSettings,
+    augmentation_for,
+    backbone_for,
+    batch_size_for,
+    image_side_for,
+    learner_keys,
+    learner_settings,
+    make_learner_settings,
+    resize_rule_for,
+)
+from foster.settings.methods import FosterSettings
+
+
+def test_settings_survive_the_way_into_a_bundle_and_back() -> None:
+    settings = learner_settings(
+        [
+            "foster.boost.epochs=3",
+            "image_size=24x32",
+            "epochs_scale=0.5",
+            "augmentation=photo",
+            "augmentation.cutout=4",
+        ],
+        memory_total=7,
+    )
+    assert make_learner_settings(settings.nested(), "a bundle") == settings
+
+
+def test_what_belongs_to_the_machine_stays_on_the_machine() -> None:
+    private = ["device=cpu", "max_unreadable=3", "foster.unlabeled=/home/me", "weights=/home/me/w.safetensors"]
+    nested = learner_settings(private).nested()
+    assert not {"device", "engine", "max_unreadable"} & nested.keys()
+    assert "/home/me" not in str(nested)
+    assert nested["weights"] == "w.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("epoch_scale=1", "unknown key 'epoch_scale'; did you mean 'epochs_scale'?"),
+        ("beta_boost=0.9", "unknown key 'beta_boost'; did you mean 'foster.beta_boost'?"),
+        ("dataset=digits", "unknown key 'dataset'; 'foster learn --keys' prints all keys"),
+        ("method=fster", "unknown method 'fster'; did you mean 'foster'?"),
+        ("preset=slow", "unknown preset 'slow'; choose from fast, paper, standard"),
+        ("augmentation=blur", "unknown augmentation 'blur'"),
+        ("image_size=big", "image_size: this is a side such as 64"),
+        ("validation_share=0.9", "validation_share: input should be less than or equal to 0.5"),
+        ("foster.first.epochs=0", "foster.first.epochs: input should be greater"),
+        ("device=gpu", "device"),
+        ("memory_total", "not of the form key=value"),
+    ],
+)
+def test_a_wrong_setting_is_one_line_that_helps(override: str, message: str) -> None:
+    with pytest.raises(SettingsError) as error:
+        learner_settings([override])
+    assert message in str(error.value)
+
+
+def test_unknown_keywords_are_refused_as_unknown_keys_are() -> None:
+    with pytest.raises(SettingsError, match="unknown key 'epoch_scale'; did you mean 'epochs_scale'"):
+        learner_settings(epoch_scale=1)
+
+
+def test_one_budget_and_not_two() -> None:
+    with pytest.raises(SettingsError, match="set one budget, not both"):
+        learner_settings(memory_total=10, memory_per_class=2)
+    base = learner_settings(memory_total=10)
+    changed = learner_settings(base=base, memory_per_class=2)
+    assert (changed.memory_total, changed.memory_per_class) == (None, 2)
+
+
+@pytest.mark.parametrize("key", ["memory_total", "memory_per_class"])
+def test_none_takes_a_budget_of_the_base_away(key: str) -> None:
+    base = learner_settings([f"{key}=30"])
+    changed = learner_settings([f"{key}=none"], base=base)
+    assert (changed.memory_total, changed.memory_per_class) == (None, None)
+    assert changed.quota(10) == 200
+
+
+def test_changes_leave_everything_else_as_it_was() -> None:
+    base = learner_settings(
+        ["device=cpu", "engine.threads=2", "engine.compile=off", "checkpoint_minutes=0", "weights=here/w.safetensors"],
+        max_unreadable=1000,
+        foster={"unlabeled": "photos/test", "beta_boost": 0.9},
+    )
+    changed = learner_settings(["foster.boost.epochs=3"], base=base, seed=2, engine={"threads": 1})
+    before, after = flat(base.complete()), flat(changed.complete())
+    assert {key: value for key, value in after.items() if value != before[key]} == {
+        "seed": 2,
+        "engine.threads": 1,
+        "foster.boost.epochs": 3,
+    }
+    assert (changed.max_unreadable, changed.weights) == (1000, "here/w.safetensors")
+    assert isinstance(changed.options, FosterSettings)
+    assert changed.options.unlabeled == "photos/test"
+    assert learner_settings(base=base) == base
+
+
+def test_a_part_changes_the_augmentation_that_is_named() -> None:
+    auto = AUGMENTATIONS["auto"]
+    without_flip = auto.model_copy(update={"flip": False})
+    for order in (["augmentation=auto", "augmentation.flip=false"], ["augmentation.flip=false", "augmentation=auto"]):
+        assert learner_settings(order).augmentation == without_flip
+    base = learner_settings(augmentation="auto")
+    assert learner_settings(["augmentation.flip=false"], base=base).augmentation == without_flip
+    changed = learner_settings(base=base, augmentation={"flip": False})
+    assert changed.augmentation == without_flip
+    assert learner_settings(["augmentation.flip=true"], base=changed).augmentation == auto
+    assert learner_settings(["augmentation=plain"], base=changed).augmentation == "plain"
+    mine = {"crop_padding": 2}
+    assert learner_settings(["augmentation.cutout=4"], augmentation=mine).augmentation == AugmentationSettings(
+        crop_padding=2, cutout=4
+    )
+    assert mine == {"crop_padding": 2}
+
+
+def test_an_augmentation_that_nobody_named_has_no_part_to_change() -> None:
+    for base in (None, learner_settings()):
+        with pytest.raises(SettingsError, match=r"augmentation\.flip=false', not of 'by_size'; choose from auto, none"):
+            learner_settings(["augmentation.flip=false"], base=base)
+    with pytest.raises(SettingsError, match="not of 'by_size'"):
+        learner_settings(base=learner_settings(), augmentation={"flip": False})
+    with pytest.raises(SettingsError, match="not of 'plainn'; did you mean 'plain'"):
+        learner_settings(["augmentation=plainn", "augmentation.flip=false"])
+
+
+def test_a_budget_is_divided_among_the_classes() -> None:
+    assert learner_settings().quota(10) == 200
+    assert learner_settings(memory_total=25).quota(10) == 2
+    assert learner_settings(memory_per_class=3).quota(1000) == 3
+    assert learner_settings(method="joint").quota(10) is None
+    with pytest.raises(SettingsError, match="5 exemplars cannot hold one of each of 6 classes"):
+        learner_settings(memory_total=5).quota(6)
+
+
+def test_a_later_learn_changes_what_may_change_and_nothing_else() -> None:
+    base = learner_settings(backbone="resnet8", image_size=8, epochs_scale=0.5, foster={"beta_boost": 0.9})
+    later = learner_settings(["foster.boost.epochs=3"], base=base)
+    assert isinstance(later.options, FosterSettings)
+    assert (later.options.beta_boost, later.options.boost.epochs) == (0.9, 3)
+    assert later.epochs_scale == 0.5
+    for override in ("backbone=resnet32", "image_size=16", "method=replay", "resize=crop", "foster.compression=false"):
+        with pytest.raises(SettingsError, match="from its first learn, which cannot become"):
+            learner_settings([override], base=base)
+    assert learner_settings(["image_size=8"], base=base).image_size == (8, 8)
+    pretrained = learner_settings(["weights=w.safetensors"])
+    assert learner_settings(["weights=elsewhere/w.safetensors"], base=pretrained).weights == "elsewhere/w.safetensors"
+    with pytest.raises(SettingsError, match=r"weights: this learner has 'w\.safetensors' from its first learn"):
+        learner_settings(["weights=other.safetensors"], base=pretrained)
+    assert learner_settings(["backbone=resnet32"], base=base, has_learned=False).backbone == "resnet32"
+
+
+def test_a_preset_given_later_takes_the_place_of_earlier_epochs() -> None:
+    base = learner_settings(epochs_scale=0.5, validation_share=0.3)
+    later = learner_settings(base=base, preset="paper")
+    assert later.epochs_factor(1000) == 1.0
+    assert later.held_out_share == 0.0
+    assert learner_settings(["epochs_scale=0.1"], base=base, preset="paper").epochs_factor(1000) == 0.1
+
+
+def test_the_paper_preset_is_the_papers_schedule() -> None:
+    options = learner_settings(preset="paper").scaled_options(steps_per_epoch=1, is_pretrained=False)
+    assert isinstance(options, FosterSettings)
+    assert (options.first.epochs, options.boost.epochs, options.compress.epochs) == (200, 170, 130)
+    assert options.first.learning_rate == 0.1
+
+
+def test_small_sets_are_seen_more_often_but_never_more_than_in_the_paper() -> None:
+    fast = learner_settings(preset="fast")
+    assert fast.epochs_factor(1000) == PRESETS["fast"].epochs_scale
+    assert fast.epochs_factor(10) == pytest.approx(600 / (10 * 200))
+    assert fast.epochs_factor(1) == 1.0
+    assert learner_settings(preset="fast", epochs_scale=0.01).epochs_factor(1) == 0.01
+
+
+def test_pretrained_backbones_are_trained_gently() -> None:
+    settings = learner_settings()
+    assert settings.scaled_options(100, is_pretrained=True).first.learning_rate == pytest.approx(0.01)
+    given = learner_settings(learning_rate_scale=0.5)
+    assert given.scaled_options(100, is_pretrained=True).first.learning_rate == pytest.approx(0.05)
+
+
+def test_defaults_follow_the_images() -> None:
+    sides = {5: 8, 8: 8, 28: 28, 30: 32, 64: 64, 65: 96, 120: 128, 150: 160, 200: 224, 4000: 224}
+    assert {side: image_side_for(side) for side in sides} == sides
+    assert [backbone_for((side, side)) for side in (8, 64, 65)] == ["resnet32", "resnet32", "resnet18"]
+    assert [resize_rule_for((side, side)) for side in (64, 96)] == ["stretch", "crop"]
+    assert [augmentation_for((side, side)) for side in (8, 16, 32, 64, 96)] == [
+        "shift",
+        "plain",
+        "auto",
+        "auto",
+        "photo",
+    ]
+    assert {augmentation_for((side, side)) for side in range(4, 300)} <= AUGMENTATIONS.keys()
+    assert [batch_size_for(count, (32, 32)) for count in (10, 640, 2560, 50_000)] == [16, 32, 128, 128]
+    assert batch_size_for(50_000, (224, 224)) == 64
+
+
+def test_every_key_has_a_description() -> None:
+    for name, field in LearnerSettings.model_fields.items():
+        assert field.description or name in ("engine", "options"), name
+    assert {"foster.beta_boost", "engine.threads", "augmentation.flip", "memory_total"} <= set(learner_keys())
+
+
+def test_settings_and_the_package_itself_do_not_import_torch() -> None:
+    names = "foster, foster.settings.learner, foster.bundle.promotion, foster.cli"
+    code = f"import {names}, sys; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

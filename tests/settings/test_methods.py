@@ -1,0 +1,99 @@
+"""The defaults of every method: the schedules and constants with which the field runs it."""
+
+import pytest
+
+from foster.settings.methods import METHOD_SETTINGS, FitSettings
+
+FIELD_FIRST = ("milestones", 200, (60, 120, 170), 0.1, 5e-4)
+FOSTER_FIRST = ("cosine", 200, (), 0.1, 5e-4)
+BIC = ("milestones", 170, (60, 100, 140), 0.1, 2e-4)
+PODNET = ("cosine", 160, (), 0.1, 5e-4)
+COIL = ("milestones", 160, (80, 120), 0.1, 5e-4)
+
+SCHEDULES = {
+    # kind, epochs, milestones, learning rate, weight decay
+    "finetune": {"first": FIELD_FIRST, "later": ("milestones", 80, (40, 70), 0.1, 2e-4)},
+    "replay": {"first": FIELD_FIRST, "later": ("milestones", 70, (30, 50), 0.1, 2e-4)},
+    "lwf": {
+        "first": ("milestones", 200, (60, 120, 160), 0.1, 5e-4),
+        "later": ("milestones", 250, (60, 120, 180, 220), 0.1, 2e-4),
+    },
+    "icarl": {"first": FIELD_FIRST, "later": ("milestones", 170, (80, 120), 0.1, 2e-4)},
+    "bic": {"first": BIC, "later": BIC, "correction": BIC},
+    "wa": {"first": FIELD_FIRST, "later": ("milestones", 170, (60, 100, 140), 0.1, 2e-4)},
+    "podnet": {"first": PODNET, "later": PODNET, "finetune": ("cosine", 20, (), 0.005, 5e-4)},
+    "coil": {"first": COIL, "later": COIL},
+    "der": {"first": FIELD_FIRST, "later": ("milestones", 170, (80, 120, 150), 0.1, 2e-4)},
+    "foster": {
+        "first": FOSTER_FIRST,
+        "boost": ("cosine", 170, (), 0.1, 5e-4),
+        "compress": ("cosine", 130, (), 0.1, 0.0),
+    },
+    "joint": {"first": FOSTER_FIRST},
+}
+
+CONSTANTS: dict[str, dict[str, object]] = {
+    "finetune": {},
+    "replay": {},
+    "lwf": {"temperature": 2.0, "distillation_weight": 3.0},
+    "icarl": {"temperature": 2.0},
+    "bic": {"temperature": 2.0, "validation_share": 0.1},
+    "wa": {"temperature": 2.0, "weighting": "fixed", "distillation_weight": 2.0},
+    "podnet": {"num_proxies": 10, "spatial_weight": 5.0, "flat_weight": 1.0, "margin": 0.6},
+    "coil": {"temperature": 2.0, "sinkhorn": 0.464, "norm": 3.0, "transport_weight": 1e-3},
+    "der": {"align": True},
+    "foster": {
+        "beta_boost": 0.95,
+        "beta_compress": 0.97,
+        "temperature": 2.0,
+        "alignment": "logits",
+        "gamma": "code",
+        "feature_enhancement": True,
+        "distillation": True,
+        "distillation_weight": 1.0,
+        "new_on_old": "finetune",
+        "train_old_block": True,
+        "compression": True,
+        "compress_with": "balanced",
+        "align_teacher": False,
+        "align_student": False,
+        "align_exponent_base": 1.0,
+        "herding_features": "boosted",
+        "unlabeled": "",
+    },
+    "joint": {},
+}
+
+
+@pytest.mark.parametrize("name", METHOD_SETTINGS)
+def test_every_phase_of_every_method_has_the_fields_schedule(name: str) -> None:
+    fits = {key: value for key, value in METHOD_SETTINGS[name]() if isinstance(value, FitSettings)}
+    found = {
+        key: (fit.schedule, fit.epochs, fit.milestones, fit.learning_rate, fit.weight_decay)
+        for key, fit in fits.items()
+    }
+    assert found == SCHEDULES.get(name), f"write down the schedule of '{name}', from its paper, in SCHEDULES above"
+    assert {(fit.momentum, fit.decay) for fit in fits.values()} == {(0.9, 0.1)}
+
+
+@pytest.mark.parametrize("name", METHOD_SETTINGS)
+def test_every_other_setting_of_every_method_has_the_fields_value(name: str) -> None:
+    settings = METHOD_SETTINGS[name]()
+    found = {key: value for key, value in settings if not isinstance(value, FitSettings)}
+    assert found == CONSTANTS.get(name), f"write down the settings of '{name}' in CONSTANTS above"
+
+
+def test_only_foster_and_the_upper_bound_have_published_results_with_autoaugment() -> None:
+    augmentations = {name: settings.published_augmentation for name, settings in METHOD_SETTINGS.items()}
+    assert augmentations == {name: "auto" if name in ("foster", "joint") else "plain" for name in METHOD_SETTINGS}
+
+
+def test_icarl_podnet_and_coil_are_classified_by_the_nearest_mean_of_exemplars() -> None:
+    for name, settings in METHOD_SETTINGS.items():
+        expected = "nearest_mean" if name in ("icarl", "podnet", "coil") else "head"
+        assert settings.classifies_by == expected
+
+
+def test_only_methods_without_exemplars_go_without_a_budget() -> None:
+    without = {name for name, settings in METHOD_SETTINGS.items() if not settings.uses_memory}
+    assert without == {"finetune", "lwf", "joint"}

@@ -1,0 +1,39 @@
+"""The command in a process that a server forks: a fresh start, but at once."""
+
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from multiprocessing.context import ForkServerContext
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from held import hold
+
+from foster.cli import main
+from foster.system.signals import SIGNALS
+
+
+def forking() -> ForkServerContext:
+    """A server that has imported all but computed nothing: importing takes longer than all that a small run does."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["foster.experiment.run", "foster.cli.bundle_actions"])
+    return context
+
+
+def started(given: Sequence[str], said: Path, held_at: tuple[Path, str] | None = None) -> BaseProcess:
+    """`foster` with these words; standard error goes to a file. `held_at`: see `held.hold`."""
+    process = forking().Process(target=_run, args=(given, said, held_at))
+    process.start()
+    return process
+
+
+def _run(given: Sequence[str], said: Path, held_at: tuple[Path, str] | None) -> None:
+    for number in SIGNALS:  # the server may have been started where one was ignored
+        signal.signal(number, signal.SIG_DFL)
+    os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+    if held_at:
+        hold(*held_at)
+    sys.argv = ["foster", *given]
+    main()

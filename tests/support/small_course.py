@@ -1,0 +1,98 @@
+"""Three tasks of a few digits, and what it takes to train a method on them phase by phase."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from foster.data.augmentation.pipeline import Augmentation
+from foster.data.feed import ResidentFeed
+from foster.data.memory import ExemplarMemory
+from foster.data.scenario import Scenario
+from foster.data.sources import Dataset, load
+from foster.data.task import Task
+from foster.methods.base import Evaluate, Method, Workplace
+from foster.seeding import Address
+from foster.settings.methods import FitSettings, MethodSettings
+from foster.training.engine import Engine
+from foster.training.fit import fit
+from foster.training.phase import Phase
+
+CPU = torch.device("cpu")
+SEED = 5
+SHORT = FitSettings(epochs=1, learning_rate=0.05)
+TASK_SIZES = (4, 2, 3)
+
+
+@cache
+def digits() -> Scenario:
+    """Thirty images of nine digits, in tasks of 4, 2 and 3 classes."""
+    whole = load("digits")
+    few = torch.cat([(whole.train.labels == k).nonzero()[:30, 0] for k in range(10)])
+    dataset = Dataset(whole.name, whole.train.select(few), whole.test, whole.mean, whole.std)
+    return _Uneven(dataset, 0, 1, range(10))
+
+
+class _Uneven(Scenario):
+    """The first classes of a dataset in tasks of `TASK_SIZES`."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.task_sizes = TASK_SIZES
+
+
+def engine() -> Engine:
+    return Engine(CPU, digits().mean, digits().std)
+
+
+def new_method(
+    kind: Callable[[Any, ExemplarMemory, Workplace], Method[Any]],
+    settings: MethodSettings,
+    memory: ExemplarMemory | None = None,
+    backbone: str = "resnet8",
+) -> Method[Any]:
+    workplace = Workplace(backbone, SEED, engine().infer, CPU)
+    return kind(settings, memory or ExemplarMemory(per_class=6), workplace)
+
+
+def task_of(method: Method[Any], index: int) -> Task:
+    data = digits()[index]
+    return Task(index, data.num_known, data.num_new, data.train, method.memory.exemplars(data.train.class_names))
+
+
+def train(phase: Phase, task: Task) -> None:
+    feed = ResidentFeed(phase.data, Augmentation(), 32, Address(SEED, "feed", task.index, phase.name), CPU)
+    fit(phase, feed, engine(), lambda event: None, task=task.index)
+
+
+def learn(method: Method[Any], num_tasks: int, first: int = 0) -> None:
+    """Train all phases of the tasks `first` to `num_tasks - 1`."""
+    for index in range(first, num_tasks):
+        task = task_of(method, index)
+        for phase in method.phases(task):
+            assert not isinstance(phase, Evaluate)
+            train(phase, task)
+
+
+def values(module: nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
+
+
+def changed(before: dict[str, Tensor], module: nn.Module) -> set[str]:
+    """The names of parameters and buffers that are no longer what they were."""
+    return {name for name, tensor in module.state_dict().items() if not torch.equal(tensor, before[name])}
+
+
+def normalised(images: Tensor) -> Tensor:
+    """uint8 images as an objective takes them."""
+    return engine().prepare(images)
+
+
+def terms(phase: Phase, task: Task) -> dict[str, float]:
+    """The phase's loss terms for all its task's images, with frozen BatchNorm statistics."""
+    phase.network.eval()
+    with torch.no_grad():
+        found = phase.objective(normalised(task.training.images), task.training.labels)
+    return {name: float(value) for name, value in found.items()}

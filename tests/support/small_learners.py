@@ -1,0 +1,36 @@
+"""Learners of some handwritten digits, in a second or two."""
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import foster
+from foster.data.images import ImageSet
+from foster.data.sources import load as load_dataset
+from foster.learner.learner import Learner
+
+Labelled = tuple[Tensor, list[str]]
+
+
+@cache
+def training_digits() -> ImageSet:
+    return load_dataset("digits").train
+
+
+def digits(*names: str, first: int = 0, last: int | None = 40) -> Labelled:
+    """Some images of each named digit, with their names."""
+    data = training_digits()
+    ids = [data.class_names.index(name) for name in names]
+    stacks = [data.of_classes(k, k + 1).images[first:last] for k in ids]
+    return torch.cat(stacks), [name for name, stack in zip(names, stacks, strict=True) for _ in stack]
+
+
+def together(*parts: Labelled) -> Labelled:
+    return torch.cat([images for images, _ in parts]), [name for _, names in parts for name in names]
+
+
+def small_learner(method: str = "foster", **settings: Any) -> Learner:
+    plain = {"backbone": "resnet8", "epochs_scale": 0.005, "memory_total": 60, "device": "cpu"}
+    return foster.Learner(method, **{**plain, **settings})

@@ -1,0 +1,141 @@
+"""Runs of a second, whole or interrupted, and what they leave behind."""
+
+import json
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from foster.events import Event
+from foster.experiment.folder import RunFolder
+from foster.experiment.run import Experiment
+from foster.settings.experiment import Settings, load_settings
+from foster.system.signals import Stopped, StopRequest
+
+TIME_FIELDS = ("train_seconds", "task_seconds")
+
+OVERRIDES = (
+    "dataset=synthetic",
+    "synthetic.num_classes=6",
+    "synthetic.train_per_class=12",
+    "synthetic.test_per_class=4",
+    "synthetic.image_size=8",
+    "base_classes=2",
+    "increment=2",
+    "memory_total=none",
+    "memory_per_class=4",
+    "backbone=resnet8",
+    "batch_size=16",
+    "augmentation=shift",
+    "device=cpu",
+    "engine.threads=1",
+    "checkpoint_minutes=0",
+    "epochs_scale=0.012",
+)
+"""3 tasks; phases of 1 to 2 epochs of 2 to 3 steps; a checkpoint after every epoch."""
+
+
+def tiny_settings(method: str = "foster", *overrides: str) -> Settings:
+    return load_settings("digits", [*OVERRIDES, f"method={method}", *overrides])
+
+
+def ignore(event: Event) -> None:
+    """Nobody listens."""
+
+
+def start(
+    settings: Settings, path: Path, listener: Callable[[Event], None] = ignore, stop: StopRequest | None = None
+) -> dict[str, Any]:
+    folder = RunFolder(path)
+    with folder.opened(settings):
+        return Experiment(settings, folder, listener, stop or StopRequest()).run()
+
+
+def resume(path: Path, listener: Callable[[Event], None] = ignore, stop: StopRequest | None = None) -> dict[str, Any]:
+    folder = RunFolder(path)
+    with folder.opened():
+        return Experiment(folder.settings(), folder, listener, stop or StopRequest()).run()
+
+
+def start_or_resume(path: Path, settings: Settings) -> None:
+    """What a process does that is killed sooner or later."""
+    torch.set_num_threads(1)
+    resume(path) if RunFolder(path).holds_run else start(settings, path)
+
+
+class Interruption(StopRequest):
+    """A stop that is asked for when an event tells, or some optimizer steps after that."""
+
+    def __init__(self, is_the_place: Callable[[Event], bool], num_steps: int = 0) -> None:
+        super().__init__()
+        self._is_the_place = is_the_place
+        self._num_steps = num_steps
+        self._is_at_once = num_steps == 0
+        self._is_reached = False
+
+    def listen(self, event: Event) -> None:
+        self._is_reached = self._is_reached or self._is_the_place(event)
+
+    @property
+    def is_set(self) -> bool:
+        """Asked once after every step."""
+        if self._is_reached:
+            self._num_steps -= 1
+        return self._is_reached and self._num_steps < 0
+
+    def raise_if_set(self) -> None:
+        if self._is_reached and (self._is_at_once or self._num_steps < 0):
+            raise Stopped(signal.SIGINT)
+
+
+def interrupted(settings: Settings, path: Path, interruption: Interruption) -> list[Event]:
+    """The events of a run that was stopped at its place."""
+    told: list[Event] = []
+
+    def listener(event: Event) -> None:
+        told.append(event)
+        interruption.listen(event)
+
+    try:
+        start(settings, path, listener, interruption)
+    except Stopped:
+        return told
+    raise AssertionError("the run was never interrupted")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """All that a finished run leaves, apart from how long it took and how much memory of a GPU."""
+
+    results: dict[str, Any]
+    parts: dict[str, dict[str, Tensor]]
+
+
+def outcome(path: Path) -> Outcome:
+    results = json.loads((path / "results.json").read_text(encoding="utf-8"))
+    assert results["finished"] is True
+    warned: list[str] = []
+    checkpoint = RunFolder(path).checkpoints.load(warned.append)
+    assert checkpoint is not None
+    assert not warned
+    for key in ("peak_gpu_bytes", "peak_gpu_reserved_bytes"):  # what was there before in the same process counts, too
+        del results["environment"][key]
+    return Outcome({key: value for key, value in results.items() if key not in TIME_FIELDS}, checkpoint.parts)
+
+
+def assert_same(found: Outcome, expected: Outcome) -> None:
+    """Bit for bit: results, weights and memory."""
+    assert found.results == expected.results
+    assert found.parts.keys() == expected.parts.keys()
+    for part, tensors in expected.parts.items():
+        assert found.parts[part].keys() == tensors.keys()
+        for name, tensor in tensors.items():
+            assert torch.equal(found.parts[part][name], tensor), f"{part} {name} differs"
+
+
+def told_kinds(events: Sequence[Event]) -> list[str]:
+    return [type(event).__name__ for event in events]

@@ -1,0 +1,170 @@
+"""Which folder a run of a sweep has, whatever was swept into the same place before."""
+
+import os
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tiny_sweeps
+
+from foster.cli import main
+from foster.errors import FolderError, SettingsError
+from foster.experiment.folder import RunFolder, differing_key, read_events
+from foster.reports.groups import by_scenario
+from foster.reports.results import find_results
+from foster.sweep.folders import placed
+from foster.sweep.grid import PlannedRun, plan_runs
+from foster.system.locking import locked
+
+TINY = [*tiny_sweeps.TINY, "epochs_scale=0.005"]
+
+
+@pytest.fixture
+def hold(tmp_path: Path) -> Callable[..., list[PlannedRun]]:
+    """Does as if a sweep had run into the folder, and returns its runs."""
+
+    def make(*overrides: str, is_finished: bool = True) -> list[PlannedRun]:
+        runs = placed(plan_runs("digits", overrides), tmp_path)
+        for run in runs:
+            folder = tmp_path / run.name
+            folder.mkdir(exist_ok=True)
+            (folder / "settings.toml").write_text(run.settings.toml())
+            (folder / "results.json").write_text(f'{{"finished": {str(is_finished).lower()}}}')
+        return runs
+
+    return make
+
+
+def names(runs: list[PlannedRun]) -> list[str]:
+    return [run.name for run in runs]
+
+
+def num_folders(path: Path) -> int:
+    return len(list(path.iterdir()))
+
+
+def test_sweeps_that_overlap_share_their_runs_whatever_their_axes(
+    hold: Callable[..., list[PlannedRun]], tmp_path: Path
+):
+    wide = hold("method=foster,replay", "seed=1,2")
+    assert names(hold("method=foster", "seed=1,2")) == names(wide)[:2]
+    assert names(hold("seed=2,1")) == [wide[1].name, wide[0].name]
+    assert names(hold("seed=2", "method=replay")) == names(wide)[3:]
+    assert num_folders(tmp_path) == 4
+    hold("method=foster,replay,wa", "seed=1,2,3")
+    assert num_folders(tmp_path) == 9
+
+
+def test_the_same_settings_are_the_same_run_however_they_were_given(
+    hold: Callable[..., list[PlannedRun]], tmp_path: Path
+):
+    (first,) = hold("epochs_scale=0.5", "batch_size=64")
+    assert names(hold("batch_size=0x40", "epochs_scale=5e-1")) == [first.name]
+    (tmp_path / first.name).rename(tmp_path / "my own name")
+    assert names(hold("batch_size=64", "epochs_scale=0.5")) == ["my own name"]
+
+
+def test_another_method_has_another_folder_where_neither_sweep_varies_it(hold: Callable[..., list[PlannedRun]]):
+    assert not {*names(hold("method=foster", "seed=1,2"))} & {*names(hold("method=replay", "seed=1,2"))}
+
+
+def test_a_run_of_other_settings_keeps_its_name_and_the_new_one_gets_an_ending(
+    hold: Callable[..., list[PlannedRun]], tmp_path: Path
+):
+    """As after a change in the file that the settings come from."""
+    (run,) = plan_runs("digits", [])
+    (tmp_path / run.name).mkdir()
+    (other,) = plan_runs("digits", ["batch_size=16"])
+    (tmp_path / run.name / "settings.toml").write_text(other.settings.toml())
+    (ours,) = hold()
+    assert ours.name.startswith(f"{run.name}-")
+    assert names(hold()) == [ours.name]
+    assert names(hold("batch_size=16")) == [run.name]
+    assert num_folders(tmp_path) == 2
+
+
+def test_where_and_how_a_run_computes_may_change_in_between(hold: Callable[..., list[PlannedRun]]):
+    first = hold("seed=1,2")
+    again = hold("seed=1,2", "device=cpu", "checkpoint_minutes=1", "engine.precision=float32", "data=/")
+    assert names(again) == names(first)
+
+
+def test_what_a_sweep_varies_on_purpose_has_a_folder_each(hold: Callable[..., list[PlannedRun]], tmp_path: Path):
+    hold("seed=1")
+    both = hold("seed=1", "engine.precision=float32,bfloat16")
+    assert num_folders(tmp_path) == 3
+    assert names(hold("seed=1", "engine.precision=float32,bfloat16")) == names(both)
+    assert names(hold("engine.precision=bfloat16", "seed=1,2"))[0] == both[1].name
+
+
+def test_of_two_folders_with_the_same_run_the_finished_one_is_taken(
+    hold: Callable[..., list[PlannedRun]], tmp_path: Path
+):
+    (run,) = hold(is_finished=False)
+    (tmp_path / "older").mkdir()
+    for name, content in (("settings.toml", run.settings.toml()), ("results.json", '{"finished": true}')):
+        (tmp_path / "older" / name).write_text(content)
+    assert names(placed(plan_runs("digits", []), tmp_path)) == ["older"]
+
+
+def test_settings_that_cannot_be_read_belong_to_no_run_and_are_never_overwritten(tmp_path: Path):
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "settings.toml").write_text("[")
+    (run,) = placed(plan_runs("digits", []), tmp_path)
+    (tmp_path / "broken").rename(tmp_path / run.name)
+    with pytest.raises(SettingsError, match="is not valid TOML"):
+        placed(plan_runs("digits", []), tmp_path)
+
+
+def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path):
+    (run,) = plan_runs("digits", [])
+    (tmp_path / run.name).mkdir()
+    (tmp_path / run.name / "thesis.txt").write_text("important")
+    with pytest.raises(FolderError, match="is not empty"):
+        placed([run], tmp_path)
+
+
+def test_the_method_is_named_first_among_what_differs():
+    foster, replay = (run.settings.nested() for run in plan_runs("cifar100-b0-inc10", ["method=foster,replay"]))
+    assert foster["augmentation"] != replay["augmentation"]
+    assert differing_key(foster, replay) == "method"
+    assert differing_key(foster, foster) is None
+    elsewhere = {**foster, "device": "cpu", "engine": {**foster["engine"], "threads": 3}}
+    assert differing_key(foster, elsewhere) is None
+    assert differing_key(foster, elsewhere, counted=["engine.precision"]) is None
+    assert differing_key(foster, elsewhere, counted=["engine.threads"]) == "engine.threads"
+    assert differing_key(foster, elsewhere, counted=["engine"]) == "engine.threads"
+
+
+def test_a_folder_tells_who_writes_to_it(tmp_path: Path):
+    folder = RunFolder(tmp_path / "run")
+    assert folder.writer == ""
+    with locked(folder.path):
+        assert folder.writer == f"process {os.getpid()} on {socket.gethostname()}"
+    assert folder.writer == ""
+    (folder.path / "lock").write_text('{"process": 1, "host": "gone"}')
+    assert folder.writer == "", "a lock file that a dead process left behind"
+
+
+def test_a_narrower_sweep_trains_only_what_is_missing_and_every_seed_counts_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.chdir(tmp_path)
+
+    def run_sweep(*words: str) -> None:
+        monkeypatch.setattr(sys, "argv", ["foster", "sweep", "digits", *TINY, *words, "--jobs", "2", "--out", "out"])
+        with pytest.raises(SystemExit) as ending:
+            main()
+        assert not ending.value.code
+
+    def num_starts() -> int:
+        events = [event for path in Path("out").glob("*/events.jsonl") for event in read_events(path)]
+        return sum(event["event"] == "RunStarted" for event in events)
+
+    run_sweep("method=finetune,replay")
+    run_sweep("method=finetune", "seed=1993,2", "checkpoint_minutes=1")
+    assert num_starts() == 3
+    (groups,) = by_scenario(find_results(["out"])).values()
+    assert sorted((group.name, len(group.runs)) for group in groups) == [("finetune", 2), ("replay", 1)]

@@ -1,0 +1,105 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from foster.errors import SettingsError
+from foster.sweep.grid import default_folder, plan_runs, split_values
+
+
+def test_values_are_split_at_commas_outside_of_brackets_and_quotes():
+    assert split_values("foster,replay") == ["foster", "replay"]
+    assert split_values("[0.9,0.95], 0.97") == ["[0.9,0.95]", "0.97"]
+    assert split_values("{a = [1, 2], b = 3}") == ["{a = [1, 2], b = 3}"]
+    assert split_values("'a,b',\"c]\"") == ["'a,b'", '"c]"']
+    assert split_values("") == [""]
+
+
+def test_a_grid_is_a_nested_loop_with_the_last_key_innermost():
+    runs = plan_runs("digits", ["method=foster,replay", "batch_size=64", "seed=1993,1"])
+    assert [(run.settings.method, run.settings.seed, run.settings.batch_size) for run in runs] == [
+        ("foster", 1993, 64),
+        ("foster", 1, 64),
+        ("replay", 1993, 64),
+        ("replay", 1, 64),
+    ]
+    assert [run.name for run in runs] == [f"{run.settings.run_name},batch_size=64" for run in runs]
+    assert len({run.name for run in runs}) == 4
+
+
+def test_a_list_is_one_value_and_its_folder_has_a_plain_name():
+    runs = plan_runs("digits", ["foster.beta_boost=[0.9,0.91,0.92,0.93],0.95"])
+    assert [run.settings.options.beta_boost for run in runs] == [(0.9, 0.91, 0.92, 0.93), 0.95]
+    assert [run.name.partition(",")[2] for run in runs] == [
+        "foster.beta_boost=0.9_0.91_0.92_0.93",
+        "foster.beta_boost=0.95",
+    ]
+
+
+def test_a_setting_of_one_method_does_not_multiply_the_runs_of_another():
+    runs = plan_runs("digits", ["method=foster,replay", "foster.beta_compress=0.9,0.97"])
+    assert [(run.settings.method, run.name.partition(",")[2]) for run in runs] == [
+        ("foster", "foster.beta_compress=0.9"),
+        ("foster", "foster.beta_compress=0.97"),
+        ("replay", ""),
+    ]
+
+
+def test_a_run_has_the_name_that_foster_run_gives_it_and_what_else_was_given():
+    (usual,) = plan_runs("digits", ["seed=7"])
+    assert usual.name == usual.settings.run_name
+    assert usual.name.endswith("-s7")
+    (given,) = plan_runs("digits", ["seed=7", "epochs_scale=0.5", "data=/tmp", "replay.first.epochs=3"], data="/")
+    assert given.name == f"{usual.name},epochs_scale=0.5"
+
+
+def test_the_name_of_a_run_does_not_depend_on_what_else_a_sweep_trains():
+    wide = {run.name for run in plan_runs("digits", ["method=foster,replay", "seed=1,2", "batch_size=64,128"])}
+    narrow = {run.name for run in plan_runs("digits", ["method=replay", "seed=2", "batch_size=128"])}
+    assert narrow < wide
+
+
+def test_very_long_values_still_have_folders_of_their_own():
+    orders = [json.dumps([f"{'long' * 9} {index + shift}" for index in range(10)]) for shift in (0, 1)]
+    names = [run.name for run in plan_runs("digits", [f"class_order={','.join(orders)}"])]
+    assert len(set(names)) == 2
+    assert max(map(len, names)) < 200
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["seed=1,1"], "seed: 1 stands in the list more than once"),
+        (["seed=1,,2"], "seed: a value is missing between the commas of '1,,2'"),
+        (["seed=1", "seed=2"], "seed is given more than once; write seed=VALUE,VALUE"),
+        (["seed=1,01"], "'seed=1' and 'seed=01' are the same run"),
+        (["seed=1,2", "batch_size=64,0x40"], "'seed=1,batch_size=64' and 'seed=1,batch_size=0x40' are the same run"),
+        (
+            ["method=replay", "foster.beta_compress=0.9,0.97"],
+            "foster.beta_compress has no effect: no run of this sweep",
+        ),
+        (["method=replay,wa", "foster.beta_compress=0.9,0.97"], "has method foster"),
+        (
+            ["synthetic.num_classes=4,6"],
+            "varying synthetic.num_classes has no effect: no run of this sweep has dataset",
+        ),
+        (
+            ["method=finetune,lwf", "memory_total=50,60"],
+            "memory_total has no effect: no run of this sweep has a method",
+        ),
+        (["foster.beta_boost=[0.9,0.95"], "lacks a closing ]"),
+        (["seed"], "'seed' is not of the form key=value,value,..."),
+        (["method=foster,replai"], "unknown method 'replai'; did you mean 'replay'?"),
+        (["foster.beta_bost=0.9,0.95"], "unknown key 'foster.beta_bost'; did you mean 'foster.beta_boost'?"),
+    ],
+)
+def test_a_wrong_grid_is_refused_in_one_line(overrides: list[str], message: str):
+    with pytest.raises(SettingsError) as caught:
+        plan_runs("digits", overrides)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_default_folder_is_named_after_the_source():
+    assert default_folder("digits") == Path("runs/sweep-digits")
+    assert default_folder("mine/my.toml") == Path("runs/sweep-my")

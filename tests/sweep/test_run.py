@@ -1,0 +1,160 @@
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tiny_sweeps import TINY
+
+from foster.errors import DeviceError, TrainingError
+from foster.experiment.folder import read_events
+from foster.sweep import slots as sweep_slots
+from foster.sweep.grid import plan_runs
+from foster.sweep.run import sweep
+from foster.sweep.slots import Slot, find_slots, visible_gpus
+
+
+def test_one_bad_value_ends_the_command_before_anything_starts(
+    command: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    for words in (["seed=1,-2"], ["backbone=resnet8,resnet9"], ["device=cuda:1"], ["sed=1,2"]):
+        assert command("sweep", "digits", *words) == 2
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 1
+        assert lines[0].startswith("foster: ")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_dry_run_lists_the_runs_and_starts_none(
+    command: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    first, second = (run.name for run in plan_runs("digits", ["device=cpu", "seed=1,2"]))
+    assert command("sweep", "digits", "device=cpu", "seed=1,2", "--jobs", "2", "--dry-run") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines[:2]] == [["waiting", first], ["waiting", second]]
+    assert lines[2] == "2 runs, 2 at a time (CPU, CPU), in runs/sweep-digits"
+    assert command("sweep", "digits", "device=cpu", "seed=1", "--dry-run") == 0
+    assert capsys.readouterr().out.splitlines()[1] == "1 run, 1 at a time (CPU), in runs/sweep-digits"
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_dry_run_tells_what_is_finished_and_what_would_be_continued(
+    command: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    for run in plan_runs("digits", ["seed=1,2"]):
+        folder = tmp_path / f"of {run.settings.seed}"
+        folder.mkdir()
+        (folder / "settings.toml").write_text(run.settings.toml())
+    (tmp_path / "of 2" / "results.json").write_text('{"finished": true}')
+    assert command("sweep", "digits", "seed=1,2,3", "--dry-run", "--out", str(tmp_path)) == 0
+    lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()[:3]]
+    assert [line[0] for line in lines] == ["to", "finished", "waiting"]
+    assert [line[1] for line in lines[:2]] == ["continue of 1", "of 2"]
+
+
+def test_a_data_folder_that_is_not_there_is_told_before_anything_starts(
+    command: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    for words in (["--dry-run"], []):
+        assert command("sweep", "digits", "seed=1,2", "--data", "nowhere", *words) == 2
+        assert "there is no folder 'nowhere' for the data" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failed_run_is_reported_and_the_others_are_finished_and_not_repeated(
+    command: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    words = ["digits", *TINY, "epochs_scale=0.005", "method=replay", "replay.first.learning_rate=1e38,0.1"]
+    names = [run.name for run in plan_runs(words[0], words[1:])]
+    bad, good = (tmp_path / "runs/sweep-digits" / name for name in names)
+
+    assert command("sweep", *words, "--jobs", "2") == 1
+    output = capsys.readouterr()
+    assert f"1 of 2 runs failed: {names[0]}: the " in output.err
+    assert "try a learning rate below" in output.err
+    assert "2 runs: 1 finished, 1 failed" in output.out
+    assert "replay" in output.out.splitlines()[3]
+    assert json.loads((good / "results.json").read_text())["finished"] is True
+    num_events = {folder: len(read_events(folder / "events.jsonl")) for folder in (good, bad)}
+
+    assert command("sweep", *words) == 1
+    assert "2 runs: 1 waiting, 1 finished, 1 at a time" in capsys.readouterr().err
+    assert len(read_events(good / "events.jsonl")) == num_events[good]
+    assert len(read_events(bad / "events.jsonl")) > num_events[bad]
+
+
+def test_each_run_has_its_gpu_and_its_share_of_the_cores(
+    stand_in: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(9)))
+    stand_in('echo "[$CUDA_VISIBLE_DEVICES] $OMP_NUM_THREADS"; exit 1')
+    runs = plan_runs("digits", ["seed=1,2,3", "device=cuda"])
+    with pytest.raises(TrainingError, match="3 of 3 runs failed"):
+        sweep(runs, tmp_path / "out", [Slot("0"), Slot("MIG-7")])
+    logs = [(tmp_path / "out" / f"{run.name}.log").read_text() for run in runs]
+    assert logs[:2] == ["[0] 4\n", "[MIG-7] 4\n"]
+    assert logs[2] in logs[:2]
+
+
+def test_a_run_that_is_killed_or_says_nothing_is_reported_as_well(
+    stand_in: Callable[[str], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    stand_in('case "$*" in *-s1,*) kill -9 $$;; *) exit 3;; esac')
+    runs = plan_runs("digits", ["seed=1,2", "device=cpu"])
+    with pytest.raises(TrainingError, match=f"{runs[0].name}: ended by signal 9"):
+        sweep(runs, tmp_path / "out", [Slot()])
+    assert f"{runs[1].name}: failed: exit code 3" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("ending", ["log", "toml"])
+def test_a_run_that_cannot_be_started_fails_alone_and_keeps_no_slot(
+    stand_in: Callable[[str], None], tmp_path: Path, ending: str
+):
+    stand_in("echo here; exit 1")
+    runs = plan_runs("digits", ["seed=1,2", "device=cpu"])
+    (tmp_path / "out" / f"{runs[0].name}.{ending}").mkdir(parents=True)
+    with pytest.raises(TrainingError, match=r"2 of 2 runs failed: .*: cannot write .*: Is a directory") as caught:
+        sweep(runs, tmp_path / "out", [Slot()])
+    assert "; see " not in str(caught.value)
+    assert (tmp_path / "out" / f"{runs[1].name}.log").read_text() == "here\n"
+
+
+def test_a_process_that_cannot_be_started_is_the_failure_of_its_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
+    with pytest.raises(TrainingError, match=r"2 of 2 runs failed: .*: cannot start a process for it: No such file"):
+        sweep(plan_runs("digits", ["seed=1,2", "device=cpu"]), tmp_path / "out", [Slot()])
+
+
+def test_the_settings_of_a_waiting_run_are_those_that_were_checked(stand_in: Callable[[str], None], tmp_path: Path):
+    source = tmp_path / "mine.toml"
+    lines = ['dataset = "digits"', "increment = 2", "memory_total = 200", 'augmentation = "shift"', 'device = "cpu"']
+    source.write_text("\n".join(lines))
+    runs = plan_runs(str(source), ["seed=1,2"])
+    stand_in(f"echo broken > {source}; exit 1")
+    with pytest.raises(TrainingError):
+        sweep(runs, tmp_path / "out", [Slot()])
+    assert plan_runs(str(tmp_path / "out" / f"{runs[1].name}.toml"), [])[0].settings == runs[1].settings
+
+
+def test_runs_are_dealt_to_the_gpus_in_turn(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sweep_slots, "visible_gpus", lambda: ["0", "3"])
+    automatic = plan_runs("digits", ["seed=1,2"])
+    assert [slot.gpu for slot in find_slots(automatic, jobs_per_gpu=2, jobs=5)] == ["0", "3", "0", "3"]
+    assert find_slots(plan_runs("digits", ["device=cpu"]), jobs_per_gpu=2, jobs=3) == [Slot()] * 3
+    mixed = plan_runs("digits", ["device=cpu,cuda"])
+    assert find_slots(mixed, jobs_per_gpu=1, jobs=1) == [Slot("0"), Slot("3"), Slot()]
+    monkeypatch.setattr(sweep_slots, "visible_gpus", list)
+    assert find_slots(automatic, jobs_per_gpu=2, jobs=1) == [Slot()]
+    with pytest.raises(DeviceError, match="no GPU is visible"):
+        find_slots(mixed, jobs_per_gpu=1, jobs=1)
+
+
+def test_gpus_keep_the_names_under_which_they_were_made_visible(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5, GPU-8f")
+    assert visible_gpus() == ["5", "GPU-8f"]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert visible_gpus() == ["0", "1"]
