@@ -24,6 +24,7 @@ LAYERS = [
     {"bundle", "methods"},
     {"experiment", "learner"},
     {"reports", "sweep"},
+    {"serving"},
     {"__main__", "cli"},
 ]
 """From the ground up. A module imports from its own layer and from those below; every module has its place here."""

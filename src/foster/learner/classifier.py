@@ -45,14 +45,18 @@ class Classifier(nn.Module):
 
     def scores(self, images: Tensor) -> Tensor:
         """float32 `[N, num_classes]` for a batch on this classifier's device."""
+        return self.scores_of(self._features(images))
+
+    def scores_of(self, features: Tensor) -> Tensor:
+        """float32 `[N, num_classes]` of features `[N, feature_size]`."""
         if self.class_means is None:
-            logits: Tensor = self.network(self._normalised(images)).logits
+            logits: Tensor = self.network.head(features)
             return logits.float()
-        nearness = unit_length(self._features(images))[:, None] - self.class_means[None]
+        nearness = unit_length(features)[:, None] - self.class_means[None]
         return -nearness.square().sum(-1)
 
     def forward(self, images: Tensor) -> Tensor:
-        return nn.functional.softmax(self.scores(images) / self.temperature, dim=1)
+        return self._probabilities(self.scores(images))
 
     def all_scores(self, images: Tensor) -> Tensor:
         """Scores of any number of images from anywhere, on the CPU."""
@@ -62,6 +66,17 @@ class Classifier(nn.Module):
         """Probabilities of any number of images from anywhere, on the CPU."""
         return self._batched(self.forward, images)
 
+    def described(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Probabilities `[N, num_classes]` and features `[N, feature_size]` in one pass, on the CPU."""
+
+        def both(batch: Tensor) -> Tensor:
+            features = self._features(batch)
+            return torch.cat([self._probabilities(self.scores_of(features)), features], dim=1)
+
+        found = self._batched(both, images)
+        num_classes = found.shape[1] - self.network.feature_size
+        return found[:, :num_classes], found[:, num_classes:]
+
     def _batched(self, forward: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
         """In full precision on every device: an answer does not depend on where it was computed."""
         if not len(images):  # not every module takes a batch of none
@@ -70,8 +85,11 @@ class Classifier(nn.Module):
         with explained_memory_errors(self.device), exact_convolutions():
             return batched(forward, images, batch_size, self.device)
 
-    def _normalised(self, images: Tensor) -> Tensor:
+    def _probabilities(self, scores: Tensor) -> Tensor:
+        return nn.functional.softmax(scores / self.temperature, dim=1)
+
+    def normalised(self, images: Tensor) -> Tensor:
         return (images.float() / 255 - self.mean) / self.std
 
     def _features(self, images: Tensor) -> Tensor:
-        return self.network.features(self._normalised(images)).float()
+        return self.network.features(self.normalised(images)).float()

@@ -14,6 +14,7 @@ from torch import Tensor
 from foster.data.images import ImageSet
 from foster.data.photos.decode import ImageError, ImageLike
 from foster.data.photos.read import Photos, decoded, item_name, read_photos
+from foster.data.photos.resize import Resizing
 from foster.data.photos.sources import Images, Labels, Source, as_items, find_photos
 from foster.errors import DataError
 from foster.events import Event, Listener, Warned
@@ -183,17 +184,26 @@ class Learner:
         return self._predictions(items, top, unknown_below)
 
     def _predictions(self, items: Sequence[ImageLike], top: int, unknown_below: float | None) -> Iterator[Prediction]:
-        classifier, resizing = self.classifier(), self._known().resizing
-        found = enumerate(decoded(items, resizing))
+        found = enumerate(decoded(items, self.resizing))
         while chunk := list(islice(found, PREDICTED_AT_ONCE)):
-            readable = [image for _, image in chunk if not isinstance(image, ImageError)]
-            rows = iter(classifier.probabilities(torch.stack(readable)) if readable else ())
+            readable = [image for _, image in chunk if isinstance(image, Tensor)]
+            answers = iter(self.answers(torch.stack(readable), top, unknown_below) if readable else ())
             for position, image in chunk:
                 name = item_name(items[position], position)
                 if isinstance(image, ImageError):
                     yield Prediction(name, error=str(image))
                 else:
-                    yield self._prediction(name, next(rows), top, unknown_below)
+                    yield replace(next(answers), name=name)
+
+    def answers(self, images: Tensor, top: int = 5, unknown_below: float | None = None) -> list[Prediction]:
+        """As `predict`, for images that are decoded: uint8 `[N, 3, H, W]` at the network's size (`resizing`)."""
+        rows = self.classifier().probabilities(images)
+        return [self._prediction(f"image {k}", row, top, unknown_below) for k, row in enumerate(rows)]
+
+    @property
+    def resizing(self) -> Resizing:
+        """What brings a picture of any size to the size that the network sees."""
+        return self._known().resizing
 
     def evaluate(self, source: Source | Images, labels: Labels | None = None) -> EvaluationReport:
         """Accuracy on labelled images, class by class."""

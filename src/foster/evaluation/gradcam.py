@@ -1,0 +1,43 @@
+"""Grad-CAM: where in an image the evidence for a class lies."""
+
+from collections.abc import Callable
+from typing import cast
+
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from foster.networks.network import Backbone, Network
+
+
+def grad_cam(
+    network: Network, images: Tensor, class_ids: Tensor, scores: Callable[[Tensor], Tensor] | None = None
+) -> Tensor:
+    """For normalised images `[N, 3, H, W]`, how much each place speaks for class `class_ids` `[N]`: `[N, H, W]`.
+
+    The last stage's maps A_k of every branch are weighted by their mean gradients, `relu(sum_k mean(dy/dA_k) A_k)`,
+    enlarged to the image and divided by the largest value of the image: 0 to 1, all 0 where nothing speaks for the
+    class. `scores` turns features `[N, d]` into the scores `[N, C]` that are explained; the head's logits by default.
+    A backbone without maps gives the same value everywhere.
+    """
+    branches = [cast(Backbone, branch) for branch in network.branches]
+    with torch.no_grad():
+        maps = [branch.stages(images)[-1].float() for branch in branches]
+    with torch.enable_grad():
+        maps = [part.requires_grad_() for part in maps]
+        features = torch.cat([branch.pool(part) for branch, part in zip(branches, maps, strict=True)], dim=1)
+        explained = (scores or network.head)(features).gather(1, class_ids[:, None])
+        gradients = torch.autograd.grad(explained.sum(), maps)
+    with torch.no_grad():
+        size = (images.shape[2], images.shape[3])
+        parts = [
+            interpolate(
+                (gradient.mean((2, 3), keepdim=True) * part).sum(1, keepdim=True),
+                size,
+                mode="bilinear",
+                align_corners=False,
+            )
+            for gradient, part in zip(gradients, maps, strict=True)
+        ]
+        heat = torch.stack(parts).sum(0)[:, 0].relu()
+        return heat / heat.amax((1, 2), keepdim=True).clamp_min(torch.finfo(heat.dtype).tiny)
