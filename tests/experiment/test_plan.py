@@ -4,8 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from rich.console import Console
 
+from foster.data.task import Task
 from foster.events import Event, PhaseStarted, TaskStarted
 from foster.experiment.folder import RunFolder
 from foster.experiment.parts import build_engine, build_method
@@ -15,6 +17,7 @@ from foster.reports.plans import plan_table
 from foster.settings.experiment import Settings, load_settings
 from foster.settings.methods import METHOD_SETTINGS
 from foster.system.signals import StopRequest
+from foster.training.phase import Phase
 
 TINY = (
     "dataset=synthetic",
@@ -73,6 +76,52 @@ def test_the_plan_of_many_small_tasks_has_one_row_each() -> None:
     assert plan.tasks[0].new_images == 25_000
     assert [task.exemplars for task in plan.tasks[:3]] == [0, 1000, 1020]
     assert plan.tasks[1].phases[0] == ("boost", 170, 170 * -(-1500 // 64))
+
+
+B50_INC10 = {
+    "finetune": (600, 55200, 0, 470004, 316309312),
+    "replay": (550, 56840, 2000, 470004, 316309312),
+    "lwf": (1450, 89200, 0, 470004, 316309312),
+    "icarl": (1050, 82040, 2000, 470004, 316309312),
+    "bic": (1870, 76670, 2000, 470016, 316309504),
+    "wa": (1050, 82040, 2000, 470004, 316309312),
+    "podnet": (1060, 72980, 2000, 530257, 323564816),
+    "coil": (960, 71680, 2000, 472657, 322643216),
+    "der": (1050, 82040, 2000, 2819524, 353901632),
+    "foster": (1700, 114800, 2000, 470004, 316309312),
+    "joint": (1200, 352200, 50000, 470004, 469909312),
+}
+"""Epochs, steps, exemplars at the end, parameters at the end and bytes while training: worked out from the protocol."""
+
+
+@pytest.mark.parametrize("method", B50_INC10)
+def test_a_dry_run_finds_what_each_method_does_on_a_large_first_task(method: str) -> None:
+    plan = make_plan(load_settings("cifar100-b50-inc10", [f"method={method}"]))
+    totals = (plan.total_epochs, plan.total_steps, plan.memory_images, plan.tasks[-1].params, plan.training_bytes)
+    assert totals == B50_INC10[method]
+
+
+def test_a_dry_run_leaves_the_global_generator_alone() -> None:
+    before = torch.get_rng_state()
+    make_plan(tiny("method=podnet"))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_plan_of_a_million_large_images_takes_no_room() -> None:
+    shape = "synthetic={num_classes=1000, train_per_class=1280, test_per_class=1, image_size=224}"
+    settings = tiny(
+        shape, "base_classes=500", "increment=500", "memory_total=2000", "method=replay", "backbone=resnet8"
+    )
+    largest = 0
+
+    def look(task: Task, phase: Phase) -> None:
+        nonlocal largest
+        largest = max(largest, phase.data.images.nbytes)
+
+    plan = make_plan(settings, look)
+    assert [task.new_images for task in plan.tasks] == [640_000, 640_000]
+    assert plan.memory_bytes == 2000 * 3 * 224 * 224
+    assert largest < 2**21 * 3
 
 
 @pytest.mark.parametrize(

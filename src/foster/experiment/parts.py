@@ -25,7 +25,6 @@ from foster.networks import BACKBONES, build_backbone
 from foster.networks.adapted import check_backbone
 from foster.settings.datasets import SyntheticShape, dataset_facts
 from foster.settings.experiment import EngineSettings, Settings
-from foster.settings.methods import FosterSettings
 from foster.training.engine import Engine, find_device
 from foster.version import __version__
 
@@ -138,14 +137,19 @@ def build_method(
     warn: Callable[[str], None] = lambda message: None,
     follower: Follower | None = None,
 ) -> Method[Any]:
+    """The chosen method, with the extra images that it trains on."""
+    source, unlabeled = settings.options.unlabeled_source, None
+    if source:
+        unlabeled = load_unlabeled(source, image_size, _data_dir(settings), warn, follower)
+    workplace = Workplace(settings.backbone, settings.seed, engine.infer, engine.device, settings.selection, unlabeled)
+    return method_at(settings, workplace)
+
+
+def method_at(settings: Settings, workplace: Workplace) -> Method[Any]:
     """The chosen method with an empty memory, its schedules scaled by `epochs_scale`."""
     options = settings.options.scaled(settings.epochs_scale)
-    unlabeled = None
-    if isinstance(options, FosterSettings) and options.unlabeled:
-        unlabeled = load_unlabeled(options.unlabeled, image_size, _data_dir(settings), warn, follower)
     total, per_class = settings.memory_total, settings.memory_per_class
     memory = ExemplarMemory(total, per_class) if options.uses_memory else ExemplarMemory()
-    workplace = Workplace(settings.backbone, settings.seed, engine.infer, engine.device, settings.selection, unlabeled)
     return method_class(settings.method)(options, memory, workplace)
 
 

@@ -1,5 +1,6 @@
-"""What a run would do, before anything is trained."""
+"""What a run would do, before anything is trained: a dry run of the method's own story on blank images."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,43 +8,19 @@ import torch
 from torch import Tensor, nn
 
 from foster.data.feed import images_of_epoch
+from foster.data.images import ImageSet
+from foster.data.task import Task
 from foster.data.unlabeled import num_unlabeled
 from foster.data.validation import num_held_out
-from foster.methods import method_class
-from foster.networks import build_backbone
+from foster.experiment.parts import method_at
+from foster.methods.base import Method, Workplace
+from foster.networks.network import Output
 from foster.settings.datasets import SyntheticShape, dataset_facts
 from foster.settings.experiment import Settings
-from foster.settings.methods import (
-    BicSettings,
-    CoilSettings,
-    DerSettings,
-    FitSettings,
-    FosterSettings,
-    JointSettings,
-    MethodSettings,
-    PodnetSettings,
-)
+from foster.training.phase import Phase
 
 BYTES_OF_STATE = 16
 """float32 weight, gradient and momentum, and one copy of the weight."""
-
-
-@dataclass(frozen=True)
-class _Stock:
-    """The images while a task is learned: `per_class` of each new class, `quota` exemplars of each known one."""
-
-    num_known: int
-    num_new: int
-    per_class: int
-    quota: int
-
-    @property
-    def new_images(self) -> int:
-        return self.num_new * self.per_class
-
-    @property
-    def exemplars(self) -> int:
-        return self.num_known * self.quota
 
 
 @dataclass(frozen=True)
@@ -59,6 +36,10 @@ class PlannedTask:
     """Name, epochs and optimizer steps of every phase."""
     params: int
 
+    @property
+    def num_steps(self) -> int:
+        return sum(steps for _, _, steps in self.phases)
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -73,108 +54,94 @@ class Plan:
     training_bytes: int
 
 
-def make_plan(settings: Settings) -> Plan:
-    """The plan of a run, from the settings and the catalogue alone: no data is read."""
+def make_plan(
+    settings: Settings,
+    look_at: Callable[[Task, Phase], None] = lambda task, phase: None,
+    device: torch.device = torch.device("cpu"),  # noqa: B008 (a device is a constant)
+) -> Plan:
+    """The plan of a run, from the settings and the catalogue alone: no data is read, and nothing is trained.
+
+    `look_at` is called with every phase when it would be trained. The networks are made on `device`.
+    """
     facts = dataset_facts(settings.dataset, SyntheticShape(**settings.synthetic.model_dump()))
     per_class = round(facts.num_train / facts.num_classes)
     if settings.validation_share:
         per_class -= num_held_out(per_class, settings.validation_share)
-    options = settings.options.scaled(settings.epochs_scale)
-    with torch.device("meta"):
-        backbone = build_backbone(method_class(settings.method).backbone_name(settings.backbone))
-    backbone_params = sum(parameter.numel() for parameter in backbone.parameters())
-    tasks, num_known, quota = [], 0, 0
-    for index, num_new in enumerate(settings.task_sizes):
-        num_total = num_known + num_new
-        stock = _Stock(num_known, num_new, per_class, quota)
-        phases = tuple(
-            (name, fit.epochs, fit.epochs * _steps_an_epoch(num_images, settings.batch_size))
-            for name, fit, num_images in _phases(options, index, stock)
-        )
-        branches = _num_branches(options, index)
-        params = branches * backbone_params + _head_params(options, num_total, branches * backbone.feature_size, index)
-        tasks.append(PlannedTask(index, num_new, num_total, stock.new_images, stock.exemplars, phases, params))
-        num_known, quota = num_total, _quota(settings, num_total, per_class)
-    largest = max(task.new_images + task.exemplars for task in tasks) + _num_unlabeled(options)
+    source = settings.options.unlabeled_source
+    unlabeled = ImageSet(_blank(count := num_unlabeled(source)), torch.full((count,), -1), ()) if source else None
+    # Which images are remembered makes no difference here, and choosing them at random takes no features.
+    workplace = Workplace(settings.backbone, settings.seed, _Nothing(facts.image_size), device, "random", unlabeled)
+    with torch.random.fork_rng(devices=[]):
+        method = method_at(settings, workplace)
+        tasks = [_rehearsed(method, task, settings.batch_size, look_at) for task in _tasks(settings, method, per_class)]
+        activation_bytes = _activation_bytes(method.new_backbone(), facts.image_size)
+    largest = max(task.new_images + task.exemplars for task in tasks) + (len(unlabeled) if unlabeled else 0)
     pixels = 3 * facts.image_size**2
     return Plan(
         settings=settings,
         tasks=tuple(tasks),
         total_epochs=sum(epochs for task in tasks for _, epochs, _ in task.phases),
-        total_steps=sum(steps for task in tasks for _, _, steps in task.phases),
-        memory_images=num_known * quota,
-        memory_bytes=num_known * quota * pixels,
+        total_steps=sum(task.num_steps for task in tasks),
+        memory_images=method.memory.num_images,
+        memory_bytes=method.memory.num_images * pixels,
         training_bytes=2 * largest * pixels
         + tasks[-1].params * BYTES_OF_STATE
-        + settings.batch_size * _activation_bytes(backbone, facts.image_size),
+        + settings.batch_size * activation_bytes,
     )
 
 
-def _steps_an_epoch(num_images: int, batch_size: int) -> int:
-    return -(-images_of_epoch(num_images, batch_size) // batch_size)
+def _tasks(settings: Settings, method: Method[Any], per_class: int) -> Iterator[Task]:
+    """The tasks of the run with blank images, and the exemplars that the method holds by then."""
+    num_known = 0
+    for index, num_new in enumerate(settings.task_sizes):
+        labels = torch.arange(num_known, num_known + num_new).repeat_interleave(per_class)
+        names = tuple(map(str, range(num_known + num_new)))
+        new_images = ImageSet(_blank(len(labels)), labels, names)
+        yield Task(index, num_known, num_new, new_images, method.memory.exemplars(names))
+        num_known += num_new
 
 
-def _phases(options: MethodSettings, index: int, stock: _Stock) -> list[tuple[str, FitSettings, int]]:
-    """Name, schedule and number of images of every phase of a task.
-
-    A method's schedules stand in its settings in the order in which they are used.
-    """
-    if index == 0 or isinstance(options, JointSettings):
-        return [("learn", options.first, stock.new_images + stock.exemplars)]
-    skipped = {"first"}
-    if isinstance(options, FosterSettings) and not options.compression:
-        skipped.add("compress")
-    schedules: dict[str, Any] = dict(options)
-    names = {"later": "expand" if isinstance(options, DerSettings) else "learn", "correction": "correct"}
-    return [
-        (names.get(key, key), value, num_images)
-        for key, value in schedules.items()
-        if isinstance(value, FitSettings) and key not in skipped and (num_images := _num_images(options, key, stock))
-    ]
-
-
-def _num_images(options: MethodSettings, schedule: str, stock: _Stock) -> int:
-    """How many images the phase of this schedule trains on; without any it is left out."""
-    if isinstance(options, PodnetSettings) and schedule == "finetune":
-        return stock.exemplars + stock.num_new * stock.quota
-    if isinstance(options, FosterSettings) and schedule == "compress":
-        return stock.new_images + stock.exemplars + _num_unlabeled(options)
-    num_held_out = _num_held_out(options, stock) if isinstance(options, BicSettings) else 0
-    return num_held_out if schedule == "correction" else stock.new_images + stock.exemplars - num_held_out
+def _rehearsed(method: Method[Any], task: Task, batch_size: int, look_at: Callable[[Task, Phase], None]) -> PlannedTask:
+    """What the method does in `task`; afterwards it has the network and the exemplars that it would have."""
+    phases = []
+    for phase in method.phases(task):
+        if isinstance(phase, Phase):
+            look_at(task, phase)
+            epochs, num_images = phase.fit.epochs, images_of_epoch(len(phase.data), batch_size)
+            phases.append((phase.name, epochs, epochs * -(-num_images // batch_size)))
+    num_exemplars = len(task.exemplars) if task.exemplars else 0
+    return PlannedTask(
+        task.index,
+        task.num_new,
+        task.num_total,
+        len(task.new_images),
+        num_exemplars,
+        tuple(phases),
+        method.network.num_parameters(),
+    )
 
 
-def _num_unlabeled(options: MethodSettings) -> int:
-    return num_unlabeled(options.unlabeled) if isinstance(options, FosterSettings) and options.unlabeled else 0
+def _blank(count: int) -> Tensor:
+    """So many images without content, of one pixel each: a million of them take no room."""
+    return torch.zeros(1, 3, 1, 1, dtype=torch.uint8).expand(count, -1, -1, -1)
 
 
-def _num_held_out(options: BicSettings, stock: _Stock) -> int:
-    """How many images BiC keeps to correct the bias: `BiasCorrection.num_held_out`, for classes of equal size."""
-    wanted = max(1, int(options.validation_share * stock.exemplars / stock.num_known))
-    known, new = min(wanted, stock.quota - 1), min(wanted, stock.per_class - 1)
-    return stock.num_known * known + stock.num_new * new if known > 0 and new > 0 else 0
+@dataclass(frozen=True)
+class _Nothing:
+    """An inference that looks at no image: all logits and features are zero."""
 
+    image_size: int
 
-def _num_branches(options: MethodSettings, index: int) -> int:
-    grows = isinstance(options, DerSettings) or (isinstance(options, FosterSettings) and not options.compression)
-    return index + 1 if grows else 1
-
-
-def _head_params(options: MethodSettings, num_classes: int, num_features: int, index: int) -> int:
-    """The weights of the head after task `index`."""
-    if isinstance(options, CoilSettings | PodnetSettings):
-        num_proxies = options.num_proxies if isinstance(options, PodnetSettings) else 1
-        return num_classes * num_proxies * num_features + 1
-    corrections = 2 * (index + 1) if isinstance(options, BicSettings) else 0
-    return num_classes * (num_features + 1) + corrections
-
-
-def _quota(settings: Settings, num_classes: int, per_class: int) -> int:
-    """How many exemplars of each class the memory holds once `num_classes` are learned."""
-    if isinstance(settings.options, JointSettings):
-        return per_class
-    if not settings.options.uses_memory:
-        return 0
-    return min(per_class, settings.memory_per_class or (settings.memory_total or 0) // num_classes)
+    @torch.no_grad()
+    def __call__(self, network: nn.Module, images: Tensor) -> Output:
+        device = next(network.parameters()).device
+        # One image is enough to learn their sizes, of any network. BatchNorm must not learn from it.
+        was_training = [module for module in network.modules() if module.training]
+        out = network.eval()(torch.zeros(1, 3, self.image_size, self.image_size, device=device))
+        for module in was_training:
+            module.training = True
+        logits, features = (torch.zeros_like(values).expand(len(images), -1) for values in (out.logits, out.features))
+        return Output(logits, features)
 
 
 def _activation_bytes(backbone: nn.Module, image_size: int) -> int:
@@ -184,12 +151,9 @@ def _activation_bytes(backbone: nn.Module, image_size: int) -> int:
     def measure(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         sizes.append(output.numel() * 2)
 
-    handles = [
-        module.register_forward_hook(measure)
-        for module in backbone.modules()
-        if isinstance(module, nn.Conv2d | nn.BatchNorm2d)
-    ]
-    backbone.eval()(torch.empty(1, 3, image_size, image_size, device="meta"))
-    for handle in handles:
-        handle.remove()
+    for module in backbone.modules():
+        if isinstance(module, nn.Conv2d | nn.BatchNorm2d):
+            module.register_forward_hook(measure)
+    with torch.no_grad():
+        backbone.eval()(torch.zeros(1, 3, image_size, image_size))
     return sum(sizes)

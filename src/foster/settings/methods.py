@@ -73,6 +73,11 @@ class MethodSettings(Frozen):
         fits = {name: value.scaled(factor) for name, value in self if isinstance(value, FitSettings)}
         return self.model_copy(update=fits)
 
+    @property
+    def unlabeled_source(self) -> str:
+        """Extra unlabeled images that the method trains on: a dataset's name or a folder; empty for none."""
+        return ""
+
     def problem(self, num_tasks: int) -> str | None:
         """What is wrong with these settings for a scenario of `num_tasks` tasks, as `key: reason`, or None."""
         return None
@@ -124,6 +129,10 @@ class FosterSettings(MethodSettings):
     herding_features: Literal["boosted", "compressed"] = "boosted"
     unlabeled: str = ""
     """Extra unlabeled images for compression: a dataset name or a folder of images."""
+
+    @property
+    def unlabeled_source(self) -> str:
+        return self.unlabeled
 
     def beta_boost_of(self, task: int) -> float:
         """beta for logits alignment in task `task` (the first boosted task is 1)."""
