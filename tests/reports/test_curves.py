@@ -1,7 +1,15 @@
-import pytest
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
 
-from foster.reports.curves import LOOKS, MOST_DRAWN, panels, scale
+import numpy as np
+import pytest
+from PIL import Image
+
+from foster.errors import DataError
+from foster.reports.curves import AXES_WIDTH, MOST_DRAWN, accuracy_figure, panels
 from foster.reports.results import RunResult, read_result
+from foster.reports.style import LOOKS, save_figure
 from foster.settings.methods import METHOD_SETTINGS
 
 
@@ -61,7 +69,7 @@ def test_augmentations_that_differ_between_methods_are_told_on_every_curve(write
     ]
     panel = only_panel(runs)
     assert {curve.label for curve in panel.curves} == {"foster (auto)", "wa (plain)", "der (plain)"}
-    assert panel.title("mine") == "mine"
+    assert panel.title == panel.scenario
 
 
 def test_every_method_has_a_look_that_no_other_has():
@@ -76,13 +84,12 @@ def test_each_augmentation_of_many_runs_gets_a_panel_and_all_have_one_scale(writ
         for method in METHOD_SETTINGS
         for name, last in (("auto", 80.0), ("plain", 25.0))
     ]
-    assert len(only_panel(runs[:12]).groups) == 12
+    assert len(only_panel(runs[:12]).curves) == 12
     found = panels(runs)
-    assert [{group.augmentation for group in panel.groups} for panel in found] == [{"plain"}, {"auto"}]
+    assert [panel.title for panel in found] == [f"digits-b0-inc2, augmentation {name}" for name in ("plain", "auto")]
     assert [len(panel.curves) for panel in found] == [len(METHOD_SETTINGS)] * 2
     assert {curve.label for panel in found for curve in panel.curves} == set(METHOD_SETTINGS)
-    both = scale([curve for panel in found for curve in panel.curves])
-    assert (both.bottom, both.top) == (20, 100)
+    assert [axes.get_ylim() for axes in accuracy_figure(runs).axes] == [(20, 100)] * 2
 
 
 def test_an_augmentation_has_the_same_line_in_all_curves_of_a_panel(write_run):
@@ -142,3 +149,128 @@ def test_a_recipe_looks_the_same_in_the_panels_of_two_scenarios(write_run):
 def test_the_boosted_network_of_a_single_task_can_be_seen(write_run):
     panel = only_panel([read_result(write_run("a", accuracy=(91.0,), task_sizes=(2,), boosted=(92.0,)))])
     assert all(curve.look.marker for curve in panel.curves)
+
+
+def has_colour(path: Path, colour: str) -> bool:
+    pixels = np.asarray(Image.open(path).convert("RGB"))
+    wanted = [int(colour[index : index + 2], 16) for index in (1, 3, 5)]
+    return bool((pixels == wanted).all(axis=2).sum() > 100)
+
+
+def sizes(*paths: Path) -> list[tuple[int, int]]:
+    return [Image.open(path).size for path in paths]
+
+
+def labels(axes):
+    """The texts to the right of the axes, which are placed in shares of their width."""
+    return [text for text in axes.texts if text.get_position()[0] == 1.08]
+
+
+@pytest.fixture
+def long_runs(write_run):
+    """Runs whose labels are far longer than a line."""
+    return [
+        read_result(
+            write_run(
+                f"run{k}",
+                accuracy=(90.0, 60.0 + k / 10),
+                boosted=(90.0, 61.0),
+                settings={f"a_rather_long_setting_number_{key}": f"{k}-and-some-more-letters" for key in range(6)}
+                | {"folder": f"$\\nothing{k}$", "class_order": [f"class {(k + index) % 100}" for index in range(100)]},
+            )
+        )
+        for k in range(4)
+    ]
+
+
+def test_each_method_of_a_run_is_drawn_in_its_own_colour(write_run, tmp_path: Path):
+    runs = [
+        read_result(write_run("a", accuracy=(99.0, 95.0), boosted=(99.0, 96.0))),
+        read_result(write_run("b", method="finetune", accuracy=(99.0, 50.0))),
+    ]
+    path = tmp_path / "new folder" / "curves.png"
+    save_figure(accuracy_figure(runs, title="digits"), path)
+    assert has_colour(path, LOOKS["foster"].colour)
+    assert has_colour(path, LOOKS["finetune"].colour)
+    assert not has_colour(path, LOOKS["replay"].colour)
+
+
+def test_a_line_leads_from_each_curve_to_its_label(write_run):
+    runs = [read_result(write_run(f"{k}", boosted=(90.0, 70.0), settings={"beta": k})) for k in range(3)]
+    (axes,) = accuracy_figure(runs).axes
+    beside = [line for line in axes.lines if min(line.get_xdata()) > 1 and max(line.get_xdata()) < 1.2]
+    across = [line for line in axes.lines if line not in beside]
+    assert len(beside) == len(across) == 6
+
+    def looks(lines):
+        return sorted((line.get_color(), line.get_linestyle(), line.get_marker()) for line in lines)
+
+    assert looks(beside) == looks(across)
+    assert sorted(line.get_ydata()[0] for line in beside) == sorted(line.get_ydata()[-1] for line in across)
+    places = {text.get_position()[1]: text.get_color() for text in labels(axes)}
+    assert {line.get_ydata()[-1]: line.get_color() for line in beside} == places
+
+
+def test_the_gap_between_the_two_best_is_told_at_the_end(write_run):
+    rows = (("foster", 70.0), ("wa", 58.0), ("replay", 40.0))
+    runs = [read_result(write_run(method, method=method, accuracy=(90.0, last))) for method, last in rows]
+    assert "+12.0" in [text.get_text() for text in accuracy_figure(runs).axes[0].texts]
+    assert not any(text.get_text().startswith("+") for text in accuracy_figure(runs[:1]).axes[0].texts)
+
+
+def test_the_augmentation_that_all_curves_share_stands_in_the_title(write_run, tmp_path: Path):
+    runs = [read_result(write_run(method, method=method)) for method in ("foster", "wa")]
+    for name, title in (("own.svg", None), ("mine.svg", "mine")):
+        save_figure(accuracy_figure(runs, title), tmp_path / name)
+    assert "<!-- digits-b0-inc2, augmentation plain -->" in (tmp_path / "own.svg").read_text()
+    assert "<!-- mine, augmentation plain -->" in (tmp_path / "mine.svg").read_text()
+
+
+def test_scenarios_get_panels_of_their_own(write_run, tmp_path: Path):
+    runs = [read_result(write_run(name, scenario=name)) for name in ("one", "two", "three")]
+    save_figure(accuracy_figure(runs[:1]), tmp_path / "one.png")
+    save_figure(accuracy_figure(runs), tmp_path / "all.png")
+    one, every = sizes(tmp_path / "one.png", tmp_path / "all.png")
+    assert every == (pytest.approx(2 * one[0], rel=0.05), pytest.approx(2 * one[1], rel=0.05))
+
+
+def test_the_axes_grow_with_the_lines_of_the_labels_beside_them(write_run):
+    heights = []
+    for num_keys in (1, 8):
+        settings = [{f"a_long_key_{key}": k for key in range(num_keys)} for k in range(10)]
+        runs = [read_result(write_run(f"{num_keys}-{k}", settings=given)) for k, given in enumerate(settings)]
+        figure = accuracy_figure(runs)
+        figure.draw_without_rendering()
+        heights.append(figure.axes[0].get_position().height * figure.get_figheight())
+    assert heights[1] > 1.5 * heights[0]
+
+
+def test_long_labels_and_titles_neither_shrink_the_axes_nor_warn(long_runs, tmp_path: Path, recwarn):
+    title = "a title that is much longer than the picture is wide, and no formula: $\\nothing$, " * 4
+    figure = accuracy_figure(long_runs, title)
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    assert axes.get_position().width * figure.get_figwidth() > 0.9 * AXES_WIDTH
+    assert max(len(line) for text in labels(axes) for line in text.get_text().splitlines()) <= 44
+    extents = sorted((text.get_window_extent() for text in labels(axes)), key=lambda extent: -extent.y0)
+    assert len(extents) == 8
+    assert all(upper.y0 > lower.y1 for upper, lower in pairwise(extents)), "they overlap"
+
+    fox = f"{title} with letters that no font has: \U0001f98a"
+    save_figure(accuracy_figure(long_runs, fox), tmp_path / "one.png")
+    others = [replace(run, scenario=name) for run in long_runs for name in ("other", "third")]
+    save_figure(accuracy_figure([*long_runs, *others], title), tmp_path / "three.png")
+    assert not [str(warning.message) for warning in recwarn]
+    one, three = sizes(tmp_path / "one.png", tmp_path / "three.png")
+    assert three[0] > 1.8 * one[0]
+
+
+def test_one_task_and_an_unknown_method_can_be_drawn(write_run, tmp_path: Path):
+    run = read_result(write_run("a", accuracy=(100.0,), task_sizes=(5,), method="brand-new"))
+    save_figure(accuracy_figure([run]), tmp_path / "curves.svg")
+    assert (tmp_path / "curves.svg").read_text().startswith("<?xml")
+
+
+def test_without_runs_there_is_no_figure():
+    with pytest.raises(DataError, match="no runs"):
+        accuracy_figure([])

@@ -21,7 +21,7 @@ from foster.errors import FosterError
 from foster.experiment.folder import RunFolder, read_events
 from foster.reports.results import read_result
 from foster.settings.experiment import load_settings
-from foster.sweep.table import RunStatus
+from foster.sweep.status import RunStatus
 from foster.system.files import open_plain, read_plain
 from foster.system.locking import writer_of
 

@@ -5,13 +5,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
 
 from foster.bundle.files import folder_bytes
 from foster.bundle.manifest import Manifest
 from foster.bundle.promotion import Promotion
 from foster.reports.text import ABSENT, duration
 from foster.settings.learner import PRESETS, LearnerSettings
+from foster.system.output import plain_text
 
 MAX_LISTED = 12
 NUM_IDS_SHOWN = 3
@@ -24,17 +28,12 @@ CHECK_COLUMNS = ("images", "before", "after", "right -> wrong")
 
 def columns(sides: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table in which nothing is ever cut; `sides` has an `l` or an `r` for each column: where its text stands."""
-    rows = [[printable(cell) for cell in row] for row in rows]
-    lines = [header, *rows]
-    widths = [max(cell_len(line[k]) for line in lines) for k in range(len(header))]
-
-    def joined(line: Sequence[str]) -> str:
-        return "  ".join(
-            padded(cell, width, side) for cell, width, side in zip(line, widths, sides, strict=True)
-        ).rstrip()
-
-    rule = "  ".join("-" * width for width in widths)
-    return "\n".join([joined(header), rule, *map(joined, rows)]) + "\n"
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
+    for name, side in zip(header, sides, strict=True):
+        table.add_column(Text(name), justify="right" if side == "r" else "left")
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    return plain_text(table)
 
 
 def printable(text: str) -> str:
@@ -42,10 +41,9 @@ def printable(text: str) -> str:
     return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
 
-def padded(text: str, width: int, side: str = "l") -> str:
+def padded(text: str, width: int) -> str:
     """`text` with spaces up to `width` cells of a terminal, in which some scripts take two for a character."""
-    space = " " * (width - cell_len(text))
-    return text + space if side == "l" else space + text
+    return text + " " * (width - cell_len(text))
 
 
 def percent(value: float | None) -> str:

@@ -6,8 +6,9 @@ from pathlib import Path
 from rich.text import Text
 
 from foster.cli.launch import launch
-from foster.reports.figures import accuracy_curves
+from foster.reports.curves import accuracy_figure
 from foster.reports.results import RunResult, find_results
+from foster.reports.style import save_figure
 from foster.reports.tables import accuracy_table
 from foster.settings.experiment import load_settings
 from foster.system.output import report
@@ -22,7 +23,7 @@ def show_demo(out: Path, *, quiet: bool = False) -> None:
         launch(load_settings("digits", [f"method={method}"]), folder / method, quiet=quiet, is_shown=False)
     results = find_results([folder])
     figure = folder / "accuracy.png"
-    accuracy_curves(results, figure, "Handwritten digits, two new classes a task")
+    save_figure(accuracy_figure(results, "Handwritten digits, two new classes a task"), figure)
     report(accuracy_table(results), Text(lesson(results)), f"figure: {figure}\nruns:   {folder}", place=folder)
 
 

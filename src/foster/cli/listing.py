@@ -66,12 +66,13 @@ def compare(
 ) -> None:
     """One table and one figure of accuracy after each task, for any set of runs."""
     from foster.reports import tables
-    from foster.reports.figures import accuracy_curves, check_figure_path
+    from foster.reports.curves import accuracy_figure
     from foster.reports.results import find_results
+    from foster.reports.style import check_figure_path, save_figure
     from foster.system.output import show
 
     check_figure_path(figure)
     results = find_results(folders)
     show(tables.accuracy_table(results))
-    accuracy_curves(results, figure, title)
+    save_figure(accuracy_figure(results, title), figure)
     typer.echo(f"figure: {figure}")

@@ -1,4 +1,4 @@
-"""What a figure of runs shows: its panels, the curves in each, and how each curve looks."""
+"""Accuracy after each task: a panel a scenario, a curve a recipe, each named at its end."""
 
 import itertools
 import math
@@ -7,48 +7,28 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from foster.errors import DataError
 from foster.reports.groups import Group, by_scenario
 from foster.reports.results import RunResult
+from foster.reports.style import INK, LOOKS, SOFT_INK, End, Look, grid_of_axes, label_ends, new_figure, styled, wrapped
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-@dataclass(frozen=True)
-class Look:
-    """How a curve is drawn."""
-
-    colour: str
-    marker: str
-    line_style: str = "-"
-
-
-# Colours after Okabe and Ito, and three after Tol, that colour-blind people can tell apart; markers help in print.
-LOOKS = {
-    "foster": Look("#D55E00", "o"),
-    "replay": Look("#0072B2", "s"),
-    "der": Look("#009E73", "D"),
-    "bic": Look("#CC79A7", "X"),
-    "wa": Look("#E69F00", "^"),
-    "icarl": Look("#56B4E9", "P"),
-    "lwf": Look("#332288", "p"),
-    "coil": Look("#882255", ">"),
-    "podnet": Look("#AA9C00", "<"),
-    "joint": Look("#000000", "*"),
-    "finetune": Look("#7F7F7F", "v"),
-}
-"""Of each method, in every figure alike; several recipes of one method take its own and then others in this order."""
-
-OTHER = Look("#444444", "h")
 LINE_STYLES = ("-", "-.", ":")
 """Of the augmentations of a panel."""
 
-MOST_IN_A_PANEL = 12
-"""Groups; of more, those of each augmentation get a panel of their own."""
+MOST_IN_A_PANEL, MOST_DRAWN = 12, 15
+"""Groups: of more than the first, each augmentation gets a panel of its own; of more than the second, the best."""
 
 MOST_WITH_BOOSTED = 6
 """Recipes of one method that have the curves of their boosted networks beside their own."""
 
-MOST_DRAWN = 15
-"""Groups of a panel; of more, nobody finds the one that a label belongs to."""
+AXES_WIDTH, AXES_HEIGHT = 5.0, 3.5
+"""Inches of a panel; where the labels beside it need more height, it gets more."""
 
 
 @dataclass(frozen=True)
@@ -68,29 +48,50 @@ class Curve:
         """Average incremental accuracy."""
         return statistics.fmean(self.mean)
 
+    @property
+    def end(self) -> End:
+        """What stands beside the curve: its name and average; without test images it ends nowhere."""
+        runs = f"  (n = {self.num_runs})" if self.num_runs > 1 else ""
+        # Spaces at which no line is broken.
+        numbers = f"{self.average:.1f}{runs}".replace(" ", "\u00a0")
+        place = self.mean[-1] if math.isfinite(self.mean[-1]) else 0.0
+        return End(place, f"{self.label}  {numbers}", self.look, is_bold=not self.is_boosted)
+
 
 @dataclass(frozen=True)
 class Panel:
     """Curves of one scenario, the best average first; `note` says what is left out."""
 
+    title: str
     scenario: str
-    groups: list[Group]
     curves: list[Curve]
     note: str
 
-    def title(self, heading: str) -> str:
-        """With the augmentation that all curves share; where they share none, their labels tell it."""
-        augmentations = {group.augmentation for group in self.groups}
-        return f"{heading}, augmentation {augmentations.pop()}" if len(augmentations) == 1 else heading
 
+def accuracy_figure(results: Sequence[RunResult], title: str | None = None) -> "Figure":
+    """Accuracy on all classes seen against their number: a panel a scenario, a curve a method.
 
-@dataclass(frozen=True)
-class Scale:
-    """The accuracies that an axis spans, and those between its lines."""
-
-    bottom: float
-    top: float
-    step: float
+    A scenario with too many curves has a panel for each augmentation, all on one scale. Several runs of a method become
+    their mean with a band of one sample standard deviation. The boosted network, where there is one, is a thin dashed
+    curve. The gap between the two best is written where they end.
+    """
+    shown = panels(results)
+    if not shown:
+        raise DataError("there are no runs to draw")
+    ends = [[curve.end for curve in panel.curves] for panel in shown]
+    num_columns = min(2, len(shown))
+    width = AXES_WIDTH + 0.7 + max(end.width for panel in ends for end in panel)
+    height = max(AXES_HEIGHT, *(sum(end.height for end in panel) for panel in ends))
+    with styled():
+        figure = new_figure(num_columns * width, math.ceil(len(shown) / num_columns) * (height + 0.9))
+        for axes, panel in zip(grid_of_axes(figure, len(shown), num_columns), shown, strict=True):
+            alone = title if title and len(shown) == 1 else None
+            axes.set_title(wrapped(alone + panel.title.removeprefix(panel.scenario) if alone else panel.title, width))
+            _draw(axes, panel, [curve for other in shown if other.scenario == panel.scenario for curve in other.curves])
+            label_ends(axes, [curve.end for curve in panel.curves], height)
+        if title and len(shown) > 1:
+            figure.suptitle(wrapped(title, num_columns * width), x=0.01, ha="left")
+    return figure
 
 
 def panels(results: Sequence[RunResult]) -> list[Panel]:
@@ -103,86 +104,116 @@ def panels(results: Sequence[RunResult]) -> list[Panel]:
     return found
 
 
-def scale(curves: Sequence[Curve]) -> Scale:
-    """An axis for all of them."""
+def _draw(axes: "Axes", panel: Panel, of_scenario: Sequence[Curve]) -> None:
+    for curve in reversed(panel.curves):  # the best on top
+        look = curve.look
+        if any(curve.spread) and not curve.is_boosted:
+            low, high = ([m + sign * s for m, s in zip(curve.mean, curve.spread, strict=True)] for sign in (-1, 1))
+            axes.fill_between(curve.classes_seen, low, high, color=look.colour, alpha=0.18, linewidth=0)
+        axes.plot(
+            curve.classes_seen,
+            curve.mean,
+            color=look.colour,
+            linestyle=look.line_style,
+            linewidth=1.2 if curve.is_boosted else 2.0,
+            marker=look.marker,
+            # Fifty markers on one curve hide it; a star is mostly its white edge.
+            markevery=max(1, len(curve.mean) // 10),
+            markersize=10 if look.marker == "*" else 6,
+            markeredgecolor="white",
+            markeredgewidth=0.7,
+            zorder=2.5 if curve.is_boosted else 3,
+            clip_on=False,
+        )
+    axes.set_ylim(*_limits(of_scenario))
+    counts = sorted({count for curve in panel.curves for count in curve.classes_seen})
+    axes.set_xticks(counts if len(counts) <= 12 else counts[:: math.ceil(len(counts) / 11)])
+    axes.set_xlim(counts[0], counts[-1] if len(counts) > 1 else counts[0] + 1)
+    axes.set_xlabel("\n".join(filter(None, ("classes seen", panel.note))))
+    axes.set_ylabel("accuracy on all classes seen (%)")
+    measure = "average incremental\naccuracy (%)"
+    axes.text(1.02, -0.03, measure, transform=axes.transAxes, va="top", color=SOFT_INK, size=8)
+    _draw_gap(axes, panel.curves)
+
+
+def _draw_gap(axes: "Axes", curves: Sequence[Curve]) -> None:
+    """How far the best curve ends above the next, where there is room to write it between the two ends."""
+    ends = [(curve.mean[-1], curve.classes_seen[-1]) for curve in curves if not curve.is_boosted]
+    low, high = axes.get_ylim()
+    if len(ends) < 2 or len(curves[0].mean) < 2:
+        return
+    (second, place), (first, last) = sorted(ends)[-2:]
+    if place == last and first - second > 0.05 * (high - low):
+        arrow = {"arrowstyle": "<->", "color": INK, "linewidth": 0.8, "shrinkA": 3, "shrinkB": 3}
+        axes.annotate("", (last, first), (last, second), arrowprops=arrow, zorder=4, annotation_clip=False)
+        text = f"+{first - second:.1f}"
+        centre = (last, (first + second) / 2)
+        axes.annotate(text, centre, (-6, 0), textcoords="offset points", ha="right", va="center", size=8, zorder=4)
+
+
+def _limits(curves: Sequence[Curve]) -> tuple[float, float]:
+    """Of an axis for all of them, in whole tens, or twenties for a wide one."""
     values = [value for curve in curves for value in curve.mean if math.isfinite(value)] or [0.0, 100.0]
     step = next(step for step in (5, 10, 20) if step == 20 or max(values) - min(values) < 6 * step)
     bottom = max(0, step * math.floor((min(values) - 1) / step))
-    return Scale(bottom, min(100, step * math.ceil((max(values) + 1) / step)), step)
+    return bottom, min(100, step * math.ceil((max(values) + 1) / step))
 
 
 def _panel(scenario: str, groups: Sequence[Group]) -> Panel:
     drawn = list(groups[:MOST_DRAWN])
-    varied = _methods_of_several_recipes(drawn)
-    curves = list(_curves(drawn))
+    augmentations = {group.augmentation for group in drawn}
+    is_shared = len(augmentations) == 1
+    title = f"{scenario}, augmentation {drawn[0].augmentation}" if is_shared else scenario
     notes = [f"the best {len(drawn)} of {len(groups)} by their averages"] if len(groups) > len(drawn) else []
-    if sum(group.method in varied for group in drawn) > MOST_WITH_BOOSTED and any(curve.is_boosted for curve in curves):
+    labels = [group.name if is_shared else f"{group.name} ({group.augmentation})" for group in drawn]
+    curves = [curve for each in zip(labels, drawn, _looks(drawn), strict=True) for curve in _curves(*each)]
+    counts = Counter((group.method, group.augmentation) for group in drawn)
+    if sum(count for count in counts.values() if count > 1) > MOST_WITH_BOOSTED and any(c.is_boosted for c in curves):
         curves = [curve for curve in curves if not curve.is_boosted]
         notes.append("without the boosted networks")
-    return Panel(scenario, drawn, curves, ", ".join(notes))
-
-
-def _methods_of_several_recipes(groups: Sequence[Group]) -> set[str]:
-    """The methods that neither their name nor their augmentation tells apart from themselves."""
-    counts = Counter((group.method, group.augmentation) for group in groups)
-    return {method for (method, _), count in counts.items() if count > 1}
-
-
-def _curves(groups: Sequence[Group]) -> Iterator[Curve]:
-    """The curves of one panel, the best average first."""
-    augmentations = sorted({group.augmentation for group in groups})
-    for group, look in zip(groups, _looks(groups), strict=True):
-        label = f"{group.name} ({group.augmentation})" if len(augmentations) > 1 else group.name
-        yield from _curves_of_group(label, look, group.runs)
+    return Panel(title, scenario, curves, ", ".join(notes))
 
 
 def _looks(groups: Sequence[Group]) -> list[Look]:
-    """A colour and a marker for each method; for each recipe where a method has several with one augmentation. The
-    line tells the augmentation."""
+    """Of each group: colour and marker tell the method, or the recipe where a method has several with one
+    augmentation; the line tells the augmentation."""
     augmentations = sorted({group.augmentation for group in groups})
-    varied = _methods_of_several_recipes(groups)
-    taken = {group.method for group in groups} - varied
-    others = {method: look for method, look in {**LOOKS, "": OTHER}.items() if method not in taken}
-    free = [others[method] for method in sorted(others, key=lambda method: method not in varied)]
-    # By name, so that a recipe looks the same in all panels that show the same recipes.
-    recipes = sorted({group.name for group in groups if group.method in varied})
+    counts = Counter((group.method, group.augmentation) for group in groups)
+    several = {method for (method, _), count in counts.items() if count > 1}
+    keys = [group.name if group.method in several or group.method not in LOOKS else group.method for group in groups]
+    # By name, so that a recipe looks the same in all panels that show the same recipes; its method's own look first.
+    others = sorted({key for key in keys if key not in LOOKS or key in several})
+    free = sorted((name for name in LOOKS if name not in keys or name in several), key=lambda name: name not in several)
     looks = []
-    for group in groups:
-        look, turn = LOOKS.get(group.method, OTHER), 0
-        if group.method in varied:
-            turn, place = divmod(recipes.index(group.name), len(free))
-            # A colour that comes again has another marker and another line.
-            look = Look(free[place].colour, free[(place + turn) % len(free)].marker)
+    for group, key in zip(groups, keys, strict=True):
+        turn, index = divmod(others.index(key), len(free)) if key in others else (0, 0)
+        # A colour that comes again has another marker and another line.
+        look = LOOKS[free[index] if key in others else key]
+        marker = LOOKS[free[(index + turn) % len(free)]].marker if key in others else look.marker
         style = LINE_STYLES[(augmentations.index(group.augmentation) + turn) % len(LINE_STYLES)]
-        looks.append(Look(look.colour, look.marker, style))
+        looks.append(Look(look.colour, marker, style))
     return looks
 
 
-def _curves_of_group(label: str, look: Look, group: Sequence[RunResult]) -> Iterator[Curve]:
+def _curves(label: str, group: Group, look: Look) -> Iterator[Curve]:
+    # The whole name stands on the group's other curve, which has the same colour.
+    boosted_label = f"{textwrap.shorten(label, 40, placeholder=' …')} boosted"
     # Runs that saw different tasks cannot be averaged point by point.
-    for classes_seen, same in itertools.groupby(sorted(group, key=_classes_seen), key=_classes_seen):
+    ordered = sorted(group.runs, key=lambda run: run.classes_seen)
+    for classes_seen, same in itertools.groupby(ordered, key=lambda run: run.classes_seen):
         runs = list(same)
+        # A single point has no line that could be seen.
+        dashed = Look(look.colour, "" if len(classes_seen) > 1 else look.marker, "--")
         boosted = [run.boosted.accuracy for run in runs if run.boosted]
-        # The whole name stands on the group's other curve, which has the same colour.
-        boosted_label = f"{textwrap.shorten(label, 40, placeholder=' …')} boosted"
-        for name, is_boosted, accuracies in ((boosted_label, True, boosted), (label, False, _accuracies(runs))):
+        for is_boosted, accuracies in ((True, boosted), (False, [run.accuracy for run in runs])):
             if accuracies and all(len(accuracy) == len(classes_seen) for accuracy in accuracies):
                 columns = list(zip(*accuracies, strict=True))
                 yield Curve(
-                    label=name,
-                    num_runs=len(accuracies),
-                    # A single point has no line that could be seen.
-                    look=Look(look.colour, "" if len(columns) > 1 else look.marker, "--") if is_boosted else look,
-                    is_boosted=is_boosted,
-                    classes_seen=classes_seen,
+                    boosted_label if is_boosted else label,
+                    dashed if is_boosted else look,
+                    is_boosted,
+                    len(accuracies),
+                    classes_seen,
                     mean=tuple(statistics.fmean(column) for column in columns),
                     spread=tuple(statistics.stdev(column) if len(column) > 1 else 0.0 for column in columns),
                 )
-
-
-def _classes_seen(run: RunResult) -> tuple[int, ...]:
-    return run.classes_seen
-
-
-def _accuracies(runs: Sequence[RunResult]) -> list[tuple[float, ...]]:
-    return [run.accuracy for run in runs]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from rich import box
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -40,30 +40,30 @@ class Grid:
     num_names: int
     note: str = ""
 
-    def rich(self, widths: Sequence[int]) -> Table:
-        """For a terminal, with columns of these widths: names go on in the next line, numbers have room."""
+    def rich(self) -> Table:
+        """For a terminal: names go on in the next line where there is no room, numbers have theirs."""
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=0)
-        for index, (name, width) in enumerate(zip(self.header, widths, strict=True)):
-            is_name = index < self.num_names
-            table.add_column(Text(name), justify="left" if is_name else "right", width=width, overflow="fold")
+        for index, (name, width) in enumerate(zip(self.header, self.least_widths, strict=True)):
+            is_number = index >= self.num_names
+            justify: JustifyMethod = "right" if is_number else "left"
+            table.add_column(Text(name), justify=justify, overflow="fold", no_wrap=is_number, min_width=width)
         for row in self.rows:
             table.add_row(*map(Text, row))
         return table
 
-    def widths(self, room: int) -> list[int] | None:
-        """Of the columns, so that a line with a space between them fits into `room`; None where it cannot."""
+    @property
+    def least_widths(self) -> list[int]:
+        """Of the columns: that of a name's longest word, within reason, and of a number all of it."""
         columns = list(zip(self.header, *self.rows, strict=True))
-        widths = [max(cell_len(cell) for cell in cells) for cells in columns]
-        least = [
+        words = [
             min(max(cell_len(word) for cell in cells for word in cell.split()), NARROWEST_NAME)
             for cells in columns[: self.num_names]
         ]
-        while sum(widths) + len(widths) - 1 > room:
-            shrinkable = [index for index, floor in enumerate(least) if widths[index] > floor]
-            if not shrinkable:
-                return None
-            widths[max(shrinkable, key=lambda index: widths[index])] -= 1
-        return widths
+        return words + [max(map(cell_len, cells)) for cells in columns[self.num_names :]]
+
+    def fits(self, width: int) -> bool:
+        """Whether a line has room for all columns, with a space between them."""
+        return sum(self.least_widths) + len(self.header) - 1 <= width
 
     def without(self, name: str) -> "Grid":
         """The same table less one column."""
@@ -97,12 +97,11 @@ class TerminalTables:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for candidates in self.tables:
-            fitting = ((grid, widths) for grid in candidates if (widths := grid.widths(options.max_width)))
-            grid, widths = next(fitting, (candidates[-1], None))
-            yield Text(grid.title, style="bold")
-            if widths:
-                yield grid.rich(widths)
-            note = grid.note if widths else f"a wider terminal or '{self.command}' shows the table"
+            grid = next((grid for grid in candidates if grid.fits(options.max_width)), None)
+            yield Text((grid or candidates[-1]).title, style="bold")
+            if grid:
+                yield grid.rich()
+            note = grid.note if grid else f"a wider terminal or '{self.command}' shows the table"
             yield Text(f"{note}\n" if note else "", style="italic")
 
 

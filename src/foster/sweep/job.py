@@ -12,7 +12,7 @@ from pathlib import Path
 from foster.errors import TrainingError
 from foster.settings.experiment import Settings
 from foster.sweep.slots import Slot
-from foster.sweep.table import RunStatus, State
+from foster.sweep.status import RunStatus, State
 from foster.system.files import unwritable, write_text
 from foster.system.signals import SIGNALS, STOPS_WITH_INPUT
 

@@ -14,7 +14,8 @@ from foster.sweep.folders import placed
 from foster.sweep.grid import PlannedRun
 from foster.sweep.job import Job, log_path, start
 from foster.sweep.slots import Slot, environment_for, needs_gpu
-from foster.sweep.table import Display, RunStatus, State, counts, display_for, number_of_runs
+from foster.sweep.status import RunStatus, State
+from foster.sweep.table import Display, counts, display_for, number_of_runs
 from foster.system.locking import locked
 from foster.system.output import report
 from foster.system.signals import Stopped, heard_signals

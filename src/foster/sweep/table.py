@@ -1,40 +1,20 @@
-"""How the runs of a sweep stand: read from their events, shown as a live table or as plain lines."""
+"""The runs of a sweep on the screen: a live table on a terminal, plain lines elsewhere."""
 
-import json
 import sys
-import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from enum import StrEnum
 from itertools import takewhile
-from pathlib import Path
-from typing import Any, Protocol, Self, TextIO
+from typing import Protocol, Self, TextIO
 
 from rich import box
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, Group, JustifyMethod
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from foster.experiment.folder import EVENTS
-from foster.reports.text import ABSENT, duration
-from foster.system.files import open_plain
-
-
-class State(StrEnum):
-    """Where a run of a sweep stands."""
-
-    WAITING = "waiting"
-    RUNNING = "running"
-    FINISHED = "finished"
-    FAILED = "failed"
-    STOPPED = "stopped"
-    """It was asked to stop, and has saved where it was."""
-    KILLED = "killed"
-    """It was ended before it could save: it continues from its last checkpoint."""
-
+from foster.reports.text import ABSENT
+from foster.sweep.status import RunStatus, State
 
 STYLES = {
     State.WAITING: "dim",
@@ -45,99 +25,11 @@ STYLES = {
 }
 
 URGENCY = (State.RUNNING, State.FAILED, State.KILLED, State.STOPPED, State.WAITING, State.FINISHED)
-"""Whose row comes first."""
+"""Whose row comes first: what does not fit on the screen is cut off at the end."""
 
-LEAVES_FIRST = ("epoch", "phase", "time", "task")
-"""Columns that a narrow terminal leaves out, one after the other until the names of the runs have room."""
-
-NARROWEST_NAME = 12
-
-TOLD = {
-    "RunStarted": ("num_tasks",),
-    "RunResumed": ("task", "phase"),
-    "TaskStarted": ("task", "num_tasks"),
-    "PhaseStarted": ("task", "num_tasks", "phase", "epochs"),
-    "EpochEnded": ("task", "phase", "epoch", "epochs"),
-    "TaskEnded": ("task", "accuracy"),
-    "RunEnded": ("average_incremental_accuracy", "seconds"),
-}
-"""What is taken from each kind of event."""
-
-
-@dataclass
-class RunStatus:
-    """One run of a sweep as its events tell it so far."""
-
-    name: str
-    folder: Path
-    state: State = State.WAITING
-    place: str = ""
-    began: float = 0.0
-    message: str = ""
-    is_continued: bool = False
-    told: dict[str, Any] = field(default_factory=dict)
-    _num_read: int = 0
-
-    def read_events(self) -> None:
-        """Take in what the run has written since the last call; a line that is not whole yet waits for the next."""
-        try:
-            with open(self.folder / EVENTS, "rb", opener=open_plain) as file:
-                file.seek(self._num_read)
-                new = file.read()
-        except OSError:
-            return
-        whole = new[: new.rfind(b"\n") + 1]
-        self._num_read += len(whole)
-        for line in whole.splitlines():
-            with suppress(ValueError, RecursionError):
-                event = json.loads(line)
-                if isinstance(event, dict):
-                    self._take(event)
-
-    def _take(self, event: dict[str, Any]) -> None:
-        name = str(event.get("event"))
-        if name == "PhaseStarted":
-            self.told.pop("epoch", None)
-        if name == "TaskEnded":
-            self.told["num_learned"] = event.get("task", 0) + 1
-        self.told |= {key: event[key] for key in TOLD.get(name, ()) if key in event}
-
-    @property
-    def task(self) -> str:
-        """`3/10`: the task that is being learned."""
-        if "task" not in self.told or "num_tasks" not in self.told:
-            return ABSENT
-        return f"{min(self.told['task'] + 1, self.told['num_tasks'])}/{self.told['num_tasks']}"
-
-    @property
-    def phase(self) -> str:
-        return self.told.get("phase") or ABSENT
-
-    @property
-    def epoch(self) -> str:
-        """`12/170`: how many epochs of the phase are done."""
-        if "epochs" not in self.told:
-            return ABSENT
-        return f"{min(self.told.get('epoch', -1) + 1, self.told['epochs'])}/{self.told['epochs']}"
-
-    @property
-    def accuracy(self) -> str:
-        """On all classes seen after the last task that was learned."""
-        return f"{self.told['accuracy']:.2f}" if "accuracy" in self.told else ABSENT
-
-    @property
-    def time(self) -> str:
-        """Of a finished run what its training took in all, of a running one how long it has been running now."""
-        if self.state is State.FINISHED and "seconds" in self.told:
-            return duration(self.told["seconds"])
-        return duration(time.monotonic() - self.began) if self.state is State.RUNNING else ABSENT
-
-    @property
-    def outcome(self) -> str:
-        """How it ended, in a few words."""
-        if self.state is State.FINISHED and "average_incremental_accuracy" in self.told:
-            return f"finished, average incremental accuracy {self.told['average_incremental_accuracy']:.2f} %"
-        return f"{self.state}: {self.message}" if self.message else str(self.state)
+COLUMNS = ("run", "state", "task", "phase", "epoch", "accuracy", "time")
+NARROW, NARROW_COLUMNS = 72, ("run", "state", "task", "accuracy")
+"""Characters below which a terminal has room for these columns only."""
 
 
 class Display(Protocol):
@@ -178,7 +70,7 @@ class PlainLines:
             before = self._shown.get(run.name, (State.WAITING, run.accuracy))
             self._shown[run.name] = now = (run.state, run.accuracy)
             if now[0] is not before[0]:
-                self.say(f"{run.name}: {_started(run) if run.state is State.RUNNING else run.outcome}")
+                self.say(f"{run.name}: {run.outcome}")
             elif now != before:
                 self.say(f"{run.name}: {run.accuracy} % after task {run.told['num_learned']}/{run.told['num_tasks']}")
 
@@ -193,7 +85,9 @@ class LiveTable:
     def __init__(self, stream: TextIO) -> None:
         self._failed: set[str] = set()
         console = Console(file=stream, highlight=False)
-        self._live = Live(console=console, auto_refresh=False, redirect_stdout=sys.stdout.isatty())
+        self._live = Live(
+            console=console, auto_refresh=False, redirect_stdout=sys.stdout.isatty(), vertical_overflow="crop"
+        )
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -209,52 +103,36 @@ class LiveTable:
                 self._failed.add(run.name)
                 self.say(f"{run.name}: {run.outcome}")
         with suppress(OSError, ValueError):
-            self._live.update(StatusTable(runs), refresh=True)
+            table = status_table(runs, self._live.console.width)
+            self._live.update(Group(Text(counts(runs), style="bold"), table), refresh=True)
 
     def say(self, line: str) -> None:
         with suppress(OSError, ValueError):
             self._live.console.print(Text(line), soft_wrap=True)
 
 
-@dataclass(frozen=True)
-class StatusTable:
-    """How many runs there are of each state, and below it as many of them as the screen has lines for, those that run
-    or failed before all others."""
-
-    runs: Sequence[RunStatus]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield (head := Text(counts(self.runs), style="bold"))
-        # The last line is the cursor's.
-        room = options.size.height - len(console.render_lines(head, options)) - 1
-        names = dict(zip((run.name for run in self.runs), short_names([run.name for run in self.runs]), strict=True))
-        urgent = sorted(self.runs, key=lambda run: URGENCY.index(run.state))
-        for num_rows in range(min(len(urgent), room), 0, -1):
-            table = _table(urgent[:num_rows], names, options.max_width)
-            if len(console.render_lines(table, options)) <= room:
-                yield table
-                break
-
-
-def _table(runs: Sequence[RunStatus], names: Mapping[str, str], width: int) -> Table:
-    cells = {
-        "state": [f"{run.state} ({run.place})" if run.state is State.RUNNING else str(run.state) for run in runs],
-        "task": [run.task for run in runs],
-        "phase": [run.phase if run.state is not State.FINISHED else ABSENT for run in runs],
-        "epoch": [run.epoch if run.state is not State.FINISHED else ABSENT for run in runs],
-        "accuracy": [run.accuracy for run in runs],
-        "time": [run.time for run in runs],
-    }
-    for header in LEAVES_FIRST:
-        if sum(1 + max(map(len, (name, *column))) for name, column in cells.items()) + NARROWEST_NAME > width:
-            del cells[header]
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=0)
-    # Of a name that is too long for the line, the end matters most: it goes on below.
-    table.add_column("run", overflow="fold", ratio=1)
-    for header in cells:
-        table.add_column(header, justify="left" if header in ("state", "phase") else "right", no_wrap=True)
-    for run, *row in zip(runs, *cells.values(), strict=True):
-        table.add_row(Text(names[run.name]), *map(Text, row), style=STYLES.get(run.state))
+def status_table(runs: Sequence[RunStatus], width: int) -> Table:
+    """A row a run, those that run or failed before all others."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=0, expand=True)
+    shown = COLUMNS if width >= NARROW else NARROW_COLUMNS
+    for name in shown:
+        # Of a name that is too long for the line, the end matters most: it goes on below.
+        is_run = name == "run"
+        justify: JustifyMethod = "left" if name in ("run", "state", "phase") else "right"
+        table.add_column(name, justify=justify, overflow="fold", no_wrap=not is_run, ratio=1 if is_run else None)
+    names = dict(zip((run.name for run in runs), short_names([run.name for run in runs]), strict=True))
+    for run in sorted(runs, key=lambda run: URGENCY.index(run.state)):
+        is_over = run.state is State.FINISHED
+        cells = {
+            "run": names[run.name],
+            "state": f"{run.state} ({run.place})" if run.state is State.RUNNING else str(run.state),
+            "task": run.task,
+            "phase": ABSENT if is_over else run.phase,
+            "epoch": ABSENT if is_over else run.epoch,
+            "accuracy": run.accuracy,
+            "time": run.time,
+        }
+        table.add_row(*(Text(cells[name]) for name in shown), style=STYLES.get(run.state))
     return table
 
 
@@ -285,7 +163,3 @@ def counts(runs: Sequence[RunStatus]) -> str:
 
 def number_of_runs(count: int) -> str:
     return f"{count} {'run' if count == 1 else 'runs'}"
-
-
-def _started(run: RunStatus) -> str:
-    return f"{'continued' if run.is_continued else 'started'} on {run.place}"

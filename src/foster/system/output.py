@@ -1,5 +1,6 @@
 """Standard output and standard error as they may be: closed, on a full disk, or left by their reader."""
 
+import io
 import os
 import sys
 from contextlib import suppress
@@ -24,6 +25,15 @@ def show(renderable: object) -> None:
     if not window.is_terminal and not os.environ.get("COLUMNS", "").isdigit():
         window.width = UNBOUNDED
     window.print(renderable)
+
+
+def plain_text(renderable: object) -> str:
+    """What rich draws, as lines without colours that are as long as they need to be."""
+    from rich.console import Console
+
+    file = io.StringIO()
+    Console(file=file, width=UNBOUNDED**2, no_color=True).print(renderable)
+    return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
 
 
 def report(*renderables: object, place: Path) -> None:

@@ -1,0 +1,226 @@
+"""One look for all figures: colours, type, direct labels, files. matplotlib is imported where it is used."""
+
+import itertools
+import statistics
+import textwrap
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foster.errors import FolderError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ENDINGS = (".png", ".pdf", ".svg", ".jpg", ".webp")
+"""Of a figure's file; they decide its format."""
+
+INK, SOFT_INK, GRID = "#333333", "#707070", "#E4E4E4"
+MAP = "cividis"
+"""The colours of numbers in a matrix: as even for the colour-blind, and in grey, as for all others."""
+
+STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "text.color": INK,
+    "text.parse_math": False,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 9,
+    "axes.titlecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": "#999999",
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "grid.color": GRID,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "figure.titlesize": 12,
+    "figure.titleweight": "bold",
+    "figure.dpi": 160,
+    "savefig.dpi": 160,
+    "image.cmap": MAP,
+    "svg.hashsalt": "foster",
+}
+
+LABEL_LINE, BETWEEN_LABELS = 0.155, 0.1
+"""Inches: the height of a line of a label, and what is free between two labels."""
+LETTER = 0.077
+"""Inches that a letter of a label takes at most, about."""
+LETTERS_IN_A_LINE = 44
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a curve is drawn."""
+
+    colour: str
+    marker: str
+    line_style: str = "-"
+
+
+# Colours after Okabe and Ito, and three after Tol, that colour-blind people can tell apart; markers help in print.
+LOOKS = {
+    "foster": Look("#D55E00", "o"),
+    "replay": Look("#0072B2", "s"),
+    "der": Look("#009E73", "D"),
+    "bic": Look("#CC79A7", "X"),
+    "wa": Look("#E69F00", "^"),
+    "icarl": Look("#56B4E9", "P"),
+    "lwf": Look("#332288", "p"),
+    "coil": Look("#882255", ">"),
+    "podnet": Look("#AA9C00", "<"),
+    "joint": Look("#000000", "*"),
+    "finetune": Look("#7F7F7F", "v"),
+}
+"""Of each method, in every figure alike."""
+
+COLOURS = tuple(look.colour for look in LOOKS.values())
+"""For what is no method, such as loss terms, in this order."""
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """What is drawn and saved inside looks like all other figures."""
+    import matplotlib as mpl
+
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
+        # A letter that the font lacks is a box in the picture; there is nothing that the user could do about it.
+        warnings.simplefilter("ignore")
+        yield
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """A figure of that many inches that needs no display and gives everything around the axes its room."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def grid_of_axes(
+    figure: "Figure", count: int, num_columns: int, *, sharex: bool = False, sharey: bool = False
+) -> "list[Axes]":
+    """`count` axes in rows of `num_columns`, those that are not needed taken away."""
+    num_columns = min(count, num_columns)
+    made = figure.subplots(-(-count // num_columns), num_columns, squeeze=False, sharex=sharex, sharey=sharey).flat
+    for spare in made[count:]:
+        spare.remove()
+    return list(made[:count])
+
+
+def wrapped(title: str, width: float) -> str:
+    """A title in lines that fit into that many inches."""
+    return "\n".join(textwrap.wrap(title, int(width / 0.1)))
+
+
+@dataclass(frozen=True)
+class End:
+    """A name for the end of a curve, at the height `place` of the axis."""
+
+    place: float
+    text: str
+    look: Look
+    is_bold: bool = True
+
+    @property
+    def lines(self) -> list[str]:
+        return textwrap.wrap(self.text, LETTERS_IN_A_LINE, break_on_hyphens=False)
+
+    @property
+    def height(self) -> float:
+        return BETWEEN_LABELS + LABEL_LINE * len(self.lines)
+
+    @property
+    def width(self) -> float:
+        return 0.5 + LETTER * max(map(len, self.lines))
+
+
+def label_ends(axes: "Axes", ends: Sequence[End], height: float) -> None:
+    """Name each curve beside its end, with a line that leads there, pushed apart where the ends are close.
+
+    `height` is that of the axes in inches, about.
+    """
+    ends = sorted(ends, key=lambda end: -end.place)
+    bottom, top = axes.get_ylim()
+    unit = (top - bottom) / height
+    places = spaced([end.place for end in ends], [end.height * unit for end in ends], bottom, top)
+    across = axes.get_yaxis_transform()
+    for end, place in zip(ends, places, strict=True):
+        look, marker_size = end.look, 8 if end.look.marker == "*" else 5
+        axes.plot(
+            (1.005, 1.03, 1.06),
+            (end.place, place, place),
+            color=look.colour,
+            linewidth=0.8,
+            linestyle=look.line_style,
+            marker=look.marker,
+            markevery=[2],
+            markersize=marker_size,
+            markeredgewidth=0,
+            transform=across,
+            clip_on=False,
+            scalex=False,
+            scaley=False,
+        )
+        axes.text(
+            1.08,
+            place,
+            "\n".join(end.lines),
+            transform=across,
+            va="center",
+            color=look.colour,
+            weight="bold" if end.is_bold else "normal",
+        )
+
+
+def spaced(places: Sequence[float], sizes: Sequence[float], bottom: float, top: float) -> list[float]:
+    """The middles of labels of these sizes for falling `places`, moved as little as keeps the labels apart and, where
+    there is room, between bottom and top."""
+    if not places:
+        return []
+    above = list(itertools.accumulate((statistics.fmean(pair) for pair in itertools.pairwise(sizes)), initial=0.0))
+    # With what stands above it added to each place, "apart" means "still falling": neighbours that do not fall share
+    # their mean.
+    blocks: list[list[float]] = []
+    for place, offset in zip(places, above, strict=True):
+        blocks.append([place + offset])
+        while len(blocks) > 1 and statistics.fmean(blocks[-2]) < statistics.fmean(blocks[-1]):
+            blocks[-2:] = [blocks[-2] + blocks[-1]]
+    levels = [statistics.fmean(block) for block in blocks for _ in block]
+    highest, lowest = top - sizes[0] / 2, bottom + sizes[-1] / 2 + above[-1]
+    return [max(min(level, highest), lowest) - offset for level, offset in zip(levels, above, strict=True)]
+
+
+def check_figure_path(path: Path) -> None:
+    """Refuse a path that no figure can be written to, before anything is computed or shown."""
+    choices = f"{', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
+    if path.is_dir():
+        raise FolderError(f"cannot write figure '{path}': it is a folder; name a file that ends in {choices}")
+    if path.suffix.lower() not in ENDINGS:
+        raise FolderError(f"cannot write figure '{path}': its name must end in {choices}")
+
+
+def save_figure(figure: "Figure", path: Path) -> None:
+    """Write the figure to `path`, whose ending decides the format."""
+    check_figure_path(path)
+    with styled():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # The same picture is the same file: without the time of day.
+            metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
+            figure.savefig(path, bbox_inches="tight", pad_inches=0.15, metadata=metadata)
+        except OSError as error:
+            raise FolderError(f"cannot write figure '{path}': {error.strerror}") from None

@@ -1,0 +1,78 @@
+import re
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from foster.errors import FolderError
+from foster.reports.curves import accuracy_figure
+from foster.reports.results import read_result
+from foster.reports.style import ENDINGS, check_figure_path, new_figure, save_figure, spaced, styled
+
+
+def test_labels_keep_their_distance_and_stay_near_their_curves():
+    def places(*wanted: float) -> list[float]:
+        return spaced(wanted, [5] * len(wanted), bottom=0, top=100)
+
+    assert places(90, 50, 10) == [90, 50, 10]
+    # Three in a heap share their mean, 61.
+    assert places(62, 61, 60) == [66, 61, 56]
+    crowded = places(99, 99, 98, 1, 0)
+    assert crowded[0] <= 97.5
+    assert crowded[-1] >= 2.5
+    assert all(upper - lower >= 5 - 1e-9 for upper, lower in pairwise(crowded))
+
+
+def test_a_label_of_several_lines_has_as_much_room_as_it_needs():
+    sizes = [5, 25, 5, 15]
+    middles = spaced([60, 60, 60, 60], sizes, bottom=0, top=100)
+    edges = [(middle + size / 2, middle - size / 2) for middle, size in zip(middles, sizes, strict=True)]
+    assert all(upper[1] >= lower[0] - 1e-9 for upper, lower in pairwise(edges))
+    assert edges[0][0] - edges[-1][1] == sum(sizes), "no room is lost between them"
+    assert spaced([100, 99], [30, 10], bottom=0, top=100) == [85, 65], "all of it stays below the top"
+
+
+@pytest.mark.parametrize("ending", [*ENDINGS, ".PNG"])
+def test_every_ending_that_is_offered_can_be_written_without_a_word(
+    ending: str, write_run, tmp_path: Path, recwarn, capfd
+):
+    runs = [read_result(write_run(f"{seed}", seed=seed, accuracy=(90.0, 60.0 + seed))) for seed in (1, 2)]
+    path = tmp_path / f"curves{ending}"
+    save_figure(accuracy_figure(runs), path)
+    assert path.stat().st_size > 1000
+    assert not recwarn.list
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("name", ["curves", ".png", "curves.docx", "curves.", "folder", "folder.png", "."])
+def test_a_path_that_names_no_kind_of_picture_is_refused_with_the_choices(name: str, tmp_path: Path):
+    for folder in ("folder", "folder.png"):
+        (tmp_path / folder).mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    for refuse in (check_figure_path, lambda path: save_figure(new_figure(1, 1), path)):
+        with pytest.raises(FolderError, match=re.escape(str(tmp_path / name))) as caught:
+            refuse(tmp_path / name)
+        assert all(ending in str(caught.value) for ending in ENDINGS)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_figure_that_cannot_be_written_is_said_in_one_line(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FolderError, match="cannot write figure"):
+        save_figure(new_figure(1, 1), tmp_path / "file" / "curves.png")
+
+
+def test_the_same_figure_is_the_same_file(tmp_path: Path):
+    for name in ("one.svg", "two.svg"):
+        with styled():
+            figure = new_figure(2, 2)
+            figure.subplots().plot([1, 2])
+        save_figure(figure, tmp_path / name)
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+
+
+def test_importing_the_module_does_not_load_matplotlib():
+    code = "import sys, foster.reports.curves; sys.exit('matplotlib' in sys.modules or 'torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
