@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from foster.errors import SettingsError, suggestion
+from foster.networks.efficientnet_lite import SCALES, EfficientNetLite
 from foster.networks.network import Backbone
 from foster.networks.resnet18 import fine_stem, full_size_stem, resnet18, standard_stem
 from foster.networks.resnet_cifar import cifar_resnet, cosine_cifar_resnet
@@ -18,10 +19,12 @@ _STEMS = {
 BACKBONES: dict[str, Callable[[], Backbone]] = {
     **{f"resnet{depth}": partial(cifar_resnet, depth) for depth in _SMALL_DEPTHS},
     **{name: partial(resnet18, stem) for name, stem in _STEMS.items()},
+    **{f"efficientnet_lite{member}": partial(EfficientNetLite, member) for member in SCALES},
     **{f"cosine_resnet{depth}": partial(cosine_cifar_resnet, depth) for depth in _SMALL_DEPTHS},
     **{f"cosine_{name}": partial(resnet18, stem, has_last_relu=False) for name, stem in _STEMS.items()},
 }
-"""Name to builder: the family for small images, by depth, and ResNet-18; then the variant of each for cosine heads."""
+"""Name to builder: the family for small images, by depth, ResNet-18, and the family for photos; of the first two also
+the variant for cosine heads."""
 
 
 def build_backbone(name: str) -> Backbone:

