@@ -51,7 +51,7 @@ def resume(
         list[str] | None,
         typer.Argument(
             metavar="[KEY=VALUE]...",
-            help="Where and how it goes on: device, checkpoint_minutes, engine.*, e.g. engine.resident=off.",
+            help="Where and how it goes on: device, checkpoint_minutes, keep_networks, engine.*; engine.resident=off.",
         ),
     ] = None,
     data: Data = None,

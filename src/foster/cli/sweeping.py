@@ -12,7 +12,7 @@ HELP = (
     "itself a list is one value: foster.beta_boost=[0.9,0.95],0.97 has two.\n\n"
     "A run is known by its settings. Where a folder in OUT holds a run with the same ones, by whatever name and from "
     "whatever sweep, it is skipped if it is finished, else continued; so sweeps that overlap can share OUT. Where and "
-    "how a run computes (data, device, checkpoint_minutes, engine.*) may change in between, unless it is what this "
+    "how a run computes (data, device, checkpoint_minutes, keep_networks, engine.*) may change, unless it is what this "
     "sweep varies.\n\n"
     "Ctrl-C lets all runs save and stop; a second one ends them at once. Runs also save and stop when the sweep itself "
     "is killed.\n\n"

@@ -12,17 +12,19 @@ from foster.networks.network import Output
 Infer = Callable[[nn.Module, Tensor], Output]
 
 
-def evaluate_network(
-    infer: Infer, network: nn.Module, test: ImageSet, exemplars: ImageSet | None, task_sizes: Sequence[int]
-) -> dict[str, Evaluation]:
-    """`head` and, where there are exemplars, `nearest_mean`, on the test images of all classes seen."""
+def network_scores(
+    infer: Infer, network: nn.Module, test: ImageSet, exemplars: ImageSet | None, num_classes: int
+) -> dict[str, Tensor]:
+    """Scores `[N, num_classes]` of the test images: by the `head` and, where there are exemplars, by `nearest_mean`."""
     out = infer(network, test.images)
     scores = {"head": out.logits}
     if exemplars is not None:
         features = infer(network, exemplars.images).features
-        means = class_means(features, exemplars.labels, sum(task_sizes))
+        means = class_means(features, exemplars.labels, num_classes)
         scores["nearest_mean"] = nearest_mean_scores(out.features, means)
-    return {
-        kind: evaluate(ranks(found, test.labels).cpu().numpy(), test.labels.cpu().numpy(), task_sizes)
-        for kind, found in scores.items()
-    }
+    return scores
+
+
+def evaluate_scores(scores: Tensor, labels: Tensor, task_sizes: Sequence[int]) -> Evaluation:
+    """How well these scores `[N, C]` tell the classes of the labels `[N]` apart."""
+    return evaluate(ranks(scores, labels).cpu().numpy(), labels.cpu().numpy(), task_sizes)

@@ -27,7 +27,7 @@ from foster.training.checkpoint import CheckpointStore
 
 SETTINGS, EVENTS, RESULTS, CHECKPOINTS = "settings.toml", "events.jsonl", "results.json", "checkpoints"
 
-FREE_SETTINGS = ("data", "device", "checkpoint_minutes", "engine")
+FREE_SETTINGS = ("data", "device", "checkpoint_minutes", "keep_networks", "engine")
 """What may be changed in the middle of a run: where and how it runs, not what it does."""
 
 

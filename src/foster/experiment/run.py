@@ -9,8 +9,9 @@ from foster.data.download import Follower
 from foster.data.scenario import ScenarioTask
 from foster.data.task import Task
 from foster.errors import DataError
-from foster.evaluation.network import evaluate_network
+from foster.evaluation.network import evaluate_scores, network_scores
 from foster.experiment.folder import RunFolder, check_same_settings, resume_command
+from foster.experiment.keepsakes import keep_network, keep_predictions
 from foster.experiment.parts import (
     build_augmentation,
     build_engine,
@@ -108,19 +109,19 @@ class Experiment:
     def _evaluate(self, wanted: Evaluate, task: Task) -> None:
         if len(self.record.evaluations.get(wanted.variant, ())) > task.index:
             return
-        memory = self.method.memory
-        found = evaluate_network(
-            self.engine.infer,
-            wanted.network,
-            self.scenario.test_up_to(task.index),
-            # A class that is not remembered yet has no mean.
-            memory.exemplars(task.class_names) if memory.num_classes == task.num_total else None,
-            self.scenario.task_sizes[: task.index + 1],
-        )
-        for kind, evaluation in found.items():
-            variant = self._variant_name(wanted.variant, kind)
+        memory, test = self.method.memory, self.scenario.test_up_to(task.index)
+        # A class that is not remembered yet has no mean.
+        exemplars = memory.exemplars(task.class_names) if memory.num_classes == task.num_total else None
+        by_kind = network_scores(self.engine.infer, wanted.network, test, exemplars, task.num_total)
+        scores = {self._variant_name(wanted.variant, kind): found for kind, found in by_kind.items()}
+        for variant, found in scores.items():
+            evaluation = evaluate_scores(found, test.labels, self.scenario.task_sizes[: task.index + 1])
             self.record.add(variant, evaluation)
             self._tell(events.Evaluated(task.index, variant, **vars(evaluation)))
+        predicted = {variant: found.argmax(1) for variant, found in scores.items()}
+        keep_predictions(self.folder.path, task.index, test.labels, predicted)
+        if self.settings.keep_networks:
+            keep_network(self.folder.path, task.index, wanted.variant, wanted.network)
 
     def _variant_name(self, network: str, kind: str) -> str:
         """What the classifier `kind` of a network is called: the method's own classifier has the network's name."""

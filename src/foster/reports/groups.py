@@ -11,8 +11,8 @@ from foster.reports.results import RunResult
 from foster.settings.keys import flat
 from foster.settings.methods import MEMORY_KEYS, METHOD_SETTINGS
 
-NOT_RECIPE = frozenset({"seed", "order_seed", "data", "device", "checkpoint_minutes", "engine"})
-"""Settings that say which run it is, where its data lie or how fast it computes, but not what is learned how."""
+NOT_RECIPE = frozenset({"seed", "order_seed", "data", "device", "checkpoint_minutes", "keep_networks", "engine"})
+"""Settings that say which run it is, where its data lie, how it computes or what it keeps, not what is learned how."""
 
 COMPUTES = ("device", "engine")
 """Settings outside the recipe that may change the last digits of a result."""

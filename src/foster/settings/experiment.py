@@ -82,6 +82,8 @@ class Settings(Frozen):
     device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
     checkpoint_minutes: float = Field(default=5.0, ge=0)
     """A checkpoint is written at least this often while training; 0 writes one after every epoch."""
+    keep_networks: bool = False
+    """Keep the weights of each evaluated network after every task, which t-SNE and Grad-CAM figures need."""
     engine: EngineSettings = EngineSettings()
     synthetic: SyntheticSettings = SyntheticSettings()
     options: SerializeAsAny[MethodSettings]

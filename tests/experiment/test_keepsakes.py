@@ -1,0 +1,75 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny_runs import Interruption, interrupted, resume, start, tiny_settings
+
+from foster import events
+from foster.errors import DataError
+from foster.experiment.keepsakes import PREDICTIONS, keep_predictions, kept_networks, read_predictions, read_weights
+from foster.reports.results import read_result
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+
+
+def accuracy(predicted: np.ndarray, labels: np.ndarray) -> float:
+    return 100 * float((predicted == labels).mean())
+
+
+def test_the_predictions_that_a_run_keeps_have_the_accuracies_it_reports(tmp_path: Path):
+    results = start(tiny_settings(), tmp_path)
+    kept = read_predictions(tmp_path)
+    assert kept.task == 2
+    assert len(kept.labels) == 6 * 4
+    assert accuracy(kept.by_variant["compressed"], kept.labels) == pytest.approx(results["final_accuracy"])
+    for name, metrics in results["variants"].items():
+        assert accuracy(kept.by_variant[name], kept.labels) == pytest.approx(metrics["final_accuracy"])
+    assert (tmp_path / PREDICTIONS).stat().st_size < 1000
+    assert not kept_networks(tmp_path), "weights are kept only if asked for"
+
+
+def test_a_resumed_run_keeps_what_it_evaluated_before_it_was_stopped(tmp_path: Path):
+    def is_boosted_at_last(event: events.Event) -> bool:
+        return isinstance(event, events.Evaluated) and (event.task, event.variant) == (2, "boosted")
+
+    whole, parted = tmp_path / "whole", tmp_path / "parted"
+    settings = tiny_settings("foster", "keep_networks=true")
+    start(settings, whole)
+    interrupted(settings, parted, Interruption(is_boosted_at_last, num_steps=1))
+    resume(parted)
+    first, second = read_predictions(whole), read_predictions(parted)
+    assert first.by_variant.keys() == second.by_variant.keys() >= {"boosted", "compressed", "nearest_mean"}
+    for name, ids in first.by_variant.items():
+        assert (ids == second.by_variant[name]).all()
+    expected = [(task, variant) for task in range(3) for variant in ("boosted", "compressed")]
+    assert list(kept_networks(whole)) == list(kept_networks(parted)) == expected
+    for key, path in kept_networks(whole).items():
+        for name, tensor in read_weights(path).items():
+            assert torch.equal(tensor, read_weights(kept_networks(parted)[key])[name])
+
+
+def test_what_is_kept_may_be_decided_while_a_run_lasts_and_tables_take_no_notice(tmp_path: Path):
+    from foster.reports.groups import by_scenario
+
+    runs = []
+    for seed, keeps in ((1, "true"), (2, "false")):
+        start(tiny_settings("finetune", f"keep_networks={keeps}", f"seed={seed}"), tmp_path / keeps)
+        runs.append(read_result(tmp_path / keeps / "results.json"))
+    ((group,),) = by_scenario(runs).values()
+    assert len(group.runs) == 2
+
+
+@pytest.mark.parametrize("content", [b"", b"no tensors", b"\xff" * 100])
+def test_a_damaged_file_is_one_line_and_the_next_evaluation_replaces_it(content: bytes, tmp_path: Path):
+    with pytest.raises(DataError, match="keeps no predictions"):
+        read_predictions(tmp_path)
+    (tmp_path / PREDICTIONS).write_bytes(content)
+    with pytest.raises(DataError, match="cannot be read"):
+        read_predictions(tmp_path)
+    labels = torch.tensor([0, 70_000, 2])
+    keep_predictions(tmp_path, 4, labels, {"head": labels.flip(0)})
+    assert read_predictions(tmp_path).by_variant["head"].tolist() == [2, 70_000, 0]
