@@ -29,7 +29,8 @@ from foster.methods.base import Workplace
 from foster.methods.replay import Replay
 from foster.networks.network import Network
 from foster.seeding import Address, initialisation
-from foster.settings.methods import FitSettings, ReplaySettings
+from foster.settings.fit import FitSettings
+from foster.settings.methods import ReplaySettings
 from foster.training.engine import Engine
 from foster.training.fit import fit
 from foster.training.phase import Phase

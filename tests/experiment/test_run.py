@@ -18,7 +18,6 @@ from foster.errors import DataError, DeviceError, FolderError, FosterError, Sett
 from foster.experiment.folder import RunFolder, read_events
 from foster.experiment.parts import build_engine, build_method, load_scenario
 from foster.experiment.plan import make_plan
-from foster.methods import CLASSES
 from foster.networks import build_backbone
 from foster.settings.experiment import Settings, load_settings
 from foster.settings.methods import METHOD_SETTINGS, ReplaySettings
@@ -288,7 +287,6 @@ def test_what_a_methods_settings_say_alone_decides_which_result_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(METHOD_SETTINGS, "averaging", Averaging)
-    monkeypatch.setitem(CLASSES, "averaging", CLASSES["replay"])
     averaging, replay = run(tiny("method=averaging"), tmp_path / "a"), run(tiny("method=replay"), tmp_path / "b")
     assert (averaging["result"], replay["result"]) == ("nearest_mean", "head")
     assert averaging["accuracy_matrix"] == replay["variants"]["nearest_mean"]["accuracy_matrix"]

@@ -23,7 +23,7 @@ from foster.kernels import DeferredGradients, is_available, use_kernels
 from foster.kernels import deferred as deferred_module
 from foster.kernels.weight_gradients import WeightGradient, fill_weight_gradients, weight_gradient
 from foster.networks.resnet_cifar import cifar_resnet, cosine_cifar_resnet, small_stem
-from foster.settings.methods import FitSettings
+from foster.settings.fit import FitSettings
 from foster.training.engine import Engine
 from foster.training.optim import Sgd
 from foster.training.step import CapturedStep, EagerStep

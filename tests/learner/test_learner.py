@@ -27,7 +27,6 @@ from foster.events import Event, PhaseStarted, TaskStarted
 from foster.learner import intake
 from foster.learner.learner import Learner
 from foster.learner.reports import UpdateError
-from foster.methods import CLASSES
 from foster.networks import BACKBONES
 from foster.networks.network import Backbone
 from foster.settings.methods import METHOD_SETTINGS, FosterSettings, ReplaySettings
@@ -455,7 +454,6 @@ class Averaging(ReplaySettings):
 
 def test_what_a_methods_settings_say_alone_decides_by_what_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METHOD_SETTINGS, "averaging", Averaging)
-    monkeypatch.setitem(CLASSES, "averaging", CLASSES["replay"])
     for method, is_by_mean in (("averaging", True), ("replay", False)):
         learner = small_learner(method)
         report = learner.learn(digits("zero", "one"))

@@ -15,12 +15,13 @@ from foster.data.scenario import Scenario
 from foster.data.task import Task
 from foster.experiment.folder import RunFolder
 from foster.experiment.run import Experiment
-from foster.methods import CLASSES, method_class
+from foster.methods import method_class
 from foster.methods.base import Evaluate
 from foster.methods.replay import Replay
 from foster.networks.network import Output
 from foster.settings.experiment import Settings, make_settings
-from foster.settings.methods import METHOD_SETTINGS, FitSettings
+from foster.settings.fit import FitSettings
+from foster.settings.methods import METHOD_SETTINGS
 from foster.system.signals import StopRequest
 from foster.training.phase import Phase
 
@@ -240,7 +241,7 @@ class Peeper(Replay):
 def test_a_method_that_uses_old_images_outside_its_memory_is_caught(
     leak: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(CLASSES, "replay", f"{__name__}:{leak}")
+    monkeypatch.setattr(METHOD_SETTINGS["replay"], "built_by", globals()[leak])
     with RunFolder(tmp_path / "run").opened(make_settings({**TINY, "method": "replay"}, "this test")) as folder:
         watched = watch(tiny_experiment("replay", folder), tmp_path / "run")
     with pytest.raises(AssertionError, match="was not in the memory"):
@@ -248,7 +249,6 @@ def test_a_method_that_uses_old_images_outside_its_memory_is_caught(
 
 
 def test_every_method_of_the_table_has_a_class() -> None:
-    assert list(CLASSES) == list(METHOD_SETTINGS)
     for name, settings in METHOD_SETTINGS.items():
         assert method_class(name).__doc__
         assert settings.summary

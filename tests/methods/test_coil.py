@@ -16,7 +16,8 @@ from foster.methods.transport import carried
 from foster.networks import BACKBONES
 from foster.networks.freezing import is_frozen
 from foster.networks.heads import CosineHead
-from foster.settings.methods import CoilSettings, FitSettings
+from foster.settings.fit import FitSettings
+from foster.settings.methods import CoilSettings
 from foster.training.phase import Phase
 
 LATER = FitSettings(epochs=4, learning_rate=0.05)

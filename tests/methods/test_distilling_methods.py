@@ -30,13 +30,8 @@ from foster.networks.freezing import is_frozen
 from foster.networks.network import Network
 from foster.seeding import Address
 from foster.settings.experiment import load_settings
-from foster.settings.methods import (
-    BicSettings,
-    FitSettings,
-    IcarlSettings,
-    LwfSettings,
-    WaSettings,
-)
+from foster.settings.fit import FitSettings
+from foster.settings.methods import BicSettings, IcarlSettings, LwfSettings, WaSettings
 from foster.system.signals import StopRequest
 from foster.training.engine import Engine
 from foster.training.fit import fit

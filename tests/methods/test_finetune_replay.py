@@ -16,7 +16,8 @@ from foster.methods.base import Evaluate, Method, Workplace
 from foster.methods.finetune import Finetune
 from foster.methods.replay import Replay
 from foster.seeding import Address
-from foster.settings.methods import FinetuneSettings, FitSettings, ReplaySettings
+from foster.settings.fit import FitSettings
+from foster.settings.methods import FinetuneSettings, ReplaySettings
 from foster.training.engine import Engine
 from foster.training.fit import fit
 from foster.training.phase import Phase

@@ -35,7 +35,7 @@ from foster.errors import DataError, FolderError, FosterError, TrainingError
 from foster.events import Event
 from foster.experiment.folder import RunFolder, read_events
 from foster.reports.progress import LineProgress
-from foster.settings.methods import FitSettings
+from foster.settings.fit import FitSettings
 from foster.system.files import write_json
 
 Reference = Callable[..., Outcome]

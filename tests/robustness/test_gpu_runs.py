@@ -28,7 +28,7 @@ from foster.events import Event
 from foster.experiment.folder import RunFolder
 from foster.seeding import Address
 from foster.settings.experiment import Settings
-from foster.settings.methods import FitSettings
+from foster.settings.fit import FitSettings
 from foster.training.engine import Engine
 from foster.training.fit import fit
 from foster.training.phase import Phase

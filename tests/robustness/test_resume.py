@@ -25,7 +25,7 @@ from foster import events
 from foster.errors import DataError, FolderError
 from foster.events import Event
 from foster.experiment.folder import RunFolder, read_events
-from foster.methods import CLASSES
+from foster.settings.methods import METHOD_SETTINGS
 from foster.system.signals import Stopped, StopRequest
 
 Reference = Callable[..., Outcome]
@@ -85,7 +85,7 @@ def test_foster_interrupted_and_resumed_equals_an_uninterrupted_run(
 LAST_PHASES = {"podnet": "finetune", "bic": "correct", "der": "expand"}
 
 
-@pytest.mark.parametrize("method", [name for name in CLASSES if name != "foster"])
+@pytest.mark.parametrize("method", [name for name in METHOD_SETTINGS if name != "foster"])
 def test_every_method_resumes_in_the_middle_of_its_last_phase(method: str, tmp_path: Path, uninterrupted: Reference):
     place = Interruption(at(events.PhaseStarted, task=1, phase=LAST_PHASES.get(method, "learn")), 0)
     interrupted(tiny_settings(method), tmp_path / "run", place)

@@ -17,7 +17,8 @@ from foster.settings.experiment import (
     preset_names,
     preset_text,
 )
-from foster.settings.methods import METHOD_SETTINGS, FitSettings, FosterSettings, ReplaySettings
+from foster.settings.fit import FitSettings
+from foster.settings.methods import METHOD_SETTINGS, FosterSettings, ReplaySettings
 
 LIST_OF_INC10 = (0.98, 0.975, 0.97, 0.965, 0.96, 0.955, 0.95, 0.945, 0.94)
 LIST_OF_INC20 = (0.97, 0.96, 0.95, 0.94)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from foster.settings.methods import METHOD_SETTINGS, FitSettings
+from foster.settings.fit import FitSettings
+from foster.settings.methods import METHOD_SETTINGS
 
 FIELD_FIRST = ("milestones", 200, (60, 120, 170), 0.1, 5e-4)
 FOSTER_FIRST = ("cosine", 200, (), 0.1, 5e-4)

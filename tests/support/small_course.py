@@ -15,7 +15,8 @@ from foster.data.sources import Dataset, load
 from foster.data.task import Task
 from foster.methods.base import Evaluate, Method, Workplace
 from foster.seeding import Address
-from foster.settings.methods import FitSettings, MethodSettings
+from foster.settings.fit import FitSettings
+from foster.settings.methods import MethodSettings
 from foster.training.engine import Engine
 from foster.training.fit import fit
 from foster.training.phase import Phase

@@ -15,7 +15,7 @@ from foster.data.images import ImageSet
 from foster.networks import build_backbone
 from foster.networks.network import Network
 from foster.seeding import Address
-from foster.settings.methods import FitSettings
+from foster.settings.fit import FitSettings
 from foster.training import accelerate
 from foster.training.accelerate import compiled_backbones
 from foster.training.engine import Engine

@@ -18,7 +18,7 @@ from foster.networks import build_backbone
 from foster.networks.freezing import freeze
 from foster.networks.network import Network
 from foster.seeding import Address, initialisation
-from foster.settings.methods import FitSettings
+from foster.settings.fit import FitSettings
 from foster.training.engine import Engine
 from foster.training.fit import FitState, Watch, fit
 from foster.training.phase import Objective, Phase

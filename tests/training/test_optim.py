@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from foster.settings.methods import FitSettings
+from foster.settings.fit import FitSettings
 from foster.training.optim import Sgd, learning_rate
 
 CPU = torch.device("cpu")
@@ -94,7 +94,7 @@ def test_two_steps_by_hand() -> None:
 TRAINING = """
 import sys, torch
 from torch import nn
-from foster.settings.methods import FitSettings
+from foster.settings.fit import FitSettings
 from foster.training.optim import Sgd
 layer = nn.Linear(1, 1)
 optimizer = Sgd(layer, FitSettings(epochs=1), torch.device("cpu"))

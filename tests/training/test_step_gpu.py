@@ -21,7 +21,8 @@ from foster.methods.podnet import Podnet
 from foster.methods.replay import Replay
 from foster.networks.layout import channels_last
 from foster.seeding import Address
-from foster.settings.methods import CoilSettings, FitSettings, FosterSettings, PodnetSettings, ReplaySettings
+from foster.settings.fit import FitSettings
+from foster.settings.methods import CoilSettings, FosterSettings, PodnetSettings, ReplaySettings
 from foster.training.engine import Engine
 from foster.training.fit import FitState, fit, ready_step
 from foster.training.optim import Sgd

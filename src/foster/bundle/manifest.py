@@ -9,7 +9,8 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from foster.bundle.files import MANIFEST, WEIGHTS, BundleError, check_name, sha256
 from foster.bundle.history import checked_entry
-from foster.settings.methods import METHOD_SETTINGS, Frozen
+from foster.settings.fit import Frozen
+from foster.settings.methods import METHOD_SETTINGS
 from foster.system.files import read_plain
 
 SCHEMA = 1

@@ -24,35 +24,37 @@ def load_unlabeled(
     data_dir: Path | None,
     warn: Callable[[str], None] = lambda message: None,
     follower: Follower | None = None,
+    key: str = "unlabeled",
 ) -> ImageSet:
     """Images `[N, 3, *image_size]` with label -1, from a dataset by name or from all images below a folder.
 
-    `warn` is told of files that cannot be read; they are left out. `follower` follows a download.
+    `warn` is told of files that cannot be read; they are left out. `follower` follows a download. `key` is the setting
+    that asks for them.
     """
     if source in CATALOGUE:
         images = _resized(load(source, data_dir, follower=follower).train.images, image_size)
     else:
-        found = read_photos(_photos(source), Resizing(*image_size), max_unreadable=sys.maxsize)
+        found = read_photos(_photos(source, key), Resizing(*image_size), max_unreadable=sys.maxsize)
         images = found.images
         if found.unreadable:
             first, count = found.unreadable[0], len(found.unreadable)
-            warn(f"foster.unlabeled: {count} unreadable images are left out, such as '{first.name}': {first.reason}")
+            warn(f"{key}: {count} unreadable images are left out, such as '{first.name}': {first.reason}")
     return ImageSet(images, torch.full((len(images),), -1), ())
 
 
-def num_unlabeled(source: str) -> int:
+def num_unlabeled(source: str, key: str = "unlabeled") -> int:
     """How many images there are, without reading them."""
-    return CATALOGUE[source].num_train if source in CATALOGUE else len(_photos(source))
+    return CATALOGUE[source].num_train if source in CATALOGUE else len(_photos(source, key))
 
 
-def _photos(source: str) -> Photos:
+def _photos(source: str, key: str) -> Photos:
     folder = Path(source).expanduser()
     if not folder.is_dir():
         hint = suggestion(source, CATALOGUE)
-        raise SettingsError(f"foster.unlabeled: '{source}' is neither a folder nor a dataset{hint}")
+        raise SettingsError(f"{key}: '{source}' is neither a folder nor a dataset{hint}")
     files = image_files(folder)
     if not files:
-        raise DataError(f"foster.unlabeled: no images ({', '.join(sorted(SUFFIXES))}) below '{folder}'")
+        raise DataError(f"{key}: no images ({', '.join(sorted(SUFFIXES))}) below '{folder}'")
     return Photos(files, ("",) * len(files), f"'{folder}'")
 
 

@@ -140,7 +140,8 @@ def build_method(
     """The chosen method, with the extra images that it trains on."""
     source, unlabeled = settings.options.unlabeled_source, None
     if source:
-        unlabeled = load_unlabeled(source, image_size, _data_dir(settings), warn, follower)
+        key = f"{settings.method}.{settings.options.unlabeled_key}"
+        unlabeled = load_unlabeled(source, image_size, _data_dir(settings), warn, follower, key)
     workplace = Workplace(settings.backbone, settings.seed, engine.infer, engine.device, settings.selection, unlabeled)
     return method_at(settings, workplace)
 

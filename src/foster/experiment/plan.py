@@ -67,8 +67,8 @@ def make_plan(
     per_class = round(facts.num_train / facts.num_classes)
     if settings.validation_share:
         per_class -= num_held_out(per_class, settings.validation_share)
-    source = settings.options.unlabeled_source
-    unlabeled = ImageSet(_blank(count := num_unlabeled(source)), torch.full((count,), -1), ()) if source else None
+    source, key = settings.options.unlabeled_source, f"{settings.method}.{settings.options.unlabeled_key}"
+    unlabeled = ImageSet(_blank(count := num_unlabeled(source, key)), torch.full((count,), -1), ()) if source else None
     # Which images are remembered makes no difference here, and choosing them at random takes no features.
     workplace = Workplace(settings.backbone, settings.seed, _Nothing(facts.image_size), device, "random", unlabeled)
     with torch.random.fork_rng(devices=[]):

@@ -179,7 +179,8 @@ class Experiment:
         if list(self.scenario.class_names) != state["classes"]:
             raise DataError("the classes of the dataset are not those of the checkpoint; were its files exchanged?")
         if state.get("unlabeled", self._unlabeled_digest) != self._unlabeled_digest:
-            raise DataError("foster.unlabeled: the images are not those that the run began with; put them back")
+            key = f"{self.settings.method}.{self.settings.options.unlabeled_key}"
+            raise DataError(f"{key}: the images are not those that the run began with; put them back")
 
     def _restored(self, checkpoint: Checkpoint) -> TaskProgress:
         """Put network, memory and record back, and say how far the task had come."""

@@ -35,6 +35,7 @@ from foster.learner.saving import load_knowledge, save_knowledge
 from foster.learner.work_folder import WorkFolder
 from foster.networks.adapted import ModuleLike, check_choice
 from foster.settings.learner import LearnerSettings, learner_settings
+from foster.settings.methods import DEFAULT_METHOD
 from foster.system.signals import StopRequest
 from foster.training.engine import find_device
 from foster.training.memory_errors import explained_memory_errors
@@ -65,7 +66,7 @@ class Learner:
 
     def __init__(
         self,
-        method: str = "foster",
+        method: str = DEFAULT_METHOD,
         *,
         backbone: str | ModuleLike = "auto",
         image_size: str | int | tuple[int, int] = "auto",

@@ -22,7 +22,6 @@ from foster.methods import method_class
 from foster.networks.adapted import BackboneChoice, ModuleLike, check_backbone, choose_backbone
 from foster.settings.augmentation import AUGMENTATIONS, AugmentationSettings
 from foster.settings.learner import LearnerSettings, augmentation_for, backbone_for, batch_size_for
-from foster.settings.methods import FosterSettings
 
 SMALLEST_STD = 0.01
 NUM_IMAGES_FOR_STATISTICS = 10_000
@@ -125,15 +124,15 @@ def make_plan(
     name = method_class(settings.method).backbone_name(asked)
     choice = choose_backbone(name if backbone is None else backbone, resizing.size, settings.weights)
     known = before.class_names if before else ()
-    is_joint_anew = settings.method == "joint" and not {*photos.class_names} <= {*known}
-    if before is None or is_joint_anew:
+    starts_anew = settings.options.starts_anew and not {*photos.class_names} <= {*known}
+    if before is None or starts_anew:
         _try_to_make(choice, settings, resizing.size, is_first=before is None)
     settings.quota(len({*known, *photos.class_names}))
     wrong = settings.options.problem(len(before.task_sizes) + 1 if before else 1)
     if wrong:
         raise SettingsError(wrong)
     again = [class_name for class_name in photos.class_names if class_name in known]
-    if again and not (settings.options.uses_memory or settings.method == "joint"):
+    if again and not (settings.options.uses_memory or settings.options.keeps_all_images):
         raise DataError(
             f"method '{settings.method}' keeps no exemplars, so it cannot learn more images of known classes "
             f"('{again[0]}'); use method=foster or another that does"
@@ -141,8 +140,9 @@ def make_plan(
     if wrong := augmentation_of(settings, resizing.size).problem(resizing.size):
         raise SettingsError(wrong)
     options, unlabeled = settings.options, None
-    if isinstance(options, FosterSettings) and options.unlabeled:
-        unlabeled = load_unlabeled(options.unlabeled, resizing.size, None, warn, follower)
+    if source := options.unlabeled_source:
+        key = f"{settings.method}.{options.unlabeled_key}"
+        unlabeled = load_unlabeled(source, resizing.size, None, warn, follower, key)
     intake = take_in(photos, resizing, settings, before)
     if before is not None:
         return Plan(before, settings, choice, before.preprocessing, intake, unlabeled)

@@ -9,15 +9,14 @@ from foster.data.task import Task
 from foster.evaluation.metrics import evaluate
 from foster.evaluation.predict import ranks
 from foster.methods.base import Evaluate, Method
-from foster.methods.foster import Foster
 from foster.methods.refresh import refresh
 from foster.training.phase import Phase
 from foster.training.task_training import Save, TaskProgress, TaskTraining, Trainer
 
 
 def has_own_phases(method: Method[Any], num_new: int) -> bool:
-    """Whether the method's own story is told: always with new classes, and for FOSTER, which boosts also without."""
-    return num_new > 0 or isinstance(method, Foster)
+    """Whether the method's own story is told: always with new classes, and by some methods also without."""
+    return num_new > 0 or method.settings.refreshes_by_phases
 
 
 class SessionResult(NamedTuple):

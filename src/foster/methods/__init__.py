@@ -1,27 +1,17 @@
-"""Methods: one file each. The table of names and settings is `foster.settings.methods.METHOD_SETTINGS`."""
+"""Methods: one file each. The table of methods, with all that others must know of them, is in settings/methods.py."""
 
 import importlib
 from typing import Any
 
 from foster.methods.base import Method
-
-CLASSES: dict[str, str] = {
-    "finetune": "foster.methods.finetune:Finetune",
-    "replay": "foster.methods.replay:Replay",
-    "lwf": "foster.methods.lwf:LearningWithoutForgetting",
-    "icarl": "foster.methods.icarl:Icarl",
-    "bic": "foster.methods.bic:BiasCorrection",
-    "wa": "foster.methods.wa:WeightAlignment",
-    "podnet": "foster.methods.podnet:Podnet",
-    "coil": "foster.methods.coil:Coil",
-    "der": "foster.methods.der:DynamicallyExpandable",
-    "foster": "foster.methods.foster:Foster",
-    "joint": "foster.methods.joint:Joint",
-}
-"""Where each method's class lives; imported when it is asked for."""
+from foster.settings.methods import METHOD_SETTINGS
 
 
 def method_class(name: str) -> type[Method[Any]]:
-    module, _, attribute = CLASSES[name].partition(":")
+    """The class of a method, imported when it is asked for."""
+    built_by = METHOD_SETTINGS[name].built_by
+    if not isinstance(built_by, str):
+        return built_by
+    module, _, attribute = built_by.partition(":")
     found: type[Method[Any]] = getattr(importlib.import_module(module), attribute)
     return found

@@ -10,7 +10,7 @@ from foster.data.task import Task
 from foster.losses import cross_entropy, distillation
 from foster.methods.base import Evaluate, Method
 from foster.networks.freezing import freeze
-from foster.settings.methods import FitSettings
+from foster.settings.fit import FitSettings
 from foster.system.streams import beside
 from foster.training.phase import Phase
 

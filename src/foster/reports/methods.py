@@ -5,7 +5,8 @@ import textwrap
 from foster.errors import SettingsError, suggestion
 from foster.reports.text import CLASSIFIERS
 from foster.settings import toml as toml_text
-from foster.settings.methods import METHOD_SETTINGS, FitSettings
+from foster.settings.fit import FitSettings
+from foster.settings.methods import METHOD_SETTINGS
 
 
 def method_list() -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foster.errors import FolderError
+from foster.settings.methods import METHOD_SETTINGS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,24 +70,11 @@ class Look:
     line_style: str = "-"
 
 
-# Colours after Okabe and Ito, and three after Tol, that colour-blind people can tell apart; markers help in print.
-LOOKS = {
-    "foster": Look("#D55E00", "o"),
-    "replay": Look("#0072B2", "s"),
-    "der": Look("#009E73", "D"),
-    "bic": Look("#CC79A7", "X"),
-    "wa": Look("#E69F00", "^"),
-    "icarl": Look("#56B4E9", "P"),
-    "lwf": Look("#332288", "p"),
-    "coil": Look("#882255", ">"),
-    "podnet": Look("#AA9C00", "<"),
-    "joint": Look("#000000", "*"),
-    "finetune": Look("#7F7F7F", "v"),
-}
+LOOKS = {name: Look(*settings.look) for name, settings in METHOD_SETTINGS.items() if settings.look}
 """Of each method, in every figure alike."""
 
-COLOURS = tuple(look.colour for look in LOOKS.values())
-"""For what is no method, such as loss terms, in this order."""
+COLOURS = tuple(sorted((look.colour for look in LOOKS.values()), key=lambda colour: colour[1:3] == colour[5:7]))
+"""For what is no method, such as loss terms, in this order: greys last."""
 
 
 @contextmanager

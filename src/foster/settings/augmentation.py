@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from foster.errors import SettingsError, suggestion
-from foster.settings.methods import Frozen
+from foster.settings.fit import Frozen
 
 Share = Annotated[float, Field(gt=0, le=1)]
 

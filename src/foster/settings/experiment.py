@@ -13,8 +13,9 @@ from foster.errors import SettingsError, suggestion
 from foster.settings import toml as toml_text
 from foster.settings.augmentation import AUGMENTATIONS, AugmentationSettings, augmentation_table
 from foster.settings.datasets import CATALOGUE, scenario_name, task_sizes
+from foster.settings.fit import Frozen
 from foster.settings.keys import apply_override, check_keys, is_part, keys_of, short, validated
-from foster.settings.methods import METHOD_SETTINGS, FosterSettings, Frozen, MethodSettings
+from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS, MethodSettings
 from foster.system.files import read_plain
 
 Choice = Literal["auto", "on", "off"]
@@ -55,7 +56,7 @@ class EngineSettings(Frozen):
 class Settings(Frozen):
     """Everything that decides what a run does. `options` holds the chosen method's own settings."""
 
-    method: str = "foster"
+    method: str = DEFAULT_METHOD
     seed: int = Field(default=1993, ge=0, lt=2**32)
     dataset: str
     data: str = ""
@@ -94,10 +95,10 @@ class Settings(Frozen):
         problem = self.options.problem(len(self.task_sizes)) or self.augmentation_settings.problem((side, side))
         if problem:
             raise ValueError(problem)
-        if isinstance(self.options, FosterSettings) and self.options.unlabeled == self.dataset:
+        if self.options.unlabeled_source == self.dataset:
             raise ValueError(
-                f"foster.unlabeled: '{self.dataset}' is the run's own dataset: images of later tasks, and those "
-                "held out, would be trained on"
+                f"{self.method}.{self.options.unlabeled_key}: '{self.dataset}' is the run's own dataset: images of "
+                "later tasks, and those held out, would be trained on"
             )
         if self.memory_total is not None and self.memory_per_class is not None:
             raise ValueError(
@@ -160,8 +161,9 @@ class Settings(Frozen):
     def published(self) -> dict[str, Any]:
         """The same without paths: where files lie is nobody's business where results are published."""
         data = {key: value for key, value in self.nested().items() if key != "data"}
-        if isinstance(self.options, FosterSettings) and self.options.unlabeled not in CATALOGUE:
-            data[self.method]["unlabeled"] = Path(self.options.unlabeled).name
+        source = self.options.unlabeled_source
+        if source not in CATALOGUE and source:
+            data[self.method][self.options.unlabeled_key] = Path(source).name
         return data
 
     def toml(self) -> str:
@@ -216,7 +218,7 @@ def check_used(overrides: Sequence[str], settings: Settings) -> None:
 def make_settings(data: Mapping[str, Any], place: str) -> Settings:
     """Checked settings from plain data in the layout of a settings file; `place` names it in messages."""
     data = dict(data)
-    method = data.get("method", "foster")
+    method = data.get("method", DEFAULT_METHOD)
     if not isinstance(method, str) or method not in METHOD_SETTINGS:
         raise SettingsError(f"unknown method '{method}'{suggestion(str(method), METHOD_SETTINGS)} (method in {place})")
     sections = {name: data.pop(name) for name in METHOD_SETTINGS if name in data}
@@ -237,7 +239,7 @@ def make_settings(data: Mapping[str, Any], place: str) -> Settings:
 def _augmentation(data: Mapping[str, Any]) -> Any:
     """What is asked for, with the method's own in place of `published`."""
     asked = data.get("augmentation", "published")
-    options = METHOD_SETTINGS.get(str(data.get("method", "foster")), MethodSettings)
+    options = METHOD_SETTINGS.get(str(data.get("method", DEFAULT_METHOD)), MethodSettings)
     return options.published_augmentation if asked == "published" else asked
 
 

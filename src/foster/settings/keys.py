@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from foster.errors import FolderError, SettingsError, suggestion
-from foster.settings.methods import Frozen
+from foster.settings.fit import Frozen
+from foster.settings.methods import DEFAULT_METHOD
 
 Model = TypeVar("Model", bound=Frozen)
 
@@ -64,7 +65,7 @@ def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def key_hint(key: str, keys: Sequence[str], listing: str = "", method: str = "foster") -> str:
+def key_hint(key: str, keys: Sequence[str], listing: str = "", method: str = DEFAULT_METHOD) -> str:
     """A suggestion that also finds a key by its last word: `beta_boost` -> `foster.beta_boost`.
 
     Of several, it is one of the same section, or of `method`. Where none is near, it names the command `listing`.
@@ -92,7 +93,7 @@ def apply_override(data: dict[str, Any], override: str, keys: Sequence[str], lis
     if not separator or not key:
         raise SettingsError(f"'{override}' is not of the form key=value")
     if key not in keys and not any(known.startswith(f"{key}.") for known in keys):
-        method = str(data.get("method", "foster"))
+        method = str(data.get("method", DEFAULT_METHOD))
         raise SettingsError(f"unknown key '{key}'{key_hint(key, keys, listing, method)} (on the command line)")
     target = data
     *parents, last = key.split(".")

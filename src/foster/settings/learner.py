@@ -11,8 +11,9 @@ from pydantic import ConfigDict, Field, SerializeAsAny, field_validator, model_v
 from foster.errors import SettingsError, suggestion
 from foster.settings.augmentation import AUGMENTATIONS, AugmentationSettings, augmentation_table
 from foster.settings.experiment import EngineSettings, method_section
+from foster.settings.fit import FitSettings, Frozen
 from foster.settings.keys import apply_override, is_part, key_hint, keys_of, validated
-from foster.settings.methods import METHOD_SETTINGS, FitSettings, Frozen, MethodSettings
+from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS, MethodSettings
 
 DEFAULT_MEMORY_TOTAL = 2000
 
@@ -22,14 +23,8 @@ LISTING = "foster learn --keys"
 KEPT_FROM_THE_FIRST_LEARN = ("method", "backbone", "image_size", "resize")
 """What a bundle decides once and for all, beside the pretrained weights: all it holds depends on it."""
 
-KEPT_OPTIONS = {"foster": ("compression",), "podnet": ("num_proxies",)}
-"""The options of methods that decide about the shape of the network."""
-
 MACHINE_KEYS = ("device", "engine", "max_unreadable", "checkpoint_minutes")
 """What belongs to the machine or to one call, and is not kept in a bundle."""
-
-SCHEDULES_WITHOUT_BACKBONE = ("correction",)
-"""Those of phases that train no backbone, and so need not be gentle with a pretrained one."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +49,7 @@ class LearnerSettings(Frozen):
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
-    method: str = "foster"
+    method: str = DEFAULT_METHOD
     """The algorithm; `foster methods` lists all."""
     preset: Literal["fast", "standard", "paper"] = "standard"
     """How long to train, and how much to hold out."""
@@ -123,7 +118,7 @@ class LearnerSettings(Frozen):
 
     def quota(self, num_classes: int) -> int | None:
         """How many images each of `num_classes` may keep, those for training and those held out together."""
-        if self.method == "joint":
+        if self.options.keeps_all_images:
             return None
         if self.memory_per_class is not None:
             return self.memory_per_class
@@ -150,7 +145,7 @@ class LearnerSettings(Frozen):
         factor = (0.1 if is_pretrained else 1.0) if given is None else given
         if factor == 1:
             return options
-        spared = SCHEDULES_WITHOUT_BACKBONE if given is None else ()
+        spared = options.head_schedules if given is None else ()
         fits = {
             name: fit.model_copy(update={"learning_rate": factor * fit.learning_rate})
             for name, fit in options
@@ -166,7 +161,7 @@ class LearnerSettings(Frozen):
     def nested(self) -> dict[str, Any]:
         """The same without what belongs to the machine: of the weights' file, only the name."""
         data = {key: value for key, value in self.complete().items() if key not in MACHINE_KEYS}
-        options = {key: value for key, value in data[self.method].items() if key != "unlabeled"}
+        options = {key: value for key, value in data[self.method].items() if key != self.options.unlabeled_key}
         return {**data, "weights": Path(self.weights).name, self.method: options}
 
 
@@ -218,7 +213,7 @@ def learner_settings(
 def make_learner_settings(data: Mapping[str, Any], place: str) -> LearnerSettings:
     """Checked settings from plain data in the layout of `LearnerSettings.nested`."""
     data = dict(data)
-    method = data.get("method", "foster")
+    method = data.get("method", DEFAULT_METHOD)
     if not isinstance(method, str) or method not in METHOD_SETTINGS:
         raise SettingsError(f"unknown method '{method}'{suggestion(str(method), METHOD_SETTINGS)} (method in {place})")
     preset = data.get("preset", "standard")
@@ -252,12 +247,12 @@ def _check_first_level(changes: Mapping[str, Any], place: str) -> None:
 
 def _check_kept(base: LearnerSettings, settings: LearnerSettings, place: str) -> None:
     kept = [(key, getattr(base, key), getattr(settings, key)) for key in KEPT_FROM_THE_FIRST_LEARN]
-    if base.method != "joint":  # which starts from them anew
+    if not base.options.starts_anew:
         kept.append(("weights", Path(base.weights).name, Path(settings.weights).name))
     if base.method == settings.method:
-        options = KEPT_OPTIONS.get(base.method, ())
         kept += [
-            (f"{base.method}.{key}", getattr(base.options, key), getattr(settings.options, key)) for key in options
+            (f"{base.method}.{key}", getattr(base.options, key), getattr(settings.options, key))
+            for key in base.options.fixed_options
         ]
     for key, before, after in kept:
         if before != after:

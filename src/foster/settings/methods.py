@@ -3,80 +3,54 @@
 No torch here: the command lists methods and checks settings before anything heavy is imported.
 """
 
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field
 
+from foster.settings.fit import FitSettings, Frozen, cosine, steps
 
-class Frozen(BaseModel):
-    """Settings are checked once, never changed, and know all their keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
-
-
-class FitSettings(Frozen):
-    """How one phase is trained: SGD with a cosine or a milestone schedule, stepped once an epoch."""
-
-    epochs: int = Field(ge=1)
-    learning_rate: float = Field(default=0.1, gt=0)
-    weight_decay: float = Field(default=5e-4, ge=0)
-    momentum: float = Field(default=0.9, ge=0, lt=1)
-    schedule: Literal["cosine", "milestones"] = "cosine"
-    milestones: tuple[int, ...] = ()
-    decay: float = Field(default=0.1, gt=0, le=1)
-
-    @model_validator(mode="after")
-    def _milestones_belong_to_their_schedule(self) -> "FitSettings":
-        if (self.schedule == "milestones") != bool(self.milestones):
-            raise ValueError("milestones are given exactly when schedule = 'milestones'")
-        if list(self.milestones) != sorted(set(self.milestones)):
-            raise ValueError(f"milestones must rise, but are {list(self.milestones)}")
-        if self.milestones and self.milestones[0] < 1:
-            raise ValueError(f"milestones are numbers of epochs from 1 on, not {self.milestones[0]}")
-        return self
-
-    def scaled(self, factor: float) -> "FitSettings":
-        """The same schedule over `factor` times as many epochs."""
-        if factor == 1:
-            return self
-        epochs = max(1, round(self.epochs * factor))
-        milestones = sorted({max(1, round(milestone * factor)) for milestone in self.milestones})
-        return self.model_copy(update={"epochs": epochs, "milestones": tuple(milestones)})
-
-
-def _cosine(epochs: int, learning_rate: float = 0.1, weight_decay: float = 5e-4) -> FitSettings:
-    return FitSettings(epochs=epochs, learning_rate=learning_rate, weight_decay=weight_decay)
-
-
-def _steps(epochs: int, *milestones: int, weight_decay: float = 2e-4) -> FitSettings:
-    return FitSettings(epochs=epochs, weight_decay=weight_decay, schedule="milestones", milestones=milestones)
-
-
-FIELD_FIRST_TASK = _steps(200, 60, 120, 170, weight_decay=5e-4)
+FIELD_FIRST_TASK = steps(200, 60, 120, 170, weight_decay=5e-4)
 """How the field trains the first task of most baselines."""
 
 
 class MethodSettings(Frozen):
-    """What every method has: how the first task is trained, and facts for `foster methods`."""
+    """What every method has: how the first task is trained, and all that others must know of the method."""
 
-    summary: ClassVar[str]
-    paper: ClassVar[str]
+    built_by: ClassVar[str | type[Any]]
+    """The class that tells its story, or where that is to be imported from: `module:Class`."""
+    summary: ClassVar[str] = ""
+    paper: ClassVar[str] = ""
+    look: ClassVar[tuple[str, str] | None] = None
+    """Colour and marker of its curves. Ours are after Okabe and Ito, and three after Tol, that colour-blind people can
+    tell apart; markers help in print."""
     classifies_by: ClassVar[Literal["head", "nearest_mean"]] = "head"
     """Which classifier gives the method's result."""
     published_augmentation: ClassVar[str] = "plain"
     uses_memory: ClassVar[bool] = True
+    keeps_all_images: ClassVar[bool] = False
+    """Whether nothing is ever forgotten, for want of any budget."""
+    starts_anew: ClassVar[bool] = False
+    """Whether every task begins with a fresh backbone, which may be a pretrained one."""
+    refreshes_by_phases: ClassVar[bool] = False
+    """Whether more images of known classes, without a new class, are learned by its phases (else: methods/refresh)."""
+    fixed_options: ClassVar[tuple[str, ...]] = ()
+    """The settings that shape the network, which a learner cannot change later."""
+    head_schedules: ClassVar[tuple[str, ...]] = ()
+    """Those of phases that train no backbone, and so need not be gentle with a pretrained one."""
+    unlabeled_key: ClassVar[str] = ""
+    """The setting that names extra images without labels, a dataset or a folder, where there is one."""
 
     first: FitSettings = FIELD_FIRST_TASK
+
+    @property
+    def unlabeled_source(self) -> str:
+        """A dataset's name or a folder of extra images without labels; empty where there are none."""
+        return getattr(self, self.unlabeled_key) if self.unlabeled_key else ""
 
     def scaled(self, factor: float) -> Self:
         """The same settings with every schedule stretched by `factor`."""
         fits = {name: value.scaled(factor) for name, value in self if isinstance(value, FitSettings)}
         return self.model_copy(update=fits)
-
-    @property
-    def unlabeled_source(self) -> str:
-        """Extra unlabeled images that the method trains on: a dataset's name or a folder; empty for none."""
-        return ""
 
     def problem(self, num_tasks: int) -> str | None:
         """What is wrong with these settings for a scenario of `num_tasks` tasks, as `key: reason`, or None."""
@@ -95,13 +69,18 @@ class MethodSettings(Frozen):
 class FosterSettings(MethodSettings):
     """FOSTER. The defaults do what the published code does; the alternatives are those of the paper."""
 
+    built_by = "foster.methods.foster:Foster"
     summary = "boost a new branch on what the old network gets wrong, then compress both into one backbone"
     paper = "Wang, Zhou, Ye, Zhan: FOSTER: Feature Boosting and Compression for Class-Incremental Learning. ECCV 2022"
+    look = ("#D55E00", "o")
+    refreshes_by_phases = True
+    fixed_options = ("compression",)
+    unlabeled_key = "unlabeled"
     published_augmentation = "auto"
 
-    first: FitSettings = _cosine(200)
-    boost: FitSettings = _cosine(170)
-    compress: FitSettings = _cosine(130, weight_decay=0)
+    first: FitSettings = cosine(200)
+    boost: FitSettings = cosine(170)
+    compress: FitSettings = cosine(130, weight_decay=0)
 
     beta_boost: float | tuple[float, ...] = 0.95
     """beta of logits alignment: one number, or one for each task after the first; 0 switches it off."""
@@ -130,10 +109,6 @@ class FosterSettings(MethodSettings):
     unlabeled: str = ""
     """Extra unlabeled images for compression: a dataset name or a folder of images."""
 
-    @property
-    def unlabeled_source(self) -> str:
-        return self.unlabeled
-
     def beta_boost_of(self, task: int) -> float:
         """beta for logits alignment in task `task` (the first boosted task is 1)."""
         return self.beta_boost[task - 1] if isinstance(self.beta_boost, tuple) else self.beta_boost
@@ -160,51 +135,64 @@ class FosterSettings(MethodSettings):
 
 
 class FinetuneSettings(MethodSettings):
+    built_by = "foster.methods.finetune:Finetune"
     summary = "train on the new classes alone: the lower bound, forgets everything"
     paper = "baseline of every class-incremental paper"
+    look = ("#7F7F7F", "v")
     uses_memory = False
-    later: FitSettings = _steps(80, 40, 70)
+    later: FitSettings = steps(80, 40, 70)
 
 
 class ReplaySettings(MethodSettings):
+    built_by = "foster.methods.replay:Replay"
     summary = "fine-tune on the new classes together with the exemplars in memory"
     paper = "Chaudhry et al.: On Tiny Episodic Memories in Continual Learning. 2019"
-    later: FitSettings = _steps(70, 30, 50)
+    look = ("#0072B2", "s")
+    later: FitSettings = steps(70, 30, 50)
 
 
 class LwfSettings(MethodSettings):
+    built_by = "foster.methods.lwf:LearningWithoutForgetting"
     summary = "keep the old outputs on new images by distillation, without any memory"
     paper = "Li, Hoiem: Learning without Forgetting. ECCV 2016"
+    look = ("#332288", "p")
     uses_memory = False
-    first: FitSettings = _steps(200, 60, 120, 160, weight_decay=5e-4)
-    later: FitSettings = _steps(250, 60, 120, 180, 220)
+    first: FitSettings = steps(200, 60, 120, 160, weight_decay=5e-4)
+    later: FitSettings = steps(250, 60, 120, 180, 220)
     temperature: float = Field(default=2.0, gt=0)
     distillation_weight: float = Field(default=3.0, ge=0)
 
 
 class IcarlSettings(MethodSettings):
+    built_by = "foster.methods.icarl:Icarl"
     summary = "replay with distillation, classified by the nearest mean of exemplars"
     paper = "Rebuffi, Kolesnikov, Sperl, Lampert: iCaRL. CVPR 2017"
+    look = ("#56B4E9", "P")
     classifies_by = "nearest_mean"
-    later: FitSettings = _steps(170, 80, 120)
+    later: FitSettings = steps(170, 80, 120)
     temperature: float = Field(default=2.0, gt=0)
 
 
 class BicSettings(MethodSettings):
+    built_by = "foster.methods.bic:BiasCorrection"
     summary = "replay with distillation, then two numbers a task correct the bias to new classes"
     paper = "Wu et al.: Large Scale Incremental Learning (BiC). CVPR 2019"
-    first: FitSettings = _steps(170, 60, 100, 140)
-    later: FitSettings = _steps(170, 60, 100, 140)
-    correction: FitSettings = _steps(170, 60, 100, 140)
+    look = ("#CC79A7", "X")
+    head_schedules = ("correction",)
+    first: FitSettings = steps(170, 60, 100, 140)
+    later: FitSettings = steps(170, 60, 100, 140)
+    correction: FitSettings = steps(170, 60, 100, 140)
     temperature: float = Field(default=2.0, gt=0)
     validation_share: float = Field(default=0.1, gt=0, lt=0.5)
     """The share of the memory that is held out, balanced over all classes, to fit the correction."""
 
 
 class WaSettings(MethodSettings):
+    built_by = "foster.methods.wa:WeightAlignment"
     summary = "replay with distillation, then align the norms of the new head rows to the old ones"
     paper = "Zhao et al.: Maintaining Discrimination and Fairness in Class Incremental Learning (WA). CVPR 2020"
-    later: FitSettings = _steps(170, 60, 100, 140)
+    look = ("#E69F00", "^")
+    later: FitSettings = steps(170, 60, 100, 140)
     temperature: float = Field(default=2.0, gt=0)
     weighting: Literal["fixed", "share"] = "fixed"
     """CE + 2 KD as in the field's runs, or (1-l) CE + l KD with l = known/total as the WA paper prints it."""
@@ -212,12 +200,15 @@ class WaSettings(MethodSettings):
 
 
 class PodnetSettings(MethodSettings):
+    built_by = "foster.methods.podnet:Podnet"
     summary = "distil pooled feature maps of every stage; cosine head with several proxies a class"
     paper = "Douillard et al.: PODNet: Pooled Outputs Distillation for Small-Tasks Incremental Learning. ECCV 2020"
+    look = ("#AA9C00", "<")
+    fixed_options = ("num_proxies",)
     classifies_by = "nearest_mean"
-    first: FitSettings = _cosine(160)
-    later: FitSettings = _cosine(160)
-    finetune: FitSettings = _cosine(20, learning_rate=0.005)
+    first: FitSettings = cosine(160)
+    later: FitSettings = cosine(160)
+    finetune: FitSettings = cosine(20, learning_rate=0.005)
     num_proxies: int = Field(default=10, ge=1)
     spatial_weight: float = Field(default=5.0, ge=0)
     flat_weight: float = Field(default=1.0, ge=0)
@@ -225,11 +216,13 @@ class PodnetSettings(MethodSettings):
 
 
 class CoilSettings(MethodSettings):
+    built_by = "foster.methods.coil:Coil"
     summary = "transport classifiers between old and new classes by optimal transport"
     paper = "Zhou, Ye, Zhan: Co-Transport for Class-Incremental Learning (COIL). ACM MM 2021"
+    look = ("#882255", ">")
     classifies_by = "nearest_mean"
-    first: FitSettings = _steps(160, 80, 120, weight_decay=5e-4)
-    later: FitSettings = _steps(160, 80, 120, weight_decay=5e-4)
+    first: FitSettings = steps(160, 80, 120, weight_decay=5e-4)
+    later: FitSettings = steps(160, 80, 120, weight_decay=5e-4)
     temperature: float = Field(default=2.0, gt=0)
     sinkhorn: float = Field(default=0.464, gt=0)
     norm: float = Field(default=3.0, ge=1)
@@ -237,19 +230,25 @@ class CoilSettings(MethodSettings):
 
 
 class DerSettings(MethodSettings):
+    built_by = "foster.methods.der:DynamicallyExpandable"
     summary = "Dynamically Expandable Representation: add a backbone a task and freeze the old ones"
     paper = "Yan, Xie, He: DER: Dynamically Expandable Representation for Class Incremental Learning. CVPR 2021"
-    later: FitSettings = _steps(170, 80, 120, 150)
+    look = ("#009E73", "D")
+    later: FitSettings = steps(170, 80, 120, 150)
     align: bool = True
     """Align the head's row norms after each task, as the field's code does."""
 
 
 class JointSettings(MethodSettings):
+    built_by = "foster.methods.joint:Joint"
     summary = "train from scratch on all data of all classes seen: the upper bound, keeps everything"
     paper = "upper bound of every class-incremental paper"
+    look = ("#000000", "*")
+    keeps_all_images = True
+    starts_anew = True
     uses_memory = False
     published_augmentation = "auto"
-    first: FitSettings = _cosine(200)
+    first: FitSettings = cosine(200)
 
 
 METHOD_SETTINGS: dict[str, type[MethodSettings]] = {
@@ -266,6 +265,8 @@ METHOD_SETTINGS: dict[str, type[MethodSettings]] = {
     "joint": JointSettings,
 }
 """The one table of methods, in the order in which they are listed."""
+
+DEFAULT_METHOD = "foster"
 
 MEMORY_KEYS = frozenset({"memory_total", "memory_per_class", "selection"})
 """Settings of a run that change nothing for a method without a memory."""

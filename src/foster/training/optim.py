@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.sgd import sgd
 
-from foster.settings.methods import FitSettings
+from foster.settings.fit import FitSettings
 
 
 def learning_rate(settings: FitSettings, epoch: int) -> float:

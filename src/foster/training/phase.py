@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from foster.data.images import ImageSet
-from foster.settings.methods import FitSettings
+from foster.settings.fit import FitSettings
 
 Objective = Callable[[Tensor, Tensor], dict[str, Tensor]]
 """(normalised images, labels) -> every loss term by its name; the sum is minimised."""
