@@ -31,7 +31,7 @@ class PredictedImage(BaseModel):
 
     image: str = Field(description="The name that the sender gave the file.")
     label: str | None = Field(
-        default=None, description="The best class; 'unknown' where is_unknown; null with an error."
+        default=None, description="The best class, or null with an error."
     )
     confidence: Share | None = Field(default=None, description="The calibrated probability of the best class.")
     is_unknown: bool = False
