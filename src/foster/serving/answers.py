@@ -30,9 +30,7 @@ class PredictedImage(BaseModel):
     """What one image shows, or why it could not be read."""
 
     image: str = Field(description="The name that the sender gave the file.")
-    label: str | None = Field(
-        default=None, description="The best class, or null with an error."
-    )
+    label: str | None = Field(default=None, description="The best class, or null with an error.")
     confidence: Share | None = Field(default=None, description="The calibrated probability of the best class.")
     is_unknown: bool = False
     top: list[Candidate] = []

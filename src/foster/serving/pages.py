@@ -22,7 +22,7 @@ PAGES = {
 
 
 def add_pages(app: FastAPI, options: Options) -> None:
-    @app.get("/", include_in_schema=False)
+    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
     async def index() -> Response:
         return page("index.html")
 
