@@ -10,6 +10,7 @@ from foster.errors import FolderError, FosterError, SettingsError
 from foster.serving.options import Options
 from foster.system.output import complain
 
+NEEDED = ("fastapi", "python_multipart", "starlette", "uvicorn")
 SHORT_TOKEN = 16
 GRACE_SECONDS = 10
 MOST_CONNECTIONS = 1024
@@ -26,7 +27,7 @@ def serve(options: Options) -> None:
 
         from foster.serving.app import make_app
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] == "foster":
+        if error.name not in NEEDED:
             raise
         raise SettingsError(f"serving needs {error.name}: pip install 'foster-cil[serve]'") from None
     from foster.serving.current import Current
@@ -48,7 +49,12 @@ def serve(options: Options) -> None:
             limit_concurrency=MOST_CONNECTIONS,
             backlog=MOST_CONNECTIONS,
         )
-        _greet(options, listening.getsockname()[1], current.now)
+        served, host = current.now, f"[{options.host}]" if ":" in options.host else options.host
+        print(
+            f"serving '{served.name}' (version {served.version}, {len(served.learner.class_names)} classes) "
+            f"at http://{host}:{listening.getsockname()[1]}",
+            flush=True,
+        )
         uvicorn.Server(configuration).run(sockets=[listening])
 
 
@@ -97,15 +103,3 @@ def _write_log() -> None:
         log = logging.getLogger(name)
         log.handlers, log.propagate = [handler], False
         log.setLevel(level)
-
-
-def _greet(options: Options, port: int, served: object) -> None:
-    from foster.serving.served import Served
-
-    assert isinstance(served, Served)
-    host = f"[{options.host}]" if ":" in options.host else options.host
-    print(
-        f"serving '{served.name}' (version {served.version}, {len(served.learner.class_names)} classes) "
-        f"at http://{host}:{port}",
-        flush=True,
-    )

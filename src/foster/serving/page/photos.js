@@ -106,7 +106,8 @@ function showAnswer({ answer, card }) {
   verdict.textContent = answer.is_unknown ? "I do not know this" : answer.label;
   why.hidden = !answer.is_unknown;
   why.textContent = `Nearest is ${answer.top[0].label}, but that is not sure enough.`;
-  find(".bars", card).replaceChildren(...answer.top.slice(0, 5).map(bar));
+  const shown = answer.top.slice(0, 5).filter(({ probability }, index) => index < 2 || probability >= 0.001);
+  find(".bars", card).replaceChildren(...shown.map(bar));
   find(".actions", card).hidden = false;
   find(".right", card).hidden = !state.info.takes_feedback || answer.is_unknown;
   find(".wrong", card).hidden = !state.info.takes_feedback;
@@ -214,7 +215,6 @@ async function toggleHeat({ card, file, answer }) {
   heat.alt = `Bright where the photo speaks for ${answer.top[0].label}`;
   heat.hidden = isShown;
   button.setAttribute("aria-pressed", String(!isShown));
-  button.textContent = isShown ? "Show where" : "Hide where";
 }
 
 // The size at which a photo is drawn inside its box.
