@@ -66,6 +66,11 @@ class Feed:
         """The batches of one epoch, from `first_step` on: the same ones whenever they are asked for."""
         raise NotImplementedError
 
+    @property
+    def sample(self) -> Tensor:
+        """A batch of none, as `batches` gives them."""
+        return self._data.images[:0]
+
     def address(self, epoch: int) -> Address:
         """Where the random choices of an epoch are made."""
         return replace(self._address, epoch=epoch)

@@ -9,6 +9,7 @@ from foster.data.herding import unit_length
 from foster.data.images import ImageSet
 from foster.evaluation.predict import batched, class_means
 from foster.networks.network import Network
+from foster.networks.trunk import Trunk
 from foster.training.engine import exact_convolutions, inference_batch_size
 from foster.training.memory_errors import explained_memory_errors
 
@@ -24,10 +25,16 @@ class Classifier(nn.Module):
     class_means: Tensor | None
 
     def __init__(
-        self, network: Network, mean: tuple[float, ...], std: tuple[float, ...], temperature: float = 1.0
+        self,
+        network: Network,
+        mean: tuple[float, ...],
+        std: tuple[float, ...],
+        temperature: float = 1.0,
+        trunk: Trunk | None = None,
     ) -> None:
         super().__init__()
         self.network = network
+        self.trunk = trunk
         self.temperature = temperature
         self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1))
         self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1))
@@ -88,8 +95,10 @@ class Classifier(nn.Module):
     def _probabilities(self, scores: Tensor) -> Tensor:
         return nn.functional.softmax(scores / self.temperature, dim=1)
 
-    def normalised(self, images: Tensor) -> Tensor:
-        return (images.float() / 255 - self.mean) / self.std
+    def prepared(self, images: Tensor) -> Tensor:
+        """What the network sees: normalised images or, behind a trunk, its maps of them."""
+        normalised = (images.float() / 255 - self.mean) / self.std
+        return normalised if self.trunk is None else self.trunk(normalised)
 
     def _features(self, images: Tensor) -> Tensor:
-        return self.network.features(self.normalised(images)).float()
+        return self.network.features(self.prepared(images)).float()

@@ -15,6 +15,7 @@ from foster.data.memory import ExemplarMemory
 from foster.data.photos.resize import Resizing
 from foster.learner.classifier import Classifier
 from foster.networks.network import Network
+from foster.networks.trunk import Trunk
 from foster.settings.methods import METHOD_SETTINGS
 
 USUAL_HELD_OUT_SHARE = 0.1
@@ -65,6 +66,8 @@ class Knowledge:
     backbone: str
     preprocessing: Preprocessing
     network: Network
+    trunk: Trunk | None
+    """What stands before the network and is never trained, if anything."""
     memories: Memories
     temperature: float
     num_calibration_images: int
@@ -113,7 +116,8 @@ class Knowledge:
         calibrated = self.temperature if temperature is None else temperature
         # A copy, since a classifier may go to another device; in one layout, since layouts round differently.
         network = copy.deepcopy(self.network).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-        classifier = Classifier(network, preprocessing.mean, preprocessing.std, calibrated).to(device)
+        trunk = copy.deepcopy(self.trunk)
+        classifier = Classifier(network, preprocessing.mean, preprocessing.std, calibrated, trunk).to(device)
         if METHOD_SETTINGS[self.method].classifies_by == "nearest_mean":
             classifier.use_means_of(self.images_of(self.exemplars), self.num_classes)
         return classifier

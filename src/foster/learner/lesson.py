@@ -6,9 +6,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from foster import events
+from foster.data.augmentation.pipeline import Normaliser
 from foster.data.download import Follower
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.read import Photos
@@ -16,6 +18,7 @@ from foster.data.task import Task
 from foster.errors import DataError
 from foster.experiment.parts import build_engine
 from foster.learner.calibration import fit_temperature
+from foster.learner.classifier import Classifier
 from foster.learner.fingerprint import fingerprint
 from foster.learner.held_out import kept_held_out
 from foster.learner.knowledge import Knowledge, Memories
@@ -34,6 +37,7 @@ from foster.system.signals import StopRequest
 from foster.training.engine import Engine, find_device
 from foster.training.memory_errors import explained_memory_errors
 from foster.training.task_training import TaskProgress, Trainer
+from foster.training.views import TrunkViews
 from foster.version import __version__
 
 MIN_IMAGES = 2
@@ -85,9 +89,9 @@ def learn(
         trained = session.run(method, task, plan.held_out)
         after = _knowledge(plan, method)
         classifier = after.classifier(engine.device, temperature=1.0)
-        scores = classifier.all_scores(plan.held_out.images)
+        scores = _scores(classifier, plan.held_out.images, engine)
         temperature = fit_temperature(scores, plan.held_out.labels)
-        checks = _checks(plan, scores, classifier.all_scores(plan.exemplars_before.images), engine)
+        checks = _checks(plan, scores, _scores(classifier, plan.exemplars_before.images, engine), engine)
     report = _report(plan, method, after, trained, checks, temperature, time.monotonic() - began)
     reason = None if max_drop is None else problem(checks, max_drop)
     if reason:
@@ -115,7 +119,18 @@ def learn(
 
 def _engine(plan: Plan) -> Engine:
     settings = engine_settings(plan.settings.engine, plan.backbone.is_own)
-    return build_engine(settings, plan.settings.device, plan.preprocessing.mean, plan.preprocessing.std)
+    engine = build_engine(settings, plan.settings.device, plan.preprocessing.mean, plan.preprocessing.std)
+    if plan.trunk is None:
+        return engine
+    views = TrunkViews(
+        copy.deepcopy(plan.trunk).to(engine.device, memory_format=torch.channels_last),  # type: ignore[call-overload]
+        Normaliser(engine.mean, engine.std, engine.device),
+        engine.device,
+        plan.augmentation,
+        plan.num_views,
+        plan.settings.seed,
+    )
+    return replace(engine, views=views)
 
 
 def engine_settings(asked: EngineSettings, is_own: bool) -> EngineSettings:
@@ -171,6 +186,7 @@ def _knowledge(plan: Plan, method: Method[Any]) -> Knowledge:
         backbone=plan.backbone.name,
         preprocessing=plan.preprocessing,
         network=method.network,
+        trunk=plan.trunk,
         memories=Memories(lambda: method.memory, lambda: held_out),
         temperature=1.0,
         num_calibration_images=0,
@@ -188,9 +204,19 @@ def _checks(plan: Plan, scores: Tensor, exemplar_scores: Tensor, engine: Engine)
         ("exemplar", plan.exemplars_before, exemplar_scores),
     ):
         if len(images):
-            then = old.all_scores(images.images).argmax(1).numpy() if old else None
+            then = _scores(old, images.images, engine).argmax(1).numpy() if old else None
             found.append(compare(kind, images.labels.numpy(), then, now.argmax(1).numpy(), names, num_known))
     return tuple(found)
+
+
+def _scores(classifier: Classifier, images: Tensor, engine: Engine) -> Tensor:
+    """The classifier's scores of any number of images, on the CPU; what a trunk made of them is not made again."""
+    if engine.views is None or not len(images):
+        return classifier.all_scores(images)
+    views = engine.views
+    with torch.no_grad():
+        parts = [classifier.scores_of(classifier.network.features(views.plain(part))) for part in images.split(64)]
+    return torch.cat(parts).cpu()
 
 
 def _report(

@@ -1,7 +1,7 @@
 """All that one `learn` decides before anything is trained: sizes, backbone, quotas, and which images are held out."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -20,11 +20,16 @@ from foster.learner.intake import Intake, choose_resizing, take_in
 from foster.learner.knowledge import Knowledge, no_images
 from foster.methods import method_class
 from foster.networks.adapted import BackboneChoice, ModuleLike, check_backbone, choose_backbone
+from foster.networks.pretrained import PACKAGES
+from foster.networks.trunk import Trunk, cut
 from foster.settings.augmentation import AUGMENTATIONS, AugmentationSettings
 from foster.settings.learner import LearnerSettings, augmentation_for, backbone_for, batch_size_for
+from foster.training.engine import find_device
 
 SMALLEST_STD = 0.01
 NUM_IMAGES_FOR_STATISTICS = 10_000
+MANY_PHOTOS = 20_000
+"""So many photos in a first learn are worth training a whole pretrained backbone, where there is a GPU."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +42,7 @@ class Plan:
     preprocessing: Preprocessing
     intake: Intake
     unlabeled: ImageSet | None
+    trunk: Trunk | None = None
 
     @cached_property
     def exemplars_before(self) -> ImageSet:
@@ -70,6 +76,11 @@ class Plan:
         return self.settings.batch_size or batch_size_for(self.num_training_images, size)
 
     @property
+    def num_views(self) -> int:
+        """In how many views a trunk sees each photo; without an augmentation all would be the same."""
+        return (self.settings.views or 1) if self.augmentation != Augmentation() else 1
+
+    @property
     def augmentation(self) -> Augmentation:
         return Augmentation(**dict(augmentation_of(self.settings, self.preprocessing.size)))
 
@@ -99,6 +110,7 @@ class Plan:
                 "backbone": self.backbone.name,
                 "image_size": self.preprocessing.size,
                 "resize": self.preprocessing.rule,
+                "trunk": self.backbone.num_frozen or "none",
             }
         )
 
@@ -123,6 +135,8 @@ def make_plan(
     asked = backbone_for(resizing.size) if settings.backbone == "auto" else settings.backbone
     name = method_class(settings.method).backbone_name(asked)
     choice = choose_backbone(name if backbone is None else backbone, resizing.size, settings.weights)
+    num_frozen = settings.num_frozen if before or settings.trunk != "auto" else trunk_for(choice, settings, len(photos))
+    choice = replace(choice, num_frozen=num_frozen)
     known = before.class_names if before else ()
     starts_anew = settings.options.starts_anew and not {*photos.class_names} <= {*known}
     if before is None or starts_anew:
@@ -145,10 +159,17 @@ def make_plan(
         unlabeled = load_unlabeled(source, resizing.size, None, warn, follower, key)
     intake = take_in(photos, resizing, settings, before)
     if before is not None:
-        return Plan(before, settings, choice, before.preprocessing, intake, unlabeled)
+        return Plan(before, settings, choice, before.preprocessing, intake, unlabeled, before.trunk)
     mean, std = (choice.mean, choice.std) if choice.mean and choice.std else statistics(intake.train.images)
     facts = {"height": resizing.height, "width": resizing.width, "rule": resizing.rule, "mean": mean, "std": std}
-    return Plan(None, settings, choice, Preprocessing.model_validate(facts), intake, unlabeled)
+    return Plan(None, settings, choice, Preprocessing.model_validate(facts), intake, unlabeled, choice.make_trunk())
+
+
+def trunk_for(choice: BackboneChoice, settings: LearnerSettings, num_photos: int) -> int:
+    """How many parts of a backbone are frozen where nobody says it: on a GPU none, once there are many photos."""
+    package = PACKAGES.get(choice.name)
+    is_many = find_device(settings.device).type == "cuda" and num_photos > MANY_PHOTOS
+    return package.num_frozen if package and not is_many else 0
 
 
 def _try_to_make(
@@ -156,9 +177,11 @@ def _try_to_make(
 ) -> None:
     """A backbone that cannot be made, or does not work, is found before all photos are read."""
     try:
-        made = choice.make()
+        made = choice.make_whole()
         if choice.is_own:  # others are tried whenever they are made
             check_backbone(made, image_size, choice.name)
+        if choice.num_frozen:
+            cut(made, choice.num_frozen, choice.name)
     except SettingsError as error:
         if is_first or not settings.weights:
             raise

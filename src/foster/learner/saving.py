@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,13 +13,17 @@ from foster.data.memory import ExemplarMemory
 from foster.errors import FosterError
 from foster.learner.knowledge import Knowledge, Memories
 from foster.methods import method_class
-from foster.methods.base import Method, Workplace
+from foster.methods.base import Workplace
 from foster.networks.adapted import ModuleLike, choose_backbone
 from foster.networks.network import Network
+from foster.networks.trunk import Trunk
 from foster.seeding import Address, initialisation
 from foster.settings.keys import without_gone
 from foster.settings.learner import LearnerSettings, learner_keys, make_learner_settings
 from foster.training.engine import Engine
+
+TRUNK = "trunk."
+"""How the names of a trunk's weights begin."""
 
 
 def save_knowledge(folder: Path, settings: LearnerSettings, knowledge: Knowledge) -> Path:
@@ -37,7 +40,10 @@ def save_knowledge(folder: Path, settings: LearnerSettings, knowledge: Knowledge
         "history": tuple(dict(entry) for entry in knowledge.history),
     }
     memories: dict[Use, ExemplarMemory] = {"exemplars": knowledge.exemplars, "held-out": knowledge.held_out}
-    write_bundle(folder, facts, knowledge.network.state_dict(), memories)
+    weights = dict(knowledge.network.state_dict())
+    if knowledge.trunk is not None:
+        weights |= {f"{TRUNK}{name}": tensor for name, tensor in knowledge.trunk.state_dict().items()}
+    write_bundle(folder, facts, weights, memories)
     return folder
 
 
@@ -47,12 +53,9 @@ def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSe
     facts = bundle.manifest
     try:
         kept = without_gone(facts.settings, learner_keys(), f"bundle '{place}'")
-        settings = make_learner_settings(kept, f"bundle '{place}'")
-        if settings.method != facts.method:
-            raise BundleError(
-                f"bundle '{place}' is of method '{facts.method}', its settings are of '{settings.method}'"
-            )
-        network = _network(facts, settings, backbone, bundle.weights, place)
+        # A bundle that does not speak of a trunk was written when there was none.
+        settings = make_learner_settings({"trunk": "none", **kept}, f"bundle '{place}'")
+        network, trunk = _network(facts, settings, backbone, bundle.weights, place)
     except BundleError:
         raise
     except FosterError as error:
@@ -64,6 +67,7 @@ def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSe
         backbone=facts.backbone,
         preprocessing=facts.preprocessing,
         network=network,
+        trunk=trunk,
         memories=Memories(lambda: bundle.memory("exemplars", place), lambda: bundle.memory("held-out", place)),
         temperature=facts.temperature,
         num_calibration_images=facts.num_calibration_images,
@@ -74,8 +78,8 @@ def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSe
 
 def _network(
     facts: Manifest, settings: LearnerSettings, backbone: ModuleLike | None, weights: Mapping[str, Tensor], place: str
-) -> Network:
-    """The network with a bundle's weights in it, on the CPU."""
+) -> tuple[Network, Trunk | None]:
+    """The network with a bundle's weights in it, and what stands before it, on the CPU."""
     if facts.backbone.startswith("custom:") and backbone is None:
         raise BundleError(
             f"bundle '{place}' has a backbone that was given as a torch module ({facts.backbone}); "
@@ -83,28 +87,20 @@ def _network(
         )
     preprocessing = facts.preprocessing
     chosen = facts.backbone if backbone is None else backbone
-    choice = choose_backbone(chosen, preprocessing.size, is_trained=True)
+    choice = choose_backbone(chosen, preprocessing.size, is_trained=True, num_frozen=settings.num_frozen)
     cpu = torch.device("cpu")
     engine = Engine(cpu, preprocessing.mean, preprocessing.std)
     workplace = Workplace(choice.make, settings.seed, engine.infer, cpu)
     method = method_class(facts.method)(settings.options, ExemplarMemory(), workplace)
-    _check_form(method, facts, weights, place)
     with initialisation(Address(settings.seed, "frame for saved weights")):
-        network = method.new_network(facts.task_sizes)
+        network, trunk = method.new_network(facts.task_sizes), choice.make_trunk()
     try:
+        if trunk is not None:
+            of_trunk = {name: tensor for name, tensor in weights.items() if name.startswith(TRUNK)}
+            trunk.load_state_dict({name.removeprefix(TRUNK): tensor for name, tensor in of_trunk.items()})
+            weights = {name: tensor for name, tensor in weights.items() if name not in of_trunk}
         network.load_state_dict(dict(weights))
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:200]
         raise BundleError(f"the weights in bundle '{place}' do not fit its network: {reason}") from None
-    return network
-
-
-def _check_form(method: Method[Any], facts: Manifest, weights: Mapping[str, Tensor], place: str) -> None:
-    """Refuse weights of another network before one is made: what a manifest claims may have any size."""
-    num_branches = len({name.split(".")[1] for name in weights if name.startswith("branches.")})
-    found = {name.removeprefix("head."): part.shape for name, part in weights.items() if name.startswith("head.")}
-    num_features = max((shape[-1] for shape in found.values() if len(shape) > 1), default=0)
-    with torch.device("meta"):
-        head = method.new_head(max(1, num_features), facts.task_sizes).state_dict()
-    if num_branches != method.num_branches(len(facts.task_sizes)) or found != {k: v.shape for k, v in head.items()}:
-        raise BundleError(f"the weights in bundle '{place}' do not fit its network: another number of tasks or classes")
+    return network, trunk

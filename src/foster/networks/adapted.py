@@ -1,9 +1,8 @@
 """Backbones from outside: any torch module, a model of timm by name, pretrained weights from a file."""
 
 import copy
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -14,6 +13,9 @@ from foster.errors import SettingsError
 from foster.networks import build_backbone
 from foster.networks.determinism import any_operation
 from foster.networks.network import Backbone
+from foster.networks.pretrained import PACKAGES, packaged_weights
+from foster.networks.trunk import Trunk, cut
+from foster.networks.weights import load_weights, read_weights
 
 TIMM_PREFIX = "timm:"
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -28,17 +30,6 @@ What it draws at random from torch's generators in training is the same in every
 draws from Python's or NumPy's is not.
 """
 
-WRAPPER_PREFIXES = ("module.", "model.", "backbone.", "branches.0.")
-HEAD_PREFIXES = ("fc.", "head.", "classifier.")
-RESNET_NAMES = (
-    (r"^conv1\.", "stem.0."),
-    (r"^bn1\.", "stem.1."),
-    (r"^layer(\d+)\.", lambda found: f"body.{int(found[1]) - 1}."),
-    (r"\.bn(\d)\.", r".norm\1."),
-    (r"\.downsample\.", ".shortcut."),
-)
-"""From the names that torchvision and timm give to the parts of a ResNet to ours."""
-
 
 @dataclass(frozen=True)
 class BackboneChoice:
@@ -48,13 +39,24 @@ class BackboneChoice:
     """
 
     name: str
-    make: Callable[[], Backbone]
+    make_whole: Callable[[], Backbone]
     mean: tuple[float, float, float] | None = None
     std: tuple[float, float, float] | None = None
     is_pretrained: bool = False
     """Whether its very first weights were pretrained, which decides how gently it is trained from then on."""
     is_own: bool = True
     """Whether it is one of this library's own, which training may compile."""
+    num_frozen: int = 0
+    """How many of its parts are a frozen trunk, of which `make` gives only the tail."""
+
+    def make(self) -> Backbone:
+        """A fresh backbone, or its tail."""
+        whole = self.make_whole()
+        return cut(whole, self.num_frozen, self.name)[1] if self.num_frozen else whole
+
+    def make_trunk(self) -> Trunk | None:
+        """What stands before all tails, if anything."""
+        return cut(self.make_whole(), self.num_frozen, self.name)[0] if self.num_frozen else None
 
 
 class ModuleBackbone(Backbone):
@@ -71,9 +73,13 @@ class ModuleBackbone(Backbone):
 
 
 def choose_backbone(
-    choice: str | ModuleLike, image_size: tuple[int, int], weights: str = "", is_trained: bool = False
+    choice: str | ModuleLike,
+    image_size: tuple[int, int],
+    weights: str = "",
+    is_trained: bool = False,
+    num_frozen: int = 0,
 ) -> BackboneChoice:
-    """The backbone by name, as `timm:NAME`, or as a module from Python.
+    """The backbone by name, as `timm:NAME`, or as a module from Python; its first `num_frozen` parts are a trunk.
 
     Pretrained weights are downloaded or read when a backbone is made, and not even then for the frame of one that is
     already trained (`is_trained`).
@@ -84,14 +90,27 @@ def choose_backbone(
         chosen = BackboneChoice(name, lambda: as_backbone(_fresh(choice, name), image_size, name), is_own=False)
     elif choice.startswith(TIMM_PREFIX):
         chosen = _from_timm(choice, image_size, is_pretrained=not weights, is_trained=is_trained)
+    elif package := PACKAGES.get(choice):
+        chosen = BackboneChoice(choice, lambda: build_backbone(choice), package.mean, package.std, is_pretrained=True)
     else:
         chosen = BackboneChoice(choice, lambda: build_backbone(choice))
-    if not weights:
+    chosen = replace(chosen, num_frozen=num_frozen)
+    if not weights and chosen.name not in PACKAGES:
         return chosen
-    state = cache(lambda: _read_weights(Path(weights)))
-    mean, std = chosen.mean or IMAGENET_MEAN, chosen.std or IMAGENET_STD
-    make = chosen.make if is_trained else lambda: _loaded(chosen.make(), state(), weights)
-    return BackboneChoice(chosen.name, make, mean, std, True, chosen.is_own)
+    state = cache(lambda: read_weights(Path(weights)) if weights else packaged_weights(chosen.name))
+
+    def make() -> Backbone:
+        made = chosen.make_whole()
+        load_weights(made.module if isinstance(made, ModuleBackbone) else made, state(), weights or chosen.name)
+        return made
+
+    return replace(
+        chosen,
+        make_whole=chosen.make_whole if is_trained else make,
+        mean=chosen.mean or IMAGENET_MEAN,
+        std=chosen.std or IMAGENET_STD,
+        is_pretrained=True,
+    )
 
 
 def check_choice(choice: object) -> None:
@@ -196,49 +215,3 @@ def _from_timm(choice: str, image_size: tuple[int, int], is_pretrained: bool, is
     mean = tuple(getattr(facts, "mean", None) or IMAGENET_MEAN)
     std = tuple(getattr(facts, "std", None) or IMAGENET_STD)
     return BackboneChoice(choice, make, mean, std, is_pretrained, is_own=False)
-
-
-def _read_weights(path: Path) -> dict[str, Tensor]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    if path.suffix != ".safetensors":
-        raise SettingsError(
-            f"weights: '{path}' is not a .safetensors file; others can hide programs. "
-            "safetensors.torch.save_file(model.state_dict(), 'weights.safetensors') makes one"
-        )
-    try:
-        if not path.is_file():
-            raise SettingsError(f"weights: there is no file '{path}'")
-        return load_file(path)
-    except (OSError, SafetensorError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is damaged"
-        raise SettingsError(f"weights: cannot read '{path}': {reason}") from None
-
-
-def _loaded(backbone: Backbone, state: Mapping[str, Tensor], place: str) -> Backbone:
-    target: nn.Module = backbone.module if isinstance(backbone, ModuleBackbone) else backbone
-    wanted = target.state_dict()
-    found = _renamed(state, wanted)
-    missing = [name for name in wanted if name not in found and not name.endswith("num_batches_tracked")]
-    extra = [name for name in found if name not in wanted and not name.startswith(HEAD_PREFIXES)]
-    wrong = [name for name in wanted if name in found and wanted[name].shape != found[name].shape]
-    for what, names in (("no", missing), ("an unknown", extra), ("another shape of", wrong)):
-        if names:
-            raise SettingsError(
-                f"weights: '{place}' does not fit the backbone: it has {what} '{names[0]}' ({len(names)} such)"
-            )
-    target.load_state_dict({name: tensor for name, tensor in found.items() if name in wanted}, strict=False)
-    return backbone
-
-
-def _renamed(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """`state` under the names of `wanted`: without a wrapper's prefix, and from the usual ResNet names to ours."""
-    names = {name: name for name in state}
-    for prefix in WRAPPER_PREFIXES:
-        if any(name.startswith(prefix) for name in state) and not any(name.startswith(prefix) for name in wanted):
-            names = {old: new.removeprefix(prefix) for old, new in names.items()}
-    if "layer1.0.conv1.weight" in names.values() and "body.0.0.conv1.weight" in wanted:
-        for pattern, replacement in RESNET_NAMES:
-            names = {old: re.sub(pattern, replacement, new) for old, new in names.items()}
-    return {names[old]: tensor for old, tensor in state.items()}

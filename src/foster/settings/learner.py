@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, SerializeAsAny, field_validator, model_validator
 
@@ -20,7 +20,7 @@ DEFAULT_MEMORY_TOTAL = 2000
 LISTING = "foster learn --keys"
 """The command that prints all keys."""
 
-KEPT_FROM_THE_FIRST_LEARN = ("method", "backbone", "image_size", "resize")
+KEPT_FROM_THE_FIRST_LEARN = ("method", "backbone", "image_size", "resize", "trunk")
 """What a bundle decides once and for all, beside the pretrained weights: all it holds depends on it."""
 
 MACHINE_KEYS = ("device", "engine", "max_unreadable", "checkpoint_minutes")
@@ -56,10 +56,15 @@ class LearnerSettings(Frozen):
     seed: int = Field(default=1993, ge=0, lt=2**32)
     """Where all random choices come from."""
     backbone: str = "auto"
-    """A name, `timm:NAME`, or `auto`: resnet32 for images of up to 64 pixels, else resnet18."""
+    """A name, `timm:NAME`, or `auto`: resnet32 for images of up to 64 pixels, else efficientnet_lite0, pretrained."""
     weights: str = ""
     """A .safetensors file with pretrained weights of the backbone; later learns need it no more, except with
     method=joint, which starts from it each time."""
+    trunk: Literal["auto", "none"] | Annotated[int, Field(ge=1)] = "auto"
+    """How many of a pretrained backbone's first parts are frozen and shared by all branches, so that what they make of
+    the photos is computed once; auto decides by device and number of photos."""
+    views: int | None = Field(default=None, ge=1)
+    """In how many augmented views a trunk sees each photo; by default as the preset says."""
     image_size: Literal["auto"] | tuple[int, int] = "auto"
     """Height and width of the network's images; one number, or `96x128`, will do."""
     resize: Literal["auto", "stretch", "crop"] = "auto"
@@ -72,11 +77,11 @@ class LearnerSettings(Frozen):
     """How the kept images are chosen."""
     validation_share: float | None = Field(default=None, ge=0, le=0.5)
     """The share of the new images that is never trained on, to measure accuracy and to calibrate confidence."""
-    epochs_scale: float | None = Field(default=None, gt=0, le=1e6)
+    epochs_scale: float | None = Field(default=None, gt=0)
     """Multiplies the epochs of every phase; given, it is used exactly."""
     batch_size: int | None = Field(default=None, ge=2)
     """Images in one optimizer step; by default 16 to 128, so that an epoch has at least 20 steps."""
-    learning_rate_scale: float | None = Field(default=None, gt=0, le=1e6)
+    learning_rate_scale: float | None = Field(default=None, gt=0)
     """Multiplies every learning rate; by default 0.1 where the backbone began pretrained, in every learn, else 1."""
     augmentation: str | AugmentationSettings = "by_size"
     """none, shift, plain, auto, photo or photo-auto. All but none and shift mirror images: not for text or digits,
@@ -111,6 +116,11 @@ class LearnerSettings(Frozen):
                 "set one budget, not both (key=none takes one away)"
             )
         return self
+
+    @property
+    def num_frozen(self) -> int:
+        """The parts of the trunk, once it is decided."""
+        return self.trunk if isinstance(self.trunk, int) else 0
 
     @property
     def held_out_share(self) -> float:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from foster.data.augmentation.pipeline import Normaliser
 from foster.errors import DeviceError
 from foster.networks.network import Output
+from foster.training.views import TrunkViews
 
 INFERENCE_IMAGES = 512
 INFERENCE_PIXELS = 2**21
@@ -48,7 +49,7 @@ def exact_convolutions() -> AbstractContextManager[object]:
 @dataclass(frozen=True)
 class Engine:
     """How networks run. `compile`, `capture` and `kernels` say which accelerators training uses, `resident` whether
-    its images live on the device."""
+    its images live on the device. With `views`, networks see what a frozen trunk makes of images in place of them."""
 
     device: torch.device
     mean: tuple[float, ...]
@@ -58,6 +59,7 @@ class Engine:
     capture: bool = False
     kernels: bool = False
     resident: Literal["auto", "on", "off"] = "auto"
+    views: TrunkViews | None = None
     _normaliser: Normaliser = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -71,7 +73,12 @@ class Engine:
         return torch.autocast(self.device.type, self.dtype, cache_enabled=False)
 
     def prepare(self, images: Tensor) -> Tensor:
-        """uint8 images `[N, 3, H, W]` on the device -> normalised floats in the layout that convolutions like."""
+        """uint8 images `[N, 3, H, W]` on the device -> normalised floats in the layout that convolutions like.
+
+        The maps of a trunk, which are floats, keep their values.
+        """
+        if images.is_floating_point():
+            return images.to(self.dtype, memory_format=torch.channels_last)
         return self._normaliser(images, self.dtype)
 
     def infer(self, network: nn.Module, images: Tensor) -> Output:
@@ -85,7 +92,8 @@ class Engine:
         logits, features = [], []
         with torch.no_grad(), exact_convolutions():
             for chunk in images.split(size):
-                out = network(self._normaliser(chunk.to(self.device)))
+                inputs = self.views.plain(chunk) if self.views else self._normaliser(chunk.to(self.device))
+                out = network(inputs)
                 logits.append(out.logits)
                 features.append(out.features)
         for module in was_training:

@@ -123,7 +123,7 @@ def ready_step(phase: Phase, feed: Feed, engine: Engine, optimizer: Sgd) -> Iter
             return
         # What the recordings of the phase before have left: nobody else can use it, in this process or another.
         torch.cuda.empty_cache()
-        captured = CapturedStep(eager, tuple(phase.data.images.shape[1:]))
+        captured = CapturedStep(eager, feed.sample)
         captured.record(sorted({min(feed.batch_size, feed.num_images), feed.last_size}, reverse=True))
         yield captured
 

@@ -67,9 +67,9 @@ class CapturedStep:
     every image counts exactly as it does in the eager step.
     """
 
-    def __init__(self, step: EagerStep, image_shape: tuple[int, ...]) -> None:
+    def __init__(self, step: EagerStep, sample: Tensor) -> None:
         self._step = step
-        self._image_shape = image_shape
+        self._sample = sample
         self._recordings: dict[int, _Recording] = {}
         self._pool = torch.cuda.graph_pool_handle()
 
@@ -113,7 +113,8 @@ class CapturedStep:
 
     def _recorded(self, batch_size: int, before: "_Snapshot") -> "_Recording":
         step, device = self._step, self._step.engine.device
-        images = torch.randint(256, (batch_size, *self._image_shape), dtype=torch.uint8, device=device)
+        shape = (batch_size, *self._sample.shape[1:])
+        images = torch.randint(256, shape, device=device).to(self._sample.dtype)
         labels = torch.zeros(batch_size, dtype=torch.int64, device=device)
         graph = torch.cuda.CUDAGraph()
         main, stream = torch.cuda.current_stream(), capture_stream(device.index or 0)

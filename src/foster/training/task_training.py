@@ -9,13 +9,14 @@ from torch import Tensor
 
 from foster import events
 from foster.data.augmentation.pipeline import Augmentation
-from foster.data.feed import make_feed
+from foster.data.feed import Feed, make_feed
 from foster.seeding import Address
 from foster.system.signals import StopRequest
 from foster.training.checkpoint import Checkpoint
 from foster.training.engine import Engine
 from foster.training.fit import FitState, Position, fit, restore_trained
 from foster.training.phase import Phase
+from foster.training.views import ViewFeed
 
 Parts = dict[str, Mapping[str, Tensor]]
 
@@ -115,7 +116,11 @@ class TaskTraining:
     def _fit(self, phase: Phase) -> None:
         how, engine, task = self._trainer, self._trainer.engine, self._task
         address = Address(how.seed, "feed", task, phase.name)
-        feed = make_feed(phase.data, how.augmentation, how.batch_size, address, engine.device, engine.resident)
+        feed: Feed
+        if engine.views is not None:
+            feed = ViewFeed(phase.data, engine.views, how.batch_size, address, engine.device)
+        else:
+            feed = make_feed(phase.data, how.augmentation, how.batch_size, address, engine.device, engine.resident)
         how.listener(events.PhaseStarted(task, self._num_tasks, phase.name, phase.fit.epochs, feed.num_steps))
         began = time.monotonic()
         fit(phase, feed, engine, how.listener, task=task, start=self._progress.fit, watch=self)

@@ -1,1 +1,0 @@
-"""A bundle behind HTTP, and the page to drop photos on."""

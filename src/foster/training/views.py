@@ -1,0 +1,126 @@
+"""What a frozen trunk makes of images, computed once: each as it is, and in some augmented views."""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from foster.data.augmentation.pipeline import Augmentation, Changes, Normaliser
+from foster.data.feed import Batch, Feed
+from foster.data.images import ImageSet
+from foster.networks.trunk import Trunk
+from foster.seeding import Address, generator
+
+IMAGES_AT_ONCE = {"cpu": 8, "cuda": 64}
+"""A trunk sees so many images at a time: on a CPU what it makes of a few still fits into the cache."""
+
+SHARE_OF_MEMORY = 0.25
+"""Maps that take more than this share of the machine's memory are kept in a file that is gone when they are."""
+
+Key = tuple[bytes, int]
+"""The hash of an image's pixels, and the number of the view: 0 for the image as it is."""
+
+
+@dataclass(eq=False)
+class TrunkViews:
+    """Maps of a trunk in half precision, by image and view. Those of equal images are made once."""
+
+    trunk: Trunk
+    normaliser: Normaliser
+    device: torch.device
+    augmentation: Augmentation = field(default_factory=Augmentation)
+    num_views: int = 1
+    seed: int = 0
+    _blocks: list[Tensor] = field(default_factory=list, repr=False)
+    _places: dict[Key, tuple[int, int]] = field(default_factory=dict, repr=False)
+
+    def plain(self, images: Tensor) -> Tensor:
+        """The maps of uint8 images `[N, 3, H, W]` as they are, float32 `[N, C, h, w]` on the device."""
+        return self.gathered(self.places(images, 1)[:, 0])
+
+    def places(self, images: Tensor, num_views: int) -> Tensor:
+        """Where the views of each image are kept, int64 `[N, num_views, 2]`; those that are not known yet are made."""
+        hashes = [hashlib.blake2b(image.numpy().data, digest_size=16).digest() for image in images.cpu().contiguous()]
+        for view in range(num_views):
+            missing = [k for k, found in enumerate(hashes) if (found, view) not in self._places]
+            if missing:
+                self._keep([(hashes[k], view) for k in missing], images[missing], view)
+        found = [self._places[image, view] for image in hashes for view in range(num_views)]
+        return torch.tensor(found, dtype=torch.int64).view(len(images), num_views, 2)
+
+    def gathered(self, places: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        """The maps at `places` `[n, 2]`, in this order, on the device."""
+        blocks, rows = places[:, 0], places[:, 1]
+        used = blocks.unique().tolist()
+        if len(used) == 1:
+            maps = self._blocks[used[0]][rows]
+        else:
+            maps = torch.empty(len(places), *self._blocks[0].shape[1:], dtype=torch.float16)
+            for block in used:
+                maps[blocks == block] = self._blocks[block][rows[blocks == block]]
+        sent: Tensor = maps.to(self.device, dtype, memory_format=torch.channels_last)
+        return sent
+
+    @torch.no_grad()
+    def _keep(self, keys: Sequence[Key], images: Tensor, view: int) -> None:
+        size = IMAGES_AT_ONCE.get(self.device.type, IMAGES_AT_ONCE["cpu"])
+        chance = generator(Address(self.seed, "view", epoch=view))
+        changes = Changes(self.augmentation if view else Augmentation(), images.shape, chance)
+        block: Tensor | None = None
+        for start in range(0, len(images), size):
+            part = slice(start, min(start + size, len(images)))
+            maps = self.trunk(self.normaliser(changes.done_to(images[part].to(self.device), part)))
+            if block is None:
+                block = room((len(images), *maps.shape[1:]))
+            block[part] = maps
+        assert block is not None, "there is at least one image"
+        for row, key in enumerate(keys):
+            self._places.setdefault(key, (len(self._blocks), row))
+        self._blocks.append(block)
+
+
+class ViewFeed(Feed):
+    """The batches of every epoch as maps of a trunk: of each image one of its views, drawn anew in every epoch."""
+
+    def __init__(
+        self, data: ImageSet, views: TrunkViews, batch_size: int, address: Address, device: torch.device
+    ) -> None:
+        super().__init__(data, Augmentation(), batch_size, address, device)
+        self._views = views
+        self._places = views.places(data.images, views.num_views)
+
+    @property
+    def sample(self) -> Tensor:
+        return self._views.gathered(self._places[:1, 0], torch.float16)[:0]
+
+    def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
+        chance = generator(self.address(epoch))
+        order = torch.randperm(len(self._data), generator=chance)[: self.num_images]
+        chosen = torch.randint(self._views.num_views, (len(order),), generator=chance)
+        places, labels = self._places[order, chosen], self._data.labels[order]
+        for start in range(first_step * self.batch_size, self.num_images, self.batch_size):
+            part = slice(start, start + self.batch_size)
+            maps = self._views.gathered(places[part], torch.float16)
+            yield Batch(maps, labels[part].to(self._device, non_blocking=True))
+
+
+def room(shape: tuple[int, ...]) -> Tensor:
+    """Float16 of this shape on the CPU: in memory, or in a file without a name where that would be much of it."""
+    num_bytes = 2 * torch.Size(shape).numel()
+    if num_bytes <= SHARE_OF_MEMORY * _memory_bytes():
+        return torch.empty(shape, dtype=torch.float16)
+    with tempfile.NamedTemporaryFile() as file:
+        # Reserved now: a full disk is an error here, and not the end of the process when a page is written.
+        os.posix_fallocate(file.fileno(), 0, num_bytes)
+        return torch.from_file(file.name, shared=True, size=num_bytes // 2, dtype=torch.float16).view(shape)
+
+
+def _memory_bytes() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not known on this system
+        return 2**33

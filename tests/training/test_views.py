@@ -1,0 +1,81 @@
+"""What a trunk makes of images is computed once for each image and view, and is what the trunk itself gives."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from foster.data.augmentation.pipeline import Augmentation, Normaliser
+from foster.data.images import ImageSet
+from foster.networks import build_backbone
+from foster.networks.trunk import Trunk, cut
+from foster.seeding import Address
+from foster.training import views as module
+from foster.training.views import TrunkViews, ViewFeed
+
+CPU = torch.device("cpu")
+NORMALISER = Normaliser((0.5, 0.5, 0.5), (0.25, 0.25, 0.25), CPU)
+
+
+class CountingTrunk(Trunk):
+    """Counts the images that it sees."""
+
+    num_seen = 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.num_seen += len(images)
+        return super().forward(images)
+
+
+@pytest.fixture
+def trunk() -> CountingTrunk:
+    torch.manual_seed(3)
+    return CountingTrunk(list(cut(build_backbone("resnet8"), 2, "resnet8")[0].parts))
+
+
+@pytest.fixture
+def images() -> Tensor:
+    return torch.randint(256, (11, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+
+
+def test_the_maps_of_plain_images_are_those_of_the_trunk(trunk: CountingTrunk, images: Tensor) -> None:
+    views = TrunkViews(trunk, NORMALISER, CPU)
+    expected = trunk(NORMALISER(images))
+    torch.testing.assert_close(views.plain(images), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_no_image_is_seen_twice_in_one_view(trunk: CountingTrunk, images: Tensor) -> None:
+    views = TrunkViews(trunk, NORMALISER, CPU)
+    first = views.plain(images[:7])
+    again = views.plain(images[3:])
+    assert trunk.num_seen == 11
+    assert torch.equal(again[:4], first[3:])
+    assert torch.equal(views.plain(images.flip(0)), views.plain(images).flip(0))
+
+
+def test_an_epoch_shows_every_image_once_in_views_that_differ(trunk: CountingTrunk, images: Tensor) -> None:
+    data = ImageSet(images, torch.arange(11), tuple("abcdefghijk"))
+    views = TrunkViews(trunk, NORMALISER, CPU, Augmentation(flip=True, crop_padding=2), num_views=3, seed=1)
+    feed = ViewFeed(data, views, 4, Address(1, "feed"), CPU)
+    assert trunk.num_seen == 33
+    epochs = [list(feed.batches(epoch)) for epoch in (0, 1, 0)]
+    labels = [torch.cat([batch.labels for batch in epoch]) for epoch in epochs]
+    assert all(torch.equal(found.sort().values, torch.arange(11)) for found in labels)
+    maps = [
+        torch.cat([batch.images for batch in epoch])[order.argsort()]
+        for epoch, order in zip(epochs, labels, strict=True)
+    ]
+    assert torch.equal(maps[0], maps[2])
+    assert not torch.equal(maps[0], maps[1])
+    assert maps[0].dtype == feed.sample.dtype == torch.float16
+    assert maps[0].shape[1:] == feed.sample.shape[1:]
+    later = list(feed.batches(1, first_step=2))
+    assert torch.equal(later[0].images, epochs[1][2].images)
+    assert trunk.num_seen == 33
+
+
+def test_maps_that_are_much_of_the_memory_are_kept_in_a_file(
+    trunk: CountingTrunk, images: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_memory = TrunkViews(trunk, NORMALISER, CPU).plain(images)
+    monkeypatch.setattr(module, "SHARE_OF_MEMORY", 0.0)
+    assert torch.equal(TrunkViews(trunk, NORMALISER, CPU).plain(images), in_memory)
