@@ -107,7 +107,7 @@ def test_a_bundle_that_is_gone_is_not_rolled_back_to(tmp_path: Path) -> None:
     promote(v1)
     promote(v2)
     v1.rename(tmp_path / "archive")
-    with pytest.raises(FolderError, match="cannot roll back from 'v2' to 'v1': there is no bundle"):
+    with pytest.raises(FolderError, match=r"cannot roll back from 'v2' to 'v1': there is no bundle"):
         rollback(tmp_path)
     assert in_use(tmp_path) == "v2"
 
@@ -154,3 +154,68 @@ def test_nothing_but_the_link_and_its_history_is_left(tmp_path: Path) -> None:
     promote(make(tmp_path / "v1"))
     assert {path.name for path in tmp_path.iterdir()} == {"v1", "current", "current.json"}
     assert [entry["bundle"] for entry in json.loads((tmp_path / "current.json").read_text())["promoted"]] == ["v1"]
+
+
+def cut_off(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    def die(*given: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(where, die)
+
+
+@pytest.mark.parametrize("where", ["foster.bundle.promotion.write_json", "pathlib.Path.symlink_to"])
+def test_a_rollback_that_is_cut_off_anywhere_is_done_by_the_next(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("v1", "v2", "rejected"):
+        promote(make(tmp_path / name))
+    cut_off(monkeypatch, where)
+    with pytest.raises(KeyboardInterrupt):
+        rollback(tmp_path)
+    monkeypatch.undo()
+    if in_use(tmp_path) == "rejected":
+        assert rollback(tmp_path).after == "v2"
+    assert rollback(tmp_path).after == "v1", "never back to the rejected one"
+
+
+@pytest.mark.parametrize(
+    "where", ["foster.bundle.promotion.write_json", "pathlib.Path.symlink_to", "pathlib.Path.replace"]
+)
+def test_a_promotion_that_is_cut_off_anywhere_is_done_by_the_next_and_leaves_nothing_else(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("v1", "v2"):
+        promote(make(tmp_path / name))
+    cut_off(monkeypatch, where)
+    with pytest.raises(KeyboardInterrupt):
+        promote(make(tmp_path / "v3"))
+    monkeypatch.undo()
+    assert in_use(tmp_path) == "v2"
+    promote(tmp_path / "v3")
+    assert [rollback(tmp_path).after for _ in range(2)] == ["v2", "v1"]
+    assert {path.name for path in tmp_path.iterdir()} == {"v1", "v2", "v3", "current", "current.json"}
+
+
+def test_a_bundle_that_is_promoted_again_can_be_rolled_back_to_the_one_between(tmp_path: Path) -> None:
+    v1, v2 = make(tmp_path / "v1"), make(tmp_path / "v2")
+    for bundle in (v1, v2, v1):
+        promote(bundle)
+    assert rollback(tmp_path).after == "v2"
+    with pytest.raises(FolderError, match="nothing was promoted before it"):
+        rollback(tmp_path)
+
+
+def test_a_bundle_whose_files_are_damaged_is_neither_promoted_nor_rolled_back_to(tmp_path: Path) -> None:
+    v1, v2 = make(tmp_path / "v1"), make(tmp_path / "v2")
+    promote(v1)
+    weights = (v2 / "network.safetensors").read_bytes()
+    (v2 / "network.safetensors").write_bytes(weights[:-1])
+    with pytest.raises(BundleError, match=r"'network.safetensors' in bundle .* is truncated"):
+        promote(v2)
+    assert in_use(tmp_path) == "v1"
+    (v2 / "network.safetensors").write_bytes(weights)
+    promote(v2)
+    (v1 / "labels.txt").write_text("other\n", encoding="utf-8")
+    with pytest.raises(FolderError, match=r"cannot roll back from 'v2' to 'v1': 'labels.txt' in bundle"):
+        rollback(tmp_path)
+    assert in_use(tmp_path) == "v2"

@@ -142,6 +142,15 @@ def altered(base: dict[str, Any], **values: Any) -> dict[str, Any]:
     return {**copy.deepcopy(base), **values}
 
 
+def settings_of(method: str, base: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a bundle with another method's name and defaults."""
+    return {key: value for key, value in base["settings"].items() if key != base["method"]} | {"method": method}
+
+
+def nested(depth: int) -> Any:
+    return [nested(depth - 1)] if depth else 0
+
+
 HOSTILE: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "a preset that is a list": lambda base: altered(base, settings={**base["settings"], "preset": []}),
     "no spread": lambda base: altered(base, preprocessing={**base["preprocessing"], "std": [0, 0, 0]}),
@@ -157,6 +166,22 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "a history of removed nothing": lambda base: altered(base, history=[{"removed_exemplars": 3}]),
     "a check of other images": lambda base: altered(base, history=[{"checks": {"other": {"classes": {}}}}]),
     "a check without rows": lambda base: altered(base, history=[{"checks": {"held-out": {"classes": {"a": {}}}}}]),
+    "tasks without end": lambda base: altered(base, task_sizes=[2] + [0] * 20_000),
+    "a branch for every task that nobody trained": lambda base: altered(
+        base, method="der", task_sizes=[2] + [0] * 400, settings=settings_of("der", base)
+    ),
+    "another method's name": lambda base: altered(base, method="wa"),
+    "another method's settings": lambda base: altered(base, settings=settings_of("wa", base)),
+    "proxies without end": lambda base: altered(
+        base, method="podnet", settings={**settings_of("podnet", base), "podnet": {"num_proxies": 10**12}}
+    ),
+    "more proxies than there are": lambda base: altered(
+        base, method="podnet", settings={**settings_of("podnet", base), "podnet": {"num_proxies": 1000}}
+    ),
+    "a history nested 300 deep": lambda base: altered(base, history=[{"x": nested(300)}]),
+    "a carriage return in a name": lambda base: altered(base, classes=["zero\rone", "one"]),
+    "a number that no float holds": lambda base: altered(base, history=[{"x": 1e308 * 10}]),
+    "one image twice": lambda base: altered(base, exemplars=[*base["exemplars"], base["exemplars"][0]]),
     "places out of bounds": lambda base: altered(
         base, history=[{"new_classes": ["zero"], "trained_from": {"zero": 7}}]
     ),

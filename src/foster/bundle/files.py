@@ -81,28 +81,32 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def check_name(name: str, bundle: Path) -> None:
-    """A bundle may come from anywhere: its file names must not lead out of it."""
-    if not SAFE_PATH.fullmatch(name) or ".." in name or len(name) > 255:
-        raise BundleError(f"bundle '{bundle}' names a file that no bundle may name: {name[:80]!r}")
+def real_folder(bundle: Path) -> Path:
+    """The folder itself, also behind a link: one that moves while a bundle is read would mix two of them."""
+    try:
+        folder = bundle.resolve(strict=True)
+    except (OSError, RuntimeError):
+        raise BundleError(f"there is no bundle '{bundle}'") from None
+    if not folder.is_dir():
+        raise BundleError(f"'{bundle}' is not a bundle folder")
+    return folder
 
 
 def read_checked(bundle: Path, name: str, num_bytes: int, digest: str) -> bytes:
     """The content of one of a bundle's files, which must be inside it, whole and unchanged."""
-    check_name(name, bundle)
     path = bundle / name
     try:
-        if not path.resolve(strict=True).is_relative_to(bundle.resolve()):
+        if path.resolve(strict=True) != path:
             raise BundleError(f"'{name}' in bundle '{bundle}' is a link that leads out of it")
         found = path.stat().st_size
         if found != num_bytes:
             what = "truncated" if found < num_bytes else "changed"
             raise BundleError(f"'{name}' in bundle '{bundle}' is {what}: {found:,} bytes instead of {num_bytes:,}")
-        content = read_plain(path)
+        content = read_plain(path, max_bytes=num_bytes)
     except FileNotFoundError:
         raise BundleError(f"'{name}' is missing in bundle '{bundle}'") from None
-    except OSError as error:
-        raise BundleError(f"cannot read '{name}' in bundle '{bundle}': {error.strerror}") from None
+    except (OSError, RuntimeError) as error:
+        raise BundleError(f"cannot read '{name}' in bundle '{bundle}': {getattr(error, 'strerror', error)}") from None
     if sha256(content) != digest:
         raise BundleError(f"'{name}' in bundle '{bundle}' is damaged or was changed: its hash differs")
     return content

@@ -24,7 +24,7 @@ from PIL import Image
 from safetensors import SafetensorError
 from torch import Tensor
 
-from foster.bundle.files import MANIFEST, WEIGHTS, BundleError, read_checked, sha256, writing_folder
+from foster.bundle.files import MANIFEST, WEIGHTS, BundleError, real_folder, sha256, writing_folder
 from foster.bundle.manifest import (
     LABELS,
     SCHEMA,
@@ -33,11 +33,12 @@ from foster.bundle.manifest import (
     Manifest,
     Preprocessing,
     Use,
+    checked_files,
     read_manifest,
 )
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.decode import ImageError, upright_size
-from foster.data.photos.read import decoded
+from foster.data.photos.read import check_room, decoded
 from foster.data.photos.resize import Resizing
 from foster.errors import FolderError
 from foster.system.files import write_new, write_text
@@ -60,16 +61,24 @@ class Bundle:
         """The images of one use, by class and in selection order."""
         entries = [entry for entry in self.manifest.exemplars if entry.use == use]
         resizing = resizing_of(self.manifest.preprocessing)
+        check_room(len(entries), resizing, num_copies=1)
+        for entry in entries:  # before any is decoded: a small file may claim to be any size
+            if self._size(entry, place) != (resizing.width, resizing.height):
+                raise BundleError(f"'{entry.file}' in bundle '{place}' is not {resizing.width} x {resizing.height}")
         stacks: list[list[Tensor]] = [[] for _ in self.manifest.classes]
         for entry, image in zip(
             entries, decoded([self.png_files[entry.file] for entry in entries], resizing), strict=True
         ):
             if isinstance(image, ImageError):
                 raise BundleError(f"'{entry.file}' in bundle '{place}' cannot be read: {image}")
-            if upright_size(self.png_files[entry.file]) != (resizing.width, resizing.height):
-                raise BundleError(f"'{entry.file}' in bundle '{place}' is not {resizing.width} x {resizing.height}")
             stacks[entry.class_id].append(image)
         return memory_of(stacks, resizing)
+
+    def _size(self, entry: ExemplarFile, place: str) -> tuple[int, int]:
+        try:
+            return upright_size(self.png_files[entry.file])
+        except ImageError as error:
+            raise BundleError(f"'{entry.file}' in bundle '{place}' cannot be read: {error}") from None
 
 
 def resizing_of(preprocessing: Preprocessing) -> Resizing:
@@ -118,13 +127,16 @@ def write_bundle(
 
 
 def read_bundle(folder: Path) -> Bundle:
-    """Read a bundle and check everything about it: version, hashes, names, sizes."""
+    """Read a bundle and check everything about it: version, hashes, names, sizes, and that its weights are numbers."""
+    folder = real_folder(folder)
     manifest = read_manifest(folder)
-    contents = {name: read_checked(folder, name, facts.bytes, facts.sha256) for name, facts in manifest.files.items()}
+    contents = dict(checked_files(folder, manifest))
     try:
         weights = safetensors.torch.load(contents[WEIGHTS])
     except (SafetensorError, KeyError, ValueError) as error:
         raise BundleError(f"'{WEIGHTS}' in bundle '{folder}' cannot be read: {error}") from None
+    if not all(tensor.isfinite().all() for tensor in weights.values()):
+        raise BundleError(f"the weights in bundle '{folder}' are not all finite numbers; take an older bundle")
     return Bundle(manifest, weights, {entry.file: contents[entry.file] for entry in manifest.exemplars})
 
 
@@ -133,6 +145,7 @@ def remove_exemplars(folder: Path, ids: Sequence[str]) -> list[ExemplarFile]:
 
     `ids` are those of images or how they start, behind the class id and a slash where several classes keep the same.
     """
+    folder = real_folder(folder)
     read_manifest(folder)  # what is no bundle gets no lock
     with locked(folder):
         # What an interrupted removal has left goes first, and is among the removed where it is asked for again.

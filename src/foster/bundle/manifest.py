@@ -1,27 +1,44 @@
 """What `bundle.json` holds, and how it is read: with suspicion, for a bundle may come from anywhere."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, JsonValue, model_validator
 
-from foster.bundle.files import MANIFEST, WEIGHTS, BundleError, check_name, sha256
+from foster.bundle.files import MANIFEST, SAFE_PATH, WEIGHTS, BundleError, read_checked, real_folder, sha256
 from foster.bundle.history import checked_entry
 from foster.settings.fit import Frozen
 from foster.settings.methods import METHOD_SETTINGS
-from foster.system.files import read_plain
+from foster.system.documents import Count, DocumentError, Sha256, checked, read_json
 
 SCHEMA = 1
 FORMAT = "foster bundle"
 LABELS = "labels.txt"
 MAX_MANIFEST_BYTES = 256 * 2**20
+MAX_TASKS, MAX_CLASSES, MAX_FILES = 10_000, 100_000, 2_000_000
+
+
+def _one_line(name: str) -> str:
+    if not name.strip() or name.splitlines() != [name]:
+        raise ValueError("a class has no name, or one of several lines")
+    return name
+
+
+def _inside(name: str) -> str:
+    """A bundle may come from anywhere: its file names must not lead out of it."""
+    if not SAFE_PATH.fullmatch(name) or ".." in name or len(name) > 255:
+        raise ValueError(f"no bundle may name a file {name[:80]!r}")
+    return name
+
 
 Use = Literal["exemplars", "held-out"]
 Side = Annotated[int, Field(ge=4, le=4096)]
 Mean = Annotated[float, Field(ge=-1e6, le=1e6)]
 Spread = Annotated[float, Field(ge=1e-6, le=1e6)]
+ClassName = Annotated[str, Field(max_length=4096), AfterValidator(_one_line)]
+FileName = Annotated[str, AfterValidator(_inside)]
 
 
 class Preprocessing(Frozen):
@@ -40,15 +57,15 @@ class Preprocessing(Frozen):
 
 
 class FileFacts(Frozen):
-    sha256: str
-    bytes: int = Field(ge=0)
+    sha256: Sha256
+    bytes: Count
 
 
 class ExemplarFile(Frozen):
     """One stored image: its file, its class id, and what it is for. Their order is the selection order."""
 
-    file: str
-    class_id: int = Field(ge=0)
+    file: FileName
+    class_id: Count
     use: Use
 
     @property
@@ -77,30 +94,31 @@ class Manifest(Frozen):
     foster: str
     method: str
     backbone: str
-    settings: dict[str, Any]
-    classes: tuple[str, ...] = Field(min_length=1)
-    task_sizes: tuple[int, ...] = Field(min_length=1)
+    settings: dict[str, JsonValue]
+    classes: tuple[ClassName, ...] = Field(min_length=1, max_length=MAX_CLASSES)
+    task_sizes: tuple[Count, ...] = Field(min_length=1, max_length=MAX_TASKS)
     preprocessing: Preprocessing
     temperature: float = Field(ge=1e-6, le=1e6)
-    num_calibration_images: int = Field(ge=0)
+    num_calibration_images: Count
     """How many held-out images the temperature was fitted on; 0 where it was not fitted."""
-    history: tuple[Annotated[dict[str, Any], AfterValidator(checked_entry)], ...]
-    exemplars: tuple[ExemplarFile, ...]
-    files: dict[str, FileFacts]
+    history: tuple[Annotated[dict[str, JsonValue], AfterValidator(checked_entry)], ...]
+    exemplars: tuple[ExemplarFile, ...] = Field(max_length=MAX_FILES)
+    files: dict[FileName, FileFacts] = Field(max_length=MAX_FILES)
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Manifest":
         if self.method not in METHOD_SETTINGS:
             raise ValueError(f"unknown method '{self.method}'")
-        if sum(self.task_sizes) != len(self.classes) or min(self.task_sizes) < 0 or self.task_sizes[0] < 1:
-            raise ValueError(f"tasks of {self.task_sizes} classes for {len(self.classes)} class names")
+        if sum(self.task_sizes) != len(self.classes) or self.task_sizes[0] < 1:
+            raise ValueError(f"tasks of {sum(self.task_sizes)} classes for {len(self.classes)} class names")
         if len(set(self.classes)) != len(self.classes):
             raise ValueError("two classes have the same name")
-        if not all(name.strip() and "\n" not in name for name in self.classes):
-            raise ValueError("a class has no name, or one of several lines")
         if any(entry.class_id >= len(self.classes) for entry in self.exemplars):
             raise ValueError("an exemplar belongs to no class")
-        unlisted = {WEIGHTS, *(entry.file for entry in self.exemplars)} - self.files.keys()
+        images = {entry.file for entry in self.exemplars}
+        if len(images) != len(self.exemplars):
+            raise ValueError("one file is listed as two exemplars")
+        unlisted = {WEIGHTS, *images} - self.files.keys()
         if unlisted:
             raise ValueError(f"no hash of '{min(unlisted)}'")
         return self
@@ -113,45 +131,34 @@ class Manifest(Frozen):
 
 def read_manifest(folder: Path) -> Manifest:
     """The facts of a bundle; its other files are not looked at."""
-    path = folder / MANIFEST
-    if not folder.is_dir():
-        raise BundleError(
-            f"there is no bundle '{folder}'" if not folder.exists() else f"'{folder}' is not a bundle folder"
-        )
+    path = real_folder(folder) / MANIFEST
     try:
-        data = json.loads(read_plain(path, max_bytes=MAX_MANIFEST_BYTES).decode(), parse_constant=_no_constant)
-        told = data.pop("sha256", None) if isinstance(data, dict) else None
-        digest = _digest(data)
+        data = read_json(path, max_bytes=MAX_MANIFEST_BYTES)
     except FileNotFoundError:
         raise BundleError(f"'{folder}' is not a bundle: it has no {MANIFEST}") from None
-    except OSError as error:
-        raise BundleError(f"cannot read {MANIFEST} in bundle '{folder}': {error.strerror}") from None
-    except (ValueError, RecursionError):
-        raise BundleError(f"{MANIFEST} in bundle '{folder}' is truncated or damaged: it is not valid JSON") from None
+    except DocumentError as error:
+        raise BundleError(f"bundle {error}") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise BundleError(f"'{folder}' is not a foster bundle")
     version = data.get("schema_version")
     if isinstance(version, int) and version > SCHEMA:
         raise BundleError(
             f"bundle '{folder}' has schema version {version}, this foster reads up to {SCHEMA}: "
-            f"it was written by foster {data.get('foster')}; upgrade foster to read it"
+            f"it was written by foster {str(data.get('foster'))[:40]}; upgrade foster to read it"
         )
-    if told != digest:
+    if data.pop("sha256", None) != _digest(data):
         raise BundleError(f"{MANIFEST} in bundle '{folder}' is damaged or was changed: its hash differs")
     try:
-        manifest = Manifest.model_validate(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or MANIFEST
-        raise BundleError(f"{MANIFEST} in bundle '{folder}' is not valid: {where}: {first['msg']}") from None
-    for name in manifest.files:
-        check_name(name, folder)
-    return manifest
+        return checked(data, Manifest, path)
+    except DocumentError as error:
+        raise BundleError(f"bundle {error}") from None
+
+
+def checked_files(folder: Path, manifest: Manifest) -> Iterator[tuple[str, bytes]]:
+    """The files of the bundle in the real folder `folder`, one by one; BundleError where one is not as it was."""
+    for name, facts in manifest.files.items():
+        yield name, read_checked(folder, name, facts.bytes, facts.sha256)
 
 
 def _digest(data: Mapping[str, Any]) -> str:
     return sha256(json.dumps(data, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode())
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")

@@ -1,21 +1,37 @@
 """The link `current` beside the bundles: which one is in use, and which ones were."""
 
-import json
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from foster.bundle.files import BundleError
-from foster.bundle.manifest import read_manifest
+from pydantic import AfterValidator
+
+from foster.bundle.files import BundleError, real_folder
+from foster.bundle.manifest import checked_files, read_manifest
 from foster.errors import FolderError
-from foster.system.files import flush, read_plain, unwritable, write_json
+from foster.system.documents import Document, DocumentError, checked, read_json
+from foster.system.files import flush, remove_temporaries, unwritable, write_json
 from foster.system.locking import locked
 
 LINK, HISTORY, LOCK = "current", "current.json", ".current.lock"
-MAX_HISTORY_BYTES = 16 * 2**20
+
+
+def _plain_name(name: str) -> str:
+    if name in (".", "..") or name != Path(name).name:
+        raise ValueError(f"{name[:80]!r} is no name of a bundle")
+    return name
+
+
+class _Promoted(Document):
+    bundle: Annotated[str, AfterValidator(_plain_name)]
+
+
+class _History(Document):
+    """What `current.json` holds."""
+
+    promoted: tuple[_Promoted, ...]
 
 
 @dataclass(frozen=True)
@@ -29,20 +45,16 @@ class Promotion:
 
 def promote(bundle: Path) -> Promotion:
     """Point the link `current` in the bundle's parent folder at it, in one step that cannot be seen half done."""
-    target = _bundle_folder(bundle)
-    read_manifest(target)
+    target = real_folder(bundle)
+    _check_name(target)
+    _check_whole(target)
     # A link may stand elsewhere, and the parent of '.' or '..' is not what stands before its last slash.
     is_plain = not bundle.is_symlink() and bundle.name not in ("", "..")
     link = (bundle if is_plain else target).parent / LINK
     with locked(link.parent, LOCK):
         before = _target(link)
-        if before == target.name:
-            return Promotion(link, before, target.name)
-        history = _history(link)
-        if before is not None and (not history or history[-1] != before):
-            history.append(before)  # a link that somebody set by hand
-        _move(link, target.name)
-        _write_history(link, [*history, target.name])
+        if before != target.name:
+            _move(link, [*_before(link, target.name), *([before] if before else []), target.name])
         return Promotion(link, before, target.name)
 
 
@@ -64,29 +76,23 @@ def rollback(place: Path) -> Promotion:
 
 
 def _rolled_back(link: Path) -> Promotion:
-    before, history = link.readlink().name, _history(link)
-    if history and history[-1] == before:
-        history.pop()
+    now = link.readlink().name
+    history = _before(link)
     if not history:
-        raise FolderError(f"'{link}' points at '{before}', and nothing was promoted before it")
-    after = history[-1]
+        raise FolderError(f"'{link}' points at '{now}', and nothing was promoted before it")
     try:
-        read_manifest(link.parent / after)
+        _check_whole(link.parent.resolve() / history[-1])
     except BundleError as error:
-        raise FolderError(f"cannot roll back from '{before}' to '{after}': {error}") from None
-    _move(link, after)
-    _write_history(link, history)
-    return Promotion(link, before, after)
+        raise FolderError(f"cannot roll back from '{now}' to '{history[-1]}': {error}") from None
+    _move(link, history)
+    return Promotion(link, now, history[-1])
 
 
-def _bundle_folder(bundle: Path) -> Path:
-    """The real folder of a bundle, also where it is named by a link."""
-    try:
-        target = bundle.resolve(strict=True)
-    except OSError:
-        raise BundleError(f"there is no bundle '{bundle}'") from None
-    _check_name(target)
-    return target
+def _check_whole(bundle: Path) -> None:
+    """Whether all files of a bundle are as they were written; a BundleError says what is not."""
+    folder = real_folder(bundle)
+    for _ in checked_files(folder, read_manifest(folder)):
+        pass
 
 
 def _check_name(bundle: Path) -> None:
@@ -103,33 +109,42 @@ def _target(link: Path) -> str | None:
     return link.readlink().name
 
 
-def _move(link: Path, name: str) -> None:
+def _move(link: Path, history: Sequence[str]) -> None:
+    """Write the history, which ends with the bundle to be used, and then point the link at that.
+
+    Where it is cut off between the two, the link has not moved, and `_before` sees that: the same command does it all.
+    """
+    when = datetime.now(UTC).isoformat(timespec="seconds")
+    remove_temporaries(link.parent, HISTORY)
+    write_json(link.parent / HISTORY, {"changed": when, "promoted": [{"bundle": name} for name in history]})
+    temporary = link.parent / f".{LINK}.part"
     try:
-        temporary = Path(tempfile.mkdtemp(prefix=f".{LINK}.", dir=link.parent))
-        try:
-            (temporary / LINK).symlink_to(name, target_is_directory=True)
-            (temporary / LINK).replace(link)
-        finally:
-            temporary.rmdir()
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(history[-1], target_is_directory=True)
+        temporary.replace(link)
         flush(link.parent)
     except OSError as error:
         raise unwritable(link, error) from None
 
 
+def _before(link: Path, coming: str | None = None) -> list[str]:
+    """The bundles that were promoted before the one in use and not rolled back, each once, the newest last.
+
+    What stands behind the one in use was never reached. `coming` is left out: it is about to be the newest.
+    """
+    history, now = _history(link), _target(link)
+    if now in history:
+        history = history[: history.index(now)]
+    return [name for name in history if name != coming]
+
+
 def _history(link: Path) -> list[str]:
-    """The names of the bundles that were promoted and not rolled back, the one in use last."""
+    """The names in the history, each once, where it came last."""
+    path = link.parent / HISTORY
     try:
-        data: Any = json.loads(read_plain(link.parent / HISTORY, max_bytes=MAX_HISTORY_BYTES).decode())
-        names = [entry["bundle"] for entry in data["promoted"]]
+        names = [entry.bundle for entry in checked(read_json(path), _History, path).promoted]
     except FileNotFoundError:
         return []
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        raise FolderError(f"'{link.parent / HISTORY}' is damaged; remove it to start a new history") from None
-    if not all(isinstance(name, str) and name == Path(name).name for name in names):
-        raise FolderError(f"'{link.parent / HISTORY}' is damaged; remove it to start a new history")
-    return names
-
-
-def _write_history(link: Path, names: Sequence[str]) -> None:
-    when = datetime.now(UTC).isoformat(timespec="seconds")
-    write_json(link.parent / HISTORY, {"changed": when, "promoted": [{"bundle": name} for name in names]})
+    except DocumentError as error:
+        raise FolderError(f"{error}; remove it to start a new history") from None
+    return list(dict.fromkeys(reversed(names)))[::-1]

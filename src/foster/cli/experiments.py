@@ -1,5 +1,6 @@
 """Commands that train: run, resume, plan, demo."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -63,17 +64,30 @@ def resume(
     relaunch(folder, data, overrides or [], quiet=quiet)
 
 
-def plan(source: Source, overrides: Overrides = None, data: Data = None) -> None:
-    """Show what a run would do, before anything is trained: tasks, images, exemplars, epochs, parameters, memory."""
+def plan(
+    source: Source,
+    overrides: Overrides = None,
+    data: Data = None,
+    is_measuring: Annotated[
+        bool, typer.Option("--measure", help="Time a few real steps of each phase on this device.")
+    ] = False,
+    runs: Annotated[Path, typer.Option(help="The folder of earlier runs, whose times are taken.")] = Path("runs"),
+    is_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON, for scripts.")] = False,
+) -> None:
+    """Show what a run would do, before anything is trained: tasks, images, exemplars, epochs, memory, time."""
     from foster.settings.experiment import check_used, load_settings
     from foster.system.output import show
 
     settings = load_settings(source, overrides or [], data=str(data) if data else None)
     check_used(overrides or [], settings)
-    from foster.experiment.plan import make_plan
+    from foster.experiment.pace import measured_plan, timed_plan
     from foster.reports.plans import plan_table
 
-    show(plan_table(make_plan(settings)))
+    found = measured_plan(settings) if is_measuring else timed_plan(settings, runs)
+    if is_json:
+        show(json.dumps(found.to_dict() | {"remarks": settings.remarks}, indent=2))
+        return
+    show(plan_table(found))
     for remark in settings.remarks:
         typer.echo(f"note: {remark}")
 

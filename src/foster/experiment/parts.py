@@ -23,7 +23,7 @@ from foster.methods import method_class
 from foster.methods.base import Method, Workplace
 from foster.networks import BACKBONES, build_backbone
 from foster.networks.adapted import check_backbone
-from foster.settings.datasets import SyntheticShape, dataset_facts
+from foster.settings.datasets import DatasetFacts, SyntheticShape, dataset_facts
 from foster.settings.experiment import EngineSettings, Settings
 from foster.training.engine import Engine, find_device
 from foster.version import __version__
@@ -36,8 +36,13 @@ def check_parts(settings: Settings) -> None:
         raise SettingsError(f"unknown backbone '{settings.backbone}'{hint} (backbone in the settings)")
     check_engine(settings.engine, settings.device)
     name = method_class(settings.method).backbone_name(settings.backbone)
-    side = dataset_facts(settings.dataset, _synthetic_shape(settings)).image_size
+    side = facts_of(settings).image_size
     check_backbone(build_backbone(name), (side, side), name)
+
+
+def facts_of(settings: Settings) -> DatasetFacts:
+    """What is known of the run's dataset before any of it is read."""
+    return dataset_facts(settings.dataset, _synthetic_shape(settings))
 
 
 def load_scenario(settings: Settings, follower: Follower | None = None) -> Scenario:
@@ -80,21 +85,27 @@ def build_engine(settings: EngineSettings, device_name: str, mean: tuple[float, 
     if settings.threads:
         torch.set_num_threads(settings.threads)
     device = find_device(device_name)
-    on_gpu = device.type == "cuda"
-    if on_gpu:
+    if device.type == "cuda":
         torch.cuda.set_device(device)
         torch.backends.cudnn.benchmark = not settings.deterministic
-    dtype = _precision(settings.precision, on_gpu)
-    accelerators = _accelerators(settings, on_gpu, dtype)
-    return Engine(device, mean, std, dtype, **accelerators, resident=settings.resident, views=None)
+    return planned_engine(settings, device_name, mean, std)
+
+
+def planned_engine(
+    settings: EngineSettings, device_name: str, mean: tuple[float, ...], std: tuple[float, ...]
+) -> Engine:
+    """The same engine, made without changing anything of the process: to learn what a run would use."""
+    device = find_device(device_name)
+    on_gpu = device.type == "cuda"
+    with torch.cuda.device(device) if on_gpu else nullcontext():
+        dtype = _precision(settings.precision, on_gpu)
+        accelerators = _accelerators(settings, on_gpu, dtype)
+        return Engine(device, mean, std, dtype, **accelerators, resident=settings.resident, views=None)
 
 
 def check_engine(settings: EngineSettings, device_name: str) -> None:
     """Refuse a device or an accelerator that is not there, before any data is read."""
-    device = find_device(device_name)
-    on_gpu = device.type == "cuda"
-    with torch.cuda.device(device) if on_gpu else nullcontext():
-        _accelerators(settings, on_gpu, _precision(settings.precision, on_gpu))
+    planned_engine(settings, device_name, (0.0,) * 3, (1.0,) * 3)
 
 
 def _accelerators(settings: EngineSettings, on_gpu: bool, dtype: torch.dtype) -> dict[str, bool]:

@@ -1,7 +1,7 @@
 """What a run would do, before anything is trained: a dry run of the method's own story on blank images."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -12,10 +12,9 @@ from foster.data.images import ImageSet
 from foster.data.task import Task
 from foster.data.unlabeled import num_unlabeled
 from foster.data.validation import num_held_out
-from foster.experiment.parts import method_at
+from foster.experiment.parts import facts_of, method_at
 from foster.methods.base import Method, Workplace
 from foster.networks.network import Output
-from foster.settings.datasets import SyntheticShape, dataset_facts
 from foster.settings.experiment import Settings
 from foster.training.phase import Phase
 
@@ -42,6 +41,15 @@ class PlannedTask:
 
 
 @dataclass(frozen=True)
+class TimeEstimate:
+    """How long all tasks take, and what that was worked out from."""
+
+    seconds: float
+    steps_a_second: float
+    source: str
+
+
+@dataclass(frozen=True)
 class Plan:
     """Tasks and totals; memory in bytes."""
 
@@ -52,6 +60,26 @@ class Plan:
     memory_images: int
     memory_bytes: int
     training_bytes: int
+    time: TimeEstimate | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as plain data, for scripts."""
+        phase_keys = ("name", "epochs", "steps")
+        tasks = [
+            asdict(task) | {"phases": [dict(zip(phase_keys, phase, strict=True)) for phase in task.phases]}
+            for task in self.tasks
+        ]
+        names = ("total_epochs", "total_steps", "memory_images", "memory_bytes", "training_bytes")
+        totals = {name: getattr(self, name) for name in names}
+        time = asdict(self.time) if self.time else None
+        return {
+            "scenario": self.settings.scenario,
+            "method": self.settings.method,
+            **totals,
+            "time": time,
+            "tasks": tasks,
+            "settings": self.settings.nested(),
+        }
 
 
 def make_plan(
@@ -63,7 +91,7 @@ def make_plan(
 
     `look_at` is called with every phase when it would be trained. The networks are made on `device`.
     """
-    facts = dataset_facts(settings.dataset, SyntheticShape(**settings.synthetic.model_dump()))
+    facts = facts_of(settings)
     per_class = round(facts.num_train / facts.num_classes)
     if settings.validation_share:
         per_class -= num_held_out(per_class, settings.validation_share)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from foster.data.memory import ExemplarMemory
 from foster.errors import FosterError
 from foster.learner.knowledge import Knowledge, Memories
 from foster.methods import method_class
-from foster.methods.base import Workplace
+from foster.methods.base import Method, Workplace
 from foster.networks.adapted import ModuleLike, choose_backbone
 from foster.networks.network import Network
 from foster.networks.trunk import Trunk
@@ -55,6 +56,10 @@ def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSe
         kept = without_gone(facts.settings, learner_keys(), f"bundle '{place}'")
         # A bundle that does not speak of a trunk was written when there was none.
         settings = make_learner_settings({"trunk": "none", **kept}, f"bundle '{place}'")
+        if settings.method != facts.method:
+            raise BundleError(
+                f"bundle '{place}' is of method '{facts.method}', its settings are of '{settings.method}'"
+            )
         network, trunk = _network(facts, settings, backbone, bundle.weights, place)
     except BundleError:
         raise
@@ -92,6 +97,7 @@ def _network(
     engine = Engine(cpu, preprocessing.mean, preprocessing.std)
     workplace = Workplace(choice.make, settings.seed, engine.infer, cpu)
     method = method_class(facts.method)(settings.options, ExemplarMemory(), workplace)
+    _check_form(method, facts, weights, place)
     with initialisation(Address(settings.seed, "frame for saved weights")):
         network, trunk = method.new_network(facts.task_sizes), choice.make_trunk()
     try:
@@ -104,3 +110,14 @@ def _network(
         reason = " ".join(str(error).split())[:200]
         raise BundleError(f"the weights in bundle '{place}' do not fit its network: {reason}") from None
     return network, trunk
+
+
+def _check_form(method: Method[Any], facts: Manifest, weights: Mapping[str, Tensor], place: str) -> None:
+    """Refuse weights of another network before one is made: what a manifest claims may have any size."""
+    num_branches = len({name.split(".")[1] for name in weights if name.startswith("branches.")})
+    found = {name.removeprefix("head."): part.shape for name, part in weights.items() if name.startswith("head.")}
+    num_features = max((shape[-1] for shape in found.values() if len(shape) > 1), default=0)
+    with torch.device("meta"):
+        head = method.new_head(max(1, num_features), facts.task_sizes).state_dict()
+    if num_branches != method.num_branches(len(facts.task_sizes)) or found != {k: v.shape for k, v in head.items()}:
+        raise BundleError(f"the weights in bundle '{place}' do not fit its network: another number of tasks or classes")

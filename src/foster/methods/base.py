@@ -14,7 +14,8 @@ from foster.data.memory import ExemplarMemory, select
 from foster.data.task import Task
 from foster.losses import cross_entropy
 from foster.networks import build_backbone
-from foster.networks.freezing import unfreeze
+from foster.networks.freezing import freeze, unfreeze
+from foster.networks.heads import CosineHead, Head
 from foster.networks.network import Backbone, Network, Output
 from foster.seeding import Address, generator, initialisation
 from foster.settings.methods import MethodSettings
@@ -76,7 +77,19 @@ class Method(Generic[SettingsType]):
 
     def new_network(self, task_sizes: Sequence[int]) -> Network:
         """An untrained network as it is after tasks of these sizes: the frame into which saved weights are loaded."""
-        return Network.create(self.new_backbone(), sum(task_sizes)).to(self.workplace.device)
+        branches = [self.new_backbone() for _ in range(self.num_branches(len(task_sizes)))]
+        for branch in branches[:-1]:  # only the newest is still trained
+            freeze(branch)
+        head = self.new_head(sum(branch.feature_size for branch in branches), task_sizes)
+        return Network(branches, head).to(self.workplace.device)
+
+    def num_branches(self, num_tasks: int) -> int:
+        """How many backbones the network has after so many tasks."""
+        return 1
+
+    def new_head(self, in_features: int, task_sizes: Sequence[int]) -> Head | CosineHead:
+        """An untrained head as it is after tasks of these sizes."""
+        return Head(in_features, sum(task_sizes))
 
     @classmethod
     def backbone_name(cls, name: str) -> str:

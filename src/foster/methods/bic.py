@@ -46,10 +46,8 @@ class BiasCorrection(Method[BicSettings]):
                 yield self.correct(parts.validation)
         self.remember(task)
 
-    def new_network(self, task_sizes: Sequence[int]) -> Network:
-        backbone = self.new_backbone()
-        head = BiasCorrectedHead(backbone.feature_size, task_sizes)
-        return Network([backbone], head).to(self.workplace.device)
+    def new_head(self, in_features: int, task_sizes: Sequence[int]) -> BiasCorrectedHead:
+        return BiasCorrectedHead(in_features, task_sizes)
 
     def learn(self, task: Task, data: ImageSet) -> Phase:
         temperature, num_known = self.settings.temperature, task.num_known

@@ -25,8 +25,5 @@ class CosineMethod(Method[SettingsType]):
     def backbone_name(cls, name: str) -> str:
         return cosine_variant(name)
 
-    def new_network(self, task_sizes: Sequence[int]) -> Network:
-        backbone = self.new_backbone()
-        num_old = sum(task_sizes[:-1])
-        head = CosineHead(backbone.feature_size, sum(task_sizes), self.num_proxies, num_old)
-        return Network([backbone], head).to(self.workplace.device)
+    def new_head(self, in_features: int, task_sizes: Sequence[int]) -> CosineHead:
+        return CosineHead(in_features, sum(task_sizes), self.num_proxies, num_old=sum(task_sizes[:-1]))

@@ -1,6 +1,6 @@
 """DER: dynamically expandable representation for class-incremental learning (CVPR 2021)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -56,11 +56,8 @@ class DynamicallyExpandable(Method[DerSettings]):
                 self.align(task)
         self.remember(task)
 
-    def new_network(self, task_sizes: Sequence[int]) -> Network:
-        network = super().new_network(task_sizes[:1])
-        for num_new in task_sizes[1:]:
-            network = network.with_new_branch(num_new)
-        return network
+    def num_branches(self, num_tasks: int) -> int:
+        return num_tasks
 
     def expand(self, task: Task) -> Phase:
         num_known = task.num_known

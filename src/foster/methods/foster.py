@@ -1,6 +1,6 @@
 """FOSTER: feature boosting and compression for class-incremental learning (ECCV 2022)."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -63,12 +63,8 @@ class Foster(Method[FosterSettings]):
         if self.settings.herding_features == "compressed":
             self.remember(task)
 
-    def new_network(self, task_sizes: Sequence[int]) -> Network:
-        network = Network.create(self.new_backbone(), task_sizes[0]).to(self.workplace.device)
-        for num_new in task_sizes[1:]:
-            boosted = BoostedNetwork.expand(network, num_new)
-            network = boosted.compressed() if self.settings.compression else boosted.as_network()
-        return network
+    def num_branches(self, num_tasks: int) -> int:
+        return 1 if self.settings.compression else num_tasks
 
     def boosted_network(self, task: Task) -> BoostedNetwork:
         with self.initialising(task):

@@ -2,8 +2,10 @@
 
 from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
-from foster.experiment.plan import Plan
+from foster.experiment.plan import Plan, TimeEstimate
+from foster.reports.text import duration
 
 MIB = 2**20
 
@@ -34,4 +36,13 @@ def plan_table(plan: Plan) -> Group:
         f"in all: {plan.total_epochs:,} epochs, {plan.total_steps:,} steps; "
         f"at the end {plan.memory_images:,} exemplars in {plan.memory_bytes / MIB:.1f} MiB",
         f"estimated memory while training: {plan.training_bytes / MIB:,.0f} MiB, and what torch itself needs",
+        _time(plan.time),
+    )
+
+
+def _time(time: TimeEstimate | None) -> Text:
+    if time is None:
+        return Text("estimated time: unknown: no earlier run on this device was like this one; --measure finds out")
+    return Text(
+        f"estimated time: {duration(time.seconds)}, at {time.steps_a_second:,.1f} steps a second ({time.source})"
     )

@@ -77,11 +77,11 @@ class LearnerSettings(Frozen):
     """How the kept images are chosen."""
     validation_share: float | None = Field(default=None, ge=0, le=0.5)
     """The share of the new images that is never trained on, to measure accuracy and to calibrate confidence."""
-    epochs_scale: float | None = Field(default=None, gt=0)
+    epochs_scale: float | None = Field(default=None, gt=0, le=1e6)
     """Multiplies the epochs of every phase; given, it is used exactly."""
     batch_size: int | None = Field(default=None, ge=2)
     """Images in one optimizer step; by default 16 to 128, so that an epoch has at least 20 steps."""
-    learning_rate_scale: float | None = Field(default=None, gt=0)
+    learning_rate_scale: float | None = Field(default=None, gt=0, le=1e6)
     """Multiplies every learning rate; by default 0.1 where the backbone began pretrained, in every learn, else 1."""
     augmentation: str | AugmentationSettings = "by_size"
     """none, shift, plain, auto, photo or photo-auto. All but none and shift mirror images: not for text or digits,

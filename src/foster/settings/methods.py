@@ -209,7 +209,7 @@ class PodnetSettings(MethodSettings):
     first: FitSettings = cosine(160)
     later: FitSettings = cosine(160)
     finetune: FitSettings = cosine(20, learning_rate=0.005)
-    num_proxies: int = Field(default=10, ge=1)
+    num_proxies: int = Field(default=10, ge=1, le=1000)
     spatial_weight: float = Field(default=5.0, ge=0)
     flat_weight: float = Field(default=1.0, ge=0)
     margin: float = Field(default=0.6, ge=0)

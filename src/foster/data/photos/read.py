@@ -85,7 +85,7 @@ def read_photos(
     """
     limit = max(3, min(MAX_UNREADABLE, int(MAX_UNREADABLE_SHARE * len(photos))))
     limit = limit if max_unreadable is None else max_unreadable
-    _check_memory(len(photos), resizing, num_copies)
+    check_room(len(photos), resizing, num_copies)
     images = torch.empty(len(photos), 3, resizing.height, resizing.width, dtype=torch.uint8)
     unreadable: list[Unreadable] = []
     kept: list[int] = []
@@ -160,7 +160,7 @@ def _listed(unreadable: list[Unreadable]) -> str:
     return listed + ("; ..." if len(unreadable) > NUM_SHOWN else "")
 
 
-def _check_memory(num_images: int, resizing: Resizing, num_copies: int) -> None:
+def check_room(num_images: int, resizing: Resizing, num_copies: int) -> None:
     """Refuse what the memory cannot hold: a system that runs out of it ends the process without a word."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,5 +1,6 @@
 """The bundle: whole or not there, checked when it is read, and never a program in disguise."""
 
+import io
 import json
 import os
 import pickletools
@@ -10,9 +11,11 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 
 from foster.bundle import folder as bundle_folder
+from foster.bundle import manifest as bundle_manifest
 from foster.bundle.files import MANIFEST, WEIGHTS, BundleError, sha256
 from foster.bundle.folder import image_id, memory_of, read_bundle, remove_exemplars, write_bundle
 from foster.bundle.manifest import LABELS, SCHEMA, read_manifest
@@ -182,7 +185,7 @@ def flip_a_bit(path: Path) -> None:
         (lambda b: flip_a_bit(first_png(b)), r"exemplars/.*png.*hash differs"),
         (lambda b: first_png(b).unlink(), r"exemplars/.*png' is missing"),
         (lambda b: (b / LABELS).write_text("dog\ncat\nowl\n"), "labels.txt"),
-        (lambda b: truncate(b / MANIFEST), "bundle.json in bundle .* is truncated or damaged"),
+        (lambda b: truncate(b / MANIFEST), "bundle.json' is damaged or cut short"),
         (lambda b: (b / MANIFEST).write_text(""), "not valid JSON"),
         (lambda b: (b / MANIFEST).write_text("[" * 100_000), "not valid JSON"),
         (lambda b: (b / MANIFEST).write_text("[]"), "not a foster bundle"),
@@ -212,11 +215,11 @@ def test_a_damaged_or_tampered_bundle_is_one_clear_line(
         (lambda d: d["exemplars"][0].update(file="nothing.png"), "no hash of 'nothing.png'"),
         (lambda d: d["exemplars"][0].update(class_id=3), "an exemplar belongs to no class"),
         (lambda d: d.update(classes=["cat", "cat", "owl"]), "two classes have the same name"),
-        (lambda d: d.update(task_sizes=[2, 2]), r"tasks of \(2, 2\) classes for 3 class names"),
+        (lambda d: d.update(task_sizes=[2, 2]), r"tasks of 4 classes for 3 class names"),
         (lambda d: d.update(method="magic"), "unknown method 'magic'"),
         (lambda d: d.update(temperature=0), "temperature"),
         (lambda d: d.update(surprise=1), "surprise"),
-        (lambda d: d.pop("classes"), "classes: Field required"),
+        (lambda d: d.pop("classes"), "classes: is missing"),
     ],
 )
 def test_a_manifest_that_was_forged_is_refused(
@@ -344,3 +347,41 @@ def test_a_bundle_can_be_read_by_everybody_who_may_read_files(bundle: Path) -> N
     mask = os.umask(0)
     os.umask(mask)
     assert bundle.stat().st_mode & 0o777 == 0o777 & ~mask
+
+
+def test_a_link_that_moves_while_a_bundle_is_read_does_not_mix_two(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, link = shutil.copytree(bundle, tmp_path / "other"), tmp_path / "current"
+    (other / WEIGHTS).write_bytes(b"something else")
+    link.symlink_to(bundle.name)
+    read = bundle_manifest.read_json
+
+    def moving(*given: Any, **options: Any) -> Any:
+        data = read(*given, **options)
+        link.unlink()
+        link.symlink_to(other.name)
+        return data
+
+    monkeypatch.setattr(bundle_manifest, "read_json", moving)
+    assert read_bundle(link).weights
+
+
+def test_a_file_that_is_a_link_to_itself_is_refused(bundle: Path) -> None:
+    (bundle / LABELS).unlink()
+    (bundle / LABELS).symlink_to(LABELS)
+    with pytest.raises(BundleError, match=r"labels.txt"):
+        read_bundle(bundle)
+
+
+def test_an_exemplar_that_claims_many_pixels_is_refused_before_any_is_decoded(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = read_bundle(bundle)
+    entry = found.manifest.exemplars[0]
+    file = io.BytesIO()
+    Image.new("RGB", (4096, 4096)).save(file, "png")
+    found.png_files[entry.file] = file.getvalue()
+    monkeypatch.setattr(bundle_folder, "decoded", lambda *given: pytest.fail("something was decoded"))
+    with pytest.raises(BundleError, match=r"is not \d+ x \d+"):
+        found.memory(entry.use, "v1")

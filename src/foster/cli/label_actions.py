@@ -1,0 +1,50 @@
+"""What `foster label-next` does, with torch: called by `foster.cli.serving` once the command is parsed."""
+
+import json
+import shlex
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+from rich.cells import cell_len
+
+from foster.bundle.files import check_free, writing_folder
+from foster.cli.bundle_texts import listed, padded, printable
+from foster.data.photos.find import found_files, shown
+from foster.errors import DataError
+from foster.learner.label_next import WorthLabelling, label_next
+from foster.learner.learner import Learner
+
+
+def show_label_next(
+    bundle: Path, photos: Sequence[Path], count: int, copy: Path | None, is_json: bool, device: str
+) -> None:
+    if copy is not None:
+        check_free(copy.expanduser())
+    files = found_files(photos).images
+    if not files:
+        raise DataError(f"no images below {listed([str(path) for path in photos])}")
+    found = label_next(Learner.load(bundle, device=device), files, count)
+    if copy is not None:
+        _copy(found.chosen, copy.expanduser())
+    width = min(60, max(cell_len(shown(entry.path)) for entry in found.chosen))
+    for entry in found.chosen:
+        if is_json:
+            typer.echo(json.dumps(entry.record(), ensure_ascii=False))
+        else:
+            name = padded(printable(shown(entry.path)), width)
+            typer.echo(f"{name}   {printable(entry.label)} {100 * entry.confidence:.1f} %")
+    if found.unreadable:
+        typer.echo(f"{len(found.unreadable)} of {len(files)} images cannot be read", err=True)
+    if copy is not None:
+        typer.echo(f"{len(found.chosen)} photos copied to {copy}", err=True)
+        typer.echo(f"next: foster serve BUNDLES --feedback FOLDER --to-label {shlex.quote(str(copy))}", err=True)
+
+
+def _copy(chosen: Sequence[WorthLabelling], folder: Path) -> None:
+    """All photos or none, with a number before each name that keeps their order."""
+    num_digits = len(str(len(chosen)))
+    with writing_folder(folder) as temporary:
+        for rank, entry in enumerate(chosen, start=1):
+            shutil.copyfile(entry.path, temporary / f"{rank:0{num_digits}d}-{entry.path.name}"[-200:])

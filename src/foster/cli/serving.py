@@ -1,0 +1,112 @@
+"""Commands for a bundle in use: serve, label-next."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from foster.cli.bundles import Bundle, Device
+
+MEBIBYTE = 2**20
+
+
+def add_commands(app: typer.Typer) -> None:
+    app.command()(serve)
+    app.command("label-next")(label_next)
+
+
+def serve(
+    place: Annotated[
+        Path,
+        typer.Argument(
+            metavar="BUNDLES_OR_BUNDLE",
+            help="A folder of bundles with a link 'current', the link itself (both are followed), or one bundle.",
+        ),
+    ],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any that is free.")] = 8000,
+    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
+    token: Annotated[
+        str,
+        typer.Option(
+            envvar="FOSTER_TOKEN",
+            show_envvar=True,
+            help="What every request but /health must bring.",
+            show_default=False,
+        ),
+    ] = "",
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A name that the server may be called by without a token; may be repeated."),
+    ] = None,
+    feedback: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Keep photos that people give a class, for 'foster learn'.")
+    ] = None,
+    feedback_mib: Annotated[
+        int | None, typer.Option(metavar="MIB", min=1, help="Take no more feedback than this.")
+    ] = None,
+    to_label: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Photos that the page offers to label (needs --feedback).")
+    ] = None,
+    unknown_below: Annotated[
+        float | None,
+        typer.Option(metavar="P", min=0, max=1, help="Answer 'unknown' where the confidence is below P (0 to 1)."),
+    ] = None,
+    max_mib: Annotated[int, typer.Option(metavar="MIB", min=1, help="The largest request.")] = 20,
+    max_waiting: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Images in work or waiting at a time; more are refused with 429.")
+    ] = 256,
+    batch_size: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Images computed together at most; 1 computes each alone.")
+    ] = 64,
+    batch_ms: Annotated[
+        float,
+        typer.Option(metavar="MS", min=0, max=1000, help="How long an image waits for others that are on their way."),
+    ] = 3.0,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="For a body, and for an answer.")] = 30.0,
+    device: Device = "auto",
+) -> None:
+    """Put a bundle behind HTTP, with a page to drop photos on at /.
+
+    Where 'current' is promoted or rolled back, the new bundle takes over between two requests.
+    """
+    from foster.serving.options import Options
+    from foster.serving.run import serve as run_server
+
+    run_server(
+        Options(
+            place=place.expanduser(),
+            host=host,
+            port=port,
+            token=token,
+            allowed_hosts=tuple(allow_host or ()),
+            feedback=feedback and feedback.expanduser(),
+            max_feedback_bytes=feedback_mib and feedback_mib * MEBIBYTE,
+            to_label=to_label and to_label.expanduser(),
+            device=device,
+            unknown_below=unknown_below,
+            max_bytes=max_mib * MEBIBYTE,
+            max_waiting=max_waiting,
+            batch_size=batch_size,
+            batch_window=batch_ms / 1000,
+            timeout=timeout,
+        )
+    )
+
+
+def label_next(
+    bundle: Bundle,
+    photos: Annotated[
+        list[Path], typer.Argument(metavar="PHOTOS...", help="Photos without a label: files, or folders of them.")
+    ],
+    count: Annotated[int, typer.Option(metavar="N", min=1, help="How many photos to choose.")] = 50,
+    copy: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Copy them to this new folder, in order (for 'foster serve --to-label')."),
+    ] = None,
+    is_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    device: Device = "auto",
+) -> None:
+    """List or copy the photos that are most worth a label: the network is unsure of them, and they differ."""
+    from foster.cli.label_actions import show_label_next
+
+    show_label_next(bundle, photos, count, copy, is_json, device)

@@ -1,0 +1,156 @@
+"""How long a run will take: from runs that were timed on the same device, or from a few steps made now."""
+
+import os
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import BaseModel, Field, ValidationError
+
+from foster.data.images import ImageSet
+from foster.data.task import Task
+from foster.errors import FosterError
+from foster.events import EpochEnded, Event
+from foster.experiment.folder import RESULTS, RunFolder
+from foster.experiment.parts import build_augmentation, build_engine, describe_environment, facts_of, planned_engine
+from foster.experiment.plan import Plan, TimeEstimate, make_plan
+from foster.settings.experiment import Settings, all_keys, make_settings
+from foster.settings.fit import FitSettings
+from foster.settings.keys import filled
+from foster.system.signals import StopRequest
+from foster.training.engine import Engine
+from foster.training.phase import Phase
+from foster.training.task_training import TaskProgress, TaskTraining, Trainer
+
+MOST_RUNS = 200
+"""The newest runs that are looked at for their times."""
+
+TIMED_EPOCHS = 4
+STEPS_AN_EPOCH = {"cpu": 2, "cuda": 50}
+"""A short epoch of a phase is timed so often, the first left out: in it kernels are chosen and recorded."""
+
+
+class _Timed(BaseModel):
+    """What of a results file tells how fast its run was."""
+
+    settings: dict[str, Any]
+    environment: dict[str, Any]
+    task_seconds: list[float] = Field(min_length=1)
+
+
+def timed_plan(settings: Settings, folder: Path) -> Plan:
+    """The plan, with its time where a run below `folder` tells it."""
+    plan = make_plan(settings)
+    return replace(plan, time=_recorded_time(plan, folder))
+
+
+def _recorded_time(plan: Plan, folder: Path) -> TimeEstimate | None:
+    """From the newest run below `folder` of the same method, network, batch and images on the same device, if any.
+
+    A run with the same settings of the method is taken before others, and its time includes all that is not training.
+    """
+    try:
+        here = _machine(_environment(plan.settings))
+    except FosterError:
+        return None  # there is no such device here
+    found = [
+        (path, timed, settings)
+        for path, timed, settings in _timed_runs(folder)
+        if _machine(timed.environment) == here and _work(settings) == _work(plan.settings)
+    ]
+    if not found:
+        return None
+    own = plan.settings.options
+    path, timed, settings = next((run for run in found if run[2].options == own), found[0])
+    tasks = make_plan(settings).tasks[: len(timed.task_seconds)]
+    pace = sum(task.num_steps for task in tasks) / max(sum(timed.task_seconds), 1e-9)
+    return TimeEstimate(plan.total_steps / pace, pace, f"{path} on {here['device']}")
+
+
+def measured_plan(settings: Settings) -> Plan:
+    """The plan with the time of its steps: some of each phase are made now, in the first two tasks and in the last.
+
+    Evaluation and the choice of exemplars are not in it.
+    """
+    facts = facts_of(settings)
+    engine = build_engine(settings.engine, settings.device, facts.mean, facts.std)
+    last = len(settings.task_sizes) - 1
+    paces: dict[str, dict[int, float]] = defaultdict(dict)
+
+    def look_at(task: Task, phase: Phase) -> None:
+        if task.index in (0, 1, last):
+            paces[phase.name][task.index] = _seconds_a_step(phase, task.index, settings, engine, facts.image_size)
+
+    plan = make_plan(settings, look_at, engine.device)
+    seconds = sum(
+        steps * float(np.interp(task.index, list(paces[name]), list(paces[name].values())))
+        for task in plan.tasks
+        for name, _, steps in task.phases
+    )
+    device = describe_environment(engine)["device"]
+    return replace(plan, time=TimeEstimate(seconds, plan.total_steps / seconds, f"steps made now on {device}"))
+
+
+def _seconds_a_step(phase: Phase, task: int, settings: Settings, engine: Engine, image_size: int) -> float:
+    """How long one step of the phase takes, with noise for images."""
+    arrivals: list[float] = []
+
+    def note(event: Event) -> None:
+        if isinstance(event, EpochEnded):
+            arrivals.append(time.monotonic())
+
+    num_steps = STEPS_AN_EPOCH[engine.device.type]
+    count = num_steps * settings.batch_size
+    chosen = torch.arange(count) * len(phase.data) // count
+    noise = torch.randint(256, (count, 3, image_size, image_size), dtype=torch.uint8)
+    data = ImageSet(noise, phase.data.labels[chosen], phase.data.class_names)
+    schedule = FitSettings(epochs=TIMED_EPOCHS, learning_rate=1e-6)
+    trainer = Trainer(engine, build_augmentation(settings), settings.batch_size, 0, note, StopRequest(), 0.0)
+    short = replace(phase, data=data, fit=schedule)
+    TaskTraining(trainer, task, len(settings.task_sizes), TaskProgress(), None).train(short)
+    return statistics.median(after - before for before, after in pairwise(arrivals)) / num_steps
+
+
+def _timed_runs(folder: Path) -> Iterator[tuple[Path, _Timed, Settings]]:
+    """The runs below `folder` that tell their time, the newest first."""
+    paths = [Path(place) for place, _, names in os.walk(folder) if RESULTS in names]
+    for path in sorted(paths, key=_age)[:MOST_RUNS]:
+        try:
+            timed = _Timed.model_validate(RunFolder(path).read_results())
+            yield path, timed, filled(timed.settings, all_keys(), make_settings)
+        except (FosterError, ValidationError):
+            continue  # a run of another version, or a damaged one, tells nothing
+
+
+def _age(path: Path) -> float:
+    try:
+        return -(path / RESULTS).stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _work(settings: Settings) -> tuple[Any, ...]:
+    """What decides how long a step takes, on one machine."""
+    size = facts_of(settings).image_size
+    return settings.method, settings.backbone, settings.batch_size, size, settings.augmentation_settings
+
+
+def _environment(settings: Settings) -> dict[str, Any]:
+    facts = facts_of(settings)
+    environment = describe_environment(planned_engine(settings.engine, settings.device, facts.mean, facts.std))
+    return environment | ({"cpu_threads": settings.engine.threads} if settings.engine.threads else {})
+
+
+def _machine(environment: dict[str, Any]) -> dict[str, Any]:
+    """What of an environment decides how fast it is. Beside a GPU, the CPU's threads do next to nothing."""
+    keys = ["device", "precision", "compile", "capture", "kernels"]
+    if environment.get("device") == "CPU":
+        keys.append("cpu_threads")
+    return {key: environment.get(key) for key in keys}

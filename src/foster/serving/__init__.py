@@ -1,0 +1,1 @@
+"""A bundle behind HTTP, and the page to drop photos on."""

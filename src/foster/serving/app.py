@@ -1,0 +1,74 @@
+"""All routes of `foster serve` as one ASGI application."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
+
+from foster.serving import label_routes, routes
+from foster.serving.answers import Problem
+from foster.serving.current import Current
+from foster.serving.guard import Guard
+from foster.serving.options import Options
+from foster.serving.pages import add_pages, sign_in_page
+from foster.serving.service import Service
+from foster.version import __version__
+
+ABOUT = (
+    "Tells what photos show, with calibrated confidence. Every answer that is no success holds one line, `error`. "
+    "Where the server was started with a token, send it as `Authorization: Bearer TOKEN`."
+)
+
+
+def make_app(options: Options, current: Current) -> ASGIApp:
+    """The application; its lifespan starts and ends everything that works beside the event loop."""
+    service = Service(options, current)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with service.running():
+            yield
+
+    problems: dict[int | str, dict[str, Any]] = {"default": {"model": Problem, "description": "Why not"}}
+    app = FastAPI(
+        title="foster",
+        version=__version__,
+        description=ABOUT,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        responses=problems,
+    )
+    app.add_exception_handler(HTTPException, _told)
+    app.add_exception_handler(RequestValidationError, _not_valid)
+    app.add_exception_handler(Exception, _failed)
+    add_pages(app, options)
+    routes.add_routes(app, service)
+    label_routes.add_routes(app, service)
+
+    def told(route: str, status: int) -> None:
+        service.metrics.count("foster_requests_total", route=route, status=str(status))
+
+    return Guard(app, options, sign_in_page(), told)
+
+
+async def _told(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+
+async def _not_valid(request: Request, error: Exception) -> JSONResponse:
+    """The first problem as one line; what was sent is not repeated, since it may be anything."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"] if part not in ("query", "body", "path"))
+    return JSONResponse({"error": f"{where or 'the body'}: {first['msg']}"}, 422)
+
+
+async def _failed(request: Request, error: Exception) -> JSONResponse:
+    return JSONResponse({"error": "the server made a mistake; its log says which"}, 500)

@@ -1,0 +1,136 @@
+"""Images of all requests, answered together on the device."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from foster.learner.reports import Prediction
+from foster.serving.served import Served
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A prediction, how many images it was made with, and how long it waited and was computed, in seconds."""
+
+    prediction: Prediction
+    batch_size: int
+    wait_seconds: float
+    compute_seconds: float
+
+
+@dataclass(eq=False)
+class _Waiting:
+    """`arrived` is in the event loop's time."""
+
+    served: Served
+    image: Tensor
+    arrived: float
+    answer: "asyncio.Future[Answer]"
+
+
+class Batcher:
+    """One thread owns the device. Whatever arrived while it computed is its next batch.
+
+    On an idle device, the first image waits for others, but only as long as some are known to be on their way and at
+    most `window` seconds. Images of different bundles are never mixed.
+    """
+
+    def __init__(self, batch_size: int, window: float, told: Callable[[int, float], None]) -> None:
+        """`told` gets the size of every batch and the seconds that it took."""
+        self._batch_size = batch_size
+        self._window = window
+        self._told = told
+        self._waiting: deque[_Waiting] = deque()
+        self._num_coming = 0
+        self._changed = asyncio.Event()
+        self._device = ThreadPoolExecutor(1, "device")
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
+    @contextmanager
+    def coming(self) -> Iterator[None]:
+        """Inside, an image is on its way here: worth a short wait."""
+        self._num_coming += 1
+        try:
+            yield
+        finally:
+            self._num_coming -= 1
+            self._changed.set()
+
+    async def answer(self, served: Served, image: Tensor) -> Answer:
+        """What an image uint8 `[3, H, W]` at the network's size shows."""
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(served, image, loop.time(), loop.create_future())
+        self._waiting.append(waiting)
+        self._changed.set()
+        return await waiting.answer
+
+    async def on_device(self, work: Callable[[], Result]) -> Result:
+        """Do other work between two batches."""
+        return await asyncio.get_running_loop().run_in_executor(self._device, work)
+
+    async def run(self) -> None:
+        """Answer without end."""
+        try:
+            while True:
+                await self._gather()
+                batch = self._next_batch()
+                if batch:
+                    await self._answer_all(batch)
+        finally:
+            for waiting in self._waiting:
+                waiting.answer.cancel()
+            self._device.shutdown(wait=True, cancel_futures=True)
+
+    async def _gather(self) -> None:
+        """Return when a batch is worth computing."""
+        while not self._waiting:
+            self._changed.clear()
+            await self._changed.wait()
+        loop = asyncio.get_running_loop()
+        end = self._waiting[0].arrived + self._window
+        while self._num_coming and len(self._waiting) < self._batch_size and loop.time() < end:
+            self._changed.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(end):
+                    await self._changed.wait()
+
+    def _next_batch(self) -> list[_Waiting]:
+        """The first images of the bundle that is first in line; others keep their places."""
+        alive = [waiting for waiting in self._waiting if not waiting.answer.done()]  # nobody waits for the others
+        batch = [waiting for waiting in alive if waiting.served is alive[0].served][: self._batch_size]
+        taken = set(map(id, batch))
+        self._waiting = deque(waiting for waiting in alive if id(waiting) not in taken)
+        return batch
+
+    async def _answer_all(self, batch: list[_Waiting]) -> None:
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+
+        def compute() -> list[Prediction]:
+            return batch[0].served.answers(torch.stack([waiting.image for waiting in batch]))
+
+        try:
+            predictions = await self.on_device(compute)
+        except Exception as error:  # one batch fails, the next one may not
+            for waiting in batch:
+                if not waiting.answer.done():
+                    waiting.answer.set_exception(error)
+            return
+        seconds = loop.time() - started
+        self._told(len(batch), seconds)
+        for waiting, prediction in zip(batch, predictions, strict=True):
+            if not waiting.answer.done():
+                answer = Answer(prediction, len(batch), started - waiting.arrived, seconds)
+                waiting.answer.set_result(answer)

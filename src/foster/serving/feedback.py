@@ -1,0 +1,151 @@
+"""Photos with the labels that people gave them, in the folders that `foster learn` takes.
+
+```
+FEEDBACK/cat/3f0c9d1e52ab7f64.jpg    class name / start of the hash of the file, with the ending of its format
+```
+"""
+
+import io
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from PIL import Image
+
+from foster.bundle.files import sha256
+from foster.data.photos.sources import class_name
+from foster.errors import DataError, FolderError
+from foster.system.files import write_bytes
+
+SUFFIX_OF = {
+    "JPEG": ".jpg",
+    "MPO": ".jpg",
+    "PNG": ".png",
+    "WEBP": ".webp",
+    "GIF": ".gif",
+    "BMP": ".bmp",
+    "TIFF": ".tif",
+    "PPM": ".ppm",
+    "AVIF": ".avif",
+    "JPEG2000": ".jp2",
+}
+OWN_NAME = re.compile(r"[0-9a-f]{16}\.[a-z0-9]{2,4}")
+MOST_NAME_BYTES = 255
+"""What a file system takes as one name."""
+
+
+class FullError(FolderError):
+    """The feedback folder has reached its limit."""
+
+
+class Stored(NamedTuple):
+    """A photo's name in the folder, its class, and the class that it was in before, if it was there."""
+
+    photo: str
+    label: str
+    before: str | None
+
+
+def folder_name(label: str) -> str:
+    """The class name as that of a folder which stays inside its parent and is seen there. Raises DataError."""
+    try:
+        label.encode()
+    except UnicodeEncodeError:
+        raise DataError("the class name is not valid text") from None
+    name = class_name(label, "label")
+    if name.startswith("."):
+        raise DataError(f"class name '{name}' starts with a dot: a folder of that name would be hidden")
+    if "/" in name or "\\" in name:
+        raise DataError(f"class name '{name}' holds a slash: photos of a class lie in a folder of its name")
+    if len(name.encode()) > MOST_NAME_BYTES:
+        raise DataError(f"the class name is longer than {MOST_NAME_BYTES} bytes, so no folder can have it")
+    return name
+
+
+def photo_name(content: bytes) -> str:
+    """What an image file is called in the folder: the same file always has the same name."""
+    formats = [name for name in SUFFIX_OF if name in Image.OPEN]
+    with Image.open(io.BytesIO(content), formats=formats) as image:
+        return sha256(content)[:16] + SUFFIX_OF[image.format or ""]
+
+
+class FeedbackFolder:
+    """One photo lies in one class: who gives it another label moves it. Its owner may take photos away at any time."""
+
+    def __init__(self, folder: Path, max_bytes: int | None = None) -> None:
+        self._folder = folder
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FolderError(f"cannot use '{folder}' for feedback: {error.strerror}") from None
+
+    def store(self, content: bytes, label: str) -> Stored:
+        """Keep an image file that can be decoded, as it is. Raises DataError or FolderError."""
+        label, photo = folder_name(label), photo_name(content)
+        with self._lock:
+            before = self._find(photo)
+            target = self._folder / label / photo
+            if before is not None and before.parent.name == label:
+                return Stored(photo, label, label)
+            if before is None:
+                self._check_room(len(content))
+                write_bytes(target, content)
+                return Stored(photo, label, None)
+            try:
+                target.parent.mkdir(exist_ok=True)
+                before.rename(target)
+            except OSError as error:
+                raise FolderError(f"cannot move '{before}': {error.strerror}") from None
+            self._drop_empty(before.parent)
+            return Stored(photo, label, before.parent.name)
+
+    def remove(self, photo: str) -> bool:
+        """Forget a photo; False where it is not there."""
+        if not OWN_NAME.fullmatch(photo):
+            return False
+        with self._lock:
+            path = self._find(photo)
+            if path is None:
+                return False
+            try:
+                path.unlink()
+            except OSError as error:
+                raise FolderError(f"cannot remove '{path}': {error.strerror}") from None
+            self._drop_empty(path.parent)
+            return True
+
+    def label_of(self, photo: str) -> str | None:
+        """The class that a photo was given, if it is here."""
+        path = self._find(photo)
+        return path.parent.name if path else None
+
+    def counts(self) -> dict[str, int]:
+        """How many photos of each class are here, whoever put them there."""
+        found = {
+            folder.name: sum(not file.name.startswith(".") for file in folder.iterdir()) for folder in self._classes()
+        }
+        return {name: count for name, count in sorted(found.items()) if count}
+
+    def _classes(self) -> Iterator[Path]:
+        with suppress(FileNotFoundError):
+            yield from (path for path in self._folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+    def _find(self, photo: str) -> Path | None:
+        return next((path for folder in self._classes() if (path := folder / photo).is_file()), None)
+
+    def _check_room(self, num_bytes: int) -> None:
+        if self._max_bytes is None:
+            return
+        held = sum(path.stat().st_size for path in self._folder.rglob("*") if path.is_file())
+        if held + num_bytes > self._max_bytes:
+            raise FullError(f"the feedback folder has reached its limit of {self._max_bytes:,} bytes")
+
+    @staticmethod
+    def _drop_empty(folder: Path) -> None:
+        with suppress(OSError):
+            folder.rmdir()

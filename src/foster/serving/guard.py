@@ -1,0 +1,188 @@
+"""Before any route: who may ask, from where, and how much. Around every answer: what a browser may do with it."""
+
+import asyncio
+import hashlib
+import hmac
+import ipaddress
+import json
+from collections.abc import Callable
+from http.cookies import CookieError, SimpleCookie
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from foster.serving.options import Options
+
+COOKIE = "foster_session"
+OPEN_ROUTES = frozenset({"/health", "/session"})
+"""What needs no token: whether the server lives, and where a browser brings the token."""
+
+SECURITY_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "cache-control": "no-store",
+}
+
+
+class Refusal(NamedTuple):
+    status: int
+    reason: str
+
+
+def session_of(token: str) -> str:
+    """What a browser keeps in place of the token: it opens this server, but does not tell the token."""
+    return hmac.new(token.encode(), b"foster session", hashlib.sha256).hexdigest()
+
+
+def is_same(given: str, wanted: str) -> bool:
+    """Compared in a time that does not tell how much was right."""
+    return hmac.compare_digest(given.encode("utf-8", "replace"), wanted.encode())
+
+
+class Guard:
+    """An ASGI application around another one."""
+
+    def __init__(self, app: ASGIApp, options: Options, sign_in_page: ASGIApp, told: Callable[[str, int], None]) -> None:
+        """`sign_in_page` answers who comes to `/` without the token; `told` gets each request's route and status."""
+        self._app = app
+        self._options = options
+        self._sign_in_page = sign_in_page
+        self._told = told
+        self._num_held_bytes = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status = 500
+
+        async def guarded_send(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                for name, value in SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)
+                if status in (408, 413):
+                    headers["connection"] = "close"  # the rest of the body is not wanted
+            await send(message)
+
+        try:
+            await self._answer(scope, receive, guarded_send)
+        finally:
+            self._told(getattr(scope.get("route"), "path", "other"), status)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        refusal = self._wrong_place(scope, headers) or self._wrong_size(headers)
+        if refusal is None and not self._may_enter(scope, headers):
+            if scope["path"] == "/" and scope["method"] in ("GET", "HEAD"):
+                await self._sign_in_page(scope, receive, send)
+                return
+            refusal = Refusal(401, "a token is needed: send the header 'Authorization: Bearer TOKEN'")
+        if refusal is not None:
+            await _refuse(refusal, send)
+            return
+        held = 0
+        end = asyncio.get_running_loop().time() + self._options.timeout
+        is_read = False
+
+        async def limited_receive() -> Message:
+            nonlocal held, is_read
+            if is_read:  # what comes now is that the client has left
+                return await receive()
+            try:
+                async with asyncio.timeout_at(end):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(408, "the body did not arrive in time") from None
+            size = len(message.get("body", b""))
+            held += size
+            self._num_held_bytes += size
+            is_read = not message.get("more_body", False)
+            if held > self._options.max_bytes:
+                raise HTTPException(413, self._too_large())
+            if self._num_held_bytes > self._options.max_held_bytes:
+                raise HTTPException(429, "too much is being sent at once; try again", {"retry-after": "1"})
+            return message
+
+        try:
+            await self._app(scope, limited_receive, send)
+        finally:
+            self._num_held_bytes -= held
+
+    def _wrong_place(self, scope: Scope, headers: Headers) -> Refusal | None:
+        """Another web site must not use a visitor's browser to reach this server."""
+        host = headers.get("host", "")
+        if not self._options.token and not self._is_own_name(host):
+            return Refusal(421, "this server does not go by that name; see --allow-host and --token")
+        if scope["method"] in ("GET", "HEAD", "OPTIONS"):
+            return None
+        site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+        is_own = site in ("same-origin", "none") if site else origin is None or _network_place(origin) == host.lower()
+        return None if is_own else Refusal(403, "a page of another site may not send anything here")
+
+    def _is_own_name(self, host: str) -> bool:
+        """A name that somebody else may point at us at will is not ours; an address cannot be pointed anywhere."""
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:
+            return False
+        if name in ("localhost", self._options.host.lower(), *map(str.lower, self._options.allowed_hosts)):
+            return True
+        try:
+            ipaddress.ip_address(name.partition("%")[0])
+        except ValueError:
+            return not host  # HTTP/1.0 has no such header, and no browser speaks it
+        return True
+
+    def _may_enter(self, scope: Scope, headers: Headers) -> bool:
+        token = self._options.token
+        if not token or scope["path"] in OPEN_ROUTES:
+            return True
+        kind, _, given = headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer" and is_same(given.strip(), token):
+            return True
+        return is_same(_cookie(headers), session_of(token))
+
+    def _wrong_size(self, headers: Headers) -> Refusal | None:
+        told = headers.get("content-length", "0")
+        if told.isascii() and told.isdigit() and int(told[:19]) > self._options.max_bytes:
+            return Refusal(413, self._too_large())
+        return None
+
+    def _too_large(self) -> str:
+        return f"a request may have at most {self._options.max_bytes:,} bytes"
+
+
+def _network_place(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""
+
+
+def _cookie(headers: Headers) -> str:
+    try:
+        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+    except CookieError:
+        return ""
+    return found.value if found else ""
+
+
+async def _refuse(refusal: Refusal, send: Send) -> None:
+    body = json.dumps({"error": refusal.reason}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if refusal.status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

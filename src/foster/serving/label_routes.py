@@ -1,0 +1,134 @@
+"""Teaching: photos with labels go to the feedback folder; photos that wait for one are shown."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from fastapi import FastAPI, Request, Response
+from starlette.exceptions import HTTPException
+
+from foster.data.photos.decode import ImageError, decode
+from foster.errors import DataError, FolderError
+from foster.serving.answers import (
+    FeedbackCounts,
+    NewLabel,
+    PredictedImage,
+    StoredPhoto,
+    WaitingPhoto,
+    WaitingPhotos,
+)
+from foster.serving.feedback import FeedbackFolder, FullError
+from foster.serving.service import Service, logger
+from foster.serving.to_label import PhotosToLabel, preview
+from foster.serving.uploads import read_form
+
+Result = TypeVar("Result")
+
+NUM_CHOICES = 9
+"""As many classes as there are keys for them."""
+
+_LABELLED = {
+    "type": "object",
+    "required": ["file", "label"],
+    "properties": {"file": {"type": "string", "format": "binary"}, "label": {"type": "string"}},
+}
+LABELLED_BODY: dict[str, Any] = {
+    "requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _LABELLED}}}
+}
+
+
+def add_routes(app: FastAPI, service: Service) -> None:
+    def feedback() -> FeedbackFolder:
+        if service.feedback is None:
+            raise HTTPException(404, "this server takes no feedback; start it with --feedback FOLDER")
+        return service.feedback
+
+    def to_label() -> PhotosToLabel:
+        if service.to_label is None:
+            raise HTTPException(404, "no photos wait for labels; start the server with --to-label FOLDER")
+        return service.to_label
+
+    async def content_of(photo: str) -> bytes:
+        content = await service.in_thread(lambda: to_label().content(photo))
+        if content is None:
+            raise HTTPException(404, "there is no such photo")
+        return content
+
+    async def stored(content: bytes, label: str) -> StoredPhoto:
+        folder = feedback()
+
+        def store() -> StoredPhoto:
+            decode(content, target_side=1)  # what cannot be read teaches nothing
+            return StoredPhoto(**folder.store(content, label)._asdict())
+
+        answer = await service.in_thread(lambda: _without_paths(store))
+        if answer.before is None:
+            service.metrics.count("foster_feedback_total")
+        return answer
+
+    @app.post("/feedback", openapi_extra=LABELLED_BODY)
+    async def give_feedback(request: Request) -> StoredPhoto:
+        """Keep a photo with its right class, known or new. The same photo again moves to its new class."""
+        feedback()
+        service.refuse_if_full()
+        form = await read_form(request)
+        if len(form.uploads) != 1 or "label" not in form.fields:
+            raise HTTPException(400, "send a form with one 'file' and its 'label'")
+        return await stored(form.uploads[0].content, form.fields["label"])
+
+    @app.get("/feedback")
+    async def count_feedback() -> FeedbackCounts:
+        """How many photos of each class wait for the next `foster learn`."""
+        counts = await service.in_thread(feedback().counts)
+        return FeedbackCounts(num_photos=sum(counts.values()), classes=counts)
+
+    @app.delete("/feedback/{photo}", status_code=204)
+    async def take_back(photo: str) -> None:
+        """Forget a photo again."""
+        folder = feedback()
+        if not await service.in_thread(lambda: _without_paths(lambda: folder.remove(photo))):
+            raise HTTPException(404, "there is no such photo")
+
+    @app.get("/to-label")
+    async def list_to_label() -> WaitingPhotos:
+        """The photos that wait for a label, those most worth it first where `foster label-next` chose them."""
+        photos = to_label()
+        everything, left = await service.in_thread(lambda: (photos.all(), photos.left()))
+        waiting = [WaitingPhoto(photo=entry.photo, name=entry.name) for entry in left]
+        return WaitingPhotos(photos=waiting, num_labelled=len(everything) - len(left))
+
+    @app.get("/to-label/{photo}", response_class=Response, responses={200: {"content": {"image/jpeg": {}}}})
+    async def show_to_label(photo: str) -> Response:
+        """A photo that waits for a label, as a JPEG of at most 1,280 pixels a side."""
+        content = await content_of(photo)
+        return Response(
+            await service.in_thread(lambda: _without_paths(lambda: preview(content))), media_type="image/jpeg"
+        )
+
+    @app.get("/to-label/{photo}/prediction")
+    async def predict_to_label(photo: str) -> PredictedImage:
+        """What the bundle takes a waiting photo for."""
+        answered = await service.predict([await content_of(photo)])
+        answer = answered.answers[0]
+        if isinstance(answer, ImageError):
+            raise HTTPException(422, f"the image cannot be read: {answer}")
+        return PredictedImage.of(answer.prediction, photo, NUM_CHOICES)
+
+    @app.put("/to-label/{photo}")
+    async def label_photo(photo: str, new: NewLabel) -> StoredPhoto:
+        """Give a waiting photo its label: a copy of it goes to the feedback folder."""
+        return await stored(await content_of(photo), new.label)
+
+
+def _without_paths(work: Callable[[], Result]) -> Result:
+    """What cannot be done becomes an answer that does not tell where this server keeps its files."""
+    try:
+        return work()
+    except ImageError as error:
+        raise HTTPException(422, f"the image cannot be read: {error}") from None
+    except FullError as error:
+        raise HTTPException(507, str(error)) from None
+    except FolderError as error:
+        logger.error("%s", error)
+        raise HTTPException(507, "the feedback folder cannot be written; the server's log says why") from None
+    except DataError as error:
+        raise HTTPException(422, str(error)) from None

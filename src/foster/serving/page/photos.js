@@ -1,0 +1,292 @@
+// Photos that were dropped, pasted, chosen or taken: one card each.
+
+const AT_ONCE = 4;
+const ENDINGS = /\.(jpe?g|jfif|png|webp|gif|bmp|tiff?|ppm|pgm|avif|jp2)$/i;
+
+const state = { info: null, classes: [], photos: [], queue: [], active: 0 };
+
+async function refreshInfo() {
+  const [info, known] = await Promise.all([askJson("/info"), askJson("/classes")]);
+  state.info = info;
+  state.classes = known.classes;
+  find("#bundle").textContent = `${info.bundle.name} · ${plural(info.num_classes, "class", "classes")}`;
+  find("#bundle").title = `version ${info.bundle.version}`;
+  find("#promise").textContent = info.takes_feedback
+    ? "Photos are kept only if you give them a class."
+    : "Photos are answered and forgotten.";
+  const problem = find("#problem");
+  problem.hidden = !info.problem;
+  if (info.problem) problem.textContent = `${info.problem[0].toUpperCase()}${info.problem.slice(1)}.`;
+  find("#waiting").hidden = !info.num_to_label;
+  find("#waiting-text").textContent = `${plural(info.num_to_label, "photo waits", "photos wait")} for a label.`;
+  await refreshLesson();
+}
+
+// The photos that wait for the next lesson; their classes can be chosen like known ones.
+async function refreshLesson() {
+  let counts = { num_photos: 0, classes: {} };
+  if (state.info.takes_feedback) counts = await askJson("/feedback");
+  const named = Object.entries(counts.classes);
+  const shown = named.slice(0, 6).map(([name, count]) => `${name} ${count}`).join(", ");
+  find("#lesson").hidden = !counts.num_photos;
+  find("#lesson").textContent =
+    `${plural(counts.num_photos, "photo")} for the next lesson: ${shown}${named.length > 6 ? ", …" : ""}.`;
+  const names = [...new Set([...state.classes, ...Object.keys(counts.classes)])];
+  find("#classes").replaceChildren(...names.map((name) => {
+    const option = element("option");
+    option.value = name;
+    return option;
+  }));
+}
+
+function addPhotos(files) {
+  const images = [...files].filter((file) => file.type.startsWith("image/") || ENDINGS.test(file.name));
+  const others = files.length - images.length;
+  if (!images.length) {
+    announce(others ? "No photos among these files." : "");
+    return;
+  }
+  const cards = find("#cards");
+  for (const file of images.reverse()) {
+    const photo = { file, card: makeCard(file), answer: null, label: null, stored: null };
+    wire(photo);
+    state.photos.unshift(photo);
+    state.queue.unshift(photo);
+    cards.prepend(photo.card);
+  }
+  document.body.classList.add("many");
+  announce(`${plural(images.length, "photo")} added.`);
+  showCounts();
+  work();
+}
+
+function makeCard(file) {
+  const card = find("#card").content.cloneNode(true).firstElementChild;
+  const image = find(".photo", card);
+  image.addEventListener("load", () => image.classList.toggle("small", image.naturalWidth < 128));
+  image.addEventListener("error", () => image.replaceWith(element("p", "quiet", "no preview")));
+  image.src = URL.createObjectURL(file);
+  image.alt = `Photo ${file.name}`;
+  find(".name", card).textContent = file.name;
+  return card;
+}
+
+function work() {
+  while (state.active < AT_ONCE && state.queue.length) {
+    state.active += 1;
+    predict(state.queue.shift()).finally(() => {
+      state.active -= 1;
+      showCounts();
+      work();
+    });
+  }
+}
+
+async function predict(photo) {
+  const { file, card } = photo;
+  try {
+    if (file.size > state.info.limits.bytes) {
+      throw new Refused(413, `it is larger than ${Math.floor(state.info.limits.bytes / 2 ** 20)} MiB`);
+    }
+    const answer = await askJson("/predict?top=9", { method: "POST", body: file });
+    photo.answer = answer.predictions[0];
+    showAnswer(photo);
+    if (answer.bundle.version !== state.info.bundle.version) await refreshInfo(); // another bundle took over
+  } catch (problem) {
+    const verdict = find(".verdict", card);
+    verdict.textContent = `No answer: ${problem.message.replace(/^no image can be read: image: /, "")}`;
+    verdict.classList.add("failed");
+  }
+}
+
+function showAnswer({ answer, card }) {
+  const verdict = find(".verdict", card);
+  const why = find(".why", card);
+  verdict.classList.toggle("unknown", answer.is_unknown);
+  verdict.textContent = answer.is_unknown ? "I do not know this" : answer.label;
+  why.hidden = !answer.is_unknown;
+  why.textContent = `Nearest is ${answer.top[0].label}, but that is not sure enough.`;
+  const shown = answer.top.slice(0, 5).filter(({ probability }, index) => index < 2 || probability >= 0.001);
+  find(".bars", card).replaceChildren(...shown.map(bar));
+  find(".actions", card).hidden = false;
+  find(".right", card).hidden = !state.info.takes_feedback || answer.is_unknown;
+  find(".wrong", card).hidden = !state.info.takes_feedback;
+  find(".wrong", card).textContent = answer.is_unknown ? "Name it" : "Wrong?";
+}
+
+function bar({ label, probability }) {
+  const row = element("li");
+  const track = element("span", "track");
+  const fill = element("span", "fill");
+  track.setAttribute("aria-hidden", "true");
+  fill.style.width = `${Math.max(0.5, 100 * probability)}%`;
+  track.append(fill);
+  row.append(element("span", "label", label), element("span", "share", percent(probability)), track);
+  return row;
+}
+
+// Buttons of a card.
+function wire(photo) {
+  const { card } = photo;
+  const form = find(".correct", card);
+  const open = (isOpen) => {
+    form.hidden = !isOpen;
+    find(".wrong", card).setAttribute("aria-expanded", String(isOpen));
+    find(isOpen ? "input.label" : ".wrong", card).focus();
+  };
+  find(".where", card).addEventListener("click", () => toggleHeat(photo));
+  find(".right", card).addEventListener("click", () => store(photo, photo.answer.label));
+  find(".wrong", card).addEventListener("click", () => open(form.hidden));
+  find(".cancel", card).addEventListener("click", () => open(false));
+  form.addEventListener("keydown", (event) => event.key === "Escape" && open(false));
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    store(photo, find("input.label", card).value);
+  });
+  find(".undo", card).addEventListener("click", () => takeBack(photo));
+}
+
+// Stores a photo with its class; true where that worked.
+async function store(photo, label) {
+  const { card, file } = photo;
+  const form = new FormData();
+  form.append("label", label);
+  form.append("file", file, file.name);
+  try {
+    photo.stored = await askJson("/feedback", { method: "POST", body: form });
+  } catch (problem) {
+    find(".correct", card).hidden = false;
+    find(".hint", card).textContent = `Not stored: ${problem.message}`;
+    announce(`Not stored: ${problem.message}`);
+    return false;
+  }
+  find(".hint", card).textContent = "";
+  find(".correct", card).hidden = true;
+  find(".actions", card).hidden = true;
+  find(".stored", card).hidden = false;
+  find(".stored span", card).textContent = `Stored as ${photo.stored.label}`;
+  find(".undo", card).focus();
+  announce(`Stored as ${photo.stored.label}.`);
+  showCounts();
+  await refreshLesson();
+  return true;
+}
+
+async function takeBack(photo) {
+  const { card } = photo;
+  try {
+    await ask(`/feedback/${photo.stored.photo}`, { method: "DELETE" });
+  } catch (problem) {
+    if (problem.status !== 404) { // somebody else has taken it away already
+      announce(`Not undone: ${problem.message}`);
+      return;
+    }
+  }
+  photo.stored = null;
+  find(".stored", card).hidden = true;
+  find(".actions", card).hidden = false;
+  find(".wrong", card).focus();
+  announce("Taken back.");
+  showCounts();
+  await refreshLesson();
+}
+
+async function toggleHeat({ card, file, answer }) {
+  const button = find(".where", card);
+  const heat = find(".heat", card);
+  const isShown = button.getAttribute("aria-pressed") === "true";
+  if (!isShown && !heat.src) {
+    button.disabled = true;
+    try {
+      const label = encodeURIComponent(answer.top[0].label);
+      const response = await ask(`/explain?label=${label}`, { method: "POST", body: file });
+      heat.src = URL.createObjectURL(await response.blob());
+      await heat.decode();
+    } catch (problem) {
+      announce(`No map: ${problem.message}`);
+      return;
+    } finally {
+      button.disabled = false;
+    }
+  }
+  const photo = find(".photo", card);
+  heat.style.width = `${fitted(photo).width}px`;
+  heat.style.height = `${fitted(photo).height}px`;
+  heat.alt = `Bright where the photo speaks for ${answer.top[0].label}`;
+  heat.hidden = isShown;
+  button.setAttribute("aria-pressed", String(!isShown));
+}
+
+// The size at which a photo is drawn inside its box.
+function fitted(image) {
+  const scale = Math.min(image.clientWidth / image.naturalWidth, image.clientHeight / image.naturalHeight);
+  return { width: scale * image.naturalWidth, height: scale * image.naturalHeight };
+}
+
+function showCounts() {
+  const { photos, queue, active } = state;
+  find("#tools").hidden = !photos.length;
+  const left = queue.length + active;
+  const unknown = photos.filter((photo) => photo.answer?.is_unknown).length;
+  const parts = [plural(photos.length, "photo")];
+  if (left) parts.push(`${left} in work`);
+  if (unknown) parts.push(`${unknown} not known`);
+  find("#counts").textContent = parts.join(" · ");
+  find("#label-dropped").hidden = !state.info.takes_feedback || unlabelled().length < 2;
+}
+
+const unlabelled = () => state.photos.filter((photo) => photo.answer && !photo.stored);
+
+// A dropped folder stands for all files below it.
+async function filesOf(transfer) {
+  const entries = [...transfer.items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
+  if (!entries.length) return [...transfer.files];
+  const found = [];
+  const walk = async (entry) => {
+    if (entry.isFile) {
+      found.push(await new Promise((done, failed) => entry.file(done, failed)));
+      return;
+    }
+    const reader = entry.createReader();
+    for (let some; (some = await new Promise((done, failed) => reader.readEntries(done, failed))).length; ) {
+      for (const inner of some) await walk(inner);
+    }
+  };
+  for (const entry of entries) await walk(entry);
+  return found.sort((a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }));
+}
+
+function listen() {
+  for (const [button, input] of [["#choose", "#files"], ["#choose-folder", "#folder"], ["#take", "#camera"]]) {
+    find(button).addEventListener("click", () => find(input).click());
+    find(input).addEventListener("change", (event) => {
+      addPhotos(event.target.files);
+      event.target.value = "";
+    });
+  }
+  let depth = 0; // enter and leave come for every element below the pointer
+  const drag = (change) => {
+    depth = change === null ? 0 : depth + change;
+    document.body.classList.toggle("dragging", depth > 0);
+  };
+  addEventListener("dragenter", (event) => { event.preventDefault(); drag(1); });
+  addEventListener("dragleave", () => drag(-1));
+  addEventListener("dragover", (event) => event.preventDefault());
+  addEventListener("drop", async (event) => {
+    event.preventDefault();
+    drag(null);
+    addPhotos(await filesOf(event.dataTransfer));
+  });
+  addEventListener("paste", (event) => {
+    if (event.clipboardData.files.length) addPhotos([...event.clipboardData.files]);
+  });
+  find("#clear").addEventListener("click", () => {
+    for (const { card } of state.photos) for (const image of card.querySelectorAll("img")) URL.revokeObjectURL(image.src);
+    state.photos = [];
+    state.queue = [];
+    find("#cards").replaceChildren();
+    document.body.classList.remove("many");
+    showCounts();
+    find("#choose").focus();
+  });
+}

@@ -1,0 +1,82 @@
+"""The web pages, each one self-contained file: styles and scripts are put into it, and nothing else may run there."""
+
+import base64
+import hashlib
+from functools import cache
+from importlib.resources import files
+
+from fastapi import FastAPI
+from fastapi.responses import HTMLResponse, Response
+from starlette.types import ASGIApp
+
+from foster.serving.answers import Session
+from foster.serving.guard import COOKIE, is_same, session_of
+from foster.serving.options import Options
+
+PAGES = {
+    "index.html": ("style.css", ("api.js", "photos.js", "labelling.js")),
+    "docs.html": ("style.css", ("api.js", "docs.js")),
+    "sign_in.html": ("style.css", ("sign_in.js",)),
+}
+"""Each page with its styles and scripts."""
+
+
+def add_pages(app: FastAPI, options: Options) -> None:
+    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
+    async def index() -> Response:
+        return page("index.html")
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return page("docs.html")
+
+    @app.post("/session", include_in_schema=False)
+    async def sign_in(session: Session) -> Response:
+        """A browser brings the token once and keeps a cookie that no script and no other site can use."""
+        if not options.token:
+            return Response(status_code=204)
+        if not is_same(session.token, options.token):
+            return Response('{"error": "this is not the token"}', 401, media_type="application/json")
+        answer = Response(status_code=204)
+        answer.set_cookie(COOKIE, session_of(options.token), httponly=True, samesite="strict")
+        return answer
+
+
+def sign_in_page() -> ASGIApp:
+    """What comes in place of the page where the token is missing."""
+    return page("sign_in.html", 401)
+
+
+def page(name: str, status: int = 200) -> HTMLResponse:
+    """A page with a policy under which only its own scripts and styles work, and only with this server."""
+    text, policy = _assembled(name)
+    return HTMLResponse(text, status, {"content-security-policy": policy})
+
+
+@cache
+def _assembled(name: str) -> tuple[str, str]:
+    """A page's text and its policy."""
+    style_name, script_names = PAGES[name]
+    style = f"\n{_text(style_name)}"
+    script = "\n" + "".join(map(_text, script_names))
+    text = _text(name).replace("<style></style>", f"<style>{style}</style>")
+    text = text.replace("<script></script>", f"<script>{script}</script>")
+    rules = {
+        "default-src": "'none'",
+        "script-src": _hashed(script),
+        "style-src": _hashed(style),
+        "img-src": "'self' blob: data:",
+        "connect-src": "'self'",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        "frame-ancestors": "'none'",
+    }
+    return text, "; ".join(f"{rule} {value}" for rule, value in rules.items())
+
+
+def _text(name: str) -> str:
+    return (files("foster.serving") / "page" / name).read_text(encoding="utf-8")
+
+
+def _hashed(content: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"

@@ -1,0 +1,105 @@
+"""From options to a server that listens."""
+
+import logging
+import socket
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from foster.errors import FolderError, FosterError, SettingsError
+from foster.serving.options import Options
+from foster.system.output import complain
+
+NEEDED = ("fastapi", "python_multipart", "starlette", "uvicorn")
+SHORT_TOKEN = 16
+GRACE_SECONDS = 10
+MOST_CONNECTIONS = 1024
+
+
+class ServeError(FosterError):
+    """The server cannot start."""
+
+
+def serve(options: Options) -> None:
+    """Load the bundle, listen, and answer until a signal comes; requests that are being answered are finished."""
+    try:
+        import uvicorn
+
+        from foster.serving.app import make_app
+    except ModuleNotFoundError as error:
+        if error.name not in NEEDED:
+            raise
+        raise SettingsError(f"serving needs {error.name}: pip install 'foster-cil[serve]'") from None
+    from foster.serving.current import Current
+    from foster.serving.served import Served
+
+    _check(options)
+    listening = _bound(options)
+    with listening:
+        current = Current(options.place, lambda folder: Served.load(folder, options.device, options.unknown_below))
+        app = make_app(options, current)
+        _write_log()
+        configuration = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            lifespan="on",
+            timeout_graceful_shutdown=GRACE_SECONDS,
+            limit_concurrency=MOST_CONNECTIONS,
+            backlog=MOST_CONNECTIONS,
+        )
+        served, host = current.now, f"[{options.host}]" if ":" in options.host else options.host
+        print(
+            f"serving '{served.name}' (version {served.version}, {len(served.learner.class_names)} classes) "
+            f"at http://{host}:{listening.getsockname()[1]}",
+            flush=True,
+        )
+        uvicorn.Server(configuration).run(sockets=[listening])
+
+
+def _check(options: Options) -> None:
+    if options.to_label and not options.feedback:
+        raise SettingsError("--to-label needs --feedback FOLDER: there the labelled photos go")
+    if options.to_label and not options.to_label.is_dir():
+        raise FolderError(f"there is no folder '{options.to_label}' of photos to label")
+    if options.feedback and _is_below(options.feedback, options.place):
+        raise FolderError(f"'{options.feedback}' lies inside '{options.place}'; keep feedback and bundles apart")
+    if not options.token and options.host not in ("127.0.0.1", "::1", "localhost"):
+        complain(f"warning: anybody who reaches {options.host}:{options.port} may use it; --token asks for a secret")
+    if options.token and len(options.token) < SHORT_TOKEN:
+        complain(
+            f"warning: a token of {len(options.token)} characters can be guessed; 'openssl rand -hex 16' makes one"
+        )
+
+
+def _is_below(folder: Path, other: Path) -> bool:
+    return folder.resolve().is_relative_to(other.resolve())
+
+
+def _bound(options: Options) -> socket.socket:
+    """The address is taken before the bundle is loaded: what cannot be had is known at once."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        found = socket.socket(family, kind, protocol)
+        with suppress(OSError):
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind(address)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ServeError(
+            f"cannot listen on {options.host}:{options.port}: {reason}; choose another --port or --host"
+        ) from None
+    return found
+
+
+def _write_log() -> None:
+    """Our own lines and the warnings of the server, on standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    for name, level in (("foster.serving", logging.INFO), ("uvicorn", logging.WARNING)):
+        log = logging.getLogger(name)
+        log.handlers, log.propagate = [handler], False
+        log.setLevel(level)

@@ -1,0 +1,89 @@
+"""One bundle, loaded and warm: pictures in, answers and heat maps out."""
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from foster.bundle.files import WEIGHTS
+from foster.bundle.manifest import read_manifest
+from foster.data.photos.decode import decode
+from foster.evaluation.gradcam import grad_cam
+from foster.learner.learner import Learner
+from foster.learner.reports import Prediction
+from foster.training.engine import exact_convolutions
+
+MOST_CLASSES = 100
+"""How many classes an answer may list."""
+
+VERSION_LENGTH = 12
+HEAT_COLOURS = np.array([[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]], dtype=np.float32)
+"""Five points of the viridis scale, dark to bright: it can be read without seeing colours."""
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """A learner that answers, the name of its bundle's folder, and the start of the hash of its weights."""
+
+    learner: Learner
+    name: str
+    version: str
+    unknown_below: float | None
+
+    @classmethod
+    def load(cls, folder: Path, device: str, unknown_below: float | None) -> "Served":
+        """Load the bundle in `folder`, which is no link, and let it answer once, so that nobody waits for that."""
+        version = read_manifest(folder).files[WEIGHTS].sha256[:VERSION_LENGTH]
+        learner = Learner.load(folder, device=device)
+        served = cls(learner, folder.name, version, unknown_below)
+        served.answers(torch.zeros(1, 3, *learner.resizing.size, dtype=torch.uint8))
+        return served
+
+    def decoded(self, content: bytes) -> Tensor:
+        """An image file as uint8 `[3, H, W]` at the network's size. Raises ImageError."""
+        resizing = self.learner.resizing
+        return resizing(decode(content, target_side=max(resizing.size)))
+
+    def answers(self, images: Tensor) -> list[Prediction]:
+        """What images uint8 `[N, 3, H, W]` show, each with as many classes as anybody may ask for."""
+        return self.learner.answers(images, MOST_CLASSES, self.unknown_below)
+
+    def heat_map(self, content: bytes, label: str | None) -> tuple[str, bytes]:
+        """Where an image file speaks for a class, by default its best one: the class, and a translucent PNG to be laid
+        over the picture. Raises ImageError, and KeyError for a class that is not known."""
+        classifier, resizing = self.learner.classifier(), self.learner.resizing
+        picture = decode(content, target_side=max(resizing.size))
+        images = resizing(picture)[None].to(classifier.device)
+        names = self.learner.class_names
+        if label is None:
+            label = self.answers(images.cpu())[0].top[0].label
+        if label not in names:
+            raise KeyError(label)
+        class_ids = torch.tensor([names.index(label)], device=classifier.device)
+        with exact_convolutions():
+            heat = grad_cam(classifier.network, classifier.normalised(images), class_ids, classifier.scores_of)
+        return label, _as_png(heat[0].cpu(), picture.size, resizing.rule == "crop")
+
+
+def _as_png(heat: Tensor, size: tuple[int, int], is_cropped: bool) -> bytes:
+    """Heat `[H, W]` from 0 to 1 as a translucent PNG of the picture's shape; what was cropped off stays clear."""
+    values = heat.numpy()
+    places = values * (len(HEAT_COLOURS) - 1)
+    low = np.minimum(places.astype(np.int64), len(HEAT_COLOURS) - 2)
+    share = (places - low)[..., None]
+    colours = HEAT_COLOURS[low] * (1 - share) + HEAT_COLOURS[low + 1] * share
+    alpha = (60 + 120 * values)[..., None]
+    overlay = Image.fromarray(np.concatenate([colours, alpha], axis=-1).round().astype(np.uint8), "RGBA")
+    if is_cropped:
+        width, height = size
+        scale = max(overlay.width / width, overlay.height / height)
+        canvas = Image.new("RGBA", (max(1, round(width * scale)), max(1, round(height * scale))))
+        canvas.paste(overlay, ((canvas.width - overlay.width) // 2, (canvas.height - overlay.height) // 2))
+        overlay = canvas
+    file = io.BytesIO()
+    overlay.save(file, "PNG")
+    return file.getvalue()

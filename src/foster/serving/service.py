@@ -1,0 +1,146 @@
+"""What the routes ask: predictions and heat maps, within limits of number and time."""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import NamedTuple, TypeVar
+
+from starlette.exceptions import HTTPException
+
+from foster.data.photos.decode import ImageError, quiet_pillow
+from foster.serving.batching import Answer, Batcher
+from foster.serving.current import Current
+from foster.serving.feedback import FeedbackFolder
+from foster.serving.metrics import Metrics
+from foster.serving.options import Options
+from foster.serving.served import Served
+from foster.serving.to_label import PhotosToLabel
+
+logger = logging.getLogger(__name__)
+Result = TypeVar("Result")
+
+
+class Answered(NamedTuple):
+    """The bundle that answered, an answer or a reason for each image, and seconds until decoded and in all."""
+
+    served: Served
+    answers: list[Answer | ImageError]
+    decode_seconds: float
+    total_seconds: float
+
+
+class Service:
+    """A bundle with everything around it; alive inside `running`."""
+
+    def __init__(self, options: Options, current: Current) -> None:
+        self.options = options
+        self.current = current
+        self.metrics = Metrics()
+        self.feedback = FeedbackFolder(options.feedback, options.max_feedback_bytes) if options.feedback else None
+        self.to_label = PhotosToLabel(options.to_label, self.feedback) if options.to_label and self.feedback else None
+        self.num_in_work = 0
+        self._batcher = Batcher(options.batch_size, options.batch_window, self._saw_batch)
+        self._workers = ThreadPoolExecutor(min(16, os.cpu_count() or 1), "decoding")
+        self._batching: asyncio.Task[None] | None = None
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        self._batching = asyncio.create_task(self._batcher.run())
+        watching = asyncio.create_task(self.current.watch())
+        try:
+            with quiet_pillow():
+                yield
+        finally:
+            for task in (watching, self._batching):
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+            self._workers.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def is_alive(self) -> bool:
+        return self._batching is not None and not self._batching.done()
+
+    def refuse_if_full(self, num_more: int = 1) -> None:
+        if self.num_in_work + num_more > self.options.max_waiting:
+            raise HTTPException(429, "too many images are waiting; try again", {"retry-after": "1"})
+
+    async def predict(self, contents: Sequence[bytes]) -> Answered:
+        """Decode all images in worker threads and answer them on the device, beside those of other requests."""
+        started = time.perf_counter()
+        served = self.current.now  # one bundle for the whole request, whatever happens to the link
+        decoded_at = [started]
+
+        async def one(content: bytes) -> Answer | ImageError:
+            with self._batcher.coming():
+                try:
+                    image = await self.in_thread(lambda: served.decoded(content))
+                except ImageError as error:
+                    self.metrics.count("foster_unreadable_images_total")
+                    return error
+                finally:
+                    decoded_at.append(time.perf_counter())
+            return await self._batcher.answer(served, image)
+
+        with self._in_work(len(contents)):
+            async with self._within_time():
+                answers = await asyncio.gather(*map(one, contents))
+        total = time.perf_counter() - started
+        self.metrics.observe("foster_request_seconds", total)
+        good = [answer for answer in answers if isinstance(answer, Answer)]
+        self.metrics.count("foster_images_total", len(good))
+        self.metrics.count("foster_unknown_total", sum(answer.prediction.is_unknown for answer in good))
+        return Answered(served, list(answers), max(decoded_at) - started, total)
+
+    async def heat_map(self, content: bytes, label: str | None) -> tuple[Served, str, bytes]:
+        """The bundle, the class, and a PNG. Raises ImageError and KeyError."""
+        served = self.current.now
+        with self._in_work(1):
+            async with self._within_time():
+                return served, *await self._batcher.on_device(lambda: served.heat_map(content, label))
+
+    async def in_thread(self, work: Callable[[], Result]) -> Result:
+        """Anything that waits for a disk or decodes, beside the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._workers, work)
+
+    def metrics_text(self) -> str:
+        served = self.current.now
+        return self.metrics.text(
+            {
+                "foster_images_in_work": (self.num_in_work, {}),
+                "foster_bundle_swaps": (self.current.num_swaps, {}),
+                "foster_bundle_problem": (float(self.current.problem is not None), {}),
+                "foster_bundle_info": (1, {"name": served.name, "version": served.version}),
+            }
+        )
+
+    @contextmanager
+    def _in_work(self, num_images: int) -> Iterator[None]:
+        self.refuse_if_full(num_images)
+        self.num_in_work += num_images
+        try:
+            yield
+        finally:
+            self.num_in_work -= num_images
+
+    @asynccontextmanager
+    async def _within_time(self) -> AsyncIterator[None]:
+        """Inside, what takes too long and what the device cannot do become answers of their own."""
+        try:
+            async with asyncio.timeout(self.options.timeout):
+                yield
+        except TimeoutError:
+            raise HTTPException(503, "no answer within the time limit; try again", {"retry-after": "1"}) from None
+        except (HTTPException, ImageError, KeyError):
+            raise
+        except Exception:
+            logger.exception("an answer could not be computed")
+            raise HTTPException(503, "the answer could not be computed; the server's log says why") from None
+
+    def _saw_batch(self, num_images: int, seconds: float) -> None:
+        self.metrics.observe("foster_batch_images", num_images)
+        self.metrics.observe("foster_batch_seconds", seconds)

@@ -1,0 +1,78 @@
+"""JSON files that may come from anywhere: checked by a schema when they are read, and typed from there on.
+
+The parser refuses what is nested more than 200 deep, numbers of thousands of digits and text that is no Unicode.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import from_json
+
+from foster.errors import DataError
+from foster.system.files import read_plain
+
+MAX_BYTES = 16 * 2**20
+"""Enough for every file of ours but a bundle's manifest, which lists all its images."""
+
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+Percent = Annotated[float, Field(ge=0, le=100)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Seconds = Annotated[float, Field(ge=0, le=1e12)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+Schema = TypeVar("Schema")
+
+
+class Document(BaseModel):
+    """What stands in a file. Numbers are finite; keys of other versions are passed over."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+class DocumentError(DataError):
+    """A file cannot be read, is damaged, or does not hold what it should."""
+
+
+def read_json(path: Path, *, max_bytes: int = MAX_BYTES, may_be_link: bool = False) -> Any:
+    """Plain data from a JSON file of at most `max_bytes`. FileNotFoundError where there is none, else DocumentError."""
+    try:
+        return from_json(read_plain(path, max_bytes=max_bytes, may_be_link=may_be_link))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise DocumentError(f"cannot read '{path}': {error.strerror or error}") from None
+    except ValueError as error:
+        raise DocumentError(f"'{path}' is damaged or cut short: it is not valid JSON ({error})") from None
+
+
+def checked(data: Any, schema: type[Schema] | TypeAdapter[Schema], path: Path) -> Schema:
+    """`data` from the file `path`, as the schema has it, or a DocumentError with the first place that is wrong."""
+    try:
+        adapter = schema if isinstance(schema, TypeAdapter) else TypeAdapter(schema)
+        return adapter.validate_python(data)
+    except ValidationError as error:
+        raise DocumentError(f"'{path}' is damaged: {first_problem(error)}") from None
+
+
+def read_document(
+    path: Path, schema: type[Schema] | TypeAdapter[Schema], *, max_bytes: int = MAX_BYTES, may_be_link: bool = False
+) -> Schema:
+    """The file `path`, read once and checked."""
+    try:
+        data = read_json(path, max_bytes=max_bytes, may_be_link=may_be_link)
+    except FileNotFoundError as error:
+        raise DocumentError(f"cannot read '{path}': {error.strerror}") from None
+    return checked(data, schema, path)
+
+
+def first_problem(error: ValidationError) -> str:
+    """Where the first thing is that is wrong, and what: on one line of bounded length."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    place = ".".join(str(part)[:80] for part in first["loc"])
+    problem = (
+        "is missing"
+        if first["type"] == "missing"
+        else " ".join(first["msg"].removeprefix("Value error, ").split())[:300]
+    )
+    return f"{place}: {problem}" if place else problem
