@@ -65,7 +65,9 @@ class Served:
             raise KeyError(label)
         class_ids = torch.tensor([names.index(label)], device=classifier.device)
         with exact_convolutions():
-            heat = grad_cam(classifier.network, classifier.normalised(images), class_ids, classifier.scores_of)
+            size = (images.shape[2], images.shape[3])
+            inputs = classifier.prepared(images)
+            heat = grad_cam(classifier.network, inputs, class_ids, classifier.scores_of, size)
         return label, _as_png(heat[0].cpu(), picture.size, resizing.rule == "crop")
 
 
