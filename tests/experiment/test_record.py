@@ -56,6 +56,25 @@ def test_a_record_survives_json() -> None:
     assert again.result == [FIRST, SECOND, THIRD]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"task_seconds": [1.0]},
+        {"params": 3},
+        {"evaluations": {}},
+        {"evaluations": {"compressed": [1, 2, 3]}},
+        {"evaluations": []},
+        {"result_name": ["head"]},
+        {"evaluations": {"compressed": [vars(SECOND)] * 3}},
+    ],
+)
+def test_a_record_whose_numbers_do_not_belong_together_is_refused(change: dict[str, object]) -> None:
+    state = json.loads(json.dumps(full_record().state()))
+    assert Record.from_state(state).num_tasks == 3
+    with pytest.raises(ValueError, match=r".+"):
+        Record.from_state({**state, **change})
+
+
 def test_a_single_task_forgets_nothing() -> None:
     found = metrics([FIRST])
     assert (found["forgetting"], found["backward_transfer"]) == (0.0, 0.0)

@@ -6,6 +6,8 @@ import pytest
 
 from foster.errors import DataError
 from foster.reports.results import find_results, read_result
+from foster.reports.tables import accuracy_table, markdown, summary_grids, summary_table
+from foster.system.output import show
 
 
 def test_a_results_file_is_read_whole(write_run):
@@ -31,8 +33,8 @@ def test_a_results_file_is_read_whole(write_run):
         (lambda text: "", "damaged or cut short"),
         (lambda text: "[1, 2]", "not a results file"),
         (lambda text: '{"name": "package"}', "not a results file"),
-        (lambda text: text.replace('"forgetting"', '"forgotten"'), "'forgetting' is missing"),
-        (lambda text: text.replace("470004", '"many"'), "'params' is wrong"),
+        (lambda text: text.replace('"forgetting"', '"forgotten"'), "forgetting: is missing"),
+        (lambda text: text.replace("470004", '"many"'), "params: Input should be a valid integer"),
         (lambda text: text.replace('"tasks"', '"steps"'), "2 accuracies for 0 tasks"),
     ],
 )
@@ -44,6 +46,57 @@ def test_a_bad_file_is_refused_in_one_line_that_names_it(write_run, change, comp
     assert complaint in str(caught.value)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+HOSTILE = {
+    "an integer of 5,000 digits": '{"params": ' + "9" * 5000,
+    "a number that no float holds": '{"train_seconds": 1e400',
+    "an accuracy that is no number": '{"final_accuracy": NaN',
+    "half a character": '{"method": "\\ud800"',
+    "an accuracy below 0": '{"accuracy": [-500, 60]',
+    "an accuracy above 100": '{"final_accuracy": 200',
+    "settings nested 900 deep": '{"settings": {"a": ' + "[" * 900 + "]" * 900 + "}",
+    "a seed that is a list": '{"seed": [1]',
+    "variants without numbers": '{"variants": {"boosted": {}}',
+    "a variant of other tasks": '{"variants": {"boosted": {"accuracy": [1], "average_incremental_accuracy": 1}}',
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_numbers_and_names_are_one_line(write_run, name):
+    path = write_run("run")
+    start, text = HOSTILE[name], path.read_text()
+    key = start.split('"')[1]
+    others = {other: value for other, value in json.loads(text).items() if other != key}
+    path.write_text(f"{start}, {json.dumps(others)[1:]}")
+    with pytest.raises(DataError, match=r"\A[^\n]{1,600}\Z"):
+        read_result(path)
+
+
+def test_a_file_of_10_gb_is_not_read(write_run):
+    path = write_run("run")
+    os.truncate(path, 10 * 2**30)  # sparse: it takes no room on the disk
+    with pytest.raises(DataError, match="more than 268,435,456 bytes"):
+        read_result(path)
+
+
+def test_names_in_a_results_file_move_no_cursor(write_run, capsys: pytest.CaptureFixture[str]):
+    escape = "\x1b[31mred\x9b0m\r"
+    settings = {"foster": {"gamma": escape, escape: 1}}
+    facts = {"method": escape, "scenario": escape, "augmentation": escape, "result": escape, "evaluated_on": escape}
+    write_run("run", **facts, settings=settings, environment={"device": escape})
+    runs = find_results([write_run("other", **facts).parent.parent])
+    show(accuracy_table(runs))
+    show(summary_table(runs))
+    show(markdown(summary_grids(runs)))
+    shown = capsys.readouterr().out
+    assert "red" in shown
+    assert all(character.isprintable() or character == "\n" for character in shown)
+
+
+def test_an_accuracy_without_test_images_is_none(write_run):
+    path = write_run("run", new_accuracy=[float("nan"), 50.0], old_accuracy=[None, 3.0])
+    assert read_result(path).new_accuracy == (None, 50.0)
 
 
 def test_a_missing_file_and_a_binary_file_are_refused(tmp_path: Path):

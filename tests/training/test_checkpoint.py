@@ -14,9 +14,10 @@ import torch
 from any_input import SUPPRESSED
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from limits import time_limit
 
 from foster.errors import FolderError
-from foster.training.checkpoint import Checkpoint, CheckpointStore
+from foster.training.checkpoint import Checkpoint, CheckpointStore, Progress
 
 
 def tensors(value: float) -> dict[str, torch.Tensor]:
@@ -214,7 +215,7 @@ def test_a_manifest_that_names_a_file_elsewhere_is_refused_though_its_hashes_are
     rewrite(tmp_path / "checkpoints", lambda manifest: manifest["files"].update(fit={"name": name, "sha256": sha256}))
     warned: list[str] = []
     assert saved_value(CheckpointStore(tmp_path / "checkpoints").load(warned.append)) == 4
-    assert "it names the file" in warned[0]
+    assert "files.fit.name: String should match pattern" in warned[0]
 
 
 def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path):
@@ -223,6 +224,50 @@ def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path):
     inside.rename(outside)
     inside.symlink_to(outside)
     assert saved_value(CheckpointStore(tmp_path / "checkpoints").load(lambda message: None)) == 4
+
+
+def test_a_folder_that_is_a_link_is_neither_read_nor_written(tmp_path: Path):
+    fill(tmp_path / "elsewhere")
+    before = {path.name for path in (tmp_path / "elsewhere").iterdir()}
+    (tmp_path / "checkpoints").symlink_to("elsewhere")
+    store = CheckpointStore(tmp_path / "checkpoints")
+    with pytest.raises(FolderError, match=r"'.*checkpoints' is a link"):
+        store.load(no_warning)
+    with pytest.raises(FolderError, match=r"'.*checkpoints' is a link"):
+        store.save({}, {}, {"fit": tensors(6)})
+    assert {path.name for path in (tmp_path / "elsewhere").iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["00000005-fit.safetensors", "manifest-00000005.json"])
+def test_a_file_that_has_become_huge_is_passed_over_unread(name: str, tmp_path: Path):
+    fill(tmp_path)
+    os.truncate(tmp_path / name, 10 * 2**30)  # sparse: it takes no room on the disk
+    with time_limit(5):
+        assert saved_value(CheckpointStore(tmp_path).load(lambda message: None)) == 4
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"task": [1]},
+        {"task": -1},
+        {"phase": None},
+        {"num_phases_done": 10**12},
+        {"num_phases_done": "two"},
+        {"seconds": float("nan")},
+        {"position": {"epoch": 0}},
+        {"position": {"epoch": 0, "step": 0, "loss_sums": "none"}},
+    ],
+)
+def test_how_far_a_task_has_come_is_typed_and_has_all_its_parts(change: dict[str, Any]):
+    state = {"task": 1, "phase": "boost", "num_phases_done": 1, "seconds": 0.5}
+    parts = {"network": tensors(1), "phase-0": tensors(2)}
+    assert Progress.of(Checkpoint(state, parts)).task == 1
+    for name in parts:
+        with pytest.raises(ValueError, match=f"the part '{name}' is missing"):
+            Progress.of(Checkpoint(state, {key: value for key, value in parts.items() if key != name}))
+    with pytest.raises(ValueError, match=r".+"):
+        Progress.of(Checkpoint({**state, **change}, parts))
 
 
 def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path):

@@ -17,7 +17,7 @@ from foster.bundle.files import check_free, folder_bytes, remove_unfinished
 from foster.bundle.folder import read_bundle, remove_exemplars
 from foster.bundle.manifest import Use, read_manifest
 from foster.bundle.promotion import check_promotable, promote
-from foster.cli.bundle_texts import exemplars_text, listed, padded, printable, promotion_text, size_text
+from foster.cli.bundle_texts import exemplars_text, listed, padded, promotion_text, size_text
 from foster.cli.learn_texts import evaluation_text, learn_text
 from foster.data.photos.find import found_files, passed_over_text, shown
 from foster.errors import DataError, FolderError, SettingsError
@@ -28,6 +28,7 @@ from foster.reports.contact_sheet import draw_sheet
 from foster.reports.progress import progress_for
 from foster.settings.learner import learner_settings
 from foster.system import output
+from foster.system.output import printable
 from foster.system.signals import Stopped, stop_on_signals
 
 AFTER_REMOVAL: dict[Use, str] = {

@@ -15,7 +15,7 @@ from foster.bundle.manifest import Manifest
 from foster.bundle.promotion import Promotion
 from foster.reports.text import ABSENT, duration
 from foster.settings.learner import PRESETS, LearnerSettings
-from foster.system.output import plain_text
+from foster.system.output import plain_text, printable
 
 MAX_LISTED = 12
 NUM_IDS_SHOWN = 3
@@ -34,11 +34,6 @@ def columns(sides: str, header: Sequence[str], rows: Sequence[Sequence[str]]) ->
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
     return plain_text(table)
-
-
-def printable(text: str) -> str:
-    """Text from files without what would move a terminal's cursor or colour its letters."""
-    return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
 
 def padded(text: str, width: int) -> str:

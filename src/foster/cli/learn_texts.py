@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
-from foster.cli.bundle_texts import CHECK_COLUMNS, CHECK_TITLES, columns, listed, percent, printable
+from foster.cli.bundle_texts import CHECK_COLUMNS, CHECK_TITLES, columns, listed, percent
 from foster.data.photos.find import passed_over_text
 from foster.data.photos.read import Unreadable
 from foster.learner.reports import EvaluationReport, LearnReport
 from foster.learner.update_check import ClassChange, UpdateCheck
 from foster.reports.text import ABSENT, duration
+from foster.system.output import printable
 
 NUM_CLASSES_SHOWN = 40
 NUM_UNREADABLE_SHOWN = 10

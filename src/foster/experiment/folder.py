@@ -12,6 +12,7 @@ from foster.errors import FolderError, SettingsError
 from foster.events import Event
 from foster.settings.experiment import Settings, all_keys, load_settings, make_settings
 from foster.settings.keys import filled, flat, short
+from foster.system.documents import DocumentError, read_document
 from foster.system.files import (
     append_line,
     is_temporary,
@@ -26,6 +27,8 @@ from foster.system.locking import LOCK, locked, writer_of
 from foster.training.checkpoint import CheckpointStore
 
 SETTINGS, EVENTS, RESULTS, CHECKPOINTS = "settings.toml", "events.jsonl", "results.json", "checkpoints"
+
+MAX_RESULTS_BYTES, MAX_EVENTS_BYTES = 256 * 2**20, 2**30
 
 FREE_SETTINGS = ("data", "device", "checkpoint_minutes", "keep_networks", "engine")
 """What may be changed in the middle of a run: where and how it runs, not what it does."""
@@ -56,14 +59,9 @@ class RunFolder:
         """What `results.json` holds."""
         path = self.path / RESULTS
         try:
-            results = json.loads(read_plain(path).decode())
-        except OSError as error:
-            raise FolderError(f"cannot read '{path}': {error.strerror}") from None
-        except (ValueError, RecursionError) as error:
-            raise FolderError(f"'{path}' is damaged: {error}") from None
-        if not isinstance(results, dict):
-            raise FolderError(f"'{path}' is damaged: it does not hold the results of a run")
-        return results
+            return read_document(path, dict[str, Any], max_bytes=MAX_RESULTS_BYTES)
+        except DocumentError as error:
+            raise FolderError(str(error)) from None
 
     def settings(self, overrides: Sequence[str] = ()) -> Settings:
         """The settings of the run that the folder holds, with `overrides` of some of `FREE_SETTINGS`."""
@@ -204,7 +202,7 @@ def read_events(path: Path) -> list[dict[str, Any]]:
     the later ones count.
     """
     try:
-        text = read_plain(path).decode(errors="replace")
+        text = read_plain(path, max_bytes=MAX_EVENTS_BYTES).decode(errors="replace")
     except OSError as error:
         raise FolderError(f"cannot read '{path}': {error.strerror}") from None
     events = []

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from foster.evaluation.metrics import Evaluation, average_incremental_accuracy, backward_transfer, forgetting
 
 
@@ -57,11 +59,17 @@ class Record:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "Record":
-        evaluations = {
-            name: [Evaluation(**{**found, "per_task": tuple(found["per_task"])}) for found in rows]
-            for name, rows in state["evaluations"].items()
-        }
-        return cls(**{**state, "evaluations": evaluations})
+        """ValueError where `state` is no such data, or its numbers do not belong together."""
+        record = TypeAdapter(cls).validate_python(state)
+        num_tasks = record.num_tasks
+        found = record.evaluations.get(record.result_name, [])
+        lengths = [len(rows) for rows in (record.params, record.memory_bytes)]
+        if lengths != [num_tasks, num_tasks] or len(found) not in (num_tasks, num_tasks + 1):
+            raise ValueError("the numbers of tasks in its record differ")
+        for rows in record.evaluations.values():
+            if len(rows) == len(found) and [len(row.per_task) for row in rows] != list(range(1, len(found) + 1)):
+                raise ValueError("an evaluation in its record is not of all tasks so far")
+        return record
 
 
 def metrics(evaluations: Sequence[Evaluation]) -> dict[str, Any]:

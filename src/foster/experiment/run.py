@@ -25,6 +25,7 @@ from foster.learner.fingerprint import images_digest
 from foster.methods.base import Evaluate
 from foster.networks.determinism import explained_indeterminism
 from foster.settings.experiment import Settings
+from foster.settings.keys import short
 from foster.system.signals import StopRequest
 from foster.training.checkpoint import Checkpoint, explained_misfit
 from foster.training.engine import find_device
@@ -186,6 +187,8 @@ class Experiment:
         """Put network, memory and record back, and say how far the task had come."""
         state, parts = checkpoint.state, checkpoint.parts
         self.record = Record.from_state(state["record"])
+        if self.record.num_tasks != state["task"] or state["task"] > len(self.scenario):
+            raise ValueError(f"it is of task {short(state['task'])}, and its record of {self.record.num_tasks} tasks")
         if state["task"]:
             self.method.network = self.method.new_network(self.scenario.task_sizes[: state["task"]])
             restore_trained(self.method.network, parts["network"])

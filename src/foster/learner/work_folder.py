@@ -87,6 +87,8 @@ class WorkFolder:
 
     def _check_own(self) -> None:
         """Nothing is ever written to or removed from a folder that holds something else."""
+        if self.path.is_symlink():
+            raise FolderError(f"'{self.path}' is a link, which no learn has made; remove it or choose another folder")
         try:
             entries = list(self.path.iterdir()) if self.path.is_dir() else []
         except OSError as error:

@@ -10,6 +10,7 @@ from typing import Any
 from foster.reports.results import RunResult
 from foster.settings.keys import flat
 from foster.settings.methods import MEMORY_KEYS, METHOD_SETTINGS
+from foster.system.output import printable
 
 NOT_RECIPE = frozenset({"seed", "order_seed", "data", "device", "checkpoint_minutes", "keep_networks", "engine"})
 """Settings that say which run it is, where its data lie, how it computes or what it keeps, not what is learned how."""
@@ -142,4 +143,5 @@ def _caveat(run: RunResult) -> str:
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, str]:
     """`{"foster": {"beta": 1}}` -> `{"foster.beta": "1"}`."""
-    return {key: value if isinstance(value, str) else json.dumps(value) for key, value in flat(settings).items()}
+    plain = {key: value if isinstance(value, str) else json.dumps(value) for key, value in flat(settings).items()}
+    return {printable(key): printable(value) for key, value in plain.items()}

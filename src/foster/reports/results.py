@@ -1,29 +1,39 @@
 """`results.json` files -> `RunResult`, the one thing that tables and figures are made from."""
 
 import itertools
-import json
+import math
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BeforeValidator, Field, TypeAdapter
 
 from foster.errors import DataError
 from foster.reports.text import ABSENT, CLASSIFIERS
-from foster.system.files import read_plain
+from foster.system.documents import Count, Percent, Seconds, Words, checked, read_json
 
 FILE_NAME = "results.json"
+MAX_RESULTS_BYTES = 256 * 2**20
+
+
+def _or_none(value: Any) -> Any:
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+Measured = Annotated[Percent | None, BeforeValidator(_or_none)]
+"""None where no test image was of such a class; earlier versions wrote NaN."""
+Change = Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
 class VariantResult:
     """Another way to classify with the same run, such as the boosted network. Accuracies in percent."""
 
-    accuracy: tuple[float, ...]
-    average_incremental_accuracy: float
+    accuracy: tuple[Percent, ...]
+    average_incremental_accuracy: Percent
 
 
 @dataclass(frozen=True)
@@ -31,29 +41,34 @@ class RunResult:
     """What one run achieved. Accuracies in percent; `accuracy[t]` is on the `classes_seen[t]` classes after task t."""
 
     path: Path
-    method: str
-    scenario: str
-    seed: int
-    augmentation: str
+    method: Words
+    scenario: Words
+    seed: Count
+    augmentation: Words
     settings: dict[str, Any]
-    hardware: str
-    classes_seen: tuple[int, ...]
-    accuracy: tuple[float, ...]
-    average_incremental_accuracy: float
-    final_accuracy: float
-    forgetting: float
-    variants: dict[str, VariantResult]
-    params: int
-    memory_bytes: int
-    train_seconds: float
+    hardware: Words
+    classes_seen: tuple[Count, ...]
+    accuracy: Annotated[tuple[Percent, ...], Field(min_length=1)]
+    average_incremental_accuracy: Percent
+    final_accuracy: Percent
+    forgetting: Change
+    variants: dict[Words, VariantResult]
+    params: Count
+    memory_bytes: Count
+    train_seconds: Seconds
     finished: bool = True
-    evaluated_on: str = "test"
-    result: str = "head"
+    evaluated_on: Words = "test"
+    result: Words = "head"
     """Which classifier or network the accuracies are of: `head`, `nearest_mean`, `compressed`, `boosted`."""
-    new_accuracy: tuple[float, ...] = ()
+    new_accuracy: tuple[Measured, ...] = ()
     """After each task on the classes of that task."""
-    old_accuracy: tuple[float | None, ...] = ()
+    old_accuracy: tuple[Measured, ...] = ()
     """After each task on the classes of the tasks before it; None after the first."""
+
+    def __post_init__(self) -> None:
+        rows = (self.accuracy, *(found.accuracy for found in self.variants.values()))
+        if any(len(row) != len(self.classes_seen) for row in rows):
+            raise ValueError(f"{len(self.accuracy)} accuracies for {len(self.classes_seen)} tasks")
 
     @property
     def order_seed(self) -> int | None:
@@ -81,29 +96,14 @@ class RunResult:
 def read_result(path: Path) -> RunResult:
     """The results file at `path`, or a `DataError` that says in one line what is wrong with it."""
     try:
-        data = json.loads(read_plain(path, may_be_link=True).decode())
-    except OSError as error:
-        raise DataError(f"cannot read results file '{path}': {error.strerror}") from None
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
-        raise DataError(f"'{path}' is damaged or cut short: it is not valid JSON") from None
+        data = read_json(path, max_bytes=MAX_RESULTS_BYTES, may_be_link=True)
+    except FileNotFoundError as error:
+        raise DataError(f"'{path}' cannot be read: {error.strerror}") from None
     if not isinstance(data, dict) or not data.keys() >= {"method", "scenario", "accuracy"}:
         raise DataError(f"'{path}' is not a results file: it lacks 'method', 'scenario' or 'accuracy'")
-    try:
-        # JSON holds no paths or class counts; everything else is taken as it stands there, extra keys passed over.
-        result = _reader().validate_python(
-            {**data, "path": path, "hardware": _hardware(data), "classes_seen": _classes_seen(data)}
-        )
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        problem = "is missing" if first["type"] == "missing" else f"is wrong: {first['msg'].lower()}"
-        raise DataError(f"'{path}' is not a complete results file: '{key}' {problem}") from None
-    if not result.accuracy or len(result.accuracy) != len(result.classes_seen):
-        raise DataError(
-            f"'{path}' is not a complete results file: "
-            f"{len(result.accuracy)} accuracies for {len(result.classes_seen)} tasks"
-        )
-    return result
+    # JSON holds no paths or class counts; everything else is taken as it stands there, extra keys passed over.
+    facts = {**data, "path": path, "hardware": _hardware(data), "classes_seen": _classes_seen(data)}
+    return checked(facts, _reader(), path)
 
 
 def find_results(folders: Iterable[Path | str]) -> list[RunResult]:

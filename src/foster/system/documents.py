@@ -6,19 +6,22 @@ The parser refuses what is nested more than 200 deep, numbers of thousands of di
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from foster.errors import DataError
 from foster.system.files import read_plain
+from foster.system.output import printable
 
 MAX_BYTES = 16 * 2**20
 """Enough for every file of ours but a bundle's manifest, which lists all its images."""
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
-Percent = Annotated[float, Field(ge=0, le=100)]
-Share = Annotated[float, Field(ge=0, le=1)]
-Seconds = Annotated[float, Field(ge=0, le=1e12)]
+Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+Words = Annotated[str, AfterValidator(printable)]
+"""Text for people: without what would move a terminal's cursor or colour its letters."""
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 Schema = TypeVar("Schema")
@@ -31,7 +34,11 @@ class Document(BaseModel):
 
 
 class DocumentError(DataError):
-    """A file cannot be read, is damaged, or does not hold what it should."""
+    """A file cannot be read, is damaged, or does not hold what it should; `problem` says so without its name."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        super().__init__(f"'{path}' {problem}")
+        self.problem = problem
 
 
 def read_json(path: Path, *, max_bytes: int = MAX_BYTES, may_be_link: bool = False) -> Any:
@@ -41,9 +48,9 @@ def read_json(path: Path, *, max_bytes: int = MAX_BYTES, may_be_link: bool = Fal
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise DocumentError(f"cannot read '{path}': {error.strerror or error}") from None
+        raise DocumentError(path, f"cannot be read: {error.strerror or error}") from None
     except ValueError as error:
-        raise DocumentError(f"'{path}' is damaged or cut short: it is not valid JSON ({error})") from None
+        raise DocumentError(path, f"is damaged or cut short: it is not valid JSON ({error})") from None
 
 
 def checked(data: Any, schema: type[Schema] | TypeAdapter[Schema], path: Path) -> Schema:
@@ -52,7 +59,7 @@ def checked(data: Any, schema: type[Schema] | TypeAdapter[Schema], path: Path) -
         adapter = schema if isinstance(schema, TypeAdapter) else TypeAdapter(schema)
         return adapter.validate_python(data)
     except ValidationError as error:
-        raise DocumentError(f"'{path}' is damaged: {first_problem(error)}") from None
+        raise DocumentError(path, f"is damaged: {first_problem(error)}") from None
 
 
 def read_document(
@@ -62,7 +69,7 @@ def read_document(
     try:
         data = read_json(path, max_bytes=max_bytes, may_be_link=may_be_link)
     except FileNotFoundError as error:
-        raise DocumentError(f"cannot read '{path}': {error.strerror}") from None
+        raise DocumentError(path, f"cannot be read: {error.strerror}") from None
     return checked(data, schema, path)
 
 

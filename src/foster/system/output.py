@@ -46,12 +46,17 @@ def report(*renderables: object, place: Path) -> None:
         complain(f"cannot write to standard output ({error.strerror}); all is done and saved in '{place}'")
 
 
+def printable(text: str) -> str:
+    """Text from files without what would move a terminal's cursor or colour its letters."""
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
+
+
 def complain(line: str) -> None:
     """A line on standard error, where there is one: `print` would take standard output in its place.
 
     It may hold text from files: nothing in it moves a terminal's cursor.
     """
-    shown = "".join(character if character.isprintable() else "\ufffd" for character in " ".join(line.split()))
+    shown = printable(" ".join(line.split()))
     with suppress(OSError, ValueError):
         if sys.stderr is not None:
             print(f"foster: {shown}", file=sys.stderr, flush=True)

@@ -6,26 +6,39 @@ every file and of itself; the newest manifest whose files are all intact is the 
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal
 
 import safetensors
 import safetensors.torch
+from pydantic import ConfigDict, Field, JsonValue, ValidationError
 from torch import Tensor
 
 from foster.errors import FolderError
-from foster.system.files import flush, read_plain, remove_temporaries, unwritable, write_bytes, write_json
+from foster.system.documents import (
+    Count,
+    Document,
+    DocumentError,
+    Seconds,
+    Sha256,
+    checked,
+    first_problem,
+    read_document,
+)
+from foster.system.files import flush, open_plain, remove_temporaries, unwritable, write_bytes, write_json
 from foster.training.memory_errors import is_out_of_memory
 
 SCHEMA = 1
+MAX_MANIFEST_BYTES = 256 * 2**20
 _MANIFEST = re.compile(r"manifest-(\d{8,18})\.json")
-_PART_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-_FILE_NAME = re.compile(r"\d{8,18}-[a-z0-9][a-z0-9_-]{0,63}\.safetensors")
-_DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, safetensors.SafetensorError)
+_PART_NAME = r"^[a-z0-9][a-z0-9_-]{0,63}$"
+_FILE_NAME = r"^[0-9]{8,18}-[a-z0-9][a-z0-9_-]{0,63}\.safetensors$"
+_DAMAGE = (OSError, ValueError, DocumentError, safetensors.SafetensorError)
 """What reading a file with any content at all may raise."""
 
 Tensors = Mapping[str, Tensor]
@@ -39,18 +52,51 @@ class Checkpoint:
     parts: dict[str, dict[str, Tensor]]
 
 
-class _File(NamedTuple):
-    name: str
-    sha256: str
+class _File(Document):
+    name: Annotated[str, Field(pattern=_FILE_NAME)]
+    """A name with a path in it would lead out of the folder."""
+    sha256: Sha256
+    bytes: Count | None = None
+    """None in checkpoints of earlier versions."""
 
 
-class _Manifest(NamedTuple):
-    state: dict[str, Any]
-    files: dict[str, _File]
+class _Manifest(Document):
+    model_config = ConfigDict(allow_inf_nan=True)  # an accuracy without test images is not a number
+
+    schema_version: Literal[1] = Field(alias="schema")
+    state: dict[str, JsonValue]
+    files: dict[Annotated[str, Field(pattern=_PART_NAME)], _File]
 
     @property
     def file_names(self) -> frozenset[str]:
         return frozenset(file.name for file in self.files.values())
+
+
+class _Position(Document):
+    epoch: Count
+    step: Count
+    loss_sums: tuple[float, ...]
+
+
+class Progress(Document):
+    """How far a task has come, as it stands in a checkpoint's state beside what else its owner keeps there."""
+
+    task: Count
+    phase: str
+    num_phases_done: Count
+    seconds: Seconds
+    position: _Position | None = None
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> "Progress":
+        """ValueError where the state is of another form, or a part is missing that it speaks of."""
+        progress = cls.model_validate(checkpoint.state)
+        needed = {f"phase-{k}" for k in range(min(progress.num_phases_done, 1000))}
+        needed |= {"network"} if progress.task else set()
+        needed |= {"fit"} if progress.position else set()
+        if missing := needed - checkpoint.parts.keys():
+            raise ValueError(f"the part '{min(missing)}' is missing")
+        return progress
 
 
 class CheckpointStore:
@@ -77,7 +123,8 @@ class CheckpointStore:
             # The names of the files reach the disk before the manifest that relies on them.
             if files:
                 flush(self.folder)
-            manifest = _plain({"schema": SCHEMA, "state": state, "files": {k: v._asdict() for k, v in files.items()}})
+            listed = {name: file.model_dump() for name, file in files.items()}
+            manifest = _plain({"schema": SCHEMA, "state": state, "files": listed})
             write_json(self._manifest_path(number), manifest | {"hash": _hash_of(manifest)}, is_verified=True)
         except BaseException as error:
             self._remove_unused()
@@ -90,10 +137,10 @@ class CheckpointStore:
 
     def load(self, warn: Callable[[str], None]) -> Checkpoint | None:
         """The newest intact checkpoint; `warn` is told of each damaged one that is passed over. None without any."""
-        remove_temporaries(self.folder)
         self._usable, self._kept = {}, {}
         found: Checkpoint | None = None
         manifests = sorted(self._manifests(), reverse=True)
+        remove_temporaries(self.folder)
         for number, path in manifests:
             try:
                 manifest = _read_manifest(path)
@@ -115,20 +162,26 @@ class CheckpointStore:
         return known[1] if known and is_there else None
 
     def _write(self, name: str, tensors: Tensors, number: int) -> _File:
-        if not _PART_NAME.fullmatch(name):
+        if not re.fullmatch(_PART_NAME, name) or name.endswith("\n"):
             raise ValueError(f"'{name}' is no name for a part of a checkpoint")
         data = safetensors.torch.save(_apart(tensors))
-        file = _File(f"{number:08d}-{name}.safetensors", hashlib.sha256(data).hexdigest())
+        digest = hashlib.sha256(data).hexdigest()
+        file = _File(name=f"{number:08d}-{name}.safetensors", sha256=digest, bytes=len(data))
         write_bytes(self.folder / file.name, data, is_verified=True, is_folder_flushed=False)
         return file
 
     def _read(self, file: _File) -> dict[str, Tensor]:
-        data = read_plain(self.folder / file.name)
-        if hashlib.sha256(data).hexdigest() != file.sha256:
-            raise ValueError(f"{file.name} was altered or cut short")
-        return safetensors.torch.load(data)
+        with open(self.folder / file.name, "rb", opener=open_plain) as opened:
+            # Read into memory only once it is known to be what was written.
+            is_long_as_written = file.bytes in (None, os.fstat(opened.fileno()).st_size)
+            if not is_long_as_written or hashlib.file_digest(opened, "sha256").hexdigest() != file.sha256:
+                raise ValueError(f"{file.name} was altered or cut short")
+            opened.seek(0)
+            return safetensors.torch.load(opened.read())
 
     def _manifests(self) -> list[tuple[int, Path]]:
+        if self.folder.is_symlink():
+            raise FolderError(f"'{self.folder}' is a link; checkpoints are only read and written in the folder itself")
         try:
             matches = [(path, _MANIFEST.fullmatch(path.name)) for path in self.folder.iterdir()]
         except FileNotFoundError:
@@ -152,7 +205,7 @@ class CheckpointStore:
                 if number not in self._usable:
                     path.unlink(missing_ok=True)
             for path in self.folder.iterdir():
-                if _FILE_NAME.fullmatch(path.name) and path.name not in needed:
+                if re.fullmatch(_FILE_NAME, path.name) and path.name not in needed:
                     path.unlink(missing_ok=True)
 
 
@@ -173,7 +226,7 @@ def explained_misfit() -> Iterator[None]:
     """Turns whatever goes wrong when intact content is put back into the wrong place into one line."""
     try:
         yield
-    except (KeyError, RuntimeError, ValueError, TypeError, AttributeError) as error:
+    except (LookupError, RuntimeError, ValueError, TypeError, AttributeError, OverflowError) as error:
         if is_out_of_memory(error):
             raise
         raise FolderError(
@@ -183,17 +236,10 @@ def explained_misfit() -> Iterator[None]:
 
 
 def _read_manifest(path: Path) -> _Manifest:
-    manifest = json.loads(read_plain(path))
-    if manifest.pop("hash") != _hash_of(manifest):
+    manifest = read_document(path, dict[str, Any], max_bytes=MAX_MANIFEST_BYTES)
+    if manifest.pop("hash", None) != _hash_of(manifest):
         raise ValueError("its manifest was altered")
-    if manifest["schema"] != SCHEMA:
-        raise ValueError(f"its schema is {manifest['schema']!r}, not {SCHEMA}")
-    files = {name: _File(**entry) for name, entry in manifest["files"].items()}
-    for file in files.values():
-        # A name with a path in it would lead out of the folder.
-        if not _FILE_NAME.fullmatch(file.name):
-            raise ValueError(f"it names the file {file.name!r}")
-    return _Manifest(dict(manifest["state"]), files)
+    return checked(manifest, _Manifest, path)
 
 
 def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -209,4 +255,8 @@ def _hash_of(manifest: Mapping[str, Any]) -> str:
 def _reason(error: BaseException) -> str:
     """The error's own words, on one short line."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    if isinstance(error, ValidationError):
+        text = first_problem(error)
+    if isinstance(error, DocumentError):
+        text = error.problem
     return " ".join(text.split())[:200] or type(error).__name__

@@ -12,7 +12,7 @@ from foster.data.augmentation.pipeline import Augmentation
 from foster.data.feed import Feed, make_feed
 from foster.seeding import Address
 from foster.system.signals import StopRequest
-from foster.training.checkpoint import Checkpoint
+from foster.training.checkpoint import Checkpoint, Progress
 from foster.training.engine import Engine
 from foster.training.fit import FitState, Position, fit, restore_trained
 from foster.training.phase import Phase
@@ -37,14 +37,13 @@ class TaskProgress:
 
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> "TaskProgress":
-        state, parts = checkpoint.state, checkpoint.parts
+        found, parts = Progress.of(checkpoint), checkpoint.parts
         kept: Parts = {name: tensors for name, tensors in parts.items() if name not in ("fit", "momentum")}
         fit_state = None
-        if "position" in state:
-            where = state["position"]
-            position = Position(where["epoch"], where["step"], tuple(where["loss_sums"]))
+        if found.position:
+            position = Position(found.position.epoch, found.position.step, found.position.loss_sums)
             fit_state = FitState(parts["fit"], parts.get("momentum", {}), position)
-        return cls(kept, state["num_phases_done"], fit_state, state["seconds"], state["phase"])
+        return cls(kept, found.num_phases_done, fit_state, found.seconds, found.phase)
 
     @property
     def epoch(self) -> int:

@@ -1,0 +1,68 @@
+"""A run whose checkpoint was changed by somebody who made its hashes right: it goes on, or says why not in one line."""
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from limits import time_limit
+from tiny_runs import Interruption, ignore, interrupted, tiny_settings
+
+from foster import events
+from foster.errors import FosterError
+from foster.events import Event
+from foster.experiment.folder import RunFolder
+from foster.experiment.run import Experiment
+from foster.system.signals import StopRequest
+from foster.training.checkpoint import Checkpoint, CheckpointStore
+
+VALUES: tuple[Any, ...] = (None, [], {}, [1], "x", -1, 10**30, 7.5, float("nan"), True)
+
+
+def places(data: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The place of every value in the state but single settings, which have a test of their own."""
+    if before:
+        yield before
+    if before != ("settings",):
+        entries = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+        for key, value in entries:
+            yield from places(value, (*before, key))
+
+
+def is_late(event: Event) -> bool:
+    return isinstance(event, events.EpochEnded) and event.task == 1 and event.phase == "compress"
+
+
+def test_any_value_in_any_place_of_a_checkpoint_is_taken_or_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted(tiny_settings(), tmp_path / "run", Interruption(is_late, num_steps=1))
+    folder = RunFolder(tmp_path / "run")
+    saved = folder.checkpoints.load(ignore)
+    assert saved is not None
+    experiment = Experiment(folder.settings(), folder, ignore, StopRequest())
+    forged = [(saved.state, {name: part for name, part in saved.parts.items() if name != gone}) for gone in saved.parts]
+    for number, place in enumerate(places(saved.state)):
+        for value in (VALUES[number % len(VALUES)], VALUES[(number + 3) % len(VALUES)]):
+            state = copy.deepcopy(saved.state)
+            holder: Any = state
+            for part in place[:-1]:
+                holder = holder[part]
+            holder[place[-1]] = value
+            forged.append((state, saved.parts))
+    num_refused = 0
+    for state, parts in forged:
+        found = Checkpoint(state, parts)
+        monkeypatch.setattr(CheckpointStore, "load", lambda store, warn, found=found: found)
+        message = ""
+        try:
+            with time_limit(10):
+                experiment._start()
+                experiment.record.summary()
+        except FosterError as error:
+            message = str(error)
+            num_refused += 1
+        assert "\n" not in message
+        assert len(message) < 1000
+    assert num_refused > len(forged) / 2
