@@ -10,11 +10,12 @@ import typer
 from rich.cells import cell_len
 
 from foster.bundle.files import check_free, writing_folder
-from foster.cli.bundle_texts import listed, padded, printable
+from foster.cli.bundle_texts import listed, padded
 from foster.data.photos.find import found_files, shown
 from foster.errors import DataError
 from foster.learner.label_next import WorthLabelling, label_next
 from foster.learner.learner import Learner
+from foster.system.output import printable
 
 
 def show_label_next(
