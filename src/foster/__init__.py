@@ -6,19 +6,39 @@ from typing import TYPE_CHECKING, Any
 from foster.version import __version__
 
 if TYPE_CHECKING:
-    from foster.errors import FosterError
+    from foster.door.result import Result, Results, load_results
+    from foster.door.run import plan, run
+    from foster.errors import DataError, DeviceError, FolderError, FosterError, SettingsError, TrainingError
     from foster.learner.learner import Learner, load
     from foster.learner.reports import CalibrationWarning, UpdateError
 
-__all__ = ["CalibrationWarning", "FosterError", "Learner", "UpdateError", "__version__", "load"]
+__all__ = [
+    "CalibrationWarning",
+    "DataError",
+    "DeviceError",
+    "FolderError",
+    "FosterError",
+    "Learner",
+    "Result",
+    "Results",
+    "SettingsError",
+    "TrainingError",
+    "UpdateError",
+    "__version__",
+    "load",
+    "load_results",
+    "plan",
+    "run",
+]
 
-_HOMES = {
-    "CalibrationWarning": "foster.learner.reports",
-    "FosterError": "foster.errors",
-    "Learner": "foster.learner.learner",
-    "UpdateError": "foster.learner.reports",
-    "load": "foster.learner.learner",
+_NAMES = {
+    "foster.door.result": ("Result", "Results", "load_results"),
+    "foster.door.run": ("plan", "run"),
+    "foster.errors": ("DataError", "DeviceError", "FolderError", "FosterError", "SettingsError", "TrainingError"),
+    "foster.learner.learner": ("Learner", "load"),
+    "foster.learner.reports": ("CalibrationWarning", "UpdateError"),
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
@@ -26,3 +46,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'foster' has no attribute '{name}'")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

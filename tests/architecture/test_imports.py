@@ -25,7 +25,7 @@ LAYERS = [
     {"experiment", "learner"},
     {"reports", "sweep"},
     {"serving"},
-    {"__main__", "cli"},
+    {"__main__", "cli", "door"},
 ]
 """From the ground up. A module imports from its own layer and from those below; every module has its place here."""
 

@@ -1,19 +1,18 @@
 """Start or continue a run for a person: progress on the terminal, signals, and what to do next."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from foster.errors import FolderError, FosterError
-from foster.events import RunFailed
+from foster.events import Listener
+from foster.experiment.execute import Finished, begin, go_on, resumed_settings
 from foster.experiment.folder import RunFolder, resume_command
-from foster.experiment.run import Experiment
 from foster.reports.progress import progress_for
 from foster.reports.results import find_results
 from foster.reports.tables import accuracy_table
 from foster.settings.experiment import Settings
 from foster.system.output import complain, report
-from foster.system.signals import Stopped, stop_on_signals
+from foster.system.signals import Stopped, StopRequest, stop_on_signals
 
 
 def launch(
@@ -22,17 +21,8 @@ def launch(
     """Run `settings` in the folder `path`; with `is_resuming`, continue the run that the folder holds."""
     folder = RunFolder(path)
     if is_resuming and folder.holds_run:
-        folder.check_same(settings)
-        data = settings.data or folder.settings().data
-        return _continue(folder, settings.model_copy(update={"data": data}), quiet)
-    folder.check_free()
-    with stop_on_signals() as stop, progress_for(quiet=quiet) as listener:
-        # Data, device and backbone are checked here, before the folder is made.
-        experiment = Experiment(settings, folder, listener, stop)
-        # Who is asked to stop by now leaves no folder behind.
-        stop.raise_if_set()
-        with folder.opened(settings):
-            results = _finish(experiment, folder)
+        return _continue(folder, resumed_settings(settings, folder), quiet)
+    results = _watched(begin, settings, folder, quiet)
     if is_shown:
         _show(path)
     return results
@@ -53,32 +43,23 @@ def _continue(folder: RunFolder, settings: Settings, quiet: bool) -> dict[str, A
         complain(f"'{folder.path}' is finished; nothing is left to do")
         _show(folder.path)
         return folder.read_results()
-    with stop_on_signals() as stop, progress_for(quiet=quiet) as listener:
-        experiment = Experiment(settings, folder, listener, stop)
-        with folder.opened():
-            folder.keep_settings(settings)
-            results = _finish(experiment, folder)
+    results = _watched(go_on, settings, folder, quiet)
     _show(folder.path)
     return results
 
 
-def _finish(experiment: Experiment, folder: RunFolder) -> dict[str, Any]:
-    try:
-        return experiment.run()
-    except Stopped as stopped:
-        stopped.add_hint(f"all is saved; continue with: {resume_command(folder.path)}")
-        raise
-    except FosterError as error:
-        _note_failure(folder, str(error))
-        raise
+Work = Callable[[Settings, RunFolder, Listener, StopRequest], Finished]
 
 
-def _note_failure(folder: RunFolder, message: str) -> None:
-    """Leave the reason in the events; where even that cannot be written, the message on the terminal is enough."""
-    try:
-        folder.note(RunFailed(message))
-    except FolderError:
-        return
+def _watched(work: Work, settings: Settings, folder: RunFolder, quiet: bool) -> dict[str, Any]:
+    """Do it with progress on the terminal; a signal stops it after the step under way."""
+    with stop_on_signals() as stop, progress_for(quiet=quiet) as listener:
+        try:
+            return work(settings, folder, listener, stop).results
+        except Stopped as stopped:
+            if folder.holds_run:
+                stopped.add_hint(f"all is saved; continue with: {resume_command(folder.path)}")
+            raise
 
 
 def _show(path: Path) -> None:

@@ -24,7 +24,7 @@ from foster.system.files import (
     write_text,
 )
 from foster.system.locking import LOCK, locked, writer_of
-from foster.training.checkpoint import CheckpointStore
+from foster.training.checkpoint import CheckpointStore, Tensors
 
 SETTINGS, EVENTS, RESULTS, CHECKPOINTS = "settings.toml", "events.jsonl", "results.json", "checkpoints"
 
@@ -36,6 +36,8 @@ FREE_SETTINGS = ("data", "device", "checkpoint_minutes", "keep_networks", "engin
 
 class RunFolder:
     """The one place to which a run writes."""
+
+    can_resume = True
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -159,6 +161,23 @@ class RunFolder:
             raise FolderError(f"cannot read '{path}': {error.strerror}") from None
         if is_cut:
             append_line(path, "")
+
+
+class FleetingFolder(RunFolder):
+    """A folder that goes when its run ends, however that comes: it needs no checkpoints."""
+
+    can_resume = False
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.checkpoints = NoCheckpoints(path / CHECKPOINTS)
+
+
+class NoCheckpoints(CheckpointStore):
+    """Keeps nothing."""
+
+    def save(self, state: Mapping[str, Any], kept: Mapping[str, Tensors], changing: Mapping[str, Tensors]) -> None:
+        """Nobody will ask for it."""
 
 
 def differing_key(before: Mapping[str, Any], now: Mapping[str, Any], counted: Collection[str] = ()) -> str | None:

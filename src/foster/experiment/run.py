@@ -69,7 +69,7 @@ class Experiment:
         self._tell(events.RunStarted(self.settings.method, self.scenario.name, len(self.scenario), folder, device))
         for remark in self._remarks:
             self._warn(remark)
-        resume = resume_command(self.folder.path)
+        resume = resume_command(self.folder.path) if self.folder.can_resume else ""
         with explained_memory_errors(self.engine.device, self.settings.batch_size, resume), explained_indeterminism():
             first, progress = self._start()
             for task in range(first, len(self.scenario)):

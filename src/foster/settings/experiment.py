@@ -14,7 +14,7 @@ from foster.settings import toml as toml_text
 from foster.settings.augmentation import AUGMENTATIONS, AugmentationSettings, augmentation_table
 from foster.settings.datasets import CATALOGUE, scenario_name, task_sizes
 from foster.settings.fit import Frozen
-from foster.settings.keys import apply_override, check_keys, is_part, keys_of, short, validated
+from foster.settings.keys import COMMAND_LINE, apply_override, check_keys, is_part, keys_of, short, validated
 from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS, MethodSettings
 from foster.system.files import read_plain
 
@@ -179,8 +179,11 @@ def preset_text(name: str) -> str:
     return (resources.files("foster") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
 
 
-def load_settings(source: str, overrides: Sequence[str] = (), **given: Any) -> Settings:
-    """Settings from a preset's name or a TOML file, then `key=value` overrides, then keywords that are not None."""
+def load_settings(
+    source: str | None, overrides: Sequence[str] = (), *, asked: str = COMMAND_LINE, **given: Any
+) -> Settings:
+    """Settings from a preset's name, a TOML file or nothing, then `key=value` overrides, then keywords that are not
+    None. `asked` tells in messages where the overrides stand."""
     data, place = _read_source(source)
     keys = all_keys()
     check_keys(data, keys, place, LISTING)
@@ -188,13 +191,13 @@ def load_settings(source: str, overrides: Sequence[str] = (), **given: Any) -> S
     parts = [override for override in overrides if is_part(override, "augmentation")]
     for override in overrides:
         if override not in parts:
-            apply_override(data, override, keys, LISTING)
+            apply_override(data, override, keys, LISTING, asked)
     data.update({key: value for key, value in given.items() if value is not None})
     if parts:
         data["augmentation"] = augmentation_table(_augmentation(data), place)
     for override in parts:
-        apply_override(data, override, keys, LISTING)
-    return make_settings(data, f"{place} or on the command line" if overrides else place)
+        apply_override(data, override, keys, LISTING, asked)
+    return make_settings(data, f"{place} or {asked}" if overrides and source else place)
 
 
 def is_used(key: str, settings: Settings) -> bool:
@@ -205,14 +208,12 @@ def is_used(key: str, settings: Settings) -> bool:
     return section not in METHOD_SETTINGS or section == settings.method
 
 
-def check_used(overrides: Sequence[str], settings: Settings) -> None:
-    """Refuse a `key=value` that changes nothing."""
+def check_used(overrides: Sequence[str], settings: Settings, asked: str = COMMAND_LINE) -> None:
+    """Refuse a `key=value` that changes nothing; `asked` says where it stands."""
     for key in (override.partition("=")[0].strip() for override in overrides):
         if not is_used(key, settings):
             decider = "dataset" if key.startswith("synthetic.") else "method"
-            raise SettingsError(
-                f"{key} has no effect: the {decider} is {getattr(settings, decider)} (on the command line)"
-            )
+            raise SettingsError(f"{key} has no effect: the {decider} is {getattr(settings, decider)} ({asked})")
 
 
 def make_settings(data: Mapping[str, Any], place: str) -> Settings:
@@ -259,7 +260,9 @@ def method_section(name: str, section: Any, place: str) -> MethodSettings:
     return validated(METHOD_SETTINGS[name], merged, place, prefix=f"{name}.")
 
 
-def _read_source(source: str) -> tuple[dict[str, Any], str]:
+def _read_source(source: str | None) -> tuple[dict[str, Any], str]:
+    if source is None:
+        return {}, "the keywords"
     # A preset's name means the preset, even where a folder of the same name lies about.
     if source in preset_names():
         return tomllib.loads(preset_text(source)), f"preset {source}"

@@ -13,6 +13,9 @@ from foster.settings.methods import DEFAULT_METHOD
 
 Model = TypeVar("Model", bound=Frozen)
 
+COMMAND_LINE = "on the command line"
+"""Where overrides stand, unless somebody says otherwise."""
+
 UNSETTABLE = frozenset({"memory_total", "memory_per_class", "order_seed"})
 """Keys that `key=none` on the command line takes away."""
 
@@ -83,10 +86,13 @@ def key_hint(key: str, keys: Sequence[str], listing: str = "", method: str = DEF
     return f"; '{listing}' prints all keys"
 
 
-def apply_override(data: dict[str, Any], override: str, keys: Sequence[str], listing: str = "") -> None:
+def apply_override(
+    data: dict[str, Any], override: str, keys: Sequence[str], listing: str = "", asked: str = COMMAND_LINE
+) -> None:
     """Set one `key=value`, where the value is TOML, or text where it is not; `none` makes an optional key None.
 
-    `keys` are the dotted keys that may be set, and `listing` is the command that prints them.
+    `keys` are the dotted keys that may be set, `listing` is the command that prints them, and `asked` tells where the
+    override stands.
     """
     key, separator, text = override.partition("=")
     key = key.strip()
@@ -94,7 +100,7 @@ def apply_override(data: dict[str, Any], override: str, keys: Sequence[str], lis
         raise SettingsError(f"'{override}' is not of the form key=value")
     if key not in keys and not any(known.startswith(f"{key}.") for known in keys):
         method = str(data.get("method", DEFAULT_METHOD))
-        raise SettingsError(f"unknown key '{key}'{key_hint(key, keys, listing, method)} (on the command line)")
+        raise SettingsError(f"unknown key '{key}'{key_hint(key, keys, listing, method)} ({asked})")
     target = data
     *parents, last = key.split(".")
     for parent in parents:

@@ -12,7 +12,7 @@ def dumps(data: Mapping[str, Any]) -> str:
 
 def _table(data: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
     plain = {key: value for key, value in data.items() if not isinstance(value, Mapping) and value is not None}
-    lines = [f"{_key(key)} = {_value(value)}" for key, value in plain.items()]
+    lines = [f"{_key(key)} = {value_text(value)}" for key, value in plain.items()]
     if path and (lines or not data):
         lines.insert(0, f"\n[{'.'.join(map(_key, path))}]")
     for key, value in data.items():
@@ -23,10 +23,11 @@ def _table(data: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
 
 def _key(key: str) -> str:
     is_bare = key.isascii() and key.replace("_", "").replace("-", "").isalnum()
-    return key if is_bare else _value(key)
+    return key if is_bare else value_text(key)
 
 
-def _value(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """One value as TOML, a mapping as an inline table; TypeError for what TOML cannot hold."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
@@ -35,5 +36,7 @@ def _value(value: Any) -> str:
         # JSON escapes are valid TOML basic-string escapes, except for DEL and lone surrogates, which JSON leaves alone.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_value, value))}]"
+        return f"[{', '.join(map(value_text, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_key(key)} = {value_text(part)}' for key, part in value.items())}}}"
     raise TypeError(f"cannot write {type(value).__name__} as TOML")

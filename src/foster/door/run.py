@@ -1,0 +1,132 @@
+"""`foster.run` and `foster.plan`."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from foster.door.result import Result
+from foster.errors import SettingsError
+from foster.events import Event, Listener
+from foster.experiment.execute import Finished, begin, go_on, resumed_settings
+from foster.experiment.folder import RESULTS, FleetingFolder, RunFolder
+from foster.experiment.pace import measured_plan, timed_plan
+from foster.experiment.plan import Plan
+from foster.reports.results import read_result
+from foster.settings.experiment import Settings, check_used, load_settings
+from foster.settings.keys import flat
+from foster.settings.toml import value_text
+from foster.system.signals import StopRequest
+
+PLACE = "in the keywords"
+
+
+def run(
+    source: str | Path | None = None,
+    *,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    listener: Listener | None = None,
+    progress: bool = False,
+    **settings: Any,
+) -> Result:
+    """Train one method on one scenario, and return what it found out.
+
+        result = foster.run("cifar100-b0-inc10", method="wa", seed=1, data="data")
+
+    `source` is a preset's name, a settings file or a run's folder; without one, the keywords say everything. Every
+    other keyword is a setting: `method="wa"`, a table such as `foster={"boost": {"epochs": 50}}`, of which what is not
+    named stays as it is, or a dotted key, `**{"foster.boost.epochs": 50}`. `memory_total=None` takes that one away.
+
+    With a `folder`, everything is written there, as by `foster run`: an interrupted run goes on with `resume=True`,
+    which begins a new one where the folder holds none yet. Without a folder nothing is kept on the disk.
+
+    Nothing is printed unless `progress` is True. `listener` is called with every event (`foster.events`). No signal
+    handlers are set: Ctrl-C raises KeyboardInterrupt at once, and what came after the folder's last checkpoint is
+    done again (`checkpoint_minutes`).
+    """
+    chosen = _settings(source, settings)
+    if folder is None and resume:
+        raise SettingsError("resume=True needs the folder of the run: folder=...")
+    with _listening(listener, progress) as tell:
+        if folder is not None:
+            return _run_in(RunFolder(Path(folder).expanduser()), chosen, resume, tell)
+        with TemporaryDirectory(prefix="foster-") as place:
+            fleeting = FleetingFolder(Path(place, "run"))
+            return _result(fleeting, begin(chosen, fleeting, tell, StopRequest()))
+
+
+def plan(
+    source: str | Path | None = None,
+    *,
+    measure: bool = False,
+    runs: str | Path = "runs",
+    **settings: Any,
+) -> Plan:
+    """What `run` with the same arguments would do: tasks, images, exemplars, epochs, parameters, memory, time.
+
+    The time is that of an earlier run like it in the folder `runs`, or with `measure` that of a few real steps; None
+    where neither is there.
+    """
+    chosen = _settings(source, settings)
+    return measured_plan(chosen) if measure else timed_plan(chosen, Path(runs).expanduser())
+
+
+def _run_in(folder: RunFolder, settings: Settings, resume: bool, tell: Listener) -> Result:
+    if not (resume and folder.holds_run):
+        work = begin
+    else:
+        settings, work = resumed_settings(settings, folder), go_on
+        if folder.is_finished:
+            return Result.read(read_result(folder.path / RESULTS))
+    try:
+        return _result(folder, work(settings, folder, tell, StopRequest()))
+    except KeyboardInterrupt as interrupt:
+        if folder.holds_run:
+            interrupt.add_note(f"the run goes on with foster.run(..., folder={str(folder.path)!r}, resume=True)")
+        raise
+
+
+def _result(folder: RunFolder, finished: Finished) -> Result:
+    return Result.read(read_result(folder.path / RESULTS), lambda: finished.network)
+
+
+def _settings(source: str | Path | None, keywords: Mapping[str, Any]) -> Settings:
+    overrides = [f"{key}={_text(key, value)}" for key, value in _dotted(keywords).items()]
+    settings = load_settings(None if source is None else str(source), overrides, asked=PLACE)
+    check_used(overrides, settings, PLACE)
+    return settings
+
+
+def _dotted(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables by dotted keys, so that what they do not name stays as it is; an augmentation is a table of its own."""
+    whole = {key: value for key, value in keywords.items() if key == "augmentation"}
+    return flat({key: value for key, value in keywords.items() if key not in whole}) | whole
+
+
+def _text(key: str, value: Any) -> str:
+    if value is None:
+        return "none"
+    try:
+        return value_text(str(value) if isinstance(value, Path) else value)
+    except TypeError:
+        raise SettingsError(f"{key}: a {type(value).__name__} is no value of a setting ({PLACE})") from None
+
+
+@contextmanager
+def _listening(listener: Listener | None, progress: bool) -> Iterator[Listener]:
+    from foster.reports.progress import progress_for
+
+    with progress_for() if progress else nullcontext(_ignore) as show:
+
+        def tell(event: Event) -> None:
+            show(event)
+            if listener is not None:
+                listener(event)
+
+        yield tell
+
+
+def _ignore(event: Event) -> None:
+    """Nothing is shown."""

@@ -1,0 +1,85 @@
+"""Results as a researcher looks at them."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import foster
+from foster.evaluation.metrics import average_incremental_accuracy
+
+PUBLISHED = Path(__file__).parents[2] / "results"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two small runs."""
+    runs = tmp_path_factory.mktemp("runs")
+    shape = {"num_classes": 4, "train_per_class": 8, "test_per_class": 5, "image_size": 8}
+    for method in ("finetune", "foster"):
+        foster.run(
+            "digits",
+            dataset="synthetic",
+            synthetic=shape,
+            method=method,
+            backbone="resnet8",
+            epochs_scale=0.05,
+            device="cpu",
+            folder=runs / method,
+        )
+    return runs
+
+
+def test_numbers_are_those_of_the_results_file(folder: Path) -> None:
+    (result,) = foster.load_results(folder / "foster")
+    data = json.loads((folder / "foster" / "results.json").read_text())
+    assert result.to_dict() == data
+    assert result.accuracy == data["accuracy"]
+    assert result.accuracy_matrix == data["accuracy_matrix"]
+    assert result.average_incremental_accuracy == average_incremental_accuracy(result.accuracy)
+    assert result.final_accuracy == result.accuracy[-1]
+    assert result.forgetting == data["forgetting"]
+    assert (result.method, result.scenario, result.seed) == ("foster", "synthetic-b0-inc2", 1993)
+
+
+def test_a_result_says_what_it_is(folder: Path) -> None:
+    (result,) = foster.load_results(folder / "foster")
+    assert repr(result) == (
+        f"<Result synthetic-b0-inc2, foster, seed 1993: 2 tasks, average incremental accuracy "
+        f"{result.average_incremental_accuracy:.2f} %, final {result.final_accuracy:.2f} %, "
+        f"forgetting {result.forgetting:.2f}>"
+    )
+
+
+def test_several_results_are_a_table_and_a_figure(folder: Path, tmp_path: Path) -> None:
+    results = foster.load_results(folder)
+    assert [result.method for result in results] == ["finetune", "foster"]
+    assert "finetune" in repr(results)
+    assert f"{results[1].average_incremental_accuracy:.2f}" in repr(results)
+    figure = results.figure("Two methods")
+    labels = {text.get_text() for axes in figure.axes for text in axes.texts}
+    assert any("finetune" in label for label in labels)
+    figure.savefig(tmp_path / "figure.png")
+    assert results[0].figure().axes
+
+
+def test_the_network_of_a_folder_classifies(folder: Path) -> None:
+    (result,) = foster.load_results(folder / "foster")
+    assert not result.network.training
+    assert result.network is result.network
+    with torch.no_grad():
+        assert result.network(torch.zeros(2, 3, 8, 8)).logits.shape == (2, 4)
+
+
+def test_a_results_file_alone_has_no_network() -> None:
+    path = next(PUBLISHED.glob("*-foster-*.json"))
+    (result,) = foster.load_results(path)
+    assert len(result.accuracy) > 1
+    with pytest.raises(foster.DataError, match="a results file alone"):
+        _ = result.network
+
+
+def test_a_folder_without_results_is_told(tmp_path: Path) -> None:
+    with pytest.raises(foster.DataError, match=r"no results.json in"):
+        foster.load_results(tmp_path)

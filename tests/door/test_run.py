@@ -1,0 +1,136 @@
+"""`foster.run` and `foster.plan`: a researcher's door."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import foster
+from foster.events import EpochEnded, Event, PhaseStarted, RunEnded, TaskStarted
+
+TINY: dict[str, Any] = {
+    "dataset": "synthetic",
+    "synthetic": {"num_classes": 6, "train_per_class": 8, "test_per_class": 2, "image_size": 8},
+    "increment": 2,
+    "memory_total": 12,
+    "batch_size": 8,
+    "epochs_scale": 0.01,
+    "backbone": "resnet8",
+    "augmentation": "none",
+    "device": "cpu",
+    "method": "replay",
+}
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_run_without_a_folder_is_silent_writes_nothing_and_sets_no_signal_handlers(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = tmp_path / "temporary"
+    places.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(places))
+    handlers: list[object] = []
+    result = foster.run(**TINY, listener=lambda event: handlers.append(signal.getsignal(signal.SIGINT)))
+    assert set(handlers) == {signal.getsignal(signal.SIGINT)}
+    assert capfd.readouterr() == ("", "")
+    assert sorted(tmp_path.iterdir()) == [places]
+    assert not list(places.iterdir())
+    assert len(result.accuracy) == 3
+    assert result.is_finished
+
+
+def test_the_result_is_that_of_the_same_run_in_a_folder(tmp_path: Path) -> None:
+    there = foster.run(**TINY, folder=tmp_path / "run")
+    nowhere = foster.run(**TINY)
+    for name in ("accuracy", "accuracy_matrix", "average_incremental_accuracy", "final_accuracy", "forgetting"):
+        assert getattr(there, name) == getattr(nowhere, name)
+    weights, others = there.network.state_dict(), nowhere.network.state_dict()
+    assert all(torch.equal(weights[name], others[name]) for name in weights)
+    assert (tmp_path / "run" / "settings.toml").exists()
+
+
+def test_keywords_are_settings_nested_or_dotted() -> None:
+    told: list[Event] = []
+    result = foster.run(
+        "digits",
+        **{**TINY, "method": "foster", "epochs_scale": 1.0, "memory_total": None, "memory_per_class": 2},
+        foster={"first": {"epochs": 2}, "boost": {"epochs": 1}},
+        **{"foster.compress.epochs": 3},
+        seed=7,
+        listener=told.append,
+    )
+    phases = {event.phase: event.epochs for event in told if isinstance(event, PhaseStarted)}
+    assert phases == {"learn": 2, "boost": 1, "compress": 3}
+    assert result.settings["foster"]["first"]["learning_rate"] == 0.1, "what a table does not name stays"
+    assert (result.seed, result.settings["memory_per_class"]) == (7, 2)
+    assert isinstance(told[-1], RunEnded)
+
+
+def test_an_augmentation_is_a_table_of_its_own() -> None:
+    plan = foster.plan(**{**TINY, "augmentation": {"flip": True}})
+    assert plan.settings.augmentation_settings.flip
+    assert not plan.settings.augmentation_settings.crop_padding
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"metod": "wa"}, r"unknown key 'metod'; did you mean 'method'\? \(in the keywords\)"),
+        ({"method": "wax"}, "unknown method 'wax'; did you mean 'wa'"),
+        ({"wa": {"temperature": 1.0}}, r"wa.temperature has no effect: the method is replay \(in the keywords\)"),
+        ({"batch_size": object()}, "batch_size: a object is no value of a setting"),
+        ({"resume": True}, "resume=True needs the folder of the run"),
+        ({"source": "cifar10-b0"}, "unknown preset 'cifar10-b0'"),
+    ],
+)
+def test_a_mistake_is_one_line_before_anything_is_trained(keywords: dict[str, Any], message: str) -> None:
+    with pytest.raises(foster.SettingsError, match=message):
+        foster.run(**{**TINY, **keywords})
+
+
+def test_progress_is_shown_if_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
+    foster.run(**TINY, progress=True)
+    assert "replay" in capfd.readouterr().err
+
+
+def test_a_keyboard_interrupt_comes_through_at_once_and_the_folder_can_be_resumed(tmp_path: Path) -> None:
+    def interrupt(event: Event) -> None:
+        if isinstance(event, EpochEnded) and event.task == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    path = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt) as caught:
+        foster.run(**TINY, folder=path, listener=interrupt)
+    assert "resume=True" in caught.value.__notes__[0]
+    (half,) = foster.load_results(path)
+    assert (half.is_finished, len(half.accuracy)) == (False, 1)
+    with pytest.raises(foster.FolderError, match="already holds a run"):
+        foster.run(**TINY, folder=path)
+    with pytest.raises(foster.FolderError, match="seed"):
+        foster.run(**TINY, folder=path, resume=True, seed=5)
+    told: list[Event] = []
+    whole = foster.run(**TINY, folder=path, resume=True, listener=told.append)
+    assert [event.task for event in told if isinstance(event, TaskStarted)] == [1, 2]
+    assert whole.accuracy_matrix == foster.run(**TINY).accuracy_matrix
+    again = foster.run(**TINY, folder=path, resume=True)
+    assert again.to_dict() == whole.to_dict()
+    assert all(torch.equal(a, b) for a, b in zip(again.network.parameters(), whole.network.parameters(), strict=True))
+
+
+def test_resume_begins_a_run_where_the_folder_holds_none(tmp_path: Path) -> None:
+    assert foster.run(**TINY, folder=tmp_path / "new", resume=True).is_finished
+
+
+def test_a_plan_takes_the_same_arguments_and_tells_what_the_run_does() -> None:
+    plan = foster.plan(**TINY)
+    result = foster.run(**TINY)
+    assert result.to_dict()["params_by_task"] == [task.params for task in plan.tasks]
+    assert plan.time is None
+    assert foster.plan(**TINY, measure=True).time is not None
