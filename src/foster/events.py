@@ -132,6 +132,27 @@ class Downloading(Event):
 
 
 @dataclass(frozen=True)
+class Decoding(Event):
+    """How many of a set's photos are decoded. Told for each of many small parts: shown, not written down."""
+
+    what: str
+    num_done: int
+    num_total: int
+
+
+@dataclass(frozen=True)
+class PhotosDecoded(Event):
+    """The photos of `what` are decoded and kept: `place` is device, host or disk."""
+
+    what: str
+    num_photos: int
+    num_unreadable: int
+    num_bytes: int
+    place: str
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Waiting(Event):
     """Another process is fetching the data; one line. Shown, not written to `events.jsonl`."""
 

@@ -1,0 +1,195 @@
+"""Album: photos of many sizes as one stack of images, each cut and resized to one size when it is needed."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from foster.data.photos.crops import can_crop, centre_boxes, crops_at, crops_of
+from foster.data.photos.darkroom import Darkroom
+from foster.data.photos.encoded import Encoded, PhotoBytes
+
+
+class PhotoStore:
+    """Photos that share a list, and the pixels of those that are developed. A photo's number never changes."""
+
+    def __init__(self, photos: Encoded, darkroom: Darkroom, what: str = "the photos") -> None:
+        self.photos = photos
+        self.darkroom = darkroom
+        self.what = what
+        self.sizes = np.zeros((len(photos), 2), np.int64)
+        self.is_developed = np.zeros(len(photos), bool)
+        self._chunk = np.zeros(len(photos), np.int32)
+        self._offset = np.zeros(len(photos), np.int64)
+        self._chunks: list[Tensor] = []
+
+    def develop(self, numbers: NDArray[np.int64]) -> None:
+        """Decode those of the photos that are not decoded yet."""
+        missing = np.unique(numbers[~self.is_developed[numbers]])
+        if not len(missing):
+            return
+        is_all = len(missing) == len(self.photos)
+        for part in self.darkroom.develop(self.photos if is_all else self.photos.select(missing), self.what):
+            rows = missing[part.positions]
+            self.sizes[rows], self.is_developed[rows] = part.sizes, True
+            self._chunk[rows], self._offset[rows] = len(self._chunks), part.offsets
+            self._chunks.append(part.pixels)
+
+    def pixels(self, number: int) -> Tensor:
+        """A developed photo, uint8 `[height, width, 3]`, where it is kept."""
+        height, width = self.sizes[number].tolist()
+        start = int(self._offset[number])
+        return self._chunks[int(self._chunk[number])][start : start + 3 * height * width].view(height, width, 3)
+
+    def addresses(self, numbers: NDArray[np.int64], device: torch.device) -> NDArray[np.int64] | None:
+        """Where in the memory of `device` the photos begin; None where they are kept elsewhere."""
+        if any(chunk.device != device for chunk in self._chunks):
+            return None
+        starts = np.array([chunk.data_ptr() for chunk in self._chunks], np.int64)
+        return np.asarray(starts[self._chunk[numbers]] + self._offset[numbers], dtype=np.int64)
+
+
+class Gathered(NamedTuple):
+    """What a device needs to cut some photos: their sizes, and where they are there, or their pixels to be sent."""
+
+    sizes: Tensor
+    places: Tensor
+    pixels: Tensor | None
+
+    def crops(self, boxes: Tensor, is_mirrored: Tensor, out_size: tuple[int, int], device: torch.device) -> Tensor:
+        """uint8 `[n, 3, *out_size]` on `device`."""
+        if self.pixels is None:
+            places, sizes, boxes, is_mirrored = _sent((self.places, self.sizes, boxes, is_mirrored), device)
+            return crops_at(places, sizes, boxes, is_mirrored, out_size)
+        pixels = self.pixels.to(device, non_blocking=True)
+        if device.type == "cuda" and can_crop():
+            places = self.places + pixels.data_ptr()
+            places, sizes, boxes, is_mirrored = _sent((places, self.sizes, boxes, is_mirrored), device)
+            return crops_at(places, sizes, boxes, is_mirrored, out_size)
+        photos = [
+            pixels[start : start + 3 * height * width].view(height, width, 3)
+            for start, (height, width) in zip(self.places.tolist(), self.sizes.tolist(), strict=True)
+        ]
+        return crops_of(photos, boxes, is_mirrored, out_size)
+
+
+class Album:
+    """Some photos of one or more stores, in order. Behaves like uint8 images `[N, 3, H, W]` as far as a set needs it:
+    it has a length and a shape, and can be indexed, split and joined; no pixel is touched by that."""
+
+    device = torch.device("cpu")
+    """Where its indices live; where its pixels live is the darkroom's business."""
+
+    def __init__(self, stores: Sequence[PhotoStore], store_ids: NDArray[np.int16], numbers: NDArray[np.int64]) -> None:
+        self._stores = tuple(stores)
+        self._store_ids = store_ids
+        self._numbers = numbers
+
+    @classmethod
+    def of(cls, photos: Encoded, darkroom: Darkroom, what: str = "the photos") -> "Album":
+        """All photos of a list, on a store of their own."""
+        return cls([PhotoStore(photos, darkroom, what)], np.zeros(len(photos), np.int16), np.arange(len(photos)))
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @property
+    def darkroom(self) -> Darkroom:
+        return self._stores[0].darkroom
+
+    @property
+    def out_size(self) -> tuple[int, int]:
+        return self.darkroom.image_size, self.darkroom.image_size
+
+    @property
+    def shape(self) -> torch.Size:
+        return torch.Size((len(self), 3, *self.out_size))
+
+    def __getitem__(self, index: Tensor | slice) -> "Album":
+        chosen = index if isinstance(index, slice) else index.cpu().numpy()
+        return Album(self._stores, self._store_ids[chosen], self._numbers[chosen])
+
+    def split(self, size: int) -> Iterator["Album"]:
+        for first in range(0, max(1, len(self)), size):
+            yield self[first : first + size]
+
+    def joined(self, other: "Album") -> "Album":
+        """This album's photos, followed by the other's."""
+        stores = list(dict.fromkeys((*self._stores, *other._stores)))
+        place = np.array([stores.index(store) for store in other._stores], np.int16)
+        ids = np.concatenate((self._store_ids, place[other._store_ids]))
+        return Album(stores, ids, np.concatenate((self._numbers, other._numbers)))
+
+    def apart(self, what: str) -> "Album":
+        """The same photos on a store of their own, whose pixels are gone when nobody needs them any more."""
+        (store,) = self._stores
+        return Album.of(store.photos.select(self._numbers), store.darkroom, what)
+
+    def developed(self) -> Tensor:
+        """Decode what is not decoded yet; returns which of the photos could be read, `[N]` bool."""
+        for store, places in self._by_store():
+            store.develop(self._numbers[places])
+        return self.sizes.amin(1) > 0
+
+    @property
+    def sizes(self) -> Tensor:
+        """Height and width of every photo as it is kept, `[N, 2]` int64; 0 where it could not be read."""
+        found = np.zeros((len(self), 2), np.int64)
+        for store, places in self._by_store():
+            found[places] = store.sizes[self._numbers[places]]
+        return torch.from_numpy(found)
+
+    def contents(self) -> list[bytes]:
+        """The encoded photos."""
+        pairs = zip(self._store_ids.tolist(), self._numbers.tolist(), strict=True)
+        return [self._stores[store].photos.content(number) for store, number in pairs]
+
+    @property
+    def nbytes(self) -> int:
+        """What the encoded photos take."""
+        return sum(map(len, self.contents()))
+
+    def owned(self) -> "Album":
+        """The same photos with their encoded bytes in memory: the files may be deleted."""
+        return Album.of(PhotoBytes(self.contents()), self.darkroom, "the exemplars")
+
+    def gathered(self, device: torch.device) -> Gathered:
+        """What `device` needs of the photos, all of them developed; in memory from which it can copy by itself."""
+        sizes, places = self.sizes, torch.zeros(len(self), dtype=torch.int64)
+        for store, own in self._by_store():
+            found = store.addresses(self._numbers[own], device) if device.type == "cuda" and can_crop() else None
+            if found is None:
+                return self._packed(sizes, device)
+            places[torch.from_numpy(own)] = torch.from_numpy(found)
+        return Gathered(sizes, places, None)
+
+    def _packed(self, sizes: Tensor, device: torch.device) -> Gathered:
+        ends = (3 * sizes.prod(1)).cumsum(0)
+        pixels = torch.empty(int(ends[-1]) if len(ends) else 0, dtype=torch.uint8, pin_memory=device.type == "cuda")
+        pairs = zip(self._store_ids.tolist(), self._numbers.tolist(), ends.tolist(), strict=True)
+        for store, number, end in pairs:
+            photo = self._stores[store].pixels(number)
+            pixels[end - photo.numel() : end] = photo.reshape(-1)
+        return Gathered(sizes, ends - 3 * sizes.prod(1), pixels)
+
+    def centre_crops(self, device: torch.device) -> Tensor:
+        """The square in the middle of every photo: what a network is tested on, uint8 `[N, 3, H, W]` on `device`."""
+        self.developed()
+        gathered = self.gathered(device)
+        boxes = centre_boxes(gathered.sizes)
+        return gathered.crops(boxes, torch.zeros(len(self), dtype=torch.int64), self.out_size, device)
+
+    def _by_store(self) -> Iterator[tuple[PhotoStore, NDArray[np.int64]]]:
+        """Each store, and where its photos stand here."""
+        for number, store in enumerate(self._stores):
+            places = np.flatnonzero(self._store_ids == number)
+            if len(places):
+                yield store, places
+
+
+def _sent(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+    """Small tables on the device, without waiting for their arrival."""
+    return [tensor.contiguous().pin_memory().to(device, non_blocking=True) for tensor in tensors]

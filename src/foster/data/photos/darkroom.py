@@ -1,0 +1,196 @@
+"""Photos are developed once: decoded over all cores, and kept as uint8 pixels on the device, on the host or on disk."""
+
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from foster import events
+from foster.data.download import Follower
+from foster.data.photos.cache import CacheFolder, Strip
+from foster.data.photos.decode import ImageError, quiet_pillow
+from foster.data.photos.encoded import Encoded, PhotoFiles
+from foster.data.photos.pixels import pixels_of
+from foster.data.photos.read import Unreadable
+from foster.errors import DataError
+
+Place = Literal["auto", "device", "host", "disk"]
+
+DEVELOPED_AT_ONCE = 512
+SHARE_OF_DEVICE = 0.6
+"""How much of a device's free memory photos may take: the network, its gradients and the batches need the rest."""
+
+SHARE_OF_HOST = 0.7
+MAX_UNREADABLE, MAX_UNREADABLE_SHARE, NUM_SHOWN = 100, 0.1, 5
+
+
+class Developed(NamedTuple):
+    """Pixels of some photos, one after the other in memory, uint8 `[height, width, 3]` each; size 0 where unreadable."""
+
+    positions: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    pixels: Tensor
+
+
+@dataclass
+class Darkroom:
+    """How photos become pixels, and where those are kept. `auto` takes the first of device, host and disk with room.
+
+    `cache` is the folder of the disk cache: what lies there is read instead of decoded, wherever it is kept then.
+    """
+
+    image_size: int
+    short_side: int
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    place: Place = "auto"
+    cache: Path | None = None
+    num_threads: int = 0
+    max_unreadable: int | None = None
+    follower: Follower = field(default_factory=Follower)
+    chosen: str = ""
+    """Where the photos of the newest files went."""
+
+    @property
+    def cache_folder(self) -> CacheFolder | None:
+        return CacheFolder(self.cache, self.short_side) if self.cache else None
+
+    def develop(self, photos: Encoded, what: str) -> Iterator[Developed]:
+        """All photos, some at a time, in order; those that cannot be read have no pixels, and are told of.
+
+        Raises DataError where too many cannot be read.
+        """
+        began, num_done, num_bytes = time.monotonic(), 0, 0
+        unreadable: list[Unreadable] = []
+        place = "" if isinstance(photos, PhotoFiles) else self.chosen
+        for strip in self._strips(photos):
+            self.follower.stop.raise_if_set()
+            for position, reason in strip.unreadable.items():
+                unreadable.append(Unreadable(photos.name(position), reason))
+                self._check(unreadable, photos, what)
+            num_done += len(strip.positions)
+            num_bytes += strip.pixels.nbytes
+            if not place:
+                place = self.chosen = self._choose(num_bytes * len(photos) // max(1, num_done))
+            yield self._kept(strip, place)
+            self.follower.listener(events.Decoding(what, num_done, len(photos)))
+        if len(photos) and len(unreadable) == len(photos):
+            raise DataError(f"none of the {len(photos)} photos of {what} can be read: {unreadable[0].reason}")
+        if unreadable:
+            first = unreadable[0]
+            message = f"{len(unreadable)} of {len(photos):,} photos of {what} cannot be read and are left out, such as "
+            self.follower.listener(events.Warned(f"{message}'{first.name}': {first.reason}"))
+        seconds = time.monotonic() - began
+        self.follower.listener(
+            events.PhotosDecoded(what, len(photos), len(unreadable), num_bytes, place or "host", seconds)
+        )
+
+    def prepare(self, photos: PhotoFiles, what: str) -> int:
+        """Write the disk cache of all files, from where an earlier call was interrupted. Returns its bytes."""
+        folder = self.cache_folder
+        if folder is None:
+            raise DataError("there is no folder for the cache: set photos.cache")
+        unreadable: list[Unreadable] = []
+        num_done = num_bytes = 0
+        for part in folder.parts(photos):
+            strip = folder.read(part, photos, is_checked=True) or self._written(folder, part, photos)
+            unreadable += [Unreadable(photos.name(k), reason) for k, reason in strip.unreadable.items()]
+            self._check(unreadable, photos, what)
+            num_done, num_bytes = num_done + len(part), num_bytes + strip.pixels.nbytes
+            self.follower.listener(events.Decoding(what, num_done, len(photos)))
+            self.follower.stop.raise_if_set()
+        return num_bytes
+
+    def _strips(self, photos: Encoded) -> Iterator[Strip]:
+        folder = self.cache_folder
+        if folder is None or not isinstance(photos, PhotoFiles):
+            for first in range(0, len(photos), DEVELOPED_AT_ONCE):
+                yield self._decoded(photos, np.arange(first, min(first + DEVELOPED_AT_ONCE, len(photos))))
+            return
+        for part in folder.parts(photos):
+            found = folder.read(part, photos)
+            if found is None and self.place == "disk":
+                found = self._written(folder, part, photos)
+            yield found or self._decoded(photos, part)
+
+    def _written(self, folder: CacheFolder, part: NDArray[np.int64], photos: PhotoFiles) -> Strip:
+        folder.write(part, photos, self._decoded(photos, part))
+        found = folder.read(part, photos)
+        assert found is not None, "what was written is there"
+        return found
+
+    def _decoded(self, photos: Encoded, positions: NDArray[np.int64]) -> Strip:
+        def one(position: int) -> NDArray[np.uint8] | str:
+            try:
+                return pixels_of(photos.content(position), self.short_side)
+            except ImageError as error:
+                return str(error)
+            except OSError as error:
+                return error.strerror or "it cannot be read"
+
+        with quiet_pillow(), ThreadPoolExecutor(self.num_threads or _num_cores()) as pool:
+            found = list(pool.map(one, positions.tolist()))
+        return Strip.of(positions, found)
+
+    def _kept(self, strip: Strip, place: str) -> Developed:
+        pixels = strip.pixels
+        if place == "device":
+            pixels = pixels.to(self.device)
+        elif place == "host" and strip.is_on_disk:
+            pixels = pixels.clone()
+        return Developed(strip.positions, strip.sizes, strip.offsets, pixels)
+
+    def _choose(self, num_bytes: int) -> str:
+        """Where photos of so many bytes go."""
+        if self.place != "auto":
+            return self.place if self.place != "device" or self.device.type == "cuda" else "host"
+        return place_for(num_bytes, self.device, has_cache=self.cache is not None)
+
+    def _check(self, unreadable: list[Unreadable], photos: Encoded, what: str) -> None:
+        limit = max(3, min(MAX_UNREADABLE, int(MAX_UNREADABLE_SHARE * len(photos))))
+        limit = limit if self.max_unreadable is None else self.max_unreadable
+        if len(unreadable) > limit:
+            listed = "; ".join(f"'{found.name}': {found.reason}" for found in unreadable[:NUM_SHOWN])
+            raise DataError(
+                f"stopped at {len(unreadable)} unreadable of {len(photos):,} photos of {what} (limit {limit}): {listed}; "
+                "mend or remove them, or raise photos.max_unreadable"
+            )
+
+
+def place_for(num_bytes: int, device: torch.device, has_cache: bool) -> str:
+    """Where photos of so many bytes are kept by `auto`: on a GPU, in the host's memory, or in the cache on disk."""
+    if device.type == "cuda":
+        free = torch.cuda.mem_get_info(device)[0]
+        free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        if num_bytes <= SHARE_OF_DEVICE * free:
+            return "device"
+    if num_bytes <= SHARE_OF_HOST * _available_memory():
+        return "host"
+    if has_cache:
+        return "disk"
+    raise DataError(
+        f"the photos take {num_bytes / 2**30:.1f} GiB, more than there is room for; name a folder for a cache on disk "
+        "(photos.cache=FOLDER), or choose a smaller photos.short_side"
+    )
+
+
+def _available_memory() -> float:
+    """Bytes that the host can give away, what it only keeps to be quick included; no limit where that is not known."""
+    with suppress(OSError, ValueError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return float(line.split()[1]) * 1024
+    return float("inf")
+
+
+def _num_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,97 @@
+"""Photos as they were encoded: a compact list of files, or the bytes themselves."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foster.data.photos.find import shown
+
+
+class Encoded(Protocol):
+    """Photos by position, each with a name for messages; nothing is decoded here."""
+
+    def __len__(self) -> int: ...
+
+    def name(self, position: int) -> str: ...
+
+    def content(self, position: int) -> bytes:
+        """The encoded photo. Raises OSError."""
+
+    def select(self, positions: NDArray[np.int64]) -> "Encoded":
+        """Some of the photos, in this order."""
+
+
+class PhotoFiles:
+    """Files in folders, a few dozen bytes each: the number of the folder, and the end of its name in one long text."""
+
+    def __init__(self, folders: Sequence[Path], folder_ids: NDArray[np.int32], names: bytes, ends: NDArray[np.int64]):
+        self.folders = tuple(folders)
+        self.folder_ids = folder_ids
+        self._names = names
+        self._ends = ends
+
+    @classmethod
+    def of(cls, folders: Sequence[Path], names: Sequence[Sequence[str]]) -> "PhotoFiles":
+        """The files `names[k]` in the folder `folders[k]`, folder by folder."""
+        encoded = [name.encode("utf-8", "surrogateescape") for of_folder in names for name in of_folder]
+        lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
+        counts = [len(of_folder) for of_folder in names]
+        ids = np.repeat(np.arange(len(folders), dtype=np.int32), counts)
+        return cls(folders, ids, b"".join(encoded), lengths.cumsum())
+
+    def __len__(self) -> int:
+        return len(self.folder_ids)
+
+    @property
+    def nbytes(self) -> int:
+        """What the list itself takes in memory."""
+        return len(self._names) + self._ends.nbytes + self.folder_ids.nbytes
+
+    def file_name(self, position: int) -> str:
+        """The name inside its folder."""
+        start = int(self._ends[position - 1]) if position else 0
+        return self._names[start : int(self._ends[position])].decode("utf-8", "surrogateescape")
+
+    def path(self, position: int) -> Path:
+        return self.folders[int(self.folder_ids[position])] / self.file_name(position)
+
+    def name(self, position: int) -> str:
+        return shown(self.path(position))
+
+    def content(self, position: int) -> bytes:
+        return self.path(position).read_bytes()
+
+    def select(self, positions: NDArray[np.int64]) -> "PhotoFiles":
+        names = np.frombuffer(self._names, np.uint8)
+        starts = np.concatenate((np.zeros(1, np.int64), self._ends))[positions]
+        lengths = self._ends[positions] - starts
+        ends = lengths.cumsum()
+        # Where each character of the selected names lies in the text of all.
+        places = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(starts - (ends - lengths), lengths)
+        return PhotoFiles(self.folders, self.folder_ids[positions], names[places].tobytes(), ends)
+
+
+class PhotoBytes:
+    """Photos in memory as the bytes of their files."""
+
+    def __init__(self, contents: Sequence[bytes]) -> None:
+        self.contents = list(contents)
+
+    def __len__(self) -> int:
+        return len(self.contents)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(map(len, self.contents))
+
+    def name(self, position: int) -> str:
+        return f"kept photo {position}"
+
+    def content(self, position: int) -> bytes:
+        return self.contents[position]
+
+    def select(self, positions: NDArray[np.int64]) -> "PhotoBytes":
+        return PhotoBytes([self.contents[position] for position in positions.tolist()])

@@ -1,0 +1,66 @@
+"""Crops of photos of many sizes, each resized to one size with an antialiasing filter: one kernel for a whole batch."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def crop_and_resize(addresses, boxes, output, size, out_height, out_width, block: tl.constexpr):  # type: ignore[no-untyped-def]
+    """One program computes `block` pixels of one image, in all three channels.
+
+    `addresses` [n] int64: where each photo's pixels lie, uint8 [height, width, 3]. `boxes` [n, 6] int32: the photo's
+    width, then top, left, height and width of its box, and whether it is mirrored. `output` uint8 [n, 3, out_height,
+    out_width], whose images have `size` pixels.
+
+    A triangle as wide as the box is shrunk, taken inside the box alone: Pillow's bilinear resizing of a crop. The sums
+    are float32 over both directions at once; Pillow rounds after the first, so a value may differ by one.
+    """
+    image = tl.program_id(0).to(tl.int64)
+    pixels = tl.program_id(1) * block + tl.arange(0, block)
+    is_inside = pixels < size
+    photo = tl.load(addresses + image).to(tl.pointer_type(tl.uint8))
+    photo_width = tl.load(boxes + image * 6)
+    top = tl.load(boxes + image * 6 + 1)
+    left = tl.load(boxes + image * 6 + 2)
+    height = tl.load(boxes + image * 6 + 3)
+    width = tl.load(boxes + image * 6 + 4)
+    is_mirrored = tl.load(boxes + image * 6 + 5)
+    row = pixels // out_width
+    column = pixels % out_width
+    column = tl.where(is_mirrored != 0, out_width - 1 - column, column)
+
+    shrink_y = height.to(tl.float32) / out_height
+    shrink_x = width.to(tl.float32) / out_width
+    reach_y = tl.maximum(shrink_y, 1.0)
+    reach_x = tl.maximum(shrink_x, 1.0)
+    centre_y = (row.to(tl.float32) + 0.5) * shrink_y
+    centre_x = (column.to(tl.float32) + 0.5) * shrink_x
+    first_y = tl.maximum((centre_y - reach_y + 0.5).to(tl.int32), 0)
+    first_x = tl.maximum((centre_x - reach_x + 0.5).to(tl.int32), 0)
+    last_y = tl.minimum((centre_y + reach_y + 0.5).to(tl.int32), height)
+    last_x = tl.minimum((centre_x + reach_x + 0.5).to(tl.int32), width)
+
+    red = tl.zeros([block], tl.float32)
+    green = tl.zeros([block], tl.float32)
+    blue = tl.zeros([block], tl.float32)
+    total = tl.zeros([block], tl.float32)
+    for step_y in range(0, (2.0 * reach_y).to(tl.int32) + 2):
+        y = first_y + step_y
+        weight_y = tl.maximum(1.0 - tl.abs(y.to(tl.float32) + 0.5 - centre_y) / reach_y, 0.0)
+        weight_y = tl.where(y < last_y, weight_y, 0.0)
+        line = photo + ((top + y).to(tl.int64) * photo_width + left) * 3
+        for step_x in range(0, (2.0 * reach_x).to(tl.int32) + 2):
+            x = first_x + step_x
+            weight = tl.maximum(1.0 - tl.abs(x.to(tl.float32) + 0.5 - centre_x) / reach_x, 0.0) * weight_y
+            is_read = is_inside & (x < last_x) & (weight > 0.0)
+            weight = tl.where(is_read, weight, 0.0)
+            place = line + x * 3
+            red += weight * tl.load(place, mask=is_read, other=0).to(tl.float32)
+            green += weight * tl.load(place + 1, mask=is_read, other=0).to(tl.float32)
+            blue += weight * tl.load(place + 2, mask=is_read, other=0).to(tl.float32)
+            total += weight
+    scale = 1.0 / tl.maximum(total, 1e-20)
+    result = output + image * 3 * size + pixels
+    tl.store(result, (red * scale + 0.5).to(tl.uint8), mask=is_inside)
+    tl.store(result + size, (green * scale + 0.5).to(tl.uint8), mask=is_inside)
+    tl.store(result + 2 * size, (blue * scale + 0.5).to(tl.uint8), mask=is_inside)
