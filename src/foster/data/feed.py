@@ -2,17 +2,18 @@
 
 import functools
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from foster.data.augmentation.pipeline import Augmentation, Changes
+from foster.data.augmentation.pipeline import Augmentation, Changes, PhotoChanges
 from foster.data.images import ImageSet
+from foster.data.photos.album import Album
 from foster.seeding import Address, generator
 
 COPIES_OF_AN_EPOCH = 4
@@ -69,7 +70,7 @@ class Feed:
     @property
     def sample(self) -> Tensor:
         """A batch of none, as `batches` gives them."""
-        return self._data.images[:0]
+        return torch.empty(0, 3, *self._data.image_size, dtype=torch.uint8, device=self._device)
 
     def address(self, epoch: int) -> Address:
         """Where the random choices of an epoch are made."""
@@ -79,7 +80,10 @@ class Feed:
         """Which images an epoch has in which order, on the CPU, and what is done to them."""
         chance = generator(self.address(epoch))
         order = torch.randperm(len(self._data), generator=chance)[: self.num_images]
-        return order, Changes(self._augmentation, torch.Size((len(order), *self._data.images.shape[1:])), chance)
+        return order, self._changes(order, chance)
+
+    def _changes(self, order: Tensor, chance: torch.Generator) -> Changes:
+        return Changes(self._augmentation, torch.Size((len(order), 3, *self._data.image_size)), chance)
 
 
 class ResidentFeed(Feed):
@@ -164,18 +168,18 @@ class StreamedFeed(Feed):
         if len(begun) > PARTS_AHEAD:
             begun.popleft().synchronize()
 
-    def _sent(self, gathered: Sequence[Tensor], changes: Changes, part: slice) -> tuple[Tensor, Tensor]:
+    def _sent(self, gathered: Any, changes: Changes, part: slice) -> tuple[Tensor, Tensor]:
         images, labels = (tensor.to(self._device, non_blocking=True) for tensor in gathered)
         return changes.done_to(images, part), labels
 
     def _parts(self, first_step: int) -> list[slice]:
         """The epoch in pieces of whole batches, from `first_step` on."""
-        height, width = self._data.images.shape[2:]
+        height, width = self._data.image_size
         size = self.batch_size * max(1, STREAMED_PIXELS // (self.batch_size * height * width))
         starts = range(first_step * self.batch_size, self.num_images, size)
         return [slice(start, min(start + size, self.num_images)) for start in starts]
 
-    def _gathered(self, rows: Tensor) -> list[Tensor]:
+    def _gathered(self, rows: Tensor) -> Any:
         """The images and labels `rows`, in memory from which the device can copy while the host goes on."""
         is_pinned = self._device.type == "cuda"
         gathered = []
@@ -183,6 +187,37 @@ class StreamedFeed(Feed):
             room = torch.empty((len(rows), *values.shape[1:]), dtype=values.dtype, pin_memory=is_pinned)
             gathered.append(torch.index_select(values, 0, rows, out=room))
         return gathered
+
+
+class PhotoFeed(StreamedFeed):
+    """Photos of many sizes: each is cut, resized and mirrored on the device, then changed as any image is.
+
+    Photos that are kept on the device are read there; others travel as a streamed feed's images do.
+    """
+
+    def __init__(
+        self, data: ImageSet, augmentation: Augmentation, batch_size: int, address: Address, device: torch.device
+    ) -> None:
+        assert isinstance(data.stack, Album)
+        data.stack.developed()
+        super().__init__(data, augmentation, batch_size, address, device)
+        self._album = data.stack
+
+    def _changes(self, order: Tensor, chance: torch.Generator) -> Changes:
+        shape = torch.Size((len(order), 3, *self._data.image_size))
+        return PhotoChanges(self._augmentation, self._album.sizes[order], shape, chance)
+
+    def _gathered(self, rows: Tensor) -> Any:
+        labels = self._data.labels[rows]
+        is_pinned = self._device.type == "cuda"
+        return self._album[rows].gathered(self._device), labels.pin_memory() if is_pinned else labels
+
+    def _sent(self, gathered: Any, changes: Changes, part: slice) -> tuple[Tensor, Tensor]:
+        assert isinstance(changes, PhotoChanges)
+        photos, labels = gathered
+        boxes, is_mirrored = changes.boxes[part], changes.is_mirrored[part]
+        images = photos.crops(boxes, is_mirrored, self._data.image_size, self._device)
+        return changes.done_to(images, part), labels.to(self._device, non_blocking=True)
 
 
 def make_feed(
@@ -193,7 +228,10 @@ def make_feed(
     device: torch.device,
     resident: Literal["auto", "on", "off"] = "auto",
 ) -> Feed:
-    """A resident feed, or a streamed one where `resident` says so or, by itself, where the images do not fit."""
+    """A resident feed, or a streamed one where `resident` says so or, by itself, where the images do not fit; where
+    photos of many sizes are kept is their darkroom's business."""
+    if isinstance(data.stack, Album):
+        return PhotoFeed(data, augmentation, batch_size, address, device)
     is_resident = fits(data, device) if resident == "auto" else resident == "on"
     return (ResidentFeed if is_resident else StreamedFeed)(data, augmentation, batch_size, address, device)
 

@@ -2,9 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from torch import Tensor
+
+from foster.data.photos.album import Album
+
+Stack = Tensor | Album
+"""Images uint8 `[N, 3, H, W]` of one size, or photos of many sizes that become such images when they are needed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -15,17 +21,25 @@ class ImageSet:
     A set is never changed in place: every verb returns a new one.
     """
 
-    images: Tensor
+    stack: Stack
     labels: Tensor
     class_names: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        if self.images.dtype != torch.uint8 or self.images.ndim != 4 or self.images.shape[1] != 3:
-            raise ValueError(f"images must be uint8 [N, 3, H, W], not {self.images.dtype} {tuple(self.images.shape)}")
-        if self.labels.shape != self.images.shape[:1]:
-            raise ValueError(f"{len(self.images)} images but labels of shape {tuple(self.labels.shape)}")
+        stack = self.stack
+        if isinstance(stack, Tensor) and (stack.dtype != torch.uint8 or stack.ndim != 4 or stack.shape[1] != 3):
+            raise ValueError(f"images must be uint8 [N, 3, H, W], not {stack.dtype} {tuple(stack.shape)}")
+        if self.labels.shape != (len(stack),):
+            raise ValueError(f"{len(stack)} images but labels of shape {tuple(self.labels.shape)}")
         if self.labels.dtype != torch.int64:
             raise ValueError(f"labels must be int64, not {self.labels.dtype}")
+
+    @property
+    def images(self) -> Tensor:
+        """The pixels of images of one size. Photos of many sizes have none to show as a whole."""
+        if not isinstance(self.stack, Tensor):
+            raise ValueError("photos of many sizes are not one tensor of images")
+        return self.stack
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -37,11 +51,11 @@ class ImageSet:
     @property
     def image_size(self) -> tuple[int, int]:
         """Height and width."""
-        return self.images.shape[2], self.images.shape[3]
+        return self.stack.shape[2], self.stack.shape[3]
 
     def select(self, index: Tensor) -> "ImageSet":
         """The images at `index` (positions or a mask), in that order."""
-        return ImageSet(self.images[index], self.labels[index], self.class_names)
+        return ImageSet(self.stack[index], self.labels[index], self.class_names)
 
     def of_classes(self, first: int, last: int) -> "ImageSet":
         """The images whose class id lies in `first <= id < last`."""
@@ -57,7 +71,16 @@ class ImageSet:
         return torch.bincount(labels, minlength=count)
 
     def to(self, device: torch.device | str) -> "ImageSet":
-        return ImageSet(self.images.to(device), self.labels.to(device), self.class_names)
+        """The same set on `device`; photos stay where they are kept."""
+        stack = self.stack.to(device) if isinstance(self.stack, Tensor) else self.stack
+        return ImageSet(stack, self.labels.to(device), self.class_names)
+
+    def readable(self) -> "ImageSet":
+        """The images that can be read: photos are decoded now, where they are not yet, and broken ones left out."""
+        if isinstance(self.stack, Tensor):
+            return self
+        is_readable = self.stack.developed()
+        return self if bool(is_readable.all()) else self.select(is_readable.to(self.labels.device))
 
     def with_class_order(self, order: Sequence[int]) -> "ImageSet":
         """The same images with class ids renumbered so that old id `order[k]` becomes `k`; -1 stays -1."""
@@ -67,7 +90,7 @@ class ImageSet:
         position[torch.as_tensor(order, dtype=torch.int64)] = torch.arange(len(order))
         position[-1] = -1  # where an unlabeled image's -1 points to
         names = tuple(self.class_names[k] for k in order)
-        return ImageSet(self.images, position.to(self.labels.device)[self.labels], names)
+        return ImageSet(self.stack, position.to(self.labels.device)[self.labels], names)
 
 
 def concatenate(first: ImageSet, second: ImageSet) -> ImageSet:
@@ -79,6 +102,24 @@ def concatenate(first: ImageSet, second: ImageSet) -> ImageSet:
     if any(a != b for a, b in zip(first.class_names, second.class_names, strict=False)):
         raise ValueError("cannot concatenate image sets that give the same id to different classes")
     names = max(first.class_names, second.class_names, key=len)
-    images = torch.cat([first.images, second.images.to(first.images.device)])
     labels = torch.cat([first.labels, second.labels.to(first.labels.device)])
-    return ImageSet(images, labels, names)
+    return ImageSet(joined([first.stack, second.stack]), labels, names)
+
+
+def joined(stacks: Sequence[Stack]) -> Stack:
+    """All of them as one, on the device of the first: either all tensors of images of one size, or all photos."""
+    first, *others = stacks
+    if isinstance(first, Tensor):
+        tensors = [other for other in others if isinstance(other, Tensor)]
+        if len(tensors) == len(others):
+            return torch.cat([first, *(other.to(first.device) for other in tensors)])
+    else:
+        albums = [other for other in others if isinstance(other, Album)]
+        if len(albums) == len(others):
+            return reduce(Album.joined, albums, first)
+    raise ValueError("images of one size and photos of many sizes cannot be joined")
+
+
+def on_device(images: Stack, device: torch.device) -> Tensor:
+    """What a network in inference sees of some images: uint8 `[N, 3, H, W]` on `device`, of photos the middle."""
+    return images.to(device, non_blocking=True) if isinstance(images, Tensor) else images.centre_crops(device)

@@ -6,21 +6,27 @@ import torch
 from torch import Tensor
 
 from foster.data.herding import herding_by_class, positions_by_class, random_selection
-from foster.data.images import ImageSet
+from foster.data.images import ImageSet, Stack, joined, on_device
+from foster.data.photos.album import Album
+from foster.data.photos.darkroom import Darkroom
+from foster.data.photos.encoded import PhotoBytes
 from foster.errors import DataError, SettingsError, suggestion
 
-FeaturesOf = Callable[[Tensor], Tensor]
-"""Images uint8 `[N, 3, H, W]` -> features `[N, d]`."""
+FeaturesOf = Callable[[Stack], Tensor]
+"""Images -> features `[N, d]`."""
 
 
 class ExemplarMemory:
     """One stack of images per class id, in selection order; ids count up from 0 in order of arrival.
 
     `total` images are shared by all classes, or every class may keep `per_class`; with neither, there is no limit.
-    The memory owns copies of its images on the CPU: the data that they came from may be deleted.
+    The memory owns copies of its images on the CPU: the data that they came from may be deleted. Photos of many sizes
+    are kept as their encoded files, which `darkroom` decodes again.
     """
 
-    def __init__(self, total: int | None = None, per_class: int | None = None) -> None:
+    def __init__(
+        self, total: int | None = None, per_class: int | None = None, darkroom: Darkroom | None = None
+    ) -> None:
         if total is not None and per_class is not None:
             raise SettingsError(
                 f"memory_total ({total}) and memory_per_class ({per_class}) exclude each other; set one of them"
@@ -30,7 +36,9 @@ class ExemplarMemory:
                 raise SettingsError(f"{name} must be at least 1, not {value}")
         self.total = total
         self.per_class = per_class
-        self._stacks: list[Tensor] = []
+        self._darkroom = darkroom
+        self._stacks: list[Stack] = []
+        self._together: Stack | None = None
 
     @property
     def num_classes(self) -> int:
@@ -42,7 +50,7 @@ class ExemplarMemory:
 
     @property
     def num_bytes(self) -> int:
-        return sum(stack.numel() for stack in self._stacks)
+        return sum(stack.nbytes for stack in self._stacks)
 
     @property
     def counts(self) -> Tensor:
@@ -50,9 +58,9 @@ class ExemplarMemory:
         return torch.tensor([len(stack) for stack in self._stacks], dtype=torch.int64)
 
     def of_class(self, class_id: int) -> Tensor:
-        """The exemplars of one class, uint8 `[n, 3, H, W]`, in selection order."""
+        """The exemplars of one class, uint8 `[n, 3, H, W]`, in selection order; of photos the middle."""
         self._check_known(class_id)
-        return self._stacks[class_id]
+        return on_device(self._stacks[class_id], torch.device("cpu"))
 
     def quota(self, num_classes: int) -> int | None:
         """How many images a class may keep when there are `num_classes`; None for no limit."""
@@ -72,16 +80,17 @@ class ExemplarMemory:
         quota = self.quota(num_classes)
         if quota is not None:
             # A slice alone would keep the trimmed images alive.
-            self._stacks = [stack[:quota].clone() if len(stack) > quota else stack for stack in self._stacks]
+            self._stacks = [_owned(stack[:quota]) if len(stack) > quota else stack for stack in self._stacks]
+            self._together = None
 
-    def remember(self, class_id: int, images: Tensor) -> None:
-        """Keep `images` uint8 `[n, 3, H, W]`, in selection order, for the next class id or in place of a known one's.
+    def remember(self, class_id: int, images: Stack) -> None:
+        """Keep `images`, in selection order, for the next class id or in place of a known one's.
 
         The budget is a promise: make room with `trim` first.
         """
         if not 0 <= class_id <= self.num_classes:
             raise ValueError(f"class id {class_id} is neither known nor the next one, {self.num_classes}")
-        if images.dtype != torch.uint8 or images.ndim != 4:
+        if isinstance(images, Tensor) and (images.dtype != torch.uint8 or images.ndim != 4):
             raise ValueError(f"images must be uint8 [n, 3, H, W], not {images.dtype} {tuple(images.shape)}")
         others = [stack for known_id, stack in enumerate(self._stacks) if known_id != class_id and len(stack)]
         if len(images) and others and images.shape[1:] != others[0].shape[1:]:
@@ -91,6 +100,7 @@ class ExemplarMemory:
             )
         self._check_budget(class_id, len(images), sum(len(stack) for stack in others))
         self._stacks[class_id : class_id + 1] = [_owned(images)]
+        self._together = None
 
     def exemplars(self, class_names: Sequence[str]) -> ImageSet | None:
         """All exemplars, by class id and then in selection order; None where there are none."""
@@ -102,14 +112,22 @@ class ExemplarMemory:
         return ImageSet(self._all_images(), labels, tuple(class_names))
 
     def state(self) -> dict[str, Tensor]:
-        """`images` uint8 `[num_images, 3, H, W]` by class id, and `counts` int64 `[num_classes]`."""
-        return {"images": self._all_images(), "counts": self.counts}
+        """`images` uint8 `[num_images, 3, H, W]` by class id, and `counts` int64 `[num_classes]`.
+
+        In place of images, photos have `contents`, their encoded files one after the other, and `lengths`, their bytes.
+        """
+        images = self._all_images()
+        return ({"images": images} if isinstance(images, Tensor) else _packed(images)) | {"counts": self.counts}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Hold exactly what `state()` returned; the budget stays this memory's own."""
-        missing = {"images", "counts"} - state.keys()
+        keys = {"contents", "lengths"} if "contents" in state else {"images"}
+        missing = {*keys, "counts"} - state.keys()
         if missing:
             raise DataError(f"exemplar memory is damaged: no {' and no '.join(sorted(missing))}")
+        if "contents" in state:
+            self._load_photos(state["contents"], state["lengths"], state["counts"])
+            return
         images, counts = state["images"], state["counts"]
         is_consistent = int(counts.sum()) == len(images) and not bool((counts < 0).any())
         if images.dtype != torch.uint8 or images.ndim != 4 or not is_consistent:
@@ -118,11 +136,30 @@ class ExemplarMemory:
                 f"for classes of {counts.tolist()} images"
             )
         self._stacks = [_owned(stack) for stack in torch.split(images, counts.tolist())] if len(counts) else []
+        self._together = None
 
-    def _all_images(self) -> Tensor:
-        # A memory that was loaded empty does not know its image size, so empty stacks may not fit the others.
-        stacks = [stack for stack in self._stacks if len(stack)] or self._stacks[:1]
-        return torch.cat(stacks) if stacks else torch.empty(0, 3, 0, 0, dtype=torch.uint8)
+    def _load_photos(self, contents: Tensor, lengths: Tensor, counts: Tensor) -> None:
+        is_consistent = int(counts.sum()) == len(lengths) and int(lengths.sum()) == len(contents)
+        if contents.dtype != torch.uint8 or contents.ndim != 1 or not is_consistent or self._darkroom is None:
+            raise DataError(
+                f"exemplar memory is damaged: {len(contents)} bytes for {len(lengths)} photos of {counts.tolist()}"
+            )
+        files = [part.numpy().tobytes() for part in contents.split(lengths.tolist())]
+        ends = counts.cumsum(0).tolist()
+        self._stacks = [
+            Album.of(PhotoBytes(files[end - count : end]), self._darkroom, "the exemplars")
+            for end, count in zip(ends, counts.tolist(), strict=True)
+        ]
+        self._together = None
+
+    def _all_images(self) -> Stack:
+        if self._together is None:
+            # A memory that was loaded empty does not know its image size, so empty stacks may not fit the others.
+            stacks = [stack for stack in self._stacks if len(stack)] or self._stacks[:1]
+            together = joined(stacks) if stacks else torch.empty(0, 3, 0, 0, dtype=torch.uint8)
+            # Photos of one list: they are decoded together, once for all who ask.
+            self._together = together.owned() if isinstance(together, Album) else together
+        return self._together
 
     def _check_known(self, class_id: int) -> None:
         if not 0 <= class_id < self.num_classes:
@@ -139,12 +176,21 @@ class ExemplarMemory:
             )
 
 
-def _owned(images: Tensor) -> Tensor:
+def _owned(images: Stack) -> Stack:
     """A compact copy on the CPU that shares nothing with `images`."""
+    if isinstance(images, Album):
+        return images.owned()
     return images.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
 
 
-def _size(images: Tensor) -> str:
+def _packed(photos: Album) -> dict[str, Tensor]:
+    """The encoded files of photos in one piece, and the bytes of each."""
+    contents = photos.contents()
+    whole = torch.frombuffer(bytearray(b"".join(contents)), dtype=torch.uint8) if contents else torch.empty(0).byte()
+    return {"contents": whole, "lengths": torch.tensor([len(content) for content in contents], dtype=torch.int64)}
+
+
+def _size(images: Stack) -> str:
     return "x".join(str(length) for length in images.shape[1:])
 
 
@@ -155,7 +201,7 @@ Selection = Callable[[FeaturesOf, ImageSet, Sequence[int], int, torch.Generator]
 def _select_by_herding(
     features_of: FeaturesOf, images: ImageSet, class_ids: Sequence[int], quota: int, generator: torch.Generator
 ) -> list[Tensor]:
-    return herding_by_class(features_of(images.images), images.labels, class_ids, quota)
+    return herding_by_class(features_of(images.stack), images.labels, class_ids, quota)
 
 
 def _select_at_random(
@@ -175,8 +221,8 @@ def select(
     quota: int | None,
     selection: str,
     generator: torch.Generator,
-) -> dict[int, Tensor]:
-    """For each class id, up to `quota` of its images, uint8 `[n, 3, H, W]`, in selection order.
+) -> dict[int, Stack]:
+    """For each class id, up to `quota` of its images, in selection order.
 
     `features_of` is called at most once, on the images of these classes alone. Without a quota, every image is kept
     in its given order.
@@ -189,7 +235,5 @@ def select(
         chosen = positions_by_class(wanted.labels, class_ids)
     else:
         chosen = SELECTIONS[selection](features_of, wanted, class_ids, quota, generator)
-    device = wanted.images.device
-    return {
-        class_id: wanted.images[positions.to(device)] for class_id, positions in zip(class_ids, chosen, strict=True)
-    }
+    device = wanted.stack.device
+    return {class_id: wanted.stack[positions.to(device)] for class_id, positions in zip(class_ids, chosen, strict=True)}

@@ -8,8 +8,9 @@ from typing import overload
 import numpy as np
 
 from foster.data.images import ImageSet
+from foster.data.photos.album import Album
 from foster.data.sources import Dataset
-from foster.errors import SettingsError, suggestion
+from foster.errors import DataError, SettingsError, suggestion
 from foster.settings.datasets import scenario_name, task_sizes
 
 
@@ -82,13 +83,13 @@ class Scenario(Sequence[ScenarioTask]):
             index=position,
             num_known=num_known,
             num_new=num_new,
-            train=_seen(self._train, num_known, num_known + num_new),
+            train=_decoded(_seen(self._train, num_known, num_known + num_new), f"task {position + 1}"),
             test=_seen(self._test, num_known, num_known + num_new),
         )
 
     def test_up_to(self, index: int) -> ImageSet:
         """The test images of all classes seen once task `index` is learned."""
-        return _seen(self._test, 0, sum(self.task_sizes[: self._position(index) + 1]))
+        return _seen(self._test, 0, sum(self.task_sizes[: self._position(index) + 1])).readable()
 
     def _position(self, index: int) -> int:
         """The index counted from the front; -1 is the last task."""
@@ -101,6 +102,18 @@ class Scenario(Sequence[ScenarioTask]):
 def _seen(images: ImageSet, first: int, last: int) -> ImageSet:
     """The images of the classes `first <= id < last`, naming no later class."""
     return replace(images.of_classes(first, last), class_names=images.class_names[:last])
+
+
+def _decoded(images: ImageSet, what: str) -> ImageSet:
+    """Images as they are; photos decoded once for the whole task, without those that cannot be read."""
+    if not isinstance(images.stack, Album):
+        return images
+    found = replace(images, stack=images.stack.apart(what)).readable()
+    counts = images.class_counts(), found.class_counts()
+    for name, before, after in zip(images.class_names, *(count.tolist() for count in counts), strict=True):
+        if before and not after:
+            raise DataError(f"none of the {before} photos of class '{name}' can be read")
+    return found
 
 
 def class_order_from_seed(num_classes: int, seed: int) -> tuple[int, ...]:

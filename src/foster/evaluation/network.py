@@ -4,22 +4,22 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
 
-from foster.data.images import ImageSet
+from foster.data.images import ImageSet, Stack
 from foster.evaluation.metrics import Evaluation, evaluate
 from foster.evaluation.predict import class_means, nearest_mean_scores, ranks
 from foster.networks.network import Output
 
-Infer = Callable[[nn.Module, Tensor], Output]
+Infer = Callable[[nn.Module, Stack], Output]
 
 
 def network_scores(
     infer: Infer, network: nn.Module, test: ImageSet, exemplars: ImageSet | None, num_classes: int
 ) -> dict[str, Tensor]:
     """Scores `[N, num_classes]` of the test images: by the `head` and, where there are exemplars, by `nearest_mean`."""
-    out = infer(network, test.images)
+    out = infer(network, test.stack)
     scores = {"head": out.logits}
     if exemplars is not None:
-        features = infer(network, exemplars.images).features
+        features = infer(network, exemplars.stack).features
         means = class_means(features, exemplars.labels, num_classes)
         scores["nearest_mean"] = nearest_mean_scores(out.features, means)
     return scores

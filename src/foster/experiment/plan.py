@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from foster.data.feed import images_of_epoch
-from foster.data.images import ImageSet
+from foster.data.images import ImageSet, Stack
 from foster.data.task import Task
 from foster.data.unlabeled import num_unlabeled
 from foster.data.validation import num_held_out
@@ -161,7 +161,7 @@ class _Nothing:
     image_size: int
 
     @torch.no_grad()
-    def __call__(self, network: nn.Module, images: Tensor) -> Output:
+    def __call__(self, network: nn.Module, images: Stack) -> Output:
         device = next(network.parameters()).device
         # One image is enough to learn their sizes, of any network. BatchNorm must not learn from it.
         was_training = [module for module in network.modules() if module.training]

@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-from foster.data.images import ImageSet
+from foster.data.images import ImageSet, Stack
 from foster.data.memory import ExemplarMemory, select
 from foster.data.task import Task
 from foster.losses import cross_entropy
@@ -33,7 +33,7 @@ class Evaluate:
 class Inference(Protocol):
     """Runs a network in eval mode over uint8 images `[N, 3, H, W]`, without gradients."""
 
-    def __call__(self, network: nn.Module, images: Tensor) -> Output: ...
+    def __call__(self, network: nn.Module, images: Stack) -> Output: ...
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ class Coil(CosineMethod[CoilSettings]):
     def plan(self, task: Task, network: Network) -> Tensor:
         """How much of each known class goes to each new one, `[num_known, num_new]`; near centres exchange more."""
         classifiers = cosine_head(network).proxies.detach().squeeze(1)
-        features = self.workplace.infer(network, task.training.images).features
+        features = self.workplace.infer(network, task.training.stack).features
         centres = class_means(features, task.training.labels, task.num_total)
         # A known class without exemplars has no centre; its classifier points to where its features were.
         known = torch.where(

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from foster.data.herding import positions_by_class
-from foster.data.images import ImageSet, concatenate
+from foster.data.images import ImageSet, concatenate, joined
 from foster.data.memory import select
 from foster.data.task import Task
 from foster.losses import local_similarity, pod_flat, pod_spatial
@@ -99,7 +99,7 @@ class Podnet(CosineMethod[PodnetSettings]):
     def imprint(self, task: Task, teacher: Network, network: Network) -> None:
         """Start the new classes' proxies at the clusters of their features, with the known proxies' mean norm."""
         head = cosine_head(network)
-        features = functional.normalize(self.workplace.infer(teacher, task.new_images.images).features)
+        features = functional.normalize(self.workplace.infer(teacher, task.new_images.stack).features)
         labels = task.new_images.labels.to(features.device)
         mean_norm = head.old_proxies.norm(dim=2).mean()
         chance = generator(Address(self.workplace.seed, "proxies", task.index))
@@ -119,7 +119,7 @@ class Podnet(CosineMethod[PodnetSettings]):
             generator(Address(self.workplace.seed, "balanced", task.index)),
         )
         labels = torch.cat([torch.full((len(images),), class_id) for class_id, images in chosen.items()])
-        images = torch.cat(list(chosen.values()))
+        images = joined(list(chosen.values()))
         return concatenate(ImageSet(images, labels.to(images.device), task.class_names), exemplars)
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from foster.data.augmentation.pipeline import Normaliser
+from foster.data.images import Stack, on_device
 from foster.errors import DeviceError
 from foster.networks.network import Output
 from foster.training.views import TrunkViews
@@ -81,7 +82,7 @@ class Engine:
             return images.to(self.dtype, memory_format=torch.channels_last)
         return self._normaliser(images, self.dtype)
 
-    def infer(self, network: nn.Module, images: Tensor) -> Output:
+    def infer(self, network: nn.Module, images: Stack) -> Output:
         """`network` in eval mode over uint8 images wherever they live: logits and features, on the device.
 
         Always in float32: what is chosen and reported does not depend on the precision of training.
@@ -92,8 +93,8 @@ class Engine:
         logits, features = [], []
         with torch.no_grad(), exact_convolutions():
             for chunk in images.split(size):
-                inputs = self.views.plain(chunk) if self.views else self._normaliser(chunk.to(self.device))
-                out = network(inputs)
+                pixels = on_device(chunk, self.device)
+                out = network(self.views.plain(pixels) if self.views else self._normaliser(pixels))
                 logits.append(out.logits)
                 features.append(out.features)
         for module in was_training:

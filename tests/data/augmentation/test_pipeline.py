@@ -9,6 +9,7 @@ from torch import Tensor
 
 from foster.data.augmentation import pipeline as augmentation
 from foster.data.augmentation.pipeline import Augmentation, Normaliser, augment
+from foster.data.photos.crops import random_boxes
 from foster.settings.augmentation import AUGMENTATIONS
 
 NUM_DRAWS = 20_000
@@ -170,7 +171,9 @@ def test_the_hole_is_black_whatever_autoaugment_does() -> None:
 def test_resized_crops_have_the_area_and_aspect_that_was_asked_for(size: tuple[int, int]) -> None:
     height, width = size
     shape = torch.Size((NUM_DRAWS, 3, height, width))
-    top, left, rows, columns = augmentation._draw_boxes(shape, (0.25, 0.5), seeded()).unbind(1)
+    top, left, rows, columns = random_boxes(
+        torch.tensor([shape[2:]]).expand(shape[0], 2), (0.25, 0.5), seeded()
+    ).unbind(1)
     assert int(top.min()) >= 0
     assert int(left.min()) >= 0
     assert int((top + rows).max()) == height
@@ -187,7 +190,7 @@ def test_resized_crops_have_the_area_and_aspect_that_was_asked_for(size: tuple[i
     ("size", "box"), [((32, 32), (0, 0, 32, 32)), ((10, 40), (0, 13, 10, 13)), ((60, 12), (22, 0, 16, 12))]
 )
 def test_where_no_crop_fits_it_is_the_largest_in_the_middle(size: tuple[int, int], box: tuple[int, ...]) -> None:
-    boxes = augmentation._draw_boxes(torch.Size((50, 3, *size)), (2.0, 2.0), seeded())
+    boxes = random_boxes(torch.tensor([size]).expand(50, 2), (2.0, 2.0), seeded())
     assert boxes.tolist() == [list(box)] * 50
 
 

@@ -5,9 +5,8 @@ together, and the pixels follow. So the same generator gives the same images on 
 and the device is never asked which image needs what.
 """
 
-import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 
@@ -18,9 +17,7 @@ from torch import Tensor
 from foster.data.augmentation import autoaugment
 from foster.data.augmentation.geometry import crop, resized_crop, windows
 from foster.data.augmentation.operations import Work, brighten, send
-
-ASPECT_RANGE = (3 / 4, 4 / 3)  # width over height of a resized crop
-CROP_ATTEMPTS = 10
+from foster.data.photos.crops import centre_boxes, random_boxes
 
 # Images are processed some at a time, so that temporary tensors fit: in the cache of a CPU, in the memory of a GPU.
 CHUNK_PIXELS = {"cpu": 1 << 19, "cuda": 1 << 23}
@@ -75,6 +72,22 @@ class Changes:
         return images
 
 
+class PhotoChanges(Changes):
+    """What is done to each of a set of photos of these `sizes` `[N, 2]`: which rectangle is cut out and whether it is
+    mirrored, `boxes` `[N, 4]` and `is_mirrored` `[N]`; the rest is done to the images `shape` that they become."""
+
+    def __init__(
+        self, augmentation: Augmentation, sizes: Tensor, shape: torch.Size, generator: torch.Generator
+    ) -> None:
+        share = augmentation.resized_crop
+        self.boxes = random_boxes(sizes, share, generator) if share else centre_boxes(sizes)
+        self.is_mirrored = torch.zeros(shape[0], dtype=torch.int64)
+        if augmentation.flip:
+            self.is_mirrored = torch.randint(2, (shape[0],), generator=generator)
+        padding = 0 if share else augmentation.crop_padding
+        super().__init__(replace(augmentation, resized_crop=None, crop_padding=padding, flip=False), shape, generator)
+
+
 def augment(images: Tensor, augmentation: Augmentation, generator: torch.Generator) -> Tensor:
     """Images `[N, 3, H, W]` uint8 to as many changed ones, on the same device, by decisions from a CPU generator."""
     return Changes(augmentation, images.shape, generator).done_to_all(images)
@@ -103,30 +116,9 @@ def _chunks(images: Tensor) -> Iterator[slice]:
 def _plan_resized_crop(augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> Step | None:
     if not augmentation.resized_crop:
         return None
-    boxes = _draw_boxes(shape, augmentation.resized_crop, generator).numpy()
+    sizes = torch.tensor([shape[2:]]).expand(shape[0], 2)
+    boxes = random_boxes(sizes, augmentation.resized_crop, generator).numpy()
     return lambda part: Work([boxes[part]], resized_crop)
-
-
-def _draw_boxes(shape: torch.Size, scale: tuple[float, float], generator: torch.Generator) -> Tensor:
-    """Rectangles `[N, 4]` int64 (top, left, height, width) in images of this shape.
-
-    Area and logarithm of the aspect are uniform; of ten tries the first that fits is taken. If none fits it is the
-    largest rectangle in the middle with an aspect in the range.
-    """
-    num_images, _, height, width = shape
-    low, high = ASPECT_RANGE
-    random = torch.rand(4, num_images, CROP_ATTEMPTS, dtype=torch.float64, generator=generator)
-    area = height * width * (scale[0] + (scale[1] - scale[0]) * random[0])
-    aspect = (math.log(low) + (math.log(high) - math.log(low)) * random[1]).exp()
-    heights, widths = (area / aspect).sqrt().round(), (area * aspect).sqrt().round()
-    fits = (heights >= 1) & (heights <= height) & (widths >= 1) & (widths <= width)
-    tops = (random[2] * (height - heights + 1)).floor()
-    lefts = (random[3] * (width - widths + 1)).floor()
-    first = fits.int().argmax(1)
-    tried = torch.stack((tops, lefts, heights, widths), dim=2)[torch.arange(num_images), first]
-    middle_height, middle_width = min(height, round(width / low)), min(width, round(height * high))
-    middle = (height - middle_height) // 2, (width - middle_width) // 2, middle_height, middle_width
-    return torch.where(fits.any(1, keepdim=True), tried, torch.tensor(middle, dtype=torch.float64)).long()
 
 
 def _plan_crop(augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> Step | None:

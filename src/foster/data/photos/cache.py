@@ -122,7 +122,7 @@ def _is_unchanged(facts: Mapping[str, Any], path: Path, part: NDArray[np.int64],
     if facts["files"] != _file_sizes(part, photos):
         return False
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() == facts["sha256"]
+        return hashlib.file_digest(file, "sha256").hexdigest() == str(facts["sha256"])
 
 
 def _file_sizes(part: NDArray[np.int64], photos: PhotoFiles) -> list[int]:

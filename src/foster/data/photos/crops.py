@@ -32,7 +32,10 @@ def random_boxes(sizes: Tensor, share: tuple[float, float], generator: torch.Gen
     lefts = (random[3] * (width - widths + 1)).floor()
     first = fits.int().argmax(1)
     tried = torch.stack((tops, lefts, heights, widths), dim=2)[torch.arange(len(sizes)), first]
-    middle_height, middle_width = torch.minimum(height, (width / low).round()), torch.minimum(width, (height * high).round())
+    middle_height, middle_width = (
+        torch.minimum(height, (width / low).round()),
+        torch.minimum(width, (height * high).round()),
+    )
     middle = ((height - middle_height) // 2, (width - middle_width) // 2, middle_height, middle_width)
     return torch.where(fits.any(1, keepdim=True), tried, torch.cat(middle, dim=1)).long()
 
@@ -50,17 +53,13 @@ def whole_boxes(sizes: Tensor) -> Tensor:
     return torch.cat((torch.zeros_like(sizes), sizes), dim=1).long()
 
 
-def crops_at(
-    addresses: Tensor, sizes: Tensor, boxes: Tensor, is_mirrored: Tensor, out_size: tuple[int, int]
-) -> Tensor:
+def crops_at(addresses: Tensor, sizes: Tensor, boxes: Tensor, is_mirrored: Tensor, out_size: tuple[int, int]) -> Tensor:
     """uint8 `[n, 3, *out_size]` by the kernel: `addresses` `[n]` int64 in the memory of the GPU that they lie on."""
     rows = torch.cat((sizes[:, 1:].to(boxes), boxes, is_mirrored[:, None].to(boxes)), dim=1).to(torch.int32)
     return crop_and_resize(addresses, rows, out_size)
 
 
-def crops_of(
-    photos: Sequence[Tensor], boxes: Tensor, is_mirrored: Tensor, out_size: tuple[int, int]
-) -> Tensor:
+def crops_of(photos: Sequence[Tensor], boxes: Tensor, is_mirrored: Tensor, out_size: tuple[int, int]) -> Tensor:
     """The same one by one for photos uint8 `[height, width, 3]`, where there is no kernel; on the photos' device."""
     found = []
     for photo, box, mirrored in zip(photos, boxes.tolist(), is_mirrored.tolist(), strict=True):

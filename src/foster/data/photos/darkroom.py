@@ -34,7 +34,7 @@ MAX_UNREADABLE, MAX_UNREADABLE_SHARE, NUM_SHOWN = 100, 0.1, 5
 
 
 class Developed(NamedTuple):
-    """Pixels of some photos, one after the other in memory, uint8 `[height, width, 3]` each; size 0 where unreadable."""
+    """Pixels of some photos, one after the other, uint8 `[height, width, 3]` each; size 0 where unreadable."""
 
     positions: NDArray[np.int64]
     sizes: NDArray[np.int64]
@@ -161,8 +161,8 @@ class Darkroom:
         if len(unreadable) > limit:
             listed = "; ".join(f"'{found.name}': {found.reason}" for found in unreadable[:NUM_SHOWN])
             raise DataError(
-                f"stopped at {len(unreadable)} unreadable of {len(photos):,} photos of {what} (limit {limit}): {listed}; "
-                "mend or remove them, or raise photos.max_unreadable"
+                f"stopped at {len(unreadable)} unreadable of {len(photos):,} photos of {what} (limit {limit}): {listed}"
+                "; mend or remove them, or raise photos.max_unreadable"
             )
 
 

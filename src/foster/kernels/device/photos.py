@@ -1,3 +1,4 @@
+# mypy: ignore-errors
 """Crops of photos of many sizes, each resized to one size with an antialiasing filter: one kernel for a whole batch."""
 
 import triton
@@ -5,7 +6,7 @@ import triton.language as tl
 
 
 @triton.jit
-def crop_and_resize(addresses, boxes, output, size, out_height, out_width, block: tl.constexpr):  # type: ignore[no-untyped-def]
+def crop_and_resize(addresses, boxes, output, size, out_height, out_width, block: tl.constexpr):
     """One program computes `block` pixels of one image, in all three channels.
 
     `addresses` [n] int64: where each photo's pixels lie, uint8 [height, width, 3]. `boxes` [n, 6] int32: the photo's
@@ -44,12 +45,12 @@ def crop_and_resize(addresses, boxes, output, size, out_height, out_width, block
     green = tl.zeros([block], tl.float32)
     blue = tl.zeros([block], tl.float32)
     total = tl.zeros([block], tl.float32)
-    for step_y in range(0, (2.0 * reach_y).to(tl.int32) + 2):
+    for step_y in range((2.0 * reach_y).to(tl.int32) + 2):
         y = first_y + step_y
         weight_y = tl.maximum(1.0 - tl.abs(y.to(tl.float32) + 0.5 - centre_y) / reach_y, 0.0)
         weight_y = tl.where(y < last_y, weight_y, 0.0)
         line = photo + ((top + y).to(tl.int64) * photo_width + left) * 3
-        for step_x in range(0, (2.0 * reach_x).to(tl.int32) + 2):
+        for step_x in range((2.0 * reach_x).to(tl.int32) + 2):
             x = first_x + step_x
             weight = tl.maximum(1.0 - tl.abs(x.to(tl.float32) + 0.5 - centre_x) / reach_x, 0.0) * weight_y
             is_read = is_inside & (x < last_x) & (weight > 0.0)
