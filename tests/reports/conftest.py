@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiny_runs import start, tiny_settings
 
 WriteRun = Callable[..., Path]
 
@@ -50,3 +51,32 @@ def write_run(tmp_path: Path) -> WriteRun:
         return path
 
     return write
+
+
+@pytest.fixture(scope="session")
+def kept_runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders of tiny runs of foster and finetune that kept their networks."""
+    folder = tmp_path_factory.mktemp("kept")
+    # Noise has as good as no structure: what is frozen is wrong often enough.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda descriptor: None)
+        for method in ("foster", "finetune"):
+            start(tiny_settings(method, "keep_networks=true", "synthetic.test_per_class=12"), folder / method)
+    return {method: folder / method for method in ("foster", "finetune")}
+
+
+@pytest.fixture(scope="session")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle of two learns of digits, a few photos each."""
+    from sklearn.datasets import load_digits
+
+    import foster
+
+    digits = load_digits()
+    images = (digits.images * 255 / 16).astype("uint8")
+    names = digits.target.astype(str)
+    learner = foster.Learner(preset="fast", backbone="resnet8", memory_total=60, epochs_scale=0.03, device="cpu")
+    for wanted in (("0", "1", "2"), ("3", "4")):
+        index = [k for name in wanted for k in (names == name).nonzero()[0][:40]]
+        learner.learn(images[index], names[index].tolist())
+    return learner.save(tmp_path_factory.mktemp("bundles") / "digits")

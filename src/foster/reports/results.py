@@ -4,7 +4,7 @@ import itertools
 import math
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -64,6 +64,15 @@ class RunResult:
     """After each task on the classes of that task."""
     old_accuracy: tuple[Measured, ...] = ()
     """After each task on the classes of the tasks before it; None after the first."""
+    accuracy_matrix: tuple[tuple[float, ...], ...] = ()
+    """Row t: after task t on the classes of each task up to t."""
+    classes: tuple[str, ...] = ()
+    """All names in order of arrival."""
+    environment: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def task_sizes(self) -> tuple[int, ...]:
+        return tuple(b - a for a, b in itertools.pairwise((0, *self.classes_seen)))
 
     def __post_init__(self) -> None:
         rows = (self.accuracy, *(found.accuracy for found in self.variants.values()))

@@ -1,0 +1,48 @@
+"""Commands that draw and report: figure."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Subjects = Annotated[
+    list[Path], typer.Argument(metavar="RUN...", help="Run folders, folders that hold some, results files, bundles.")
+]
+Data = Annotated[Path | None, typer.Option(help="The folder of the data files, where pictures are needed.")]
+
+
+def add_commands(app: typer.Typer) -> None:
+    app.command(help=FIGURE_HELP)(figure)
+
+
+FIGURE_HELP = (
+    "Draw a figure of runs or bundles. KIND is one of:\n\n"
+    "\b\n"
+    "accuracy    accuracy after each task, with the gap at the end\n"
+    "new-old     accuracy on new and on old classes, by task\n"
+    "matrix      accuracy on each task after each task\n"
+    "confusion   which class is taken for which, after the last task\n"
+    "losses      the terms of the loss over all epochs\n"
+    "head-norms  the norm of each class's row of the head\n"
+    "exemplars   the pictures that are kept of each class\n"
+    "tsne        features of test images after each task (runs with keep_networks=true)\n"
+    "grad-cam    where the frozen and the new branch look (FOSTER with keep_networks=true)"
+)
+
+
+def figure(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="What to draw.")],
+    subjects: Subjects,
+    out: Annotated[
+        Path | None, typer.Option(help="Where to write it (.png, .svg, .pdf, .jpg, .webp); by default KIND.png.")
+    ] = None,
+    data: Data = None,
+) -> None:
+    from foster.reports.style import check_figure_path, save_figure
+
+    path = out or Path(f"{kind}.png")
+    check_figure_path(path)
+    from foster.reports import figures
+
+    save_figure(figures.figure(kind, subjects, data), path)
+    typer.echo(f"figure: {path}")

@@ -1,0 +1,241 @@
+"""Runs and bundles opened to be looked at: all that figures and reports are made from, read when it is needed."""
+
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from foster.bundle.files import MANIFEST
+from foster.bundle.manifest import read_manifest
+from foster.data.images import ImageSet
+from foster.data.scenario import Scenario
+from foster.errors import DataError, FosterError
+from foster.experiment.folder import EVENTS, SETTINGS, RunFolder, read_events
+from foster.experiment.keepsakes import Predictions, kept_networks, read_predictions, read_weights
+from foster.experiment.parts import load_scenario, method_at
+from foster.learner.learner import Learner
+from foster.methods.base import Workplace
+from foster.networks.boosted import BoostedNetwork
+from foster.networks.heads import Head
+from foster.networks.network import Network, Output
+from foster.reports.results import RunResult, find_results, read_result
+from foster.settings.experiment import Settings
+from foster.training.checkpoint import Checkpoint, explained_misfit
+from foster.training.engine import Engine, find_device
+
+
+class Archive:
+    """A run or a bundle: the classes that it knows in order of arrival, and how it tells them apart."""
+
+    name: str
+    class_names: tuple[str, ...]
+    task_sizes: tuple[int, ...]
+
+    def predictions(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """True class ids `[N]` of images that were never trained on, and those that the result predicts."""
+        raise NotImplementedError
+
+    def images(self) -> Tensor:
+        """Those images, uint8 `[N, 3, H, W]`."""
+        raise NotImplementedError
+
+    def network(self) -> Network:
+        """The network that is the result."""
+        raise NotImplementedError
+
+    def exemplars(self) -> ImageSet:
+        """The images that are kept to be trained on again."""
+        raise NotImplementedError
+
+    def head_weight(self) -> Tensor:
+        """The rows of the head, a class each, `[num_classes, feature_size]`."""
+        head = self.network().head
+        if not isinstance(head, Head):
+            raise DataError(f"the norms of a {type(head).__name__} say nothing: it compares directions ({self.name})")
+        return head.weight.detach()
+
+    @property
+    def accuracy(self) -> float:
+        """In percent of all images of `predictions`."""
+        labels, predicted = self.predictions()
+        return 100 * float((labels == predicted).mean())
+
+
+class RunArchive(Archive):
+    """A run's folder, or its results file alone, which serves for fewer figures. `data` is where its data lie now."""
+
+    def __init__(self, results_file: Path, data: Path | None = None) -> None:
+        self.result: RunResult = read_result(results_file)
+        self.name = self.result.method
+        self.class_names, self.task_sizes = self.result.classes, self.result.task_sizes
+        self.path = results_file.parent if (results_file.parent / SETTINGS).is_file() else results_file
+        self._data = data
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the run's folder is there, and not its results alone."""
+        return self.path.is_dir()
+
+    @property
+    def folder(self) -> Path:
+        if not self.is_whole:
+            raise DataError(f"'{self.path}' is a results file alone; this needs the folder of the run")
+        return self.path
+
+    @cached_property
+    def settings(self) -> Settings:
+        settings = RunFolder(self.folder).settings()
+        return settings.model_copy(update={"data": str(self._data)}) if self._data else settings
+
+    @cached_property
+    def events(self) -> list[dict[str, Any]]:
+        return read_events(self.folder / EVENTS)
+
+    @cached_property
+    def all_predictions(self) -> Predictions:
+        return read_predictions(self.folder)
+
+    @cached_property
+    def scenario(self) -> Scenario:
+        try:
+            return load_scenario(self.settings)
+        except FosterError as error:
+            raise DataError(
+                f"the images of '{self.folder}' are not here: {error}; --data says where they are"
+            ) from None
+
+    def predictions(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        kept = self.all_predictions
+        if self.result.result not in kept.by_variant:
+            raise DataError(f"'{self.folder}' keeps no predictions of its result, '{self.result.result}'")
+        return kept.labels, kept.by_variant[self.result.result]
+
+    def images(self) -> Tensor:
+        return self.scenario.test_up_to(self.all_predictions.task).images
+
+    @cached_property
+    def _checkpoint(self) -> Checkpoint:
+        found = RunFolder(self.folder).checkpoints.load(lambda message: None)
+        if found is None or "network" not in found.parts:
+            raise DataError(f"'{self.folder}' has no checkpoint of a task that was learned")
+        return found
+
+    def _frame(self, num_tasks: int) -> Network:
+        """An untrained network as it is after so many tasks."""
+        device = torch.device("cpu")
+        workplace = Workplace(self.settings.backbone, self.settings.seed, _no_inference, device)
+        return method_at(self.settings, workplace).new_network(self.settings.task_sizes[:num_tasks])
+
+    def network(self) -> Network:
+        checkpoint = self._checkpoint
+        network = self._frame(checkpoint.state["task"])
+        with explained_misfit():
+            network.load_state_dict(checkpoint.parts["network"])
+        return network
+
+    def network_after(self, task: int, variant: str | None = None) -> nn.Module:
+        """A network that was kept, of the result or of another variant, such as `boosted`."""
+        variant = self.result.result if variant is None else variant
+        path = kept_networks(self.folder).get((task, variant))
+        if path is None:
+            raise DataError(
+                f"'{self.folder}' keeps no network '{variant}' of task {task + 1}; run it with keep_networks=true"
+            )
+        weights = read_weights(path)
+        network: nn.Module
+        if any(name.startswith("new_branch.") for name in weights):
+            network = BoostedNetwork.expand(self._frame(task), self.task_sizes[task])
+        else:
+            network = self._frame(task + 1)
+        with explained_misfit():
+            network.load_state_dict(weights)
+        return network
+
+    def infer(self, network: nn.Module, images: Tensor) -> Output:
+        """Logits and features of uint8 images `[N, 3, H, W]`, on the CPU."""
+        device = find_device("auto")
+        engine = Engine(device, self.scenario.mean, self.scenario.std)
+        out = engine.infer(network.to(device), images)
+        return Output(out.logits.cpu(), out.features.cpu())
+
+    def exemplars(self) -> ImageSet:
+        memory = self._checkpoint.parts.get("memory")
+        if memory is None or not len(memory["images"]):
+            raise DataError(f"'{self.folder}' keeps no exemplars: method {self.result.method} has no memory")
+        labels = torch.repeat_interleave(torch.arange(len(memory["counts"])), memory["counts"])
+        return ImageSet(memory["images"], labels, self.class_names)
+
+
+class BundleArchive(Archive):
+    """A bundle: what it holds out takes the place of test images."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.name = folder.name
+        self.manifest = read_manifest(folder)
+        self.class_names, self.task_sizes = self.manifest.classes, self.manifest.task_sizes
+
+    @cached_property
+    def learner(self) -> Learner:
+        return Learner.load(self.folder)
+
+    @cached_property
+    def held_out(self) -> ImageSet:
+        knowledge = self.learner.knowledge
+        assert knowledge is not None, "a bundle knows something"
+        found = knowledge.images_of(knowledge.held_out)
+        if not len(found):
+            raise DataError(f"bundle '{self.folder}' holds no images out; the presets fast and standard do")
+        return found
+
+    @cached_property
+    def probabilities(self) -> NDArray[np.float32]:
+        """Of the held-out images, `[N, num_classes]`."""
+        found: NDArray[np.float32] = self.learner.classifier().probabilities(self.held_out.images).numpy()
+        return found
+
+    def predictions(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return self.held_out.labels.numpy(), self.probabilities.argmax(1)
+
+    def images(self) -> Tensor:
+        return self.held_out.images
+
+    def network(self) -> Network:
+        return self.learner.classifier().network
+
+    def exemplars(self) -> ImageSet:
+        knowledge = self.learner.knowledge
+        assert knowledge is not None, "a bundle knows something"
+        found = knowledge.images_of(knowledge.exemplars)
+        if not len(found):
+            raise DataError(f"bundle '{self.folder}' keeps no exemplars")
+        return found
+
+
+def open_archives(paths: Iterable[Path], data: Path | None = None) -> list[Archive]:
+    """A bundle is one archive; a folder gives all runs in it or below it; a results file is the run that wrote it."""
+    found: list[Archive] = []
+    for path in (path.expanduser() for path in paths):
+        if (path / MANIFEST).exists():
+            found.append(BundleArchive(path))
+        else:
+            found += [RunArchive(result.path, data) for result in find_results([path])]
+    return _with_names_of_their_own(found)
+
+
+def _with_names_of_their_own(archives: list[Archive]) -> list[Archive]:
+    """Runs of one method are told apart by their folders."""
+    names = [archive.name for archive in archives]
+    for archive in archives:
+        if names.count(archive.name) > 1 and isinstance(archive, RunArchive):
+            archive.name = archive.path.stem if archive.path.is_file() else archive.path.name
+    return archives
+
+
+def _no_inference(network: nn.Module, images: Tensor) -> Output:
+    raise NotImplementedError("nothing is inferred for an empty frame")

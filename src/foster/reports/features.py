@@ -1,0 +1,125 @@
+"""Figures of features and of the head that reads them: t-SNE after each task, norms of the head's rows."""
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn.functional import normalize
+
+from foster.errors import DataError
+from foster.experiment.keepsakes import kept_networks
+from foster.reports.archive import Archive, RunArchive
+from foster.reports.style import COLOURS, GRID, INK, LOOKS, SOFT_INK, grid_of_axes, new_figure, styled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_CLASSES, MOST_PANELS, IMAGES_A_CLASS = 20, 6, 40
+MARKERS = "o^"
+"""A colour that comes again has another marker."""
+
+
+def tsne_figure(archives: Sequence[RunArchive]) -> "Figure":
+    """A row a run, a panel a task: features of test images as t-SNE lays them out.
+
+    The classes, at most 20, evenly spread over the order of arrival, have the same colours in all panels; each appears
+    once it was learned.
+    """
+    if not archives:
+        raise DataError("there are no runs to draw")
+    if any(archive.task_sizes != archives[0].task_sizes for archive in archives):
+        raise DataError("runs whose features stand one above the other must have the same tasks")
+    num_tasks = min(len({task for task, _ in kept_networks(archive.folder)}) for archive in archives)
+    if not num_tasks:
+        raise DataError(f"'{archives[0].folder}' keeps no networks; run it with keep_networks=true")
+    tasks = np.unique(np.linspace(0, num_tasks - 1, min(num_tasks, MOST_PANELS)).round().astype(int)).tolist()
+    ends = np.cumsum(archives[0].task_sizes)
+    num_classes = int(ends[num_tasks - 1])
+    chosen = np.unique(np.linspace(0, num_classes - 1, min(num_classes, MOST_CLASSES)).round().astype(int))
+    with styled():
+        figure = new_figure(2.3 * len(tasks) + 1.2, 2.5 * len(archives) + 0.2)
+        panels = grid_of_axes(figure, len(tasks) * len(archives), len(tasks))
+        for panel, axes in enumerate(panels):
+            archive, task = archives[panel // len(tasks)], tasks[panel % len(tasks)]
+            places, labels = _laid_out(archive, task, chosen[chosen < ends[task]])
+            for rank, class_id in enumerate(chosen):
+                own = places[labels == class_id]
+                colour, marker = COLOURS[rank % 10], MARKERS[rank // 10]
+                axes.scatter(own[:, 0], own[:, 1], s=7, color=colour, marker=marker, linewidths=0)
+            axes.set(xticks=[], yticks=[])
+            axes.spines[:].set(visible=True, color=GRID)
+            axes.margins(0.08)
+            axes.grid(visible=False)
+            if panel < len(tasks):
+                axes.set_title(f"{ends[task]} classes", loc="center", weight="normal", size=9)
+            if panel % len(tasks) == 0:
+                axes.set_ylabel(archive.name, weight="bold", color=LOOKS.get(archive.name, LOOKS["joint"]).colour)
+        _name_classes(figure, [archives[0].class_names[class_id] for class_id in chosen])
+    return figure
+
+
+def head_norm_figure(archives: Sequence[Archive]) -> "Figure":
+    """A panel a run or bundle: the norm of each class's row of the head, in order of arrival, and each task's mean.
+
+    Where the rows of the last task are longer than all others, much is taken for a new class.
+    """
+    if not archives:
+        raise DataError("there are no runs to draw")
+    with styled():
+        figure = new_figure(8.5, 1.9 * len(archives) + 0.4)
+        panels = grid_of_axes(figure, len(archives), 1)
+        for axes, archive in zip(panels, archives, strict=True):
+            _draw_norms(axes, archive, archive.head_weight().norm(dim=1).cpu().numpy())
+        panels[-1].set_xlabel("class, in order of arrival; lines part the tasks")
+    return figure
+
+
+def _draw_norms(axes: "Axes", archive: Archive, norms: NDArray[np.float32]) -> None:
+    colour = LOOKS.get(archive.name, LOOKS["joint"]).colour
+    edges = np.cumsum((0, *archive.task_sizes))
+    edges = edges[edges <= len(norms)]
+    axes.bar(range(len(norms)), norms, width=0.8, color=colour, alpha=0.45, linewidth=0)
+    for first, last in itertools.pairwise(edges):
+        mean = float(norms[first:last].mean()) if last > first else 0.0
+        axes.plot((first - 0.5, last - 0.5), (mean, mean), color=colour, linewidth=2)
+        if len(edges) <= 13 and last > first:
+            axes.text((first + last - 1) / 2, mean, f"{mean:.2f}", ha="center", va="bottom", size=8, color=INK)
+    for edge in edges[1:-1]:
+        axes.axvline(edge - 0.5, color=SOFT_INK, linewidth=0.5)
+    axes.set_title(archive.name)
+    axes.set_xlim(-0.5, len(norms) - 0.5)
+    axes.set_ylim(0, 1.15 * float(norms.max()))
+    axes.set_ylabel("norm of row")
+    if len(norms) <= MOST_CLASSES:
+        axes.set_xticks(range(len(norms)), archive.class_names[: len(norms)], size=8)
+
+
+def _laid_out(
+    archive: RunArchive, task: int, classes: NDArray[np.int64]
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Places `[N, 2]` and labels `[N]` of some test images of these classes, by the network after `task`."""
+    from sklearn.manifold import TSNE
+
+    test = archive.scenario.test_up_to(task)
+    members = [torch.nonzero(test.labels == int(class_id)).flatten()[:IMAGES_A_CLASS] for class_id in classes]
+    some = test.select(torch.cat(members))
+    features = normalize(archive.infer(archive.network_after(task), some.images).features, dim=1).numpy()
+    perplexity = max(2.0, min(30.0, (len(features) - 1) / 3))
+    laid_out = TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(features)
+    return laid_out, some.labels.numpy()
+
+
+def _name_classes(figure: "Figure", names: Sequence[str]) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D([], [], color=COLOURS[rank % 10], marker=MARKERS[rank // 10], linestyle="", markersize=4, label=name)
+        for rank, name in enumerate(names)
+    ]
+    figure.legend(
+        handles=handles, loc="outside right upper", frameon=False, fontsize=7, labelspacing=0.3, handletextpad=0
+    )

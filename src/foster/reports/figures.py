@@ -1,0 +1,91 @@
+"""Every kind of figure by its name, from paths of runs and bundles to a matplotlib figure."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from foster.errors import DataError, SettingsError, suggestion
+from foster.reports.archive import Archive, RunArchive, open_archives
+from foster.reports.curves import accuracy_figure
+from foster.reports.features import head_norm_figure, tsne_figure
+from foster.reports.histories import loss_figure, new_old_figure
+from foster.reports.matrices import accuracy_matrix_figure, confusion_figure
+from foster.reports.pictures import exemplar_figure, grad_cam_figure
+from foster.reports.results import RunResult
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a figure is drawn, and one sentence on how to read it."""
+
+    draw: Callable[[Sequence[Archive]], "Figure"]
+    reading: str
+
+
+def figure(kind: str, paths: Sequence[Path | str], data: Path | None = None) -> "Figure":
+    """The figure `kind` of run folders, results files or bundles; `data` says where the data files of runs are now."""
+    if kind not in KINDS:
+        raise SettingsError(f"unknown figure '{kind}'{suggestion(kind, KINDS)}")
+    return KINDS[kind].draw(open_archives([Path(path) for path in paths], data))
+
+
+def _runs(archives: Sequence[Archive]) -> list[RunArchive]:
+    bundles = [archive.name for archive in archives if not isinstance(archive, RunArchive)]
+    if bundles:
+        raise DataError(f"'{bundles[0]}' is a bundle; this figure is of runs")
+    return [archive for archive in archives if isinstance(archive, RunArchive)]
+
+
+def _results(archives: Sequence[Archive]) -> list[RunResult]:
+    return [archive.result for archive in _runs(archives)]
+
+
+def _only(archives: Sequence[Archive]) -> Archive:
+    if len(archives) != 1:
+        raise DataError(f"this figure is of one run or bundle, not of {len(archives)}")
+    return archives[0]
+
+
+KINDS = {
+    "accuracy": Kind(
+        lambda archives: accuracy_figure(_results(archives)),
+        "Accuracy on all classes seen so far; the number beside a curve is its mean, and the arrow the gap at the end.",
+    ),
+    "new-old": Kind(
+        lambda archives: new_old_figure(_results(archives), [archive.name for archive in archives]),
+        "How well the classes of the last task are learned, and how well those before them are kept.",
+    ),
+    "matrix": Kind(
+        lambda archives: accuracy_matrix_figure(_results(archives)),
+        "Read down a column: how a task's accuracy falls while others are learned after it.",
+    ),
+    "confusion": Kind(
+        confusion_figure,
+        "A bright diagonal is right; a bright column on the right means that much is taken for the newest classes.",
+    ),
+    "losses": Kind(
+        lambda archives: loss_figure(_runs(archives)),
+        "Each term of the loss after each epoch; lines part the tasks.",
+    ),
+    "head-norms": Kind(
+        head_norm_figure,
+        "Where the rows of the last task are longer than all others, the head is biased towards new classes.",
+    ),
+    "exemplars": Kind(
+        lambda archives: exemplar_figure(_only(archives)),
+        "What is kept of each class, in the order in which it was chosen; the number of all in brackets.",
+    ),
+    "tsne": Kind(
+        lambda archives: tsne_figure(_runs(archives)),
+        "Features of test images after each task: classes that stay apart are not forgotten.",
+    ),
+    "grad-cam": Kind(
+        lambda archives: grad_cam_figure(_runs([_only(archives)])[0]),
+        "Where the frozen and the new branch look for the true class, on images that boosting corrected.",
+    ),
+}
+"""In the order in which a report shows them."""

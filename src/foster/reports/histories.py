@@ -1,0 +1,111 @@
+"""Figures of what changes while a run lasts: loss terms over epochs, new and old accuracy by task."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from foster.errors import DataError
+from foster.reports.archive import RunArchive
+from foster.reports.results import RunResult
+from foster.reports.style import (
+    COLOURS,
+    LOOKS,
+    SOFT_INK,
+    End,
+    grid_of_axes,
+    label_ends,
+    new_figure,
+    styled,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+HEIGHT = 2.6
+
+
+def new_old_figure(results: Sequence[RunResult], names: Sequence[str] = ()) -> "Figure":
+    """After each task, the accuracy on the classes of that task (left) and on those of all before it (right)."""
+    shown = [result for result in results if result.new_accuracy]
+    if not shown:
+        raise DataError("none of the runs tells new from old accuracy")
+    labels = list(names) or [result.method for result in shown]
+    known = [LOOKS[result.method] for result in shown if result.method in LOOKS]
+    free = [look for look in LOOKS.values() if look not in known]
+    looks = [LOOKS.get(result.method) or free[k % len(free)] for k, result in enumerate(shown)]
+    if len({look.colour for look in looks}) < len(looks):
+        looks = [list(LOOKS.values())[k % len(LOOKS)] for k in range(len(shown))]
+    with styled():
+        figure = new_figure(10.5, 3.4)
+        panels = grid_of_axes(figure, 2, 2, sharey=True)
+        for axes, kind in zip(panels, ("new", "old"), strict=True):
+            ends = []
+            for result, look, label in zip(shown, looks, labels, strict=True):
+                values = result.new_accuracy if kind == "new" else result.old_accuracy
+                points = [(x, y) for x, y in zip(result.classes_seen, values, strict=False) if y is not None]
+                across, up = [x for x, _ in points], [y for _, y in points]
+                axes.plot(across, up, color=look.colour, marker=look.marker, markeredgecolor="white", clip_on=False)
+                ends += [End(up[-1], f"{label}  {up[-1]:.1f}", look)] if up and math.isfinite(up[-1]) else []
+            axes.set_title(f"{kind} classes")
+            axes.set_xlabel("classes seen")
+            axes.set_ylim(0, 100)
+            counts = sorted({count for result in shown for count in result.classes_seen[int(kind == "old") :]})
+            axes.set_xticks(counts[:: -(-len(counts) // 12)])
+            axes.set_xlim(counts[0] - (len(counts) == 1), counts[-1])
+            axes.tick_params(labelleft=True)
+            axes.set_ylabel(f"accuracy on the {kind} classes (%)")
+            label_ends(axes, ends, 2.7)
+    return figure
+
+
+def loss_figure(archives: Sequence[RunArchive]) -> "Figure":
+    """A panel a run: each loss term after each epoch, all phases of all tasks one after the other."""
+    if not archives:
+        raise DataError("there are no runs to draw")
+    with styled():
+        figure = new_figure(9.5, HEIGHT * len(archives) + 0.3)
+        for axes, archive in zip(grid_of_axes(figure, len(archives), 1), archives, strict=True):
+            _draw_losses(axes, archive)
+    return figure
+
+
+def epochs_of(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The `EpochEnded` events of a run in order; of an epoch that was done again after a crash, the later one."""
+    found: dict[tuple[int, str, int], dict[str, Any]] = {}
+    for event in events:
+        if event.get("event") == "EpochEnded" and isinstance(event.get("losses"), dict):
+            found[event["task"], event["phase"], event["epoch"]] = event
+    return list(found.values())
+
+
+def _draw_losses(axes: "Axes", archive: RunArchive) -> None:
+    epochs = epochs_of(archive.events)
+    if not epochs:
+        raise DataError(f"'{archive.folder}' has no epochs in its events")
+    terms = list(dict.fromkeys(name for event in epochs for name in event["losses"] if name != "total"))
+    for term, colour in zip(terms, COLOURS * (1 + len(terms) // len(COLOURS)), strict=False):
+        values = [event["losses"].get(term, math.nan) for event in epochs]
+        axes.plot(range(1, len(epochs) + 1), values, color=colour, linewidth=1.2, label=term)
+    starts = [k for k, event in enumerate(epochs) if k == 0 or event["task"] != epochs[k - 1]["task"]]
+    for start in starts[1:]:
+        axes.axvline(start + 0.5, color=SOFT_INK, linewidth=0.5)
+    middles = [(start + end) / 2 for start, end in zip(starts, [*starts[1:], len(epochs)], strict=True)]
+    if len(starts) <= 12:
+        for task, middle in enumerate(middles):
+            axes.text(
+                middle, 1.0, f"task {task + 1}", transform=axes.get_xaxis_transform(), ha="center", va="top", size=8
+            )
+    axes.set_title(f"{archive.name}, {archive.result.scenario}")
+    axes.set_xlim(1, max(2, len(epochs)))
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("epochs, all phases of all tasks")
+    axes.set_ylabel("mean over the epoch")
+    axes.legend(
+        loc="lower right",
+        bbox_to_anchor=(1, 1),
+        ncols=len(terms),
+        frameon=False,
+        labelcolor="linecolor",
+        handlelength=1,
+    )

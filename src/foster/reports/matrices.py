@@ -1,0 +1,121 @@
+"""Figures of matrices: accuracy by task and time, and which class is taken for which."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foster.errors import DataError
+from foster.reports.archive import Archive
+from foster.reports.results import RunResult
+from foster.reports.style import INK, grid_of_axes, new_figure, styled, wrapped
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+PANELS_IN_A_ROW = 3
+MOST_NAMED = 20
+"""Classes whose names stand beside a matrix; of more, the tasks do."""
+MOST_WRITTEN = 12
+"""Tasks whose accuracies are written into the matrix."""
+
+
+def accuracy_matrix_figure(results: Sequence[RunResult]) -> "Figure":
+    """A panel a run: after each task (rows), the accuracy on the classes of each task so far (columns)."""
+    shown = [result for result in results if result.accuracy_matrix]
+    if not shown:
+        raise DataError("none of the runs has an accuracy matrix")
+    with styled():
+        figure, panels = _panels(len(shown), 3.6)
+        for axes, result in zip(panels, shown, strict=True):
+            size = len(result.accuracy_matrix)
+            values = np.full((size, size), np.nan)
+            for row, accuracies in enumerate(result.accuracy_matrix):
+                values[row, : len(accuracies)] = accuracies
+            picture = axes.imshow(values, vmin=0, vmax=100)
+            _without_frame(axes, f"{result.method}: {result.final_accuracy:.1f} % at the end")
+            axes.set(xlabel="accuracy on the classes of task", ylabel="after task")
+            numbers = range(0, size, max(1, size // 10))
+            axes.set_xticks(numbers, [str(number + 1) for number in numbers])
+            axes.set_yticks(numbers, [str(number + 1) for number in numbers])
+            if size <= MOST_WRITTEN:
+                _write_values(axes, values)
+        _colour_bar(figure, picture, panels, "accuracy (%)")
+    return figure
+
+
+def confusion_figure(archives: Sequence[Archive]) -> "Figure":
+    """A panel a run or bundle: the share of each true class (rows) that is taken for each class (columns).
+
+    Classes stand in the order of their arrival; lines part the tasks. A bright column on the right means that much is
+    taken for new classes.
+    """
+    with styled():
+        figure, panels = _panels(len(archives), 4.2)
+        for axes, archive in zip(panels, archives, strict=True):
+            shares = confusion(*archive.predictions(), len(archive.class_names))
+            # The square root shows small shares, which are most of what is wrong.
+            picture = axes.imshow(np.sqrt(shares), vmin=0, vmax=1, interpolation="nearest")
+            _without_frame(axes, f"{archive.name}: {archive.accuracy:.1f} %")
+            axes.set(xlabel="predicted", ylabel="true")
+            _mark_tasks(axes, archive)
+        bar = _colour_bar(figure, picture, panels, "share of the true class")
+        shown = (0, 0.05, 0.2, 0.5, 1)
+        bar.set_ticks([value**0.5 for value in shown], labels=[f"{value:g}" for value in shown])
+    return figure
+
+
+def confusion(labels: NDArray[np.int64], predicted: NDArray[np.int64], num_classes: int) -> NDArray[np.float64]:
+    """The share of images of each true class that is taken for each class, `[num_classes, num_classes]`.
+
+    A row without images is all zero.
+    """
+    counts: NDArray[np.float64] = np.zeros((num_classes, num_classes))
+    np.add.at(counts, (labels, predicted), 1)
+    counts /= counts.sum(1, keepdims=True).clip(1)
+    return counts
+
+
+def _panels(count: int, side: float) -> "tuple[Figure, list[Axes]]":
+    if not count:
+        raise DataError("there are no runs to draw")
+    num_columns = min(count, PANELS_IN_A_ROW)
+    figure = new_figure(num_columns * side + 0.8, -(-count // num_columns) * (side + 0.2))
+    return figure, grid_of_axes(figure, count, num_columns)
+
+
+def _without_frame(axes: "Axes", title: str) -> None:
+    axes.set_title(wrapped(title, 4.5))
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+
+
+def _mark_tasks(axes: "Axes", archive: Archive) -> None:
+    edges = np.cumsum((0, *archive.task_sizes))
+    for edge in edges[1:-1]:
+        axes.axhline(edge - 0.5, color="white", linewidth=0.5, alpha=0.7)
+        axes.axvline(edge - 0.5, color="white", linewidth=0.5, alpha=0.7)
+    if len(archive.class_names) <= MOST_NAMED:
+        places = range(len(archive.class_names))
+        axes.set_xticks(places, archive.class_names, rotation=90, size=7)
+        axes.set_yticks(places, archive.class_names, size=7)
+    else:
+        every = max(1, len(edges) // 10)
+        axes.set_xticks(edges[::every] - 0.5, [str(edge) for edge in edges[::every]])
+        axes.set_yticks(edges[::every] - 0.5, [str(edge) for edge in edges[::every]])
+
+
+def _write_values(axes: "Axes", values: NDArray[np.float64]) -> None:
+    for (row, column), value in np.ndenumerate(values):
+        if np.isfinite(value):
+            colour = INK if value > 55 else "white"
+            axes.text(column, row, f"{value:.0f}", ha="center", va="center", color=colour, size=8)
+
+
+def _colour_bar(figure: "Figure", picture: "AxesImage", panels: "list[Axes]", label: str):  # type: ignore[no-untyped-def]
+    bar = figure.colorbar(picture, ax=panels, shrink=0.6, aspect=30, pad=0.02, label=label)
+    bar.outline.set_visible(False)
+    return bar

@@ -1,0 +1,138 @@
+"""Figures of pictures: the exemplars that are kept, and where each branch looks (Grad-CAM)."""
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from foster.data.images import ImageSet
+from foster.errors import DataError
+from foster.evaluation.gradcam import grad_cam
+from foster.experiment.keepsakes import kept_networks
+from foster.networks.boosted import BoostedNetwork
+from foster.networks.heads import Head
+from foster.networks.network import Network
+from foster.reports.archive import Archive, RunArchive
+from foster.reports.style import grid_of_axes, new_figure, styled, wrapped
+from foster.training.engine import Engine
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ROWS_IN_A_BLOCK, PICTURES_IN_A_ROW = 25, 10
+NUM_EXPLAINED = 6
+HEAT = "inferno"
+
+
+def exemplar_figure(archive: Archive) -> "Figure":
+    """A row a class, in order of arrival: the first exemplars of each, in the order in which they were chosen."""
+    images = archive.exemplars()
+    counts = images.class_counts().tolist()
+    num_blocks = -(-len(counts) // ROWS_IN_A_BLOCK)
+    num_rows = min(len(counts), ROWS_IN_A_BLOCK)
+    with styled():
+        figure = new_figure(num_blocks * 4.0, 0.36 * num_rows + 0.7)
+        for block, axes in enumerate(grid_of_axes(figure, num_blocks, num_blocks)):
+            classes = range(block * ROWS_IN_A_BLOCK, min((block + 1) * ROWS_IN_A_BLOCK, len(counts)))
+            axes.imshow(_mosaic(images, classes), interpolation="nearest", aspect="equal")
+            height = images.image_size[0] + 1
+            names = [f"{images.class_names[class_id]}  ({counts[class_id]})" for class_id in classes]
+            axes.set_yticks([height * (row + 0.5) for row in range(len(classes))], names, size=7)
+            _picture_only(axes)
+            if block == 0:
+                axes.set_title(f"{archive.name}: {len(images):,} exemplars")
+    return figure
+
+
+def grad_cam_figure(archive: RunArchive, task: int | None = None, num_images: int = NUM_EXPLAINED) -> "Figure":
+    """Test images of known classes that the frozen network got wrong and the boosted one gets right: where each branch
+    looks for the true class. `task` is the last one in which there are such images unless it is given."""
+    kept = [task for task, variant in kept_networks(archive.folder) if variant == "boosted" and task > 0]
+    if not kept:
+        raise DataError(f"'{archive.folder}' keeps no boosted networks; run foster with keep_networks=true")
+    for candidate in reversed(kept) if task is None else [task]:
+        boosted = archive.network_after(candidate, "boosted")
+        assert isinstance(boosted, BoostedNetwork), "what is boosted after the first task has a new branch"
+        found = corrected(archive, boosted, candidate, num_images)
+        if len(found.images):
+            return _explained(archive, boosted, found)
+    raise DataError(f"boosting corrected no test image of a known class in '{archive.folder}'")
+
+
+def _explained(archive: RunArchive, boosted: BoostedNetwork, found: "Corrected") -> "Figure":
+    frozen, new = branch_maps(archive, boosted, found.images)
+    with styled():
+        figure = new_figure(1.5 * len(found.images.labels) + 0.9, 5.2)
+        panels = grid_of_axes(figure, 3 * len(found.images), len(found.images))
+        for column, (image, before) in enumerate(zip(found.images.images, found.before, strict=True)):
+            picture = image.permute(1, 2, 0).numpy()
+            name = found.images.class_names[int(found.images.labels[column])]
+            for row, heat in enumerate((None, frozen[column], new[column])):
+                axes = panels[row * len(found.images) + column]
+                axes.imshow(picture)
+                if heat is not None:
+                    # What nothing speaks for stays as it is.
+                    axes.imshow(heat.numpy(), cmap=HEAT, alpha=0.75 * heat.numpy(), vmin=0, vmax=1)
+                _picture_only(axes)
+                axes.set_yticks([])
+                if column == 0:
+                    axes.set_ylabel(("test image", "frozen branch", "new branch")[row], weight="bold")
+            panels[column].set_title(wrapped(name, 1.6), size=8.5, loc="center")
+            panels[column].set_xlabel(f"before: {before}", size=7.5)
+    return figure
+
+
+@dataclass(frozen=True, eq=False)
+class Corrected:
+    """Images that boosting corrected, and what each was taken for before."""
+
+    images: ImageSet
+    before: list[str]
+
+
+def corrected(archive: RunArchive, boosted: BoostedNetwork, task: int, num_images: int) -> Corrected:
+    """Of different classes first, those of which the boosted network is surest."""
+    known = archive.scenario.test_up_to(task).of_classes(0, boosted.num_known)
+    old = archive.infer(boosted.old, known.images).logits.argmax(1)
+    probability = archive.infer(boosted, known.images).logits.softmax(1)
+    is_corrected = (old != known.labels) & (probability.argmax(1) == known.labels)
+    by_class: dict[int, list[int]] = {}
+    for k in torch.argsort(probability.amax(1) * is_corrected, descending=True)[: int(is_corrected.sum())].tolist():
+        by_class.setdefault(int(known.labels[k]), []).append(k)
+    turns = itertools.zip_longest(*by_class.values())
+    chosen = [k for turn in turns for k in turn if k is not None][:num_images]
+    index = torch.tensor(chosen, dtype=torch.int64)
+    return Corrected(known.select(index), [known.class_names[int(old[k])] for k in chosen])
+
+
+def branch_maps(archive: RunArchive, boosted: BoostedNetwork, images: ImageSet) -> tuple[Tensor, Tensor]:
+    """Where the frozen network and the new branch find evidence for the images' own classes, `[N, H, W]` each."""
+    boosted = boosted.cpu().eval()
+    engine = Engine(torch.device("cpu"), archive.scenario.mean, archive.scenario.std)
+    prepared = engine.prepare(images.images)
+    new_head = Head.from_values(boosted.new_block, boosted.bias)
+    branch = Network([boosted.new_branch], new_head).eval()
+    return grad_cam(boosted.old, prepared, images.labels), grad_cam(branch, prepared, images.labels)
+
+
+def _mosaic(images: ImageSet, classes: range) -> np.ndarray:
+    """A row of pictures for each class, white between them, `[H, W, 3]` uint8."""
+    height, width = images.image_size
+    num_columns = min(PICTURES_IN_A_ROW, max(1, int(images.class_counts().max())))
+    sheet = np.full((len(classes) * (height + 1), num_columns * (width + 1), 3), 255, dtype=np.uint8)
+    for row, class_id in enumerate(classes):
+        own = images.images[images.labels == class_id][:num_columns]
+        for column, image in enumerate(own.permute(0, 2, 3, 1).numpy()):
+            top, left = row * (height + 1), column * (width + 1)
+            sheet[top : top + height, left : left + width] = image
+    return sheet
+
+
+def _picture_only(axes: "Axes") -> None:
+    axes.set_xticks([])
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)

@@ -1,0 +1,90 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from foster.errors import DataError, FosterError
+from foster.networks.boosted import BoostedNetwork
+from foster.reports.archive import BundleArchive, RunArchive, open_archives
+
+
+def test_a_run_gives_back_the_networks_predictions_and_exemplars_it_had(kept_runs):
+    (run,) = open_archives([kept_runs["foster"]])
+    assert isinstance(run, RunArchive)
+    labels, predicted = run.predictions()
+    assert run.accuracy == pytest.approx(run.result.final_accuracy)
+    assert len(run.images()) == len(labels) == 72
+    for network in (run.network(), run.network_after(2)):
+        assert (run.infer(network, run.images()).logits.argmax(1).numpy() == predicted).all()
+    boosted = run.network_after(2, "boosted")
+    assert isinstance(boosted, BoostedNetwork)
+    found = run.infer(boosted, run.images()).logits.argmax(1).numpy()
+    assert (found == run.all_predictions.by_variant["boosted"]).all()
+    assert run.head_weight().shape[0] == 6
+    assert run.exemplars().class_counts().tolist() == [4] * 6
+
+
+def test_looking_at_a_run_changes_nothing_in_its_folder(kept_runs):
+    folder = kept_runs["foster"]
+    (folder / "checkpoints" / ".being-written.part").write_bytes(b"by the run itself")
+
+    def contents() -> dict[str, bytes]:
+        return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    before = contents()
+    (run,) = open_archives([folder])
+    run.network(), run.predictions(), run.exemplars()
+    assert contents() == before
+
+
+def test_a_bundle_is_judged_by_what_it_holds_out(bundle):
+    (archive,) = open_archives([bundle])
+    assert isinstance(archive, BundleArchive)
+    assert archive.class_names == ("0", "1", "2", "3", "4")
+    assert archive.task_sizes == (3, 2)
+    labels, predicted = archive.predictions()
+    assert len(labels) == len(predicted) == len(archive.images()) > 5
+    assert archive.head_weight().shape[0] == 5
+    assert archive.exemplars().num_classes == 5
+
+
+def test_what_is_missing_is_said_in_one_line(kept_runs, tmp_path: Path):
+    alone = tmp_path / "alone.json"
+    alone.write_bytes((kept_runs["finetune"] / "results.json").read_bytes())
+    (run,) = open_archives([alone])
+    assert not run.is_whole
+    with pytest.raises(DataError, match="results file alone"):
+        run.predictions()
+    (finetune,) = open_archives([kept_runs["finetune"]])
+    with pytest.raises(DataError, match="method finetune has no memory"):
+        finetune.exemplars()
+    with pytest.raises(DataError, match="keeps no network 'boosted' of task 2; run it with keep_networks=true"):
+        finetune.network_after(1, "boosted")
+    with pytest.raises(FosterError, match=f"no folder '{tmp_path}/nothing'"):
+        open_archives([tmp_path / "nothing"])
+
+
+def test_weights_that_do_not_fit_are_one_line(kept_runs, tmp_path: Path):
+    import shutil
+
+    folder = tmp_path / "run"
+    shutil.copytree(kept_runs["finetune"], folder)
+    settings = folder / "settings.toml"
+    settings.write_text(settings.read_text().replace('"resnet8"', '"resnet20"'))
+    (run,) = open_archives([folder])
+    with pytest.raises(FosterError, match="does not fit"):
+        run.network_after(1)
+
+
+def test_runs_of_one_method_are_named_by_their_folders(kept_runs, tmp_path: Path):
+    paths = []
+    for name in ("first", "second"):
+        results = json.loads((kept_runs["foster"] / "results.json").read_text())
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "results.json").write_text(json.dumps(results))
+        (tmp_path / name / "settings.toml").write_bytes((kept_runs["foster"] / "settings.toml").read_bytes())
+        paths.append(tmp_path / name)
+    assert [archive.name for archive in open_archives(paths)] == ["first", "second"]
+    assert [archive.name for archive in open_archives(paths[:1])] == ["foster"]
+    assert torch.is_grad_enabled()

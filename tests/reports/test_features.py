@@ -1,0 +1,39 @@
+import numpy as np
+import pytest
+
+from foster.errors import DataError
+from foster.reports.archive import open_archives
+from foster.reports.features import head_norm_figure, tsne_figure
+
+
+def test_tsne_has_a_row_a_run_a_panel_a_task_and_one_colour_a_class(kept_runs):
+    figure = tsne_figure(open_archives([kept_runs["finetune"], kept_runs["foster"]]))
+    assert len(figure.axes) == 2 * 3
+    assert [axes.get_title(loc="center") for axes in figure.axes[:3]] == ["2 classes", "4 classes", "6 classes"]
+    assert [axes.get_ylabel() for axes in figure.axes[::3]] == ["finetune", "foster"]
+    for axes, num_seen in zip(figure.axes, (2, 4, 6, 2, 4, 6), strict=True):
+        counts = [len(points.get_offsets()) for points in axes.collections]
+        assert counts == [12] * num_seen + [0] * (6 - num_seen)
+    colours = [[tuple(points.get_facecolor()[0]) for points in axes.collections] for axes in figure.axes]
+    assert all(found == colours[0] for found in colours)
+    assert len(set(colours[0])) == 6
+    (legend,) = figure.legends
+    assert len(legend.get_texts()) == 6
+
+
+def test_a_run_that_kept_no_networks_is_told_how_to(kept_runs, tmp_path):
+    import shutil
+
+    shutil.copytree(kept_runs["finetune"], tmp_path / "run", ignore=shutil.ignore_patterns("networks"))
+    with pytest.raises(DataError, match="keep_networks=true"):
+        tsne_figure(open_archives([tmp_path / "run"]))
+
+
+def test_the_norms_are_those_of_the_heads_rows_with_the_mean_of_each_task(kept_runs, bundle):
+    run, learned = archives = open_archives([kept_runs["foster"], bundle])
+    for axes, archive in zip(head_norm_figure(archives).axes, archives, strict=True):
+        norms = archive.head_weight().norm(dim=1).numpy()
+        assert [bar.get_height() for bar in axes.patches] == pytest.approx(norms.tolist())
+    assert [text.get_text() for text in axes.texts] == [f"{np.mean(norms[:3]):.2f}", f"{np.mean(norms[3:]):.2f}"]
+    assert run.name == "foster"
+    assert learned.name == "digits"

@@ -1,0 +1,33 @@
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from foster.cli import app
+from foster.cli.reporting import FIGURE_HELP
+from foster.errors import DataError, SettingsError
+from foster.reports.figures import KINDS, figure
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_drawn_from_the_command_line(kind: str, kept_runs, tmp_path: Path):
+    ending = ".svg" if kind == "matrix" else ".png"
+    path = tmp_path / f"figure{ending}"
+    done = CliRunner().invoke(app, ["figure", kind, str(kept_runs["foster"]), "--out", str(path)])
+    assert done.exit_code == 0, done.output
+    assert path.stat().st_size > 3000
+    assert f"\n{kind} " in FIGURE_HELP.replace("\b", "")
+
+
+def test_a_bundle_has_figures_of_its_own(bundle):
+    for kind in ("confusion", "head-norms", "exemplars"):
+        assert figure(kind, [bundle]).axes
+    with pytest.raises(DataError, match="is a bundle; this figure is of runs"):
+        figure("accuracy", [bundle])
+
+
+def test_wrong_kinds_and_numbers_are_one_line(kept_runs):
+    with pytest.raises(SettingsError, match="unknown figure 'confusoin'; did you mean 'confusion'"):
+        figure("confusoin", [kept_runs["foster"]])
+    with pytest.raises(DataError, match="of one run or bundle, not of 2"):
+        figure("exemplars", list(kept_runs.values()))

@@ -1,0 +1,36 @@
+import numpy as np
+import pytest
+
+from foster.errors import DataError
+from foster.reports.archive import open_archives
+from foster.reports.histories import epochs_of, loss_figure, new_old_figure
+from foster.reports.results import read_result
+
+
+def test_of_an_epoch_that_was_done_twice_the_later_one_counts():
+    def epoch(task: int, number: int, loss: float) -> dict:
+        return {"event": "EpochEnded", "task": task, "phase": "boost", "epoch": number, "losses": {"L_LA": loss}}
+
+    told = [epoch(0, 0, 3.0), epoch(0, 1, 2.0), {"event": "RunResumed"}, epoch(0, 1, 1.0), {"event": "EpochEnded"}]
+    assert [event["losses"]["L_LA"] for event in epochs_of(told)] == [3.0, 1.0]
+
+
+def test_every_loss_term_is_drawn_where_its_phase_was_trained(kept_runs):
+    (axes,) = loss_figure(open_archives([kept_runs["foster"]])).axes
+    drawn = {line.get_label(): line.get_ydata() for line in axes.lines if not line.get_label().startswith("_")}
+    assert drawn.keys() == {"L_CE", "L_LA", "L_FE", "L_KD", "L_BKD"}
+    assert np.isfinite(drawn["L_CE"][0])
+    assert np.isnan(drawn["L_CE"][-1])
+    assert np.isfinite(drawn["L_BKD"][-1])
+
+
+def test_new_and_old_accuracy_have_a_panel_each(write_run):
+    told = {"new_accuracy": [90.0, 80.0], "old_accuracy": [None, 55.0]}
+    runs = [read_result(write_run(method, method=method, **told)) for method in ("foster", "wa")]
+    new, old = new_old_figure(runs).axes
+    curves = {"new": [90.0, 80.0], "old": [55.0]}
+    for axes, values in zip((new, old), curves.values(), strict=True):
+        assert list(axes.lines[0].get_ydata()) == values
+        assert {text.get_text().split()[0] for text in axes.texts} == {"foster", "wa"}
+    with pytest.raises(DataError, match="new from old"):
+        new_old_figure([read_result(write_run("none"))])

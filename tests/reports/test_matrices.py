@@ -1,0 +1,34 @@
+import numpy as np
+import pytest
+
+from foster.errors import DataError
+from foster.reports.archive import open_archives
+from foster.reports.matrices import accuracy_matrix_figure, confusion, confusion_figure
+from foster.reports.results import read_result
+
+
+def test_a_confusion_matrix_holds_the_share_of_each_true_class():
+    shares = confusion(np.array([0, 0, 0, 0, 2]), np.array([0, 0, 0, 1, 0]), num_classes=3)
+    assert shares.tolist() == [[0.75, 0.25, 0], [0, 0, 0], [1, 0, 0]]
+
+
+def test_confusion_matrices_stand_side_by_side_with_their_tasks_parted(kept_runs):
+    archives = open_archives(kept_runs.values())
+    figure = confusion_figure(archives)
+    first, second, bar = figure.axes
+    assert [axes.get_title(loc="left").split(":")[0] for axes in (first, second)] == ["foster", "finetune"]
+    for axes, archive in zip((first, second), archives, strict=True):
+        shares = confusion(*archive.predictions(), 6)
+        assert np.allclose(axes.images[0].get_array() ** 2, shares)
+        assert sorted({line.get_xdata()[0] for line in axes.lines} - {0, 1}) == [1.5, 3.5]
+        assert [text.get_text() for text in axes.get_yticklabels()] == list(archive.class_names)
+    assert bar.get_ylabel() == "share of the true class"
+
+
+def test_an_accuracy_matrix_is_written_out_task_by_task(write_run):
+    matrix = [[90.0], [70.0, 50.0]]
+    run = read_result(write_run("a", accuracy_matrix=matrix))
+    axes = accuracy_matrix_figure([run]).axes[0]
+    assert [text.get_text() for text in axes.texts] == ["90", "70", "50"]
+    with pytest.raises(DataError, match="accuracy matrix"):
+        accuracy_matrix_figure([read_result(write_run("b"))])

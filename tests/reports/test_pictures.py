@@ -1,0 +1,43 @@
+import numpy as np
+import pytest
+import torch
+
+from foster.errors import DataError
+from foster.reports.archive import open_archives
+from foster.reports.pictures import branch_maps, corrected, exemplar_figure, grad_cam_figure
+
+
+def test_exemplars_stand_in_rows_by_class_in_the_order_of_their_choice(kept_runs):
+    (run,) = open_archives([kept_runs["foster"]])
+    (axes,) = exemplar_figure(run).axes
+    sheet, images = axes.images[0].get_array(), run.exemplars()
+    height, width = images.image_size
+    third_of_second_class = images.images[images.labels == 1][2].permute(1, 2, 0).numpy()
+    top, left = height + 1, 2 * (width + 1)
+    assert np.array_equal(sheet[top : top + height, left : left + width], third_of_second_class)
+    assert [text.get_text() for text in axes.get_yticklabels()] == [f"{name}  (4)" for name in run.class_names]
+
+
+def test_grad_cam_is_shown_for_images_that_boosting_corrected(kept_runs):
+    (run,) = open_archives([kept_runs["foster"]])
+    boosted = run.network_after(2, "boosted")
+    found = corrected(run, boosted, 2, num_images=4)
+    assert 0 < len(found.images) <= 4
+    old = run.infer(boosted.old, found.images.images).logits.argmax(1)
+    now = run.infer(boosted, found.images.images).logits.argmax(1)
+    assert not (old == found.images.labels).any()
+    assert (now == found.images.labels).all()
+    assert found.before == [run.class_names[int(k)] for k in old]
+    frozen, new = branch_maps(run, boosted, found.images)
+    assert frozen.shape == new.shape == (len(found.images), 8, 8)
+    assert not torch.equal(frozen, new)
+
+    figure = grad_cam_figure(run, task=2, num_images=4)
+    assert len(figure.axes) == 3 * len(found.images)
+    assert [len(axes.images) for axes in figure.axes[:: len(found.images)]] == [1, 2, 2]
+
+
+def test_grad_cam_of_a_run_without_boosting_is_refused_in_one_line(kept_runs):
+    (run,) = open_archives([kept_runs["finetune"]])
+    with pytest.raises(DataError, match="keeps no boosted networks"):
+        grad_cam_figure(run)
