@@ -25,7 +25,7 @@ from foster.networks.heads import Head
 from foster.networks.network import Network, Output
 from foster.reports.results import RunResult, find_results, read_result
 from foster.settings.experiment import Settings
-from foster.training.checkpoint import Checkpoint, explained_misfit
+from foster.training.checkpoint import Checkpoint, Progress, explained_misfit
 from foster.training.engine import Engine, find_device
 
 
@@ -120,7 +120,7 @@ class RunArchive(Archive):
 
     @cached_property
     def _checkpoint(self) -> Checkpoint:
-        found = RunFolder(self.folder).checkpoints.load(lambda message: None)
+        found = RunFolder(self.folder).checkpoints.load(lambda message: None, is_looking_on=True)
         if found is None or "network" not in found.parts:
             raise DataError(f"'{self.folder}' has no checkpoint of a task that was learned")
         return found
@@ -132,10 +132,9 @@ class RunArchive(Archive):
         return method_at(self.settings, workplace).new_network(self.settings.task_sizes[:num_tasks])
 
     def network(self) -> Network:
-        checkpoint = self._checkpoint
-        network = self._frame(checkpoint.state["task"])
         with explained_misfit():
-            network.load_state_dict(checkpoint.parts["network"])
+            network = self._frame(Progress.of(self._checkpoint).task)
+            network.load_state_dict(self._checkpoint.parts["network"])
         return network
 
     def network_after(self, task: int, variant: str | None = None) -> nn.Module:

@@ -135,12 +135,16 @@ class CheckpointStore:
         self._usable[number] = frozenset(file.name for file in files.values())
         self._remove_unused()
 
-    def load(self, warn: Callable[[str], None]) -> Checkpoint | None:
-        """The newest intact checkpoint; `warn` is told of each damaged one that is passed over. None without any."""
+    def load(self, warn: Callable[[str], None], *, is_looking_on: bool = False) -> Checkpoint | None:
+        """The newest intact checkpoint; `warn` is told of each damaged one that is passed over. None without any.
+
+        Whoever is only looking on leaves alone what another process may be writing.
+        """
         self._usable, self._kept = {}, {}
         found: Checkpoint | None = None
         manifests = sorted(self._manifests(), reverse=True)
-        remove_temporaries(self.folder)
+        if not is_looking_on:
+            remove_temporaries(self.folder)
         for number, path in manifests:
             try:
                 manifest = _read_manifest(path)
