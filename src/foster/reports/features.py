@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 from foster.errors import DataError
 from foster.experiment.keepsakes import kept_networks
 from foster.reports.archive import Archive, RunArchive
-from foster.reports.style import COLOURS, GRID, INK, LOOKS, SOFT_INK, grid_of_axes, new_figure, styled
+from foster.reports.style import COLOURS, GRID, INK, SOFT_INK, colour_of, grid_of_axes, new_figure, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,7 +57,7 @@ def tsne_figure(archives: Sequence[RunArchive]) -> "Figure":
             if panel < len(tasks):
                 axes.set_title(f"{ends[task]} classes", loc="center", weight="normal", size=9)
             if panel % len(tasks) == 0:
-                axes.set_ylabel(archive.name, weight="bold", color=LOOKS.get(archive.name, LOOKS["joint"]).colour)
+                axes.set_ylabel(archive.name, weight="bold", color=colour_of(archive.name))
         _name_classes(figure, [archives[0].class_names[class_id] for class_id in chosen])
     return figure
 
@@ -79,7 +79,7 @@ def head_norm_figure(archives: Sequence[Archive]) -> "Figure":
 
 
 def _draw_norms(axes: "Axes", archive: Archive, norms: NDArray[np.float32]) -> None:
-    colour = LOOKS.get(archive.name, LOOKS["joint"]).colour
+    colour = colour_of(archive.name)
     edges = np.cumsum((0, *archive.task_sizes))
     edges = edges[edges <= len(norms)]
     axes.bar(range(len(norms)), norms, width=0.8, color=colour, alpha=0.45, linewidth=0)

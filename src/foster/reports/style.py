@@ -77,6 +77,11 @@ COLOURS = tuple(sorted((look.colour for look in LOOKS.values()), key=lambda colo
 """For what is no method, such as loss terms, in this order: greys last."""
 
 
+def colour_of(name: str) -> str:
+    """Of a method, or of what has its name from elsewhere."""
+    return LOOKS[name].colour if name in LOOKS else INK
+
+
 @contextmanager
 def styled() -> Iterator[None]:
     """What is drawn and saved inside looks like all other figures."""
