@@ -14,12 +14,12 @@ def test_a_run_gives_back_the_networks_predictions_and_exemplars_it_had(kept_run
     assert isinstance(run, RunArchive)
     labels, predicted = run.predictions()
     assert run.accuracy == pytest.approx(run.result.final_accuracy)
-    assert len(run.images()) == len(labels) == 72
+    assert len(run.tested()) == len(labels) == 72
     for network in (run.network(), run.network_after(2)):
-        assert (run.infer(network, run.images()).logits.argmax(1).numpy() == predicted).all()
+        assert (run.infer(network, run.tested().images).logits.argmax(1).numpy() == predicted).all()
     boosted = run.network_after(2, "boosted")
     assert isinstance(boosted, BoostedNetwork)
-    found = run.infer(boosted, run.images()).logits.argmax(1).numpy()
+    found = run.infer(boosted, run.tested().images).logits.argmax(1).numpy()
     assert (found == run.all_predictions.by_variant["boosted"]).all()
     assert run.head_weight().shape[0] == 6
     assert run.exemplars().class_counts().tolist() == [4] * 6
@@ -44,7 +44,7 @@ def test_a_bundle_is_judged_by_what_it_holds_out(bundle):
     assert archive.class_names == ("0", "1", "2", "3", "4")
     assert archive.task_sizes == (3, 2)
     labels, predicted = archive.predictions()
-    assert len(labels) == len(predicted) == len(archive.images()) > 5
+    assert len(labels) == len(predicted) == len(archive.tested()) > 5
     assert archive.head_weight().shape[0] == 5
     assert archive.exemplars().num_classes == 5
 

@@ -12,14 +12,14 @@ from torch import Tensor, nn
 
 from foster.bundle.files import MANIFEST
 from foster.bundle.manifest import read_manifest
-from foster.data.images import ImageSet
+from foster.data.images import ImageSet, Stack
 from foster.data.scenario import Scenario
 from foster.errors import DataError, FosterError
 from foster.experiment.folder import EVENTS, SETTINGS, RunFolder, read_events
 from foster.experiment.keepsakes import Predictions, kept_networks, read_predictions, read_weights
 from foster.experiment.parts import load_scenario, method_at
 from foster.learner.learner import Learner
-from foster.methods.base import Workplace
+from foster.methods.base import Method, Workplace
 from foster.networks.boosted import BoostedNetwork
 from foster.networks.heads import Head
 from foster.networks.network import Network, Output
@@ -40,8 +40,8 @@ class Archive:
         """True class ids `[N]` of images that were never trained on, and those that the result predicts."""
         raise NotImplementedError
 
-    def images(self) -> Tensor:
-        """Those images, uint8 `[N, 3, H, W]`."""
+    def tested(self) -> ImageSet:
+        """Those images."""
         raise NotImplementedError
 
     def network(self) -> Network:
@@ -115,8 +115,8 @@ class RunArchive(Archive):
             raise DataError(f"'{self.folder}' keeps no predictions of its result, '{self.result.result}'")
         return kept.labels, kept.by_variant[self.result.result]
 
-    def images(self) -> Tensor:
-        return self.scenario.test_up_to(self.all_predictions.task).images
+    def tested(self) -> ImageSet:
+        return self.scenario.test_up_to(self.all_predictions.task)
 
     @cached_property
     def _checkpoint(self) -> Checkpoint:
@@ -125,11 +125,14 @@ class RunArchive(Archive):
             raise DataError(f"'{self.folder}' has no checkpoint of a task that was learned")
         return found
 
+    def _method(self) -> Method[Any]:
+        """The run's method on the CPU, knowing nothing."""
+        device = torch.device("cpu")
+        return method_at(self.settings, Workplace(self.settings.backbone, self.settings.seed, _no_inference, device))
+
     def _frame(self, num_tasks: int) -> Network:
         """An untrained network as it is after so many tasks."""
-        device = torch.device("cpu")
-        workplace = Workplace(self.settings.backbone, self.settings.seed, _no_inference, device)
-        return method_at(self.settings, workplace).new_network(self.settings.task_sizes[:num_tasks])
+        return self._method().new_network(self.settings.task_sizes[:num_tasks])
 
     def network(self) -> Network:
         with explained_misfit():
@@ -155,19 +158,21 @@ class RunArchive(Archive):
             network.load_state_dict(weights)
         return network
 
-    def infer(self, network: nn.Module, images: Tensor) -> Output:
-        """Logits and features of uint8 images `[N, 3, H, W]`, on the CPU."""
+    def infer(self, network: nn.Module, images: Stack) -> Output:
+        """Logits and features of images, on the CPU."""
         device = find_device("auto")
         engine = Engine(device, self.scenario.mean, self.scenario.std)
         out = engine.infer(network.to(device), images)
         return Output(out.logits.cpu(), out.features.cpu())
 
     def exemplars(self) -> ImageSet:
-        memory = self._checkpoint.parts.get("memory")
-        if memory is None or not len(memory["images"]):
+        memory = self._method().memory
+        if "memory" in self._checkpoint.parts:
+            memory.load_state(self._checkpoint.parts["memory"])
+        found = memory.exemplars(self.class_names)
+        if found is None:
             raise DataError(f"'{self.folder}' keeps no exemplars: method {self.result.method} has no memory")
-        labels = torch.repeat_interleave(torch.arange(len(memory["counts"])), memory["counts"])
-        return ImageSet(memory["images"], labels, self.class_names)
+        return found
 
 
 class BundleArchive(Archive):
@@ -201,8 +206,8 @@ class BundleArchive(Archive):
     def predictions(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         return self.held_out.labels.numpy(), self.probabilities.argmax(1)
 
-    def images(self) -> Tensor:
-        return self.held_out.images
+    def tested(self) -> ImageSet:
+        return self.held_out
 
     def network(self) -> Network:
         return self.learner.classifier().network
@@ -236,5 +241,5 @@ def _with_names_of_their_own(archives: list[Archive]) -> list[Archive]:
     return archives
 
 
-def _no_inference(network: nn.Module, images: Tensor) -> Output:
+def _no_inference(network: nn.Module, images: Stack) -> Output:
     raise NotImplementedError("nothing is inferred for an empty frame")

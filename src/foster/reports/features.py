@@ -107,7 +107,7 @@ def _laid_out(
     test = archive.scenario.test_up_to(task)
     members = [torch.nonzero(test.labels == int(class_id)).flatten()[:IMAGES_A_CLASS] for class_id in classes]
     some = test.select(torch.cat(members))
-    features = normalize(archive.infer(archive.network_after(task), some.images).features, dim=1).numpy()
+    features = normalize(archive.infer(archive.network_after(task), some.stack).features, dim=1).numpy()
     perplexity = max(2.0, min(30.0, (len(features) - 1) / 3))
     laid_out = TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(features)
     return laid_out, some.labels.numpy()

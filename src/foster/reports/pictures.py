@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from foster.data.images import ImageSet
+from foster.data.images import ImageSet, on_device
 from foster.errors import DataError
 from foster.evaluation.gradcam import grad_cam
 from foster.experiment.keepsakes import kept_networks
@@ -68,7 +68,7 @@ def _explained(archive: RunArchive, boosted: BoostedNetwork, found: "Corrected")
     with styled():
         figure = new_figure(1.5 * len(found.images.labels) + 0.9, 5.2)
         panels = grid_of_axes(figure, 3 * len(found.images), len(found.images))
-        for column, (image, before) in enumerate(zip(found.images.images, found.before, strict=True)):
+        for column, (image, before) in enumerate(zip(shown_pixels(found.images), found.before, strict=True)):
             picture = image.permute(1, 2, 0).numpy()
             name = found.images.class_names[int(found.images.labels[column])]
             for row, heat in enumerate((None, frozen[column], new[column])):
@@ -97,8 +97,8 @@ class Corrected:
 def corrected(archive: RunArchive, boosted: BoostedNetwork, task: int, num_images: int) -> Corrected:
     """Of different classes first, those of which the boosted network is surest."""
     known = archive.scenario.test_up_to(task).of_classes(0, boosted.num_known)
-    old = archive.infer(boosted.old, known.images).logits.argmax(1)
-    probability = archive.infer(boosted, known.images).logits.softmax(1)
+    old = archive.infer(boosted.old, known.stack).logits.argmax(1)
+    probability = archive.infer(boosted, known.stack).logits.softmax(1)
     is_corrected = (old != known.labels) & (probability.argmax(1) == known.labels)
     by_class: dict[int, list[int]] = {}
     for k in torch.argsort(probability.amax(1) * is_corrected, descending=True)[: int(is_corrected.sum())].tolist():
@@ -113,10 +113,15 @@ def branch_maps(archive: RunArchive, boosted: BoostedNetwork, images: ImageSet) 
     """Where the frozen network and the new branch find evidence for the images' own classes, `[N, H, W]` each."""
     boosted = boosted.cpu().eval()
     engine = Engine(torch.device("cpu"), archive.scenario.mean, archive.scenario.std)
-    prepared = engine.prepare(images.images)
+    prepared = engine.prepare(shown_pixels(images))
     new_head = Head.from_values(boosted.new_block, boosted.bias)
     branch = Network([boosted.new_branch], new_head).eval()
     return grad_cam(boosted.old, prepared, images.labels), grad_cam(branch, prepared, images.labels)
+
+
+def shown_pixels(images: ImageSet) -> Tensor:
+    """What a network sees of some images, uint8 `[N, 3, H, W]` on the CPU."""
+    return on_device(images.stack, torch.device("cpu"))
 
 
 def _mosaic(images: ImageSet, classes: range) -> np.ndarray:
@@ -125,8 +130,8 @@ def _mosaic(images: ImageSet, classes: range) -> np.ndarray:
     num_columns = min(PICTURES_IN_A_ROW, max(1, int(images.class_counts().max())))
     sheet = np.full((len(classes) * (height + 1), num_columns * (width + 1), 3), 255, dtype=np.uint8)
     for row, class_id in enumerate(classes):
-        own = images.images[images.labels == class_id][:num_columns]
-        for column, image in enumerate(own.permute(0, 2, 3, 1).numpy()):
+        own = images.select(torch.nonzero(images.labels == class_id).flatten()[:num_columns])
+        for column, image in enumerate(shown_pixels(own).permute(0, 2, 3, 1).numpy()):
             top, left = row * (height + 1), column * (width + 1)
             sheet[top : top + height, left : left + width] = image
     return sheet
