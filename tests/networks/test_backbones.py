@@ -35,6 +35,9 @@ def images(num_images: int = 4, size: int = 32) -> Tensor:
         ("resnet18_small_images", 11_176_512 - 64 * 3 * (49 - 9)),
         ("cosine_resnet18", 11_176_512),
         ("cosine_resnet18_fine_stem", 11_176_512 - 64 * 3 * (49 - 9)),
+        ("resnet34", 21_284_672),
+        ("resnet50", 23_508_032),
+        ("cosine_resnet50_fine_stem", 23_508_032 - 64 * 3 * (49 - 9)),
     ],
 )
 def test_a_backbone_has_exactly_the_published_number_of_parameters(name: str, expected: int) -> None:
@@ -48,7 +51,7 @@ def test_every_depth_of_the_small_family_adds_the_same_blocks() -> None:
     assert [size - sizes[0] for size in sizes] == [(depth - 8) // 6 * six_layers for depth in depths]
 
 
-@pytest.mark.parametrize("name", [name for name in BACKBONES if not name.endswith(("44", "56"))])
+@pytest.mark.parametrize("name", [name for name in BACKBONES if not any(depth in name for depth in ("34", "44", "56"))])
 def test_features_are_the_pooled_last_stage_at_any_image_size(name: str) -> None:
     backbone = build_backbone(name).eval()
     for size in (8, 33):
@@ -181,7 +184,7 @@ def test_the_same_seed_builds_the_same_backbone() -> None:
 
 
 def test_an_unknown_backbone_is_refused_with_the_closest_name() -> None:
-    with pytest.raises(SettingsError, match=r"^unknown backbone 'resnet33'; did you mean 'resnet32'\?$"):
+    with pytest.raises(SettingsError, match=r"^unknown backbone 'resnet33'; did you mean 'resnet34'\?$"):
         build_backbone("resnet33")
     with pytest.raises(SettingsError, match=r"choose from .*resnet18"):
         build_backbone("perceptron")

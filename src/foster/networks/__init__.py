@@ -6,25 +6,29 @@ from functools import partial
 from foster.errors import SettingsError, suggestion
 from foster.networks.efficientnet_lite import SCALES, EfficientNetLite
 from foster.networks.network import Backbone
-from foster.networks.resnet18 import fine_stem, full_size_stem, resnet18, standard_stem
+from foster.networks.resnet18 import fine_stem, full_size_stem, resnet, standard_stem
 from foster.networks.resnet_cifar import cifar_resnet, cosine_cifar_resnet
 
 _SMALL_DEPTHS = (8, 14, 20, 32, 44, 56)
-_STEMS = {
-    "resnet18": standard_stem,
-    "resnet18_fine_stem": fine_stem,
-    "resnet18_small_images": full_size_stem,
+_LARGE = {
+    "resnet18": (18, standard_stem),
+    "resnet18_fine_stem": (18, fine_stem),
+    "resnet18_small_images": (18, full_size_stem),
+    "resnet34": (34, standard_stem),
+    "resnet34_fine_stem": (34, fine_stem),
+    "resnet50": (50, standard_stem),
+    "resnet50_fine_stem": (50, fine_stem),
 }
 
 BACKBONES: dict[str, Callable[[], Backbone]] = {
     **{f"resnet{depth}": partial(cifar_resnet, depth) for depth in _SMALL_DEPTHS},
-    **{name: partial(resnet18, stem) for name, stem in _STEMS.items()},
+    **{name: partial(resnet, depth, stem) for name, (depth, stem) in _LARGE.items()},
     **{f"efficientnet_lite{member}": partial(EfficientNetLite, member) for member in SCALES},
     **{f"cosine_resnet{depth}": partial(cosine_cifar_resnet, depth) for depth in _SMALL_DEPTHS},
-    **{f"cosine_{name}": partial(resnet18, stem, has_last_relu=False) for name, stem in _STEMS.items()},
+    **{f"cosine_{name}": partial(resnet, depth, stem, has_last_relu=False) for name, (depth, stem) in _LARGE.items()},
 }
-"""Name to builder: the family for small images, by depth, ResNet-18, and the family for photos; of the first two also
-the variant for cosine heads."""
+"""Name to builder: the family for small images, by depth, that for large ones, and the family for photos; of the first
+two also the variant for cosine heads."""
 
 
 def build_backbone(name: str) -> Backbone:

@@ -1,10 +1,10 @@
-"""ResNet-18: four stages of 64 to 512 channels, 512 features, behind one of three stems."""
+"""ResNet-18, 34 and 50: four stages of 64 to 512 channels, 512 or 2,048 features, behind one of three stems."""
 
 from collections.abc import Callable
 
 from torch import nn
 
-from foster.networks.resnet_cifar import ResNet, projection, small_stem
+from foster.networks.resnet_cifar import Block, Bottleneck, ResNet, projection, small_stem
 
 Stem = Callable[[], nn.Module]
 
@@ -29,6 +29,19 @@ def full_size_stem() -> nn.Module:
     return small_stem(64)
 
 
+DEPTHS: dict[int, tuple[tuple[int, int, int, int], type[Block] | type[Bottleneck]]] = {
+    18: ((2, 2, 2, 2), Block),
+    34: ((3, 4, 6, 3), Block),
+    50: ((3, 4, 6, 3), Bottleneck),
+}
+"""How many blocks each stage has, and of which kind."""
+
+
+def resnet(depth: int, stem: Stem = standard_stem, has_last_relu: bool = True) -> ResNet:
+    """The ResNet of a depth in `DEPTHS`; without `has_last_relu` its features may be negative (for cosine heads)."""
+    num_blocks, block = DEPTHS[depth]
+    return ResNet(stem(), (64, 128, 256, 512), num_blocks, projection, has_last_relu, block)
+
+
 def resnet18(stem: Stem = standard_stem, has_last_relu: bool = True) -> ResNet:
-    """ResNet-18 with two blocks a stage; without `has_last_relu` its features may be negative (for cosine heads)."""
-    return ResNet(stem(), (64, 128, 256, 512), 2, projection, has_last_relu)
+    return resnet(18, stem, has_last_relu)

@@ -1,7 +1,6 @@
 """The ResNet family for small images: three stages of 16, 32 and 64 channels, 64 features."""
 
 from collections.abc import Callable
-from itertools import pairwise
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -34,6 +33,8 @@ def projection(in_channels: int, out_channels: int, stride: int) -> nn.Module:
 class Block(nn.Module):
     """Two 3x3 convolutions, added to a shortcut. Where the shape stays, the shortcut is the input itself."""
 
+    expansion = 1
+
     def __init__(self, in_channels: int, out_channels: int, stride: int, shortcut: Shortcut) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(in_channels, out_channels, kernel_size=3, stride=stride, padding=1, bias=False)
@@ -51,8 +52,35 @@ class Block(nn.Module):
         return activated
 
 
+class Bottleneck(nn.Module):
+    """A 3x3 convolution between two of 1x1, which narrow the maps before it and widen them after it to four times."""
+
+    expansion = 4
+
+    def __init__(self, in_channels: int, width: int, stride: int, shortcut: Shortcut) -> None:
+        super().__init__()
+        out_channels = self.expansion * width
+        self.conv1 = nn.Conv2d(in_channels, width, kernel_size=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, kernel_size=3, stride=stride, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, out_channels, kernel_size=1, bias=False)
+        self.norm3 = nn.BatchNorm2d(out_channels)
+        keeps_shape = stride == 1 and in_channels == out_channels
+        self.shortcut = nn.Identity() if keeps_shape else shortcut(in_channels, out_channels, stride)
+        self.last_activation: nn.Module = nn.ReLU()
+
+    def forward(self, maps: Tensor) -> Tensor:
+        residual = functional.relu(self.norm1(self.conv1(maps)))
+        residual = functional.relu(self.norm2(self.conv2(residual)))
+        residual = self.norm3(self.conv3(residual))
+        activated: Tensor = self.last_activation(residual + self.shortcut(maps))
+        return activated
+
+
 class ResNet(Backbone):
-    """A stem, then one stage of `num_blocks` blocks for each of `widths`; all stages but the first halve the image.
+    """A stem, then for each of `widths` a stage of as many blocks as `num_blocks` says, for all stages or for each; all
+    stages but the first halve the image.
 
     Without `has_last_relu` the very last block ends in its sum, so features may be negative (for cosine heads).
     """
@@ -61,17 +89,22 @@ class ResNet(Backbone):
         self,
         stem: nn.Module,
         widths: tuple[int, ...],
-        num_blocks: int,
+        num_blocks: int | tuple[int, ...],
         shortcut: Shortcut,
         has_last_relu: bool = True,
+        block: type[Block] | type[Bottleneck] = Block,
     ) -> None:
         super().__init__()
-        self.feature_size = widths[-1]
+        self.feature_size = widths[-1] * block.expansion
         self.stem = stem
+        counts = (num_blocks,) * len(widths) if isinstance(num_blocks, int) else num_blocks
         stages = []
-        for index, (in_channels, out_channels) in enumerate(pairwise((widths[0], *widths))):
-            first = Block(in_channels, out_channels, 1 if index == 0 else 2, shortcut)
-            stages.append([first, *(Block(out_channels, out_channels, 1, shortcut) for _ in range(num_blocks - 1))])
+        in_channels = widths[0]
+        for index, (width, count) in enumerate(zip(widths, counts, strict=True)):
+            out_channels = width * block.expansion
+            first = block(in_channels, width, 1 if index == 0 else 2, shortcut)
+            stages.append([first, *(block(out_channels, width, 1, shortcut) for _ in range(count - 1))])
+            in_channels = out_channels
         if not has_last_relu:
             stages[-1][-1].last_activation = nn.Identity()
         self.body = nn.ModuleList(nn.Sequential(*blocks) for blocks in stages)
