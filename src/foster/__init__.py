@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Any
 from foster.version import __version__
 
 if TYPE_CHECKING:
+    from foster.data.sources import register_dataset
     from foster.door.result import Result, Results, load_results
     from foster.door.run import plan, run
     from foster.errors import DataError, DeviceError, FolderError, FosterError, SettingsError, TrainingError
     from foster.learner.learner import Learner, load
     from foster.learner.reports import CalibrationWarning, UpdateError
+    from foster.methods import register_method
+    from foster.networks import register_backbone
 
 __all__ = [
     "CalibrationWarning",
@@ -28,6 +31,9 @@ __all__ = [
     "load",
     "load_results",
     "plan",
+    "register_backbone",
+    "register_dataset",
+    "register_method",
     "run",
 ]
 
@@ -37,6 +43,9 @@ _NAMES = {
     "foster.errors": ("DataError", "DeviceError", "FolderError", "FosterError", "SettingsError", "TrainingError"),
     "foster.learner.learner": ("Learner", "load"),
     "foster.learner.reports": ("CalibrationWarning", "UpdateError"),
+    "foster.methods": ("register_method",),
+    "foster.networks": ("register_backbone",),
+    "foster.data.sources": ("register_dataset",),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 

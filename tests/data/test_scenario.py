@@ -11,7 +11,7 @@ from foster.data.scenario import Scenario, ScenarioTask, class_order_from_names,
 from foster.data.sources import Dataset, load
 from foster.data.task import Task
 from foster.errors import SettingsError
-from foster.settings.datasets import SyntheticShape
+from foster.settings.datasets import SyntheticSettings
 
 # numpy.random.seed(1993); numpy.random.permutation(100), as the logs of published runs print it.
 PUBLISHED_ORDER = [
@@ -36,7 +36,7 @@ CIFAR100_NAMES = CIFAR100_TEXT.split()
 
 @pytest.fixture(scope="module")
 def dataset() -> Dataset:
-    return load("synthetic", None, synthetic=SyntheticShape(train_per_class=4, test_per_class=2, image_size=4))
+    return load("synthetic", None, synthetic=SyntheticSettings(train_per_class=4, test_per_class=2, image_size=8))
 
 
 @pytest.fixture(scope="module")

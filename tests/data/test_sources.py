@@ -8,9 +8,9 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from foster.data.sources import DATASETS, Dataset, data_folder, load
+from foster.data.sources import Dataset, load
 from foster.errors import SettingsError
-from foster.settings.datasets import CATALOGUE, SyntheticShape, dataset_facts, scenario_name, task_sizes
+from foster.settings.datasets import CATALOGUE, Asked, SyntheticSettings, dataset_facts, scenario_name, task_sizes
 
 
 @pytest.fixture(scope="module")
@@ -21,10 +21,6 @@ def digits() -> Dataset:
 @pytest.fixture(scope="module")
 def synthetic() -> Dataset:
     return load("synthetic", None)
-
-
-def test_the_catalogue_and_the_table_of_sources_name_the_same_datasets() -> None:
-    assert list(DATASETS) == list(CATALOGUE)
 
 
 def test_the_catalogue_needs_no_torch() -> None:
@@ -86,7 +82,7 @@ def test_mean_and_std_of_synthetic_images_are_about_right(synthetic: Dataset) ->
 
 
 def test_synthetic_images_have_the_asked_for_shape() -> None:
-    shape = SyntheticShape(num_classes=3, train_per_class=5, test_per_class=2, image_size=9)
+    shape = SyntheticSettings(num_classes=3, train_per_class=5, test_per_class=2, image_size=9)
     dataset = load("synthetic", None, synthetic=shape)
     assert dataset.train.images.shape == (15, 3, 9, 9)
     assert dataset.test.class_counts().tolist() == [2, 2, 2]
@@ -102,7 +98,7 @@ def test_the_same_seed_draws_the_same_synthetic_images_and_another_seed_others(s
 
 
 def test_a_synthetic_class_looks_the_same_however_many_others_there_are(synthetic: Dataset) -> None:
-    few = load("synthetic", None, synthetic=SyntheticShape(num_classes=2))
+    few = load("synthetic", None, synthetic=SyntheticSettings(num_classes=2))
     assert torch.equal(few.train.images, synthetic.train.of_classes(0, 2).images)
 
 
@@ -117,17 +113,12 @@ def test_synthetic_classes_can_be_learned(synthetic: Dataset) -> None:
     assert float((nearest == synthetic.test.labels).float().mean()) > 0.9
 
 
-def test_an_empty_synthetic_set_is_refused() -> None:
-    with pytest.raises(SettingsError, match="test_per_class must be at least 1, not 0"):
-        SyntheticShape(test_per_class=0)
-
-
 def test_the_data_folder_is_the_given_one_then_the_environments_then_data(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FOSTER_DATA", "elsewhere")
-    assert data_folder(Path("here")) == Path("here")
-    assert data_folder(None) == Path("elsewhere")
+    assert Asked(SyntheticSettings(), Path("here")).folder == Path("here")
+    assert Asked(SyntheticSettings(), None).folder == Path("elsewhere")
     monkeypatch.delenv("FOSTER_DATA")
-    assert data_folder(None) == Path("data")
+    assert Asked(SyntheticSettings(), None).folder == Path("data")
 
 
 @pytest.mark.parametrize(

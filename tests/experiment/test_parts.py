@@ -16,7 +16,8 @@ from foster.experiment.parts import build_engine, describe_environment, obstacle
 from foster.experiment.run import Experiment
 from foster.networks import BACKBONES
 from foster.networks.network import Backbone
-from foster.settings.experiment import EngineSettings, load_settings
+from foster.settings.engine import EngineSettings
+from foster.settings.experiment import load_settings
 from foster.system.signals import StopRequest
 
 WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU may have it")

@@ -15,7 +15,7 @@ from foster.events import CheckpointWritten, Event
 from foster.learner.classifier import Classifier
 from foster.learner.learner import Learner
 from foster.learner.lesson import engine_settings
-from foster.settings.experiment import EngineSettings
+from foster.settings.engine import EngineSettings
 from foster.system.signals import Stopped, StopRequest
 from foster.training.engine import Engine
 

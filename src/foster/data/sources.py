@@ -1,9 +1,12 @@
-"""Where images come from: the one table of datasets, and the two that need no files."""
+"""Where images come from: how a dataset is read, and the two that need no files. The one table of datasets is in
+settings/datasets.py."""
 
-import os
+import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -12,15 +15,10 @@ from torch.nn.functional import interpolate
 from foster.data.cifar import LAYOUTS, load_cifar
 from foster.data.download import Follower
 from foster.data.images import ImageSet
+from foster.errors import DataError
 from foster.seeding import Address, generator
-from foster.settings.datasets import (
-    ChannelValues,
-    DatasetFacts,
-    SyntheticShape,
-    dataset_facts,
-)
-
-__all__ = ["DATASETS", "Dataset", "SyntheticShape", "data_folder", "load"]
+from foster.settings.datasets import CATALOGUE, Asked, ChannelValues, DatasetFacts, SyntheticSettings, dataset_facts
+from foster.settings.plugins import register
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,21 +41,19 @@ class Dataset:
 
 
 @dataclass(frozen=True)
-class Request:
+class Request(Asked):
     """All that a source may need to read or draw its images."""
 
     facts: DatasetFacts
-    data_dir: Path | None
-    seed: int
-    synthetic: SyntheticShape
-    follower: Follower | None
+    seed: int = 1993
+    follower: Follower | None = None
 
 
 def load(
     name: str,
     data_dir: Path | None = None,
     seed: int = 1993,
-    synthetic: SyntheticShape | None = None,
+    synthetic: SyntheticSettings | None = None,
     follower: Follower | None = None,
 ) -> Dataset:
     """The dataset `name`.
@@ -65,15 +61,68 @@ def load(
     `data_dir` is where files are found and downloaded to. `seed` and `synthetic` shape the dataset `synthetic` alone,
     `follower` follows a download.
     """
-    shape = synthetic or SyntheticShape()
-    facts = dataset_facts(name, shape)
-    train, test = DATASETS[name](Request(facts, data_dir, seed, shape, follower))
+    shape = synthetic or SyntheticSettings()
+    facts = dataset_facts(name, shape, data_dir)
+    train, test = _read(facts, Request(shape, data_dir, facts, seed, follower))
+    if len(train.class_names) != facts.num_classes:
+        raise DataError(f"dataset '{name}' has {len(train.class_names)} classes, not {facts.num_classes} as announced")
     return Dataset(name, train, test, facts.mean, facts.std)
 
 
-def data_folder(data_dir: Path | None) -> Path:
-    """The given folder, or the one that the environment variable FOSTER_DATA names, or `data`."""
-    return (data_dir or Path(os.environ.get("FOSTER_DATA") or "data")).expanduser()
+def _read(facts: DatasetFacts, request: Request) -> tuple[ImageSet, ImageSet]:
+    read = facts.read_by
+    if isinstance(read, str):
+        module, _, name = read.partition(":")
+        read = getattr(importlib.import_module(module), name)
+    train, test = read(request)
+    return train, test
+
+
+@cache
+def counted(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
+    """Facts that only the images themselves can tell."""
+    train, test = _read(facts, Request(asked.synthetic, asked.data_dir, facts))
+    return replace(
+        facts,
+        num_classes=len(train.class_names),
+        num_train=len(train),
+        num_test=len(test),
+        image_size=train.images.shape[-1],
+        survey=None,
+    )
+
+
+Reader = TypeVar("Reader", bound=Callable[[Request], tuple[ImageSet, ImageSet]])
+
+
+def register_dataset(
+    name: str,
+    *,
+    num_classes: int = 0,
+    num_train: int = 0,
+    num_test: int = 0,
+    image_size: int = 0,
+    mean: ChannelValues = (0.5, 0.5, 0.5),
+    std: ChannelValues = (0.25, 0.25, 0.25),
+    description: str = "",
+    survey: Callable[[DatasetFacts, Asked], DatasetFacts] | None = None,
+) -> Callable[[Reader], Reader]:
+    """A decorator for a function that takes a `Request` and returns training and test images, an `ImageSet` each.
+
+    The numbers may be left out: `survey(facts, asked)` then gives them, or else all images are read to count them.
+    `mean` and `std` are those of pixel values from 0 to 1.
+    """
+    is_complete = num_classes and num_train and num_test and image_size
+
+    def enter(read: Reader) -> Reader:
+        numbers = (num_classes, num_train, num_test, image_size)
+        text = description or (read.__doc__ or name).strip().splitlines()[0]
+        look = survey or (None if is_complete else counted)
+        facts = DatasetFacts(name, text, *numbers, mean, std, read_by=read, survey=look)
+        register("dataset", CATALOGUE, name, facts, read)
+        return read
+
+    return enter
 
 
 def read_digits(request: Request) -> tuple[ImageSet, ImageSet]:
@@ -99,7 +148,7 @@ def read_cifar(request: Request) -> tuple[ImageSet, ImageSet]:
     """CIFAR-10 or CIFAR-100 from its published files."""
     assert request.facts.published is not None
     layout = LAYOUTS[request.facts.name]
-    return load_cifar(layout, request.facts.published, data_folder(request.data_dir), request.follower)
+    return load_cifar(layout, request.facts.published, request.folder, request.follower)
 
 
 def draw_synthetic(request: Request) -> tuple[ImageSet, ImageSet]:
@@ -131,12 +180,3 @@ def _smooth(count: int, image_size: int, seed: int, purpose: str) -> Tensor:
     """`[count, 3, image_size, image_size]`: coarse normal noise, blurred up to the image's size."""
     coarse = torch.randn(count, 3, 4, 4, generator=generator(Address(seed, purpose)))
     return interpolate(coarse, size=(image_size, image_size), mode="bilinear", align_corners=False)
-
-
-DATASETS: dict[str, Callable[[Request], tuple[ImageSet, ImageSet]]] = {
-    "digits": read_digits,
-    "cifar10": read_cifar,
-    "cifar100": read_cifar,
-    "synthetic": draw_synthetic,
-}
-"""The function that reads each dataset's training and test images."""

@@ -19,7 +19,7 @@ from foster.data.task import Task
 from foster.errors import FosterError
 from foster.events import EpochEnded, Event
 from foster.experiment.folder import RESULTS, RunFolder
-from foster.experiment.parts import build_augmentation, build_engine, describe_environment, facts_of, planned_engine
+from foster.experiment.parts import build_augmentation, build_engine, describe_environment, planned_engine
 from foster.experiment.plan import Plan, TimeEstimate, make_plan
 from foster.settings.experiment import Settings, all_keys, make_settings
 from foster.settings.fit import FitSettings
@@ -79,7 +79,7 @@ def measured_plan(settings: Settings) -> Plan:
 
     Evaluation and the choice of exemplars are not in it.
     """
-    facts = facts_of(settings)
+    facts = settings.facts
     engine = build_engine(settings.engine, settings.device, facts.mean, facts.std)
     last = len(settings.task_sizes) - 1
     paces: dict[str, dict[int, float]] = defaultdict(dict)
@@ -138,12 +138,12 @@ def _age(path: Path) -> float:
 
 def _work(settings: Settings) -> tuple[Any, ...]:
     """What decides how long a step takes, on one machine."""
-    size = facts_of(settings).image_size
+    size = settings.facts.image_size
     return settings.method, settings.backbone, settings.batch_size, size, settings.augmentation_settings
 
 
 def _environment(settings: Settings) -> dict[str, Any]:
-    facts = facts_of(settings)
+    facts = settings.facts
     environment = describe_environment(planned_engine(settings.engine, settings.device, facts.mean, facts.std))
     return environment | ({"cpu_threads": settings.engine.threads} if settings.engine.threads else {})
 

@@ -4,7 +4,6 @@ import os
 import platform
 from collections.abc import Callable
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,28 +20,44 @@ from foster.data.validation import hold_out
 from foster.errors import DeviceError, SettingsError, suggestion
 from foster.methods import method_class
 from foster.methods.base import Method, Workplace
-from foster.networks import BACKBONES, build_backbone
-from foster.networks.adapted import check_backbone
-from foster.settings.datasets import DatasetFacts, SyntheticShape, dataset_facts
-from foster.settings.experiment import EngineSettings, Settings
+from foster.networks import BACKBONES
+from foster.networks.adapted import TIMM_PREFIX, BackboneChoice, check_backbone, choose_backbone
+from foster.settings.engine import EngineSettings
+from foster.settings.experiment import Settings
 from foster.training.engine import Engine, find_device
 from foster.version import __version__
 
 
-def check_parts(settings: Settings) -> None:
-    """Refuse a backbone that is not there or does not work, a device or an accelerator, before any data is read."""
-    if settings.backbone not in BACKBONES:
-        hint = suggestion(settings.backbone, BACKBONES)
-        raise SettingsError(f"unknown backbone '{settings.backbone}'{hint} (backbone in the settings)")
+def check_parts(settings: Settings) -> BackboneChoice:
+    """The chosen backbone. One that is not there or does not work is refused before any data is read, and so is a
+    device or an accelerator."""
+    check_backbone_name(settings.backbone)
     check_engine(settings.engine, settings.device)
+    choice = chosen_backbone(settings)
+    made = choice.make()
+    if choice.is_own:  # others are tried whenever they are made
+        check_backbone(made, (settings.facts.image_size,) * 2, choice.name)
+    return choice
+
+
+def check_backbone_name(name: str) -> None:
+    if name not in BACKBONES and not name.startswith(TIMM_PREFIX):
+        raise SettingsError(f"unknown backbone '{name}'{suggestion(name, BACKBONES)} (backbone in the settings)")
+
+
+def chosen_backbone(settings: Settings, is_trained: bool = False) -> BackboneChoice:
+    """The backbone of a run, as its method takes it; without its pretrained weights where it `is_trained` already."""
     name = method_class(settings.method).backbone_name(settings.backbone)
-    side = facts_of(settings).image_size
-    check_backbone(build_backbone(name), (side, side), name)
+    side = settings.facts.image_size
+    return choose_backbone(name, (side, side), settings.weights, is_trained)
 
 
-def facts_of(settings: Settings) -> DatasetFacts:
-    """What is known of the run's dataset before any of it is read."""
-    return dataset_facts(settings.dataset, _synthetic_shape(settings))
+def engine_settings(asked: EngineSettings, is_own: bool) -> EngineSettings:
+    """A module from outside is neither compiled nor recorded unless that is asked for: both want a step that is pure
+    device work, and a recording would repeat whatever Python decided in it once. Nor do our kernels take the place of
+    its parts, which it may mean to call itself."""
+    accelerators = () if is_own else ("compile", "capture", "kernels")
+    return asked.model_copy(update={name: "off" for name in accelerators if getattr(asked, name) == "auto"})
 
 
 def load_scenario(settings: Settings, follower: Follower | None = None) -> Scenario:
@@ -50,7 +65,7 @@ def load_scenario(settings: Settings, follower: Follower | None = None) -> Scena
 
     `follower` follows a download.
     """
-    dataset = load(settings.dataset, _data_dir(settings), settings.seed, _synthetic_shape(settings), follower)
+    dataset = load(settings.dataset, settings.data_dir, settings.seed, settings.synthetic, follower)
     if settings.validation_share:
         train, test = hold_out(dataset.train, settings.validation_share, settings.seed)
         dataset = Dataset(dataset.name, train, test, dataset.mean, dataset.std)
@@ -62,14 +77,6 @@ def _class_order(settings: Settings, class_names: tuple[str, ...]) -> tuple[int,
         return class_order_from_names(settings.class_order, class_names)
     seed = settings.seed if settings.order_seed is None else settings.order_seed
     return class_order_from_seed(len(class_names), seed)
-
-
-def _synthetic_shape(settings: Settings) -> SyntheticShape:
-    return SyntheticShape(**settings.synthetic.model_dump())
-
-
-def _data_dir(settings: Settings) -> Path | None:
-    return Path(settings.data) if settings.data else None
 
 
 def build_engine(settings: EngineSettings, device_name: str, mean: tuple[float, ...], std: tuple[float, ...]) -> Engine:
@@ -152,15 +159,15 @@ def build_method(
     """The chosen method, with the extra images that it trains on."""
     source, unlabeled = settings.options.unlabeled_source, None
     if source:
-        key = f"{settings.method}.{settings.options.unlabeled_key}"
-        unlabeled = load_unlabeled(source, image_size, _data_dir(settings), warn, follower, key)
-    workplace = Workplace(settings.backbone, settings.seed, engine.infer, engine.device, settings.selection, unlabeled)
-    return method_at(settings, workplace)
+        unlabeled = load_unlabeled(source, image_size, settings.data_dir, warn, follower, settings.unlabeled_key)
+    choice = chosen_backbone(settings)
+    workplace = Workplace(choice.make, settings.seed, engine.infer, engine.device, settings.selection, unlabeled)
+    return method_at(settings, workplace, choice.is_pretrained)
 
 
-def method_at(settings: Settings, workplace: Workplace) -> Method[Any]:
-    """The chosen method with an empty memory, its schedules scaled by `epochs_scale`."""
-    options = settings.options.scaled(settings.epochs_scale)
+def method_at(settings: Settings, workplace: Workplace, is_pretrained: bool = False) -> Method[Any]:
+    """The chosen method with an empty memory, its schedules as the settings scale them."""
+    options = settings.scheduled(settings.epochs_scale, is_pretrained)
     total, per_class = settings.memory_total, settings.memory_per_class
     memory = ExemplarMemory(total, per_class) if options.uses_memory else ExemplarMemory()
     return method_class(settings.method)(options, memory, workplace)

@@ -12,7 +12,7 @@ from foster.data.images import ImageSet, Stack
 from foster.data.task import Task
 from foster.data.unlabeled import num_unlabeled
 from foster.data.validation import num_held_out
-from foster.experiment.parts import facts_of, method_at
+from foster.experiment.parts import chosen_backbone, method_at
 from foster.methods.base import Method, Workplace
 from foster.networks.network import Output
 from foster.settings.experiment import Settings
@@ -91,14 +91,15 @@ def make_plan(
 
     `look_at` is called with every phase when it would be trained. The networks are made on `device`.
     """
-    facts = facts_of(settings)
+    facts = settings.facts
     per_class = round(facts.num_train / facts.num_classes)
     if settings.validation_share:
         per_class -= num_held_out(per_class, settings.validation_share)
-    source, key = settings.options.unlabeled_source, f"{settings.method}.{settings.options.unlabeled_key}"
+    source, key = settings.options.unlabeled_source, settings.unlabeled_key
     unlabeled = ImageSet(_blank(count := num_unlabeled(source, key)), torch.full((count,), -1), ()) if source else None
     # Which images are remembered makes no difference here, and choosing them at random takes no features.
-    workplace = Workplace(settings.backbone, settings.seed, _Nothing(facts.image_size), device, "random", unlabeled)
+    backbone = chosen_backbone(settings, is_trained=True).make
+    workplace = Workplace(backbone, settings.seed, _Nothing(facts.image_size), device, "random", unlabeled)
     with torch.random.fork_rng(devices=[]):
         method = method_at(settings, workplace)
         tasks = [_rehearsed(method, task, settings.batch_size, look_at) for task in _tasks(settings, method, per_class)]

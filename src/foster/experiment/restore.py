@@ -6,7 +6,7 @@ import torch
 
 from foster.errors import DataError
 from foster.experiment.folder import RunFolder
-from foster.experiment.parts import facts_of, method_at, planned_engine
+from foster.experiment.parts import chosen_backbone, method_at, planned_engine
 from foster.methods.base import Workplace
 from foster.networks.network import Network
 from foster.training.fit import restore_trained
@@ -22,10 +22,11 @@ def last_network(path: Path) -> Network:
     if checkpoint is None:
         raise DataError(f"there is no checkpoint in '{folder.checkpoints.folder}', from which to restore the network")
     settings = folder.settings()
-    facts = facts_of(settings)
+    facts = settings.facts
     engine = planned_engine(settings.engine, "cpu", facts.mean, facts.std)
     with torch.random.fork_rng(devices=[]):
-        method = method_at(settings, Workplace(settings.backbone, settings.seed, engine.infer, engine.device))
+        backbone = chosen_backbone(settings, is_trained=True).make
+        method = method_at(settings, Workplace(backbone, settings.seed, engine.infer, engine.device))
         network = method.new_network(settings.task_sizes)
     restore_trained(network, checkpoint.parts["network"])
     return network

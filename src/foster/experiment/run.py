@@ -18,6 +18,7 @@ from foster.experiment.parts import (
     build_method,
     check_parts,
     describe_environment,
+    engine_settings,
     load_scenario,
 )
 from foster.experiment.record import Record
@@ -44,12 +45,14 @@ class Experiment:
         self._stop = stop
         self._remarks = settings.remarks
         """To be told once there is a folder to write them to."""
-        check_parts(settings)
+        backbone = check_parts(settings)
         with explained_memory_errors(find_device(settings.device)):
             # What is told while there may be no folder yet cannot be noted there.
             follower = Follower(listener, stop)
             self.scenario = load_scenario(settings, follower)
-            self.engine = build_engine(settings.engine, settings.device, self.scenario.mean, self.scenario.std)
+            mean, std = backbone.mean or self.scenario.mean, backbone.std or self.scenario.std
+            computing = engine_settings(settings.engine, backbone.is_own)
+            self.engine = build_engine(computing, settings.device, mean, std)
             self.method = build_method(settings, self.scenario.image_size, self.engine, self._remarks.append, follower)
         self.record = Record(self.method.result_name)
         self._unlabeled_digest = images_digest(self.method.workplace.unlabeled)
@@ -180,7 +183,7 @@ class Experiment:
         if list(self.scenario.class_names) != state["classes"]:
             raise DataError("the classes of the dataset are not those of the checkpoint; were its files exchanged?")
         if state.get("unlabeled", self._unlabeled_digest) != self._unlabeled_digest:
-            key = f"{self.settings.method}.{self.settings.options.unlabeled_key}"
+            key = self.settings.unlabeled_key
             raise DataError(f"{key}: the images are not those that the run began with; put them back")
 
     def _restored(self, checkpoint: Checkpoint) -> TaskProgress:

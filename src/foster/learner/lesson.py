@@ -16,7 +16,7 @@ from foster.data.memory import ExemplarMemory
 from foster.data.photos.read import Photos
 from foster.data.task import Task
 from foster.errors import DataError
-from foster.experiment.parts import build_engine
+from foster.experiment.parts import build_engine, engine_settings
 from foster.learner.calibration import fit_temperature
 from foster.learner.classifier import Classifier
 from foster.learner.fingerprint import fingerprint
@@ -31,7 +31,6 @@ from foster.methods import method_class
 from foster.methods.base import Method, Workplace
 from foster.networks.adapted import ModuleLike
 from foster.networks.determinism import explained_indeterminism
-from foster.settings.experiment import EngineSettings
 from foster.settings.learner import LearnerSettings
 from foster.system.signals import StopRequest
 from foster.training.engine import Engine, find_device
@@ -131,14 +130,6 @@ def _engine(plan: Plan) -> Engine:
         plan.settings.seed,
     )
     return replace(engine, views=views)
-
-
-def engine_settings(asked: EngineSettings, is_own: bool) -> EngineSettings:
-    """A module from outside is neither compiled nor recorded unless that is asked for: both want a step that is pure
-    device work, and a recording would repeat whatever Python decided in it once. Nor do our kernels take the place of
-    its parts, which it may mean to call itself."""
-    accelerators = () if is_own else ("compile", "capture", "kernels")
-    return asked.model_copy(update={name: "off" for name in accelerators if getattr(asked, name) == "auto"})
 
 
 def _method(plan: Plan, engine: Engine) -> Method[Any]:

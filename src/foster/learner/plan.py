@@ -155,8 +155,7 @@ def make_plan(
         raise SettingsError(wrong)
     options, unlabeled = settings.options, None
     if source := options.unlabeled_source:
-        key = f"{settings.method}.{options.unlabeled_key}"
-        unlabeled = load_unlabeled(source, resizing.size, None, warn, follower, key)
+        unlabeled = load_unlabeled(source, resizing.size, None, warn, follower, settings.unlabeled_key)
     intake = take_in(photos, resizing, settings, before)
     if before is not None:
         return Plan(before, settings, choice, before.preprocessing, intake, unlabeled, before.trunk)

@@ -1,10 +1,42 @@
 """Methods: one file each. The table of methods, with all that others must know of them, is in settings/methods.py."""
 
 import importlib
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar, get_args
 
+from foster.errors import SettingsError
 from foster.methods.base import Method
-from foster.settings.methods import METHOD_SETTINGS
+from foster.settings.methods import METHOD_SETTINGS, MethodSettings
+from foster.settings.plugins import register
+
+Story = TypeVar("Story", bound=type[Method[Any]])
+
+
+def register_method(name: str, settings: type[MethodSettings] | None = None) -> Callable[[Story], Story]:
+    """A decorator for a method, a class `Mine(Method[MineSettings])`: from now on it is known as `name`.
+
+    `settings` is needed where the class does not say it, such as one that extends another method.
+    """
+
+    def enter(method: Story) -> Story:
+        own = settings or next(
+            (found for base in getattr(method, "__orig_bases__", ()) for found in get_args(base)), None
+        )
+        if not (isinstance(own, type) and issubclass(own, MethodSettings)) or own in _taken(name):
+            raise SettingsError(
+                f"method '{name}' needs a settings class of its own: 'class Mine(Method[MineSettings])', where "
+                "'class MineSettings(MethodSettings)', or register_method(name, MineSettings)"
+            )
+        register("method", METHOD_SETTINGS, name, own, method)
+        own.built_by = method
+        return method
+
+    return enter
+
+
+def _taken(name: str) -> list[type[MethodSettings]]:
+    """The settings classes that belong to other methods, or to any."""
+    return [MethodSettings, *(settings for other, settings in METHOD_SETTINGS.items() if other != name)]
 
 
 def method_class(name: str) -> type[Method[Any]]:

@@ -2,12 +2,16 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVar, cast
+
+from torch import nn
 
 from foster.errors import SettingsError, suggestion
 from foster.networks.efficientnet_lite import SCALES, EfficientNetLite
 from foster.networks.network import Backbone
 from foster.networks.resnet18 import fine_stem, full_size_stem, resnet, standard_stem
 from foster.networks.resnet_cifar import cifar_resnet, cosine_cifar_resnet
+from foster.settings.plugins import register
 
 _SMALL_DEPTHS = (8, 14, 20, 32, 44, 56)
 _LARGE = {
@@ -29,6 +33,21 @@ BACKBONES: dict[str, Callable[[], Backbone]] = {
 }
 """Name to builder: the family for small images, by depth, that for large ones, and the family for photos; of the first
 two also the variant for cosine heads."""
+
+
+Maker = TypeVar("Maker", bound=Callable[[], nn.Module])
+
+
+def register_backbone(name: str) -> Callable[[Maker], Maker]:
+    """A decorator for a class or a function that makes a backbone: a `Backbone`, or any module from images
+    `[N, 3, H, W]` to features `[N, d]` or maps `[N, d, h, w]`."""
+
+    def enter(make: Maker) -> Maker:
+        # A module that is no backbone is made one when it is chosen.
+        register("backbone", BACKBONES, name, cast("Callable[[], Backbone]", make), make)
+        return make
+
+    return enter
 
 
 def build_backbone(name: str) -> Backbone:

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from foster.errors import SettingsError
-from foster.networks import build_backbone
+from foster.networks import BACKBONES, build_backbone
 from foster.networks.determinism import any_operation
 from foster.networks.network import Backbone
 from foster.networks.pretrained import PACKAGES, packaged_weights
 from foster.networks.trunk import Trunk, cut
 from foster.networks.weights import load_weights, read_weights
+from foster.settings.plugins import is_registered
 
 TIMM_PREFIX = "timm:"
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -92,6 +93,9 @@ def choose_backbone(
         chosen = _from_timm(choice, image_size, is_pretrained=not weights, is_trained=is_trained)
     elif package := PACKAGES.get(choice):
         chosen = BackboneChoice(choice, lambda: build_backbone(choice), package.mean, package.std, is_pretrained=True)
+    elif is_registered("backbone", choice):
+        make_it = BACKBONES[choice]
+        chosen = BackboneChoice(choice, lambda: as_backbone(_fresh(make_it, choice), image_size, choice), is_own=False)
     else:
         chosen = BackboneChoice(choice, lambda: build_backbone(choice))
     chosen = replace(chosen, num_frozen=num_frozen)

@@ -1,9 +1,15 @@
 """Plain facts about every dataset, known before any data is there: what a plan needs, without torch."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
 
 from foster.errors import SettingsError, suggestion
+from foster.settings.fit import Frozen
 
 ChannelValues = tuple[float, float, float]
 
@@ -23,6 +29,15 @@ class Published:
         return self.address.rsplit("/", 1)[-1]
 
 
+class SyntheticSettings(Frozen):
+    """The size of the dataset `synthetic`."""
+
+    num_classes: int = Field(default=10, ge=2, le=100_000)
+    train_per_class: int = Field(default=40, ge=1, le=1_000_000)
+    test_per_class: int = Field(default=10, ge=1, le=1_000_000)
+    image_size: int = Field(default=16, ge=8, le=4096)
+
+
 @dataclass(frozen=True)
 class DatasetFacts:
     """One dataset: images are `image_size` x `image_size`, `mean` and `std` belong to pixel values from 0 to 1."""
@@ -35,22 +50,36 @@ class DatasetFacts:
     image_size: int
     mean: ChannelValues
     std: ChannelValues
+    read_by: str | Callable[..., Any]
+    """The function that reads training and test images, or where to import it from: `module:function`."""
     published: Published | None = None
+    survey: Callable[["DatasetFacts", "Asked"], "DatasetFacts"] | None = None
+    """What gives the facts where they follow from the settings or the files. It is called often, so it may keep what it
+    found."""
 
 
 @dataclass(frozen=True)
-class SyntheticShape:
-    """How much to draw for the dataset `synthetic`."""
+class Asked:
+    """What the settings say about a dataset."""
 
-    num_classes: int = 10
-    train_per_class: int = 40
-    test_per_class: int = 10
-    image_size: int = 16
+    synthetic: SyntheticSettings
+    data_dir: Path | None
 
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if value < 1:
-                raise SettingsError(f"{name} must be at least 1, not {value} (synthetic)")
+    @property
+    def folder(self) -> Path:
+        """The given folder, or the one that the environment variable FOSTER_DATA names, or `data`."""
+        return (self.data_dir or Path(os.environ.get("FOSTER_DATA") or "data")).expanduser()
+
+
+def _synthetic_facts(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
+    shape = asked.synthetic
+    return replace(
+        facts,
+        num_classes=shape.num_classes,
+        num_train=shape.num_classes * shape.train_per_class,
+        num_test=shape.num_classes * shape.test_per_class,
+        image_size=shape.image_size,
+    )
 
 
 _CIFAR10_FILES = Published(
@@ -79,8 +108,6 @@ _CIFAR100_FILES = Published(
     },
 )
 
-_DEFAULT_SHAPE = SyntheticShape()
-
 CATALOGUE: dict[str, DatasetFacts] = {
     facts.name: facts
     for facts in (
@@ -93,6 +120,7 @@ CATALOGUE: dict[str, DatasetFacts] = {
             image_size=8,
             mean=(0.3052, 0.3052, 0.3052),
             std=(0.3760, 0.3760, 0.3760),
+            read_by="foster.data.sources:read_digits",
         ),
         DatasetFacts(
             name="cifar10",
@@ -103,6 +131,7 @@ CATALOGUE: dict[str, DatasetFacts] = {
             image_size=32,
             mean=(0.4914, 0.4822, 0.4465),
             std=(0.2470, 0.2435, 0.2616),
+            read_by="foster.data.sources:read_cifar",
             published=_CIFAR10_FILES,
         ),
         DatasetFacts(
@@ -114,36 +143,31 @@ CATALOGUE: dict[str, DatasetFacts] = {
             image_size=32,
             mean=(0.5071, 0.4867, 0.4408),
             std=(0.2675, 0.2565, 0.2761),
+            read_by="foster.data.sources:read_cifar",
             published=_CIFAR100_FILES,
         ),
         DatasetFacts(
             name="synthetic",
             description="seeded random patterns of any size, one pattern a class: for trials and tests",
-            num_classes=_DEFAULT_SHAPE.num_classes,
-            num_train=_DEFAULT_SHAPE.num_classes * _DEFAULT_SHAPE.train_per_class,
-            num_test=_DEFAULT_SHAPE.num_classes * _DEFAULT_SHAPE.test_per_class,
-            image_size=_DEFAULT_SHAPE.image_size,
+            num_classes=10,
+            num_train=400,
+            num_test=100,
+            image_size=16,
             mean=(0.5, 0.5, 0.5),
             std=(0.25, 0.25, 0.25),
+            read_by="foster.data.sources:draw_synthetic",
+            survey=_synthetic_facts,
         ),
     )
 }
 
 
-def dataset_facts(name: str, synthetic: SyntheticShape | None = None) -> DatasetFacts:
-    """The facts of the dataset `name`; the counts of `synthetic` follow the given shape."""
+def dataset_facts(name: str, synthetic: SyntheticSettings | None = None, data_dir: Path | None = None) -> DatasetFacts:
+    """The facts of the dataset `name`, with what the settings decide of them."""
     if name not in CATALOGUE:
         raise SettingsError(f"unknown dataset '{name}'{suggestion(name, CATALOGUE)}")
     facts = CATALOGUE[name]
-    if name != "synthetic" or synthetic is None:
-        return facts
-    return replace(
-        facts,
-        num_classes=synthetic.num_classes,
-        num_train=synthetic.num_classes * synthetic.train_per_class,
-        num_test=synthetic.num_classes * synthetic.test_per_class,
-        image_size=synthetic.image_size,
-    )
+    return facts.survey(facts, Asked(synthetic or SyntheticSettings(), data_dir)) if facts.survey else facts
 
 
 def task_sizes(num_classes: int, base_classes: int, increment: int) -> tuple[int, ...]:

@@ -4,26 +4,32 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, SerializeAsAny, field_validator, model_validator
+from pydantic import Field, field_validator
 
-from foster.errors import SettingsError, suggestion
-from foster.settings.augmentation import AUGMENTATIONS, AugmentationSettings, augmentation_table
-from foster.settings.experiment import EngineSettings, method_section
-from foster.settings.fit import FitSettings, Frozen
-from foster.settings.keys import apply_override, is_part, key_hint, keys_of, validated
-from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS, MethodSettings
+from foster.errors import SettingsError
+from foster.settings.augmentation import AugmentationSettings, augmentation_table
+from foster.settings.base import (
+    CommonSettings,
+    apply_overrides,
+    apply_parts,
+    import_plugins,
+    keys_for,
+    make,
+    parts_last,
+)
+from foster.settings.keys import key_hint
+from foster.settings.methods import MethodSettings
+from foster.settings.plugins import plugins_of
 
 DEFAULT_MEMORY_TOTAL = 2000
-
-LISTING = "foster learn --keys"
-"""The command that prints all keys."""
 
 KEPT_FROM_THE_FIRST_LEARN = ("method", "backbone", "image_size", "resize", "trunk")
 """What a bundle decides once and for all, beside the pretrained weights: all it holds depends on it."""
 
-MACHINE_KEYS = ("device", "engine", "max_unreadable", "checkpoint_minutes")
+MACHINE_KEYS = ("device", "engine", "max_unreadable", "checkpoint_minutes", "plugins")
 """What belongs to the machine or to one call, and is not kept in a bundle."""
 
 
@@ -44,17 +50,15 @@ PRESETS: dict[str, Preset] = {
 }
 
 
-class LearnerSettings(Frozen):
+class LearnerSettings(CommonSettings):
     """Everything that decides how a learner learns. None means: from the preset or from the data."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
+    listing = "foster learn --keys"
+    named = MappingProxyType({"preset": PRESETS})
+    usual_augmentation = "by_size"
 
-    method: str = DEFAULT_METHOD
-    """The algorithm; `foster methods` lists all."""
     preset: Literal["fast", "standard", "paper"] = "standard"
     """How long to train, and how much to hold out."""
-    seed: int = Field(default=1993, ge=0, lt=2**32)
-    """Where all random choices come from."""
     backbone: str = "auto"
     """A name, `timm:NAME`, or `auto`: resnet32 for images of up to 64 pixels, else efficientnet_lite0, pretrained."""
     weights: str = ""
@@ -71,29 +75,17 @@ class LearnerSettings(Frozen):
     """How pictures reach that size: stretched, or their middle cropped; auto stretches up to 64 pixels."""
     memory_total: int | None = Field(default=None, ge=1)
     """Images that are kept in all, held-out ones included; 2000 where memory_per_class is not given either."""
-    memory_per_class: int | None = Field(default=None, ge=1)
-    """Images that are kept of each class, in place of memory_total."""
-    selection: Literal["herding", "random"] = "herding"
-    """How the kept images are chosen."""
     validation_share: float | None = Field(default=None, ge=0, le=0.5)
     """The share of the new images that is never trained on, to measure accuracy and to calibrate confidence."""
     epochs_scale: float | None = Field(default=None, gt=0, le=1e6)
     """Multiplies the epochs of every phase; given, it is used exactly."""
     batch_size: int | None = Field(default=None, ge=2)
     """Images in one optimizer step; by default 16 to 128, so that an epoch has at least 20 steps."""
-    learning_rate_scale: float | None = Field(default=None, gt=0, le=1e6)
-    """Multiplies every learning rate; by default 0.1 where the backbone began pretrained, in every learn, else 1."""
     augmentation: str | AugmentationSettings = "by_size"
     """none, shift, plain, auto, photo or photo-auto. All but none and shift mirror images: not for text or digits,
     unless augmentation.flip=false is added."""
     max_unreadable: int | None = Field(default=None, ge=0)
     """Stop when more images than this cannot be read; by default 10 % and at most 100."""
-    device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
-    """auto, cpu, cuda or cuda:N; auto takes a GPU where there is one."""
-    checkpoint_minutes: float = Field(default=5.0, ge=0)
-    """How often an unfinished `learn` is saved, so that it can be continued; 0 means after every epoch."""
-    engine: EngineSettings = EngineSettings()
-    options: SerializeAsAny[MethodSettings]
 
     @field_validator("image_size", mode="before")
     @classmethod
@@ -107,15 +99,6 @@ class LearnerSettings(Frozen):
         if value != "auto" and not is_pair:
             raise ValueError("this is a side such as 64, a height and width such as 96x128, or auto")
         return value
-
-    @model_validator(mode="after")
-    def _has_one_budget(self) -> "LearnerSettings":
-        if self.memory_total is not None and self.memory_per_class is not None:
-            raise ValueError(
-                f"memory_total = {self.memory_total} and memory_per_class = {self.memory_per_class}: "
-                "set one budget, not both (key=none takes one away)"
-            )
-        return self
 
     @property
     def num_frozen(self) -> int:
@@ -150,37 +133,21 @@ class LearnerSettings(Frozen):
 
     def scaled_options(self, steps_per_epoch: int, is_pretrained: bool) -> MethodSettings:
         """The method's settings with epochs and learning rates as they are to be used."""
-        options = self.options.scaled(self.epochs_factor(steps_per_epoch))
-        given = self.learning_rate_scale
-        factor = (0.1 if is_pretrained else 1.0) if given is None else given
-        if factor == 1:
-            return options
-        spared = options.head_schedules if given is None else ()
-        fits = {
-            name: fit.model_copy(update={"learning_rate": factor * fit.learning_rate})
-            for name, fit in options
-            if isinstance(fit, FitSettings) and name not in spared
-        }
-        return options.model_copy(update=fits)
-
-    def complete(self) -> dict[str, Any]:
-        """The settings as plain data, the options under the method's name."""
-        data = self.model_dump(mode="json", exclude={"options"})
-        return {**data, self.method: self.options.model_dump(mode="json")}
+        return self.scheduled(self.epochs_factor(steps_per_epoch), is_pretrained)
 
     def nested(self) -> dict[str, Any]:
-        """The same without what belongs to the machine: of the weights' file, only the name."""
+        """As complete, without what belongs to the machine: of the weights' file, only the name, and of plug-ins those
+        that a bundle needs."""
         data = {key: value for key, value in self.complete().items() if key not in MACHINE_KEYS}
         options = {key: value for key, value in data[self.method].items() if key != self.options.unlabeled_key}
-        return {**data, "weights": Path(self.weights).name, self.method: options}
+        needed = plugins_of({"method": self.method, "backbone": self.backbone})
+        plugins = {"plugins": list(needed)} if needed else {}
+        return {**data, **plugins, "weights": Path(self.weights).name, self.method: options}
 
 
-def learner_keys(method: str | None = None) -> list[str]:
+def learner_keys() -> list[str]:
     """Every dotted key that a learner takes."""
-    methods = [method] if method else list(METHOD_SETTINGS)
-    keys = keys_of(LearnerSettings, skip={"options"})
-    keys += [f"augmentation.{key}" for key in AugmentationSettings.model_fields]
-    return keys + [f"{name}.{key}" for name in methods for key in keys_of(METHOD_SETTINGS[name])]
+    return keys_for(LearnerSettings)
 
 
 def learner_settings(
@@ -197,46 +164,27 @@ def learner_settings(
     """
     before: dict[str, Any] = {} if base is None else base.complete()
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    # The parts of an augmentation come last: by then it is known which one they change.
-    parts = [override for override in overrides if is_part(override, "augmentation")]
-    for override in overrides:
-        if override not in parts:
-            apply_override(changes, override, learner_keys(), LISTING)
-    asked = changes.get("augmentation")
-    if parts and asked is not None:
-        changes["augmentation"] = augmentation_table(asked, place)
-    elif parts or (base is not None and isinstance(asked, Mapping)):
-        before["augmentation"] = augmentation_table(before.get("augmentation", "by_size"), place)
-    for override in parts:
-        apply_override(changes, override, learner_keys(), LISTING)
+    overrides = import_plugins(changes, overrides, (), place)
+    whole, parts = parts_last(overrides)
+    apply_overrides(LearnerSettings, changes, whole)
     _check_first_level(changes, place)
+    if base is not None and isinstance(changes.get("augmentation"), Mapping):
+        before["augmentation"] = augmentation_table(before["augmentation"], place)
     if "preset" in changes:
         before = {key: value for key, value in before.items() if key not in ("epochs_scale", "validation_share")}
     if changes.get("memory_total") is not None or changes.get("memory_per_class") is not None:
         before = {key: value for key, value in before.items() if not key.startswith("memory_")}
-    settings = make_learner_settings(_merged(before, changes), place)
+    data = _merged(before, changes)
+    apply_parts(LearnerSettings, data, parts, place)
+    settings = make_learner_settings(data, place)
     if base is not None and has_learned:
         _check_kept(base, settings, place)
     return settings
 
 
 def make_learner_settings(data: Mapping[str, Any], place: str) -> LearnerSettings:
-    """Checked settings from plain data in the layout of `LearnerSettings.nested`."""
-    data = dict(data)
-    method = data.get("method", DEFAULT_METHOD)
-    if not isinstance(method, str) or method not in METHOD_SETTINGS:
-        raise SettingsError(f"unknown method '{method}'{suggestion(str(method), METHOD_SETTINGS)} (method in {place})")
-    preset = data.get("preset", "standard")
-    if not isinstance(preset, str) or preset not in PRESETS:
-        raise SettingsError(f"unknown preset '{preset}'{suggestion(str(preset), PRESETS)} (preset in {place})")
-    sections = {name: data.pop(name) for name in METHOD_SETTINGS if name in data}
-    checked = {name: method_section(name, section, place) for name, section in sections.items()}
-    augmentation = data.get("augmentation", "by_size")
-    if isinstance(augmentation, str) and augmentation not in (*AUGMENTATIONS, "by_size"):
-        hint = suggestion(augmentation, [*AUGMENTATIONS, "by_size"])
-        raise SettingsError(f"unknown augmentation '{augmentation}'{hint} (augmentation in {place})")
-    options = checked.get(method) or METHOD_SETTINGS[method]()
-    return validated(LearnerSettings, {**data, "options": options}, place)
+    """Checked settings from plain data in the layout of `LearnerSettings.nested`; no plug-in is imported for it."""
+    return make(LearnerSettings, data, place)
 
 
 def _merged(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -249,10 +197,11 @@ def _merged(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
 
 
 def _check_first_level(changes: Mapping[str, Any], place: str) -> None:
-    known = {key.partition(".")[0] for key in learner_keys()}
+    keys = learner_keys()
+    known = {key.partition(".")[0] for key in keys}
     for key in changes:
         if key not in known:
-            raise SettingsError(f"unknown key '{key}'{key_hint(key, learner_keys(), LISTING)} (in {place})")
+            raise SettingsError(f"unknown key '{key}'{key_hint(key, keys, LearnerSettings.listing)} (in {place})")
 
 
 def _check_kept(base: LearnerSettings, settings: LearnerSettings, place: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from foster.errors import DataError, FolderError, FosterError, SettingsError
 from foster.experiment.folder import RunFolder, differing_key
-from foster.networks import BACKBONES, build_backbone
+from foster.experiment.parts import check_backbone_name
 from foster.sweep.grid import PlannedRun, distinct_name
 
 
@@ -50,8 +50,7 @@ def _name(run: PlannedRun, out: Path, held: Mapping[str, dict[str, Any]]) -> str
 
 
 def _check(run: PlannedRun, out: Path) -> None:
-    if run.settings.backbone not in BACKBONES:
-        build_backbone(run.settings.backbone)
+    check_backbone_name(run.settings.backbone)
     if run.settings.device.startswith("cuda:"):
         raise SettingsError(
             f"device: '{run.settings.device}' cannot be chosen in a sweep, which hands out the GPUs itself; "

@@ -1,0 +1,186 @@
+"""What the settings of a run and those of a learner have in common, and how both are made from plain data."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self, TypeVar
+
+from pydantic import ConfigDict, Field, SerializeAsAny, model_validator
+
+from foster.errors import SettingsError, suggestion
+from foster.settings.augmentation import AUGMENTATIONS, AugmentationSettings, augmentation_table
+from foster.settings.engine import EngineSettings
+from foster.settings.fit import FitSettings, Frozen
+from foster.settings.keys import COMMAND_LINE, apply_override, is_part, keys_of, short, toml_value, validated
+from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS, MethodSettings
+from foster.settings.plugins import load_plugins
+
+PRETRAINED_RATE = 0.1
+"""What learning rates are multiplied by where the backbone began pretrained."""
+
+
+class CommonSettings(Frozen):
+    """What a run and a learner have in common. `options` holds the chosen method's own settings."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    listing: ClassVar[str]
+    """The command that prints all keys."""
+    named: ClassVar[Mapping[str, Mapping[str, Any]]]
+    """The keys whose value is a name in a table."""
+    usual_augmentation: ClassVar[str]
+    """The word for what is done where no augmentation is asked for."""
+
+    method: str = DEFAULT_METHOD
+    """The algorithm; `foster methods` lists all."""
+    seed: int = Field(default=1993, ge=0, lt=2**32)
+    """Where all random choices come from."""
+    weights: str = ""
+    """A .safetensors file with pretrained weights of the backbone."""
+    learning_rate_scale: float | None = Field(default=None, gt=0, le=1e6)
+    """Multiplies every learning rate; by default 0.1 where the backbone began pretrained, else 1."""
+    memory_total: int | None = Field(default=None, ge=1)
+    """Images that are kept in all."""
+    memory_per_class: int | None = Field(default=None, ge=1)
+    """Images that are kept of each class, in place of memory_total."""
+    selection: Literal["herding", "random"] = "herding"
+    """How the kept images are chosen."""
+    device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
+    """auto, cpu, cuda or cuda:N; auto takes a GPU where there is one."""
+    checkpoint_minutes: float = Field(default=5.0, ge=0)
+    """How often unfinished training is saved, so that it can be continued; 0 means after every epoch."""
+    plugins: tuple[str, ...] = ()
+    """Modules, or files of Python, that register methods, datasets or backbones of one's own."""
+    engine: EngineSettings = EngineSettings()
+    options: SerializeAsAny[MethodSettings]
+
+    @model_validator(mode="after")
+    def _has_one_budget(self) -> Self:
+        if self.memory_total is not None and self.memory_per_class is not None:
+            raise ValueError(
+                f"memory_total = {self.memory_total} and memory_per_class = {self.memory_per_class}: "
+                "set one budget, not both (key=none takes one away)"
+            )
+        return self
+
+    @property
+    def unlabeled_key(self) -> str:
+        """The setting that names extra images without labels."""
+        return f"{self.method}.{self.options.unlabeled_key}"
+
+    def scheduled(self, epochs_factor: float, is_pretrained: bool) -> MethodSettings:
+        """The method's settings with epochs and learning rates as they are to be used."""
+        options = self.options.scaled(epochs_factor)
+        given = self.learning_rate_scale
+        factor = (PRETRAINED_RATE if is_pretrained else 1.0) if given is None else given
+        if factor == 1:
+            return options
+        spared = options.head_schedules if given is None else ()
+        fits = {
+            name: fit.model_copy(update={"learning_rate": factor * fit.learning_rate})
+            for name, fit in options
+            if isinstance(fit, FitSettings) and name not in spared
+        }
+        return options.model_copy(update=fits)
+
+    def complete(self) -> dict[str, Any]:
+        """The settings as plain data in the layout of a settings file, the options under the method's name."""
+        data = self.model_dump(mode="json", exclude={"options"} if self.plugins else {"options", "plugins"})
+        return {**data, self.method: self.options.model_dump(mode="json")}
+
+    @classmethod
+    def augmentation_asked(cls, data: Mapping[str, Any]) -> Any:
+        """The augmentation that plain data asks for."""
+        return data.get("augmentation", cls.usual_augmentation)
+
+
+Model = TypeVar("Model", bound=CommonSettings)
+
+
+def keys_for(model: type[CommonSettings], method: str | None = None) -> list[str]:
+    """Every dotted key that a settings class takes, those of one method or of all."""
+    methods = [method] if method else list(METHOD_SETTINGS)
+    if clash := model.model_fields.keys() & methods:
+        raise SettingsError(f"a method cannot be called '{min(clash)}', which is a setting of its own")
+    keys = keys_of(model, skip={"options"})
+    keys += [f"augmentation.{key}" for key in AugmentationSettings.model_fields]
+    return keys + [f"{name}.{key}" for name in methods for key in keys_of(METHOD_SETTINGS[name])]
+
+
+def parts_last(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The parts of an augmentation come last, as a list of their own: by then it is known which one they change."""
+    parts = [override for override in overrides if is_part(override, "augmentation")]
+    return [override for override in overrides if override not in parts], parts
+
+
+def apply_overrides(
+    model: type[CommonSettings], data: dict[str, Any], overrides: Iterable[str], asked: str = COMMAND_LINE
+) -> None:
+    """Set every `key=value` in plain data; `asked` tells in messages where they stand."""
+    keys = keys_for(model)
+    for override in overrides:
+        apply_override(data, override, keys, model.listing, asked)
+
+
+def apply_parts(
+    model: type[CommonSettings], data: dict[str, Any], parts: Sequence[str], place: str, asked: str = COMMAND_LINE
+) -> None:
+    """Change parts of the augmentation that plain data asks for."""
+    if parts:
+        data["augmentation"] = augmentation_table(model.augmentation_asked(data), place)
+    apply_overrides(model, data, parts, asked)
+
+
+def import_plugins(
+    data: dict[str, Any], overrides: Sequence[str], more: Iterable[str], place: str, folder: Path | None = None
+) -> list[str]:
+    """Import the plug-ins that plain data in `folder`, the overrides and `more` ask for, before anything is checked.
+
+    In `data` they are named as they are found again. Returns the other overrides.
+    """
+    key = "plugins="
+    asked, given = data.get("plugins", []), [each for each in overrides if each.startswith(key)]
+    if given:
+        asked, folder = toml_value(given[-1].removeprefix(key)), None
+    if not isinstance(asked, list | tuple) or not all(isinstance(name, str) for name in asked):
+        raise SettingsError(f"plugins: this is a list of modules such as ['my_lab'], not {short(asked)} (in {place})")
+    found = [*load_plugins(asked, folder), *load_plugins(list(more))]
+    data.update({"plugins": list(dict.fromkeys(found))} if found or given else {})
+    return [each for each in overrides if each not in given]
+
+
+def make(model: type[Model], data: Mapping[str, Any], place: str) -> Model:
+    """Checked settings from plain data in the layout of a settings file; `place` names it in messages."""
+    data = dict(data)
+    method = data.get("method", DEFAULT_METHOD)
+    _check_name("method", method, METHOD_SETTINGS, place)
+    sections = {name: data.pop(name) for name in METHOD_SETTINGS if name in data}
+    checked = {name: method_section(name, section, place) for name, section in sections.items()}
+    for key, table in model.named.items():
+        if data.get(key) is not None:
+            _check_name(key, data[key], table, place)
+    augmentation = data["augmentation"] = model.augmentation_asked(data)
+    if isinstance(augmentation, str) and augmentation != model.usual_augmentation:
+        _check_name("augmentation", augmentation, [*AUGMENTATIONS, model.usual_augmentation], place)
+    return validated(model, {**data, "options": checked.get(method) or METHOD_SETTINGS[method]()}, place)
+
+
+def _check_name(key: str, name: Any, known: Iterable[str], place: str) -> None:
+    known = list(known)
+    if not isinstance(name, str) or name not in known:
+        raise SettingsError(f"unknown {key} '{name}'{suggestion(str(name), known)} ({key} in {place})")
+
+
+def method_section(name: str, section: Any, place: str) -> MethodSettings:
+    """A method's settings, where `section` gives only what differs from the defaults, inside schedules as well."""
+    if not isinstance(section, Mapping):
+        raise SettingsError(f"{name}: this is a table of settings, not {short(section)} (in {place})")
+    merged = dict(METHOD_SETTINGS[name]().model_dump(exclude_defaults=False))
+    for key, value in section.items():
+        default = merged.get(key)
+        if not (isinstance(default, dict) and isinstance(value, Mapping)):
+            merged[key] = value
+            continue
+        merged[key] = {**default, **value}
+        if value.get("schedule") == "cosine" and "milestones" not in value:
+            merged[key]["milestones"] = ()
+    return validated(METHOD_SETTINGS[name], merged, place, prefix=f"{name}.")

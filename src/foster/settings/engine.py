@@ -1,0 +1,27 @@
+"""How the training step is made fast."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from foster.settings.fit import Frozen
+
+Choice = Literal["auto", "on", "off"]
+
+
+class EngineSettings(Frozen):
+    """How the training step is made fast. `auto` uses each accelerator where it can work; `on` where it cannot is an
+    error."""
+
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    compile: Choice = "auto"
+    capture: Choice = "auto"
+    """Record the whole step as one CUDA graph."""
+    kernels: Choice = "auto"
+    """Use our own kernels for the blocks of narrow networks."""
+    resident: Choice = "auto"
+    """Keep all training images on the device; off: in the host's memory, sent some batches at a time."""
+    deterministic: bool = False
+    """The same numbers in every run on the same GPU, at some cost; on a CPU they are the same anyway."""
+    threads: int = Field(default=0, ge=0, le=1024)
+    """CPU threads; 0 leaves the choice to torch."""
