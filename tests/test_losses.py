@@ -39,6 +39,13 @@ def test_the_effective_number_is_a_geometric_sum() -> None:
     assert found.tolist() == [1, 1 + 0.5, 1 + 0.5 + 0.25]
 
 
+def test_beta_of_one_counts_images_and_is_the_limit_of_those_below_it() -> None:
+    counts = torch.tensor([0, 1, 20, 500])
+    assert effective_number(counts, 1).tolist() == [1, 1, 20, 500]
+    assert effective_number(counts, 1 - 1e-9) == pytest.approx(effective_number(counts, 1), rel=1e-6)
+    assert class_weights(counts[1:], 1).tolist() == pytest.approx([x * 3 / 1.052 for x in (1, 0.05, 0.002)])
+
+
 def test_the_effective_number_of_many_images_is_bounded_by_beta() -> None:
     assert effective_number(torch.tensor([100_000]), 0.98).item() == pytest.approx(50)
 

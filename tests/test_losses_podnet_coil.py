@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from foster.losses import (
     auxiliary_cross_entropy,
@@ -13,6 +14,7 @@ from foster.losses import (
     pod_flat,
     pod_spatial,
     prospective_transport,
+    proxy_nca,
     retrospective_transport,
 )
 
@@ -37,6 +39,18 @@ def test_the_margin_counts_against_the_true_class_alone() -> None:
     assert local_similarity(logits, labels, 1.0).item() == pytest.approx(math.log(math.e + 1) - 2 + 1)
     without, with_margin = (local_similarity(logits, torch.tensor([0]), margin) for margin in (0.0, 0.25))
     assert (with_margin - without).item() == pytest.approx(0.25)
+
+
+def test_the_toolkits_loss_is_cross_entropy_where_the_true_class_wins_and_more_where_it_does_not() -> None:
+    logits = torch.tensor([[2.0, 1.0, 0.0]])
+    for label in range(3):
+        others = [x for k, x in enumerate((0.0, -1.0, -2.0)) if k != label]
+        expected = label + math.log(1 + sum(map(math.exp, others)))
+        assert proxy_nca(logits, torch.tensor([label])).item() == pytest.approx(expected)
+    true, false = torch.tensor([0]), torch.tensor([1])
+    assert proxy_nca(logits, true).item() == pytest.approx(functional.cross_entropy(logits, true).item())
+    assert proxy_nca(logits, false) > functional.cross_entropy(logits, false)
+    assert proxy_nca(logits - 0.6, false).item() == pytest.approx(proxy_nca(logits, false).item())
 
 
 def test_a_class_that_wins_by_less_than_the_margin_still_learns() -> None:

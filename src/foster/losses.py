@@ -13,11 +13,12 @@ from foster.networks.heads import precise_linear
 
 
 def effective_number(counts: Tensor, beta: float) -> Tensor:
-    """E_n = (1 - beta^n) / (1 - beta), the effective number of n images `[C]`; beta = 0 gives 1 for every class.
+    """E_n = (1 - beta^n) / (1 - beta), the effective number of n images `[C]`: 1 for beta = 0, and n for beta = 1.
 
     A class without images counts as one with a single image: its exemplars may have been removed.
     """
-    return (1 - beta ** counts.double().clamp_min(1)) / (1 - beta)
+    images = counts.double().clamp_min(1)
+    return images if beta == 1 else (1 - beta**images) / (1 - beta)
 
 
 def class_weights(counts: Tensor, beta: float) -> Tensor:
@@ -94,6 +95,18 @@ def local_similarity(logits: Tensor, labels: Tensor, margin: Tensor | float) -> 
     rivals = logits.float().masked_fill(is_true, -torch.inf).logsumexp(1)
     true = logits.float().masked_fill(~is_true, 0).sum(1)
     return F.relu(rivals - (true - margin)).mean()
+
+
+def proxy_nca(logits: Tensor, labels: Tensor) -> Tensor:
+    """The public toolkit's form of L_LSC: -s_y + log(1 + sum_{c != y} exp(s_c)) with s = z - max z, batch mean.
+
+    The 1 stands where the true class has its exp(s_y), so that this is cross-entropy wherever the true class wins, and
+    a little more where it does not. A margin that is taken from every similarity, as there, cancels.
+    """
+    is_true = torch.arange(logits.shape[1], device=logits.device) == labels[:, None]
+    shifted = logits.float() - logits.float().amax(1, keepdim=True)
+    rivals = shifted.masked_fill(is_true, 0).logsumexp(1)
+    return (rivals - shifted.masked_fill(~is_true, 0).sum(1)).mean()
 
 
 def pod_spatial(stages: Sequence[Tensor], old_stages: Sequence[Tensor]) -> Tensor:

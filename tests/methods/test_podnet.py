@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
-from foster.losses import local_similarity, pod_flat, pod_spatial
+from foster.losses import local_similarity, pod_flat, pod_spatial, proxy_nca
 from foster.methods.base import Evaluate
 from foster.methods.podnet import Podnet, clusters
 from foster.networks.freezing import is_frozen
@@ -129,6 +129,15 @@ def test_pooled_maps_are_compared_with_the_old_networks_by_the_weight_of_the_gro
         flat = pod_flat(maps[-1].mean((2, 3)), old_maps[-1].mean((2, 3)))
         assert found["L_flat"] == pytest.approx(growth * flat.item(), rel=1e-4)
     assert found["L_spatial"] > 0.01
+
+
+def test_without_the_hinge_the_loss_is_the_toolkits() -> None:
+    method = podnet()
+    method.settings = method.settings.model_copy(update={"hinge": False})
+    logits, labels = torch.tensor([[9.0, 0.0]]), torch.tensor([0])
+    head = CosineHead(4, 2)
+    assert method.classification(logits, labels, head).item() == proxy_nca(logits, labels).item() > 0
+    assert podnet().classification(logits, labels, head).item() == 0
 
 
 def test_the_margin_is_measured_in_cosines_and_does_not_train_the_scale() -> None:

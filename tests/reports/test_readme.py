@@ -73,6 +73,7 @@ def test_a_row_sets_our_number_beside_the_papers(write_run):
             "method": "foster",
             "classifier": "head",
             "augmentation": "auto",
+            "class order": "1993",
             "seeds": "1993",
             "hardware": "NVIDIA H200",
             "n": "1",
@@ -138,7 +139,7 @@ def test_all_methods_of_the_main_scenario_are_compared_with_both_augmentations(w
         run("bic", "plain", 99.0, evaluated_on="validation"),
     ]
     block = results_block(runs)
-    compared, every_run = tables(block)
+    compared, _, every_run = tables(block)
     assert [tuple(row.values()) for row in compared] == [
         ("foster", "head", "–", "73.00", "72.90", "+0.10", "0.47 M"),
         ("der", "head", "–", "72.00", "69.74", "–", "4.70 M"),
@@ -160,11 +161,32 @@ def test_without_the_main_scenario_there_is_nothing_to_compare(write_run):
 
 def test_several_seeds_share_a_row_and_a_method_without_published_number_has_dashes(write_run):
     runs = [
-        read_result(write_run(f"{seed}", seed=seed, scenario="cifar100-b0-inc5", method="replay")) for seed in (2, 1)
+        read_result(
+            write_run(f"{seed}", seed=seed, scenario="cifar100-b0-inc5", method="replay", settings={"order_seed": 1993})
+        )
+        for seed in (2, 1)
     ]
     (found,) = rows(results_block(runs))
     assert (found["seeds"], found["n"], found["average"]) == ("1, 2", "2", "75.00 ± 0.00")
     assert {found["paper"], found["difference"], found["boosted"]} == {"–"}
+
+
+def test_another_class_order_has_a_row_of_its_own_and_is_not_set_beside_the_paper(write_run):
+    runs = [
+        read_result(write_run(f"{seed}", seed=seed, scenario="cifar100-b0-inc10", augmentation="auto"))
+        for seed in (1, 1993)
+    ]
+    block = results_block(runs)
+    assert [(row["class order"], row["n"], row["paper"]) for row in rows(block)] == [
+        ("1993", "1", "72.90"),
+        ("1", "1", "–"),
+    ]
+    assert tables(block)[0][0]["auto"] == rows(block)[0]["average"]
+
+
+def test_foster_stands_beside_what_its_authors_got_in_their_second_runs(write_run):
+    path = write_run("a", scenario="cifar100-b50-inc10", augmentation="auto", accuracy=(72.0, 71.0))
+    assert "| `cifar100-b50-inc10` | 71.50 | 70.10 | +1.40 | 71.08 | +0.42 |" in results_block([read_result(path)])
 
 
 def test_a_number_that_only_the_authors_repository_has_is_marked(write_run):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foster.settings.toml import dumps
+from foster.settings.toml import dumps, value_text
 
 TEXT = st.text("aZ09_-.,:;'\"\\/#=[]{} \t\n\r\0\x1f\x7f\x85\u2028é日😀", max_size=8)
 """Letters, and every kind of character that a TOML string or key must treat with care."""
@@ -35,7 +35,12 @@ def test_floats_keep_every_digit(value: float) -> None:
     assert repr(tomllib.loads(dumps({"x": value}))["x"]) == repr(value)
 
 
-@pytest.mark.parametrize("value", [object(), b"bytes", [{"a": 1}], [None]])
+@pytest.mark.parametrize("value", [object(), b"bytes", [{"a": None}], [None]])
 def test_what_toml_cannot_hold_is_refused(value: object) -> None:
     with pytest.raises(TypeError, match="cannot write"):
         dumps({"x": value})
+
+
+@pytest.mark.parametrize("value", [{"a": 1, "b c": [True, "x"]}, {}, [{"a": {"b": 0.5}}]])
+def test_a_table_as_one_value_is_read_back_as_it_was(value: object) -> None:
+    assert tomllib.loads(f"value = {value_text(value)}") == {"value": value}

@@ -12,7 +12,7 @@ from foster.data.herding import positions_by_class
 from foster.data.images import ImageSet, concatenate, joined
 from foster.data.memory import select
 from foster.data.task import Task
-from foster.losses import local_similarity, pod_flat, pod_spatial
+from foster.losses import local_similarity, pod_flat, pod_spatial, proxy_nca
 from foster.methods.base import Evaluate
 from foster.methods.cosine import CosineMethod, cosine_head
 from foster.networks.freezing import freeze
@@ -91,6 +91,8 @@ class Podnet(CosineMethod[PodnetSettings]):
         return Phase("finetune", network, objective, self.settings.finetune, balanced)
 
     def classification(self, logits: Tensor, labels: Tensor, head: CosineHead) -> Tensor:
+        if not self.settings.hinge:
+            return proxy_nca(logits, labels)
         # The margin counts in cosines, the logits are cosines times the learned scale. In the margin the scale is a
         # constant: trained there, it would lower the loss by shrinking below 0 before anything else is learned.
         return local_similarity(logits, labels, self.settings.margin * head.scale.detach())

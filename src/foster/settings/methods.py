@@ -83,8 +83,8 @@ class FosterSettings(MethodSettings):
     compress: FitSettings = cosine(130, weight_decay=0)
 
     beta_boost: float | tuple[float, ...] = 0.95
-    """beta of logits alignment: one number, or one for each task after the first; 0 switches it off."""
-    beta_compress: float = Field(default=0.97, ge=0, lt=1)
+    """beta of logits alignment: one number, or one a task after the first; 0 switches it off, 1 counts images."""
+    beta_compress: float = Field(default=0.97, ge=0, le=1)
     """beta of balanced distillation; 0 gives plain distillation."""
     temperature: float = Field(default=2.0, gt=0)
     alignment: Literal["logits", "weights", "none"] = "logits"
@@ -115,8 +115,8 @@ class FosterSettings(MethodSettings):
 
     def problem(self, num_tasks: int) -> str | None:
         betas = self.beta_boost if isinstance(self.beta_boost, tuple) else (self.beta_boost,)
-        if not all(0 <= beta < 1 for beta in betas):
-            return f"foster.beta_boost: each beta must lie in 0 <= beta < 1 (got {self.beta_boost})"
+        if not all(0 <= beta <= 1 for beta in betas):
+            return f"foster.beta_boost: each beta must lie in 0 <= beta <= 1 (got {self.beta_boost})"
         if isinstance(self.beta_boost, tuple) and len(betas) < num_tasks - 1:
             return (
                 f"foster.beta_boost: {len(betas)} values, but the scenario boosts in {num_tasks - 1} tasks; "
@@ -213,6 +213,9 @@ class PodnetSettings(MethodSettings):
     spatial_weight: float = Field(default=5.0, ge=0)
     flat_weight: float = Field(default=1.0, ge=0)
     margin: float = Field(default=0.6, ge=0)
+    """By how much, in cosines, a class must win before its loss is 0; without the hinge it has no effect."""
+    hinge: bool = True
+    """The loss of PODNet's authors; false is the public toolkit's, which is never 0."""
 
 
 class CoilSettings(MethodSettings):
