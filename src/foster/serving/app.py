@@ -8,13 +8,12 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp
 
 from foster.serving import label_routes, routes
 from foster.serving.answers import Problem
-from foster.serving.current import Current
 from foster.serving.guard import Guard
-from foster.serving.options import Options
 from foster.serving.pages import add_pages, sign_in_page
 from foster.serving.service import Service
 from foster.version import __version__
@@ -24,10 +23,13 @@ ABOUT = (
     "Where the server was started with a token, send it as `Authorization: Bearer TOKEN`."
 )
 
+SENDER_LEFT = 499
+"""What servers commonly call it when a client goes before its body was read."""
 
-def make_app(options: Options, current: Current) -> ASGIApp:
+
+def make_app(service: Service) -> ASGIApp:
     """The application; its lifespan starts and ends everything that works beside the event loop."""
-    service = Service(options, current)
+    options = service.options
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -46,6 +48,7 @@ def make_app(options: Options, current: Current) -> ASGIApp:
     )
     app.add_exception_handler(HTTPException, _told)
     app.add_exception_handler(RequestValidationError, _not_valid)
+    app.add_exception_handler(ClientDisconnect, _left)
     app.add_exception_handler(Exception, _failed)
     add_pages(app, options)
     routes.add_routes(app, service)
@@ -68,6 +71,11 @@ async def _not_valid(request: Request, error: Exception) -> JSONResponse:
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"] if part not in ("query", "body", "path"))
     return JSONResponse({"error": f"{where or 'the body'}: {first['msg']}"}, 422)
+
+
+async def _left(request: Request, error: Exception) -> JSONResponse:
+    """Nobody reads this any more; the status is for the counters."""
+    return JSONResponse({"error": "the sender left"}, SENDER_LEFT)
 
 
 async def _failed(request: Request, error: Exception) -> JSONResponse:

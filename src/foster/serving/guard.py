@@ -40,9 +40,9 @@ def session_of(token: str) -> str:
     return hmac.new(token.encode(), b"foster session", hashlib.sha256).hexdigest()
 
 
-def is_same(given: str, wanted: str) -> bool:
+def is_same(given: bytes, wanted: str) -> bool:
     """Compared in a time that does not tell how much was right."""
-    return hmac.compare_digest(given.encode("utf-8", "replace"), wanted.encode())
+    return hmac.compare_digest(given, wanted.encode())
 
 
 class Guard:
@@ -150,9 +150,9 @@ class Guard:
         if not token or scope["path"] in OPEN_ROUTES:
             return True
         kind, _, given = headers.get("authorization", "").partition(" ")
-        if kind.lower() == "bearer" and is_same(given.strip(), token):
+        if kind.lower() == "bearer" and is_same(given.strip().encode("latin-1"), token):
             return True
-        return is_same(_cookie(headers), session_of(token))
+        return is_same(_cookie(headers).encode("latin-1"), session_of(token))
 
     def _wrong_size(self, headers: Headers) -> Refusal | None:
         told = headers.get("content-length", "0")

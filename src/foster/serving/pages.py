@@ -35,7 +35,7 @@ def add_pages(app: FastAPI, options: Options) -> None:
         """A browser brings the token once and keeps a cookie that no script and no other site can use."""
         if not options.token:
             return Response(status_code=204)
-        if not is_same(session.token, options.token):
+        if not is_same(session.token.encode("utf-8", "replace"), options.token):
             return Response('{"error": "this is not the token"}', 401, media_type="application/json")
         answer = Response(status_code=204)
         answer.set_cookie(COOKIE, session_of(options.token), httponly=True, samesite="strict")

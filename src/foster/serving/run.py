@@ -10,6 +10,8 @@ from foster.errors import FolderError, FosterError, SettingsError
 from foster.serving.options import Options
 from foster.system.output import complain
 
+logger = logging.getLogger(__name__)
+
 NEEDED = ("fastapi", "python_multipart", "starlette", "uvicorn")
 SHORT_TOKEN = 16
 GRACE_SECONDS = 10
@@ -23,6 +25,7 @@ class ServeError(FosterError):
 def serve(options: Options) -> None:
     """Load the bundle, listen, and answer until a signal comes; requests that are being answered are finished."""
     try:
+        import python_multipart  # noqa: F401 (forms are read with it)
         import uvicorn
 
         from foster.serving.app import make_app
@@ -32,12 +35,13 @@ def serve(options: Options) -> None:
         raise SettingsError(f"serving needs {error.name}: pip install 'foster-cil[serve]'") from None
     from foster.serving.current import Current
     from foster.serving.served import Served
+    from foster.serving.service import Service
 
     _check(options)
     listening = _bound(options)
     with listening:
         current = Current(options.place, lambda folder: Served.load(folder, options.device, options.unknown_below))
-        app = make_app(options, current)
+        app = make_app(Service(options, current))
         _write_log()
         configuration = uvicorn.Config(
             app,
@@ -49,11 +53,15 @@ def serve(options: Options) -> None:
             limit_concurrency=MOST_CONNECTIONS,
             backlog=MOST_CONNECTIONS,
         )
+        listening.listen(MOST_CONNECTIONS)  # whoever reads the next line may connect
         served, host = current.now, f"[{options.host}]" if ":" in options.host else options.host
-        print(
-            f"serving '{served.name}' (version {served.version}, {len(served.learner.class_names)} classes) "
-            f"at http://{host}:{listening.getsockname()[1]}",
-            flush=True,
+        logger.info(
+            "serving '%s' (version %s, %d classes) at http://%s:%d",
+            served.name,
+            served.version,
+            len(served.learner.class_names),
+            host,
+            listening.getsockname()[1],
         )
         uvicorn.Server(configuration).run(sockets=[listening])
 

@@ -66,6 +66,8 @@ class Service:
         return self._batching is not None and not self._batching.done()
 
     def refuse_if_full(self, num_more: int = 1) -> None:
+        if num_more > self.options.max_waiting:
+            raise HTTPException(413, f"a request may have at most {self.options.max_waiting} images")
         if self.num_in_work + num_more > self.options.max_waiting:
             raise HTTPException(429, "too many images are waiting; try again", {"retry-after": "1"})
 

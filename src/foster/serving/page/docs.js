@@ -1,5 +1,7 @@
 // The server's own description of its routes, readable without anything from elsewhere.
 
+const plain = (text = "") => text.replaceAll("`", "");
+
 const lastPart = (reference) => reference.split("/").pop();
 
 // A schema as the shape of an example.
@@ -32,7 +34,7 @@ function route(path, method, operation, all) {
   const section = element("section", "route");
   const title = element("h2");
   title.append(element("span", "", method.toUpperCase()), ` ${path}`);
-  section.append(title, element("p", "", operation.description ?? ""), element("pre", "", curl(method, path, operation)));
+  section.append(title, element("p", "", plain(operation.description)), element("pre", "", curl(method, path, operation)));
   if (operation.parameters?.length) {
     const list = element("ul");
     for (const { name, in: place, schema, description } of operation.parameters) {
@@ -52,7 +54,7 @@ function route(path, method, operation, all) {
 }
 
 askJson("/openapi.json").then(({ paths, info, components }) => {
-  find("#about").textContent = info.description.replaceAll("`", "");
+  find("#about").textContent = plain(info.description);
   for (const [path, operations] of Object.entries(paths)) {
     for (const [method, operation] of Object.entries(operations)) {
       find("#routes").append(route(path, method, operation, components.schemas));

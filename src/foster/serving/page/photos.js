@@ -27,7 +27,7 @@ async function refreshLesson() {
   let counts = { num_photos: 0, classes: {} };
   if (state.info.takes_feedback) counts = await askJson("/feedback");
   const named = Object.entries(counts.classes);
-  const shown = named.slice(0, 6).map(([name, count]) => `${name} ${count}`).join(", ");
+  const shown = named.slice(0, 6).map(([name, count]) => `${name} (${count})`).join(", ");
   find("#lesson").hidden = !counts.num_photos;
   find("#lesson").textContent =
     `${plural(counts.num_photos, "photo")} for the next lesson: ${shown}${named.length > 6 ? ", …" : ""}.`;

@@ -1,0 +1,100 @@
+from pathlib import Path
+
+import pytest
+from servers import photo
+
+import foster
+from foster.data.photos.sources import find_photos
+from foster.errors import DataError, FolderError
+from foster.serving.feedback import FeedbackFolder, FullError, folder_name
+
+
+def files_in(folder: Path) -> dict[str, list[str]]:
+    return {path.name: sorted(file.name for file in path.iterdir()) for path in folder.iterdir()}
+
+
+def test_the_same_photo_is_one_file_and_another_label_moves_it(tmp_path: Path) -> None:
+    store = FeedbackFolder(tmp_path / "feedback")
+    first = store.store(photo(), "cat")
+    assert (first.label, first.before) == ("cat", None)
+    assert store.store(photo(), " cat ") == first._replace(before="cat")
+    moved = store.store(photo(), "dog")
+    assert moved == (first.photo, "dog", "cat")
+    assert files_in(tmp_path / "feedback") == {"dog": [first.photo]}
+    assert (tmp_path / "feedback" / "dog" / first.photo).read_bytes() == photo()
+    assert store.counts() == {"dog": 1}
+    assert store.label_of(first.photo) == "dog"
+    assert store.remove(first.photo)
+    assert not store.remove(first.photo)
+    assert files_in(tmp_path / "feedback") == {}
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM"])
+def test_every_format_gets_an_ending_that_learn_looks_at(tmp_path: Path, kind: str) -> None:
+    stored = FeedbackFolder(tmp_path).store(photo(1, kind), "cat")
+    found = find_photos(tmp_path)
+    assert [Path(str(item)).name for item in found.items] == [stored.photo]
+
+
+@pytest.mark.parametrize(
+    "label",
+    ["", "  ", ".", "..", "../x", "a/b", "a\\b", "/etc", ".hidden", "a\x00b", "a\nb", "\ud800", "ü" * 200, "x" * 300],
+)
+def test_a_name_that_could_leave_the_folder_or_hide_in_it_is_refused(tmp_path: Path, label: str) -> None:
+    store = FeedbackFolder(tmp_path / "feedback")
+    with pytest.raises(DataError):
+        store.store(photo(), label)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize("label", ["Käse", "日本の猫", "~", "-rf", "a b", "CON", "*", "50 %", "🦉"])
+def test_any_other_name_becomes_a_class_of_exactly_that_name(tmp_path: Path, label: str) -> None:
+    FeedbackFolder(tmp_path).store(photo(), label)
+    assert find_photos(tmp_path).class_names == (label,)
+    assert folder_name(f" {label}\u0020") == label
+
+
+@pytest.mark.parametrize("name", ["../cat/x.png", "x.png", "0123456789abcdef.png/..", "0123456789ABCDEF.png", ""])
+def test_only_names_of_its_own_are_removed(tmp_path: Path, name: str) -> None:
+    (tmp_path / "x.png").write_bytes(photo())
+    assert not FeedbackFolder(tmp_path / "feedback").remove(name)
+    assert (tmp_path / "x.png").exists()
+
+
+def test_the_limit_counts_what_is_there_now(tmp_path: Path) -> None:
+    store = FeedbackFolder(tmp_path, max_bytes=len(photo(0)) + len(photo(1)))
+    first = store.store(photo(0), "a")
+    store.store(photo(1), "b")
+    with pytest.raises(FullError, match="limit"):
+        store.store(photo(2), "c")
+    store.store(photo(0), "c")  # moving needs no room
+    (tmp_path / "c" / first.photo).unlink()  # the owner takes it away
+    store.store(photo(2), "c")
+    assert store.counts() == {"b": 1, "c": 1}
+
+
+def test_a_folder_that_cannot_be_made_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(FolderError, match="cannot use"):
+        FeedbackFolder(tmp_path / "file" / "feedback")
+
+
+def test_a_class_that_cannot_be_written_costs_nothing_that_is_there(tmp_path: Path) -> None:
+    store = FeedbackFolder(tmp_path)
+    store.store(photo(), "cat")
+    (tmp_path / "dog").touch()
+    for content in (photo(), photo(1)):
+        with pytest.raises(FolderError):
+            store.store(content, "dog")
+    assert store.counts() == {"cat": 1}
+
+
+def test_learn_takes_the_folder_as_it_is(small_bundle: Path, tmp_path: Path) -> None:
+    store = FeedbackFolder(tmp_path / "feedback")
+    known = foster.load(small_bundle, device="cpu")
+    for seed in range(6):
+        store.store(photo(seed), known.class_names[0] if seed < 3 else "owl")
+    report = known.learn(tmp_path / "feedback", validation_share=0)
+    assert report.new_classes == ("owl",)
+    assert dict(report.more_of) == {known.class_names[0]: 3}
+    assert report.passed_over == {}

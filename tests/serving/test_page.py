@@ -1,0 +1,180 @@
+"""The page in a real browser: /usr/bin/chromium, or what FOSTER_BROWSER names."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from servers import SECONDS, Server, photo, serving
+
+import foster
+from foster.cli import app
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+BROWSER = os.environ.get("FOSTER_BROWSER") or shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.skipif(not BROWSER, reason="no chromium: apt-get install chromium, or set FOSTER_BROWSER")
+
+FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+FLAGS += ["--disable-component-update", "--disable-sync"]
+REFUSED = "the server responded with a status of 422"
+"""What the browser itself says where the server refuses a photo or a name, as some tests want it to."""
+
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True, "color_scheme": "dark"}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["playwright.Browser"]:
+    with playwright.sync_playwright() as driver:
+        found = driver.chromium.launch(executable_path=BROWSER, args=FLAGS)
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="module")
+def server(small_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("page")
+    (folder / "queue").mkdir()
+    for k in range(3):
+        (folder / "queue" / f"{k}.png").write_bytes(photo(100 + k))
+    with serving(small_bundle, folder, "--feedback", folder / "feedback", "--to-label", folder / "queue") as found:
+        yield found
+
+
+@pytest.fixture
+def page(browser: "playwright.Browser", server: Server, request: pytest.FixtureRequest) -> Iterator["playwright.Page"]:
+    """The page; a test fails where anything is written to the console as an error."""
+    context = browser.new_context(**getattr(request, "param", {}))
+    opened = context.new_page()
+    opened.set_default_timeout(1000 * SECONDS)
+    problems: list[str] = []
+    opened.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    opened.on("pageerror", lambda error: problems.append(str(error)))
+    opened.goto(server.url)
+    opened.locator("#bundle:not(:empty)").wait_for()
+    yield opened
+    context.close()
+    assert not [problem for problem in problems if REFUSED not in problem]
+
+
+def drop(page: "playwright.Page", name: str, content: bytes) -> None:
+    """Drop a file on the page, as a mouse would."""
+    transfer = page.evaluate_handle(
+        """([name, bytes]) => {
+            const transfer = new DataTransfer();
+            transfer.items.add(new File([new Uint8Array(bytes)], name, {type: "image/png"}));
+            return transfer;
+        }""",
+        [name, list(content)],
+    )
+    page.dispatch_event("#drop", "drop", {"dataTransfer": transfer})
+
+
+def feedback_of(server: Server) -> dict[str, list[bytes]]:
+    folder = server.said.parent / "feedback"
+    return {path.name: sorted(file.read_bytes() for file in path.iterdir()) for path in sorted(folder.iterdir())}
+
+
+@pytest.mark.parametrize("page", [{}, PHONE], indirect=True, ids=["desktop", "phone"])
+def test_a_dropped_photo_is_answered_corrected_stored_and_learned(
+    page: "playwright.Page", server: Server, small_bundle: Path, tmp_path: Path
+) -> None:
+    known = foster.load(small_bundle, device="cpu")
+    (wanted,) = known.predict([photo(7)], top=1)
+    drop(page, "seven.png", photo(7))
+    card = page.locator(".card")
+    playwright.expect(card.locator(".verdict")).to_have_text(str(wanted.label))
+    playwright.expect(card.locator(".bars .share").first).to_have_text(f"{100 * (wanted.confidence or 0):.1f} %")
+    card.get_by_role("button", name="Where?").click()
+    card.locator(".heat:not([hidden])").wait_for()
+    card.get_by_role("button", name="Wrong?").click()
+    assert page.evaluate("document.activeElement.className") == "label"
+    page.keyboard.type("../owl")
+    page.keyboard.press("Enter")
+    playwright.expect(card.locator(".hint")).to_contain_text("Not stored: class name '../owl'")
+    card.locator("input.label").fill("owl")
+    page.keyboard.press("Enter")
+    playwright.expect(card.locator(".stored span")).to_have_text("Stored as owl")
+    assert feedback_of(server) == {"owl": [photo(7)]}
+    playwright.expect(page.locator("#lesson")).to_have_text("1 photo for the next lesson: owl (1).")
+    playwright.expect(page.locator("#live")).to_have_text("Stored as owl.")
+
+    # What the page stored is what the command takes.
+    command = f"learn {server.said.parent / 'feedback'} --from {small_bundle} --bundle {tmp_path / 'next'} --quiet"
+    with pytest.raises(SystemExit) as ended:
+        app([*command.split(), "validation_share=0"])
+    assert ended.value.code == 0
+    assert "owl" in foster.load(tmp_path / "next", device="cpu").class_names
+
+    card.get_by_role("button", name="Undo").click()
+    card.get_by_role("button", name="Wrong?").wait_for()
+    assert feedback_of(server) == {}
+
+
+def test_waiting_photos_are_labelled_one_after_the_other_with_keys(page: "playwright.Page", server: Server) -> None:
+    playwright.expect(page.locator("#waiting-text")).to_have_text("3 photos wait for a label.")
+    page.get_by_role("button", name="Label them").click()
+    choices = page.locator("#choices button")
+    first = choices.first.locator(".label").inner_text()
+    second = choices.nth(1).locator(".label").inner_text()
+    page.keyboard.press("1")
+    playwright.expect(page.locator("#progress")).to_have_text("2 of 3")
+    assert feedback_of(server) == {first: [photo(100)]}
+    choices.first.wait_for()
+    page.keyboard.press("u")  # a mistake
+    playwright.expect(page.locator("#progress")).to_have_text("1 of 3")
+    assert feedback_of(server) == {}
+    choices.first.wait_for()
+    page.keyboard.press("2")
+    playwright.expect(page.locator("#progress")).to_have_text("2 of 3")
+    choices.first.wait_for()
+    page.keyboard.press("s")
+    playwright.expect(page.locator("#progress")).to_have_text("3 of 3")
+    choices.first.wait_for()
+    page.keyboard.press("n")
+    page.keyboard.type("a new class")
+    page.keyboard.press("Enter")
+    page.locator("#labelling").wait_for(state="hidden")
+    assert feedback_of(server) == {second: [photo(100)], "a new class": [photo(102)]}
+    playwright.expect(page.locator("#waiting-text")).to_have_text("1 photo waits for a label.")
+
+
+def test_what_cannot_be_read_is_told_and_the_rest_is_answered(page: "playwright.Page") -> None:
+    page.set_input_files(
+        "#files",
+        [
+            {"name": "good.png", "mimeType": "image/png", "buffer": photo(1)},
+            {"name": "bad.png", "mimeType": "image/png", "buffer": b"no image"},
+        ],
+    )
+    bad = page.locator(".card", has_text="bad.png")
+    playwright.expect(bad.locator(".verdict")).to_have_text("No answer: not an image of a known format")
+    good = page.locator(".card", has_text="good.png")
+    good.get_by_role("button", name="Right").wait_for()
+    page.get_by_role("button", name="Clear").click()
+    playwright.expect(page.locator(".card")).to_have_count(0)
+
+
+def test_the_documentation_shows_every_route_without_the_network(page: "playwright.Page", server: Server) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(f"{server.url}/docs")
+    page.get_by_role("heading", name="POST /predict").wait_for()
+    assert page.locator(".route").count() >= 12
+    assert all(url.startswith((server.url, "data:")) for url in asked)
+
+
+def test_the_page_asks_for_the_token(browser: "playwright.Browser", small_bundle: Path, tmp_path: Path) -> None:
+    with serving(small_bundle, tmp_path, "--token", "a secret of enough letters") as server:
+        context = browser.new_context()
+        page = context.new_page()
+        page.set_default_timeout(1000 * SECONDS)
+        page.goto(server.url)
+        page.get_by_label("Token").fill("wrong")
+        page.keyboard.press("Enter")
+        playwright.expect(page.locator("#problem")).to_have_text("This is not the token.")
+        page.get_by_label("Token").fill("a secret of enough letters")
+        page.get_by_role("button", name="Enter").click()
+        drop(page, "a.png", photo())
+        page.locator(".card .bars li").first.wait_for()
+        context.close()

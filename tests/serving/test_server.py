@@ -1,0 +1,238 @@
+"""The real server in a process of its own."""
+
+import random
+import re
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+from servers import SECONDS, Server, photo, serving
+
+import foster
+from foster.bundle.promotion import promote, rollback
+
+
+def two_bundles(small_bundle: Path, folder: Path) -> Path:
+    """A folder of two bundles, of which v1 is promoted."""
+    for name in ("v1", "v2"):
+        shutil.copytree(small_bundle, folder / name)
+    promote(folder / "v1")
+    return folder
+
+
+@pytest.fixture
+def bundles(small_bundle: Path, tmp_path: Path) -> Path:
+    """Two bundles of its own for each test."""
+    return two_bundles(small_bundle, tmp_path / "bundles")
+
+
+@pytest.fixture(scope="module")
+def server(small_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One server for all tests that leave it as it is."""
+    folder = tmp_path_factory.mktemp("serving")
+    bundles = two_bundles(small_bundle, folder / "bundles")
+    with serving(bundles, folder, "--feedback", folder / "feedback", "--max-mib", 1) as found:
+        yield found
+
+
+def exchange(port: int, request: bytes, is_ended: bool = False) -> bytes:
+    """What the server answers to these bytes, until it closes the connection or has said all of one answer."""
+    with socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as connection:
+        answer = b""
+        try:
+            connection.sendall(request)
+            if is_ended:
+                connection.shutdown(socket.SHUT_WR)
+            while part := connection.recv(65536):
+                answer += part
+        except ConnectionError:
+            pass
+        return answer
+
+
+def test_parallel_clients_get_the_answers_that_the_bundle_gives_alone(server: Server, small_bundle: Path) -> None:
+    photos = [photo(seed) for seed in range(8)]
+    alone = foster.load(small_bundle, device="cpu").predict(photos, top=2)
+
+    def ask(seed: int) -> None:
+        with httpx.Client(base_url=server.url, timeout=SECONDS) as client:
+            for k in random.Random(seed).sample(range(8), 8):
+                files = [("file", (f"{k}.png", photos[k])), ("file", ("other.png", photos[-1]))]
+                answer = client.post("/predict?top=2", files=files).json()
+                assert [entry["image"] for entry in answer["predictions"]] == [f"{k}.png", "other.png"]
+                for entry, wanted in zip(answer["predictions"], (alone[k], alone[-1]), strict=True):
+                    assert entry["label"] == wanted.label
+                    assert entry["confidence"] == pytest.approx(wanted.confidence, abs=1e-4)
+                assert answer["bundle"]["name"] == "v1"
+
+    before = num_images_told(server)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(ask, range(8)))
+    assert num_images_told(server) == before + 128
+
+
+def num_images_told(server: Server) -> int:
+    found = re.search(r"^foster_images_total (\d+)$", httpx.get(f"{server.url}/metrics").text, re.MULTILINE)
+    assert found
+    return int(found[1])
+
+
+def test_promote_and_rollback_under_load_lose_no_request(bundles: Path, tmp_path: Path) -> None:
+    with serving(bundles, tmp_path) as server:
+        swap_under_load(server, bundles)
+
+
+def swap_under_load(server: Server, bundles: Path) -> None:
+    seen: list[str] = []
+    failures: list[str] = []
+    is_over = threading.Event()
+
+    def ask() -> None:
+        with httpx.Client(base_url=server.url, timeout=SECONDS) as client:
+            while not is_over.is_set():
+                answer = client.post("/predict", content=photo())
+                if answer.status_code != 200:
+                    failures.append(answer.text)
+                    return
+                seen.append(answer.json()["bundle"]["name"])
+
+    def wait_until(name: str) -> None:
+        until, start = time.monotonic() + SECONDS, len(seen)
+        while name not in seen[start:]:
+            assert time.monotonic() < until, f"'{name}' never took over"
+            assert not failures, failures
+            time.sleep(0.01)
+
+    clients = [threading.Thread(target=ask) for _ in range(4)]
+    try:
+        for client in clients:
+            client.start()
+        wait_until("v1")
+        promote(bundles / "v2")
+        wait_until("v2")
+        rollback(bundles)
+        wait_until("v1")
+        # A bundle that is damaged leaves the one in use.
+        (bundles / "v2" / "network.safetensors").write_bytes(b"broken")
+        (bundles / "v2-link").symlink_to("v2")  # promote would see it
+        (bundles / "v2-link").replace(bundles / "current")
+        server.wait_for("cannot be loaded")
+        start = len(seen)
+        wait_until("v1")
+        assert set(seen[start:]) == {"v1"}
+    finally:
+        is_over.set()
+        for client in clients:
+            client.join(SECONDS)
+    assert not failures
+    info = httpx.get(f"{server.url}/info").json()
+    assert info["problem"] == "'v2' was promoted but cannot be loaded; 'v1' still answers"
+    assert info["num_swaps"] == 2
+    (bundles / "v1-link").symlink_to("v1")
+    (bundles / "v1-link").replace(bundles / "current")
+    until = time.monotonic() + SECONDS
+    while httpx.get(f"{server.url}/info").json()["problem"]:
+        assert time.monotonic() < until, "the problem never went away"
+        time.sleep(0.05)
+
+
+def test_killed_and_started_again_it_answers_on_the_same_port_and_feedback_is_whole(
+    bundles: Path, tmp_path: Path
+) -> None:
+    feedback = tmp_path / "feedback"
+    with serving(bundles / "current", tmp_path, "--feedback", feedback) as server:
+        port = server.port
+        form = {"files": {"file": photo()}, "data": {"label": "cat"}}
+        stored = httpx.post(f"{server.url}/feedback", **form).json()
+        with ThreadPoolExecutor(4) as pool:
+            asked = [pool.submit(httpx.post, f"{server.url}/predict", content=photo(k)) for k in range(20)]
+            server.process.kill()
+            for future in asked:  # whatever they got, it was no wrong answer
+                assert future.exception(SECONDS) or future.result().status_code == 200
+        server.process.join(SECONDS)
+    with serving(bundles / "current", tmp_path, "--feedback", feedback, port=port) as server:
+        assert httpx.get(f"{server.url}/health").json() == {"status": "ok"}
+        assert httpx.get(f"{server.url}/feedback").json() == {"num_photos": 1, "classes": {"cat": 1}}
+        assert (feedback / "cat" / stored["photo"]).read_bytes() == photo()
+
+
+def test_a_burst_beyond_the_queue_is_refused_and_the_server_lives_on(bundles: Path, tmp_path: Path) -> None:
+    with serving(bundles / "v1", tmp_path, "--max-waiting", 2) as server:
+
+        def ask(seed: int) -> set[int]:
+            with httpx.Client(base_url=server.url, timeout=SECONDS) as client:
+                return {client.post("/predict", content=photo(seed)).status_code for _ in range(10)}
+
+        with ThreadPoolExecutor(16) as pool:
+            statuses = set().union(*pool.map(ask, range(16)))
+        assert 200 in statuses
+        assert statuses <= {200, 429}
+        assert httpx.post(f"{server.url}/predict", content=photo()).status_code == 200
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_is_sent(server: Server) -> None:
+    head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999999999999\r\n\r\n"
+    answer = exchange(server.port, head)  # the body never comes, and nobody waits for it
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b"1,048,576 bytes" in answer
+    head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    piece = b"10000\r\n" + bytes(0x10000) + b"\r\n"
+    answer = exchange(server.port, head + 17 * piece)  # no end: refused at the first byte too many
+    assert answer.startswith(b"HTTP/1.1 413 ") or answer == b""  # a connection that is closed may lose the answer
+    assert httpx.get(f"{server.url}/health").status_code == 200
+
+
+def test_two_hundred_mutated_requests_never_make_it_fail(server: Server) -> None:
+    body = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.png"\r\n\r\n' + photo() + b"\r\n--b--\r\n"
+    head = (
+        "POST /predict?top=3 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        "Content-Type: multipart/form-data; boundary=b\r\nContent-Length: {}\r\n\r\n"
+    )
+    whole = head.format(len(body)).encode() + body
+    assert b" 200 OK" in exchange(server.port, whole)
+    for seed in range(200):
+        chance = random.Random(seed)
+        mutated = bytearray(whole)
+        for _ in range(chance.randint(1, 12)):
+            position = chance.randrange(len(mutated))
+            if chance.random() < 0.5:
+                mutated[position] = chance.randrange(256)
+            else:
+                del mutated[position : position + chance.randint(1, 9)]
+        answer = exchange(server.port, bytes(mutated), is_ended=True)
+        assert b"HTTP/1.1 500" not in answer, (seed, bytes(mutated), answer)
+        assert str(Path.home()).encode() not in answer
+        assert b"site-packages" not in answer
+    assert httpx.post(f"{server.url}/predict", content=photo()).status_code == 200
+
+
+def test_without_the_token_nothing_but_health_is_told(bundles: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("FOSTER_TOKEN", "a secret of enough letters")
+    with serving(bundles, tmp_path, "--token", "a secret of enough letters") as server:
+        paths = ("/info", "/classes", "/metrics", "/docs", "/openapi.json", "/feedback", "/to-label", "/nothing")
+        assert {httpx.get(server.url + path).status_code for path in paths} == {401}
+        assert httpx.post(f"{server.url}/predict", content=photo()).status_code == 401
+        assert httpx.get(f"{server.url}/health").json() == {"status": "ok"}
+        wrong = {"authorization": "Bearer a secret of enough letterz"}
+        assert httpx.get(f"{server.url}/info", headers=wrong).status_code == 401
+        right = {"authorization": "Bearer a secret of enough letters"}
+        assert httpx.get(f"{server.url}/info", headers=right).status_code == 200
+        # A browser is asked by the page, and has a cookie from then on.
+        with httpx.Client(base_url=server.url) as browser:
+            asked = browser.get("/")
+            assert asked.status_code == 401
+            assert "asks for a token" in asked.text
+            assert browser.post("/session", json={"token": "wrong"}).status_code == 401
+            signed_in = browser.post("/session", json={"token": "a secret of enough letters"})
+            assert {"httponly", "samesite=strict"} <= {
+                part.strip().lower() for part in signed_in.headers["set-cookie"].split(";")
+            }
+            assert "secret" not in signed_in.headers["set-cookie"]
+            assert browser.get("/").status_code == 200
+            assert browser.get("/info").status_code == 200
