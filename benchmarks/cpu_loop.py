@@ -141,7 +141,8 @@ def with_own_network(phase: Phase) -> Phase:
 def engine_loop(phase: Phase, batch_size: int) -> None:
     engine = Engine(torch.device("cpu"), MEAN, STD)
     feed = ResidentFeed(phase.data, Augmentation(), batch_size, Address(1, "feed"), engine.device)
-    fit(phase, feed, engine, lambda event: None, task=1)
+    for _ in fit(phase, feed, engine, lambda event: None, task=1):
+        pass
 
 
 def plain_loop(phase: Phase, batch_size: int) -> None:

@@ -41,12 +41,11 @@ from foster.events import Event, PhaseStarted
 from foster.experiment.folder import RunFolder
 from foster.experiment.plan import make_plan
 from foster.experiment.run import Experiment
-from foster.methods.base import Evaluate
 from foster.settings.experiment import Settings, load_settings
 from foster.system.signals import StopRequest
 from foster.training import fit as fit_module
-from foster.training.phase import Phase
-from foster.training.task_training import TaskTraining
+from foster.training.phase import Evaluate, Phase
+from foster.training.task import Trainer
 
 SAME_SIZES = ["dataset=synthetic", "synthetic.num_classes=100", "synthetic.train_per_class=500"]
 SAME_SIZES += ["synthetic.test_per_class=100", "synthetic.image_size=32"]
@@ -174,17 +173,17 @@ class TimedExperiment(Experiment):
 @contextmanager
 def timed_phases(watch: Stopwatch) -> Iterator[None]:
     """Inside, every phase is a part of its own."""
-    original = TaskTraining.train
+    original = Trainer.train
 
-    def train(training: TaskTraining, phase: Phase) -> None:
+    def train(trainer: Trainer, phase: Phase, *arguments: Any) -> None:
         with watch.part(STEPS + phase.name):
-            original(training, phase)
+            original(trainer, phase, *arguments)
 
-    TaskTraining.train = train  # type: ignore[assignment,method-assign]
+    Trainer.train = train  # type: ignore[assignment,method-assign]
     try:
         yield
     finally:
-        TaskTraining.train = original  # type: ignore[method-assign]
+        Trainer.train = original  # type: ignore[method-assign]
 
 
 @contextmanager

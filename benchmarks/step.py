@@ -31,9 +31,9 @@ from foster.seeding import Address
 from foster.settings.augmentation import AUGMENTATIONS
 from foster.settings.methods import FosterSettings
 from foster.training.engine import Engine
-from foster.training.fit import ready_step
 from foster.training.optim import Sgd
 from foster.training.phase import Phase
+from foster.training.step import ready_step
 
 MEAN, STD = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
 NUM_KNOWN, NUM_NEW = 50, 10

@@ -22,7 +22,7 @@ from foster.learner.knowledge import Memories
 from foster.learner.learner import Learner
 from foster.learner.plan import Plan, make_plan
 from foster.learner.reports import CalibrationWarning, UpdateError
-from foster.training import task_training
+from foster.training import task as task_module
 
 
 def known(learner: Learner) -> Any:
@@ -43,7 +43,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         seen.update(image_id(image) for image in data.images)
         return make_feed(data, *rest)
 
-    monkeypatch.setattr(task_training, "make_feed", recording)
+    monkeypatch.setattr(task_module, "make_feed", recording)
     return seen
 
 

@@ -129,7 +129,7 @@ def test_the_budget_holds_for_exemplars_and_held_out_images_together(learner: Le
 
 
 def test_held_out_images_are_never_trained_on(learner: Learner, monkeypatch: pytest.MonkeyPatch) -> None:
-    from foster.training import task_training
+    from foster.training import task as task_module
 
     seen: set[str] = set()
 
@@ -137,7 +137,7 @@ def test_held_out_images_are_never_trained_on(learner: Learner, monkeypatch: pyt
         seen.update(image_id(image) for image in data.images)
         return make_feed(data, *rest)
 
-    monkeypatch.setattr(task_training, "make_feed", recording)
+    monkeypatch.setattr(task_module, "make_feed", recording)
     before = stored_ids(learner, "held_out")
     report = learner.learn(digits("two", "three", "one", first=40, last=70))
     assert report.num_held_out >= 3

@@ -1,6 +1,7 @@
 """A backbone that began pretrained is trained gently in every `learn`, and what starts anew starts from its weights."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from foster.errors import SettingsError
 from foster.learner.learner import Learner
 from foster.networks import build_backbone
 from foster.training.phase import Phase
-from foster.training.task_training import TaskTraining
+from foster.training.task import TaskState, Trainer
 
 STEM = "branches.0.stem.0.weight"
 
@@ -32,13 +33,13 @@ def weights(tmp_path: Path) -> Path:
 def rates(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """The learning rate of every phase that was trained."""
     found: dict[str, float] = {}
-    train = TaskTraining.train
+    train = Trainer.train
 
-    def recorded(training: TaskTraining, phase: Phase) -> None:
-        found[f"{training._task + 1} {phase.name}"] = round(phase.fit.learning_rate, 6)
-        train(training, phase)
+    def recorded(trainer: Trainer, phase: Phase, state: TaskState, save: Callable[[], None] | None) -> None:
+        found[f"{state.task + 1} {phase.name}"] = round(phase.fit.learning_rate, 6)
+        train(trainer, phase, state, save)
 
-    monkeypatch.setattr(TaskTraining, "train", recorded)
+    monkeypatch.setattr(Trainer, "train", recorded)
     return found
 
 

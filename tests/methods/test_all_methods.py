@@ -16,14 +16,13 @@ from foster.data.task import Task
 from foster.experiment.folder import RunFolder
 from foster.experiment.run import Experiment
 from foster.methods import method_class
-from foster.methods.base import Evaluate
 from foster.methods.replay import Replay
 from foster.networks.network import Output
 from foster.settings.experiment import Settings, make_settings
 from foster.settings.fit import FitSettings
 from foster.settings.methods import METHOD_SETTINGS
 from foster.system.signals import StopRequest
-from foster.training.phase import Phase
+from foster.training.phase import Evaluate, Phase
 
 TINY = {
     "dataset": "synthetic",

@@ -10,7 +10,6 @@ from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
 from foster.evaluation.predict import class_means
 from foster.losses import cosines, cross_entropy, distillation
-from foster.methods.base import Evaluate
 from foster.methods.coil import Coil
 from foster.methods.transport import carried
 from foster.networks import BACKBONES
@@ -18,7 +17,7 @@ from foster.networks.freezing import is_frozen
 from foster.networks.heads import CosineHead
 from foster.settings.fit import FitSettings
 from foster.settings.methods import CoilSettings
-from foster.training.phase import Phase
+from foster.training.phase import Evaluate, Phase
 
 LATER = FitSettings(epochs=4, learning_rate=0.05)
 

@@ -6,12 +6,12 @@ from small_course import SHORT, TASK_SIZES, changed, digits, learn, new_method, 
 
 from foster.data.herding import herding
 from foster.data.task import Task
-from foster.methods.base import Evaluate, Method
+from foster.methods.base import Method
 from foster.methods.der import DynamicallyExpandable, ExpandingNetwork
 from foster.networks.freezing import is_frozen
 from foster.networks.heads import Head
 from foster.settings.methods import DerSettings
-from foster.training.phase import Phase
+from foster.training.phase import Evaluate, Phase
 
 BACKBONE_PARAMETERS = 464 + 4672 + 13952 + 55552
 

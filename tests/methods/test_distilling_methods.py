@@ -20,7 +20,7 @@ from foster.data.sources import Dataset, load
 from foster.data.task import Task
 from foster.experiment.folder import RunFolder
 from foster.experiment.run import Experiment
-from foster.methods.base import Evaluate, Method, Workplace
+from foster.methods.base import Method, Workplace
 from foster.methods.bic import BiasCorrection
 from foster.methods.icarl import Icarl
 from foster.methods.lwf import LearningWithoutForgetting
@@ -35,7 +35,7 @@ from foster.settings.methods import BicSettings, IcarlSettings, LwfSettings, WaS
 from foster.system.signals import StopRequest
 from foster.training.engine import Engine
 from foster.training.fit import fit
-from foster.training.phase import Phase
+from foster.training.phase import Evaluate, Phase
 
 FIT = FitSettings(epochs=3)
 SHORT = FitSettings(epochs=1)
@@ -110,7 +110,8 @@ def train(phase: Phase, task: Task) -> Trained:
     feed = ResidentFeed(
         phase.data, Augmentation(), 32, Address(SEED, "feed", task.index, phase.name), torch.device("cpu")
     )
-    fit(phase, feed, engine_for(digits()), lambda event: None, task=task.index)
+    for _ in fit(phase, feed, engine_for(digits()), lambda event: None, task=task.index):
+        pass
     return Trained(task, phase, before, values(phase.network))
 
 

@@ -12,7 +12,7 @@ from foster.data.feed import ResidentFeed
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
-from foster.methods.base import Evaluate, Method, Workplace
+from foster.methods.base import Method, Workplace
 from foster.methods.finetune import Finetune
 from foster.methods.replay import Replay
 from foster.seeding import Address
@@ -20,7 +20,7 @@ from foster.settings.fit import FitSettings
 from foster.settings.methods import FinetuneSettings, ReplaySettings
 from foster.training.engine import Engine
 from foster.training.fit import fit
-from foster.training.phase import Phase
+from foster.training.phase import Evaluate, Phase
 
 CPU = torch.device("cpu")
 ENGINE = Engine(CPU, mean=(0.5,) * 3, std=(0.25,) * 3)
@@ -56,7 +56,8 @@ def task_of(method: Method[Any], index: int) -> Task:
 
 def train(phase: Phase) -> None:
     feed = ResidentFeed(phase.data, Augmentation(), 16, Address(2, "feed"), CPU)
-    fit(phase, feed, ENGINE, lambda event: None, task=0)
+    for _ in fit(phase, feed, ENGINE, lambda event: None, task=0):
+        pass
 
 
 class Learned(NamedTuple):

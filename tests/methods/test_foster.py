@@ -16,7 +16,7 @@ from foster.data.scenario import Scenario
 from foster.data.sources import Dataset
 from foster.data.task import Task
 from foster.events import EpochEnded, Event
-from foster.methods.base import Evaluate, Workplace
+from foster.methods.base import Workplace
 from foster.methods.foster import Foster
 from foster.networks import build_backbone
 from foster.networks.boosted import BoostedNetwork
@@ -27,7 +27,7 @@ from foster.settings.fit import FitSettings
 from foster.settings.methods import FosterSettings
 from foster.training.engine import Engine
 from foster.training.fit import fit
-from foster.training.phase import Phase
+from foster.training.phase import Evaluate, Phase
 
 CPU = torch.device("cpu")
 FIT = FitSettings(epochs=1, learning_rate=0.05)
@@ -132,7 +132,8 @@ def train(phase: Phase, task: Task, engine: Engine) -> Trained:
             losses.update(event.losses)
 
     feed = ResidentFeed(phase.data, Augmentation(), 16, Address(11, "feed", task.index, phase.name), CPU)
-    fit(phase, feed, engine, listen, task=task.index)
+    for _ in fit(phase, feed, engine, listen, task=task.index):
+        pass
     return Trained(task, phase, before, values(phase.network), losses)
 
 

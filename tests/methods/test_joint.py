@@ -4,9 +4,10 @@ import torch
 from small_course import SHORT, TASK_SIZES, digits, learn, new_method, task_of, values
 
 from foster.data.memory import ExemplarMemory
-from foster.methods.base import Evaluate, Method
+from foster.methods.base import Method
 from foster.methods.joint import Joint
 from foster.settings.methods import JointSettings
+from foster.training.phase import Evaluate
 
 
 def joint() -> Method[JointSettings]:

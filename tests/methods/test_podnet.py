@@ -23,13 +23,12 @@ from torch.nn import functional
 from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
 from foster.losses import local_similarity, pod_flat, pod_spatial, proxy_nca
-from foster.methods.base import Evaluate
 from foster.methods.podnet import Podnet, clusters
 from foster.networks.freezing import is_frozen
 from foster.networks.heads import CosineHead
 from foster.networks.network import Backbone
 from foster.settings.methods import PodnetSettings
-from foster.training.phase import Phase
+from foster.training.phase import Evaluate, Phase
 
 
 def podnet(memory: ExemplarMemory | None = None, num_proxies: int = 3, margin: float = 0.6) -> Podnet:

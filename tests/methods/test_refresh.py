@@ -14,11 +14,11 @@ from foster.data.images import ImageSet
 from foster.data.sources import load
 from foster.data.task import Task
 from foster.methods import method_class
-from foster.methods.base import Evaluate, Method
+from foster.methods.base import Method
 from foster.methods.refresh import refresh
 from foster.networks.freezing import is_frozen
 from foster.settings.methods import METHOD_SETTINGS
-from foster.training.phase import Phase
+from foster.training.phase import Evaluate, Phase
 
 NUM_KNOWN, QUOTA = 6, 6
 AGAIN = (1, 4)

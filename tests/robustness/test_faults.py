@@ -293,7 +293,7 @@ def test_no_state_is_kept_after_a_loss_that_is_not_a_number(value: float, is_ask
     from foster.data.feed import ResidentFeed
     from foster.seeding import Address
     from foster.training.engine import Engine
-    from foster.training.fit import FitState, fit
+    from foster.training.fit import fit
     from foster.training.phase import Phase
 
     data = ImageSet(torch.zeros(8, 3, 8, 8, dtype=torch.uint8), torch.zeros(8, dtype=torch.int64), ("a",))
@@ -306,22 +306,15 @@ def test_no_state_is_kept_after_a_loss_that_is_not_a_number(value: float, is_ask
         loss = network(images).square().mean()
         return {"L_fine": loss, "L_bad": loss.detach() * 0 + (value if num_steps >= 6 else 0)}
 
-    class Watch:
-        kept = 0
-
-        def is_due(self, is_epoch_end: bool) -> bool:
-            return is_asked_in_epoch or is_epoch_end
-
-        def keep(self, state: FitState) -> None:
-            self.kept += 1
-
     cpu = torch.device("cpu")
-    watch = Watch()
     feed = ResidentFeed(data, Augmentation(), 2, Address(0, "feed"), cpu)
     phase = Phase("learn", network, objective, FitSettings(epochs=4), data)
+    kept = []
+
+    moments = fit(phase, feed, Engine(cpu, (0.5,) * 3, (0.5,) * 3), ignore, task=0)
     with pytest.raises(TrainingError, match=r"not a finite number \(L_fine .*, L_bad (nan|inf|-inf).* epoch 2;"):
-        fit(phase, feed, Engine(cpu, (0.5,) * 3, (0.5,) * 3), ignore, task=0, watch=watch)
-    assert watch.kept == (5 if is_asked_in_epoch else 1), "steps 1 to 5, or epoch 1"
+        kept.extend(moment.state() for moment in moments if is_asked_in_epoch or moment.is_epoch_end)
+    assert len(kept) == (5 if is_asked_in_epoch else 1), "steps 1 to 5, or epoch 1"
 
 
 @pytest.mark.parametrize("cut", ["", '{"time": "2026-11-15T', '{"event": "Epo\x00\x00\x00', "\xff\xfe", "[1, 2]", "17"])

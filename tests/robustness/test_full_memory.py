@@ -17,7 +17,7 @@ from foster.experiment.folder import RunFolder
 from foster.experiment.run import Experiment
 from foster.learner.classifier import Classifier
 from foster.system.signals import StopRequest
-from foster.training import task_training
+from foster.training import task as task_module
 from foster.training.engine import Engine
 from foster.training.memory_errors import explained_memory_errors
 
@@ -139,7 +139,7 @@ def stopped(saved: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("owner", "name"),
-    [(task_training, "fit"), (Engine, "infer"), (run, "restore_trained"), (Experiment, "_restored")],
+    [(task_module, "fit"), (Engine, "infer"), (run, "restore_trained"), (Experiment, "_restored")],
 )
 def test_a_run_that_runs_out_of_memory_anywhere_says_how_to_go_on_and_can(
     owner: object, name: str, stopped: Path, monkeypatch: pytest.MonkeyPatch, uninterrupted: Reference
@@ -200,7 +200,7 @@ def test_a_prediction_that_runs_out_of_memory_gives_one_line(
         foster.load(small_bundle, device="cpu").predict([small_bundle / "exemplars"])
 
 
-@pytest.mark.parametrize(("owner", "name"), [(Engine, "infer"), (Classifier, "scores"), (task_training, "fit")])
+@pytest.mark.parametrize(("owner", "name"), [(Engine, "infer"), (Classifier, "scores"), (task_module, "fit")])
 def test_a_learn_that_runs_out_of_memory_gives_one_line_and_the_learner_is_as_it_was(
     owner: object, name: str, small_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ):

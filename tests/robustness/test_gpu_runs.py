@@ -140,7 +140,8 @@ def trained(failure: str) -> tuple[list[Tensor], int]:
     engine = Engine(DEVICE, (0.5,) * 3, (0.5,) * 3, capture=True)
     feed = ResidentFeed(data, Augmentation(), 16, Address(0, "feed"), DEVICE)
     phase = Phase("learn", network, objective, FitSettings(epochs=2, learning_rate=0.05), data)
-    fit(phase, feed, engine, ignore, task=0)
+    for _ in fit(phase, feed, engine, ignore, task=0):
+        pass
     return [tensor.detach().cpu() for tensor in network.state_dict().values()], num_failures
 
 

@@ -13,13 +13,13 @@ from foster.data.memory import ExemplarMemory
 from foster.data.scenario import Scenario
 from foster.data.sources import Dataset, load
 from foster.data.task import Task
-from foster.methods.base import Evaluate, Method, Workplace
+from foster.methods.base import Method, Workplace
 from foster.seeding import Address
 from foster.settings.fit import FitSettings
 from foster.settings.methods import MethodSettings
 from foster.training.engine import Engine
 from foster.training.fit import fit
-from foster.training.phase import Phase
+from foster.training.phase import Evaluate, Phase
 
 CPU = torch.device("cpu")
 SEED = 5
@@ -65,7 +65,8 @@ def task_of(method: Method[Any], index: int) -> Task:
 
 def train(phase: Phase, task: Task) -> None:
     feed = ResidentFeed(phase.data, Augmentation(), 32, Address(SEED, "feed", task.index, phase.name), CPU)
-    fit(phase, feed, engine(), lambda event: None, task=task.index)
+    for _ in fit(phase, feed, engine(), lambda event: None, task=task.index):
+        pass
 
 
 def learn(method: Method[Any], num_tasks: int, first: int = 0) -> None:

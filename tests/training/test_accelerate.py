@@ -114,7 +114,8 @@ def test_only_full_batches_run_compiled(monkeypatch: pytest.MonkeyPatch) -> None
         phase = Phase("learn", network, objective, FitSettings(epochs=1, learning_rate=0.1), data)
         feed = make_feed(data, Augmentation(), 8, Address(0, "feed"), torch.device("cpu"))
         engine = Engine(torch.device("cpu"), (0.5,) * 3, (0.5,) * 3, compile=True)
-        fit(phase, feed, engine, lambda event: None, task=0)
+        for _ in fit(phase, feed, engine, lambda event: None, task=0):
+            pass
     accelerate._compiled.cache_clear()
     assert trained == [8, 8, 5, 5]
     assert sizes == {8}

@@ -20,7 +20,7 @@ from foster.networks.network import Network
 from foster.seeding import Address, initialisation
 from foster.settings.fit import FitSettings
 from foster.training.engine import Engine
-from foster.training.fit import FitState, Watch, fit
+from foster.training.fit import FitState, fit
 from foster.training.phase import Objective, Phase
 
 CPU = torch.device("cpu")
@@ -63,13 +63,21 @@ def train(
     data: ImageSet | None = None,
     on_epoch: Callable[[int], None] | None = None,
     batch_size: int = 8,
-    watch: Watch | None = None,
+    kept: list[FitState] | None = None,
 ) -> Log:
+    """A whole phase, and after every step the state that could be saved there."""
     phase = Phase("learn", network, objective, settings, data or images(), on_epoch=on_epoch)
     feed = ResidentFeed(phase.data, Augmentation(), batch_size, Address(1, "feed", 4, "learn"), CPU)
     log = Log()
-    fit(phase, feed, ENGINE, log, task=4, watch=watch)
+    for moment in fit(phase, feed, ENGINE, log, task=4):
+        if kept is not None:
+            kept.append(copied(moment.state()))
     return log
+
+
+def copied(state: FitState) -> FitState:
+    """A state of its own: the training goes on with the tensors of the given one."""
+    return copy.deepcopy(state)
 
 
 class OneNumber(nn.Module):
@@ -211,23 +219,10 @@ def test_a_last_step_that_ruins_the_weights_is_noticed_though_its_loss_was_finit
         train(network, lambda batch, labels: {"L": network.weight.sqrt()}, FitSettings(epochs=1), batch_size=32)
 
 
-class KeepEvery:
-    """Keeps a copy of the state after every step."""
-
-    def __init__(self) -> None:
-        self.states: list[FitState] = []
-
-    def is_due(self, is_epoch_end: bool) -> bool:
-        return True
-
-    def keep(self, state: FitState) -> None:
-        copied = [{name: value.clone() for name, value in part.items()} for part in (state.network, state.momentum)]
-        self.states.append(FitState(copied[0], copied[1], state.position))
-
-
 @pytest.mark.parametrize("ruinous", [2, 3], ids=["in the middle of an epoch", "at its end"])
 def test_weights_that_are_not_numbers_are_never_kept(ruinous: int) -> None:
-    network, watch, steps = OneNumber(), KeepEvery(), 0
+    network, steps = OneNumber(), 0
+    kept: list[FitState] = []
 
     def objective(batch: Tensor, labels: Tensor) -> dict[str, Tensor]:
         nonlocal steps
@@ -236,9 +231,9 @@ def test_weights_that_are_not_numbers_are_never_kept(ruinous: int) -> None:
         return {"L": (network.weight - network.weight.detach()).sqrt() if steps == ruinous else network.weight}
 
     with pytest.raises(TrainingError, match="weights are not finite numbers in task 5, phase learn, epoch 1"):
-        train(network, objective, FitSettings(epochs=2), images(24), watch=watch)
-    assert len(watch.states) == ruinous - 1
-    assert all(state.network["weight"].isfinite() for state in watch.states)
+        train(network, objective, FitSettings(epochs=2), images(24), kept=kept)
+    assert len(kept) == ruinous - 1
+    assert all(state.network["weight"].isfinite() for state in kept)
 
 
 class Dropping(OneNumber):
@@ -266,26 +261,18 @@ def test_training_from_any_step_on_equals_training_without_a_break(dropout: floa
     """Also where layers draw at random, and whatever was drawn before."""
     settings = FitSettings(epochs=2, learning_rate=0.1)
 
-    def run(start: FitState | None, watch: KeepEvery | None) -> tuple[Network, Log]:
+    def run(start: FitState | None) -> tuple[Network, Log, list[FitState]]:
         network, log = small_network(), Log()
         network.branches[0].get_submodule("stem").append(nn.Dropout(dropout))  # type: ignore[operator]
         torch.rand(3)
         phase = Phase("learn", network, cross_entropy_of(network), settings, images())
         feed = ResidentFeed(phase.data, Augmentation(crop_padding=1), 8, Address(1, "feed"), CPU)
-        fit(phase, feed, ENGINE, log, task=0, start=start, watch=watch)
-        return network, log
+        return network, log, [copied(moment.state()) for moment in fit(phase, feed, ENGINE, log, task=0, start=start)]
 
-    watch = KeepEvery()
-    whole, whole_log = run(None, watch)
-    assert [(state.position.epoch, state.position.step) for state in watch.states] == [
-        (0, 1),
-        (0, 2),
-        (1, 0),
-        (1, 1),
-        (1, 2),
-    ]
-    for state in watch.states:
-        network, log = run(state, None)
+    whole, whole_log, states = run(None)
+    assert [(state.epoch, state.step) for state in states] == [(0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
+    for state in states:
+        network, log, _ = run(state)
         for name, value in whole.state_dict().items():
             assert torch.equal(network.state_dict()[name], value), name
         assert log.epochs[-1].losses == pytest.approx(whole_log.epochs[-1].losses, rel=1e-12)

@@ -1,5 +1,6 @@
 """The accelerated training step: recorded and compiled, it does what the plain one does, and the host never waits."""
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,9 +25,10 @@ from foster.seeding import Address
 from foster.settings.fit import FitSettings
 from foster.settings.methods import CoilSettings, FosterSettings, PodnetSettings, ReplaySettings
 from foster.training.engine import Engine
-from foster.training.fit import FitState, fit, ready_step
+from foster.training.fit import fit
 from foster.training.optim import Sgd
 from foster.training.phase import Phase
+from foster.training.step import ready_step
 
 pytestmark = [
     pytest.mark.gpu,
@@ -109,11 +111,12 @@ def difference(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
 class Trained:
     """What a phase became under an engine: how far its weights moved, and the losses of each epoch."""
 
-    def __init__(self, name: str, engine: Engine, batch_size: int = BATCH_SIZE, start: FitState | None = None) -> None:
+    def __init__(self, name: str, engine: Engine, batch_size: int = BATCH_SIZE) -> None:
         phase = make_phase(name)
         before = flat(phase.network)
         self.losses: list[dict[str, float]] = []
-        fit(phase, feed_of(phase, batch_size), engine, self._listen, task=1, start=start)
+        for _ in fit(phase, feed_of(phase, batch_size), engine, self._listen, task=1):
+            pass
         self.movement = {name: after - before[name] for name, after in flat(phase.network).items()}
 
     def _listen(self, event: Event) -> None:
@@ -192,29 +195,15 @@ def test_the_host_never_waits_for_a_recorded_step(name: str, kernels: bool) -> N
     assert all(loss > 0 for name, loss in named.items() if name != "L_RT"), named  # which has no weight at first
 
 
-class KeepOne:
-    """Keeps the state after the second step of the second epoch."""
-
-    def __init__(self) -> None:
-        self.num_asked = 0
-        self.state: FitState | None = None
-
-    def is_due(self, is_epoch_end: bool) -> bool:
-        self.num_asked += 1
-        return self.num_asked == 5  # after steps 1 and 2, the epoch's end, and steps 1 and 2 of the next
-
-    def keep(self, state: FitState) -> None:
-        copied = [{name: value.clone() for name, value in part.items()} for part in (state.network, state.momentum)]
-        self.state = FitState(copied[0], copied[1], state.position)
-
-
 def test_a_recorded_training_goes_on_from_the_middle_of_an_epoch() -> None:
-    watch, phase = KeepOne(), make_phase("boost")
-    fit(phase, feed_of(phase), engine_with(captured=True), lambda event: None, task=1, watch=watch)
-    assert watch.state is not None
-    assert (watch.state.position.epoch, watch.state.position.step) == (1, 2)
+    phase = make_phase("boost")
+    moments = fit(phase, feed_of(phase), engine_with(captured=True), lambda event: None, task=1)
+    states = [copy.deepcopy(moment.state()) for moment in moments]
+    state = states[4]  # after steps 1 and 2, the epoch's end, and steps 1 and 2 of the next
+    assert (state.epoch, state.step) == (1, 2)
     again = make_phase("boost")
-    fit(again, feed_of(again), engine_with(captured=True), lambda event: None, task=1, start=watch.state)
+    for _ in fit(again, feed_of(again), engine_with(captured=True), lambda event: None, task=1, start=state):
+        pass
     assert difference(flat(again.network), flat(phase.network)) < 1e-4
 
 

@@ -27,7 +27,7 @@ from foster.settings.keys import filled
 from foster.system.signals import StopRequest
 from foster.training.engine import Engine
 from foster.training.phase import Phase
-from foster.training.task_training import TaskProgress, TaskTraining, Trainer
+from foster.training.task import TaskState, Trainer
 
 MOST_RUNS = 200
 """The newest runs that are looked at for their times."""
@@ -112,9 +112,9 @@ def _seconds_a_step(phase: Phase, task: int, settings: Settings, engine: Engine,
     noise = torch.randint(256, (count, 3, image_size, image_size), dtype=torch.uint8)
     data = ImageSet(noise, phase.data.labels[chosen], phase.data.class_names)
     schedule = FitSettings(epochs=TIMED_EPOCHS, learning_rate=1e-6)
-    trainer = Trainer(engine, build_augmentation(settings), settings.batch_size, 0, note, StopRequest(), 0.0)
-    short = replace(phase, data=data, fit=schedule)
-    TaskTraining(trainer, task, len(settings.task_sizes), TaskProgress(), None).train(short)
+    augmentation, num_tasks = build_augmentation(settings), len(settings.task_sizes)
+    trainer = Trainer(engine, augmentation, settings.batch_size, 0, note, StopRequest(), 0.0, num_tasks)
+    trainer.train(replace(phase, data=data, fit=schedule), TaskState(task), None)
     return statistics.median(after - before for before, after in pairwise(arrivals)) / num_steps
 
 

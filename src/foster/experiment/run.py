@@ -1,6 +1,5 @@
 """An experiment: for every task and phase, train, evaluate, remember and save, in one folder."""
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,16 +22,17 @@ from foster.experiment.parts import (
 )
 from foster.experiment.record import Record
 from foster.learner.fingerprint import images_digest
-from foster.methods.base import Evaluate
 from foster.networks.determinism import explained_indeterminism
+from foster.networks.layout import on_host
 from foster.settings.experiment import Settings
 from foster.settings.keys import short
 from foster.system.signals import StopRequest
-from foster.training.checkpoint import Checkpoint, explained_misfit
+from foster.training.checkpoint import Checkpoint, Tensors, explained_misfit
 from foster.training.engine import find_device
 from foster.training.fit import restore_trained
 from foster.training.memory_errors import explained_memory_errors
-from foster.training.task_training import Parts, TaskProgress, TaskTraining, Trainer, copied
+from foster.training.phase import Evaluate
+from foster.training.task import TaskState, Trainer
 
 
 class Experiment:
@@ -64,6 +64,7 @@ class Experiment:
             self._tell,
             stop,
             settings.checkpoint_minutes,
+            len(self.scenario),
         )
 
     def run(self) -> dict[str, Any]:
@@ -74,41 +75,36 @@ class Experiment:
             self._warn(remark)
         resume = resume_command(self.folder.path) if self.folder.can_resume else ""
         with explained_memory_errors(self.engine.device, self.settings.batch_size, resume), explained_indeterminism():
-            first, progress = self._start()
-            for task in range(first, len(self.scenario)):
-                if task > first:
+            state = self._start()
+            while state.task < len(self.scenario):
+                state = self._learn(self.scenario[state.task], state)
+                if state.task < len(self.scenario):
                     self._stop.raise_if_set()
-                kept = self._learn(self.scenario[task], progress)
-                progress = TaskProgress(kept)
         results = self._results(is_finished=True)
         self.folder.write_results(results)
         average, final = results["average_incremental_accuracy"], results["final_accuracy"]
         self._tell(events.RunEnded(average, final, results["train_seconds"]))
         return results
 
-    def _start(self) -> tuple[int, TaskProgress]:
+    def _start(self) -> TaskState:
         """The task to begin with, and how far it had come: as the newest checkpoint says."""
         checkpoint = self.folder.checkpoints.load(self._warn)
         if checkpoint is None:
             self.folder.check_nothing_learned()
-            return 0, TaskProgress()
+            return TaskState(0)
         with explained_misfit():
             self._check_same_run(checkpoint.state)
-            return checkpoint.state["task"], self._restored(checkpoint)
+            return self._restored(checkpoint)
 
-    def _learn(self, data: ScenarioTask, progress: TaskProgress) -> Parts:
-        """Learn one task; returns the method as it is after it."""
+    def _learn(self, data: ScenarioTask, state: TaskState) -> TaskState:
+        """Learn one task, from where `state` stands; returns the beginning of the next."""
         names = data.train.class_names
         task = Task(data.index, data.num_known, data.num_new, data.train, self.method.memory.exemplars(names))
-        self._tell(events.TaskStarted(task.index, len(self.scenario), task.num_known, task.num_new, len(task.training)))
-        training = TaskTraining(self._trainer, task.index, len(self.scenario), progress, self.save)
-        for step in self.method.phases(task):
-            if isinstance(step, Evaluate):
-                self._evaluate(step, task)
-            else:
-                training.train(step)
+        self._trainer.begin(task)
+        steps = self.method.phases(task)
+        self._trainer.learn(steps, state, lambda wanted: self._evaluate(wanted, task), lambda: self.save(state))
         self._evaluate(Evaluate(self.method.result_name, self.method.network), task)
-        return self._close_task(task, training.seconds)
+        return self._close_task(task, state.seconds)
 
     def _evaluate(self, wanted: Evaluate, task: Task) -> None:
         if len(self.record.evaluations.get(wanted.variant, ())) > task.index:
@@ -133,14 +129,14 @@ class Experiment:
             return network if kind == "head" else f"{network}_{kind}"
         return network if kind == self.settings.options.classifies_by else kind
 
-    def _close_task(self, task: Task, seconds: float) -> Parts:
+    def _close_task(self, task: Task, seconds: float) -> TaskState:
         memory = self.method.memory
         self.record.close_task(seconds, self.method.network.num_parameters(), memory.num_bytes)
         self._tell(events.TaskEnded(task.index, self.record.result[-1].accuracy, memory.num_images, seconds))
         self.folder.write_results(self._results(is_finished=False))
-        parts = self._method_parts()
-        self.save({"task": task.index + 1, "phase": "", "num_phases_done": 0, "seconds": 0.0}, parts)
-        return parts
+        state = TaskState(task.index + 1, self._method_parts())
+        self.save(state)
+        return state
 
     def _results(self, is_finished: bool) -> dict[str, Any]:
         tasks = self.scenario.task_names[: self.record.num_tasks]
@@ -158,24 +154,23 @@ class Experiment:
             "environment": describe_environment(self.engine),
         }
 
-    def _method_parts(self) -> Parts:
+    def _method_parts(self) -> dict[str, Tensors]:
         """The method between two tasks: its network and its memory."""
-        parts: Parts = {"network": copied(self.method.network.state_dict())}
+        weights = self.method.network.state_dict()
+        parts: dict[str, Tensors] = {"network": {name: on_host(tensor) for name, tensor in weights.items()}}
         if self.method.memory.num_classes:
             parts["memory"] = self.method.memory.state()
         return parts
 
-    def save(self, state: Mapping[str, Any], kept: Parts, changing: Parts | None = None) -> None:
-        """Write a checkpoint: where the run stands, and the tensors that stay or change while a task lasts."""
-        began = time.monotonic()
-        fixed = {
+    def save(self, state: TaskState) -> None:
+        """Write a checkpoint: where the run stands, and what it is."""
+        facts = {
             "settings": self.settings.nested(),
             "classes": self.scenario.class_names,
             "unlabeled": self._unlabeled_digest,
+            "record": self.record.state(),
         }
-        self.folder.checkpoints.save({**fixed, **state, "record": self.record.state()}, kept, changing or {})
-        epoch = state["position"]["epoch"] if "position" in state else 0
-        self._tell(events.CheckpointWritten(state["task"], state["phase"], epoch, time.monotonic() - began))
+        state.save(self.folder.checkpoints, facts, self._tell)
 
     def _check_same_run(self, state: Mapping[str, Any]) -> None:
         """A checkpoint continues the run that wrote it and no other."""
@@ -186,7 +181,7 @@ class Experiment:
             key = self.settings.unlabeled_key
             raise DataError(f"{key}: the images are not those that the run began with; put them back")
 
-    def _restored(self, checkpoint: Checkpoint) -> TaskProgress:
+    def _restored(self, checkpoint: Checkpoint) -> TaskState:
         """Put network, memory and record back, and say how far the task had come."""
         state, parts = checkpoint.state, checkpoint.parts
         self.record = Record.from_state(state["record"])
@@ -197,9 +192,9 @@ class Experiment:
             restore_trained(self.method.network, parts["network"])
         if "memory" in parts:
             self.method.memory.load_state(parts["memory"])
-        progress = TaskProgress.of(checkpoint)
-        self._tell(events.RunResumed(state["task"], progress.phase, progress.epoch))
-        return progress
+        found = TaskState.of(checkpoint)
+        self._tell(events.RunResumed(found.task, found.phase, found.epoch))
+        return found
 
     def _warn(self, message: str) -> None:
         self._tell(events.Warned(message))

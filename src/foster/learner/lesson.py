@@ -4,6 +4,7 @@ import copy
 import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from foster.learner.held_out import kept_held_out
 from foster.learner.knowledge import Knowledge, Memories
 from foster.learner.plan import Plan, make_plan
 from foster.learner.reports import LearnReport, UpdateError
-from foster.learner.training import SessionResult, TrainingSession, has_own_phases
+from foster.learner.training import Trained, has_own_phases, train
 from foster.learner.update_check import UpdateCheck, compare, problem
 from foster.learner.work_folder import WorkFolder
 from foster.methods import method_class
@@ -35,7 +36,7 @@ from foster.settings.learner import LearnerSettings
 from foster.system.signals import StopRequest
 from foster.training.engine import Engine, find_device
 from foster.training.memory_errors import explained_memory_errors
-from foster.training.task_training import TaskProgress, Trainer
+from foster.training.task import TaskState, Trainer
 from foster.training.views import TrunkViews
 from foster.version import __version__
 
@@ -82,10 +83,13 @@ def learn(
         intake, names = plan.intake, plan.intake.class_names
         exemplars = method.memory.exemplars(names)
         task = Task(len(plan.task_sizes), intake.num_known, intake.num_new, intake.train, exemplars)
-        session = _session(plan, method, engine, listener, stop, work)
-        began -= session.progress.seconds
+        start = fingerprint(plan, method.workplace.unlabeled) if work else {}
+        state = (work.progress(start, listener) if work else None) or TaskState(task.index)
+        began -= state.seconds
         stop.raise_if_set()
-        trained = session.run(method, task, plan.held_out)
+        trainer = _trainer(plan, engine, listener, stop)
+        save = partial(state.save, work.checkpoints, {"learning": start}, listener) if work else None
+        trained = train(trainer, method, task, plan.held_out, state, save)
         after = _knowledge(plan, method)
         classifier = after.classifier(engine.device, temperature=1.0)
         scores = _scores(classifier, plan.held_out.images, engine)
@@ -147,22 +151,9 @@ def _method(plan: Plan, engine: Engine) -> Method[Any]:
     return method
 
 
-def _session(
-    plan: Plan,
-    method: Method[Any],
-    engine: Engine,
-    listener: events.Listener,
-    stop: StopRequest,
-    work: WorkFolder | None,
-) -> TrainingSession:
-    """The training as it begins, or as it goes on where `work` holds a part of it."""
-    settings = plan.settings
-    minutes = settings.checkpoint_minutes
-    trainer = Trainer(engine, plan.augmentation, plan.batch_size, settings.seed, listener, stop, minutes)
-    if work is None:
-        return TrainingSession(trainer, TaskProgress(), None)
-    start = fingerprint(plan, method.workplace.unlabeled)
-    return TrainingSession(trainer, work.progress(start, listener), work.saver(start, listener))
+def _trainer(plan: Plan, engine: Engine, listener: events.Listener, stop: StopRequest) -> Trainer:
+    seed, minutes, num_tasks = plan.settings.seed, plan.settings.checkpoint_minutes, len(plan.task_sizes) + 1
+    return Trainer(engine, plan.augmentation, plan.batch_size, seed, listener, stop, minutes, num_tasks)
 
 
 def _knowledge(plan: Plan, method: Method[Any]) -> Knowledge:
@@ -214,7 +205,7 @@ def _report(
     plan: Plan,
     method: Method[Any],
     after: Knowledge,
-    trained: SessionResult,
+    trained: Trained,
     checks: tuple[UpdateCheck, ...],
     fitted: float | None,
     seconds: float,

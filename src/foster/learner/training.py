@@ -1,17 +1,18 @@
-"""The training inside one `learn`: a method's phases, one after the other, on the shared loop."""
+"""The training inside one `learn`: a method's phases on the shared loop, evaluated on held-out images."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from foster import events
 from foster.data.images import ImageSet
 from foster.data.task import Task
 from foster.evaluation.metrics import evaluate
 from foster.evaluation.predict import ranks
-from foster.methods.base import Evaluate, Method
+from foster.methods.base import Method
 from foster.methods.refresh import refresh
-from foster.training.phase import Phase
-from foster.training.task_training import Save, TaskProgress, TaskTraining, Trainer
+from foster.training.phase import Evaluate
+from foster.training.task import TaskState, Trainer
 
 
 def has_own_phases(method: Method[Any], num_new: int) -> bool:
@@ -19,43 +20,42 @@ def has_own_phases(method: Method[Any], num_new: int) -> bool:
     return num_new > 0 or method.settings.refreshes_by_phases
 
 
-class SessionResult(NamedTuple):
+@dataclass(frozen=True)
+class Trained:
     """The epochs of every phase, and the accuracy of every network evaluated on the way (a mean over classes)."""
 
     epochs: dict[str, int]
     accuracies: dict[str, float]
 
 
-@dataclass(frozen=True)
-class TrainingSession:
-    """The phases of a task, trained from where `progress` says, and saved on the way where there is a `save`."""
+def train(
+    trainer: Trainer,
+    method: Method[Any],
+    task: Task,
+    held_out: ImageSet,
+    state: TaskState,
+    save: Callable[[], None] | None,
+) -> Trained:
+    """Train all phases of a task, in place, from where `state` stands; saved on the way where there is a `save`."""
+    trainer.begin(task)
+    if state.phase:
+        trainer.listener(events.RunResumed(state.task, state.phase, state.epoch))
+    steps = method.phases(task) if has_own_phases(method, task.num_new) else refresh(method, task)
+    accuracies: dict[str, float] = {}
 
-    trainer: Trainer
-    progress: TaskProgress
-    save: Save | None
+    def note_accuracy(wanted: Evaluate) -> None:
+        if len(held_out):
+            accuracies[wanted.variant] = _accuracy(trainer, wanted, task, held_out)
 
-    def run(self, method: Method[Any], task: Task, held_out: ImageSet) -> SessionResult:
-        """Train all phases of a task, in place."""
-        num_tasks, tell = task.index + 1, self.trainer.listener
-        tell(events.TaskStarted(task.index, num_tasks, task.num_known, task.num_new, len(task.training)))
-        if self.progress.phase:
-            tell(events.RunResumed(task.index, self.progress.phase, self.progress.epoch))
-        result = SessionResult({}, {})
-        training = TaskTraining(self.trainer, task.index, num_tasks, self.progress, self.save)
-        has_own = has_own_phases(method, task.num_new)
-        for step in method.phases(task) if has_own else refresh(method, task):
-            if isinstance(step, Phase):
-                training.train(step)
-                result.epochs[step.name] = step.fit.epochs
-            elif len(held_out):
-                result.accuracies[step.variant] = self._evaluate(step, task, held_out)
-        return result
+    return Trained(trainer.learn(steps, state, note_accuracy, save), accuracies)
 
-    def _evaluate(self, wanted: Evaluate, task: Task, held_out: ImageSet) -> float:
-        logits = self.trainer.engine.infer(wanted.network, held_out.images).logits
-        rank, labels = ranks(logits, held_out.labels).cpu(), held_out.labels
-        sizes = [size for size in (task.num_known, task.num_new) if size]
-        found = evaluate(rank.numpy(), labels.numpy(), sizes)
-        self.trainer.listener(events.Evaluated(task.index, wanted.variant, **vars(found)))
-        by_class = [float((rank[labels == label] == 0).double().mean()) for label in labels.unique().tolist()]
-        return 100 * sum(by_class) / len(by_class)
+
+def _accuracy(trainer: Trainer, wanted: Evaluate, task: Task, held_out: ImageSet) -> float:
+    """In percent, a mean over classes."""
+    logits = trainer.engine.infer(wanted.network, held_out.images).logits
+    rank, labels = ranks(logits, held_out.labels).cpu(), held_out.labels
+    sizes = [size for size in (task.num_known, task.num_new) if size]
+    found = evaluate(rank.numpy(), labels.numpy(), sizes)
+    trainer.listener(events.Evaluated(task.index, wanted.variant, **vars(found)))
+    by_class = [float((rank[labels == label] == 0).double().mean()) for label in labels.unique().tolist()]
+    return 100 * sum(by_class) / len(by_class)

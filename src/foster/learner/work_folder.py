@@ -1,7 +1,6 @@
 """The folder in which a `learn` keeps its checkpoints, until what it learned is safe elsewhere."""
 
 import shutil
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,7 +13,7 @@ from foster.learner.reports import UpdateError
 from foster.system.files import is_temporary, unwritable
 from foster.system.locking import LOCK, locked
 from foster.training.checkpoint import CheckpointStore, explained_misfit
-from foster.training.task_training import Parts, Save, TaskProgress
+from foster.training.task import TaskState
 
 CHECKPOINTS = "checkpoints"
 
@@ -56,15 +55,15 @@ class WorkFolder:
                 with suppress(OSError):
                     path.rmdir()
 
-    def progress(self, fingerprint: Mapping[str, Any], listener: events.Listener) -> TaskProgress:
+    def progress(self, fingerprint: Mapping[str, Any], listener: events.Listener) -> TaskState | None:
         """How far a `learn` with this fingerprint had come; FolderError where the folder holds another."""
         try:
             checkpoint = self.checkpoints.load(lambda message: listener(events.Warned(message)))
             if checkpoint is None:
-                return TaskProgress()
+                return None
             with explained_misfit():
                 reason = difference(checkpoint.state["learning"], fingerprint)
-                progress = TaskProgress.of(checkpoint)
+                progress = TaskState.of(checkpoint)
         except FolderError as error:
             raise FolderError(f"{error}, or discard what is there {self._how_to_discard}") from None
         if reason:
@@ -73,17 +72,6 @@ class WorkFolder:
                 f"repeat that one to continue it, or discard it {self._how_to_discard}"
             )
         return progress
-
-    def saver(self, fingerprint: Mapping[str, Any], listener: events.Listener) -> Save:
-        """Writes checkpoints that go with this fingerprint."""
-
-        def save(state: Mapping[str, Any], kept: Parts, changing: Parts) -> None:
-            began = time.monotonic()
-            self.checkpoints.save({**state, "learning": fingerprint}, kept, changing)
-            epoch = state["position"]["epoch"] if "position" in state else 0
-            listener(events.CheckpointWritten(state["task"], state["phase"], epoch, time.monotonic() - began))
-
-        return save
 
     def _check_own(self) -> None:
         """Nothing is ever written to or removed from a folder that holds something else."""

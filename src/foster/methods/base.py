@@ -19,15 +19,7 @@ from foster.networks.heads import CosineHead, Head
 from foster.networks.network import Backbone, Network, Output
 from foster.seeding import Address, generator, initialisation
 from foster.settings.methods import MethodSettings
-from foster.training.phase import Phase
-
-
-@dataclass(frozen=True)
-class Evaluate:
-    """Asks for an evaluation of `network` under the name `variant`, before the task goes on."""
-
-    variant: str
-    network: nn.Module
+from foster.training.phase import Evaluate, Phase
 
 
 class Inference(Protocol):

@@ -10,14 +10,14 @@ from foster.data.herding import positions_by_class, random_selection
 from foster.data.images import ImageSet
 from foster.data.task import Task
 from foster.losses import cross_entropy, distillation
-from foster.methods.base import Evaluate, Method
+from foster.methods.base import Method
 from foster.methods.distilling import learn_with_teacher
 from foster.networks.bias import BiasCorrectedHead
 from foster.networks.freezing import freeze
 from foster.networks.network import Network
 from foster.seeding import Address, generator
 from foster.settings.methods import BicSettings
-from foster.training.phase import Phase
+from foster.training.phase import Evaluate, Phase
 
 
 class Parts(NamedTuple):

@@ -9,14 +9,13 @@ from torch.nn import functional
 from foster.data.task import Task
 from foster.evaluation.predict import class_means
 from foster.losses import cross_entropy, distillation, prospective_transport, retrospective_transport
-from foster.methods.base import Evaluate
 from foster.methods.cosine import CosineMethod, cosine_head
 from foster.methods.transport import carried, sinkhorn
 from foster.networks.freezing import freeze
 from foster.networks.network import Network
 from foster.settings.methods import CoilSettings
 from foster.system.streams import beside
-from foster.training.phase import Phase
+from foster.training.phase import Evaluate, Phase
 
 
 class Coil(CosineMethod[CoilSettings]):

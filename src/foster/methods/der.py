@@ -8,13 +8,13 @@ from torch import Tensor, nn
 
 from foster.data.task import Task
 from foster.losses import auxiliary_cross_entropy, cross_entropy
-from foster.methods.base import Evaluate, Method
+from foster.methods.base import Method
 from foster.networks.freezing import freeze
 from foster.networks.heads import Head
 from foster.networks.network import Network
 from foster.settings.methods import DerSettings
 from foster.system.streams import beside
-from foster.training.phase import Phase
+from foster.training.phase import Evaluate, Phase
 
 
 class ExpandingOutput(NamedTuple):

@@ -17,13 +17,13 @@ from foster.losses import (
     logit_scales_of_paper,
     logits_alignment,
 )
-from foster.methods.base import Evaluate, Method
+from foster.methods.base import Method
 from foster.networks.boosted import BoostedNetwork
 from foster.networks.freezing import freeze
 from foster.networks.network import Network
 from foster.settings.methods import FosterSettings
 from foster.system.streams import beside
-from foster.training.phase import Phase
+from foster.training.phase import Evaluate, Phase
 
 
 class Foster(Method[FosterSettings]):

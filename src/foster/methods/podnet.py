@@ -13,7 +13,6 @@ from foster.data.images import ImageSet, concatenate, joined
 from foster.data.memory import select
 from foster.data.task import Task
 from foster.losses import local_similarity, pod_flat, pod_spatial, proxy_nca
-from foster.methods.base import Evaluate
 from foster.methods.cosine import CosineMethod, cosine_head
 from foster.networks.freezing import freeze
 from foster.networks.heads import CosineHead
@@ -21,7 +20,7 @@ from foster.networks.network import Backbone, Network
 from foster.seeding import Address, generator
 from foster.settings.methods import PodnetSettings
 from foster.system.streams import beside
-from foster.training.phase import Phase
+from foster.training.phase import Evaluate, Phase
 
 NUM_CLUSTERING_ROUNDS = 20
 

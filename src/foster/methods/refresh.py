@@ -8,11 +8,11 @@ from torch import Tensor
 
 from foster.data.task import Task
 from foster.losses import cross_entropy, distillation
-from foster.methods.base import Evaluate, Method
+from foster.methods.base import Method
 from foster.networks.freezing import freeze
 from foster.settings.fit import FitSettings
 from foster.system.streams import beside
-from foster.training.phase import Phase
+from foster.training.phase import Evaluate, Phase
 
 TEMPERATURE = 2.0
 

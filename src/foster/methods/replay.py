@@ -6,9 +6,9 @@ from torch import Tensor
 
 from foster.data.task import Task
 from foster.losses import cross_entropy
-from foster.methods.base import Evaluate, Method
+from foster.methods.base import Method
 from foster.settings.methods import ReplaySettings
-from foster.training.phase import Phase
+from foster.training.phase import Evaluate, Phase
 
 
 class Replay(Method[ReplaySettings]):

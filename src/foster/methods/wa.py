@@ -6,11 +6,11 @@ from torch import Tensor
 
 from foster.data.task import Task
 from foster.losses import cross_entropy, distillation
-from foster.methods.base import Evaluate, Method
+from foster.methods.base import Method
 from foster.methods.distilling import learn_with_teacher
 from foster.networks.heads import Head
 from foster.settings.methods import WaSettings
-from foster.training.phase import Phase
+from foster.training.phase import Evaluate, Phase
 
 
 class WeightAlignment(Method[WaSettings]):

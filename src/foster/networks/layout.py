@@ -3,7 +3,7 @@
 from typing import TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 ModuleType = TypeVar("ModuleType", bound=nn.Module)
 
@@ -17,3 +17,8 @@ def channels_last(module: ModuleType) -> ModuleType:
         if tensor.ndim == 4:
             tensor.data = tensor.data.to(memory_format=torch.channels_last)
     return module
+
+
+def on_host(tensor: Tensor) -> Tensor:
+    """A dense copy on the CPU, untouched by what later happens to `tensor`."""
+    return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)

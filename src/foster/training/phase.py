@@ -1,4 +1,4 @@
-"""Phase: one training run inside a task."""
+"""What a method yields: a Phase is one training run inside a task, an Evaluate asks how good a network is."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,3 +25,11 @@ class Phase:
     """Frozen modules that the objective uses and that are not part of `network`."""
     on_epoch: Callable[[int], None] | None = None
     """Called with the number of each epoch before it starts; may fill tensors that the objective reads."""
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Asks for an evaluation of `network` under the name `variant`, before the task goes on."""
+
+    variant: str
+    network: nn.Module

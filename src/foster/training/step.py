@@ -1,32 +1,50 @@
-"""One optimizer step: forward, losses, backward, update. Eager everywhere; recorded as a CUDA graph on a GPU."""
+"""One optimizer step: forward, losses, backward, update; as written or, on a GPU, recorded once and replayed."""
 
 import functools
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from foster.kernels import DeferredGradients, compiled_side_by_side, is_available
+from foster.data.feed import Feed
+from foster.kernels import DeferredGradients, compiled_side_by_side, drop_kernels, is_available, use_kernels
+from foster.training.accelerate import compiled_backbones
 from foster.training.engine import Engine
 from foster.training.optim import Sgd
-from foster.training.phase import Objective
+from foster.training.phase import Objective, Phase
 
 NUM_WARM_UPS = 3
 
 
-@functools.cache
-def capture_stream(device: int) -> torch.cuda.Stream:
-    """The stream on which steps are recorded. Made once: libraries keep a workspace for every stream they meet."""
-    # What is trained comes first; a frozen branch beside it, which is done sooner, takes what is left of the chip.
-    return torch.cuda.Stream(device, priority=-1)
+@contextmanager
+def ready_step(phase: Phase, feed: Feed, engine: Engine, optimizer: Sgd) -> Iterator["Step"]:
+    """The step of a phase, compiled and recorded as the engine wants it; ready to be called with batches of `feed`."""
+    modules = (phase.network, *phase.teachers)
+    # In float32 no kernel would run, and blocks that wait for one are not compiled.
+    choose = use_kernels if engine.kernels and engine.dtype is torch.bfloat16 else drop_kernels
+    for module in modules:
+        choose(module)
+    with compiled_backbones(modules, engine.compile) as switch:
+        # Only full batches run compiled: left-over sizes, and phases of less than a batch, differ from task to task.
+        step = Step(
+            phase.network, phase.objective, optimizer, engine, lambda batch_size: switch(batch_size == feed.batch_size)
+        )
+        if engine.capture:
+            # What the recordings of the phase before have left: nobody else can use it, in this process or another.
+            torch.cuda.empty_cache()
+            sizes = {min(feed.batch_size, feed.num_images), feed.last_size}
+            step.record(sorted(sizes, reverse=True), feed.sample)
+        yield step
 
 
-class EagerStep:
-    """Runs the step as it is written. Sums each loss term, weighted by images, on the device: nothing waits for it.
+class Step:
+    """Sums each loss term, weighted by images, on the device: nothing waits for it.
 
     `compile_for` is told the size of each batch: a compilation for every left-over size would cost more than it gives.
+    A batch of a size for which the step was recorded replays that CUDA graph. An epoch has at most two sizes, the full
+    one and that of the last, incomplete batch; both are recorded, so that every image counts as it does unrecorded.
     """
 
     def __init__(
@@ -37,107 +55,113 @@ class EagerStep:
         engine: Engine,
         compile_for: Callable[[int], None] = lambda batch_size: None,
     ) -> None:
-        self.network = network
-        self.optimizer = optimizer
-        self.engine = engine
         self.term_names: tuple[str, ...] = ()
         self.loss_sums = torch.zeros(0, dtype=torch.float64, device=engine.device)
+        self._network = network
         self._objective = objective
+        self._optimizer = optimizer
+        self._engine = engine
         self._compile_for = compile_for
-
-    def __call__(self, images: Tensor, labels: Tensor) -> None:
-        self._compile_for(len(labels))
-        with DeferredGradients():
-            with self.engine.autocast:
-                terms = self._objective(self.engine.prepare(images), labels)
-            losses = torch.stack(list(terms.values()))
-            losses.sum().backward()
-        self.optimizer.step()
-        self.optimizer.drop_gradients()
-        if not self.term_names:
-            self.term_names = tuple(terms)
-            self.loss_sums = torch.zeros(len(terms), dtype=torch.float64, device=self.engine.device)
-        self.loss_sums += losses.detach() * len(labels)
-
-
-class CapturedStep:
-    """The same step, recorded once for each batch size as a CUDA graph and replayed.
-
-    An epoch has at most two batch sizes: the full one and that of the last, incomplete batch. Both are recorded, so
-    every image counts exactly as it does in the eager step.
-    """
-
-    def __init__(self, step: EagerStep, sample: Tensor) -> None:
-        self._step = step
-        self._sample = sample
         self._recordings: dict[int, _Recording] = {}
-        self._pool = torch.cuda.graph_pool_handle()
-
-    @property
-    def term_names(self) -> tuple[str, ...]:
-        return self._step.term_names
-
-    @property
-    def loss_sums(self) -> Tensor:
-        return self._step.loss_sums
-
-    def record(self, batch_sizes: list[int]) -> None:
-        """Record the step for these batch sizes, and leave all weights and sums as they were."""
-        for batch_size in batch_sizes:
-            self._recordings[batch_size] = self._record(batch_size)
 
     def __call__(self, images: Tensor, labels: Tensor) -> None:
-        recording = self._recordings[len(labels)]
+        recording = self._recordings.get(len(labels))
+        if recording is None:
+            self._run(images, labels)
+            return
         recording.images.copy_(images)
         recording.labels.copy_(labels)
         recording.graph.replay()
 
-    def _record(self, batch_size: int) -> "_Recording":
-        with suppress(torch.OutOfMemoryError):
-            return self._attempt(batch_size)
-        # A pool whose only recording failed is gone.
-        self._pool = torch.cuda.graph_pool_handle()
-        # While it records, the allocator hands nothing back to the device, not even what it has to spare.
-        torch.cuda.empty_cache()
-        return self._attempt(batch_size)
+    def _run(self, images: Tensor, labels: Tensor) -> None:
+        self._compile_for(len(labels))
+        with DeferredGradients():
+            with self._engine.autocast:
+                terms = self._objective(self._engine.prepare(images), labels)
+            losses = torch.stack(list(terms.values()))
+            losses.sum().backward()
+        self._optimizer.step()
+        self._optimizer.drop_gradients()
+        if not self.term_names:
+            self.term_names = tuple(terms)
+            self.loss_sums = torch.zeros(len(terms), dtype=torch.float64, device=self._engine.device)
+        self.loss_sums += losses.detach() * len(labels)
 
-    def _attempt(self, batch_size: int) -> "_Recording":
-        before = _Snapshot(self._step)
+    def record(self, batch_sizes: Sequence[int], sample: Tensor) -> None:
+        """Record the step for these batch sizes of images like `sample`; all weights and sums stay as they were."""
+        self._pool = torch.cuda.graph_pool_handle()
+        for batch_size in batch_sizes:
+            recording = None
+            with suppress(torch.OutOfMemoryError):
+                recording = self._attempt(batch_size, sample)
+            if recording is None:
+                # A pool whose only recording failed is gone.
+                self._pool = torch.cuda.graph_pool_handle()
+                # While it records, the allocator hands nothing back to the device, not even what it has to spare.
+                torch.cuda.empty_cache()
+                recording = self._attempt(batch_size, sample)
+            self._recordings[batch_size] = recording
+
+    def _attempt(self, batch_size: int, sample: Tensor) -> "_Recording":
+        restore = self._snapshot()
         try:
-            return self._recorded(batch_size, before)
+            return self._recorded(batch_size, sample, restore)
         except torch.OutOfMemoryError:
-            torch.cuda.current_stream().wait_stream(capture_stream(self._step.engine.device.index or 0))
-            self._step.optimizer.drop_gradients()
-            before.restore(self._step)
+            torch.cuda.current_stream().wait_stream(capture_stream(self._engine.device.index or 0))
+            self._optimizer.drop_gradients()
+            restore()
             raise
 
-    def _recorded(self, batch_size: int, before: "_Snapshot") -> "_Recording":
-        step, device = self._step, self._step.engine.device
-        shape = (batch_size, *self._sample.shape[1:])
-        images = torch.randint(256, shape, device=device).to(self._sample.dtype)
+    def _recorded(self, batch_size: int, sample: Tensor, restore: Callable[[], None]) -> "_Recording":
+        device = self._engine.device
+        images = torch.randint(256, (batch_size, *sample.shape[1:]), device=device).to(sample.dtype)
         labels = torch.zeros(batch_size, dtype=torch.int64, device=device)
         graph = torch.cuda.CUDAGraph()
         main, stream = torch.cuda.current_stream(), capture_stream(device.index or 0)
         stream.wait_stream(main)
         with torch.cuda.stream(stream):
-            if step.engine.kernels and is_available():
+            if self._engine.kernels and is_available():
                 with compiled_side_by_side():
-                    step(images, labels)
-                before.restore(step)
+                    self._run(images, labels)
+                restore()
             for _ in range(NUM_WARM_UPS):
-                step(images, labels)
+                self._run(images, labels)
             # Not `torch.cuda.graph`: it empties the memory cache first, and filling it again takes time.
             graph.capture_begin(pool=self._pool)
             try:
-                step(images, labels)
+                self._run(images, labels)
             except BaseException:
                 with suppress(RuntimeError):  # the cause is told, not that the recording failed for it
                     graph.capture_end()
                 raise
             graph.capture_end()
         main.wait_stream(stream)
-        before.restore(step)
+        restore()
         return _Recording(graph, images, labels)
+
+    def _snapshot(self) -> Callable[[], None]:
+        """Puts weights, buffers, momentum and loss sums back to what they are now, in place."""
+        tensors = [*self._network.parameters(), *self._network.buffers(), *self._optimizer.momentum.values()]
+        values = [(tensor, tensor.detach().clone()) for tensor in tensors]
+        sums = self.loss_sums.clone()
+
+        @torch.no_grad()
+        def restore() -> None:
+            for tensor, value in values:
+                tensor.copy_(value)
+            if len(sums):
+                self.loss_sums.copy_(sums)
+            else:  # there were none before the first step
+                self.loss_sums.zero_()
+
+        return restore
+
+
+@functools.cache
+def capture_stream(device: int) -> torch.cuda.Stream:
+    """The stream on which steps are recorded. Made once: libraries keep a workspace for every stream they meet."""
+    # What is trained comes first; a frozen branch beside it, which is done sooner, takes what is left of the chip.
+    return torch.cuda.Stream(device, priority=-1)
 
 
 @dataclass(frozen=True)
@@ -145,24 +169,3 @@ class _Recording:
     graph: torch.cuda.CUDAGraph
     images: Tensor
     labels: Tensor
-
-
-class _Snapshot:
-    """Weights, buffers and momentum before the warm-up of a recording, to be put back in place after it."""
-
-    def __init__(self, step: EagerStep) -> None:
-        self._values = [(tensor, tensor.detach().clone()) for tensor in _all_tensors(step)]
-        self._loss_sums = step.loss_sums.clone()
-
-    def restore(self, step: EagerStep) -> None:
-        with torch.no_grad():
-            for tensor, value in self._values:
-                tensor.copy_(value)
-            if len(self._loss_sums):
-                step.loss_sums.copy_(self._loss_sums)
-            else:
-                step.loss_sums.zero_()
-
-
-def _all_tensors(step: EagerStep) -> list[Tensor]:
-    return [*step.network.parameters(), *step.network.buffers(), *step.optimizer.momentum.values()]

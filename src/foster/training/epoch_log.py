@@ -1,0 +1,121 @@
+"""What is told of each epoch of a phase, and the proof that its losses and weights are numbers."""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from foster.errors import TrainingError
+from foster.events import EpochEnded, Listener
+from foster.training.phase import Phase
+
+
+@dataclass(frozen=True)
+class _ClosedEpoch:
+    """An epoch whose steps have all been launched; `sums` holds its losses once `copied` has happened."""
+
+    epoch: int
+    rate: float
+    names: tuple[str, ...]
+    sums: Tensor
+    copied: torch.cuda.Event | None
+    seconds: float
+
+
+class EpochLog:
+    """Turns loss sums into events, one epoch late, so that the device never waits for the host to read them.
+
+    `start` is the epoch in which the training began here; `sums_before` are its losses from before that.
+    """
+
+    def __init__(
+        self,
+        phase: Phase,
+        num_images: int,
+        listener: Listener,
+        task: int,
+        start: int = 0,
+        sums_before: Sequence[float] = (),
+    ) -> None:
+        self._phase = phase
+        self._num_images = num_images
+        self._listener = listener
+        self._task = task
+        self._start = start
+        self._sums_before = sums_before
+        self._began = self._last = time.monotonic()
+        self._pending: _ClosedEpoch | None = None
+
+    def close(self, epoch: int, rate: float, names: tuple[str, ...], sums: Tensor) -> None:
+        """Take the loss sums of a finished epoch, which start again from 0, and report the epoch before it."""
+        now = time.monotonic()
+        taken, copied = _to_host(sums)
+        sums.zero_()
+        previous, self._pending = self._pending, _ClosedEpoch(epoch, rate, names, taken, copied, now - self._last)
+        self._last = now
+        self._report(previous)
+
+    def flush(self) -> None:
+        """Report the last epoch that was closed."""
+        pending, self._pending = self._pending, None
+        self._report(pending)
+
+    def sums_so_far(self, epoch: int, names: Sequence[str], sums: Tensor) -> tuple[float, ...]:
+        """The loss sums of an epoch that is under way, those from before a resume included."""
+        whole = self._with_those_before(epoch, sums.tolist())
+        self._check(self._losses(names, whole), epoch)
+        return whole
+
+    def check_weights(self, epoch: int) -> None:
+        """Weights that are not numbers are never saved: a finite loss says nothing of the step that follows it."""
+        tensors = [tensor for tensor in self._phase.network.state_dict().values() if tensor.is_floating_point()]
+        if not bool(torch.stack([tensor.sum(dtype=torch.float64) for tensor in tensors]).sum().isfinite()):
+            raise TrainingError(f"the weights are not finite numbers {self._where(epoch)}")
+
+    def _with_those_before(self, epoch: int, sums: list[float]) -> tuple[float, ...]:
+        if epoch != self._start or not self._sums_before:
+            return tuple(sums)
+        return tuple(before + after for before, after in zip(self._sums_before, sums, strict=True))
+
+    def _report(self, closed: _ClosedEpoch | None) -> None:
+        if closed is None:
+            return
+        if closed.copied is not None:
+            closed.copied.synchronize()
+        losses = self._losses(closed.names, self._with_those_before(closed.epoch, closed.sums.tolist()))
+        self._check(losses, closed.epoch)
+        epochs = self._phase.fit.epochs
+        per_epoch = (time.monotonic() - self._began) / (closed.epoch + 1 - self._start)
+        left = per_epoch * (epochs - closed.epoch - 1)
+        name = self._phase.name
+        self._listener(EpochEnded(self._task, name, closed.epoch, epochs, losses, closed.rate, closed.seconds, left))
+
+    def _losses(self, names: Sequence[str], sums: Sequence[float]) -> dict[str, float]:
+        losses = {name: value / self._num_images for name, value in zip(names, sums, strict=True)}
+        losses["total"] = sum(losses.values())
+        return losses
+
+    def _check(self, losses: dict[str, float], epoch: int) -> None:
+        if not math.isfinite(losses["total"]):
+            terms = ", ".join(f"{name} {value:g}" for name, value in losses.items())
+            raise TrainingError(f"the loss is not a finite number ({terms}) {self._where(epoch)}")
+
+    def _where(self, epoch: int) -> str:
+        return (
+            f"in task {self._task + 1}, phase {self._phase.name}, epoch {epoch + 1}; "
+            f"try a learning rate below {self._phase.fit.learning_rate:g}"
+        )
+
+
+def _to_host(sums: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
+    """A copy of `sums` that arrives on the host without making it wait, and the event after which it is there."""
+    if not sums.is_cuda:
+        return sums.clone(), None
+    host = torch.empty(sums.shape, dtype=sums.dtype, pin_memory=True)
+    host.copy_(sums, non_blocking=True)
+    copied = torch.cuda.Event(blocking=True)  # the host sleeps until then: most of an epoch
+    copied.record()
+    return host, copied

@@ -1,0 +1,145 @@
+"""The steps of one task, one after the other, for `run` and `learn`: it may stop anywhere and go on from there."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+from foster import events
+from foster.data.augmentation.pipeline import Augmentation
+from foster.data.feed import Feed, make_feed
+from foster.data.task import Task
+from foster.networks.layout import on_host
+from foster.seeding import Address
+from foster.system.signals import StopRequest
+from foster.training.checkpoint import Checkpoint, CheckpointStore, Progress, Tensors
+from foster.training.engine import Engine
+from foster.training.fit import FitState, fit, restore_trained
+from foster.training.phase import Evaluate, Phase
+from foster.training.views import ViewFeed
+
+
+@dataclass
+class TaskState:
+    """How far a task has come: what a checkpoint holds."""
+
+    task: int
+    kept: dict[str, Tensors] = field(default_factory=dict)
+    """What stays until the task ends: the method before it, and the network after each of its phases."""
+    phase: str = ""
+    """The phase that was trained last; empty where none was."""
+    num_phases_done: int = 0
+    fit: FitState | None = None
+    """How far the phase under way had come when it was last saved."""
+    seconds_before: float = 0.0
+    _began: float = field(default_factory=time.monotonic)
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> "TaskState":
+        found, parts = Progress.of(checkpoint), checkpoint.parts
+        kept: dict[str, Tensors] = {name: own for name, own in parts.items() if name not in ("fit", "momentum")}
+        fit_state = None
+        if at := found.position:
+            fit_state = FitState(parts["fit"], parts.get("momentum", {}), at.epoch, at.step, at.loss_sums)
+        return cls(found.task, kept, found.phase, found.num_phases_done, fit_state, found.seconds)
+
+    @property
+    def epoch(self) -> int:
+        return self.fit.epoch if self.fit else 0
+
+    @property
+    def seconds(self) -> float:
+        """How long the task has taken, in all attempts."""
+        return self.seconds_before + time.monotonic() - self._began
+
+    def save(self, store: CheckpointStore, facts: Mapping[str, Any], listener: events.Listener) -> None:
+        """Write a checkpoint of all this, and of the `facts` by which its owner will know it again."""
+        began = time.monotonic()
+        place: dict[str, Any] = {"task": self.task, "phase": self.phase, "num_phases_done": self.num_phases_done}
+        changing: dict[str, Tensors] = {}
+        if self.fit is not None:
+            place["position"] = {"epoch": self.fit.epoch, "step": self.fit.step, "loss_sums": self.fit.loss_sums}
+            changing = {"fit": self.fit.network, "momentum": self.fit.momentum}
+        store.save({**facts, **place, "seconds": self.seconds}, self.kept, changing)
+        listener(events.CheckpointWritten(self.task, self.phase, self.epoch, time.monotonic() - began))
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """How tasks are learned: where, with which images changed how, who looks on, and how often all is saved."""
+
+    engine: Engine
+    augmentation: Augmentation
+    batch_size: int
+    seed: int
+    listener: events.Listener
+    stop: StopRequest
+    checkpoint_minutes: float
+    num_tasks: int
+
+    def begin(self, task: Task) -> None:
+        """Tell that a task begins."""
+        num_images = len(task.training)
+        self.listener(events.TaskStarted(task.index, self.num_tasks, task.num_known, task.num_new, num_images))
+
+    def learn(
+        self,
+        steps: Iterable[Phase | Evaluate],
+        state: TaskState,
+        evaluate: Callable[[Evaluate], None],
+        save: Callable[[], None] | None = None,
+    ) -> dict[str, int]:
+        """Do what a method's `steps` say, from where `state` stands, which goes along; the epochs of every phase.
+
+        A phase that was done before only gets its weights back. `state` is saved from time to time, when a stop is
+        asked for, and at each phase's end; without `save`, a stop ends the work and nothing is kept.
+        """
+        epochs: dict[str, int] = {}
+        num_phases = 0
+        for step in steps:
+            if isinstance(step, Evaluate):
+                evaluate(step)
+                continue
+            name = f"phase-{num_phases}"
+            num_phases += 1
+            epochs[step.name] = step.fit.epochs
+            if num_phases <= state.num_phases_done:
+                restore_trained(step.network, state.kept[name])
+                continue
+            self.train(step, state, save)
+            state.num_phases_done, state.fit = num_phases, None
+            if save is not None:
+                # What follows in the task starts from these weights.
+                state.kept[name] = {key: on_host(tensor) for key, tensor in step.network.state_dict().items()}
+                save()
+            self.stop.raise_if_set()
+        return epochs
+
+    def train(self, phase: Phase, state: TaskState, save: Callable[[], None] | None) -> None:
+        """Train one phase, from `state.fit` where it has begun."""
+        state.phase, saved = phase.name, time.monotonic()
+        feed = self._feed(phase, Address(self.seed, "feed", state.task, phase.name))
+        self.listener(events.PhaseStarted(state.task, self.num_tasks, phase.name, phase.fit.epochs, feed.num_steps))
+        began = time.monotonic()
+        with closing(fit(phase, feed, self.engine, self.listener, task=state.task, start=state.fit)) as moments:
+            for moment in moments:
+                if not (self.stop.is_set or (save is not None and self._is_late(saved, moment.is_epoch_end))):
+                    continue
+                state.fit = moment.state()
+                if save is not None:
+                    save()
+                    saved = time.monotonic()
+                self.stop.raise_if_set()
+        self.listener(events.PhaseEnded(state.task, phase.name, time.monotonic() - began))
+
+    def _feed(self, phase: Phase, address: Address) -> Feed:
+        engine, size = self.engine, self.batch_size
+        if engine.views is not None:
+            return ViewFeed(phase.data, engine.views, size, address, engine.device)
+        return make_feed(phase.data, self.augmentation, size, address, engine.device, engine.resident)
+
+    def _is_late(self, saved: float, is_epoch_end: bool) -> bool:
+        """Whether the last checkpoint is older than it should be; 0 minutes mean after every epoch."""
+        interval = 60 * self.checkpoint_minutes
+        return time.monotonic() - saved >= interval and (is_epoch_end or interval > 0)
