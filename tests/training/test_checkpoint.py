@@ -263,9 +263,8 @@ def test_how_far_a_task_has_come_is_typed_and_has_all_its_parts(change: dict[str
     state = {"task": 1, "phase": "boost", "num_phases_done": 1, "seconds": 0.5}
     parts = {"network": tensors(1), "phase-0": tensors(2)}
     assert Progress.of(Checkpoint(state, parts)).task == 1
-    for name in parts:
-        with pytest.raises(ValueError, match=f"the part '{name}' is missing"):
-            Progress.of(Checkpoint(state, {key: value for key, value in parts.items() if key != name}))
+    with pytest.raises(ValueError, match="the part 'phase-0' is missing"):
+        Progress.of(Checkpoint(state, {"network": parts["network"]}))
     with pytest.raises(ValueError, match=r".+"):
         Progress.of(Checkpoint({**state, **change}, parts))
 

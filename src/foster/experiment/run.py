@@ -188,6 +188,8 @@ class Experiment:
         if self.record.num_tasks != state["task"] or state["task"] > len(self.scenario):
             raise ValueError(f"it is of task {short(state['task'])}, and its record of {self.record.num_tasks} tasks")
         if state["task"]:
+            if "network" not in parts:
+                raise ValueError("the part 'network' is missing")
             self.method.network = self.method.new_network(self.scenario.task_sizes[: state["task"]])
             restore_trained(self.method.network, parts["network"])
         if "memory" in parts:

@@ -92,7 +92,6 @@ class Progress(Document):
         """ValueError where the state is of another form, or a part is missing that it speaks of."""
         progress = cls.model_validate(checkpoint.state)
         needed = {f"phase-{k}" for k in range(min(progress.num_phases_done, 1000))}
-        needed |= {"network"} if progress.task else set()
         needed |= {"fit"} if progress.position else set()
         if missing := needed - checkpoint.parts.keys():
             raise ValueError(f"the part '{min(missing)}' is missing")
