@@ -14,7 +14,7 @@ from foster.methods.transport import carried, sinkhorn
 from foster.networks.freezing import freeze
 from foster.networks.network import Network
 from foster.settings.methods import CoilSettings
-from foster.system.streams import beside
+from foster.system.streams import both
 from foster.training.phase import Evaluate, Phase
 
 
@@ -55,7 +55,7 @@ class Coil(CosineMethod[CoilSettings]):
             retrospective_weight.fill_(settings.transport_weight * progress**2)
 
         def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-            old, new = beside(lambda: teacher(images), lambda: network(images))
+            old, new = both(teacher, network, images)
             retrospect = carried(plan.T, head.new_proxies.squeeze(1))
             prospective = prospective_transport(
                 new.logits[:, num_known:], new.features, prospect, head.scale, temperature

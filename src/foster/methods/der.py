@@ -13,7 +13,7 @@ from foster.networks.freezing import freeze
 from foster.networks.heads import Head
 from foster.networks.network import Network
 from foster.settings.methods import DerSettings
-from foster.system.streams import beside
+from foster.system.streams import both
 from foster.training.phase import Evaluate, Phase
 
 
@@ -33,10 +33,12 @@ class ExpandingNetwork(nn.Module):
         self.auxiliary_head = auxiliary_head
 
     def forward(self, images: Tensor) -> ExpandingOutput:
-        *old_branches, newest = self.network.branches
-        old_features, new_features = beside(lambda: [branch(images) for branch in old_branches], lambda: newest(images))
+        old_features, new_features = both(self._old_features, self.network.branches[-1], images)
         features = torch.cat([*old_features, new_features], dim=1)
         return ExpandingOutput(self.network.head(features), self.auxiliary_head(new_features))
+
+    def _old_features(self, images: Tensor) -> list[Tensor]:
+        return [branch(images) for branch in self.network.branches[:-1]]
 
 
 class DynamicallyExpandable(Method[DerSettings]):

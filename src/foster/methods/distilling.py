@@ -11,7 +11,7 @@ from foster.data.task import Task
 from foster.methods.base import Method
 from foster.networks.freezing import freeze
 from foster.settings.fit import FitSettings
-from foster.system.streams import beside
+from foster.system.streams import both
 from foster.training.phase import Phase
 
 Loss = Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]
@@ -29,7 +29,7 @@ def learn_with_teacher(method: Method[Any], task: Task, loss: Loss, fit: FitSett
         student = method.network = method.network.with_new_classes(task.num_new)
 
     def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        old, new = beside(lambda: teacher(images), lambda: student(images))
+        old, new = both(teacher, student, images)
         return loss(new.logits, old.logits, labels)
 
     return Phase("learn", student, objective, fit, data, teachers=(teacher,))

@@ -22,7 +22,7 @@ from foster.networks.boosted import BoostedNetwork
 from foster.networks.freezing import freeze
 from foster.networks.network import Network
 from foster.settings.methods import FosterSettings
-from foster.system.streams import beside
+from foster.system.streams import both
 from foster.training.phase import Evaluate, Phase
 
 
@@ -46,22 +46,12 @@ class Foster(Method[FosterSettings]):
             return
         boosted = self.boosted_network(task)
         yield self.boost(task, boosted)
-        if task.num_new and (self.settings.alignment == "weights" or self.settings.align_teacher):
-            boosted.align(task.num_known, self.extra_scale(task))
-        if self.settings.herding_features == "boosted" or not self.settings.compression:
-            self.remember(task, boosted)
+        self.after_boost(task, boosted)
         yield Evaluate("boosted", boosted)
-        if not self.settings.compression:
-            self.network = boosted.as_network()
-            return
-        with self.initialising(task, "student"):
-            student = boosted.compressed()
-        yield self.compress(task, boosted, student)
-        if task.num_new and self.settings.align_student:
-            student.align(task.num_known, self.extra_scale(task))
-        self.network = student
-        if self.settings.herding_features == "compressed":
-            self.remember(task)
+        if self.settings.compression:
+            student = self.student(task, boosted)
+            yield self.compress(task, boosted, student)
+            self.after_compress(task, student)
 
     def num_branches(self, num_tasks: int) -> int:
         return 1 if self.settings.compression else num_tasks
@@ -91,6 +81,17 @@ class Foster(Method[FosterSettings]):
 
         return Phase("boost", network, objective, settings.boost, task.training)
 
+    def after_boost(self, task: Task, boosted: BoostedNetwork) -> None:
+        """Align the boosted network and choose exemplars by it, where the settings say so; it stays if it is not to be
+        compressed."""
+        settings = self.settings
+        if task.num_new and (settings.alignment == "weights" or settings.align_teacher):
+            boosted.align(task.num_known, self.extra_scale(task))
+        if settings.herding_features == "boosted" or not settings.compression:
+            self.remember(task, boosted)
+        if not settings.compression:
+            self.network = boosted.as_network()
+
     def scales(self, task: Task) -> Tensor:
         """gamma: what each class's logits are multiplied by in L_LA, from the class counts. `[num_total]`"""
         counts, beta = task.class_counts, self.settings.beta_boost_of(task.index)
@@ -105,13 +106,25 @@ class Foster(Method[FosterSettings]):
         loss = self.compression_loss(task)
 
         def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-            teacher_out, student_out = beside(lambda: teacher(images), lambda: student(images))
+            teacher_out, student_out = both(teacher, student, images)
             return {"L_BKD": loss(student_out.logits, teacher_out.logits)}
 
         data = task.training
         if self.workplace.unlabeled is not None:
             data = concatenate(data, self.workplace.unlabeled)
         return Phase("compress", student, objective, self.settings.compress, data, teachers=(teacher,))
+
+    def student(self, task: Task, boosted: BoostedNetwork) -> Network:
+        with self.initialising(task, "student"):
+            return boosted.compressed()
+
+    def after_compress(self, task: Task, student: Network) -> None:
+        """The student is the network from now on, aligned and asked for exemplars where the settings say so."""
+        if task.num_new and self.settings.align_student:
+            student.align(task.num_known, self.extra_scale(task))
+        self.network = student
+        if self.settings.herding_features == "compressed":
+            self.remember(task)
 
     def compression_loss(self, task: Task) -> Callable[[Tensor, Tensor], Tensor]:
         """(student logits, teacher logits) -> loss, as the settings choose it."""

@@ -19,7 +19,7 @@ from foster.networks.heads import CosineHead
 from foster.networks.network import Backbone, Network
 from foster.seeding import Address, generator
 from foster.settings.methods import PodnetSettings
-from foster.system.streams import beside
+from foster.system.streams import both
 from foster.training.phase import Evaluate, Phase
 
 NUM_CLUSTERING_ROUNDS = 20
@@ -69,7 +69,7 @@ class Podnet(CosineMethod[PodnetSettings]):
         spatial_weight, flat_weight = growth * self.settings.spatial_weight, growth * self.settings.flat_weight
 
         def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-            old_maps, maps = beside(lambda: old_backbone.stages(images), lambda: backbone.stages(images))
+            old_maps, maps = both(old_backbone.stages, backbone.stages, images)
             features, old_features = backbone.pool(maps[-1]), old_backbone.pool(old_maps[-1])
             return {
                 "L_LSC": self.classification(head(features), labels, head),

@@ -11,7 +11,7 @@ from foster.losses import cross_entropy, distillation
 from foster.methods.base import Method
 from foster.networks.freezing import freeze
 from foster.settings.fit import FitSettings
-from foster.system.streams import beside
+from foster.system.streams import both
 from foster.training.phase import Evaluate, Phase
 
 TEMPERATURE = 2.0
@@ -28,7 +28,7 @@ def refresh(method: Method[Any], task: Task) -> Iterator[Phase | Evaluate]:
     network = method.network = method.trained_again()
 
     def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        old, new = beside(lambda: teacher(images), lambda: network(images))
+        old, new = both(teacher, network, images)
         return {
             "L_CE": cross_entropy(new.logits, labels),
             "L_KD": distillation(new.logits, old.logits, TEMPERATURE),

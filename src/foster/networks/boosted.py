@@ -10,7 +10,7 @@ from foster.errors import SettingsError, suggestion
 from foster.networks.freezing import freeze, unfreeze
 from foster.networks.heads import Head, PreciseLinear, alignment_factor
 from foster.networks.network import Backbone, Network
-from foster.system.streams import beside
+from foster.system.streams import both
 
 NewOnOld = Literal["finetune", "zero", "zero_with_bias"]
 
@@ -123,7 +123,7 @@ class BoostedNetwork(nn.Module):
         return self.old_block.shape[0]
 
     def forward(self, images: Tensor) -> BoostedOutput:
-        old, new_features = beside(lambda: self.old(images), lambda: self.new_branch(images))
+        old, new_features = both(self.old, self.new_branch, images)
         features = torch.cat([old.features, new_features], dim=1)
         logits = self.linear(features, self.weight, self.bias)
         return BoostedOutput(logits, features, old.logits, self.new_branch_head(new_features))

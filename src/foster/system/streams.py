@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 Frozen = TypeVar("Frozen")
 Trained = TypeVar("Trained")
@@ -44,6 +45,13 @@ def beside(frozen: Callable[[], Frozen], trained: Callable[[], Trained]) -> tupl
     second = trained()
     main.wait_stream(side)
     return first, second
+
+
+def both(
+    frozen: Callable[[Tensor], Frozen], trained: Callable[[Tensor], Trained], images: Tensor
+) -> tuple[Frozen, Trained]:
+    """What both make of the images, as `beside`: a teacher and its student, an old branch and the new one."""
+    return beside(lambda: frozen(images), lambda: trained(images))
 
 
 def _is_recording() -> bool:
