@@ -17,6 +17,15 @@ from foster.system.signals import SIGNALS
 torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def same_signals() -> Iterator[None]:
+    """A command that was stopped leaves its process deaf to echoes; here the process goes on."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 @pytest.fixture
 def default_signals() -> Iterator[None]:
     """No signal is ignored by what a test starts, also where the tests were started by `nohup`, which is inherited."""

@@ -3,8 +3,6 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from foster.version import __version__
-
 if TYPE_CHECKING:
     from foster.data.sources import register_dataset
     from foster.door.result import Result, Results, load_results
@@ -14,6 +12,7 @@ if TYPE_CHECKING:
     from foster.learner.reports import CalibrationWarning, UpdateError
     from foster.methods import register_method
     from foster.networks import register_backbone
+    from foster.version import __version__
 
 __all__ = [
     "CalibrationWarning",
@@ -46,12 +45,13 @@ _NAMES = {
     "foster.methods": ("register_method",),
     "foster.networks": ("register_backbone",),
     "foster.data.sources": ("register_dataset",),
+    "foster.version": ("__version__",),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Most public names bring torch with them, so their modules are imported when they are first used."""
+    """Most public names bring torch or much else with them, so their modules are imported when they are first used."""
     if name not in _HOMES:
         raise AttributeError(f"module 'foster' has no attribute '{name}'")
     return getattr(import_module(_HOMES[name]), name)

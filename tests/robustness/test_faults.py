@@ -22,10 +22,12 @@ from tiny_runs import (
     assert_same,
     ignore,
     interrupted,
+    only_line,
     outcome,
     resume,
     start,
     start_or_resume,
+    stopped_run,
     tiny_settings,
 )
 
@@ -36,21 +38,8 @@ from foster.events import Event
 from foster.experiment.folder import RunFolder, read_events
 from foster.reports.progress import LineProgress
 from foster.settings.fit import FitSettings
-from foster.system.files import write_json
 
 Reference = Callable[..., Outcome]
-AFTER_FIRST_TASK = lambda event: isinstance(event, events.TaskEnded)  # noqa: E731 (a name for a place)
-
-
-def stopped_run(path: Path, *overrides: str) -> Path:
-    """A run of replay that was stopped after its first task."""
-    interrupted(tiny_settings("replay", *overrides), path, Interruption(AFTER_FIRST_TASK))
-    return path
-
-
-def only_line(error: pytest.ExceptionInfo[FosterError]) -> str:
-    assert "\n" not in str(error.value)
-    return str(error.value)
 
 
 WRITES = [
@@ -317,29 +306,6 @@ def test_no_state_is_kept_after_a_loss_that_is_not_a_number(value: float, is_ask
     assert len(kept) == (5 if is_asked_in_epoch else 1), "steps 1 to 5, or epoch 1"
 
 
-@pytest.mark.parametrize("cut", ["", '{"time": "2026-11-15T', '{"event": "Epo\x00\x00\x00', "\xff\xfe", "[1, 2]", "17"])
-def test_events_survive_a_line_that_was_cut_and_the_next_ones_are_whole(cut: str, tmp_path: Path):
-    path = stopped_run(tmp_path / "run") / "events.jsonl"
-    num_before = len(read_events(path))
-    with path.open("ab") as file:
-        file.write(cut.encode("latin1"))
-    assert len(read_events(path)) == num_before
-    with RunFolder(path.parent).opened() as folder:
-        folder.note(events.Warned("on a line of its own"))
-    found = read_events(path)
-    assert len(found) == num_before + 1
-    assert found[-1]["message"] == "on a line of its own"
-
-
-def test_events_are_not_written_through_a_link(tmp_path: Path):
-    precious = tmp_path / "precious"
-    precious.write_text("keep me")
-    (tmp_path / "events.jsonl").symlink_to(precious)
-    with pytest.raises(FolderError, match="cannot write"):
-        RunFolder(tmp_path).note(events.Warned("x"))
-    assert precious.read_text() == "keep me"
-
-
 def test_two_starts_in_the_same_folder_never_both_begin(tmp_path: Path):
     folder = RunFolder(tmp_path / "run")
     with folder.opened(tiny_settings()):
@@ -350,23 +316,3 @@ def test_two_starts_in_the_same_folder_never_both_begin(tmp_path: Path):
             pass
         with pytest.raises(FolderError, match="is being written by process"), RunFolder(tmp_path / "run").opened():
             pass
-
-
-def test_what_a_killed_start_left_behind_does_not_block_a_new_start(tmp_path: Path):
-    path = tmp_path / "run"
-    path.mkdir()
-    (path / ".settings.toml.0123456789ab.part").write_text("method = ")
-    (path / "lock").write_text('{"process": 1, "host": "x"}')
-    with RunFolder(path).opened(tiny_settings()):
-        assert not list(path.glob("*.part"))
-
-
-def test_names_that_are_no_unicode_can_be_written_to_json(tmp_path: Path):
-    write_json(tmp_path / "x.json", {"name": "caf\xe9 \udcff"})
-    assert b"\\udcff" in (tmp_path / "x.json").read_bytes()
-
-
-def test_settings_that_are_no_unicode_give_one_line(tmp_path: Path):
-    with pytest.raises(FolderError, match=r"\\udcff.* is not valid text") as error:
-        start(tiny_settings("replay", "data=/\udcff"), tmp_path / "run")
-    only_line(error)

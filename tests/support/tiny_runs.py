@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
-from foster.events import Event
+from foster.errors import FosterError
+from foster.events import Event, TaskEnded
 from foster.experiment.folder import RunFolder
 from foster.experiment.run import Experiment
 from foster.settings.experiment import Settings, load_settings
@@ -105,6 +107,19 @@ def interrupted(settings: Settings, path: Path, interruption: Interruption) -> l
     except Stopped:
         return told
     raise AssertionError("the run was never interrupted")
+
+
+def stopped_run(path: Path, *overrides: str) -> Path:
+    """A run of replay that was stopped after its first task."""
+    after_first_task = Interruption(lambda event: isinstance(event, TaskEnded))
+    interrupted(tiny_settings("replay", *overrides), path, after_first_task)
+    return path
+
+
+def only_line(error: pytest.ExceptionInfo[FosterError]) -> str:
+    """The words of an error, which are one line."""
+    assert "\n" not in str(error.value)
+    return str(error.value)
 
 
 @dataclass(frozen=True)

@@ -59,18 +59,23 @@ def check_free(folder: Path) -> None:
     """A bundle is never written over or into anything; where it cannot be, that is known before anything is trained."""
     if folder.exists() or folder.is_symlink():
         raise FolderError(f"'{folder}' already exists; a bundle is never overwritten, choose a new name")
-    try:
-        parents = folder.resolve().parents
-    except (OSError, RuntimeError):
-        raise FolderError(f"cannot write '{folder}': its place is a link that leads to itself") from None
-    around = next((parent for parent in parents if _is_bundle(parent)), None)
-    if around is not None:
-        raise FolderError(f"'{folder}' lies inside the bundle '{around}', which is never changed; choose another place")
+    check_outside(folder)
     parent = next(parent for parent in folder.absolute().parents if parent.exists())
     try:
         Path(tempfile.mkdtemp(dir=parent)).rmdir()
     except OSError as error:
         raise unwritable(folder, error) from None
+
+
+def check_outside(path: Path) -> None:
+    """Nothing is ever written into a bundle but by itself."""
+    try:
+        parents = path.resolve().parents
+    except (OSError, RuntimeError):
+        raise FolderError(f"cannot write '{path}': its place is a link that leads to itself") from None
+    around = next((parent for parent in parents if _is_bundle(parent)), None)
+    if around is not None:
+        raise FolderError(f"'{path}' lies inside the bundle '{around}', which is never changed; choose another place")
 
 
 def _is_bundle(folder: Path) -> bool:

@@ -10,8 +10,8 @@ from typer.core import TyperGroup
 
 from foster.cli import bundles, experiments, listing, reporting, serving, sweeping
 from foster.errors import FosterError
-from foster.system.output import complain, drop_unwritable_output, open_closed_streams
-from foster.system.signals import Stopped
+from foster.system.output import complain, drop_unwritable_output, prepare_streams
+from foster.system.signals import Stopped, ending_on_signals, ignore_echoes
 
 INTERRUPTED, READER_LEFT = 130, 141
 """What a shell says of a process that was ended by SIGINT or SIGPIPE."""
@@ -27,6 +27,7 @@ def one_line() -> Iterator[None]:
     except FosterError as error:
         _leave(error.exit_code, str(error))
     except Stopped as stopped:
+        ignore_echoes()
         _leave(stopped.exit_code, str(stopped))
     except KeyboardInterrupt:
         _leave(INTERRUPTED, "interrupted")
@@ -98,5 +99,6 @@ serving.add_commands(app)
 
 def main() -> None:
     """Run the command, and exit with its code."""
-    open_closed_streams()
-    app()
+    prepare_streams()
+    with ending_on_signals(), one_line():
+        app()

@@ -1,7 +1,6 @@
 """What the commands for bundles do, with torch: called by `foster.cli.bundles` once a command is parsed."""
 
 import csv
-import json
 import shlex
 import sys
 import warnings
@@ -13,14 +12,14 @@ from typing import Any
 import typer
 from rich.cells import cell_len
 
-from foster.bundle.files import check_free, folder_bytes, remove_unfinished
+from foster.bundle.files import check_free, check_outside, folder_bytes, remove_unfinished
 from foster.bundle.folder import read_bundle, remove_exemplars
 from foster.bundle.manifest import Use, read_manifest
 from foster.bundle.promotion import check_promotable, promote
 from foster.cli.bundle_texts import exemplars_text, listed, padded, promotion_text, size_text
 from foster.cli.learn_texts import evaluation_text, learn_text
 from foster.data.photos.find import found_files, passed_over_text, shown
-from foster.errors import DataError, FolderError, SettingsError
+from foster.errors import DataError, FolderError, FosterError, SettingsError
 from foster.learner.learner import Learner
 from foster.learner.reports import CalibrationWarning, Prediction, UpdateError
 from foster.learner.work_folder import WorkFolder
@@ -72,19 +71,23 @@ def learn_bundle(
                 report = learner.learn(source, max_drop=max_drop, listener=listener, stop=stop, work_folder=work)
             stop.raise_if_set()
         except UpdateError as error:
-            with suppress(OSError):
-                typer.echo(learn_text(error.report, learner.settings.preset, num_shown=None), nl=False)
+            with suppress(OSError, ValueError):
+                output.echo(learn_text(error.report, learner.settings.preset, num_shown=None), nl=False)
             raise
         except Stopped as stopped:
             stopped.add_hint(f"all is saved; continue with: {_continuing_command()}")
             raise
-        with suppress(OSError):  # a reader who left must not cost the bundle
-            typer.echo(learn_text(report, learner.settings.preset))
+        with suppress(OSError, ValueError):  # what cannot be printed must not cost the bundle
+            output.echo(learn_text(report, learner.settings.preset))
         learner.save(bundle)
     size, name = size_text(folder_bytes(bundle)), shlex.quote(str(bundle))
     lines = [f"{bundle}: {len(learner.class_names)} classes, {report.num_exemplars} exemplars, {size}"]
     if is_promoting:
-        lines.append(promotion_text(promote(bundle)))
+        try:
+            lines.append(promotion_text(promote(bundle)))
+        except FosterError as error:
+            output.report(*lines, place=bundle)
+            raise FolderError(f"'{bundle}' is saved, but not promoted: {error}; then: foster promote {name}") from None
     lines.append(f"next: foster predict {name} IMAGES, or foster learn MORE --from {name} --bundle NEXT")
     output.report(*lines, place=bundle)
 
@@ -126,11 +129,11 @@ def predict_images(
     for prediction in predictions:
         num_failed += prediction.error is not None
         if is_json:
-            typer.echo(json.dumps(prediction.record(), ensure_ascii=False))
+            output.echo(output.json_text(prediction.record()))
         elif is_csv:
             writer.writerow(_csv_row(prediction, num_ranks))
         else:
-            typer.echo(_prediction_line(prediction, width))
+            output.echo(_prediction_line(prediction, width))
     if num_failed:
         typer.echo(f"{num_failed} of {len(files)} images cannot be read", err=True)
     if num_failed == len(files):
@@ -148,6 +151,7 @@ def _csv_row(prediction: Prediction, num_ranks: int) -> list[Any]:
     row: list[Any] = [prediction.name, prediction.label, prediction.confidence, is_unknown, prediction.error]
     if num_ranks > 1:
         row += [value for entry in prediction.top for value in (entry.label, entry.probability)]
+    row = [printable(value) if isinstance(value, str) else value for value in row]
     return row + [None] * (len(_csv_header(num_ranks)) - len(row))
 
 
@@ -160,31 +164,33 @@ def _prediction_line(prediction: Prediction, width: int) -> str:
 
 def evaluate_bundle(bundle: Path, source: Path, is_json: bool, device: str) -> None:
     report = Learner.load(bundle, device=device).evaluate(source)
-    typer.echo(json.dumps(report.record(), ensure_ascii=False) if is_json else evaluation_text(report), nl=is_json)
+    output.echo(output.json_text(report.record()) if is_json else evaluation_text(report), nl=is_json)
 
 
 def export_bundle(bundle: Path, file: Path) -> None:
+    check_outside(file)
     learner = Learner.load(bundle, device="cpu")
     typer.echo(f"exporting and checking {file} ...", err=True)
     report = learner.export(file)
-    typer.echo(
+    what = (
         f"{report.file}: {size_text(report.num_bytes)}, input uint8 [batch, height, width, 3]; "
         f"checked on {report.num_checked} {report.checked_on}, "
         f"probabilities differ from PyTorch by {report.largest_difference:.1g} at most"
     )
-    typer.echo(f"{report.facts_file}: labels and preprocessing")
+    output.report(what, f"{report.facts_file}: labels and preprocessing", place=report.file)
 
 
 def show_exemplars(bundle: Path, show: Path | None, remove: Sequence[str]) -> None:
     if remove:
         removed = remove_exemplars(bundle.resolve(), remove)
         manifest = read_manifest(bundle)
-        for entry in removed:
-            what = f"removed {entry.id} of class '{manifest.classes[entry.class_id]}' from {bundle}"
-            typer.echo(f"{what}; {AFTER_REMOVAL[entry.use]}")
+        told = [f"removed {entry.id} of class '{manifest.classes[entry.class_id]}' from {bundle}" for entry in removed]
+        ends = [AFTER_REMOVAL[entry.use] for entry in removed]
+        output.report(*map("{}; {}".format, told, ends), place=bundle)
     if show is not None:
+        check_outside(show)
         found = read_bundle(bundle)
         draw_sheet(found, str(bundle), show)
-        typer.echo(f"{show}: {len(found.manifest.exemplars)} images with their ids")
+        output.report(f"{show}: {len(found.manifest.exemplars)} images with their ids", place=show)
     if not remove and show is None:
-        typer.echo(exemplars_text(read_manifest(bundle)), nl=False)
+        output.echo(exemplars_text(read_manifest(bundle)), nl=False)

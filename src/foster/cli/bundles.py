@@ -117,12 +117,13 @@ def info(
     """Show what a bundle holds: classes, network, memory, history."""
     from foster.bundle.manifest import read_manifest
     from foster.cli.bundle_texts import classes_text, info_text
+    from foster.system.output import echo, escaped
 
     manifest = read_manifest(bundle)
-    text = manifest.text() if is_json else info_text(manifest, bundle)
+    text = escaped(manifest.text()) if is_json else info_text(manifest, bundle)
     if has_classes and not is_json:
         text += classes_text(manifest.history)
-    typer.echo(text, nl=False)
+    echo(text, nl=False)
 
 
 def exemplars(
@@ -145,8 +146,10 @@ def promote(bundle: Bundle) -> None:
     """Point the link 'current' beside the bundle at it."""
     from foster.bundle.promotion import promote as move
     from foster.cli.bundle_texts import promotion_text
+    from foster.system.output import report
 
-    typer.echo(promotion_text(move(bundle)))
+    moved = move(bundle)
+    report(promotion_text(moved), place=moved.link)
 
 
 def rollback(
@@ -157,5 +160,7 @@ def rollback(
     """Point the link 'current' back at the bundle before."""
     from foster.bundle.promotion import rollback as move
     from foster.cli.bundle_texts import promotion_text
+    from foster.system.output import report
 
-    typer.echo(promotion_text(move(place)))
+    moved = move(place)
+    report(promotion_text(moved), place=moved.link)

@@ -1,6 +1,5 @@
 """What `foster label-next` does, with torch: called by `foster.cli.serving` once the command is parsed."""
 
-import json
 import shlex
 import shutil
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from foster.data.photos.find import found_files, shown
 from foster.errors import DataError
 from foster.learner.label_next import WorthLabelling, label_next
 from foster.learner.learner import Learner
-from foster.system.output import printable
+from foster.system.output import echo, json_text, printable
 
 
 def show_label_next(
@@ -32,7 +31,7 @@ def show_label_next(
     width = min(60, max(cell_len(shown(entry.path)) for entry in found.chosen))
     for entry in found.chosen:
         if is_json:
-            typer.echo(json.dumps(entry.record(), ensure_ascii=False))
+            echo(json_text(entry.record()))
         else:
             name = padded(printable(shown(entry.path)), width)
             typer.echo(f"{name}   {printable(entry.label)} {100 * entry.confidence:.1f} %")

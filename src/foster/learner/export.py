@@ -24,7 +24,8 @@ from foster.errors import FosterError, SettingsError, suggestion
 from foster.learner.classifier import Classifier
 from foster.learner.knowledge import Knowledge
 from foster.seeding import Address, generator
-from foster.system.files import write_json, writing
+from foster.system.files import remove_temporaries, write_bytes, write_json
+from foster.system.locking import locked
 from foster.version import __version__
 
 INPUT, OUTPUT = "images", "probabilities"
@@ -68,10 +69,10 @@ Run = Callable[[NDArray[np.uint8]], NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class Target:
-    """A kind of file: how it is written, and how it is loaded again to be checked."""
+    """A kind of file: how its content is made, and how that is loaded again to be checked."""
 
-    write: Callable[[Exported, Tensor, Path, str], None]
-    load: Callable[[Path], Run]
+    make: Callable[[Exported, Tensor, str], bytes]
+    load: Callable[[bytes], Run]
 
 
 def export_classifier(knowledge: Knowledge, file: Path) -> ExportReport:
@@ -82,16 +83,14 @@ def export_classifier(knowledge: Knowledge, file: Path) -> ExportReport:
     module = Exported(knowledge.classifier(torch.device("cpu"))).eval()
     pictures, checked_on = _pictures(knowledge)
     facts = export_facts(knowledge)
-    with writing(file) as temporary:
-        named = temporary.with_suffix(file.suffix)  # some writers look at the ending
-        try:
-            with _quiet():
-                target.write(module, _example(knowledge), named, json.dumps(facts, ensure_ascii=False))
-                run = target.load(named)
-            difference = _largest_difference(module, run, pictures)
-            named.replace(temporary)
-        finally:
-            named.unlink(missing_ok=True)
+    # In memory, until it is known to be right: the libraries' own writers abort the process where the disk is full.
+    with _quiet():
+        content = target.make(module, _example(knowledge), json.dumps(facts, ensure_ascii=False))
+        run = target.load(content)
+    difference = _largest_difference(module, run, pictures)
+    with locked(file.parent, f".{file.name}.lock"):
+        remove_temporaries(file.parent, file.name)
+        write_bytes(file, content)
     facts_file = file.with_name(f"{file.name}.json")
     write_json(facts_file, facts)
     return ExportReport(file, facts_file, file.stat().st_size, len(pictures), checked_on, difference)
@@ -166,7 +165,7 @@ def _largest_difference(module: Exported, run: Run, pictures: Tensor) -> float:
     return largest
 
 
-def _write_onnx(module: Exported, example: Tensor, path: Path, facts: str) -> None:
+def _make_onnx(module: Exported, example: Tensor, facts: str) -> bytes:
     try:
         import onnx
         import onnxruntime  # noqa: F401 (needed for the check)
@@ -190,26 +189,29 @@ def _write_onnx(module: Exported, example: Tensor, path: Path, facts: str) -> No
         entry = model.metadata_props.add()
         entry.key, entry.value = key, value
     onnx.checker.check_model(model)
-    onnx.save_model(model, str(path))
+    content: bytes = model.SerializeToString()
+    return content
 
 
-def _load_onnx(path: Path) -> Run:
+def _load_onnx(content: bytes) -> Run:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     return lambda images: np.asarray(session.run([OUTPUT], {INPUT: images})[0])
 
 
-def _write_program(module: Exported, example: Tensor, path: Path, facts: str) -> None:
+def _make_program(module: Exported, example: Tensor, facts: str) -> bytes:
     batch = torch.export.Dim("batch", min=1)
     program = torch.export.export(module, (example,), dynamic_shapes={"images": {0: batch}})
-    torch.export.save(program, path, extra_files={"foster.json": facts})
+    file = io.BytesIO()
+    torch.export.save(program, file, extra_files={"foster.json": facts})
+    return file.getvalue()
 
 
-def _load_program(path: Path) -> Run:
-    module = torch.export.load(path).module()
+def _load_program(content: bytes) -> Run:
+    module = torch.export.load(io.BytesIO(content)).module()
 
     def run(images: NDArray[np.uint8]) -> NDArray[np.float32]:
         with torch.no_grad():
@@ -218,7 +220,7 @@ def _load_program(path: Path) -> Run:
     return run
 
 
-TARGETS: dict[str, Target] = {".onnx": Target(_write_onnx, _load_onnx), ".pt2": Target(_write_program, _load_program)}
+TARGETS: dict[str, Target] = {".onnx": Target(_make_onnx, _load_onnx), ".pt2": Target(_make_program, _load_program)}
 """From a file's ending to its kind."""
 
 

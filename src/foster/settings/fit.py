@@ -15,7 +15,7 @@ class FitSettings(Frozen):
     """How one phase is trained: SGD with a cosine or a milestone schedule, stepped once an epoch."""
 
     epochs: int = Field(ge=1)
-    learning_rate: float = Field(default=0.1, gt=0, le=1e6)
+    learning_rate: float = Field(default=0.1, gt=0, le=1e30)
     weight_decay: float = Field(default=5e-4, ge=0, le=1e6)
     momentum: float = Field(default=0.9, ge=0, lt=1)
     schedule: Literal["cosine", "milestones"] = "cosine"

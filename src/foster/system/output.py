@@ -1,6 +1,7 @@
 """Standard output and standard error as they may be: closed, on a full disk, or left by their reader."""
 
 import io
+import json
 import os
 import sys
 from contextlib import suppress
@@ -13,7 +14,7 @@ UNBOUNDED = 1000
 def show(renderable: object) -> None:
     """Print text as it is, and anything else with rich; what cannot be printed is an OSError."""
     if isinstance(renderable, str):
-        print(renderable, flush=True)
+        echo(renderable)
         return
     from rich.console import Console
 
@@ -46,6 +47,22 @@ def report(*renderables: object, place: Path) -> None:
         complain(f"cannot write to standard output ({error.strerror}); all is done and saved in '{place}'")
 
 
+def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Print lines that may hold names from files: nothing in them moves a terminal's cursor."""
+    shown = "\n".join(map(printable, text.split("\n")))
+    print(shown, end="\n" if nl else "", file=sys.stderr if err else sys.stdout, flush=True)
+
+
+def json_text(data: object, indent: int | None = None) -> str:
+    """JSON that people can read and any terminal can show."""
+    return escaped(json.dumps(data, indent=indent, ensure_ascii=False, allow_nan=False))
+
+
+def escaped(text: str) -> str:
+    """JSON in which every character that is not printable is written as an escape."""
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
+
+
 def printable(text: str) -> str:
     """Text from files without what would move a terminal's cursor or colour its letters."""
     return "".join(character if character.isprintable() else "\ufffd" for character in text)
@@ -74,7 +91,7 @@ def drop_unwritable_output() -> None:
             os.close(nowhere)
 
 
-def open_closed_streams() -> None:
+def prepare_streams() -> None:
     """Put a stream to nowhere where one was closed (`2>&-`): the next file to be opened would take its number, and
     what a library tells standard error would be written into that file."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
@@ -84,3 +101,7 @@ def open_closed_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False))
+    # What the locale cannot encode is shown as escapes: no name may cost the work that it stands for.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")

@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 
@@ -93,8 +93,30 @@ def stop_on_signals() -> Iterator[StopRequest]:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
 
-    with _handling(handle):
+    # Echoes may come until the process has ended, so what has heard the first signal goes on to hear them.
+    with _handling(handle, keeps=lambda number: bool(began)):
         yield request
+
+
+@contextmanager
+def ending_on_signals() -> Iterator[None]:
+    """Inside, SIGTERM and SIGHUP end the process as Ctrl-C does: what is half written goes, and then comes the
+    conventional exit code. For all work that cannot be continued later."""
+
+    def end(number: int) -> None:
+        ignore_echoes()
+        _say(f"stopped by {signal.Signals(number).name}")
+        raise SystemExit(128 + number)
+
+    with _handling(end, heard=(signal.SIGTERM, signal.SIGHUP)):
+        yield
+
+
+def ignore_echoes() -> None:
+    """All that has to be done is done, and the process ends: nothing but its end is left for SIGTERM and SIGHUP."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager
@@ -117,20 +139,28 @@ def _is_echo(number: int, began: float) -> bool:
 
 
 @contextmanager
-def _handling(handle: Callable[[int], None]) -> Iterator[None]:
-    """Inside, `handle` gets every signal that is not ignored. Only the main thread can receive any."""
+def _handling(
+    handle: Callable[[int], None],
+    heard: Sequence[signal.Signals] = SIGNALS,
+    keeps: Callable[[int], bool] = lambda number: False,
+) -> Iterator[None]:
+    """Inside, `handle` gets every signal in `heard` that is not ignored, and those that it `keeps` afterwards, too.
+
+    Only the main thread can receive any.
+    """
 
     def receive(number: int, frame: FrameType | None) -> None:
         handle(number)
 
     is_main = threading.current_thread() is threading.main_thread()
-    heard = [number for number in SIGNALS if is_main and signal.getsignal(number) not in (signal.SIG_IGN, None)]
-    previous = {number: signal.signal(number, receive) for number in heard}
+    wanted = [number for number in heard if is_main and signal.getsignal(number) not in (signal.SIG_IGN, None)]
+    previous = {number: signal.signal(number, receive) for number in wanted}
     try:
         yield
     finally:
         for number, handler in previous.items():
-            signal.signal(number, handler)
+            if number == signal.SIGINT or (signal.getsignal(number) is receive and not keeps(number)):
+                signal.signal(number, handler)
 
 
 def _obey_input(request: StopRequest) -> None:

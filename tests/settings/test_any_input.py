@@ -9,12 +9,10 @@ import pytest
 from any_input import SUPPRESSED
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tiny_runs import tiny_settings
 
 from foster.data.scenario import class_order_from_names, class_order_from_seed
 from foster.errors import FosterError, SettingsError
-from foster.experiment.folder import RunFolder, check_same_settings
-from foster.settings import toml as toml_text
+from foster.experiment.folder import check_same_settings
 from foster.settings.datasets import task_sizes
 from foster.settings.experiment import all_keys, load_settings
 from foster.settings.learner import learner_keys, learner_settings, make_learner_settings
@@ -218,22 +216,3 @@ def test_a_class_order_of_any_names_is_a_permutation_or_gives_one_line(order: li
 def test_a_class_order_of_any_seed_is_a_permutation_or_gives_one_line(num_classes: int, seed: int):
     ids = accepted(lambda: class_order_from_seed(num_classes, seed))
     assert ids is None or sorted(ids) == list(range(num_classes))
-
-
-@MANY
-@given(content=st.binary(max_size=100) | VALUES.map(lambda value: as_toml(value).encode()))
-@example(content=b"[" * 100_000)
-@example(content=b"null")
-@example(content=b'{"finished": "yes"}')
-def test_results_of_any_content_are_never_taken_for_a_finished_run_by_mistake(content: bytes, tmp_path: Path):
-    (tmp_path / "results.json").write_bytes(content)
-    assert not RunFolder(tmp_path).is_finished
-    accepted(RunFolder(tmp_path).read_results)
-
-
-def test_a_folder_whose_settings_file_is_damaged_is_refused_in_one_line(tmp_path: Path):
-    text = tiny_settings().toml()
-    for end in range(0, len(text), 37):
-        (tmp_path / "settings.toml").write_text(text[:end], encoding="utf-8")
-        found = accepted(RunFolder(tmp_path).settings)
-        assert found is None or toml_text.dumps(found.nested()) == found.toml()

@@ -1,0 +1,329 @@
+"""Standard output and standard error may be closed, full or left by their reader: no traceback, nothing is lost."""
+
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tiny_runs import OVERRIDES
+
+import foster
+from foster.bundle.manifest import read_manifest
+from foster.cli import main, one_line
+from foster.experiment.folder import RunFolder
+from foster.system.locking import locked
+from foster.system.signals import Stopped
+
+FULL = Path("/dev/full")
+needs_full_device = pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full")
+
+
+def shell(command: str, folder: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+    """A command line of bash, in which `foster` is the command; PIPESTATUS is that of all parts of a pipe."""
+    script = f'foster() {{ "{sys.executable}" -m foster "$@"; }}; {command}'
+    kept = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    everything = {**kept, "OMP_NUM_THREADS": "1", **environment}
+    return subprocess.run(
+        ["bash", "-c", script], cwd=folder, env=everything, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@needs_full_device
+@pytest.mark.parametrize("command", ["presets", "--help", "run --help", "presets --show digits"])
+@pytest.mark.parametrize("buffering", ["", "1"])
+def test_output_onto_a_full_disk_is_one_line_and_exit_code_2(command: str, buffering: str, tmp_path: Path) -> None:
+    done = shell(f"foster {command} > /dev/full", tmp_path, PYTHONUNBUFFERED=buffering)
+    assert done.returncode == 2
+    assert done.stderr == "foster: cannot read or write the output: No space left on device\n"
+
+
+@pytest.mark.parametrize("command", ["presets --show digits", "--help", "methods"])
+def test_a_reader_that_leaves_is_no_error(command: str, tmp_path: Path) -> None:
+    """It is gone before anything is written."""
+    done = shell(f"(sleep 0.3; foster {command}) | exec true; exit ${{PIPESTATUS[0]}}", tmp_path)
+    assert done.stderr == ""
+    assert done.returncode == 141
+
+
+def test_a_run_with_closed_streams_is_no_error(tmp_path: Path) -> None:
+    done = shell(f"foster run digits {' '.join(OVERRIDES)} method=finetune --out run <&- >&- 2>&-", tmp_path)
+    assert done.returncode == 0
+    assert RunFolder(tmp_path / "run").is_finished
+
+
+def test_an_error_that_cannot_be_told_is_not_told_in_the_place_of_a_result(tmp_path: Path) -> None:
+    refused = shell("foster run nothing 2>&-", tmp_path)
+    assert (refused.returncode, refused.stdout) == (2, "")
+
+
+CLOSED = """
+import os, sys
+from foster import cli
+def answer():
+    descriptor = os.open("answer", os.O_WRONLY | os.O_CREAT)
+    print("into nowhere")
+    print("into nowhere", file=sys.stderr)
+    os.write(descriptor, f"{descriptor} {sys.stdin is None} {sys.stdout is None} {sys.stderr is None}".encode())
+cli.app = answer
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- 2>&-", "<&- >&- 2>&-"])
+def test_no_file_takes_the_place_of_a_closed_stream(closed: str, tmp_path: Path) -> None:
+    """A library that writes to standard error would write into it."""
+    (tmp_path / "closed.py").write_text(CLOSED, encoding="utf-8")
+    done = shell(f'"{sys.executable}" closed.py {closed}', tmp_path)
+    assert done.returncode == 0, done.stderr
+    descriptor, *are_missing = (tmp_path / "answer").read_text(encoding="utf-8").split()
+    assert int(descriptor) > 2
+    assert are_missing == ["False"] * 3
+
+
+@contextmanager
+def full_output() -> Iterator[None]:
+    """Standard output of this process on a full disk."""
+    before = sys.stdout
+    sys.stdout = FULL.open("w", encoding="utf-8")
+    try:
+        yield
+    finally:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+        sys.stdout.close()
+        sys.stdout = before
+
+
+@pytest.fixture
+def onto_full_disk(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, list[str]]]:
+    """`foster`, in this process: its exit code and the lines that it complains."""
+
+    def run(*given: str) -> tuple[int, list[str]]:
+        monkeypatch.setattr("sys.argv", ["foster", *given])
+        with full_output(), pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0), capsys.readouterr().err.splitlines()
+
+    return run
+
+
+@needs_full_device
+def test_a_run_that_is_finished_has_not_failed_because_its_table_cannot_be_printed(
+    tmp_path: Path, onto_full_disk: Callable[..., tuple[int, list[str]]]
+) -> None:
+    path = tmp_path / "run"
+    said = f"foster: cannot write to standard output (No space left on device); all is done and saved in '{path}'"
+    given = ["run", "digits", *OVERRIDES, "method=finetune", "--out", str(path), "--quiet"]
+    assert onto_full_disk(*given) == (0, [said])
+    assert RunFolder(path).is_finished
+    finished = f"foster: '{path}' is finished; nothing is left to do"
+    assert onto_full_disk("resume", str(path)) == (0, [finished, said])
+
+
+@needs_full_device
+@pytest.mark.parametrize("style", ["--json", "--csv", "--top=2"])
+def test_predictions_that_cannot_be_printed_are_an_error_in_one_line(
+    style: str, small_bundle: Path, onto_full_disk: Callable[..., tuple[int, list[str]]]
+) -> None:
+    found = onto_full_disk("predict", str(small_bundle), str(small_bundle / "exemplars"), style, "--device=cpu")
+    assert found == (2, ["foster: cannot read or write the output: No space left on device"])
+
+
+@needs_full_device
+def test_a_learn_whose_report_cannot_be_printed_has_written_and_promoted_its_bundle(
+    small_bundle: Path, tmp_path: Path, onto_full_disk: Callable[..., tuple[int, list[str]]]
+) -> None:
+    photos, bundle = str(small_bundle / "exemplars"), tmp_path / "v1"
+    settings = ["backbone=resnet8", "epochs_scale=0.006", "device=cpu", "validation_share=0"]
+    code, lines = onto_full_disk("learn", photos, "--bundle", str(bundle), "--promote", "--quiet", *settings)
+    assert (code, len(lines)) == (0, 1)
+    assert lines[0].endswith(f"all is done and saved in '{bundle}'")
+    assert (tmp_path / "current").resolve() == bundle
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code", "said"),
+    [
+        (KeyboardInterrupt(), 130, "foster: interrupted\n"),
+        (BrokenPipeError(), 141, ""),
+        (Stopped(signal.SIGHUP), 129, "foster: stopped by SIGHUP\n"),
+        (PermissionError(13, "Permission denied", "/x"), 2, "foster: cannot read or write '/x': Permission denied\n"),
+    ],
+)
+def test_every_end_has_its_code_and_its_word(
+    error: BaseException, exit_code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended, one_line():
+        raise error
+    assert ended.value.code == exit_code
+    assert capsys.readouterr() == ("", said)
+
+
+SLOW_READER = """
+import sys, time
+import foster.bundle.manifest
+def slow(folder):
+    print("reading", file=sys.stderr, flush=True)
+    time.sleep(60)
+foster.bundle.manifest.read_manifest = slow
+sys.argv = ["foster", "info", "bundle"]
+from foster.cli import main
+main()
+"""
+
+
+def test_ctrl_c_says_so_where_nothing_is_trained() -> None:
+    with subprocess.Popen([sys.executable, "-c", SLOW_READER], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "reading\n"
+        time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=60)[1] == "foster: interrupted\n"
+    assert process.returncode == 130
+
+
+@pytest.fixture
+def photos(small_bundle: Path, tmp_path: Path) -> Path:
+    """Two classes, one of which Latin-1 cannot write."""
+    for number, name in enumerate(("\u732b", "owl")):
+        shutil.copytree(small_bundle / "exemplars" / f"000{number}", tmp_path / "photos" / name)
+    return tmp_path / "photos"
+
+
+LEARNING = ["backbone=resnet8", "epochs_scale=0.006", "device=cpu", "validation_share=0", "--quiet"]
+
+
+def test_a_class_that_the_locale_cannot_write_does_not_cost_the_bundle(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(content, encoding="latin-1"))
+    bundle = tmp_path / os.fsdecode(b"b\xff")
+    monkeypatch.setattr("sys.argv", ["foster", "learn", str(photos), "--bundle", str(bundle), *LEARNING])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    assert b"\\u732b" in content.getvalue()
+    assert b"b\\ufffd: 2 classes" in content.getvalue()
+    assert read_manifest(bundle).classes == ("owl", "\u732b")
+
+
+@needs_full_device
+def test_what_is_promoted_rolled_back_exported_or_removed_has_not_failed_because_nothing_can_be_printed(
+    bundle: Path, small_bundle: Path, tmp_path: Path, onto_full_disk: Callable[..., tuple[int, list[str]]]
+) -> None:
+    other = shutil.copytree(small_bundle, tmp_path / "v2")
+    removed = read_manifest(bundle).exemplars[0].id
+    for given in (
+        ("promote", str(bundle)),
+        ("promote", str(other)),
+        ("rollback", str(tmp_path)),
+        ("exemplars", str(bundle), "--remove", removed),
+        ("exemplars", str(bundle), "--show", str(tmp_path / "sheet.png")),
+    ):
+        code, lines = onto_full_disk(*given)
+        assert (code, len(lines)) == (0, 1), lines
+        assert "all is done and saved in" in lines[0]
+    assert (tmp_path / "current").resolve() == bundle
+    assert removed not in {entry.id for entry in read_manifest(bundle).exemplars}
+
+
+def test_a_bundle_that_could_not_be_promoted_is_said_to_be_saved(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["foster", "learn", str(photos), "--bundle", str(tmp_path / "v1"), "--promote", *LEARNING]
+    monkeypatch.setattr("sys.argv", arguments)
+    with locked(tmp_path, ".current.lock"), pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    said = capsys.readouterr()
+    assert "v1: 2 classes" in said.out
+    assert "is saved, but not promoted: " in said.err
+    assert said.err.rstrip().endswith(f"foster promote {tmp_path / 'v1'}")
+    read_manifest(tmp_path / "v1")
+
+
+@pytest.mark.parametrize("command", [("exemplars", "--show"), ("export",)])
+def test_nothing_in_a_bundle_is_overwritten(
+    command: tuple[str, ...], bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = bundle / read_manifest(bundle).exemplars[0].file
+    before, name = target.read_bytes(), str(target) if command[0] == "exemplars" else str(bundle / "x.onnx")
+    monkeypatch.setattr("sys.argv", ["foster", command[0], str(bundle), *command[1:], name])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "lies inside the bundle" in capsys.readouterr().err
+    assert target.read_bytes() == before
+
+
+@pytest.mark.parametrize("style", ["--json", "--csv", "--top=1"])
+def test_a_class_name_moves_no_cursor(
+    style: str, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    learner = foster.load(bundle, device="cpu")
+    learner.knowledge = replace(learner.knowledge, class_names=("\x1b[31mred", "\x9b31mred"))
+    learner.save(tmp_path / "v2")
+    image = str(bundle / read_manifest(bundle).exemplars[0].file)
+    monkeypatch.setattr("sys.argv", ["foster", "predict", str(tmp_path / "v2"), image, style, "--device=cpu"])
+    with pytest.raises(SystemExit):
+        main()
+    shown = capsys.readouterr().out
+    assert "red" in shown
+    assert all(character.isprintable() or character == "\n" for character in shown)
+    if style == "--json":
+        assert json.loads(shown)["label"] in ("\x1b[31mred", "\x9b31mred")
+
+
+INTERRUPTED_IMPORT = """
+import os, signal, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "foster.cli":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+sys.argv = ["foster", "methods"]
+from foster.__main__ import main
+main()
+"""
+
+
+def test_ctrl_c_while_the_command_is_being_loaded_says_so(default_signals: None) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_IMPORT], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "foster: interrupted\n")
+
+
+TERMINATED_WRITE = """
+import os, signal, sys
+from pathlib import Path
+from foster import cli
+from foster.system.files import writing
+def work():
+    with writing(Path("x.onnx")):
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.pause()
+cli.app = work
+cli.main()
+"""
+
+
+def test_a_sigterm_ends_what_cannot_be_continued_and_leaves_nothing(default_signals: None, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", TERMINATED_WRITE], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (143, "stopped by SIGTERM\n")
+    assert list(tmp_path.iterdir()) == []
