@@ -175,6 +175,7 @@ def test_the_page_asks_for_the_token(browser: "playwright.Browser", small_bundle
         playwright.expect(page.locator("#problem")).to_have_text("This is not the token.")
         page.get_by_label("Token").fill("a secret of enough letters")
         page.get_by_role("button", name="Enter").click()
+        page.locator("#bundle:not(:empty)").wait_for()
         drop(page, "a.png", photo())
         page.locator(".card .bars li").first.wait_for()
         context.close()

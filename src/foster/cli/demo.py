@@ -16,11 +16,11 @@ from foster.system.output import report
 METHODS = ("finetune", "replay", "foster")
 
 
-def show_demo(out: Path, *, quiet: bool = False) -> None:
+def show_demo(out: Path, overrides: Sequence[str] = (), *, quiet: bool = False) -> None:
     """Run the methods in folders below `out` (or the next free name), then print the table and draw the curves."""
     folder = _free(out)
     for method in METHODS:
-        launch(load_settings("digits", [f"method={method}"]), folder / method, quiet=quiet, is_shown=False)
+        launch(load_settings("digits", [*overrides, f"method={method}"]), folder / method, quiet=quiet, is_shown=False)
     results = find_results([folder])
     figure = folder / "accuracy.png"
     save_figure(accuracy_figure(results, "Handwritten digits, two new classes a task"), figure)

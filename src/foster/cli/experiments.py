@@ -93,10 +93,14 @@ def plan(
 
 
 def demo(
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Settings to change, e.g. epochs_scale=0.1 for a quicker look."),
+    ] = None,
     out: Annotated[Path, typer.Option(help="The folder for the runs and the figure.")] = Path("runs/demo"),
     quiet: Quiet = False,
 ) -> None:
     """FOSTER, fine-tune and replay on embedded digits: see what forgetting is, in about a minute on two CPU cores."""
     from foster.cli.demo import show_demo
 
-    show_demo(out, quiet=quiet)
+    show_demo(out, overrides or [], quiet=quiet)
