@@ -16,9 +16,9 @@ from PIL import Image
 import foster
 from foster.bundle.manifest import read_manifest
 from foster.cli import main
-from foster.cli.bundle_texts import size_text
 from foster.data.sources import load as load_dataset
 from foster.learner.learner import Learner
+from foster.reports.text import size_text
 
 DIGITS = load_dataset("digits")
 QUICK = ("backbone=resnet8", "epochs_scale=0.02", "memory_total=60", "device=cpu")

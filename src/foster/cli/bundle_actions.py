@@ -16,7 +16,7 @@ from foster.bundle.files import check_free, check_outside, folder_bytes, remove_
 from foster.bundle.folder import read_bundle, remove_exemplars
 from foster.bundle.manifest import Use, read_manifest
 from foster.bundle.promotion import check_promotable, promote
-from foster.cli.bundle_texts import exemplars_text, listed, padded, promotion_text, size_text
+from foster.cli.bundle_texts import exemplars_text, listed, padded, promotion_text
 from foster.cli.learn_texts import evaluation_text, learn_text
 from foster.data.photos.find import found_files, passed_over_text, shown
 from foster.errors import DataError, FolderError, FosterError, SettingsError
@@ -25,6 +25,7 @@ from foster.learner.reports import CalibrationWarning, Prediction, UpdateError
 from foster.learner.work_folder import WorkFolder
 from foster.reports.contact_sheet import draw_sheet
 from foster.reports.progress import progress_for
+from foster.reports.text import size_text
 from foster.settings.learner import learner_settings
 from foster.system import output
 from foster.system.output import printable

@@ -13,7 +13,7 @@ from rich.text import Text
 from foster.bundle.files import folder_bytes
 from foster.bundle.manifest import Manifest
 from foster.bundle.promotion import Promotion
-from foster.reports.text import ABSENT, duration
+from foster.reports.text import ABSENT, duration, size_text
 from foster.settings.learner import PRESETS, LearnerSettings
 from foster.system.output import plain_text, printable
 
@@ -43,14 +43,6 @@ def padded(text: str, width: int) -> str:
 
 def percent(value: float | None) -> str:
     return ABSENT if value is None else f"{value:.1f} %"
-
-
-def size_text(num_bytes: float) -> str:
-    for unit in ("bytes", "KiB", "MiB"):
-        if num_bytes < 1024:
-            return f"{num_bytes:.0f} {unit}" if unit == "bytes" else f"{num_bytes:.1f} {unit}"
-        num_bytes /= 1024
-    return f"{num_bytes:.1f} GiB"
 
 
 def listed(names: Sequence[str], limit: int = MAX_LISTED) -> str:

@@ -1,9 +1,12 @@
-"""Commands that draw and report: figure."""
+"""Commands that draw and report: figure, report."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from foster.errors import FolderError
+from foster.reports.text import size_text
 
 Subjects = Annotated[
     list[Path], typer.Argument(metavar="RUN...", help="Run folders, folders that hold some, results files, bundles.")
@@ -13,6 +16,7 @@ Data = Annotated[Path | None, typer.Option(help="The folder of the data files, w
 
 def add_commands(app: typer.Typer) -> None:
     app.command(help=FIGURE_HELP)(figure)
+    app.command()(report)
 
 
 FIGURE_HELP = (
@@ -46,3 +50,17 @@ def figure(
 
     save_figure(figures.figure(kind, subjects, data), path)
     typer.echo(f"figure: {path}")
+
+
+def report(
+    subjects: Subjects,
+    out: Annotated[Path, typer.Option(help="Where to write it.")] = Path("report.html"),
+    data: Data = None,
+) -> None:
+    """One self-contained HTML file about runs or bundles: numbers, settings, figures, every class, mistakes."""
+    if out.is_dir() or out.suffix.lower() not in (".html", ".htm"):
+        raise FolderError(f"cannot write report '{out}': name a file that ends in .html")
+    from foster.reports.html import write_report
+
+    write_report(subjects, out, data)
+    typer.echo(f"report: {out} ({size_text(out.stat().st_size)})")

@@ -49,7 +49,7 @@ def tsne_figure(archives: Sequence[RunArchive]) -> "Figure":
             for rank, class_id in enumerate(chosen):
                 own = places[labels == class_id]
                 colour, marker = COLOURS[rank % 10], MARKERS[rank // 10]
-                axes.scatter(own[:, 0], own[:, 1], s=7, color=colour, marker=marker, linewidths=0)
+                axes.scatter(own[:, 0], own[:, 1], s=7, color=colour, marker=marker, linewidths=0, rasterized=True)
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set(visible=True, color=GRID)
             axes.margins(0.08)

@@ -26,3 +26,12 @@ def mean_and_spread(values: Sequence[float]) -> str:
         return ABSENT
     mean = f"{statistics.fmean(values):.2f}"
     return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.2f}"
+
+
+def size_text(num_bytes: float) -> str:
+    """`512 bytes`, `1.2 MiB`."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if num_bytes < 1024:
+            return f"{num_bytes:.0f} {unit}" if unit == "bytes" else f"{num_bytes:.1f} {unit}"
+        num_bytes /= 1024
+    return f"{num_bytes:.1f} GiB"

@@ -1,0 +1,248 @@
+"""Runs and bundles -> one HTML file that holds everything: it opens from the disk, on any screen, and prints."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foster.bundle.files import folder_bytes
+from foster.errors import FosterError
+from foster.reports.archive import Archive, BundleArchive, RunArchive, open_archives
+from foster.reports.calibration import calibration_figure
+from foster.reports.figures import KINDS
+from foster.reports.markup import svg
+from foster.reports.mistakes import class_rows, confused_pairs, surest_mistakes
+from foster.reports.reproduce import command
+from foster.reports.text import ABSENT, duration, size_text
+from foster.settings.keys import flat
+from foster.settings.toml import value_text
+from foster.system.files import write_text
+from foster.version import __version__
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+    from matplotlib.figure import Figure
+
+OF_ALL = ("accuracy", "new-old", "confusion", "matrix", "head-norms", "losses", "tsne")
+"""Figures in which runs stand side by side."""
+OF_ONE = ("grad-cam", "exemplars")
+OF_A_BUNDLE = ("confusion", "head-norms", "exemplars")
+
+
+@dataclass
+class Shown:
+    """A figure with how to read it."""
+
+    kind: str
+    reading: str
+    markup: "Markup"
+
+
+@dataclass
+class Page:
+    """What the template fills in; `missing` says what could not be shown, and why."""
+
+    title: str
+    version: str = __version__
+    headlines: list[tuple[str, str]] = field(default_factory=list)
+    compared: list[dict[str, Any]] = field(default_factory=list)
+    figures: list[Shown] = field(default_factory=list)
+    class_columns: list[str] = field(default_factory=list)
+    classes: list[Any] = field(default_factory=list)
+    parts: list[dict[str, Any]] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+    def draw(self, kind: str, make: Callable[[], "Figure"], reading: str = "") -> list[Shown]:
+        """The figure, or a line that says why there is none."""
+        try:
+            return [Shown(kind, reading or KINDS[kind].reading, svg(make()))]
+        except FosterError as error:
+            self.missing.append(f"{kind}: {error}")
+            return []
+
+    def drawn(self, kind: str, archives: Sequence[Archive]) -> list[Shown]:
+        return self.draw(kind, lambda: KINDS[kind].draw(archives))
+
+
+def write_report(paths: Iterable[Path], out: Path, data: Path | None = None) -> None:
+    """One self-contained HTML file about all runs or bundles below the paths."""
+    write_text(out, report(open_archives(paths, data)))
+
+
+def report(archives: Sequence[Archive]) -> str:
+    """The HTML of a report."""
+    from jinja2 import Environment, PackageLoader
+
+    environment = Environment(
+        loader=PackageLoader("foster.reports"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.get_template("report.html").render(page=page_of(archives))
+
+
+def page_of(archives: Sequence[Archive]) -> Page:
+    runs = [archive for archive in archives if isinstance(archive, RunArchive)]
+    bundles = [archive for archive in archives if isinstance(archive, BundleArchive)]
+    page = Page(_title(runs, bundles))
+    if len(runs) == 1 and not bundles:
+        page.headlines = _run_headlines(runs[0])
+    if len(bundles) == 1 and not runs:
+        page.headlines = _bundle_headlines(bundles[0])
+    page.compared = [_compared(run) for run in runs] if len(runs) > 1 else []
+    for kind in OF_ALL if runs else ():
+        page.figures += page.drawn(kind, _able(kind, runs))
+    if runs:
+        _add_classes(page, runs)
+    page.parts = [_run_part(page, run) for run in runs] + [_bundle_part(page, bundle) for bundle in bundles]
+    return page
+
+
+def _title(runs: Sequence[RunArchive], bundles: Sequence[BundleArchive]) -> str:
+    if len(runs) + len(bundles) == 1:
+        return f"{runs[0].result.method} on {runs[0].result.scenario}" if runs else f"bundle {bundles[0].name}"
+    counts = [(len(runs), "runs"), (len(bundles), "bundles")]
+    return " and ".join(f"{count} {what}" for count, what in counts if count) + " compared"
+
+
+def _able(kind: str, runs: Sequence[RunArchive]) -> Sequence[RunArchive]:
+    """A head that compares directions has no norms that matter; it need not hide those of others."""
+    if kind != "head-norms":
+        return runs
+    able = []
+    for run in runs:
+        try:
+            run.head_weight()
+            able.append(run)
+        except FosterError:
+            continue
+    return able
+
+
+def _run_headlines(run: RunArchive) -> list[tuple[str, str]]:
+    result = run.result
+    boosted = [("before compression", f"{result.boosted.average_incremental_accuracy:.2f} %")] if result.boosted else []
+    return [
+        ("average incremental accuracy", f"{result.average_incremental_accuracy:.2f} %"),
+        *boosted,
+        ("final accuracy", f"{result.final_accuracy:.2f} %"),
+        ("forgetting", f"{result.forgetting:.1f} points"),
+        ("parameters", f"{result.params:,}"),
+        ("training", duration(result.train_seconds)),
+    ]
+
+
+def _bundle_headlines(bundle: BundleArchive) -> list[tuple[str, str]]:
+    manifest = bundle.manifest
+    lines = [("classes", str(len(manifest.classes))), ("learns", str(len(_learns(bundle))))]
+    try:
+        lines += [("held-out accuracy", f"{bundle.accuracy:.1f} %"), ("held-out images", str(len(bundle.held_out)))]
+    except FosterError:
+        lines.append(("held-out accuracy", ABSENT))
+    return [*lines, ("exemplars", str(len(manifest.exemplars))), ("size", size_text(folder_bytes(bundle.folder)))]
+
+
+def _compared(run: RunArchive) -> dict[str, Any]:
+    result = run.result
+    return {
+        "name": run.name,
+        "scenario": result.scenario,
+        "average": result.average_incremental_accuracy,
+        "boosted": result.boosted.average_incremental_accuracy if result.boosted else None,
+        "final": result.final_accuracy,
+        "forgetting": result.forgetting,
+        "params": result.params,
+        "seconds": result.train_seconds,
+        "time": duration(result.train_seconds),
+        "seed": result.seeds,
+    }
+
+
+def _add_classes(page: Page, runs: Sequence[RunArchive]) -> None:
+    """A column a run where all know the same classes and were tested on the same images; else the first run alone."""
+    try:
+        first = runs[0].all_predictions
+        predictions, page.class_columns = [runs[0].predictions()[1]], [runs[0].name]
+        if len(runs) == 1 and "boosted" in first.by_variant and runs[0].result.result != "boosted":
+            predictions.append(first.by_variant["boosted"])
+            page.class_columns = [runs[0].result.result, "boosted"]
+        for run in runs[1:]:
+            labels, predicted = run.predictions()
+            if run.class_names == runs[0].class_names and labels.tolist() == first.labels.tolist():
+                predictions.append(predicted)
+                page.class_columns.append(run.name)
+    except FosterError as error:
+        page.missing.append(f"accuracy by class: {error}")
+        return
+    page.classes = class_rows(runs[0].class_names, runs[0].task_sizes, first.labels, predictions)
+
+
+def _run_part(page: Page, run: RunArchive) -> dict[str, Any]:
+    result = run.result
+    part: dict[str, Any] = {"name": run.name, "place": str(run.path), "environment": result.environment}
+    part["settings"] = {key: value_text(value) for key, value in flat(result.settings).items() if value is not None}
+    part["figures"] = [figure for kind in OF_ONE for figure in page.drawn(kind, [run])]
+    part["compression"] = _compression(run)
+    try:
+        part["command"] = command(run.settings)
+    except FosterError as error:
+        page.missing.append(f"the command of {run.name}: {error}")
+    try:
+        part["pairs"] = confused_pairs(run)
+    except FosterError as error:
+        page.missing.append(f"confused pairs of {run.name}: {error}")
+    return part
+
+
+def _compression(run: RunArchive) -> list[dict[str, float]]:
+    """Accuracy after each task before and after compression."""
+    result = run.result
+    if not result.boosted or result.result == "boosted" or len(result.boosted.accuracy) != len(result.accuracy):
+        return []
+    rows = zip(result.classes_seen, result.boosted.accuracy, result.accuracy, strict=True)
+    return [{"classes": seen, "boosted": before, "compressed": after} for seen, before, after in rows]
+
+
+def _bundle_part(page: Page, bundle: BundleArchive) -> dict[str, Any]:
+    manifest = bundle.manifest
+    part: dict[str, Any] = {
+        "name": bundle.name,
+        "place": str(bundle.folder),
+        "environment": {"foster": manifest.foster, "method": manifest.method, "backbone": manifest.backbone},
+        "settings": {key: value_text(value) for key, value in flat(manifest.settings).items() if value is not None},
+        "learns": _learns(bundle),
+        "figures": [],
+    }
+    curve = "On the dashed line, an answer is right as often as its confidence says; below it, it is too sure."
+    part["figures"] = page.draw("calibration", lambda: calibration_figure(bundle), curve)
+    part["figures"] += [figure for kind in OF_A_BUNDLE for figure in page.drawn(kind, [bundle])]
+    try:
+        labels, predicted = bundle.predictions()
+        part["classes"] = class_rows(bundle.class_names, bundle.task_sizes, labels, [predicted])
+        part["mistakes"] = surest_mistakes(bundle)
+    except FosterError as error:
+        page.missing.append(f"accuracy of {bundle.name}: {error}")
+    return part
+
+
+def _learns(bundle: BundleArchive) -> list[dict[str, Any]]:
+    """A row for each `learn`, with accuracies on held-out images where there are some, else on exemplars."""
+    rows = []
+    history: Sequence[dict[str, Any]] = bundle.manifest.history
+    for entry in history:
+        if "removed_exemplars" in entry:
+            continue
+        checks = entry.get("checks", {})
+        check = checks.get("held-out") or checks.get("exemplar") or {}
+        rows.append(
+            {
+                "when": str(entry.get("when", ""))[:16].replace("T", " "),
+                "source": str(entry.get("source", "")),
+                "new": len(entry.get("new_classes", ())),
+                "images": entry.get("trained_images", 0),
+                "time": duration(float(entry.get("seconds", 0))),
+                "known_before": check.get("known_before"),
+                "known_after": check.get("known_after"),
+                "new_after": check.get("new_after"),
+                "flips": check.get("negative_flips"),
+            }
+        )
+    return rows

@@ -1,0 +1,50 @@
+"""Figures and pictures as parts of one HTML file: nothing is fetched from anywhere."""
+
+import base64
+import io
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+from markupsafe import Markup
+from PIL import Image
+from torch import Tensor
+
+from foster.reports.style import COLOURS, GRID, INK, SOFT_INK, styled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PIXELS_A_POINT = 1.55
+BROAD = 1.6
+"""Times as wide as high: such a figure is scrolled on a phone, where its letters would be too small."""
+
+THEMED = (INK, SOFT_INK, GRID, *COLOURS)
+"""Colours that a page's style sheet may change, as a dark one does: each as the variable `--c` and its letters."""
+
+
+def svg(figure: "Figure") -> Markup:
+    """A figure as an inline SVG element whose colours follow the page's theme."""
+    file = io.StringIO()
+    with styled():
+        figure.savefig(
+            file, format="svg", transparent=True, bbox_inches="tight", pad_inches=0.08, metadata={"Date": None}
+        )
+    text = file.getvalue()
+    text = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|\n\s*", " ", text[text.index("<svg") :], flags=re.DOTALL)
+    for colour in THEMED:
+        name = colour[1:].lower()
+        text = re.sub(rf"(stroke|fill): #{name}\b", rf"\1: var(--c{name})", text)
+    # The page decides how wide it is, up to a size at which its letters are as large as the page's.
+    width, height = (float(re.search(rf'{side}="([\d.]+)pt"', text)[1]) for side in ("width", "height"))  # type: ignore[index]
+    text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
+    kind = "broad" if width > BROAD * height else "square"
+    text = text.replace("<svg", f'<svg class="{kind}" style="max-width: {PIXELS_A_POINT * width:.0f}px"', 1)
+    return Markup(text)
+
+
+def picture(image: Tensor) -> str:
+    """The address of a picture that holds all of it: uint8 `[3, H, W]` as PNG."""
+    file = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(image.permute(1, 2, 0).numpy())).save(file, format="PNG", optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"

@@ -1,0 +1,119 @@
+"""What is told apart how well: each class, the pairs that are confused most, the surest mistakes, with pictures."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from foster.errors import DataError
+from foster.reports.archive import Archive, BundleArchive
+from foster.reports.markup import picture
+from foster.reports.matrices import confusion
+from foster.reports.pictures import shown_pixels
+
+PICTURES_OF_A_PAIR = 4
+
+
+@dataclass(frozen=True)
+class ClassRow:
+    """One class: in which task it came, its images that were never trained on, and its accuracy in percent by each of
+    the runs or networks compared; `mistaken_for` and its share are of the first."""
+
+    name: str
+    task: int
+    num_images: int
+    accuracies: tuple[float, ...]
+    mistaken_for: str
+    share: float
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A class that is taken for another: how many images, their share in percent, and some of them as addresses."""
+
+    true: str
+    predicted: str
+    count: int
+    share: float
+    pictures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A wrong answer and how sure it was, in percent."""
+
+    true: str
+    predicted: str
+    confidence: float
+    picture: str
+
+
+def class_rows(
+    class_names: Sequence[str],
+    task_sizes: Sequence[int],
+    labels: NDArray[np.int64],
+    predictions: Sequence[NDArray[np.int64]],
+) -> list[ClassRow]:
+    """A row for each class that has an image, in order of arrival."""
+    tables = [confusion(labels, predicted, len(class_names)) for predicted in predictions]
+    counts = np.bincount(labels, minlength=len(class_names))
+    tasks = np.repeat(np.arange(len(task_sizes)), task_sizes)
+    mistakes = tables[0] - np.diag(np.diag(tables[0]))
+    rows = []
+    for class_id in np.flatnonzero(counts).tolist():
+        other = int(mistakes[class_id].argmax())
+        share = 100 * float(mistakes[class_id, other])
+        rows.append(
+            ClassRow(
+                class_names[class_id],
+                int(tasks[class_id]) + 1,
+                int(counts[class_id]),
+                tuple(100 * float(table[class_id, class_id]) for table in tables),
+                class_names[other] if share else "",
+                share,
+            )
+        )
+    return rows
+
+
+def confused_pairs(archive: Archive, limit: int = 12) -> list[Pair]:
+    """The pairs that are confused most often, with pictures where the images are at hand."""
+    labels, predicted = archive.predictions()
+    names = archive.class_names
+    counts = np.zeros((len(names), len(names)), dtype=np.int64)
+    np.add.at(counts, (labels, predicted), 1)
+    totals = counts.sum(1)
+    np.fill_diagonal(counts, 0)
+    order = np.argsort(-counts, axis=None, kind="stable")[:limit]
+    pairs = []
+    for true, other in zip(*np.unravel_index(order, counts.shape), strict=True):
+        count = int(counts[true, other])
+        if count:
+            chosen = np.flatnonzero((labels == true) & (predicted == other))[:PICTURES_OF_A_PAIR]
+            share = 100 * count / int(totals[true])
+            pairs.append(Pair(names[true], names[other], count, share, _pictures(archive, chosen)))
+    return pairs
+
+
+def surest_mistakes(archive: BundleArchive, limit: int = 18) -> list[Mistake]:
+    """Held-out images with wrong answers, those given with most confidence first."""
+    labels, predicted = archive.predictions()
+    confidence = archive.probabilities.max(1)
+    wrong = np.flatnonzero(labels != predicted)
+    chosen = wrong[np.argsort(-confidence[wrong], kind="stable")][:limit]
+    names = archive.class_names
+    return [
+        Mistake(names[labels[k]], names[predicted[k]], 100 * float(confidence[k]), address)
+        for k, address in zip(chosen, _pictures(archive, chosen), strict=True)
+    ]
+
+
+def _pictures(archive: Archive, positions: NDArray[np.int64]) -> tuple[str, ...]:
+    """Of test images, as addresses; none where the images are not here."""
+    try:
+        images = archive.tested().select(torch.from_numpy(positions))
+    except DataError:
+        return ()
+    return tuple(picture(image) for image in shown_pixels(images))

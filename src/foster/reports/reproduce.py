@@ -1,0 +1,44 @@
+"""The command that makes a run again."""
+
+import shlex
+from typing import Any
+
+from foster.settings.experiment import Settings, load_settings, preset_names
+from foster.settings.keys import flat
+from foster.settings.toml import value_text
+
+MACHINE = ("data", "device", "engine", "checkpoint_minutes", "keep_networks")
+"""What says where and how a run computes, not what it learns."""
+
+
+def command(settings: Settings) -> str:
+    """`foster run PRESET KEY=VALUE...`: from the preset that needs the fewest changes."""
+    preset, changes = min(((name, _changes(settings, name)) for name in preset_names()), key=lambda pair: len(pair[1]))
+    return shlex.join(["foster", "run", preset, *changes])
+
+
+def _changes(settings: Settings, preset: str) -> list[str]:
+    """What must be said beside the preset's name, the method first, on which defaults depend."""
+    wanted = _learned(settings)
+    given = load_settings(preset)
+    method = [f"method={settings.method}"] if given.method != settings.method else []
+    before = _learned(load_settings(preset, method) if _can(preset, method) else given)
+    keys = [key for key in before | wanted if before.get(key) != wanted.get(key)]
+    taken_away = [f"{key}=none" for key in keys if wanted.get(key) is None and key in before]
+    changed = [f"{key}={value_text(wanted[key])}" for key in keys if wanted.get(key) is not None and key != "method"]
+    # What is taken away comes first: two budgets of the memory exclude each other.
+    return [*method, *taken_away, *changed]
+
+
+def _can(preset: str, overrides: list[str]) -> bool:
+    from foster.errors import SettingsError
+
+    try:
+        load_settings(preset, overrides)
+    except SettingsError:
+        return False
+    return True
+
+
+def _learned(settings: Settings) -> dict[str, Any]:
+    return {key: value for key, value in flat(settings.nested()).items() if key.split(".")[0] not in MACHINE}

@@ -1,0 +1,150 @@
+"""The report in a real browser: what a reader sees, at a desk and on a phone, by day and by night."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from foster.cli import app
+from foster.errors import FolderError
+from foster.reports.archive import open_archives
+from foster.reports.html import page_of, report, write_report
+
+DESK, PHONE = (1280, 900), (390, 844)
+
+
+@pytest.fixture(scope="module")
+def run_report(kept_runs, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "runs.html"
+    write_report(kept_runs.values(), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def bundle_report(bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "bundle.html"
+    write_report([bundle], path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (the extra dev)")
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        pytest.skip("there is no chromium on this machine")
+    options = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+    with playwright.sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=program, args=options)
+        yield started
+        started.close()
+
+
+def opened(browser: Any, path: Path, size: tuple[int, int] = DESK, scheme: str = "light") -> tuple[Any, list[str]]:
+    """The page and what went wrong on it, requests to anywhere else included."""
+    context = browser.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)
+    page, wrong = context.new_page(), []
+    page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("request", lambda asked: wrong.append(asked.url) if not asked.url.startswith(("file:", "data:")) else None)
+    page.goto(path.as_uri())
+    return page, wrong
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+@pytest.mark.parametrize("name", ["run_report", "bundle_report"])
+def test_every_figure_is_seen_and_nothing_goes_wrong(browser, name: str, size, scheme: str, request):
+    page, wrong = opened(browser, request.getfixturevalue(name), size, scheme)
+    figures = page.locator("figure svg")
+    assert figures.count() >= 4
+    for index in range(figures.count()):
+        box = figures.nth(index).bounding_box()
+        assert box["width"] > 200
+        assert box["height"] > 60
+    assert page.evaluate("document.documentElement.scrollWidth") <= size[0], "the page itself is not scrolled sideways"
+    assert page.evaluate("[...document.images].every(image => image.naturalWidth > 0)")
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    brightness = sum(int(part) for part in re.findall(r"\d+", ground)[:3])
+    assert brightness < 200 if scheme == "dark" else brightness > 600
+    ink = page.evaluate("getComputedStyle(document.querySelector('figure svg g[id^=text] g')).fill")
+    text = sum(int(part) for part in re.findall(r"\d+", ink)[:3])
+    assert (text > 400) == (scheme == "dark"), "a figure's letters can be read on its ground"
+    assert not wrong
+    page.context.close()
+
+
+def test_the_table_of_classes_sorts_and_filters(browser, run_report):
+    page, wrong = opened(browser, run_report)
+    rows = page.locator("#classes tbody tr")
+    assert rows.count() == 6
+
+    def column(number: int) -> list[str]:
+        return [text.strip() for text in page.locator(f"#classes tbody tr td:nth-child({number})").all_inner_texts()]
+
+    head = page.locator("#classes th").nth(3)
+    head.click()
+    rising = [float(text) for text in column(4)]
+    assert rising == sorted(rising)
+    assert len(set(rising)) > 1
+    head.press("Enter")
+    assert [float(text) for text in column(4)] == sorted(rising, reverse=True)
+    name = column(1)[2]
+    page.locator("#classes input").fill(name.upper())
+    visible = [row for row in rows.all() if row.is_visible()]
+    assert len(visible) < 6
+    assert all(name in row.inner_text() for row in visible)
+    page.locator("#classes input").fill("")
+    assert all(row.is_visible() for row in rows.all())
+    assert not wrong
+    page.context.close()
+
+
+def test_a_report_holds_everything_and_is_small(run_report, bundle_report):
+    for path in (run_report, bundle_report):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"""(src|href)\s*=\s*["'](?!data:|#)""", text), "nothing is fetched from anywhere"
+        assert path.stat().st_size < 2_000_000
+    runs, learned = run_report.read_text(encoding="utf-8"), bundle_report.read_text(encoding="utf-8")
+    for part in ("2 runs compared", "Most confused pairs", "Before and after compression", "foster run digits"):
+        assert part in runs
+    for part in ("Every learn, before and after", "held-out accuracy", 'id="calibration"', 'id="exemplars"'):
+        assert part in learned
+
+
+def test_names_from_files_cannot_write_into_the_page(kept_runs, tmp_path: Path):
+    import json
+
+    folder = tmp_path / "run"
+    shutil.copytree(kept_runs["finetune"], folder)
+    results = json.loads((folder / "results.json").read_text())
+    evil = "<script>alert(1)</script>--><b>"
+    results["classes"] = [evil, *results["classes"][1:]]
+    results["settings"]["data"] = evil
+    (folder / "results.json").write_text(json.dumps(results))
+    text = report(open_archives([folder]))
+    assert "&lt;script&gt;alert(1)" in text
+    assert evil not in text
+    assert "<script>alert" not in text
+
+
+def test_what_cannot_be_shown_is_told(kept_runs, tmp_path: Path):
+    alone = tmp_path / "alone.json"
+    alone.write_bytes((kept_runs["foster"] / "results.json").read_bytes())
+    page = page_of(open_archives([alone]))
+    assert [shown.kind for shown in page.figures] == ["accuracy", "new-old", "matrix"]
+    assert any(line.startswith("confusion: ") and "results file alone" in line for line in page.missing)
+
+
+def test_the_command_writes_a_report_and_refuses_what_is_none(kept_runs, tmp_path: Path):
+    out = tmp_path / "report.html"
+    done = CliRunner().invoke(app, ["report", str(kept_runs["finetune"]), "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert done.output.startswith(f"report: {out} (")
+    refused = CliRunner().invoke(app, ["report", str(kept_runs["finetune"]), "--out", str(tmp_path)])
+    assert refused.exit_code == FolderError.exit_code
+    assert "name a file that ends in .html" in refused.stderr

@@ -1,0 +1,38 @@
+import base64
+import io
+
+import numpy as np
+import torch
+from PIL import Image
+
+from foster.reports.markup import picture, svg
+from foster.reports.style import COLOURS, new_figure, styled
+
+
+def test_a_figure_becomes_an_element_whose_colours_the_page_decides():
+    with styled():
+        figure = new_figure(4, 2)
+        figure.subplots().plot([1, 2], color=COLOURS[0], label="--> <b>")
+    text = str(svg(figure))
+    assert text.startswith("<svg")
+    assert f"stroke: var(--c{COLOURS[0][1:].lower()})" in text
+    assert COLOURS[0].lower() not in text
+    assert "<!--" not in text
+    assert 'class="broad"' in text
+
+
+def test_every_colour_that_a_figure_leaves_to_the_page_is_in_its_style_sheet():
+    from importlib import resources
+
+    from foster.reports.markup import THEMED
+
+    sheet = (resources.files("foster.reports") / "templates" / "report.css").read_text()
+    for colour in THEMED:
+        assert f"--c{colour[1:].lower()}: {colour.lower()}" in sheet or f"--c{colour[1:].lower()}: #" in sheet
+
+
+def test_a_picture_is_held_by_its_address():
+    image = torch.randint(0, 256, (3, 5, 7), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    _, _, text = picture(image).partition("base64,")
+    found = np.asarray(Image.open(io.BytesIO(base64.b64decode(text))))
+    assert (found == image.permute(1, 2, 0).numpy()).all()

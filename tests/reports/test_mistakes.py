@@ -1,0 +1,38 @@
+import numpy as np
+import pytest
+
+from foster.reports.archive import open_archives
+from foster.reports.mistakes import class_rows, confused_pairs, surest_mistakes
+
+
+def test_rows_tell_accuracy_and_what_a_class_is_taken_for():
+    labels = np.array([0, 0, 0, 0, 2, 2])
+    first, second = np.array([0, 0, 2, 1, 2, 2]), np.array([0, 0, 0, 0, 1, 1])
+    rows = class_rows(("cat", "dog", "eel"), (1, 2), labels, [first, second])
+    assert [(row.name, row.task, row.num_images) for row in rows] == [("cat", 1, 4), ("eel", 2, 2)]
+    assert [row.accuracies for row in rows] == [(50.0, 100.0), (100.0, 0.0)]
+    assert [(row.mistaken_for, row.share) for row in rows] == [("dog", 25.0), ("", 0.0)]
+
+
+def test_the_most_confused_pairs_come_first_with_pictures_of_them(kept_runs):
+    (run,) = open_archives([kept_runs["finetune"]])
+    labels, predicted = run.predictions()
+    pairs = confused_pairs(run)
+    assert [pair.count for pair in pairs] == sorted((pair.count for pair in pairs), reverse=True)
+    names = np.array(run.class_names)
+    for pair in pairs:
+        is_pair = (names[labels] == pair.true) & (names[predicted] == pair.predicted)
+        assert pair.true != pair.predicted
+        assert pair.count == is_pair.sum() > 0
+        assert pair.share == pytest.approx(100 * pair.count / (names[labels] == pair.true).sum())
+        assert len(pair.pictures) == min(4, pair.count)
+        assert all(address.startswith("data:image/png;base64,") for address in pair.pictures)
+
+
+def test_the_surest_mistakes_come_first(bundle):
+    (archive,) = open_archives([bundle])
+    found = surest_mistakes(archive, limit=5)
+    assert [one.confidence for one in found] == sorted((one.confidence for one in found), reverse=True)
+    labels, predicted = archive.predictions()
+    assert len(found) == min(5, int((labels != predicted).sum()))
+    assert all(one.true != one.predicted for one in found)
