@@ -49,7 +49,7 @@ class TimeEstimate:
     source: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """Tasks and totals; memory in bytes."""
 
@@ -61,6 +61,17 @@ class Plan:
     memory_bytes: int
     training_bytes: int
     time: TimeEstimate | None = None
+
+    def __repr__(self) -> str:
+        rows = [
+            f"  task {task.index + 1}: {task.num_total} classes, {task.new_images:,} images and {task.exemplars:,} "
+            f"exemplars, {' + '.join(f'{epochs} {name}' for name, epochs, _ in task.phases)} epochs, "
+            f"{task.num_steps:,} steps, {task.params:,} parameters"
+            for task in self.tasks
+        ]
+        time = f", about {self.time.seconds:,.0f} s" if self.time else ""
+        total = f"{self.total_epochs:,} epochs, {self.total_steps:,} steps{time}"
+        return "\n".join([f"<Plan {self.settings.scenario}, {self.settings.method}: {total}", *rows]) + ">"
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain data, for scripts."""

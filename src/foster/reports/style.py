@@ -1,5 +1,6 @@
 """One look for all figures: colours, type, direct labels, files. matplotlib is imported where it is used."""
 
+import io
 import itertools
 import statistics
 import textwrap
@@ -98,7 +99,15 @@ def new_figure(width: float, height: float) -> "Figure":
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
+    class ShownFigure(Figure):
+        """A notebook shows it as it is, whether or not it was told to show those of pyplot."""
+
+        def _repr_png_(self) -> bytes:
+            with styled(), io.BytesIO() as file:
+                self.savefig(file, format="png", dpi=100)
+                return file.getvalue()
+
+    figure = ShownFigure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
