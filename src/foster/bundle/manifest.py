@@ -10,7 +10,6 @@ from pydantic import AfterValidator, Field, JsonValue, model_validator
 from foster.bundle.files import MANIFEST, SAFE_PATH, WEIGHTS, BundleError, read_checked, real_folder, sha256
 from foster.bundle.history import checked_entry
 from foster.settings.fit import Frozen
-from foster.settings.methods import METHOD_SETTINGS
 from foster.system.documents import Count, DocumentError, Sha256, checked, read_json
 
 SCHEMA = 1
@@ -107,8 +106,6 @@ class Manifest(Frozen):
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Manifest":
-        if self.method not in METHOD_SETTINGS:
-            raise ValueError(f"unknown method '{self.method}'")
         if sum(self.task_sizes) != len(self.classes) or self.task_sizes[0] < 1:
             raise ValueError(f"tasks of {sum(self.task_sizes)} classes for {len(self.classes)} class names")
         if len(set(self.classes)) != len(self.classes):
@@ -122,6 +119,12 @@ class Manifest(Frozen):
         if unlisted:
             raise ValueError(f"no hash of '{min(unlisted)}'")
         return self
+
+    @property
+    def plugins(self) -> tuple[str, ...]:
+        """The modules that have its method or its backbone, where these are not ours."""
+        named = self.settings.get("plugins", [])
+        return tuple(map(str, named)) if isinstance(named, list) else ()
 
     def text(self) -> str:
         """`bundle.json`: the facts and, as `sha256`, their own hash."""

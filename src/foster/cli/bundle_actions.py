@@ -47,6 +47,7 @@ def learn_bundle(
     is_promoting: bool,
     is_restarting: bool,
     quiet: bool,
+    plugins: Sequence[str] | None = None,
 ) -> None:
     bundle = bundle.expanduser()
     check_free(bundle)
@@ -57,10 +58,10 @@ def learn_bundle(
     if is_promoting:
         check_promotable(bundle)
     if old is None:
-        learner = Learner.from_settings(learner_settings(overrides, preset=preset))
+        learner = Learner.from_settings(learner_settings(overrides, preset=preset, plugins=plugins))
     else:
         learner = Learner.load(old)
-        learner.configure(overrides, preset=preset)
+        learner.configure(overrides, preset=preset, plugins=plugins)
     if not quiet:
         typer.echo(f"reading {source}", err=True)
     with stop_on_signals() as stop, WorkFolder.beside(bundle).opened(is_restarting) as work:

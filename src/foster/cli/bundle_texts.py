@@ -85,6 +85,7 @@ def info_text(manifest: Manifest, folder: Path) -> str:
     rows = [
         ("bundle", f"{folder} ({size}, schema {manifest.schema_version}, foster {manifest.foster})"),
         ("method", manifest.method),
+        *([("plug-ins", ", ".join(map(str, manifest.plugins)))] if manifest.plugins else []),
         ("backbone", manifest.backbone),
         ("images", f"{facts.height} x {facts.width}, {facts.rule}"),
         ("classes", f"{len(manifest.classes)} in {_tasks(len(manifest.task_sizes))}: {listed(manifest.classes)}"),

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from foster.cli.options import Plugins
+
 Bundle = Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder of a bundle, or a link to one.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 IsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -54,6 +56,7 @@ def learn(
     keys: Annotated[
         bool, typer.Option("--keys", callback=_print_keys, is_eager=True, help="List all settings and exit.")
     ] = False,
+    plugins: Plugins = None,
 ) -> None:
     """Learn new classes, and more images of known ones, from photos; write a bundle that can go on learning.
 
@@ -62,7 +65,7 @@ def learn(
     """
     from foster.cli.bundle_actions import learn_bundle
 
-    learn_bundle(source, overrides or [], bundle, old, preset, max_drop, is_promoting, is_restarting, quiet)
+    learn_bundle(source, overrides or [], bundle, old, preset, max_drop, is_promoting, is_restarting, quiet, plugins)
 
 
 def predict(
@@ -78,6 +81,7 @@ def predict(
         typer.Option(metavar="P", min=0, max=1, help="Answer 'unknown' where the confidence is below P (0 to 1)."),
     ] = None,
     device: Device = "auto",
+    plugins: Plugins = None,
 ) -> None:
     """Tell what images show, in the order given; an image that cannot be read gets an error entry."""
     from foster.cli.bundle_actions import predict_images
@@ -90,6 +94,7 @@ def evaluate(
     source: Annotated[Path, typer.Argument(help="A folder with one subfolder a class, or a CSV of path and label.")],
     is_json: IsJson = False,
     device: Device = "auto",
+    plugins: Plugins = None,
 ) -> None:
     """Measure the accuracy on labelled images that were not learned, class by class."""
     from foster.cli.bundle_actions import evaluate_bundle
@@ -100,6 +105,7 @@ def evaluate(
 def export(
     bundle: Bundle,
     file: Annotated[Path, typer.Argument(help="FILE.onnx, or FILE.pt2 for torch.export.")],
+    plugins: Plugins = None,
 ) -> None:
     """Write the network for other programs, with preprocessing and labels, and check it against PyTorch."""
     from foster.cli.bundle_actions import export_bundle

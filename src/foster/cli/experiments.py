@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from foster.cli.options import Plugins
+
 Source = Annotated[str, typer.Argument(metavar="PRESET_OR_TOML", help="A preset's name, a .toml file or a run folder.")]
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings to change, e.g. method=replay seed=1.")
@@ -33,12 +35,13 @@ def run(
     quiet: Quiet = False,
     is_resuming: Annotated[bool, typer.Option("--resume", help="Continue the run if the folder holds it.")] = False,
     is_deterministic: Deterministic = False,
+    plugins: Plugins = None,
 ) -> None:
     """Train one method on one scenario: everything is written to the run folder."""
     from foster.settings.experiment import check_used, load_settings
 
     changes = [*(overrides or []), *(["engine.deterministic=true"] if is_deterministic else [])]
-    settings = load_settings(source, changes, data=str(data) if data else None)
+    settings = load_settings(source, changes, plugins=plugins, data=str(data) if data else None)
     check_used(changes, settings)
     # Imported only now: what is wrong with the settings is said before torch is loaded.
     from foster.cli.launch import launch
@@ -57,6 +60,7 @@ def resume(
     ] = None,
     data: Data = None,
     quiet: Quiet = False,
+    plugins: Plugins = None,
 ) -> None:
     """Continue an interrupted run where it stopped, in the middle of a phase."""
     from foster.cli.launch import relaunch
@@ -73,12 +77,13 @@ def plan(
     ] = False,
     runs: Annotated[Path, typer.Option(help="The folder of earlier runs, whose times are taken.")] = Path("runs"),
     is_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON, for scripts.")] = False,
+    plugins: Plugins = None,
 ) -> None:
     """Show what a run would do, before anything is trained: tasks, images, exemplars, epochs, memory, time."""
     from foster.settings.experiment import check_used, load_settings
     from foster.system.output import show
 
-    settings = load_settings(source, overrides or [], data=str(data) if data else None)
+    settings = load_settings(source, overrides or [], plugins=plugins, data=str(data) if data else None)
     check_used(overrides or [], settings)
     from foster.experiment.pace import measured_plan, timed_plan
     from foster.reports.plans import plan_table

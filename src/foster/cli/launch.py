@@ -32,7 +32,7 @@ def relaunch(path: Path, data: Path | None, overrides: Sequence[str] = (), *, qu
     """Continue the run in `path`, with its own settings; `data` says where the data files are now, and `overrides`
     change where and how it computes."""
     folder = RunFolder(path)
-    settings = folder.settings(overrides)
+    settings = folder.settings(overrides, imports_plugins=True)
     if data is not None:
         settings = settings.model_copy(update={"data": str(data)})
     return _continue(folder, settings, quiet)

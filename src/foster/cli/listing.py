@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from foster.cli.options import Plugins
+
 Folders = Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="Run folders, or folders that hold some.")]
 
 
@@ -32,6 +34,7 @@ def presets(
 
 def methods(
     show: Annotated[str | None, typer.Option(metavar="NAME", help="Print all settings of one method as TOML.")] = None,
+    plugins: Plugins = None,
 ) -> None:
     """List the methods with their papers and settings."""
     from foster.reports.methods import method_list, method_settings_text

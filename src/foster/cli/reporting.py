@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from foster.cli.options import Plugins
 from foster.errors import FolderError
 from foster.reports.text import size_text
 
@@ -41,6 +42,7 @@ def figure(
         Path | None, typer.Option(help="Where to write it (.png, .svg, .pdf, .jpg, .webp); by default KIND.png.")
     ] = None,
     data: Data = None,
+    plugins: Plugins = None,
 ) -> None:
     from foster.reports.style import check_figure_path, save_figure
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from foster.cli.bundles import Bundle, Device
+from foster.cli.options import Plugins
 
 MEBIBYTE = 2**20
 
@@ -64,6 +65,7 @@ def serve(
     ] = 3.0,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="For a body, and for an answer.")] = 30.0,
     device: Device = "auto",
+    plugins: Plugins = None,
 ) -> None:
     """Put a bundle behind HTTP, with a page to drop photos on at /.
 
@@ -105,6 +107,7 @@ def label_next(
     ] = None,
     is_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     device: Device = "auto",
+    plugins: Plugins = None,
 ) -> None:
     """List or copy the photos that are most worth a label: the network is unsure of them, and they differ."""
     from foster.cli.label_actions import show_label_next

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from foster.cli.options import Plugins
+
 HELP = (
     "Train every combination of comma lists: method=foster,replay seed=1993,1,2 is six runs.\n\n"
     "Each run has its own process, folder (OUT/NAME), settings (OUT/NAME.toml) and log (OUT/NAME.log); NAME is "
@@ -42,10 +44,11 @@ def sweep(
     jobs_per_gpu: Annotated[int, typer.Option(min=1, help="How many runs share each visible GPU.")] = 1,
     jobs: Annotated[int, typer.Option(min=1, help="How many runs share the CPU, where runs use it.")] = 1,
     is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, list the runs, start none.")] = False,
+    plugins: Plugins = None,
 ) -> None:
     from foster.sweep.grid import default_folder, plan_runs
 
-    runs = plan_runs(source, overrides or [], data=str(data) if data else None)
+    runs = plan_runs(source, overrides or [], data=str(data) if data else None, plugins=plugins)
     folder = out or default_folder(source)
     # Only now, since it imports torch: a wrong key is answered at once.
     from foster.sweep import run as sweeping

@@ -30,7 +30,7 @@ SETTINGS, EVENTS, RESULTS, CHECKPOINTS = "settings.toml", "events.jsonl", "resul
 
 MAX_RESULTS_BYTES, MAX_EVENTS_BYTES = 256 * 2**20, 2**30
 
-FREE_SETTINGS = ("data", "device", "checkpoint_minutes", "keep_networks", "engine")
+FREE_SETTINGS = ("data", "device", "checkpoint_minutes", "keep_networks", "engine", "plugins")
 """What may be changed in the middle of a run: where and how it runs, not what it does."""
 
 
@@ -65,13 +65,18 @@ class RunFolder:
         except DocumentError as error:
             raise FolderError(str(error)) from None
 
-    def settings(self, overrides: Sequence[str] = ()) -> Settings:
-        """The settings of the run that the folder holds, with `overrides` of some of `FREE_SETTINGS`."""
+    def settings(self, overrides: Sequence[str] = (), *, imports_plugins: bool = False) -> Settings:
+        """The settings of the run that the folder holds, with `overrides` of some of `FREE_SETTINGS`.
+
+        The plug-ins that it names are imported only where the user asks for just this run.
+        """
         if not self.holds_run:
             raise FolderError(f"'{self.path}' holds no run ({SETTINGS} is missing)")
         source = str(self.path / SETTINGS)
-        settings = load_settings(source, overrides)
-        difference = difference_of(load_settings(source).nested(), settings.nested()) if overrides else ""
+        settings = load_settings(source, overrides, imports_plugins=imports_plugins)
+        difference = (
+            difference_of(load_settings(source, imports_plugins=False).nested(), settings.nested()) if overrides else ""
+        )
         if difference:
             raise SettingsError(
                 f"'{self.path}' is a run with {difference}: in the middle of a run only {', '.join(FREE_SETTINGS)} can "

@@ -36,6 +36,7 @@ from foster.learner.work_folder import WorkFolder
 from foster.networks.adapted import ModuleLike, check_choice
 from foster.settings.learner import LearnerSettings, learner_settings
 from foster.settings.methods import DEFAULT_METHOD
+from foster.settings.plugins import load_plugins
 from foster.system.signals import StopRequest
 from foster.training.engine import find_device
 from foster.training.memory_errors import explained_memory_errors
@@ -98,8 +99,17 @@ class Learner:
         return learner
 
     @classmethod
-    def load(cls, folder: str | Path, *, device: str = "auto", backbone: ModuleLike | None = None) -> "Learner":
-        """A learner as it was saved. `backbone` is needed where it was given as a torch module."""
+    def load(
+        cls,
+        folder: str | Path,
+        *,
+        device: str = "auto",
+        backbone: ModuleLike | None = None,
+        plugins: Sequence[str] = (),
+    ) -> "Learner":
+        """A learner as it was saved. `backbone` is needed where it was given as a torch module, `plugins` where its
+        method or its backbone comes from some: a bundle names them, but only you can say that they may run."""
+        load_plugins(plugins)
         settings, knowledge = load_knowledge(Path(folder).expanduser(), backbone)
         learner = cls.__new__(cls)
         learner._begin(learner_settings(base=settings, device=device), knowledge, backbone)
@@ -265,9 +275,12 @@ class Learner:
         return Prediction(name, UNKNOWN if is_unknown else best[0].label, confidence, best, is_unknown)
 
 
-def load(folder: str | Path, *, device: str = "auto", backbone: ModuleLike | None = None) -> Learner:
-    """The learner that a bundle holds. `backbone` is needed where it was given as a torch module."""
-    return Learner.load(folder, device=device, backbone=backbone)
+def load(
+    folder: str | Path, *, device: str = "auto", backbone: ModuleLike | None = None, plugins: Sequence[str] = ()
+) -> Learner:
+    """The learner that a bundle holds. `backbone` is needed where it was given as a torch module, `plugins` where the
+    bundle says so."""
+    return Learner.load(folder, device=device, backbone=backbone, plugins=plugins)
 
 
 def _source(source: Source | Images, labels: Labels | None) -> Source:

@@ -11,7 +11,7 @@ from foster.bundle.files import BundleError
 from foster.bundle.folder import read_bundle, write_bundle
 from foster.bundle.manifest import Manifest, Use
 from foster.data.memory import ExemplarMemory
-from foster.errors import FosterError
+from foster.errors import FosterError, SettingsError, suggestion
 from foster.learner.knowledge import Knowledge, Memories
 from foster.methods import method_class
 from foster.methods.base import Method, Workplace
@@ -21,6 +21,8 @@ from foster.networks.trunk import Trunk
 from foster.seeding import Address, initialisation
 from foster.settings.keys import without_gone
 from foster.settings.learner import LearnerSettings, learner_keys, make_learner_settings
+from foster.settings.methods import METHOD_SETTINGS
+from foster.settings.plugins import check_imported, load_plugins
 from foster.training.engine import Engine
 
 TRUNK = "trunk."
@@ -53,6 +55,10 @@ def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSe
     bundle, place = read_bundle(folder), str(folder)
     facts = bundle.manifest
     try:
+        load_plugins(())
+        check_imported(facts.plugins, "it")
+        if facts.method not in METHOD_SETTINGS:
+            raise SettingsError(f"unknown method '{facts.method}'{suggestion(facts.method, METHOD_SETTINGS)}")
         kept = without_gone(facts.settings, learner_keys(), f"bundle '{place}'")
         # A bundle that does not speak of a trunk was written when there was none.
         settings = make_learner_settings({"trunk": "none", **kept}, f"bundle '{place}'")

@@ -17,7 +17,7 @@ from foster.data.scenario import Scenario
 from foster.errors import DataError, FosterError
 from foster.experiment.folder import EVENTS, SETTINGS, RunFolder, read_events
 from foster.experiment.keepsakes import Predictions, kept_networks, read_predictions, read_weights
-from foster.experiment.parts import load_scenario, method_at
+from foster.experiment.parts import chosen_backbone, load_scenario, method_at
 from foster.learner.learner import Learner
 from foster.methods.base import Method, Workplace
 from foster.networks.boosted import BoostedNetwork
@@ -128,7 +128,8 @@ class RunArchive(Archive):
     def _method(self) -> Method[Any]:
         """The run's method on the CPU, knowing nothing."""
         device = torch.device("cpu")
-        return method_at(self.settings, Workplace(self.settings.backbone, self.settings.seed, _no_inference, device))
+        backbone = chosen_backbone(self.settings, is_trained=True).make
+        return method_at(self.settings, Workplace(backbone, self.settings.seed, _no_inference, device))
 
     def _frame(self, num_tasks: int) -> Network:
         """An untrained network as it is after so many tasks."""

@@ -7,22 +7,24 @@ from foster.reports.text import CLASSIFIERS
 from foster.settings import toml as toml_text
 from foster.settings.fit import FitSettings
 from foster.settings.methods import METHOD_SETTINGS
+from foster.settings.plugins import load_plugins
 
 
 def method_list() -> str:
     """One paragraph a method: name, one line, paper, classifier, settings."""
+    load_plugins(())
     paragraphs = []
     for name, settings in METHOD_SETTINGS.items():
         keys = [key for key, field in settings.model_fields.items() if field.annotation is not FitSettings]
         schedules = [key for key, field in settings.model_fields.items() if field.annotation is FitSettings]
         details = [
-            settings.paper,
+            *([settings.paper] if settings.paper else []),
             f"classified by: {CLASSIFIERS[settings.classifies_by]}",
             f"augmentation of its published results: {settings.published_augmentation}",
             f"schedules: {', '.join(f'{name}.{key}' for key in schedules)}",
             *([f"settings: {', '.join(f'{name}.{key}' for key in keys)}"] if keys else []),
         ]
-        lines = textwrap.wrap(settings.summary, 100)
+        lines = textwrap.wrap(settings.summary, 100) or [""]
         indented = [
             line
             for detail in details
@@ -34,6 +36,7 @@ def method_list() -> str:
 
 def method_settings_text(name: str) -> str:
     """All settings of one method with their default values, as TOML."""
+    load_plugins(())
     if name not in METHOD_SETTINGS:
         raise SettingsError(f"unknown method '{name}'{suggestion(name, METHOD_SETTINGS)}")
     return toml_text.dumps({name: METHOD_SETTINGS[name]().model_dump(mode="json")})

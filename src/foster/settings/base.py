@@ -138,14 +138,20 @@ def import_plugins(
     In `data` they are named as they are found again. Returns the other overrides.
     """
     key = "plugins="
-    asked, given = data.get("plugins", []), [each for each in overrides if each.startswith(key)]
+    given = [override for override in overrides if override.startswith(key)]
     if given:
-        asked, folder = toml_value(given[-1].removeprefix(key)), None
+        data["plugins"], folder = toml_value(given[-1].removeprefix(key)), None
+    found = [*load_plugins(plugins_asked(data, place), folder), *load_plugins(list(more))]
+    data.update({"plugins": list(dict.fromkeys(found))} if found else {})
+    return [override for override in overrides if override not in given]
+
+
+def plugins_asked(data: Mapping[str, Any], place: str) -> list[str]:
+    """The plug-ins that plain data names."""
+    asked = data.get("plugins", [])
     if not isinstance(asked, list | tuple) or not all(isinstance(name, str) for name in asked):
         raise SettingsError(f"plugins: this is a list of modules such as ['my_lab'], not {short(asked)} (in {place})")
-    found = [*load_plugins(asked, folder), *load_plugins(list(more))]
-    data.update({"plugins": list(dict.fromkeys(found))} if found or given else {})
-    return [each for each in overrides if each not in given]
+    return list(asked)
 
 
 def make(model: type[Model], data: Mapping[str, Any], place: str) -> Model:

@@ -21,6 +21,7 @@ from foster.settings.base import (
     keys_for,
     make,
     parts_last,
+    plugins_asked,
 )
 from foster.settings.datasets import (
     CATALOGUE,
@@ -32,6 +33,7 @@ from foster.settings.datasets import (
 )
 from foster.settings.keys import COMMAND_LINE, check_keys
 from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS, MethodSettings
+from foster.settings.plugins import check_imported
 from foster.system.files import read_plain
 
 MAX_FILE_BYTES = 2**24
@@ -178,15 +180,20 @@ def load_settings(
     *,
     asked: str = COMMAND_LINE,
     plugins: Sequence[str] | None = None,
+    imports_plugins: bool = True,
     **given: Any,
 ) -> Settings:
     """Settings from a preset's name, a TOML file or nothing, then `key=value` overrides, then keywords that are not
     None. `asked` tells in messages where the overrides stand.
 
-    The plug-ins that the file names, and more `plugins`, are imported first.
+    The plug-ins that the file names, and more `plugins`, are imported first, unless `imports_plugins` is False: then
+    they must be there already.
     """
     data, place, folder = _read_source(source)
-    overrides = import_plugins(data, overrides, plugins or (), place, folder)
+    if imports_plugins:
+        overrides = import_plugins(data, overrides, plugins or (), place, folder)
+    else:
+        check_imported(plugins_asked(data, place), f"'{place}'")
     check_keys(data, keys_for(Settings), place, Settings.listing)
     whole, parts = parts_last(overrides)
     apply_overrides(Settings, data, whole, asked)

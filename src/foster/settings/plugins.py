@@ -9,11 +9,12 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from foster.errors import SettingsError
@@ -34,6 +35,8 @@ class Origin(NamedTuple):
 
 _ORIGINS: dict[tuple[Kind, str], Origin] = {}
 """Of every name that a plug-in registered; ours have none."""
+_FOLDERS: set[str] = set()
+"""Those that were added to Python's path to find plug-ins."""
 _importing: list[str] = []
 
 
@@ -65,6 +68,17 @@ def plugins_of(names: Mapping[Kind, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def check_imported(names: Iterable[str], place: str) -> None:
+    """Refuse what needs a plug-in that is not here: what a file from anywhere names must not be run for that."""
+    for name in names:
+        module = Path(name).stem if _is_path(name) else name
+        if module not in sys.modules:
+            raise SettingsError(
+                f"{place} needs the plug-in '{module}'; if you trust it, name it with --plugin {module} "
+                f"(from Python: import {module} first)"
+            )
+
+
 def load_plugins(asked: Sequence[str], folder: Path | None = None) -> tuple[str, ...]:
     """Import the installed plug-ins, then those that are asked for: modules, or paths of files and packages.
 
@@ -76,26 +90,33 @@ def load_plugins(asked: Sequence[str], folder: Path | None = None) -> tuple[str,
 
 
 def _load(asked: str, folder: Path) -> str:
-    is_path = asked.endswith(".py") or os.sep in asked
+    is_path = _is_path(asked)
     file = (folder / Path(asked).expanduser()).resolve()
     name = file.stem if is_path else asked
     if not all(part.isidentifier() for part in name.split(".")):
         raise SettingsError(f"plugins: '{asked}' is neither the name of a module nor the path of one")
     _add_to_path(Path.cwd())
-    here = next((path for path in (folder / f"{name}.py", folder / name) if path.exists()), None)
     if is_path and file.exists():
-        here = file
         _add_to_path(file.parent)
-    elif here and not _can_be_found(name):
-        # Another folder than the current one may be the current one when this is asked for again.
-        asked = str(here)
+    elif not _can_be_found(name):
         _add_to_path(folder)
     with _one_line(asked, name):
-        module = importlib.import_module(name)
-    found = Path(module.__file__ or "").resolve()
-    if is_path and file.exists() and file not in (found, found.parent):
+        found = _file_of(importlib.import_module(name))
+    if is_path and file.exists() and file != found:
         raise SettingsError(f"plug-in '{file}' has the name of another module, '{found}': rename it")
-    return str(file) if is_path else asked
+    # The current folder is that of all that is begun here; another must be told.
+    is_elsewhere = str(found.parent) in _FOLDERS and found.parent != Path.cwd()
+    return str(found) if is_path or (is_elsewhere and "." not in name) else asked
+
+
+def _file_of(module: ModuleType) -> Path:
+    """The module's file, or the folder of a package."""
+    file = Path(module.__file__ or "").resolve()
+    return file.parent if file.name == "__init__.py" else file
+
+
+def _is_path(name: str) -> bool:
+    return name.endswith(".py") or os.sep in name
 
 
 def _can_be_found(name: str) -> bool:
@@ -107,6 +128,7 @@ def _add_to_path(folder: Path) -> None:
     """Last, so that no file there takes the place of a module that others need."""
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
+        _FOLDERS.add(str(folder))
     importlib.invalidate_caches()
 
 

@@ -38,7 +38,9 @@ class _Axis:
     values: tuple[str, ...]
 
 
-def plan_runs(source: str, overrides: Sequence[str], data: str | None = None) -> list[PlannedRun]:
+def plan_runs(
+    source: str, overrides: Sequence[str], data: str | None = None, plugins: Sequence[str] | None = None
+) -> list[PlannedRun]:
     """All combinations of the overrides' values, in the order of a nested loop with the last key innermost.
 
     A key of one method's section multiplies the runs of that method alone. Everything is checked here: a wrong key or
@@ -51,7 +53,7 @@ def plan_runs(source: str, overrides: Sequence[str], data: str | None = None) ->
     runs: dict[tuple[str, ...], Settings] = {}
     for values in itertools.product(*(axis.values for axis in axes)):
         pairs = [f"{axis.key}={value}" for axis, value in zip(axes, values, strict=True)]
-        settings = load_settings(source, pairs, data=data)
+        settings = load_settings(source, pairs, plugins=plugins, data=data)
         telling = [pair for pair in pairs if is_used(pair.partition("=")[0], settings)]
         runs.setdefault(tuple(telling), settings)
     varied = frozenset(axis.key for axis in axes if len(axis.values) > 1)

@@ -1,0 +1,24 @@
+"""Options that several commands have."""
+
+from typing import Annotated
+
+import typer
+
+
+def _imported(names: list[str] | None) -> list[str] | None:
+    if names:
+        from foster.settings.plugins import load_plugins
+
+        load_plugins(names)
+    return names
+
+
+Plugins = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--plugin",
+        metavar="MODULE",
+        callback=_imported,
+        help="A module, or a file, with methods, datasets or backbones of your own; may be repeated.",
+    ),
+]

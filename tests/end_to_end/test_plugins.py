@@ -1,0 +1,133 @@
+"""A method, a dataset and a backbone from a file outside the package are citizens like ours."""
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner, Result
+
+import foster
+from foster.cli import app
+from foster.events import EpochEnded, Event
+from foster.networks import BACKBONES
+from foster.settings import plugins
+from foster.settings.datasets import CATALOGUE
+from foster.settings.experiment import load_settings
+from foster.settings.methods import METHOD_SETTINGS
+
+PLUGIN = Path(__file__).parents[1] / "support" / "outside" / "my_lab.py"
+TABLES = (METHOD_SETTINGS, CATALOGUE, BACKBONES, plugins._ORIGINS)
+SETTINGS = """
+plugins = ["my_lab"]
+method = "smooth"
+dataset = "stripes"
+increment = 2
+memory_total = 8
+batch_size = 16
+augmentation = "none"
+backbone = "pooled"
+device = "cpu"
+"""
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with the plug-in and a settings file, which is the current one; all is forgotten afterwards."""
+    shutil.copy(PLUGIN, tmp_path)
+    (tmp_path / "mine.toml").write_text(SETTINGS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = [dict(table) for table in TABLES]
+    yield tmp_path
+    for table, old in zip(TABLES, before, strict=True):
+        table.clear()
+        table.update(old)
+    sys.modules.pop("my_lab", None)
+
+
+def forget() -> None:
+    """As a new process is: the plug-in was never imported."""
+    for key, origin in list(plugins._ORIGINS.items()):
+        if origin.plugin == "my_lab":
+            del plugins._ORIGINS[key]
+            for table in TABLES[:3]:
+                table.pop(key[1], None)
+    sys.modules.pop("my_lab", None)
+
+
+def call(*arguments: object, code: int = 0) -> str:
+    result: Result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == code, result.output
+    return " ".join(result.output.split())
+
+
+def stop_in_the_second_task(event: Event) -> None:
+    if isinstance(event, EpochEnded) and event.task == 1:
+        raise KeyboardInterrupt
+
+
+def test_a_run_is_planned_interrupted_and_resumed_and_stands_in_the_table(lab: Path) -> None:
+    assert "learn" in call("plan", "mine.toml")
+    whole = foster.run("mine.toml", seed=1)
+    with pytest.raises(KeyboardInterrupt):
+        foster.run("mine.toml", folder="one", seed=1, checkpoint_minutes=0, listener=stop_in_the_second_task)
+    assert 'plugins = ["my_lab"]' in Path("one/settings.toml").read_text()
+    forget()
+    assert "smooth" in call("resume", "one", "-q")
+    assert foster.load_results("one")[0].accuracy == whole.accuracy
+    forget()
+    assert "smooth" in call("table", "one")
+
+
+def test_a_sweep_runs_it_in_processes_of_its_own(lab: Path) -> None:
+    folder = lab / "conf"
+    folder.mkdir()
+    for name in ("mine.toml", "my_lab.py"):
+        (lab / name).rename(folder / name)
+    call("sweep", "conf/mine.toml", "smooth.smoothing=0.5", "--out", "all")
+    planned = call("sweep", "conf/mine.toml", "smooth.smoothing=0,0.5", "--out", "all", "--dry-run")
+    assert [word for word in planned.split() if word in ("finished", "waiting")] == ["waiting", "finished"]
+    assert "smooth" in call("table", "all")
+
+
+@pytest.fixture
+def photos(lab: Path) -> Path:
+    for name, colour in (("dark", 10), ("light", 200)):
+        folder = lab / "photos" / name
+        folder.mkdir(parents=True)
+        for k in range(12):
+            Image.new("RGB", (8, 8), (colour + k, colour + 2 * k, colour)).save(folder / f"{k}.png")
+    return lab / "photos"
+
+
+def test_a_bundle_names_the_plug_in_that_it_needs_and_never_imports_it_by_itself(photos: Path) -> None:
+    keys = ("method=smooth", "backbone=pooled", "device=cpu", "epochs_scale=0.5")
+    call("learn", photos, "--bundle", "first", *keys, "--plugin", "my_lab", "-q")
+    forget()
+    assert "plug-ins my_lab" in call("info", "first")
+    needed = "bundle 'first' cannot be used here: it needs the plug-in 'my_lab'; if you trust it, name it with --plugin"
+    assert needed in call("predict", "first", photos, code=2)
+    assert "my_lab" not in sys.modules
+    assert "dark" in call("predict", "first", photos / "dark", "--plugin", "my_lab")
+    forget()
+    learner = foster.load("first", plugins=["my_lab"])
+    Image.new("RGB", (8, 8), (100, 100, 100)).save(photos / "dark" / "more.png")
+    learner.learn(photos)
+    assert foster.load(learner.save("second")).predict(photos / "light")[0].label == "light"
+
+
+def test_what_is_wrong_with_its_settings_is_told_as_for_ours(lab: Path) -> None:
+    found = call("run", "mine.toml", "smooth.smothing=0.2", code=2)
+    assert "unknown key 'smooth.smothing'; did you mean 'smooth.smoothing'?" in found
+    assert "did you mean 'stripes'?" in call("run", "mine.toml", "dataset=strips", code=2)
+    assert "did you mean 'pooled'?" in call("run", "mine.toml", "backbone=poled", code=2)
+    assert "replay with smoothed labels" in call("methods", "--plugin", "my_lab")
+    assert "smoothing = 0.1" in call("methods", "--show", "smooth", "--plugin", "my_lab.py")
+
+
+def test_a_dataset_whose_numbers_nobody_told_is_counted(lab: Path) -> None:
+    settings = load_settings("mine.toml", ["dataset=uncounted"])
+    assert (settings.num_classes, settings.facts.num_train, settings.facts.image_size) == (4, 48, 8)

@@ -1,0 +1,140 @@
+"""How plug-ins are found, and what is said where they are not, or do not work."""
+
+import sys
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from foster.errors import SettingsError
+from foster.settings import plugins
+from foster.settings.experiment import load_settings
+from foster.settings.learner import learner_settings
+from foster.settings.plugins import check_imported, is_registered, load_plugins, plugins_of, register
+
+
+@pytest.fixture(autouse=True)
+def a_fresh_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(plugins, "_FOLDERS", set())
+    monkeypatch.setattr(plugins, "_ORIGINS", {})
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if name.startswith("lab_"):
+            del sys.modules[name]
+
+
+def test_a_module_of_the_current_folder_keeps_its_name() -> None:
+    Path("lab_a.py").write_text("")
+    assert load_plugins(["lab_a", "lab_a"]) == ("lab_a",)
+    assert sys.path[-1] == str(Path.cwd()), "behind all that others need"
+
+
+def test_a_module_beside_the_settings_is_found_again_from_anywhere(tmp_path: Path) -> None:
+    (tmp_path / "lab_b.py").write_text("")
+    for _ in range(2):
+        assert load_plugins(["lab_b"], tmp_path) == (str(tmp_path / "lab_b.py"),)
+    package = tmp_path / "lab_c"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    assert load_plugins(["lab_c"], tmp_path) == (str(package),)
+    assert load_plugins([str(package), "../lab_b.py"]) == (str(package), str(tmp_path / "lab_b.py"))
+    # A run that was moved to another machine: the module is imported by its name, if it is there.
+    assert load_plugins(["/nowhere/lab_b.py"]) == (str(tmp_path / "lab_b.py"),)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("lab_nobody", None, "plug-in 'lab_nobody' cannot be imported: there is no such module; go to its folder"),
+        ("lab_d", "import lab_nobody", "plug-in 'lab_d' cannot be imported: ModuleNotFoundError: No module named"),
+        ("lab_e", "1 / 0", "plug-in 'lab_e' cannot be imported: ZeroDivisionError: division by zero"),
+        ("lab_f", "raise SystemExit('no')", "plug-in 'lab_f' cannot be imported: SystemExit: no"),
+        ("lab_g", "def", "plug-in 'lab_g' cannot be imported: SyntaxError: invalid syntax"),
+        ("not a name", None, "plugins: 'not a name' is neither the name of a module nor the path of one"),
+        ("", None, "plugins: '' is neither the name of a module nor the path of one"),
+        ("lab/none.py", None, "plug-in 'lab/none.py' cannot be imported: there is no such module"),
+    ],
+)
+def test_what_cannot_be_imported_is_one_line(name: str, content: str | None, expected: str) -> None:
+    if content is not None:
+        Path(f"{name}.py").write_text(content)
+    with pytest.raises(SettingsError) as caught:
+        load_plugins([name])
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_with_the_name_of_another_module_is_refused() -> None:
+    Path("json.py").write_text("")
+    with pytest.raises(SettingsError, match=r"json\.py' has the name of another module, '.*': rename it"):
+        load_plugins(["json.py"])
+
+
+def test_installed_packages_are_plug_ins(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("lab_h.py").write_text("from foster.settings.plugins import register\ndef make(): ...\n")
+    Path("lab_h.py").open("a").write("register('backbone', {}, 'lab_net', make, make)\n")
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    points = [EntryPoint("anything", "lab_h", plugins.GROUP)]
+    monkeypatch.setattr(plugins, "entry_points", lambda group: points if group == plugins.GROUP else [])
+    plugins._load_installed.cache_clear()
+    load_settings("digits")
+    assert is_registered("backbone", "lab_net")
+    assert plugins_of({"backbone": "lab_net", "method": "foster"}) == ("lab_h",)
+    points[:] = [EntryPoint("broken", "lab_broken", plugins.GROUP)]
+    plugins._load_installed.cache_clear()
+    with pytest.raises(SettingsError, match="plug-in 'lab_broken' cannot be imported"):
+        learner_settings()
+    points.clear()
+    plugins._load_installed.cache_clear()
+
+
+def made() -> None:
+    """What a plug-in registers."""
+
+
+def test_a_name_belongs_to_whoever_registered_it_first() -> None:
+    table = {"ours": 0}
+    register("method", table, "theirs", 1, made)
+    register("method", table, "theirs", 2, made)
+    assert table["theirs"] == 2, "the same function, once more"
+    with pytest.raises(SettingsError, match="there is a method 'ours' already, from foster itself; register yours"):
+        register("method", table, "ours", 1, made)
+    with pytest.raises(SettingsError, match=f"already, from plug-in '{__name__}'"):
+        register("method", table, "theirs", 3, test_a_name_belongs_to_whoever_registered_it_first)
+    with pytest.raises(SettingsError, match=r"small letters, digits, - and _, unlike 'My\.Method'"):
+        register("method", table, "My.Method", 1, made)
+
+
+def test_what_a_file_from_anywhere_names_must_be_there_already() -> None:
+    Path("lab_i.py").write_text("")
+    with pytest.raises(
+        SettingsError, match="it needs the plug-in 'lab_i'; if you trust it, name it with --plugin lab_i"
+    ):
+        check_imported(["lab_i"], "it")
+    load_plugins(["lab_i"])
+    check_imported(["/elsewhere/lab_i.py"], "it")
+
+
+@pytest.mark.parametrize("value", ['"lab"', "1", "[1]"])
+def test_plugins_are_a_list_of_names(value: str) -> None:
+    Path("mine.toml").write_text(f"plugins = {value}")
+    with pytest.raises(SettingsError, match=r"plugins: this is a list of modules such as \['my_lab'\], not"):
+        load_settings("mine.toml")
+
+
+def test_plug_ins_of_the_file_the_keys_and_the_caller_are_kept_in_this_order() -> None:
+    for name in ("lab_j", "lab_k", "lab_l"):
+        Path(f"{name}.py").write_text("")
+    text = load_settings("digits").toml()
+    Path("mine.toml").write_text('plugins = ["lab_j"]\n' + text)
+    assert load_settings("mine.toml", plugins=["lab_k"]).plugins == ("lab_j", "lab_k")
+    settings = load_settings("mine.toml", ['plugins=["lab_l"]', "seed=2"])
+    assert (settings.plugins, settings.seed) == (("lab_l",), 2)
+    assert "plugins" not in settings.published()
+    assert "plugins" not in text
+    assert learner_settings(plugins=["lab_k"]).plugins == ("lab_k",)
