@@ -216,7 +216,6 @@ def test_a_damaged_or_tampered_bundle_is_one_clear_line(
         (lambda d: d["exemplars"][0].update(class_id=3), "an exemplar belongs to no class"),
         (lambda d: d.update(classes=["cat", "cat", "owl"]), "two classes have the same name"),
         (lambda d: d.update(task_sizes=[2, 2]), r"tasks of 4 classes for 3 class names"),
-        (lambda d: d.update(method="magic"), "unknown method 'magic'"),
         (lambda d: d.update(temperature=0), "temperature"),
         (lambda d: d.update(surprise=1), "surprise"),
         (lambda d: d.pop("classes"), "classes: is missing"),

@@ -10,6 +10,8 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 import foster
+from foster.bundle.files import BundleError
+from foster.bundle.manifest import read_manifest
 from foster.cli import app
 from foster.events import EpochEnded, Event
 from foster.networks import BACKBONES
@@ -117,6 +119,10 @@ def test_a_bundle_names_the_plug_in_that_it_needs_and_never_imports_it_by_itself
     Image.new("RGB", (8, 8), (100, 100, 100)).save(photos / "dark" / "more.png")
     learner.learn(photos)
     assert foster.load(learner.save("second")).predict(photos / "light")[0].label == "light"
+    forged = read_manifest(Path("first")).model_copy(update={"method": "magic", "settings": {}})
+    Path("first/bundle.json").write_text(forged.text())
+    with pytest.raises(BundleError, match=r"bundle 'first' cannot be used here: unknown method 'magic'"):
+        foster.load("first")
 
 
 def test_what_is_wrong_with_its_settings_is_told_as_for_ours(lab: Path) -> None:

@@ -76,8 +76,8 @@ def test_a_file_with_the_name_of_another_module_is_refused() -> None:
 
 
 def test_installed_packages_are_plug_ins(monkeypatch: pytest.MonkeyPatch) -> None:
-    Path("lab_h.py").write_text("from foster.settings.plugins import register\ndef make(): ...\n")
-    Path("lab_h.py").open("a").write("register('backbone', {}, 'lab_net', make, make)\n")
+    lines = ["from foster.settings.plugins import register", "def make(): ..."]
+    Path("lab_h.py").write_text("\n".join([*lines, "register('backbone', {}, 'lab_net', make, make)"]))
     monkeypatch.syspath_prepend(str(Path.cwd()))
     points = [EntryPoint("anything", "lab_h", plugins.GROUP)]
     monkeypatch.setattr(plugins, "entry_points", lambda group: points if group == plugins.GROUP else [])

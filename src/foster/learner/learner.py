@@ -26,10 +26,10 @@ from foster.learner.reports import (
     UNKNOWN,
     CalibrationWarning,
     Candidate,
-    ClassAccuracy,
     EvaluationReport,
     LearnReport,
     Prediction,
+    class_accuracies,
 )
 from foster.learner.saving import load_knowledge, save_knowledge
 from foster.learner.work_folder import WorkFolder
@@ -233,7 +233,7 @@ class Learner:
         probability = self.classifier().probabilities(read.images)
         true = torch.tensor([ids[name] for name in read.labels])
         return EvaluationReport(
-            classes=_class_accuracies(true, probability.argmax(1), knowledge.class_names),
+            classes=class_accuracies(true, probability.argmax(1), knowledge.class_names),
             calibration_error=100 * expected_calibration_error(probability, true),
             unknown_classes=unknown,
             empty_classes=photos.empty_classes,
@@ -275,12 +275,7 @@ class Learner:
         return Prediction(name, UNKNOWN if is_unknown else best[0].label, confidence, best, is_unknown)
 
 
-def load(
-    folder: str | Path, *, device: str = "auto", backbone: ModuleLike | None = None, plugins: Sequence[str] = ()
-) -> Learner:
-    """The learner that a bundle holds. `backbone` is needed where it was given as a torch module, `plugins` where the
-    bundle says so."""
-    return Learner.load(folder, device=device, backbone=backbone, plugins=plugins)
+load = Learner.load
 
 
 def _source(source: Source | Images, labels: Labels | None) -> Source:
@@ -295,16 +290,6 @@ def _opened(folder: str | Path | WorkFolder | None) -> AbstractContextManager[Wo
     if folder is None or isinstance(folder, WorkFolder):
         return nullcontext(folder)
     return WorkFolder(Path(folder).expanduser()).opened()
-
-
-def _class_accuracies(true: Tensor, predicted: Tensor, names: Sequence[str]) -> tuple[ClassAccuracy, ...]:
-    confusion = torch.zeros(len(names), len(names), dtype=torch.int64)
-    confusion.index_put_((true, predicted), torch.ones_like(true), accumulate=True)
-    counts = confusion.sum(1).tolist()
-    right = confusion.diagonal().tolist()
-    mistakes = confusion.fill_diagonal_(0)
-    worst = [names[k] if count else None for count, k in zip(*(part.tolist() for part in mistakes.max(1)), strict=True)]
-    return tuple(ClassAccuracy(name, counts[k], right[k], worst[k]) for k, name in enumerate(names) if counts[k])
 
 
 def _pass_on_warnings(event: Event) -> None:

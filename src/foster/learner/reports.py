@@ -1,8 +1,11 @@
 """What a learner answers: plain, frozen results with class names."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from foster.data.photos.read import Unreadable
 from foster.errors import FosterError
@@ -60,6 +63,17 @@ class ClassAccuracy:
     @property
     def accuracy(self) -> float:
         return 100.0 * self.num_right / self.num_images
+
+
+def class_accuracies(true: Tensor, predicted: Tensor, names: Sequence[str]) -> tuple[ClassAccuracy, ...]:
+    """Of every class that has images, from true and predicted class ids `[N]`."""
+    confusion = torch.zeros(len(names), len(names), dtype=torch.int64)
+    confusion.index_put_((true, predicted), torch.ones_like(true), accumulate=True)
+    counts = confusion.sum(1).tolist()
+    right = confusion.diagonal().tolist()
+    mistakes = confusion.fill_diagonal_(0)
+    worst = [names[k] if count else None for count, k in zip(*(part.tolist() for part in mistakes.max(1)), strict=True)]
+    return tuple(ClassAccuracy(name, counts[k], right[k], worst[k]) for k, name in enumerate(names) if counts[k])
 
 
 @dataclass(frozen=True)
