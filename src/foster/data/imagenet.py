@@ -1,0 +1,152 @@
+"""ImageNet from its published files, its subset of 100 classes, and folders of one's own photos."""
+
+import csv
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from foster.data.photos.decode import SUFFIXES
+from foster.data.photos.find import shown
+from foster.data.photos.trees import Tree, check_same_classes, read_list, read_names, read_tree
+from foster.errors import DataError
+from foster.settings.photos import PhotoSettings
+
+NUM_CLASSES, NUM_OF_SUBSET, SUBSET_SEED = 1000, 100, 1993
+NUM_VALIDATION = 50_000
+TEST_NAMES = ("test", "val", "validation")
+LISTS = ("LOC_val_solution.csv", "val.txt", "ILSVRC2012_validation_ground_truth.txt")
+"""The lists that say which class a photo of the flat `val` folder has, as they are published in several places."""
+
+
+def imagenet_trees(folder: Path, photos: PhotoSettings, is_subset: bool) -> tuple[Tree, Tree]:
+    """Training and test photos: `train/WNID/*.JPEG`, and `val/WNID/*.JPEG` or the flat `val` with a published list."""
+    root = next((place for place in (folder, folder / "imagenet", folder / "ILSVRC2012") if _has(place, "train")), None)
+    if root is None:
+        raise DataError(
+            f"ImageNet is not in '{shown(folder)}': it should hold train/WNID/*.JPEG and val/WNID/*.JPEG or val/*.JPEG "
+            f"and one of {', '.join(LISTS)}; download it from image-net.org and name the folder with --data"
+        )
+    all_names = sorted(entry.name for entry in (root / "train").iterdir() if entry.is_dir())
+    names = _subset(all_names, photos, root) if is_subset else all_names
+    if not is_subset and len(names) != NUM_CLASSES:
+        raise DataError(
+            f"'{shown(root / 'train')}' has {len(names)} class folders, not {NUM_CLASSES:,}; a part of ImageNet is "
+            "dataset=imagenet100 or dataset=folder"
+        )
+    train = read_tree(root / "train", names)
+    folders_of_test = _has(root / "val", names[0])
+    test = read_tree(root / "val", names) if folders_of_test else _flat_validation(root, all_names)
+    return train.of(names), test.of(names)
+
+
+def subset_names(all_names: list[str]) -> list[str]:
+    """The field's ImageNet-100: the first 100 of the 1,000 sorted classes as the seed 1993 shuffles them."""
+    order = np.random.RandomState(SUBSET_SEED).permutation(NUM_CLASSES)[:NUM_OF_SUBSET]
+    return sorted(all_names[k] for k in order)
+
+
+def _subset(all_names: list[str], photos: PhotoSettings, root: Path) -> list[str]:
+    if photos.subset:
+        return sorted(read_names(Path(photos.subset).expanduser()))
+    if len(all_names) == NUM_OF_SUBSET:
+        return all_names
+    if len(all_names) != NUM_CLASSES:
+        raise DataError(
+            f"'{shown(root / 'train')}' has {len(all_names)} class folders: the 100 classes are chosen from all "
+            f"{NUM_CLASSES:,}, or are all that is there, or are named by photos.subset=FILE"
+        )
+    return subset_names(all_names)
+
+
+def _has(folder: Path, name: str) -> bool:
+    return (folder / name).is_dir()
+
+
+def _flat_validation(root: Path, all_names: list[str]) -> Tree:
+    """The photos of `val` by their class, from a published list beside it or in it."""
+    place = f"'{shown(root / 'val')}'"
+    paths = [folder / name for name in LISTS for folder in (root, root / "val", root / "data")]
+    path = next((path for path in paths if path.is_file()), None)
+    if path is None or not (root / "val").is_dir():
+        raise DataError(f"{place} has no class folders, and none of {', '.join(LISTS)} lies beside it")
+    files = sorted(entry.name for entry in (root / "val").iterdir() if entry.suffix.lower() in SUFFIXES)
+    try:
+        classes = {"csv": _of_solution, "val.txt": _of_labels, "txt": _of_ground_truth}[
+            "val.txt" if path.name == "val.txt" else path.suffix[1:]
+        ](path, files, all_names)
+    except (KeyError, IndexError, ValueError, OSError) as error:
+        raise DataError(f"'{shown(path)}' does not tell the classes of the photos in {place}: {error}") from None
+    names: dict[str, list[str]] = {}
+    for file, name in zip(files, classes, strict=True):
+        names.setdefault(name, []).append(file)
+    return Tree(place, dict.fromkeys(names, root / "val"), {name: names[name] for name in sorted(names)})
+
+
+def _of_solution(path: Path, files: list[str], all_names: list[str]) -> list[str]:
+    """Lines of `ImageId,WNID x y x y ...`."""
+    with path.open(newline="") as file:
+        table = {row[0]: row[1].split()[0] for row in csv.reader(file) if len(row) > 1 and row[1].startswith("n")}
+    return [table[Path(name).stem] for name in files]
+
+
+def _of_labels(path: Path, files: list[str], all_names: list[str]) -> list[str]:
+    """Lines of a file name and the place of its class among the sorted ones."""
+    table = dict(line.split() for line in path.read_text().splitlines() if line.strip())
+    return [all_names[int(table[name])] for name in files]
+
+
+def _of_ground_truth(path: Path, files: list[str], all_names: list[str]) -> list[str]:
+    """A number on each line, for the sorted photos; `meta.mat` of the development kit says which class it means."""
+    from scipy.io import loadmat
+
+    places = [folder / "meta.mat" for folder in (path.parent, path.parent / "data")]
+    meta = next((place for place in places if place.is_file()), None)
+    if meta is None:
+        raise ValueError("meta.mat of the development kit is missing beside it")
+    synsets: Any = loadmat(str(meta), squeeze_me=True)["synsets"]
+    table = {int(row["ILSVRC2012_ID"]): str(row["WNID"]) for row in synsets}
+    numbers = [int(line) for line in path.read_text().split()]
+    if len(numbers) != len(files):
+        raise ValueError(f"{len(numbers)} lines for {len(files)} photos")
+    return [table[number] for number in numbers]
+
+
+def folder_trees(folder: Path, photos: PhotoSettings, seed: int) -> tuple[Tree, Tree]:
+    """Photos of one's own: two lists, `train` and `test` folders, or one tree of which a share is for testing."""
+    if photos.train_list:
+        train = read_list(Path(photos.train_list).expanduser(), folder)
+        test = read_list(Path(photos.test_list).expanduser(), folder) if photos.test_list else None
+        train, test = (train, test) if test else train.divided(_share(photos, train.place), seed)
+    elif _has(folder, "train"):
+        name = next((name for name in TEST_NAMES if _has(folder, name)), None)
+        train = read_tree(folder / "train", _only(photos))
+        test = read_tree(folder / name, _only(photos)) if name else None
+        train, test = (train, test) if test else train.divided(_share(photos, train.place), seed)
+    else:
+        whole = read_tree(folder, _only(photos))
+        train, test = whole.divided(_share(photos, whole.place), seed)
+    check_same_classes(train, test)
+    return train, test.of(train.class_names)
+
+
+def _only(photos: PhotoSettings) -> list[str] | None:
+    return read_names(Path(photos.subset).expanduser()) if photos.subset else None
+
+
+def _share(photos: PhotoSettings, place: str) -> float:
+    if not photos.test_share:
+        raise DataError(
+            f"there are no test photos beside {place}: set photos.test_share=0.2 to test on a fifth of them, or give a "
+            "'test' folder or photos.test_list"
+        )
+    return photos.test_share
+
+
+@cache
+def trees(name: str, folder: Path, photos: PhotoSettings, seed: int) -> tuple[Tree, Tree]:
+    """What a dataset of photos takes from `folder`; looked up once."""
+    if name == "folder":
+        return folder_trees(folder, photos, seed)
+    return imagenet_trees(folder, photos, is_subset=name == "imagenet100")
