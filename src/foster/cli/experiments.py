@@ -24,6 +24,7 @@ def add_commands(app: typer.Typer) -> None:
     app.command()(run)
     app.command()(resume)
     app.command()(plan)
+    app.command()(prepare)
     app.command()(demo)
 
 
@@ -95,6 +96,25 @@ def plan(
     show(plan_table(found))
     for remark in settings.remarks:
         typer.echo(f"note: {remark}")
+
+
+def prepare(
+    source: Source,
+    cache: Annotated[Path, typer.Option(help="The folder for the decoded photos: engine.photo_cache of later runs.")],
+    overrides: Overrides = None,
+    data: Data = None,
+    quiet: Quiet = False,
+) -> None:
+    """Decode all photos of a scenario once, into a folder on disk that later runs read; goes on where it stopped."""
+    from foster.settings.experiment import check_used, load_settings
+    from foster.system.output import report
+
+    settings = load_settings(source, overrides or [], data=str(data) if data else None)
+    check_used(overrides or [], settings)
+    from foster.cli.launch import prepare_photos
+
+    num_bytes = prepare_photos(settings, cache, quiet=quiet)
+    report(f"{cache}: {num_bytes / 2**30:.1f} GiB; use it with engine.photo_cache={cache}", place=cache)
 
 
 def demo(

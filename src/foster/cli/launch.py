@@ -4,9 +4,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from foster.data.download import Follower
 from foster.events import Listener
 from foster.experiment.execute import Finished, begin, go_on, resumed_settings
 from foster.experiment.folder import RunFolder, resume_command
+from foster.experiment.parts import load_scenario
 from foster.reports.progress import progress_for
 from foster.reports.results import find_results
 from foster.reports.tables import accuracy_table
@@ -36,6 +38,18 @@ def relaunch(path: Path, data: Path | None, overrides: Sequence[str] = (), *, qu
     if data is not None:
         settings = settings.model_copy(update={"data": str(data)})
     return _continue(folder, settings, quiet)
+
+
+def prepare_photos(settings: Settings, cache: Path, *, quiet: bool = False) -> int:
+    """Decode all photos of a scenario into the folder `cache`; returns the bytes of their pixels."""
+    engine = settings.engine.model_copy(update={"photo_cache": str(cache), "resident": "disk"})
+    with stop_on_signals() as stop, progress_for(quiet=quiet) as listener:
+        scenario = load_scenario(settings.model_copy(update={"engine": engine}), Follower(listener, stop))
+        try:
+            return scenario.prepare()
+        except Stopped as stopped:
+            stopped.add_hint("what is decoded is kept; the same command goes on from there")
+            raise
 
 
 def _continue(folder: RunFolder, settings: Settings, quiet: bool) -> dict[str, Any]:

@@ -226,7 +226,7 @@ def make_feed(
     batch_size: int,
     address: Address,
     device: torch.device,
-    resident: Literal["auto", "on", "off"] = "auto",
+    resident: Literal["auto", "on", "off", "disk"] = "auto",
 ) -> Feed:
     """A resident feed, or a streamed one where `resident` says so or, by itself, where the images do not fit; where
     photos of many sizes are kept is their darkroom's business."""

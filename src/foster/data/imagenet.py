@@ -144,6 +144,10 @@ def _share(photos: PhotoSettings, place: str) -> float:
     return photos.test_share
 
 
+def num_in_subset(photos: PhotoSettings) -> int:
+    return len(read_names(Path(photos.subset).expanduser()))
+
+
 @cache
 def trees(name: str, folder: Path, photos: PhotoSettings, seed: int) -> tuple[Tree, Tree]:
     """What a dataset of photos takes from `folder`; looked up once."""

@@ -36,7 +36,7 @@ class ExemplarMemory:
                 raise SettingsError(f"{name} must be at least 1, not {value}")
         self.total = total
         self.per_class = per_class
-        self._darkroom = darkroom
+        self.darkroom = darkroom
         self._stacks: list[Stack] = []
         self._together: Stack | None = None
 
@@ -140,14 +140,14 @@ class ExemplarMemory:
 
     def _load_photos(self, contents: Tensor, lengths: Tensor, counts: Tensor) -> None:
         is_consistent = int(counts.sum()) == len(lengths) and int(lengths.sum()) == len(contents)
-        if contents.dtype != torch.uint8 or contents.ndim != 1 or not is_consistent or self._darkroom is None:
+        if contents.dtype != torch.uint8 or contents.ndim != 1 or not is_consistent or self.darkroom is None:
             raise DataError(
                 f"exemplar memory is damaged: {len(contents)} bytes for {len(lengths)} photos of {counts.tolist()}"
             )
         files = [part.numpy().tobytes() for part in contents.split(lengths.tolist())]
         ends = counts.cumsum(0).tolist()
         self._stacks = [
-            Album.of(PhotoBytes(files[end - count : end]), self._darkroom, "the exemplars")
+            Album.of(PhotoBytes(files[end - count : end]), self.darkroom, "the exemplars")
             for end, count in zip(ends, counts.tolist(), strict=True)
         ]
         self._together = None

@@ -9,6 +9,7 @@ import numpy as np
 
 from foster.data.images import ImageSet
 from foster.data.photos.album import Album
+from foster.data.photos.darkroom import Darkroom
 from foster.data.sources import Dataset
 from foster.errors import DataError, SettingsError, suggestion
 from foster.settings.datasets import scenario_name, task_sizes
@@ -64,6 +65,11 @@ class Scenario(Sequence[ScenarioTask]):
         """Height and width."""
         return self._train.image_size
 
+    @property
+    def darkroom(self) -> Darkroom | None:
+        """Where its photos of many sizes are decoded; images of one size have none."""
+        return self._train.stack.darkroom if isinstance(self._train.stack, Album) else None
+
     def __len__(self) -> int:
         return len(self.task_sizes)
 
@@ -90,6 +96,15 @@ class Scenario(Sequence[ScenarioTask]):
     def test_up_to(self, index: int) -> ImageSet:
         """The test images of all classes seen once task `index` is learned."""
         return _seen(self._test, 0, sum(self.task_sizes[: self._position(index) + 1])).readable()
+
+    def prepare(self) -> int:
+        """Write the disk cache of all photos, or what is missing of it. Returns its bytes."""
+        found = 0
+        for images, what in ((self._train, "the training photos"), (self._test, "the test photos")):
+            if not isinstance(images.stack, Album):
+                raise SettingsError(f"there is nothing to prepare: the images of '{self.name}' are all of one size")
+            found += images.stack.prepare(what)
+        return found
 
     def _position(self, index: int) -> int:
         """The index counted from the front; -1 is the last task."""

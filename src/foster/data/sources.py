@@ -3,7 +3,7 @@ settings/datasets.py."""
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -14,10 +14,14 @@ from torch.nn.functional import interpolate
 
 from foster.data.cifar import LAYOUTS, load_cifar
 from foster.data.download import Follower
+from foster.data.imagenet import trees
 from foster.data.images import ImageSet
+from foster.data.photos.album import Album
+from foster.data.photos.darkroom import Darkroom
 from foster.errors import DataError
 from foster.seeding import Address, generator
 from foster.settings.datasets import CATALOGUE, Asked, ChannelValues, DatasetFacts, SyntheticSettings, dataset_facts
+from foster.settings.photos import PhotoSettings
 from foster.settings.plugins import register
 
 
@@ -44,9 +48,10 @@ class Dataset:
 class Request(Asked):
     """All that a source may need to read or draw its images."""
 
-    facts: DatasetFacts
-    seed: int = 1993
+    facts: DatasetFacts = field(kw_only=True)
     follower: Follower | None = None
+    darkroom: Darkroom | None = None
+    """Where photos of many sizes are decoded."""
 
 
 def load(
@@ -55,15 +60,17 @@ def load(
     seed: int = 1993,
     synthetic: SyntheticSettings | None = None,
     follower: Follower | None = None,
+    photos: PhotoSettings | None = None,
+    darkroom: Darkroom | None = None,
 ) -> Dataset:
     """The dataset `name`.
 
     `data_dir` is where files are found and downloaded to. `seed` and `synthetic` shape the dataset `synthetic` alone,
-    `follower` follows a download.
+    `follower` follows a download. `photos` says which photos are taken, and `darkroom` where they are decoded.
     """
-    shape = synthetic or SyntheticSettings()
-    facts = dataset_facts(name, shape, data_dir)
-    train, test = _read(facts, Request(shape, data_dir, facts, seed, follower))
+    shape, photos = synthetic or SyntheticSettings(), photos or PhotoSettings()
+    facts = dataset_facts(name, shape, data_dir, photos, seed)
+    train, test = _read(facts, Request(shape, data_dir, photos, seed, follower, darkroom, facts=facts))
     if len(train.class_names) != facts.num_classes:
         raise DataError(f"dataset '{name}' has {len(train.class_names)} classes, not {facts.num_classes} as announced")
     return Dataset(name, train, test, facts.mean, facts.std)
@@ -81,13 +88,13 @@ def _read(facts: DatasetFacts, request: Request) -> tuple[ImageSet, ImageSet]:
 @cache
 def counted(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
     """Facts that only the images themselves can tell."""
-    train, test = _read(facts, Request(asked.synthetic, asked.data_dir, facts))
+    train, test = _read(facts, Request(asked.synthetic, asked.data_dir, asked.photos, asked.seed, facts=facts))
     return replace(
         facts,
         num_classes=len(train.class_names),
         num_train=len(train),
         num_test=len(test),
-        image_size=train.images.shape[-1],
+        image_size=train.image_size[1],
         survey=None,
     )
 
@@ -149,6 +156,18 @@ def read_cifar(request: Request) -> tuple[ImageSet, ImageSet]:
     assert request.facts.published is not None
     layout = LAYOUTS[request.facts.name]
     return load_cifar(layout, request.facts.published, request.folder, request.follower)
+
+
+def read_trees(request: Request) -> tuple[ImageSet, ImageSet]:
+    """ImageNet, its subset, or photos of one's own: listed here, and decoded when a task needs them."""
+    photos = request.photos
+    darkroom = request.darkroom or Darkroom(photos.image_size, photos.kept_side)
+    found = trees(request.facts.name, request.folder, photos, request.seed)
+    sets = []
+    for tree, what in zip(found, ("the training photos", "the test photos"), strict=True):
+        files, labels = tree.listed()
+        sets.append(ImageSet(Album.of(files, darkroom, what), labels, tree.class_names))
+    return sets[0], sets[1]
 
 
 def draw_synthetic(request: Request) -> tuple[ImageSet, ImageSet]:

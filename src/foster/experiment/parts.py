@@ -4,6 +4,7 @@ import os
 import platform
 from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +14,8 @@ from foster import kernels
 from foster.data.augmentation.pipeline import Augmentation
 from foster.data.download import Follower
 from foster.data.memory import ExemplarMemory
+from foster.data.photos.cache import check_writable
+from foster.data.photos.darkroom import Darkroom, Place
 from foster.data.scenario import Scenario, class_order_from_names, class_order_from_seed
 from foster.data.sources import Dataset, load
 from foster.data.unlabeled import load_unlabeled
@@ -26,6 +29,9 @@ from foster.settings.engine import EngineSettings
 from foster.settings.experiment import Settings
 from foster.training.engine import Engine, find_device
 from foster.version import __version__
+
+PLACES: dict[str, Place] = {"auto": "auto", "on": "device", "off": "host", "disk": "disk"}
+"""Where photos of many sizes are kept, for each value of `engine.resident`."""
 
 
 def check_parts(settings: Settings) -> BackboneChoice:
@@ -65,11 +71,41 @@ def load_scenario(settings: Settings, follower: Follower | None = None) -> Scena
 
     `follower` follows a download.
     """
-    dataset = load(settings.dataset, settings.data_dir, settings.seed, settings.synthetic, follower)
+    darkroom = build_darkroom(settings, follower)
+    dataset = load(
+        settings.dataset,
+        settings.data_dir,
+        settings.seed,
+        settings.synthetic,
+        follower,
+        settings.photos,
+        darkroom,
+    )
     if settings.validation_share:
         train, test = hold_out(dataset.train, settings.validation_share, settings.seed)
         dataset = Dataset(dataset.name, train, test, dataset.mean, dataset.std)
     return Scenario(dataset, settings.base_classes, settings.increment, _class_order(settings, dataset.class_names))
+
+
+def build_darkroom(settings: Settings, follower: Follower | None = None) -> Darkroom:
+    """Where photos of many sizes are decoded and kept, as the settings ask for it."""
+    place: Place = PLACES[settings.engine.resident]
+    cache = Path(settings.engine.photo_cache) if settings.engine.photo_cache else None
+    if place == "disk" and cache is None:
+        raise SettingsError("engine.resident=disk needs a folder for the decoded photos: set engine.photo_cache=FOLDER")
+    if cache is not None:
+        check_writable(cache)
+    photos = settings.photos
+    return Darkroom(
+        photos.image_size,
+        photos.kept_side,
+        find_device(settings.device),
+        place,
+        cache,
+        max_unreadable=photos.max_unreadable,
+        reencodes=photos.exemplars == "reencoded",
+        follower=follower or Follower(),
+    )
 
 
 def _class_order(settings: Settings, class_names: tuple[str, ...]) -> tuple[int, ...]:

@@ -54,6 +54,7 @@ class Experiment:
             computing = engine_settings(settings.engine, backbone.is_own)
             self.engine = build_engine(computing, settings.device, mean, std)
             self.method = build_method(settings, self.scenario.image_size, self.engine, self._remarks.append, follower)
+        self.method.memory.darkroom = self.scenario.darkroom
         self.record = Record(self.method.result_name)
         self._unlabeled_digest = images_digest(self.method.workplace.unlabeled)
         self._trainer = Trainer(
@@ -70,6 +71,8 @@ class Experiment:
     def run(self) -> dict[str, Any]:
         """Learn all tasks that are not learned yet, and return what `results.json` holds at the end."""
         folder, device = str(self.folder.path), str(self.engine.device)
+        if self.scenario.darkroom is not None:
+            self.scenario.darkroom.follower = Follower(self._tell, self._stop)
         self._tell(events.RunStarted(self.settings.method, self.scenario.name, len(self.scenario), folder, device))
         for remark in self._remarks:
             self._warn(remark)
@@ -202,5 +205,6 @@ class Experiment:
         self._tell(events.Warned(message))
 
     def _tell(self, event: events.Event) -> None:
-        self.folder.note(event)
+        if not isinstance(event, events.Decoding):
+            self.folder.note(event)
         self._listener(event)

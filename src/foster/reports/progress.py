@@ -82,6 +82,11 @@ class LineProgress:
                 self._write(f"task {event.task + 1}/{self._num_tasks} {_evaluated(event)}")
             case events.Downloading():
                 self._downloading(event)
+            case events.Decoding():
+                if self._is_due(event.num_done, event.num_total) and event.num_done < event.num_total:
+                    self._write(f"decoding {event.what}: {event.num_done:,} of {event.num_total:,}")
+            case events.PhotosDecoded():
+                self._write(_decoded(event))
             case events.Waiting():
                 self._write(event.message)
             case events.Warned():
@@ -186,6 +191,11 @@ class TerminalProgress:
                 done = event.num_received if event.num_total else 0
                 amount = _received(event) if event.num_received else ""
                 self._show(f"downloading {event.name}", total=event.num_total or 1, completed=done, count=amount)
+            case events.Decoding():
+                count = f"{event.num_done:,}/{event.num_total:,}"
+                self._show(f"decoding {event.what}", total=event.num_total, completed=event.num_done, count=count)
+            case events.PhotosDecoded():
+                self._print(Text(_decoded(event), style="dim"))
             case events.Waiting():
                 self._print(Text(event.message))
                 self._show("waiting")
@@ -237,6 +247,15 @@ def _received(event: events.Downloading) -> str:
     """`48.3 of 161.2 MiB`, or `48.3 MiB` where the end is not known."""
     end = f" of {event.num_total / 2**20:.1f}" if event.num_total else ""
     return f"{event.num_received / 2**20:.1f}{end} MiB"
+
+
+def _decoded(event: events.PhotosDecoded) -> str:
+    rate = event.num_photos / max(event.seconds, 1e-3)
+    where = {"device": "on the device", "host": "in memory", "disk": "on disk"}[event.place]
+    return (
+        f"{event.num_photos:,} photos of {event.what}: {event.num_bytes / 2**30:.2f} GiB {where}, "
+        f"in {duration(event.seconds)} ({rate:,.0f} a second)"
+    )
 
 
 def _evaluated(event: events.Evaluated) -> str:

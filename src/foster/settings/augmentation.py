@@ -40,10 +40,13 @@ AUGMENTATIONS: dict[str, AugmentationSettings] = {
     "shift": AugmentationSettings(crop_padding=1),
     "plain": _PLAIN,
     "auto": _PLAIN.model_copy(update={"policy": "cifar10", "cutout": 16}),
+    "imagenet": AugmentationSettings(resized_crop=(0.08, 1.0), flip=True, brightness=63 / 255),
+    "imagenet100": AugmentationSettings(resized_crop=(0.08, 1.0), flip=True),
     "photo": AugmentationSettings(resized_crop=(0.25, 1.0), flip=True, brightness=63 / 255),
     "photo-auto": AugmentationSettings(resized_crop=(0.08, 1.0), flip=True, brightness=63 / 255, policy="imagenet"),
 }
-"""`plain` is what the published baselines used on CIFAR, `auto` what FOSTER used."""
+"""`plain` is what the published baselines used on CIFAR, `imagenet` and `imagenet100` on ImageNet and its subset;
+`auto` and `photo-auto` are what FOSTER used."""
 
 
 def augmentation_table(asked: Any, place: str) -> Any:

@@ -1,8 +1,9 @@
 """Plain facts about every dataset, known before any data is there: what a plan needs, without torch."""
 
+import importlib
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from pydantic import Field
 
 from foster.errors import SettingsError, suggestion
 from foster.settings.fit import Frozen
+from foster.settings.photos import PhotoSettings
 
 ChannelValues = tuple[float, float, float]
 
@@ -53,6 +55,8 @@ class DatasetFacts:
     read_by: str | Callable[..., Any]
     """The function that reads training and test images, or where to import it from: `module:function`."""
     published: Published | None = None
+    photo_augmentations: tuple[tuple[str, str], ...] = ()
+    """Photos of many sizes need other augmentations than small images: which takes the place of which."""
     survey: Callable[["DatasetFacts", "Asked"], "DatasetFacts"] | None = None
     """What gives the facts where they follow from the settings or the files. It is called often, so it may keep what it
     found."""
@@ -64,6 +68,8 @@ class Asked:
 
     synthetic: SyntheticSettings
     data_dir: Path | None
+    photos: PhotoSettings = field(default_factory=PhotoSettings)
+    seed: int = 1993
 
     @property
     def folder(self) -> Path:
@@ -80,6 +86,34 @@ def _synthetic_facts(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
         num_test=shape.num_classes * shape.test_per_class,
         image_size=shape.image_size,
     )
+
+
+def _imagenet_facts(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
+    """The published numbers; of a subset of one's own, those of its list."""
+    facts = replace(facts, image_size=asked.photos.image_size)
+    if facts.name != "imagenet100" or not asked.photos.subset:
+        return facts
+    num_classes = _photo_module().num_in_subset(asked.photos)
+    per_class = [round(count / facts.num_classes) for count in (facts.num_train, facts.num_test)]
+    train, test = (count * num_classes for count in per_class)
+    return replace(facts, num_classes=num_classes, num_train=train, num_test=test)
+
+
+def _folder_facts(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
+    """What the folders hold."""
+    train, test = _photo_module().trees("folder", asked.folder, asked.photos, asked.seed)
+    return replace(
+        facts,
+        num_classes=len(train.class_names),
+        num_train=len(train),
+        num_test=len(test),
+        image_size=asked.photos.image_size,
+    )
+
+
+def _photo_module() -> Any:
+    """What looks at files stands above the settings, and is imported only where there are some to look at."""
+    return importlib.import_module("foster.data.imagenet")
 
 
 _CIFAR10_FILES = Published(
@@ -107,6 +141,8 @@ _CIFAR100_FILES = Published(
         "meta": "7973b15100ade9c7d40fb424638fde48",
     },
 )
+
+_IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 CATALOGUE: dict[str, DatasetFacts] = {
     facts.name: facts
@@ -147,6 +183,45 @@ CATALOGUE: dict[str, DatasetFacts] = {
             published=_CIFAR100_FILES,
         ),
         DatasetFacts(
+            name="imagenet1000",
+            description="ImageNet (ILSVRC 2012), 1.28 million photos of 1,000 classes, from its published files",
+            num_classes=1000,
+            num_train=1_281_167,
+            num_test=50_000,
+            image_size=224,
+            mean=_IMAGENET_MEAN,
+            std=_IMAGENET_STD,
+            read_by="foster.data.sources:read_trees",
+            photo_augmentations=(("plain", "imagenet"), ("auto", "photo-auto")),
+            survey=_imagenet_facts,
+        ),
+        DatasetFacts(
+            name="imagenet100",
+            description="ImageNet-100: the first 100 of its classes as the seed 1993 shuffles them, or photos.subset",
+            num_classes=100,
+            num_train=128_856,
+            num_test=5_000,
+            image_size=224,
+            mean=_IMAGENET_MEAN,
+            std=_IMAGENET_STD,
+            read_by="foster.data.sources:read_trees",
+            photo_augmentations=(("plain", "imagenet100"), ("auto", "photo-auto")),
+            survey=_imagenet_facts,
+        ),
+        DatasetFacts(
+            name="folder",
+            description="photos of your own: train/CLASS/... and test/CLASS/..., or one tree and photos.test_share",
+            num_classes=0,
+            num_train=0,
+            num_test=0,
+            image_size=224,
+            mean=_IMAGENET_MEAN,
+            std=_IMAGENET_STD,
+            read_by="foster.data.sources:read_trees",
+            photo_augmentations=(("plain", "imagenet"), ("auto", "photo-auto")),
+            survey=_folder_facts,
+        ),
+        DatasetFacts(
             name="synthetic",
             description="seeded random patterns of any size, one pattern a class: for trials and tests",
             num_classes=10,
@@ -162,12 +237,19 @@ CATALOGUE: dict[str, DatasetFacts] = {
 }
 
 
-def dataset_facts(name: str, synthetic: SyntheticSettings | None = None, data_dir: Path | None = None) -> DatasetFacts:
+def dataset_facts(
+    name: str,
+    synthetic: SyntheticSettings | None = None,
+    data_dir: Path | None = None,
+    photos: PhotoSettings | None = None,
+    seed: int = 1993,
+) -> DatasetFacts:
     """The facts of the dataset `name`, with what the settings decide of them."""
     if name not in CATALOGUE:
         raise SettingsError(f"unknown dataset '{name}'{suggestion(name, CATALOGUE)}")
     facts = CATALOGUE[name]
-    return facts.survey(facts, Asked(synthetic or SyntheticSettings(), data_dir)) if facts.survey else facts
+    asked = Asked(synthetic or SyntheticSettings(), data_dir, photos or PhotoSettings(), seed)
+    return facts.survey(facts, asked) if facts.survey else facts
 
 
 def task_sizes(num_classes: int, base_classes: int, increment: int) -> tuple[int, ...]:

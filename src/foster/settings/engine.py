@@ -19,8 +19,11 @@ class EngineSettings(Frozen):
     """Record the whole step as one CUDA graph."""
     kernels: Choice = "auto"
     """Use our own kernels for the blocks of narrow networks."""
-    resident: Choice = "auto"
-    """Keep all training images on the device; off: in the host's memory, sent some batches at a time."""
+    resident: Literal["auto", "on", "off", "disk"] = "auto"
+    """Keep all training images on the device; off: in the host's memory, sent some batches at a time; disk: photos of
+    many sizes in `photo_cache`."""
+    photo_cache: str = ""
+    """A folder for decoded photos (`foster prepare`); what lies there is not decoded again."""
     deterministic: bool = False
     """The same numbers in every run on the same GPU, at some cost; on a CPU they are the same anyway."""
     threads: int = Field(default=0, ge=0, le=1024)

@@ -2,7 +2,7 @@
 
 import os
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
@@ -33,6 +33,7 @@ from foster.settings.datasets import (
 )
 from foster.settings.keys import COMMAND_LINE, check_keys
 from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS, MethodSettings
+from foster.settings.photos import PhotoSettings
 from foster.settings.plugins import check_imported
 from foster.system.files import read_plain
 
@@ -69,6 +70,7 @@ class Settings(CommonSettings):
     keep_networks: bool = False
     """Keep the weights of each evaluated network after every task, which t-SNE and Grad-CAM figures need."""
     synthetic: SyntheticSettings = SyntheticSettings()
+    photos: PhotoSettings = PhotoSettings()
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Settings":
@@ -97,7 +99,7 @@ class Settings(CommonSettings):
     @property
     def facts(self) -> DatasetFacts:
         """What is known of the dataset before its images are read."""
-        return dataset_facts(self.dataset, self.synthetic, self.data_dir)
+        return dataset_facts(self.dataset, self.synthetic, self.data_dir, self.photos, self.seed)
 
     @property
     def num_classes(self) -> int:
@@ -115,7 +117,7 @@ class Settings(CommonSettings):
     @property
     def run_name(self) -> str:
         """The default name of the run's folder; it tells the augmentation where that is not the published one."""
-        is_published = self.augmentation == self.options.published_augmentation
+        is_published = self.augmentation == self.augmentation_asked({"method": self.method, "dataset": self.dataset})
         method = self.method if is_published else f"{self.method}-{self.augmentation_name}"
         return f"{self.scenario}-{method}-s{self.seed}"
 
@@ -140,7 +142,7 @@ class Settings(CommonSettings):
         """As complete, the scenario first; without what says nothing: a pretrained start where there is none."""
         data = self.complete()
         silent = [key for key in ("weights", "learning_rate_scale") if not data[key]]
-        silent += ["synthetic"] if self.dataset != "synthetic" else []
+        silent += [section for section in DATASET_SECTIONS if not is_used(section, self)]
         order = sorted(data, key=lambda key: key in CommonSettings.model_fields or key == self.method)
         return {key: data[key] for key in order if key not in silent}
 
@@ -149,6 +151,10 @@ class Settings(CommonSettings):
         data = {key: value for key, value in self.nested().items() if key not in ("data", "plugins")}
         if self.weights:
             data["weights"] = Path(self.weights).name
+        data["engine"] = {key: value for key, value in data["engine"].items() if key != "photo_cache"}
+        for key in ("subset", "train_list", "test_list"):
+            if "photos" in data and data["photos"][key]:
+                data["photos"] = data["photos"] | {key: Path(data["photos"][key]).name}
         source = self.options.unlabeled_source
         if source not in CATALOGUE and source:
             data[self.method][self.options.unlabeled_key] = Path(source).name
@@ -162,7 +168,18 @@ class Settings(CommonSettings):
         """What is asked for, with the method's own in place of `published`."""
         asked = super().augmentation_asked(data)
         options = METHOD_SETTINGS.get(str(data.get("method", DEFAULT_METHOD)), MethodSettings)
-        return options.published_augmentation if asked == cls.usual_augmentation else asked
+        if asked != cls.usual_augmentation:
+            return asked
+        facts = CATALOGUE.get(str(data.get("dataset")))
+        published = options.published_augmentation
+        return dict(facts.photo_augmentations).get(published, published) if facts else published
+
+
+DATASET_SECTIONS: dict[str, Callable[[str], bool]] = {
+    "synthetic": lambda dataset: dataset == "synthetic",
+    "photos": lambda dataset: bool(CATALOGUE[dataset].photo_augmentations),
+}
+"""Sections that belong to some datasets alone, and to which."""
 
 
 def preset_names() -> list[str]:
@@ -205,8 +222,8 @@ def load_settings(
 def is_used(key: str, settings: Settings) -> bool:
     """Whether the key stands in the settings that a run has: other methods' sections do not."""
     section = key.split(".")[0]
-    if section == "synthetic":
-        return settings.dataset == "synthetic"
+    if section in DATASET_SECTIONS:
+        return DATASET_SECTIONS[section](settings.dataset)
     return section not in METHOD_SETTINGS or section == settings.method
 
 
@@ -214,7 +231,7 @@ def check_used(overrides: Sequence[str], settings: Settings, asked: str = COMMAN
     """Refuse a `key=value` that changes nothing; `asked` says where it stands."""
     for key in (override.partition("=")[0].strip() for override in overrides):
         if not is_used(key, settings):
-            decider = "dataset" if key.startswith("synthetic.") else "method"
+            decider = "dataset" if key.split(".")[0] in DATASET_SECTIONS else "method"
             raise SettingsError(f"{key} has no effect: the {decider} is {getattr(settings, decider)} ({asked})")
 
 

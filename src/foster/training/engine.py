@@ -59,7 +59,7 @@ class Engine:
     compile: bool = False
     capture: bool = False
     kernels: bool = False
-    resident: Literal["auto", "on", "off"] = "auto"
+    resident: Literal["auto", "on", "off", "disk"] = "auto"
     views: TrunkViews | None = None
     _normaliser: Normaliser = field(init=False, repr=False, compare=False)
 

@@ -193,7 +193,7 @@ def test_photos_go_where_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(darkroom_module, "_available_memory", lambda: 1000.0)
     assert place_for(600, CPU, has_cache=False) == "host"
     assert place_for(800, CPU, has_cache=True) == "disk"
-    with pytest.raises(DataError, match=r"photos\.cache=FOLDER"):
+    with pytest.raises(DataError, match=r"engine\.photo_cache=FOLDER"):
         place_for(800, CPU, has_cache=False)
 
 

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from foster.data.photos.crops import can_crop, centre_boxes, crops_at, crops_of
 from foster.data.photos.darkroom import Darkroom
-from foster.data.photos.encoded import Encoded, PhotoBytes
+from foster.data.photos.encoded import Encoded, PhotoBytes, PhotoFiles
+from foster.data.photos.pixels import reencoded
 
 
 class PhotoStore:
@@ -142,6 +143,12 @@ class Album:
             found[places] = store.sizes[self._numbers[places]]
         return torch.from_numpy(found)
 
+    def prepare(self, what: str) -> int:
+        """Write the disk cache of the files, all in one list, or what is missing of it. Returns its bytes."""
+        (store,) = self._stores
+        assert isinstance(store.photos, PhotoFiles)
+        return self.darkroom.prepare(store.photos.select(self._numbers), what)
+
     def contents(self) -> list[bytes]:
         """The encoded photos."""
         pairs = zip(self._store_ids.tolist(), self._numbers.tolist(), strict=True)
@@ -154,7 +161,11 @@ class Album:
 
     def owned(self) -> "Album":
         """The same photos with their encoded bytes in memory: the files may be deleted."""
-        return Album.of(PhotoBytes(self.contents()), self.darkroom, "the exemplars")
+        contents, side = self.contents(), self.darkroom.short_side
+        # Bytes in memory were encoded anew when they came from their files.
+        if self.darkroom.reencodes and not all(isinstance(store.photos, PhotoBytes) for store in self._stores):
+            contents = [reencoded(content, side) for content in contents]
+        return Album.of(PhotoBytes(contents), self.darkroom, "the exemplars")
 
     def gathered(self, device: torch.device) -> Gathered:
         """What `device` needs of the photos, all of them developed; in memory from which it can copy by itself."""

@@ -141,4 +141,4 @@ def check_writable(folder: Path) -> None:
     try:
         folder.expanduser().mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise DataError(f"photos.cache: cannot write '{folder}': {error.strerror}") from None
+        raise DataError(f"engine.photo_cache: cannot write '{folder}': {error.strerror}") from None

@@ -56,6 +56,8 @@ class Darkroom:
     cache: Path | None = None
     num_threads: int = 0
     max_unreadable: int | None = None
+    reencodes: bool = False
+    """Whether exemplars are encoded once more, at the size in which photos are kept."""
     follower: Follower = field(default_factory=Follower)
     chosen: str = ""
     """Where the photos of the newest files went."""
@@ -98,7 +100,7 @@ class Darkroom:
         """Write the disk cache of all files, from where an earlier call was interrupted. Returns its bytes."""
         folder = self.cache_folder
         if folder is None:
-            raise DataError("there is no folder for the cache: set photos.cache")
+            raise DataError("there is no folder for the cache: set engine.photo_cache")
         unreadable: list[Unreadable] = []
         num_done = num_bytes = 0
         for part in folder.parts(photos):
@@ -179,7 +181,7 @@ def place_for(num_bytes: int, device: torch.device, has_cache: bool) -> str:
         return "disk"
     raise DataError(
         f"the photos take {num_bytes / 2**30:.1f} GiB, more than there is room for; name a folder for a cache on disk "
-        "(photos.cache=FOLDER), or choose a smaller photos.short_side"
+        "(engine.photo_cache=FOLDER), or choose a smaller photos.short_side"
     )
 
 

@@ -78,7 +78,8 @@ def read_tree(folder: Path, only: Iterable[str] | None = None) -> Tree:
         entries = [entry for entry in entries if entry in set(wanted)]
     if not entries:
         raise DataError(f"{place} holds no folders; there must be one with photos for each class")
-    folders, names = {}, {}
+    folders: dict[str, Path] = {}
+    names: dict[str, list[str]] = {}
     for entry in entries:
         name = class_name(entry, place)
         if name in folders:

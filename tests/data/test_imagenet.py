@@ -1,0 +1,114 @@
+"""ImageNet's published layouts, made of empty files: which photos belong to which class, and what is said otherwise."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foster.data.imagenet import imagenet_trees, subset_names, trees
+from foster.errors import DataError
+from foster.settings.experiment import load_settings
+from foster.settings.photos import PhotoSettings
+
+WNIDS = [f"n{k:08d}" for k in range(1000)]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("imagenet")
+    for wnid in WNIDS:
+        own = folder / "train" / wnid
+        own.mkdir(parents=True)
+        (own / f"{wnid}_1.JPEG").touch()
+    (folder / "val").mkdir()
+    for k in range(1000):
+        (folder / "val" / f"ILSVRC2012_val_{k + 1:08d}.JPEG").touch()
+    return folder
+
+
+def test_the_subset_is_the_first_hundred_of_the_1993_permutation() -> None:
+    order = np.random.RandomState(1993).permutation(1000)
+    assert order[:10].tolist() == [54, 7, 894, 512, 126, 337, 988, 11, 284, 493]
+    assert subset_names(WNIDS) == sorted(WNIDS[k] for k in order[:100])
+
+
+def test_a_flat_validation_folder_is_sorted_by_each_published_list(root: Path) -> None:
+    lists = {
+        "val.txt": "\n".join(f"ILSVRC2012_val_{k + 1:08d}.JPEG {(k * 7) % 1000}" for k in range(1000)),
+        "LOC_val_solution.csv": "ImageId,PredictionString\n"
+        + "\n".join(f"ILSVRC2012_val_{k + 1:08d},{WNIDS[(k * 7) % 1000]} 1 2 3 4" for k in range(1000)),
+    }
+    for name, content in lists.items():
+        (root / name).write_text(content)
+        train, test = imagenet_trees(root, PhotoSettings(), is_subset=False)
+        assert train.class_names == test.class_names == tuple(WNIDS)
+        assert test.names[WNIDS[14]] == ["ILSVRC2012_val_00000003.JPEG"]
+        files, labels = test.listed()
+        assert files.path(14) == root / "val" / "ILSVRC2012_val_00000003.JPEG"
+        assert labels.tolist() == list(range(1000))
+        (root / name).unlink()
+    with pytest.raises(DataError, match=r"none of LOC_val_solution\.csv, val\.txt.*lies beside it"):
+        imagenet_trees(root, PhotoSettings(), is_subset=False)
+
+
+def test_the_ground_truth_of_the_development_kit_needs_its_table(root: Path) -> None:
+    from scipy.io import savemat
+
+    (root / "data").mkdir()
+    numbers = [(k * 3) % 1000 + 1 for k in range(1000)]
+    (root / "data" / "ILSVRC2012_validation_ground_truth.txt").write_text("\n".join(map(str, numbers)))
+    with pytest.raises(DataError, match=r"meta\.mat"):
+        imagenet_trees(root, PhotoSettings(), is_subset=True)
+    kind = [("ILSVRC2012_ID", "i4"), ("WNID", "U9")]
+    backwards = np.array([(k + 1, WNIDS[999 - k]) for k in range(1000)], dtype=kind)
+    savemat(str(root / "data" / "meta.mat"), {"synsets": backwards})
+    _, test = imagenet_trees(root, PhotoSettings(), is_subset=False)
+    assert test.names[WNIDS[999]] == ["ILSVRC2012_val_00000001.JPEG"]
+    assert test.names[WNIDS[996]] == ["ILSVRC2012_val_00000002.JPEG"]
+    _, subset = imagenet_trees(root, PhotoSettings(), is_subset=True)
+    assert subset.class_names == tuple(subset_names(WNIDS))
+
+
+def test_a_subset_of_ones_own_decides_how_many_classes_there_are(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("\n".join(["# my classes", *WNIDS[10:16]]))
+    overrides = [f"photos.subset={tmp_path / 'mine.txt'}", "increment=2", "base_classes=2"]
+    settings = load_settings("imagenet100-b0-inc10", overrides)
+    assert settings.task_sizes == (2, 2, 2)
+    (tmp_path / "wrong.txt").write_text("n99999999\n")
+    trees.cache_clear()
+    with pytest.raises(DataError, match="1 of 1 class folders are missing"):
+        imagenet_trees(root, PhotoSettings(subset=str(tmp_path / "wrong.txt")), is_subset=True)
+
+
+def test_where_imagenet_is_missing_one_line_says_what_belongs_where(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"train/WNID/\*\.JPEG .*--data"):
+        imagenet_trees(tmp_path, PhotoSettings(), is_subset=False)
+    (tmp_path / "train" / "n1").mkdir(parents=True)
+    with pytest.raises(DataError, match="has 1 class folders, not 1,000"):
+        imagenet_trees(tmp_path, PhotoSettings(), is_subset=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("imagenet100-b0-inc20", (20,) * 5),
+        ("imagenet100-b0-inc10", (10,) * 10),
+        ("imagenet100-b0-inc5", (5,) * 20),
+        ("imagenet100-b50-inc10", (50, *(10,) * 5)),
+        ("imagenet100-b50-inc5", (50, *(5,) * 10)),
+        ("imagenet100-b50-inc2", (50, *(2,) * 25)),
+        ("imagenet1000-b0-inc100", (100,) * 10),
+    ],
+)
+def test_the_seven_presets_are_the_papers_protocols(name: str, sizes: tuple[int, ...]) -> None:
+    settings = load_settings(name)
+    assert settings.task_sizes == sizes
+    assert settings.batch_size == 256
+    assert settings.backbone == "resnet18"
+    assert settings.augmentation == "photo-auto"
+    assert settings.augmentation_settings.policy == "imagenet"
+    wanted = {"imagenet1000-b0-inc100": (20_000, None)}.get(name, (2000, None) if "b0" in name else (None, 20))
+    assert (settings.memory_total, settings.memory_per_class) == wanted
+    assert settings.run_name == f"{name}-foster-s1993"
+    baseline = load_settings(name, ["method=wa"])
+    assert baseline.augmentation_settings.brightness == pytest.approx(63 / 255 if "1000" in name else 0)

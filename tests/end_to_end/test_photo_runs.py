@@ -1,0 +1,191 @@
+"""Runs on folders of JPEG photos of mixed sizes and orientations, some of them broken, wherever they are kept."""
+
+import gc
+import shutil
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from photo_folders import write_dataset, write_photos
+from tiny_runs import resume, start
+
+from foster import events
+from foster.cli.launch import prepare_photos
+from foster.data.photos import darkroom
+from foster.errors import DataError
+from foster.experiment.folder import RunFolder
+from foster.experiment.plan import make_plan
+from foster.settings.experiment import Settings, load_settings
+from foster.settings.methods import METHOD_SETTINGS
+from foster.system.signals import Stopped, StopRequest
+
+PHOTO_RUN = (
+    "dataset=folder",
+    "photos.image_size=16",
+    "base_classes=2",
+    "increment=2",
+    "memory_total=none",
+    "memory_per_class=4",
+    "backbone=resnet8",
+    "batch_size=8",
+    "augmentation=published",
+    "device=cpu",
+    "engine.threads=1",
+    "checkpoint_minutes=0",
+    "epochs_scale=0.012",
+)
+"""3 tasks of 2 classes with 12 photos each, 2 of which are broken."""
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_dataset(tmp_path_factory.mktemp("photos") / "data")
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_dataset(tmp_path_factory.mktemp("photos") / "small", num_classes=4, per_class=6, broken=0)
+
+
+def settings_for(data: Path, *overrides: str, method: str = "foster") -> Settings:
+    return load_settings("digits", [*PHOTO_RUN, f"method={method}", *overrides], data=str(data))
+
+
+def numbers(results: dict[str, Any]) -> dict[str, Any]:
+    """What does not depend on when and where a run was made."""
+    left_out = ("train_seconds", "task_seconds", "settings", "environment")
+    return {key: value for key, value in results.items() if key not in left_out}
+
+
+def test_photos_in_memory_on_disk_and_from_the_cache_give_the_same_run(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[events.Event] = []
+    plain = start(settings_for(data), tmp_path / "auto", told.append)
+    warned = [event.message for event in told if isinstance(event, events.Warned)]
+    assert any("2 of 24 photos of task" in message for message in warned)
+    assert any("1 of 8 photos of the test photos" in message for message in warned)
+    assert plain["augmentation"] == "photo-auto"
+    cache = tmp_path / "cache"
+    on_disk = start(settings_for(data, "engine.resident=disk", f"engine.photo_cache={cache}"), tmp_path / "disk")
+    assert numbers(on_disk) == numbers(plain)
+    assert prepare_photos(settings_for(data), cache, quiet=True) > 0
+    decode = darkroom.pixels_of
+    kept = []
+
+    def only_exemplars(content: bytes, side: int) -> Any:
+        kept.append(content)
+        return decode(content, side)
+
+    monkeypatch.setattr(darkroom, "pixels_of", only_exemplars)
+    host = start(settings_for(data, "engine.resident=off", f"engine.photo_cache={cache}"), tmp_path / "host")
+    assert numbers(host) == numbers(plain)
+    assert len(kept) == 8 + 16 + 24  # the exemplars after each task; every other photo comes from the cache
+
+
+@pytest.mark.parametrize("method", METHOD_SETTINGS)
+def test_every_method_learns_from_photos(method: str, small: Path, tmp_path: Path) -> None:
+    results = start(settings_for(small, "checkpoint_minutes=5", "epochs_scale=0.006", method=method), tmp_path / method)
+    assert len(results["accuracy"]) == 2
+
+
+def test_a_run_on_photos_is_resumed_in_the_middle_with_the_encoded_exemplars(data: Path, tmp_path: Path) -> None:
+    whole = start(settings_for(data), tmp_path / "whole")
+    stop = StopRequest()
+
+    def stop_in_the_last_task(event: events.Event) -> None:
+        if isinstance(event, events.EpochEnded) and event.task == 2 and event.phase == "boost":
+            stop.set()
+
+    with pytest.raises(Stopped):
+        start(settings_for(data), tmp_path / "run", stop_in_the_last_task, stop)
+    checkpoint = RunFolder(tmp_path / "run").checkpoints.load(pytest.fail)
+    assert checkpoint is not None
+    assert checkpoint.parts["memory"].keys() == {"contents", "lengths", "counts"}
+    file = next((data / "train").rglob("*.jpg")).read_bytes()
+    assert checkpoint.parts["memory"]["contents"][:3].tolist() == list(file[:3])
+    assert numbers(resume(tmp_path / "run")) == numbers(whole)
+
+
+def test_exemplars_can_be_encoded_once_more_at_the_size_in_which_photos_are_kept(small: Path, tmp_path: Path) -> None:
+    original = start(settings_for(small, "photos.short_side=24"), tmp_path / "original")
+    again = start(settings_for(small, "photos.short_side=24", "photos.exemplars=reencoded"), tmp_path / "again")
+    assert again["memory_bytes"] < original["memory_bytes"]
+
+
+def test_the_plan_counts_the_photos_of_the_folder(data: Path) -> None:
+    plan = make_plan(settings_for(data))
+    assert [task.new_images for task in plan.tasks] == [24, 24, 24]
+
+
+def test_one_tree_is_divided_by_the_seed(tmp_path: Path) -> None:
+    folder = write_photos(tmp_path / "tree", 4, 8)
+    with pytest.raises(DataError, match=r"photos\.test_share=0\.2"):
+        settings_for(folder)
+    settings = settings_for(folder, "photos.test_share=0.25")
+    assert (settings.facts.num_classes, settings.facts.num_train, settings.facts.num_test) == (4, 24, 8)
+    assert start(settings, tmp_path / "run")["finished"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda data: shutil.rmtree(data / "train" / "class 3"), "class 3.*none to train on"),
+        (lambda data: shutil.rmtree(data / "test" / "class 3"), "1 classes have no photos in .*class 3"),
+        (lambda data: [path.unlink() for path in (data / "train" / "class 3").iterdir()], "hold no photos: class 3"),
+        (lambda data: shutil.rmtree(data / "train"), "no test photos|holds no folders|none"),
+    ],
+)
+def test_a_missing_or_empty_class_is_one_clear_line(tmp_path: Path, damage: Any, message: str) -> None:
+    data = write_dataset(tmp_path / "data", num_classes=4, per_class=3, broken=0)
+    damage(data)
+    with pytest.raises(DataError, match=message):
+        settings_for(data)
+
+
+def test_a_class_whose_photos_are_all_broken_is_one_clear_line(tmp_path: Path) -> None:
+    data = write_dataset(tmp_path / "data", num_classes=4, per_class=3, broken=3)
+    with pytest.raises(DataError, match="none of the 3 photos of class 'class 0' can be read"):
+        start(settings_for(data), tmp_path / "run")
+
+
+def test_lists_of_paths_take_the_place_of_folders(data: Path, tmp_path: Path) -> None:
+    for part in ("train", "test"):
+        paths = sorted((data / part).rglob("*.jpg"))
+        lines = [f"{path.relative_to(data)} {path.parent.name.split()[1]}" for path in paths]
+        (tmp_path / f"{part}.txt").write_text("\n".join([f"{part}/class_0 0", *lines]))
+    lists = [f"photos.{part}_list={tmp_path / part}.txt" for part in ("train", "test")]
+    settings = settings_for(data, *lists)
+    assert (settings.facts.num_classes, settings.facts.num_train, settings.facts.num_test) == (6, 72, 24)
+    results = start(settings, tmp_path / "run")
+    assert sorted(results["classes"]) == list("012345")
+    assert settings.published()["photos"]["train_list"] == "train.txt"
+
+
+def test_photos_of_a_finished_task_leave_the_memory(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[weakref.ref[torch.Tensor]] = []
+    num_alive = []
+    develop = darkroom.Darkroom.develop
+
+    def watched(self: darkroom.Darkroom, photos: Any, what: str) -> Any:
+        is_task = what.startswith("task")
+        if is_task:
+            gc.collect()
+            num_alive.append(sum(reference() is not None for reference in held))
+        for part in develop(self, photos, what):
+            if is_task:
+                held.append(weakref.ref(part.pixels))
+            yield part
+
+    monkeypatch.setattr(darkroom.Darkroom, "develop", watched)
+    start(settings_for(small, "base_classes=1", "increment=1", method="replay"), tmp_path / "run")
+    assert num_alive == [0, 0, 0, 0]
