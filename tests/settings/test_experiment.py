@@ -57,8 +57,10 @@ def plain(**changes: Any) -> dict[str, Any]:
     return {key: value for key, value in data.items() if value is not None}
 
 
-def test_the_presets_are_digits_and_the_seven_published_protocols() -> None:
-    assert preset_names() == sorted(["digits", *PUBLISHED])
+def test_the_presets_are_digits_and_the_published_protocols() -> None:
+    on_imagenet = [name for name in preset_names() if name.startswith("imagenet")]
+    assert len(on_imagenet) == 7
+    assert preset_names() == sorted(["digits", *PUBLISHED, *on_imagenet])
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -158,7 +160,7 @@ def test_a_written_file_holds_every_key_of_its_method(tmp_path: Path) -> None:
     settings = load_settings("digits", ["dataset=synthetic"])
     written = flat(tomllib.loads(settings.toml()))
     expected = {key for key in all_keys() if key.split(".")[0] not in METHOD_SETTINGS.keys() - {"foster"}}
-    missing = {key for key in expected - written if not key.startswith("augmentation.")}
+    missing = {key for key in expected - written if not key.startswith(("augmentation.", "photos."))}
     silent = {"learning_rate_scale", "memory_per_class", "order_seed", "plugins", "weights"}
     assert missing == silent, "only keys without a value may be left out"
     assert written <= expected
