@@ -1,17 +1,21 @@
 """The training inside one `learn`: a method's phases on the shared loop, evaluated on held-out images."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
+
+from torch import nn
 
 from foster import events
 from foster.data.images import ImageSet
 from foster.data.task import Task
 from foster.evaluation.metrics import evaluate
+from foster.evaluation.network import Infer
 from foster.evaluation.predict import ranks
+from foster.learner.head_start import start_head
 from foster.methods.base import Method
 from foster.methods.refresh import refresh
-from foster.training.phase import Evaluate
+from foster.training.phase import Evaluate, Phase
 from foster.training.task import TaskState, Trainer
 
 
@@ -35,12 +39,18 @@ def train(
     held_out: ImageSet,
     state: TaskState,
     save: Callable[[], None] | None,
+    has_head_start: bool = False,
 ) -> Trained:
-    """Train all phases of a task, in place, from where `state` stands; saved on the way where there is a `save`."""
+    """Train all phases of a task, in place, from where `state` stands; saved on the way where there is a `save`.
+
+    With `has_head_start`, heads begin with what the features of a pretrained backbone say.
+    """
     trainer.begin(task)
     if state.phase:
         trainer.listener(events.RunResumed(state.task, state.phase, state.epoch))
     steps = method.phases(task) if has_own_phases(method, task.num_new) else refresh(method, task)
+    if has_head_start:
+        steps = with_head_start(steps, trainer.engine.infer)
     accuracies: dict[str, float] = {}
 
     def note_accuracy(wanted: Evaluate) -> None:
@@ -48,6 +58,16 @@ def train(
             accuracies[wanted.variant] = _accuracy(trainer, wanted, task, held_out)
 
     return Trained(trainer.learn(steps, state, note_accuracy, save), accuracies)
+
+
+def with_head_start(steps: Iterator[Phase | Evaluate], infer: Infer) -> Iterator[Phase | Evaluate]:
+    """The same steps; the head of each network is set before its first phase."""
+    started: set[nn.Module] = set()
+    for step in steps:
+        if isinstance(step, Phase) and step.network not in started:
+            start_head(step.network, infer, step.data)
+            started.add(step.network)
+        yield step
 
 
 def _accuracy(trainer: Trainer, wanted: Evaluate, task: Task, held_out: ImageSet) -> float:

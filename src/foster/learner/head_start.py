@@ -1,0 +1,70 @@
+"""A head that knows its classes before anything is trained: linear discriminants of a pretrained backbone's features.
+
+Training then begins where "a frozen backbone and the nearest mean" would end, and a bit above it: the shared covariance
+of the classes counts, too.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from foster.data.images import ImageSet
+from foster.evaluation.network import Infer
+from foster.networks.boosted import BoostedNetwork
+from foster.networks.heads import Head
+from foster.networks.network import Network
+
+SHRINKAGE = 0.4
+"""By how much the covariance is drawn towards a multiple of the identity: few photos say little about it."""
+
+SCALE = 0.05
+"""What the discriminants are multiplied by: estimated from few photos, they are far too sure of themselves."""
+
+
+@torch.no_grad()
+def start_head(network: nn.Module, infer: Infer, data: ImageSet) -> None:
+    """Set the linear head of a network, plain or boosted, from the features of `data`; any other is left alone.
+
+    Every class needs an image: the head of a network with a class that has none is left alone, too.
+    """
+    if isinstance(network, Network) and type(network.head) is Head:
+        found = _discriminants(network, network.num_classes, infer, data)
+        if found is not None:
+            weight, bias = found
+            network.head.weight.copy_(weight)
+            network.head.bias.copy_(bias)
+    elif isinstance(network, BoostedNetwork) and len(network.old.branches) == 1:
+        # Both branches are the same at first, so each gives half of what a class's features say.
+        found = _discriminants(network.old, network.num_classes, infer, data)
+        if found is not None:
+            weight, bias = found
+            num_known = network.num_known
+            network.old_block.copy_(weight[:num_known] / 2)
+            if network.new_on_old.requires_grad:
+                network.new_on_old.copy_(weight[num_known:] / 2)
+            network.new_block.copy_(weight / 2)
+            network.old_bias.copy_(bias[:num_known])
+            network.new_bias.copy_(bias[num_known:])
+            network.new_branch_head.weight.copy_(weight)
+            network.new_branch_head.bias.copy_(bias)
+
+
+def _discriminants(network: Network, num_classes: int, infer: Infer, data: ImageSet) -> tuple[Tensor, Tensor] | None:
+    labelled = data.select(data.labels >= 0)
+    if not bool((labelled.class_counts(num_classes) > 0).all()):
+        return None
+    features = infer(network, labelled.images).features.double()
+    return linear_discriminants(features, labelled.labels.to(features.device), num_classes)
+
+
+def linear_discriminants(features: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
+    """Weight `[C, d]` and bias `[C]` that tell Gaussian classes of one covariance and equal numbers apart, for features
+    `[N, d]` with labels `[N]`, centred so that logits sum to 0."""
+    means = torch.stack([features[labels == k].mean(0) for k in range(num_classes)])
+    spread = features - means[labels]
+    covariance = spread.T @ spread / len(spread)
+    identity = torch.eye(features.shape[1], dtype=features.dtype, device=features.device)
+    size = covariance.diagonal().mean().clamp_min(torch.finfo(torch.float32).tiny)
+    shrunk = (1 - SHRINKAGE) * covariance + SHRINKAGE * size * identity
+    weight = torch.linalg.solve(shrunk, means.T).T
+    bias = -(weight * means).sum(1) / 2
+    return SCALE * (weight - weight.mean(0)), SCALE * (bias - bias.mean())
