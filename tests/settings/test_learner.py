@@ -6,19 +6,17 @@ import pytest
 from foster.errors import SettingsError
 from foster.settings.augmentation import AUGMENTATIONS, AugmentationSettings
 from foster.settings.keys import flat
-from foster.settings.learner import (
+from foster.settings.learner import LearnerSettings, learner_keys, learner_settings, make_learner_settings
+from foster.settings.methods import FosterSettings
+from foster.settings.recipe import (
     PRESETS,
-    LearnerSettings,
     augmentation_for,
     backbone_for,
     batch_size_for,
     image_side_for,
-    learner_keys,
-    learner_settings,
-    make_learner_settings,
+    largest_side_for,
     resize_rule_for,
 )
-from foster.settings.methods import FosterSettings
 
 
 def test_settings_survive_the_way_into_a_bundle_and_back() -> None:
@@ -176,9 +174,11 @@ def test_the_paper_preset_is_the_papers_schedule() -> None:
 
 def test_small_sets_are_seen_more_often_but_never_more_than_in_the_paper() -> None:
     fast = learner_settings(preset="fast")
-    assert fast.epochs_factor(1000) == PRESETS["fast"].epochs_scale
+    assert fast.epochs_factor(1000) == PRESETS["fast"].from_scratch.epochs_scale
     assert fast.epochs_factor(10) == pytest.approx(600 / (10 * 200))
     assert fast.epochs_factor(1) == 1.0
+    assert fast.epochs_factor(1000, is_pretrained=True) == PRESETS["fast"].pretrained.epochs_scale
+    assert fast.epochs_factor(10, is_pretrained=True) == pytest.approx(60 / (10 * 200))
     assert learner_settings(preset="fast", epochs_scale=0.01).epochs_factor(1) == 0.01
 
 
@@ -190,9 +190,11 @@ def test_pretrained_backbones_are_trained_gently() -> None:
 
 
 def test_defaults_follow_the_images() -> None:
-    sides = {5: 8, 8: 8, 28: 28, 30: 32, 64: 64, 65: 96, 120: 128, 150: 160, 200: 224, 4000: 224}
+    sides = {5: 8, 8: 8, 28: 28, 30: 32, 64: 64, 65: 96, 120: 128, 150: 160, 200: 192, 4000: 224}
     assert {side: image_side_for(side) for side in sides} == sides
-    assert [backbone_for((side, side)) for side in (8, 64, 65)] == ["resnet32", "resnet32", "resnet18"]
+    assert [image_side_for(300, largest_side_for(*what)) for what in (("auto", True), ("auto", False))] == [224, 192]
+    assert image_side_for(300, largest_side_for("resnet32", on_gpu=False)) == 32
+    assert [backbone_for((side, side)) for side in (8, 64, 65)] == ["resnet32", "resnet32", "efficientnet_lite0"]
     assert [resize_rule_for((side, side)) for side in (64, 96)] == ["stretch", "crop"]
     assert [augmentation_for((side, side)) for side in (8, 16, 32, 64, 96)] == [
         "shift",

@@ -15,7 +15,9 @@ from foster.errors import DataError
 from foster.learner.duplicates import Entry, KeptElsewhere, SharedPhotos, kept_elsewhere, relatives, shared_photos
 from foster.learner.held_out import is_held_out, smallest_places
 from foster.learner.knowledge import Knowledge
-from foster.settings.learner import LearnerSettings, image_side_for, resize_rule_for
+from foster.settings.learner import LearnerSettings
+from foster.settings.recipe import image_side_for, largest_side_for, resize_rule_for
+from foster.training.engine import find_device
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +52,8 @@ def choose_resizing(photos: Photos, settings: LearnerSettings, knowledge: Knowle
         measured = measured_sizes(photos)
         if not measured.sizes:
             raise none_readable(measured.unreadable, photos)
-        side = image_side_for(typical_side(measured.sizes))
+        on_gpu = find_device(settings.device).type == "cuda"
+        side = image_side_for(typical_side(measured.sizes), largest_side_for(settings.backbone, on_gpu))
         size = side, side
     return Resizing(*size, resize_rule_for(size) if settings.resize == "auto" else settings.resize)
 

@@ -89,7 +89,7 @@ def learn(
         stop.raise_if_set()
         trainer = _trainer(plan, engine, listener, stop)
         save = partial(state.save, work.checkpoints, {"learning": start}, listener) if work else None
-        trained = train(trainer, method, task, plan.held_out, state, save)
+        trained = train(trainer, method, task, plan.held_out, state, save, plan.backbone.is_pretrained)
         after = _knowledge(plan, method)
         classifier = after.classifier(engine.device, temperature=1.0)
         scores = _scores(classifier, plan.held_out.images, engine)

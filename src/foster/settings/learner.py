@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
@@ -23,6 +22,7 @@ from foster.settings.base import (
 from foster.settings.keys import key_hint
 from foster.settings.methods import MethodSettings
 from foster.settings.plugins import plugins_of
+from foster.settings.recipe import PRESETS
 
 DEFAULT_MEMORY_TOTAL = 2000
 
@@ -31,23 +31,6 @@ KEPT_FROM_THE_FIRST_LEARN = ("method", "backbone", "image_size", "resize", "trun
 
 MACHINE_KEYS = ("device", "engine", "max_unreadable", "checkpoint_minutes", "plugins")
 """What belongs to the machine or to one call, and is not kept in a bundle."""
-
-
-@dataclass(frozen=True)
-class Preset:
-    """How long to train and how much to hold out. `min_steps` keeps a small set from being seen too rarely."""
-
-    summary: str
-    epochs_scale: float
-    min_steps: int
-    validation_share: float
-
-
-PRESETS: dict[str, Preset] = {
-    "fast": Preset("about a sixteenth of the paper's epochs: a first look", 0.06, 600, 0.15),
-    "standard": Preset("about a third of the paper's epochs", 0.3, 2000, 0.1),
-    "paper": Preset("the method's published schedule, on every image: nothing is held out", 1.0, 0, 0.0),
-}
 
 
 class LearnerSettings(CommonSettings):
@@ -106,6 +89,10 @@ class LearnerSettings(CommonSettings):
         return self.trunk if isinstance(self.trunk, int) else 0
 
     @property
+    def num_views(self) -> int:
+        return PRESETS[self.preset].views if self.views is None else self.views
+
+    @property
     def held_out_share(self) -> float:
         return PRESETS[self.preset].validation_share if self.validation_share is None else self.validation_share
 
@@ -123,17 +110,18 @@ class LearnerSettings(CommonSettings):
             )
         return total // num_classes
 
-    def epochs_factor(self, steps_per_epoch: int) -> float:
+    def epochs_factor(self, steps_per_epoch: int, is_pretrained: bool = False) -> float:
         """By what the method's published epochs are multiplied for a set of this many steps an epoch."""
-        preset = PRESETS[self.preset]
         if self.epochs_scale is not None:
             return self.epochs_scale
-        needed = preset.min_steps / (steps_per_epoch * self.options.first.epochs)
-        return max(preset.epochs_scale, min(1.0, needed))
+        preset = PRESETS[self.preset]
+        length = preset.pretrained if is_pretrained else preset.from_scratch
+        needed = length.min_steps / (steps_per_epoch * self.options.first.epochs)
+        return max(length.epochs_scale, min(1.0, needed))
 
     def scaled_options(self, steps_per_epoch: int, is_pretrained: bool) -> MethodSettings:
         """The method's settings with epochs and learning rates as they are to be used."""
-        return self.scheduled(self.epochs_factor(steps_per_epoch), is_pretrained)
+        return self.scheduled(self.epochs_factor(steps_per_epoch, is_pretrained), is_pretrained)
 
     def nested(self) -> dict[str, Any]:
         """As complete, without what belongs to the machine: of the weights' file, only the name, and of plug-ins those
@@ -218,32 +206,3 @@ def _check_kept(base: LearnerSettings, settings: LearnerSettings, place: str) ->
             raise SettingsError(
                 f"{key}: this learner has {before!r} from its first learn, which cannot become {after!r} (in {place})"
             )
-
-
-def image_side_for(typical_side: int) -> int:
-    """The side of the network's images: the typical side itself up to 64, and above it 96, 128, 160 or 224."""
-    if typical_side <= 64:
-        return max(8, min(64, 4 * round(typical_side / 4)))
-    return min((96, 128, 160, 224), key=lambda side: abs(side - typical_side))
-
-
-def backbone_for(image_size: tuple[int, int]) -> str:
-    return "resnet32" if max(image_size) <= 64 else "resnet18"
-
-
-def resize_rule_for(image_size: tuple[int, int]) -> str:
-    """Small pictures are icons and digits whose edges count; photos are framed by people and may lose an edge."""
-    return "stretch" if max(image_size) <= 64 else "crop"
-
-
-def augmentation_for(image_size: tuple[int, int]) -> str:
-    """What moves or hides a sensible share of an image of this size."""
-    side = min(image_size)
-    limits = {16: "shift", 24: "plain", 65: "auto"}
-    return next((name for limit, name in limits.items() if side < limit), "photo")
-
-
-def batch_size_for(num_images: int, image_size: tuple[int, int]) -> int:
-    """The largest power of two that gives at least 20 steps an epoch: from 16 to 128, for photos to 64."""
-    largest = 128 if max(image_size) <= 64 else 64
-    return next((size for size in (128, 64, 32) if size <= largest and num_images >= 20 * size), 16)

@@ -1,0 +1,96 @@
+"""The recipe of a learner: what follows from the preset, the images and their number, where nobody says otherwise."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long to train: a multiple of the published epochs, but so many steps that a small set is not seen too
+    rarely."""
+
+    epochs_scale: float
+    min_steps: int
+
+
+@dataclass(frozen=True)
+class Preset:
+    """How long to train, how much to hold out, and in how many views a trunk sees each photo."""
+
+    summary: str
+    from_scratch: Length
+    pretrained: Length
+    validation_share: float
+    views: int
+
+
+PRESETS: dict[str, Preset] = {
+    "fast": Preset(
+        "a first look: a sixteenth of the paper's epochs, from a pretrained backbone a fiftieth",
+        Length(0.06, 600),
+        Length(0.02, 60),
+        validation_share=0.15,
+        views=2,
+    ),
+    "standard": Preset(
+        "about a third of the paper's epochs, from a pretrained backbone a sixteenth",
+        Length(0.3, 2000),
+        Length(0.06, 200),
+        validation_share=0.1,
+        views=4,
+    ),
+    "paper": Preset(
+        "the method's published schedule, on every image: nothing is held out",
+        Length(1.0, 0),
+        Length(1.0, 0),
+        validation_share=0.0,
+        views=8,
+    ),
+}
+
+SMALL_SIDE = 64
+"""Images of up to so many pixels a side are icons, digits and thumbnails; larger ones are photos."""
+
+PHOTO_SIDES = (96, 128, 160, 192, 224)
+SMALL_BACKBONES = tuple(f"resnet{depth}" for depth in (8, 14, 20, 32, 44, 56))
+"""Those made for small images: at a photo's size they would take minutes for what they do in seconds."""
+
+WITHOUT_WEIGHTS = "resnet18"
+"""The backbone for photos where no pretrained weights are at hand."""
+
+
+def image_side_for(typical_side: int, largest: int = 224) -> int:
+    """The side of the network's images: the typical side itself where it is small, and above it one of five."""
+    if min(typical_side, largest) <= SMALL_SIDE:
+        return max(8, min(SMALL_SIDE, largest, 4 * round(typical_side / 4)))
+    sides = [side for side in PHOTO_SIDES if side <= largest]
+    return min(sides, key=lambda side: abs(side - typical_side))
+
+
+def largest_side_for(backbone: str, on_gpu: bool) -> int:
+    """How large the network's images become where nobody says it: as large as the backbone and the device bear."""
+    if backbone in SMALL_BACKBONES:
+        return SMALL_SIDE if on_gpu else SMALL_SIDE // 2
+    return 224 if on_gpu else 192
+
+
+def backbone_for(image_size: tuple[int, int]) -> str:
+    """A backbone for photos starts pretrained."""
+    return "resnet32" if max(image_size) <= SMALL_SIDE else "efficientnet_lite0"
+
+
+def resize_rule_for(image_size: tuple[int, int]) -> str:
+    """Small pictures are icons and digits whose edges count; photos are framed by people and may lose an edge."""
+    return "stretch" if max(image_size) <= 64 else "crop"
+
+
+def augmentation_for(image_size: tuple[int, int]) -> str:
+    """What moves or hides a sensible share of an image of this size."""
+    side = min(image_size)
+    limits = {16: "shift", 24: "plain", 65: "auto"}
+    return next((name for limit, name in limits.items() if side < limit), "photo")
+
+
+def batch_size_for(num_images: int, image_size: tuple[int, int]) -> int:
+    """The largest power of two that gives at least 20 steps an epoch: from 16 to 128, for photos to 64."""
+    largest = 128 if max(image_size) <= 64 else 64
+    return next((size for size in (128, 64, 32) if size <= largest and num_images >= 20 * size), 16)
