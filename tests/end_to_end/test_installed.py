@@ -96,7 +96,7 @@ def test_the_installed_command_serves(command: Path, small_bundle: Path, tmp_pat
         assert "foster" in httpx.get(found[1]).text
         assert httpx.post(f"{found[1]}/predict", content=photo()).json()["predictions"][0]["label"]
         server.send_signal(signal.SIGTERM)
-        assert server.wait(SECONDS) == -signal.SIGTERM
+        assert server.wait(SECONDS) == 128 + signal.SIGTERM
     finally:
         server.kill()
         server.wait()

@@ -73,6 +73,15 @@ def test_the_limit_counts_what_is_there_now(tmp_path: Path) -> None:
     assert store.counts() == {"b": 1, "c": 1}
 
 
+def test_the_owner_may_move_all_of_it_away_at_any_time(tmp_path: Path) -> None:
+    store = FeedbackFolder(tmp_path / "feedback")
+    store.store(photo(), "cat")
+    (tmp_path / "feedback").rename(tmp_path / "lesson")
+    assert store.counts() == {}
+    assert store.store(photo(), "dog").before is None
+    assert store.counts() == {"dog": 1}
+
+
 def test_a_folder_that_cannot_be_made_is_told_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(FolderError, match="cannot use"):

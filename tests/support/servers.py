@@ -70,7 +70,7 @@ def serving(place: Path, folder: Path, *options: object, port: int = 0) -> Itera
         process.terminate()
         process.join(SECONDS)
         process.kill()
-    assert not was_alive or process.exitcode == -signal.SIGTERM, said.read_text()
+    assert not was_alive or process.exitcode == 128 + signal.SIGTERM, said.read_text()
     assert "Traceback" not in said.read_text(), said.read_text()
 
 

@@ -49,9 +49,9 @@ def serve(
         Path | None, typer.Option(metavar="FOLDER", help="Photos that the page offers to label (needs --feedback).")
     ] = None,
     unknown_below: Annotated[
-        float | None,
-        typer.Option(metavar="P", min=0, max=1, help="Answer 'unknown' where the confidence is below P (0 to 1)."),
-    ] = None,
+        float,
+        typer.Option(metavar="P", min=0, max=1, help="Answer 'unknown' where the confidence is below P; 0 for never."),
+    ] = 0.5,
     max_mib: Annotated[int, typer.Option(metavar="MIB", min=1, help="The largest request.")] = 20,
     max_waiting: Annotated[
         int, typer.Option(metavar="N", min=1, help="Images in work or waiting at a time; more are refused with 429.")

@@ -1,6 +1,7 @@
 """From options to a server that listens."""
 
 import logging
+import os
 import socket
 import sys
 from contextlib import suppress
@@ -39,6 +40,7 @@ def serve(options: Options) -> None:
 
     _check(options)
     listening = _bound(options)
+    _leave_a_core()
     with listening:
         current = Current(options.place, lambda folder: Served.load(folder, options.device, options.unknown_below))
         app = make_app(Service(options, current))
@@ -101,6 +103,14 @@ def _bound(options: Options) -> socket.socket:
             f"cannot listen on {options.host}:{options.port}: {reason}; choose another --port or --host"
         ) from None
     return found
+
+
+def _leave_a_core() -> None:
+    """The network computes on all cores but one, which is left to decoding and sending, unless told otherwise."""
+    import torch
+
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, torch.get_num_threads() - 1))
 
 
 def _write_log() -> None:

@@ -1,0 +1,57 @@
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from servers import photo
+
+import foster
+from foster.errors import DataError
+from foster.learner.label_next import doubtful_and_different, label_next
+
+
+def test_of_alike_photos_one_is_chosen_before_the_next_kind() -> None:
+    doubt = torch.tensor([0.9, 0.89, 0.88, 0.5, 0.1])
+    features = torch.tensor([[1.0, 0.0], [1.0, 0.001], [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    assert doubtful_and_different(doubt, features, 2) == [0, 3]
+    assert doubtful_and_different(doubt, features, 3) == [0, 3, 4]
+    assert sorted(doubtful_and_different(doubt, features, 99)) == [0, 1, 2, 3, 4]
+
+
+def test_where_the_network_is_sure_of_all_the_most_different_are_chosen() -> None:
+    features = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]])
+    assert doubtful_and_different(torch.zeros(3), features, 2) == [0, 2]
+    assert doubtful_and_different(torch.zeros(0), torch.zeros(0, 2), 2) == []
+
+
+def test_photos_are_chosen_by_what_the_learner_says_of_them(small_bundle: Path, tmp_path: Path) -> None:
+    learner = foster.load(small_bundle, device="cpu")
+    for k in range(12):
+        (tmp_path / f"{k}.png").write_bytes(photo(k))
+    (tmp_path / "broken.png").write_bytes(b"none")
+    Image.new("RGB", (8, 8)).save(tmp_path / "copy a.png")
+    Image.new("RGB", (8, 8)).save(tmp_path / "copy b.png")
+    files = sorted(tmp_path.iterdir())
+    found = label_next(learner, files, 5)
+    assert len(found.chosen) == 5
+    assert [entry.reason for entry in found.unreadable] == ["not an image of a known format"]
+    every = {
+        Path(entry.name): entry for entry in learner.predict([file for file in files if "broken" not in file.name])
+    }
+    for entry in found.chosen:
+        best, second = every[entry.path].top
+        assert entry.label == best.label
+        assert entry.doubt == pytest.approx(1 - best.probability + second.probability, abs=1e-4)
+    assert found.chosen[0].doubt == pytest.approx(
+        max(1 - answer.top[0].probability + answer.top[1].probability for answer in every.values()), abs=1e-4
+    )
+    assert {"copy a.png", "copy b.png"} - {entry.path.name for entry in found.chosen}, "never both"
+
+
+def test_nothing_to_choose_from_is_an_error(small_bundle: Path, tmp_path: Path) -> None:
+    learner = foster.load(small_bundle, device="cpu")
+    (tmp_path / "a.png").write_bytes(b"none")
+    with pytest.raises(DataError, match="none of the 1 images"):
+        label_next(learner, [tmp_path / "a.png"], 5)
+    with pytest.raises(DataError, match="count"):
+        label_next(learner, [tmp_path / "a.png"], 0)

@@ -1,0 +1,82 @@
+"""What docs/serving.md and deploy/ say is true."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from servers import photo, serving
+from typer.main import get_command
+
+from foster.cli import app
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "serving.md").read_text()
+KNOWN = {
+    "FROM",
+    "ARG",
+    "COPY",
+    "RUN",
+    "USER",
+    "WORKDIR",
+    "EXPOSE",
+    "HEALTHCHECK",
+    "ENTRYPOINT",
+    "CMD",
+}
+
+
+def test_the_python_client_asks_a_real_server(small_bundle: Path, tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    names: dict[str, object] = {}
+    exec(compile(code, "docs/serving.md", "exec"), names)
+    (tmp_path / "a.png").write_bytes(photo())
+    with serving(small_bundle, tmp_path, "--token", "a secret of enough letters") as server:
+        predict = names["predict"]
+        assert callable(predict)
+        answer = predict(tmp_path / "a.png", server.url, "a secret of enough letters")
+        assert answer["label"] in ("zero", "one", "unknown")
+        assert 0 < answer["confidence"] <= 1
+
+
+def test_every_option_and_route_that_is_told_exists() -> None:
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    options = {
+        flag for name in ("serve", "label-next", "learn") for part in commands[name].params for flag in part.opts
+    }
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", TEXT)) - {"--data-binary"} <= options
+    sources = "".join(path.read_text() for path in (ROOT / "src" / "foster" / "serving").glob("*.py"))
+    routes = set(re.findall(r"`[^`\n]*?(/[a-z-]+)[^`\n]*`", TEXT.partition("## The API")[2].partition("```")[0]))
+    assert {"/predict", "/explain", "/info", "/health", "/feedback", "/to-label"} <= routes
+    assert {route for route in routes if f'"{route}' not in sources} <= {"/openapi"}
+
+
+def test_the_unit_is_one_that_systemd_reads(tmp_path: Path) -> None:
+    analyse = shutil.which("systemd-analyze")
+    if not analyse:
+        pytest.skip("no systemd-analyze")
+    unit = (ROOT / "deploy" / "foster.service").read_text()
+    assert "foster serve " in unit
+    (tmp_path / "foster.service").write_text(
+        unit.replace("/opt/foster/bin/foster", shutil.which("true") or "/bin/true")
+    )
+    done = subprocess.run([analyse, "verify", tmp_path / "foster.service"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_dockerfile_has_only_known_instructions_and_files_that_are_there() -> None:
+    text = (ROOT / "deploy" / "Dockerfile").read_text()
+    lines = [line for line in text.replace("\\\n", " ").splitlines() if line and not line.startswith("#")]
+    assert {line.split()[0] for line in lines} == KNOWN
+    assert lines[0].startswith("FROM ")
+    (copied,) = [line.split()[1:-1] for line in lines if line.startswith("COPY ")]
+    assert (ROOT / copied[0]).exists()
+    assert copied[1:] == ["dist/foster_cil-*.whl"]
+    for line in lines:
+        if line.startswith("RUN "):
+            subprocess.run(["bash", "-n", "-c", line.removeprefix("RUN ")], check=True)
+    (started,) = [re.findall(r'"([^"]*)"', line) for line in lines if line.startswith("CMD ")]
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    parsed = commands["serve"].make_context("serve", list(started))
+    assert parsed.params["host"] == "0.0.0.0"
