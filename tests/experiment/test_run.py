@@ -336,7 +336,7 @@ def test_missing_data_files_get_one_line_and_leave_no_folder(tmp_path: Path, mon
     def offline(*arguments: object, **keywords: object) -> None:
         raise urllib.error.URLError("there is no network")
 
-    monkeypatch.setattr(urllib.request, "urlopen", offline)
+    monkeypatch.setattr(urllib.request.OpenerDirector, "open", offline)
     settings = load_settings("cifar100-b0-inc10", data=str(tmp_path / "nowhere"))
     error = refused(settings, tmp_path)
     assert isinstance(error, DataError)

@@ -218,7 +218,7 @@ def test_data_that_disappears_gives_one_line_on_resume_and_is_not_needed_between
     def no_network(*arguments: object, **options: object) -> None:
         raise urllib.error.URLError("Network is unreachable")
 
-    monkeypatch.setattr("urllib.request.urlopen", no_network)
+    monkeypatch.setattr("urllib.request.OpenerDirector.open", no_network)
     monkeypatch.setattr("foster.data.cifar.check_md5", lambda path, md5: None)
     data, aside = tmp_path / "data", tmp_path / "aside"
     write_small_cifar(data / "cifar-10-batches-py")

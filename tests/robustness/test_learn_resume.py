@@ -362,6 +362,23 @@ def test_a_disk_that_is_full_when_the_bundle_is_written_costs_no_training(
     assert left == {"v2", ".v2.x.0123_abc.part"}, "what a killed writer of this bundle left goes, and nothing else"
 
 
+def test_a_learn_that_is_killed_when_its_bundle_is_in_place_is_known_to_be_done(
+    shelf: Shelf, trained: Path, tmp_path: Path, command: Callable[[Sequence[str]], Said]
+) -> None:
+    shutil.copytree(shelf.whole, tmp_path / "v2")
+    shutil.copytree(trained, tmp_path / ".v2.learning")
+    other = command([*arguments(shelf, tmp_path / "v2"), "--restart"])
+    assert "already exists; a bundle is never overwritten" in other.err
+    done = command([*arguments(shelf, tmp_path / "v2"), "--promote"])
+    assert done.code == 0, done.err
+    assert "nothing is left to learn" in done.err
+    assert {path.name for path in tmp_path.iterdir()} == {"v2", "current", "current.json"}
+    assert (tmp_path / "current").resolve() == tmp_path / "v2"
+    again = command(arguments(shelf, tmp_path / "v2"))
+    assert again.code == 2
+    assert "already exists; a bundle is never overwritten" in again.err
+
+
 def num_saved(work: Path) -> int:
     """The number of the newest checkpoint."""
     try:

@@ -28,6 +28,7 @@ from foster.reports.progress import progress_for
 from foster.reports.text import size_text
 from foster.settings.learner import learner_settings
 from foster.system import output
+from foster.system.files import user_path
 from foster.system.output import printable
 from foster.system.signals import Stopped, stop_on_signals
 
@@ -49,9 +50,13 @@ def learn_bundle(
     quiet: bool,
     plugins: Sequence[str] | None = None,
 ) -> None:
-    bundle = bundle.expanduser()
+    bundle = user_path(bundle)
+    if not is_restarting and _is_written(bundle, source, old):
+        output.complain(f"'{bundle}' was written by the learn that was interrupted; nothing is left to learn")
+        _conclude(bundle, is_promoting)
+        return
     check_free(bundle)
-    if source.expanduser().is_dir() and bundle.resolve().is_relative_to(source.expanduser().resolve()):
+    if user_path(source).is_dir() and bundle.resolve().is_relative_to(user_path(source).resolve()):
         raise FolderError(
             f"'{bundle}' lies inside '{source}' and would be taken for a class there; choose another place"
         )
@@ -82,8 +87,27 @@ def learn_bundle(
         with suppress(OSError, ValueError):  # what cannot be printed must not cost the bundle
             output.echo(learn_text(report, learner.settings.preset))
         learner.save(bundle)
-    size, name = size_text(folder_bytes(bundle)), shlex.quote(str(bundle))
-    lines = [f"{bundle}: {len(learner.class_names)} classes, {report.num_exemplars} exemplars, {size}"]
+    _conclude(bundle, is_promoting)
+
+
+def _is_written(bundle: Path, source: Path, old: Path | None) -> bool:
+    """Whether a learn of this source from `old` was cut off when its bundle was in place; what it left is removed."""
+    work = WorkFolder.beside(bundle)
+    if not work.path.is_dir() or not bundle.is_dir():
+        return False
+    *before, last = read_manifest(bundle).history or [{}]
+    if before != list(read_manifest(user_path(old)).history if old else ()) or last.get("source") != source.name:
+        return False
+    with work.opened(is_restarting=True):
+        return True
+
+
+def _conclude(bundle: Path, is_promoting: bool) -> None:
+    """Promote a bundle that is saved, if asked to, and say what to do with it."""
+    manifest, name = read_manifest(bundle), shlex.quote(str(bundle))
+    num_exemplars = sum(entry.use == "exemplars" for entry in manifest.exemplars)
+    size = size_text(folder_bytes(bundle))
+    lines = [f"{bundle}: {len(manifest.classes)} classes, {num_exemplars} exemplars, {size}"]
     if is_promoting:
         try:
             lines.append(promotion_text(promote(bundle)))

@@ -14,6 +14,7 @@ from foster.data.photos.find import found_files, shown
 from foster.errors import DataError
 from foster.learner.label_next import WorthLabelling, label_next
 from foster.learner.learner import Learner
+from foster.system.files import user_path
 from foster.system.output import echo, json_text, printable
 
 
@@ -21,13 +22,13 @@ def show_label_next(
     bundle: Path, photos: Sequence[Path], count: int, copy: Path | None, is_json: bool, device: str
 ) -> None:
     if copy is not None:
-        check_free(copy.expanduser())
+        check_free(user_path(copy))
     files = found_files(photos).images
     if not files:
         raise DataError(f"no images below {listed([str(path) for path in photos])}")
     found = label_next(Learner.load(bundle, device=device), files, count)
     if copy is not None:
-        _copy(found.chosen, copy.expanduser())
+        _copy(found.chosen, user_path(copy))
     width = min(60, max(cell_len(shown(entry.path)) for entry in found.chosen))
     for entry in found.chosen:
         if is_json:

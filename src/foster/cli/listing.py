@@ -72,10 +72,10 @@ def compare(
     from foster.reports.curves import accuracy_figure
     from foster.reports.results import find_results
     from foster.reports.style import check_figure_path, save_figure
-    from foster.system.output import show
+    from foster.system.output import printable, show
 
     check_figure_path(figure)
     results = find_results(folders)
     show(tables.accuracy_table(results))
-    save_figure(accuracy_figure(results, title), figure)
+    save_figure(accuracy_figure(results, printable(title) if title else None), figure)
     typer.echo(f"figure: {figure}")

@@ -7,6 +7,7 @@ import typer
 
 from foster.cli.bundles import Bundle, Device
 from foster.cli.options import Plugins
+from foster.system.files import user_path
 
 MEBIBYTE = 2**20
 
@@ -76,14 +77,14 @@ def serve(
 
     run_server(
         Options(
-            place=place.expanduser(),
+            place=user_path(place),
             host=host,
             port=port,
             token=token,
             allowed_hosts=tuple(allow_host or ()),
-            feedback=feedback and feedback.expanduser(),
+            feedback=feedback and user_path(feedback),
             max_feedback_bytes=feedback_mib and feedback_mib * MEBIBYTE,
-            to_label=to_label and to_label.expanduser(),
+            to_label=to_label and user_path(to_label),
             device=device,
             unknown_below=unknown_below,
             max_bytes=max_mib * MEBIBYTE,

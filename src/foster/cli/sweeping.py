@@ -41,8 +41,8 @@ def sweep(
     ] = None,
     data: Annotated[Path | None, typer.Option(help="The folder of the data files.")] = None,
     out: Annotated[Path | None, typer.Option(help="The folder of all runs; by default runs/sweep-NAME.")] = None,
-    jobs_per_gpu: Annotated[int, typer.Option(min=1, help="How many runs share each visible GPU.")] = 1,
-    jobs: Annotated[int, typer.Option(min=1, help="How many runs share the CPU, where runs use it.")] = 1,
+    jobs_per_gpu: Annotated[int, typer.Option(min=1, max=1024, help="How many runs share each visible GPU.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, max=1024, help="How many runs share the CPU, where runs use it.")] = 1,
     is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, list the runs, start none.")] = False,
     plugins: Plugins = None,
 ) -> None:

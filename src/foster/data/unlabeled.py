@@ -16,6 +16,7 @@ from foster.data.photos.resize import Resizing
 from foster.data.sources import load
 from foster.errors import DataError, SettingsError, suggestion
 from foster.settings.datasets import CATALOGUE
+from foster.system.files import user_path
 
 
 def load_unlabeled(
@@ -48,7 +49,7 @@ def num_unlabeled(source: str, key: str = "unlabeled") -> int:
 
 
 def _photos(source: str, key: str) -> Photos:
-    folder = Path(source).expanduser()
+    folder = user_path(source)
     if not folder.is_dir():
         hint = suggestion(source, CATALOGUE)
         raise SettingsError(f"{key}: '{source}' is neither a folder nor a dataset{hint}")

@@ -6,13 +6,15 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from foster.errors import DataError
 from foster.system.signals import StopRequest
 
 MAX_PIECE_BYTES = 1 << 18
 TIMEOUT_SECONDS = 30.0
+MAX_BYTES = 2**30
+"""More than any archive has that is fetched."""
 NUM_RETRIES, SECONDS_BEFORE_RETRY = 2, 1.0
 
 
@@ -28,13 +30,28 @@ class Piece(NamedTuple):
         return self.start + len(self.content)
 
 
-def pieces(address: str, stop: StopRequest) -> Iterator[Piece]:
-    """What the server sends, in order. Where a connection broke, the next one goes on, or begins at the start if the
-    server can do no other; a DataError says that none came to the end."""
+class _Encrypted(urllib.request.HTTPRedirectHandler):
+    """Follows a server that names another place, but never from an encrypted connection to a plain one."""
+
+    def redirect_request(self, req: urllib.request.Request, *given: Any) -> urllib.request.Request | None:
+        made = super().redirect_request(req, *given)
+        if made is not None and req.type == "https" and made.type != "https":
+            raise urllib.error.URLError(f"it leads to {made.full_url[:200]}, which is not encrypted")
+        return made
+
+
+def pieces(address: str, stop: StopRequest, max_bytes: int = MAX_BYTES) -> Iterator[Piece]:
+    """What the server sends, in order, up to `max_bytes`.
+
+    Where a connection broke, the next one goes on, or begins at the start if the server can do no other; a DataError
+    says that none came to the end.
+    """
     num_received = 0
     for num_left in range(NUM_RETRIES, -1, -1):
         try:
             for piece in _sent(address, num_received, stop):
+                if max(piece.end, piece.num_total or 0) > max_bytes:
+                    raise DataError(f"cannot download {address} (it has more than {max_bytes:,} bytes)")
                 yield piece
                 num_received = piece.end
             return
@@ -50,7 +67,7 @@ def _sent(address: str, start: int, stop: StopRequest) -> Iterator[Piece]:
     """What one connection brings, from `start` on if the server supports that."""
     request = urllib.request.Request(address, headers={"Range": f"bytes={start}-"} if start else {})
     with stop.at_once():
-        response = urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS)
+        response = urllib.request.build_opener(_Encrypted).open(request, timeout=TIMEOUT_SECONDS)
     with response:
         if response.status != HTTPStatus.PARTIAL_CONTENT:
             start = 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from foster.errors import DataError
 from foster.reports.results import FILE_NAME, RunResult, find_results
-from foster.system.files import read_plain
+from foster.system.files import read_plain, user_path
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -141,7 +141,7 @@ def load_results(*folders: str | Path) -> Results:
 
     `foster.load_results("runs")` finds all runs in `runs/`, `foster.load_results("runs/wa", "runs/der")` those two.
     """
-    return Results(_read(find_results(Path(folder).expanduser() for folder in folders or ("runs",))))
+    return Results(_read(find_results(user_path(folder) for folder in folders or ("runs",))))
 
 
 def _read(runs: Iterable[RunResult]) -> list[Result]:

@@ -17,6 +17,7 @@ from foster.reports.results import read_result
 from foster.settings.experiment import Settings, check_used, load_settings
 from foster.settings.keys import flat
 from foster.settings.toml import value_text
+from foster.system.files import user_path
 from foster.system.signals import StopRequest
 
 PLACE = "in the keywords"
@@ -51,7 +52,7 @@ def run(
         raise SettingsError("resume=True needs the folder of the run: folder=...")
     with _listening(listener, progress) as tell:
         if folder is not None:
-            return _run_in(RunFolder(Path(folder).expanduser()), chosen, resume, tell)
+            return _run_in(RunFolder(user_path(folder)), chosen, resume, tell)
         with TemporaryDirectory(prefix="foster-") as place:
             fleeting = FleetingFolder(Path(place, "run"))
             return _result(fleeting, begin(chosen, fleeting, tell, StopRequest()))
@@ -70,7 +71,7 @@ def plan(
     where neither is there.
     """
     chosen = _settings(source, settings)
-    return measured_plan(chosen) if measure else timed_plan(chosen, Path(runs).expanduser())
+    return measured_plan(chosen) if measure else timed_plan(chosen, user_path(runs))
 
 
 def _run_in(folder: RunFolder, settings: Settings, resume: bool, tell: Listener) -> Result:

@@ -24,7 +24,7 @@ from foster.errors import FosterError, SettingsError, suggestion
 from foster.learner.classifier import Classifier
 from foster.learner.knowledge import Knowledge
 from foster.seeding import Address, generator
-from foster.system.files import remove_temporaries, write_bytes, write_json
+from foster.system.files import remove_temporaries, user_path, write_bytes, write_json
 from foster.system.locking import locked
 from foster.version import __version__
 
@@ -77,6 +77,7 @@ class Target:
 
 def export_classifier(knowledge: Knowledge, file: Path) -> ExportReport:
     """Write `file` and the facts beside it, whole, and only if it gives what PyTorch gives."""
+    file = user_path(file)
     target = TARGETS.get(file.suffix.lower())
     if target is None:
         raise SettingsError(f"cannot export to '{file.name}'{suggestion(file.suffix, TARGETS)} (its ending)")

@@ -110,7 +110,7 @@ class Learner:
         """A learner as it was saved. `backbone` is needed where it was given as a torch module, `plugins` where its
         method or its backbone comes from some: a bundle names them, but only you can say that they may run."""
         load_plugins(plugins)
-        settings, knowledge = load_knowledge(Path(folder).expanduser(), backbone)
+        settings, knowledge = load_knowledge(Path(folder), backbone)
         learner = cls.__new__(cls)
         learner._begin(learner_settings(base=settings, device=device), knowledge, backbone)
         return learner
@@ -243,13 +243,13 @@ class Learner:
 
     def save(self, folder: str | Path) -> Path:
         """Write a bundle, whole or not at all. The folder must not exist yet."""
-        return save_knowledge(Path(folder).expanduser(), self.settings, self._known())
+        return save_knowledge(Path(folder), self.settings, self._known())
 
     def export(self, file: str | Path) -> "ExportReport":
         """Write the network for another program: `.onnx`, or `.pt2` for torch.export. Checked before it is there."""
         from foster.learner.export import export_classifier
 
-        return export_classifier(self._known(), Path(file).expanduser())
+        return export_classifier(self._known(), Path(file))
 
     def classifier(self) -> Classifier:
         """The network that answers, on the learner's device."""
@@ -289,7 +289,7 @@ def _source(source: Source | Images, labels: Labels | None) -> Source:
 def _opened(folder: str | Path | WorkFolder | None) -> AbstractContextManager[WorkFolder | None]:
     if folder is None or isinstance(folder, WorkFolder):
         return nullcontext(folder)
-    return WorkFolder(Path(folder).expanduser()).opened()
+    return WorkFolder(Path(folder)).opened()
 
 
 def _pass_on_warnings(event: Event) -> None:

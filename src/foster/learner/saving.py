@@ -23,6 +23,7 @@ from foster.settings.keys import without_gone
 from foster.settings.learner import LearnerSettings, learner_keys, make_learner_settings
 from foster.settings.methods import METHOD_SETTINGS
 from foster.settings.plugins import check_imported, load_plugins
+from foster.system.files import user_path
 from foster.training.engine import Engine
 
 TRUNK = "trunk."
@@ -31,6 +32,7 @@ TRUNK = "trunk."
 
 def save_knowledge(folder: Path, settings: LearnerSettings, knowledge: Knowledge) -> Path:
     """Write a bundle, whole or not at all."""
+    folder = user_path(folder)
     facts = {
         "method": knowledge.method,
         "backbone": knowledge.backbone,
@@ -52,7 +54,7 @@ def save_knowledge(folder: Path, settings: LearnerSettings, knowledge: Knowledge
 
 def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSettings, Knowledge]:
     """The settings and the knowledge of a bundle that is whole; images are decoded when they are needed."""
-    bundle, place = read_bundle(folder), str(folder)
+    bundle, place = read_bundle(user_path(folder)), str(folder)
     facts = bundle.manifest
     try:
         load_plugins(())

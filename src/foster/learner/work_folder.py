@@ -10,7 +10,7 @@ from foster import events
 from foster.errors import FolderError
 from foster.learner.fingerprint import difference
 from foster.learner.reports import UpdateError
-from foster.system.files import is_temporary, unwritable
+from foster.system.files import is_temporary, unwritable, user_path
 from foster.system.locking import LOCK, locked
 from foster.training.checkpoint import CheckpointStore, explained_misfit
 from foster.training.task import TaskState
@@ -22,8 +22,8 @@ class WorkFolder:
     """One `learn` under way. It holds weights and hashes, but no images."""
 
     def __init__(self, path: Path, how_to_discard: str = "by deleting that folder") -> None:
-        self.path = path
-        self.checkpoints = CheckpointStore(path / CHECKPOINTS)
+        self.path = user_path(path)
+        self.checkpoints = CheckpointStore(self.path / CHECKPOINTS)
         self._how_to_discard = how_to_discard
 
     @classmethod

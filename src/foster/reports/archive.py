@@ -25,6 +25,7 @@ from foster.networks.heads import Head
 from foster.networks.network import Network, Output
 from foster.reports.results import RunResult, find_results, read_result
 from foster.settings.experiment import Settings
+from foster.system.files import user_path
 from foster.training.checkpoint import Checkpoint, Progress, explained_misfit
 from foster.training.engine import Engine, find_device
 
@@ -225,7 +226,7 @@ class BundleArchive(Archive):
 def open_archives(paths: Iterable[Path], data: Path | None = None) -> list[Archive]:
     """A bundle is one archive; a folder gives all runs in it or below it; a results file is the run that wrote it."""
     found: list[Archive] = []
-    for path in (path.expanduser() for path in paths):
+    for path in (user_path(path) for path in paths):
         if (path / MANIFEST).exists():
             found.append(BundleArchive(path))
         else:

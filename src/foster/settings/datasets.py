@@ -12,6 +12,7 @@ from pydantic import Field
 from foster.errors import SettingsError, suggestion
 from foster.settings.fit import Frozen
 from foster.settings.photos import PhotoSettings
+from foster.system.files import user_path
 
 ChannelValues = tuple[float, float, float]
 
@@ -74,7 +75,7 @@ class Asked:
     @property
     def folder(self) -> Path:
         """The given folder, or the one that the environment variable FOSTER_DATA names, or `data`."""
-        return (self.data_dir or Path(os.environ.get("FOSTER_DATA") or "data")).expanduser()
+        return user_path(self.data_dir or os.environ.get("FOSTER_DATA") or "data")
 
 
 def _synthetic_facts(facts: DatasetFacts, asked: Asked) -> DatasetFacts:

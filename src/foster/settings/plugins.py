@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from foster.errors import SettingsError
+from foster.system.files import user_path
 
 GROUP = "foster.plugins"
 """The entry points of installed packages that are plug-ins."""
@@ -91,7 +92,7 @@ def load_plugins(asked: Sequence[str], folder: Path | None = None) -> tuple[str,
 
 def _load(asked: str, folder: Path) -> str:
     is_path = _is_path(asked)
-    file = (folder / Path(asked).expanduser()).resolve()
+    file = (folder / user_path(asked)).resolve()
     name = file.stem if is_path else asked
     if not all(part.isidentifier() for part in name.split(".")):
         raise SettingsError(f"plugins: '{asked}' is neither the name of a module nor the path of one")

@@ -9,6 +9,7 @@ from foster.errors import DataError, FolderError, FosterError, SettingsError
 from foster.experiment.folder import RunFolder, differing_key
 from foster.experiment.parts import check_backbone_name
 from foster.sweep.grid import PlannedRun, distinct_name
+from foster.system.files import user_path
 
 
 def placed(runs: Sequence[PlannedRun], out: Path) -> list[PlannedRun]:
@@ -56,7 +57,7 @@ def _check(run: PlannedRun, out: Path) -> None:
             f"device: '{run.settings.device}' cannot be chosen in a sweep, which hands out the GPUs itself; "
             "use auto, cuda or cpu, and limit the GPUs with CUDA_VISIBLE_DEVICES"
         )
-    if run.settings.data and not Path(run.settings.data).expanduser().is_dir():
+    if run.settings.data and not user_path(run.settings.data).is_dir():
         raise DataError(
             f"there is no folder '{run.settings.data}' for the data (--data, or data in the settings); "
             "where it is to be downloaded, make the folder first"

@@ -48,6 +48,14 @@ def writing(
         raise
 
 
+def user_path(path: str | Path) -> Path:
+    """The path that a person means: `~` and `~name` are home folders; where nobody has that name, it is a file's."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
+
+
 def is_temporary(path: Path) -> bool:
     """Whether `path` is one that `writing` made, and a crash may have left behind."""
     return path.name.startswith(".") and path.name.endswith(".part")
@@ -136,19 +144,20 @@ def open_plain(name: str, flags: int) -> int:
 
     A link could lead out of the folder, a pipe could be waited for without end, and a device never ends.
     """
-    return _opened_plain(name, flags | os.O_NOFOLLOW)
+    return open_ordinary(name, flags | os.O_NOFOLLOW)
 
 
 def read_plain(path: Path, *, max_bytes: int | None = None, may_be_link: bool = False) -> bytes:
     """The content of an ordinary file of at most `max_bytes`, or OSError. A user's own files may be links to some."""
-    opener = _opened_plain if may_be_link else open_plain
+    opener = open_ordinary if may_be_link else open_plain
     with open(path, "rb", opener=opener) as file:
         if max_bytes is not None and os.fstat(file.fileno()).st_size > max_bytes:
             raise OSError(errno.EFBIG, f"it has more than {max_bytes:,} bytes")
         return file.read()
 
 
-def _opened_plain(name: str, flags: int) -> int:
+def open_ordinary(name: str, flags: int) -> int:
+    """As `open_plain`, but for a user's own files, which may be links."""
     try:
         descriptor = os.open(name, flags | os.O_NONBLOCK)
     except OSError as error:

@@ -15,6 +15,7 @@ from limits import time_limit
 from PIL import Image, features
 
 from foster.data.photos.decode import MAX_PIXELS, ImageError, decode, quiet_pillow, upright_size
+from foster.data.photos.headers import claim_of
 from foster.data.photos.read import decoded, read_photos
 from foster.data.photos.resize import Resizing
 from foster.data.photos.sources import find_photos
@@ -179,3 +180,35 @@ def test_what_is_no_image_file_at_all_is_refused_at_once(kind: str, tmp_path: Pa
     with time_limit(), pytest.raises(ImageError) as error:
         decode(path)
     assert len(str(error.value)) < 100
+
+
+def webp_that_claims(width: int, height: int) -> bytes:
+    """34 bytes of an extended WebP file."""
+    sides = (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
+    return b"RIFF" + (26).to_bytes(4, "little") + b"WEBPVP8X" + (10).to_bytes(4, "little") + bytes(4) + sides + bytes(4)
+
+
+def test_a_few_bytes_that_claim_many_pixels_are_refused_before_any_memory_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("PIL.Image.open", lambda *given, **options: pytest.fail("a library has seen it"))
+    with pytest.raises(ImageError, match="too large: 16383 x 16383"):
+        decode(webp_that_claims(16383, 16383))
+
+
+@pytest.mark.parametrize("lossless", [True, False])
+@pytest.mark.parametrize("exif", [b"", b"Exif\0\0MM\0*\0\0\0\x08\0\0"])
+def test_what_a_webp_file_claims_is_what_it_holds(lossless: bool, exif: bytes) -> None:
+    file = io.BytesIO()
+    Image.new("RGB", (37, 11)).save(file, "webp", lossless=lossless, exif=exif)
+    file.seek(0)
+    assert claim_of(file) == (len(file.getvalue()), (37, 11))
+    assert file.tell() == 0
+
+
+def test_a_file_of_6_gb_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "photo.png"
+    path.write_bytes(b"\x89PNG\r\n\x1a\n")
+    os.truncate(path, 6 * 2**30)  # sparse: it takes no room on the disk
+    with time_limit(), pytest.raises(ImageError, match=r"too large: 6,442,450,944 bytes"):
+        decode(path)

@@ -14,7 +14,7 @@ from torch import Tensor
 from foster.data.photos.encoded import PhotoFiles
 from foster.data.photos.find import shown
 from foster.errors import DataError
-from foster.system.files import read_plain, unwritable, write_json, writing
+from foster.system.files import read_plain, unwritable, user_path, write_json, writing
 
 VERSION = 1
 """Counts up when the same files would give other pixels."""
@@ -62,7 +62,7 @@ class CacheFolder:
     """
 
     def __init__(self, folder: Path, short_side: int) -> None:
-        self.folder = folder.expanduser() / f"v{VERSION}-{short_side}"
+        self.folder = user_path(folder) / f"v{VERSION}-{short_side}"
 
     def parts(self, photos: PhotoFiles) -> Iterator[NDArray[np.int64]]:
         """The positions of the files that share a strip."""
@@ -139,6 +139,6 @@ def _file_sizes(part: NDArray[np.int64], photos: PhotoFiles) -> list[int]:
 def check_writable(folder: Path) -> None:
     """Refuse a folder for the cache that cannot be made, before anything is decoded."""
     try:
-        folder.expanduser().mkdir(parents=True, exist_ok=True)
+        user_path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DataError(f"engine.photo_cache: cannot write '{folder}': {error.strerror}") from None

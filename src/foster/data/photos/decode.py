@@ -15,7 +15,9 @@ import torch
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, UnidentifiedImageError
 
+from foster.data.photos.headers import claim_of
 from foster.errors import DataError
+from foster.system.files import open_ordinary
 
 ImageLike: TypeAlias = str | Path | bytes | Image.Image | NDArray[Any] | torch.Tensor
 """A path, the bytes of an image file, a PIL image, an array `[H, W]` or `[H, W, 1|3|4]`, a tensor `[1|3|4, H, W]`."""
@@ -30,6 +32,7 @@ SUFFIXES = frozenset(
 
 MAX_PIXELS = 150_000_000
 MAX_SIDE = 40_000
+MAX_FILE_BYTES = 2**30
 """Larger images are refused before they are decoded: a file of some kilobytes may claim to be any size."""
 
 LARGE_PIXELS = 25_000_000
@@ -169,12 +172,16 @@ def _opened(source: str | Path | bytes) -> Iterator[Image.Image]:
     """The image with only its header read, and known to be of a size that may be decoded."""
     Image.init()
     formats = [name for name in FORMATS if name in Image.OPEN]
-    file = io.BytesIO(source) if isinstance(source, bytes) else source
-    if not isinstance(source, bytes) and Path(source).stat().st_size == 0:
-        raise ImageError("the file is empty")
-    with Image.open(file, formats=formats) as image:
-        _check_size(image.size)
-        yield image
+    with io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb", opener=open_ordinary) as file:
+        claim = claim_of(file)
+        if not claim.num_bytes:
+            raise ImageError("the file is empty")
+        if claim.num_bytes > MAX_FILE_BYTES:
+            raise ImageError(f"too large: {claim.num_bytes:,} bytes, more than {MAX_FILE_BYTES:,}")
+        _check_size(claim.size or (1, 1))
+        with Image.open(file, formats=formats) as image:
+            _check_size(image.size)
+            yield image
 
 
 def _check_size(size: tuple[int, int]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from foster.data.photos.decode import SUFFIXES
+from foster.system.files import user_path
 
 NUM_SHOWN = 8
 
@@ -59,7 +60,7 @@ def found_files(paths: Iterable[str | Path]) -> FoundFiles:
     """Files as they are, whatever their names; folders as the images below them; in the order given."""
     found = FoundFiles([], Counter())
     for given in paths:
-        path = Path(given).expanduser()
+        path = user_path(given)
         below = find_files(path) if path.is_dir() else FoundFiles([path], Counter())
         found.images.extend(below.images)
         found.passed_over.update(below.passed_over)

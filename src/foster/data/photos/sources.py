@@ -27,7 +27,7 @@ from foster.data.photos.find import (
 )
 from foster.data.photos.read import Photos
 from foster.errors import DataError
-from foster.system.files import read_plain
+from foster.system.files import read_plain, user_path
 
 Images: TypeAlias = Sequence[ImageLike] | NDArray[Any] | Tensor
 Labels: TypeAlias = Sequence[object] | NDArray[Any] | Tensor
@@ -50,7 +50,7 @@ def find_photos(source: Source) -> Photos:
         return _from_arrays(*source)
     if not isinstance(source, str | Path):
         raise _without_labels()
-    path = Path(source).expanduser()
+    path = user_path(source)
     if path.is_dir():
         return _from_folder(path)
     if not path.exists():
@@ -71,7 +71,7 @@ def class_name(text: str, place: str) -> str:
     name = unicodedata.normalize("NFC", shown(text)).strip()
     if not name:
         raise DataError(f"a class name is empty ({place})")
-    if any(unicodedata.category(character) == "Cc" for character in name):
+    if any(unicodedata.category(character) in ("Cc", "Zl", "Zp") for character in name):
         raise DataError(f"class name {name!r} holds control characters ({place})")
     if len(name) > 200:
         raise DataError(f"class name '{name[:40]}...' has {len(name)} characters; at most 200 are allowed ({place})")
