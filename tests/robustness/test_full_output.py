@@ -274,7 +274,7 @@ def test_a_class_name_moves_no_cursor(
     style: str, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     learner = foster.load(bundle, device="cpu")
-    learner.knowledge = replace(learner.knowledge, class_names=("\x1b[31mred", "\x9b31mred"))
+    learner.knowledge = replace(learner.knowledge, class_names=("\x1b[31mred\x07", "\x9b31mred\x07"))
     learner.save(tmp_path / "v2")
     image = str(bundle / read_manifest(bundle).exemplars[0].file)
     monkeypatch.setattr("sys.argv", ["foster", "predict", str(tmp_path / "v2"), image, style, "--device=cpu"])
@@ -284,7 +284,7 @@ def test_a_class_name_moves_no_cursor(
     assert "red" in shown
     assert all(character.isprintable() or character == "\n" for character in shown)
     if style == "--json":
-        assert json.loads(shown)["label"] in ("\x1b[31mred", "\x9b31mred")
+        assert json.loads(shown)["label"] in ("\x1b[31mred\x07", "\x9b31mred\x07")
 
 
 INTERRUPTED_IMPORT = """

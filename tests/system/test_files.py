@@ -12,7 +12,8 @@ from tiny_runs import (
 )
 
 from foster.errors import FolderError
-from foster.system.files import open_plain, read_plain, write_json
+from foster.system import files
+from foster.system.files import open_plain, read_plain, user_path, write_json
 
 
 def test_only_ordinary_files_are_opened(tmp_path: Path) -> None:
@@ -43,3 +44,14 @@ def test_settings_that_are_no_unicode_give_one_line(tmp_path: Path):
     with pytest.raises(FolderError, match=r"\\udcff.* is not valid text") as error:
         start(tiny_settings("replay", "data=/\udcff"), tmp_path / "run")
     only_line(error)
+
+
+def test_a_path_means_somebodys_home_or_a_file_of_that_name() -> None:
+    assert user_path("~/x") == Path.home() / "x"
+    assert user_path("~nosuch/x") == Path("~nosuch/x")
+
+
+def test_homes_are_known_in_one_place() -> None:
+    """Python's own way ends in a traceback where nobody has the name."""
+    sources = Path(files.__file__).parents[1]
+    assert [path.name for path in sources.rglob("*.py") if "expanduser" in path.read_text("utf-8")] == ["files.py"]

@@ -12,6 +12,7 @@ from foster.data.photos.find import shown
 from foster.data.photos.trees import Tree, check_same_classes, read_list, read_names, read_tree
 from foster.errors import DataError
 from foster.settings.photos import PhotoSettings
+from foster.system.files import user_path
 
 NUM_CLASSES, NUM_OF_SUBSET, SUBSET_SEED = 1000, 100, 1993
 NUM_VALIDATION = 50_000
@@ -49,7 +50,7 @@ def subset_names(all_names: list[str]) -> list[str]:
 
 def _subset(all_names: list[str], photos: PhotoSettings, root: Path) -> list[str]:
     if photos.subset:
-        return sorted(read_names(Path(photos.subset).expanduser()))
+        return sorted(read_names(user_path(photos.subset)))
     if len(all_names) == NUM_OF_SUBSET:
         return all_names
     if len(all_names) != NUM_CLASSES:
@@ -116,8 +117,8 @@ def _of_ground_truth(path: Path, files: list[str], all_names: list[str]) -> list
 def folder_trees(folder: Path, photos: PhotoSettings, seed: int) -> tuple[Tree, Tree]:
     """Photos of one's own: two lists, `train` and `test` folders, or one tree of which a share is for testing."""
     if photos.train_list:
-        train = read_list(Path(photos.train_list).expanduser(), folder)
-        test = read_list(Path(photos.test_list).expanduser(), folder) if photos.test_list else None
+        train = read_list(user_path(photos.train_list), folder)
+        test = read_list(user_path(photos.test_list), folder) if photos.test_list else None
         train, test = (train, test) if test else train.divided(_share(photos, train.place), seed)
     elif _has(folder, "train"):
         name = next((name for name in TEST_NAMES if _has(folder, name)), None)
@@ -132,7 +133,7 @@ def folder_trees(folder: Path, photos: PhotoSettings, seed: int) -> tuple[Tree, 
 
 
 def _only(photos: PhotoSettings) -> list[str] | None:
-    return read_names(Path(photos.subset).expanduser()) if photos.subset else None
+    return read_names(user_path(photos.subset)) if photos.subset else None
 
 
 def _share(photos: PhotoSettings, place: str) -> float:
@@ -145,7 +146,7 @@ def _share(photos: PhotoSettings, place: str) -> float:
 
 
 def num_in_subset(photos: PhotoSettings) -> int:
-    return len(read_names(Path(photos.subset).expanduser()))
+    return len(read_names(user_path(photos.subset)))
 
 
 @cache
