@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field, ValidationError
 from foster.data.images import ImageSet
 from foster.data.task import Task
 from foster.errors import FosterError
-from foster.events import EpochEnded, Event
+from foster.events import Event
 from foster.experiment.folder import RESULTS, RunFolder
 from foster.experiment.parts import build_augmentation, build_engine, describe_environment, planned_engine
 from foster.experiment.plan import Plan, TimeEstimate, make_plan
@@ -33,8 +33,8 @@ MOST_RUNS = 200
 """The newest runs that are looked at for their times."""
 
 TIMED_EPOCHS = 4
-STEPS_AN_EPOCH = {"cpu": 2, "cuda": 50}
-"""A short epoch of a phase is timed so often, the first left out: in it kernels are chosen and recorded."""
+STEPS_AN_EPOCH = {"cpu": 1, "cuda": 50}
+"""So many short epochs of a phase are begun. The first is not timed: in it kernels are chosen and recorded."""
 
 
 class _Timed(BaseModel):
@@ -85,7 +85,7 @@ def measured_plan(settings: Settings) -> Plan:
     paces: dict[str, dict[int, float]] = defaultdict(dict)
 
     def look_at(task: Task, phase: Phase) -> None:
-        if task.index in (0, 1, last):
+        if task.index in (0, 1, last) or phase.name not in paces:
             paces[phase.name][task.index] = _seconds_a_step(phase, task.index, settings, engine, facts.image_size)
 
     plan = make_plan(settings, look_at, engine.device)
@@ -100,11 +100,14 @@ def measured_plan(settings: Settings) -> Plan:
 
 def _seconds_a_step(phase: Phase, task: int, settings: Settings, engine: Engine, image_size: int) -> float:
     """How long one step of the phase takes, with noise for images."""
-    arrivals: list[float] = []
+    began: list[float] = []
 
-    def note(event: Event) -> None:
-        if isinstance(event, EpochEnded):
-            arrivals.append(time.monotonic())
+    def on_epoch(epoch: int) -> None:
+        if engine.device.type == "cuda":
+            torch.cuda.synchronize(engine.device)
+        began.append(time.monotonic())
+        if phase.on_epoch is not None:
+            phase.on_epoch(epoch)
 
     num_steps = STEPS_AN_EPOCH[engine.device.type]
     count = num_steps * settings.batch_size
@@ -113,9 +116,14 @@ def _seconds_a_step(phase: Phase, task: int, settings: Settings, engine: Engine,
     data = ImageSet(noise, phase.data.labels[chosen], phase.data.class_names)
     schedule = FitSettings(epochs=TIMED_EPOCHS, learning_rate=1e-6)
     augmentation, num_tasks = build_augmentation(settings), len(settings.task_sizes)
-    trainer = Trainer(engine, augmentation, settings.batch_size, 0, note, StopRequest(), 0.0, num_tasks)
-    trainer.train(replace(phase, data=data, fit=schedule), TaskState(task), None)
-    return statistics.median(after - before for before, after in pairwise(arrivals)) / num_steps
+    trainer = Trainer(engine, augmentation, settings.batch_size, 0, _ignore, StopRequest(), 0.0, num_tasks)
+    trainer.train(replace(phase, data=data, fit=schedule, on_epoch=on_epoch), TaskState(task), None)
+    _, *epochs = [after - before for before, after in pairwise(began)]
+    return statistics.median(epochs) / num_steps
+
+
+def _ignore(event: Event) -> None:
+    """Nobody looks on."""
 
 
 def _timed_runs(folder: Path) -> Iterator[tuple[Path, _Timed, Settings]]:
