@@ -85,6 +85,8 @@ def test_a_dropped_photo_is_answered_corrected_stored_and_learned(
     card = page.locator(".card")
     playwright.expect(card.locator(".verdict")).to_have_text(str(wanted.label))
     playwright.expect(card.locator(".bars .share").first).to_have_text(f"{100 * (wanted.confidence or 0):.1f} %")
+    announced = page.locator("#live")
+    playwright.expect(announced).to_have_text(f"{wanted.label}, {100 * (wanted.confidence or 0):.1f} %.")
     card.get_by_role("button", name="Where?").click()
     card.locator(".heat:not([hidden])").wait_for()
     card.get_by_role("button", name="Wrong?").click()
@@ -97,7 +99,7 @@ def test_a_dropped_photo_is_answered_corrected_stored_and_learned(
     playwright.expect(card.locator(".stored span")).to_have_text("Stored as owl")
     assert feedback_of(server) == {"owl": [photo(7)]}
     playwright.expect(page.locator("#lesson")).to_have_text("1 photo for the next lesson: owl (1).")
-    playwright.expect(page.locator("#live")).to_have_text("Stored as owl.")
+    playwright.expect(announced).to_have_text("Stored as owl.")
 
     # What the page stored is what the command takes.
     command = f"learn {server.said.parent / 'feedback'} --from {small_bundle} --bundle {tmp_path / 'next'} --quiet"
@@ -153,6 +155,29 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_answered(page: "playwright.
     good.get_by_role("button", name="Right").wait_for()
     page.get_by_role("button", name="Clear").click()
     playwright.expect(page.locator(".card")).to_have_count(0)
+
+
+def test_a_folder_and_a_pasted_photo_are_taken_like_dropped_ones(page: "playwright.Page", tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "notes.txt").write_text("no photo")
+    for k, folder in enumerate((tmp_path, tmp_path / "inner", tmp_path / "inner")):
+        (folder / f"{k}.png").write_bytes(photo(k))
+    page.set_input_files("#folder", tmp_path)
+    playwright.expect(page.locator(".card .actions:not([hidden])")).to_have_count(3)
+    page.evaluate(
+        """(bytes) => {
+            const clipboardData = new DataTransfer();
+            clipboardData.items.add(new File([new Uint8Array(bytes)], "pasted.png", {type: "image/png"}));
+            document.dispatchEvent(new ClipboardEvent("paste", {clipboardData, bubbles: true}));
+        }""",
+        list(photo(9)),
+    )
+    playwright.expect(page.locator(".card .actions:not([hidden])")).to_have_count(4)
+    playwright.expect(page.locator(".card .name").first).to_have_text("pasted.png")
+    page.get_by_role("button", name="Label one after the other").click()
+    playwright.expect(page.locator("#progress")).to_have_text("1 of 4")
+    page.keyboard.press("Escape")
+    page.locator("#labelling").wait_for(state="hidden")
 
 
 def test_the_documentation_shows_every_route_without_the_network(page: "playwright.Page", server: Server) -> None:

@@ -78,8 +78,18 @@ function work() {
       state.active -= 1;
       showCounts();
       work();
+      if (!state.active) announceAnswers();
     });
   }
+}
+
+// When all are done: the answer of one photo, or the counts of many.
+function announceAnswers() {
+  const [first] = state.photos;
+  if (!first) return;
+  const verdict = find(".verdict", first.card).textContent;
+  const sure = first.answer && !first.answer.is_unknown ? `, ${percent(first.answer.confidence)}` : "";
+  announce(state.photos.length === 1 ? `${verdict}${sure}.` : `Answered: ${find("#counts").textContent}.`);
 }
 
 async function predict(photo) {
