@@ -218,3 +218,9 @@ def test_settings_and_the_package_itself_do_not_import_torch() -> None:
     names = "foster, foster.settings.learner, foster.bundle.promotion, foster.cli"
     code = f"import {names}, sys; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_an_augmentation_and_its_parts_take_the_place_of_any_earlier_one():
+    for base in (learner_settings(), learner_settings(["augmentation=photo"]), learner_settings(augmentation={})):
+        changed = learner_settings(["augmentation.flip=false", "augmentation=auto"], base=base)
+        assert changed.augmentation == AUGMENTATIONS["auto"].model_copy(update={"flip": False})

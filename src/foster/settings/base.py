@@ -106,28 +106,18 @@ def keys_for(model: type[CommonSettings], method: str | None = None) -> list[str
     return keys + [f"{name}.{key}" for name in methods for key in keys_of(METHOD_SETTINGS[name])]
 
 
-def parts_last(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The parts of an augmentation come last, as a list of their own: by then it is known which one they change."""
-    parts = [override for override in overrides if is_part(override, "augmentation")]
-    return [override for override in overrides if override not in parts], parts
-
-
 def apply_overrides(
-    model: type[CommonSettings], data: dict[str, Any], overrides: Iterable[str], asked: str = COMMAND_LINE
+    model: type[CommonSettings], data: dict[str, Any], overrides: Sequence[str], place: str, asked: str = COMMAND_LINE
 ) -> None:
-    """Set every `key=value` in plain data; `asked` tells in messages where they stand."""
+    """Set every `key=value` in plain data; `asked` tells in messages where they stand.
+
+    The parts of an augmentation come last: by then it is known which one they change.
+    """
     keys = keys_for(model)
-    for override in overrides:
+    for override in sorted(overrides, key=lambda override: is_part(override, "augmentation")):
+        if is_part(override, "augmentation"):
+            data["augmentation"] = augmentation_table(model.augmentation_asked(data), place)
         apply_override(data, override, keys, model.listing, asked)
-
-
-def apply_parts(
-    model: type[CommonSettings], data: dict[str, Any], parts: Sequence[str], place: str, asked: str = COMMAND_LINE
-) -> None:
-    """Change parts of the augmentation that plain data asks for."""
-    if parts:
-        data["augmentation"] = augmentation_table(model.augmentation_asked(data), place)
-    apply_overrides(model, data, parts, asked)
 
 
 def import_plugins(

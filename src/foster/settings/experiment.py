@@ -13,16 +13,7 @@ from pydantic import Field, model_validator
 from foster.errors import SettingsError, suggestion
 from foster.settings import toml as toml_text
 from foster.settings.augmentation import AUGMENTATIONS, AugmentationSettings
-from foster.settings.base import (
-    CommonSettings,
-    apply_overrides,
-    apply_parts,
-    import_plugins,
-    keys_for,
-    make,
-    parts_last,
-    plugins_asked,
-)
+from foster.settings.base import CommonSettings, apply_overrides, import_plugins, keys_for, make, plugins_asked
 from foster.settings.datasets import (
     CATALOGUE,
     DatasetFacts,
@@ -127,11 +118,7 @@ class Settings(CommonSettings):
 
     @property
     def augmentation_settings(self) -> AugmentationSettings:
-        return (
-            self.augmentation
-            if isinstance(self.augmentation, AugmentationSettings)
-            else AUGMENTATIONS[self.augmentation]
-        )
+        return AUGMENTATIONS[self.augmentation] if isinstance(self.augmentation, str) else self.augmentation
 
     @property
     def remarks(self) -> list[str]:
@@ -212,10 +199,8 @@ def load_settings(
     else:
         check_imported(plugins_asked(data, place), f"'{place}'")
     check_keys(data, keys_for(Settings), place, Settings.listing)
-    whole, parts = parts_last(overrides)
-    apply_overrides(Settings, data, whole, asked)
+    apply_overrides(Settings, data, overrides, place, asked)
     data.update({key: value for key, value in given.items() if value is not None})
-    apply_parts(Settings, data, parts, place, asked)
     return make_settings(data, f"{place} or {asked}" if overrides and source else place)
 
 

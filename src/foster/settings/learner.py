@@ -10,16 +10,8 @@ from pydantic import Field, field_validator
 
 from foster.errors import SettingsError
 from foster.settings.augmentation import AugmentationSettings, augmentation_table
-from foster.settings.base import (
-    CommonSettings,
-    apply_overrides,
-    apply_parts,
-    import_plugins,
-    keys_for,
-    make,
-    parts_last,
-)
-from foster.settings.keys import key_hint
+from foster.settings.base import CommonSettings, apply_overrides, import_plugins, keys_for, make
+from foster.settings.keys import is_part, key_hint
 from foster.settings.methods import MethodSettings
 from foster.settings.plugins import plugins_of
 from foster.settings.recipe import PRESETS
@@ -153,18 +145,18 @@ def learner_settings(
     before: dict[str, Any] = {} if base is None else base.complete()
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     overrides = import_plugins(changes, overrides, (), place)
-    whole, parts = parts_last(overrides)
-    apply_overrides(LearnerSettings, changes, whole)
+    has_parts = any(is_part(override, "augmentation") for override in overrides)
+    if has_parts:
+        changes.setdefault("augmentation", LearnerSettings.augmentation_asked(before))
+    apply_overrides(LearnerSettings, changes, overrides, place)
     _check_first_level(changes, place)
-    if base is not None and isinstance(changes.get("augmentation"), Mapping):
+    if base is not None and not has_parts and isinstance(changes.get("augmentation"), Mapping):
         before["augmentation"] = augmentation_table(before["augmentation"], place)
     if "preset" in changes:
         before = {key: value for key, value in before.items() if key not in ("epochs_scale", "validation_share")}
     if changes.get("memory_total") is not None or changes.get("memory_per_class") is not None:
         before = {key: value for key, value in before.items() if not key.startswith("memory_")}
-    data = _merged(before, changes)
-    apply_parts(LearnerSettings, data, parts, place)
-    settings = make_learner_settings(data, place)
+    settings = make_learner_settings(_merged(before, changes), place)
     if base is not None and has_learned:
         _check_kept(base, settings, place)
     return settings
