@@ -1,5 +1,6 @@
 """A method, a dataset and a backbone from a file outside the package are citizens like ours."""
 
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from foster.settings.experiment import load_settings
 from foster.settings.methods import METHOD_SETTINGS
 
 PLUGIN = Path(__file__).parents[1] / "support" / "outside" / "my_lab.py"
+PAGE = Path(__file__).parents[2] / "docs" / "plugins.md"
 TABLES = (METHOD_SETTINGS, CATALOGUE, BACKBONES, plugins._ORIGINS)
 SETTINGS = """
 plugins = ["my_lab"]
@@ -137,3 +139,11 @@ def test_what_is_wrong_with_its_settings_is_told_as_for_ours(lab: Path) -> None:
 def test_a_dataset_whose_numbers_nobody_told_is_counted(lab: Path) -> None:
     settings = load_settings("mine.toml", ["dataset=uncounted"])
     assert (settings.num_classes, settings.facts.num_train, settings.facts.image_size) == (4, 48, 8)
+
+
+def test_the_page_on_plug_ins_shows_one_that_works(lab: Path) -> None:
+    (code,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    (lab / "my_lab.py").write_text(code)
+    few = {"epochs_scale": 0.01, "batch_size": 30, "device": "cpu", "augmentation": "none"}
+    keys = {"method": "replay", "dataset": "noise", "backbone": "tiny", "increment": 2, "memory_total": 8}
+    assert len(foster.run(plugins=["my_lab"], **keys, **few).accuracy) == 2

@@ -6,15 +6,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
+from tiny_runs import tiny_settings
 from torch import Tensor
 
 from foster import kernels
 from foster.errors import DeviceError, SettingsError
 from foster.experiment import parts as assembly
 from foster.experiment.folder import RunFolder
-from foster.experiment.parts import build_engine, describe_environment, obstacles
+from foster.experiment.parts import build_engine, build_method, check_parts, describe_environment, obstacles
 from foster.experiment.run import Experiment
-from foster.networks import BACKBONES
+from foster.networks import BACKBONES, build_backbone
+from foster.networks.adapted import IMAGENET_MEAN, IMAGENET_STD
 from foster.networks.network import Backbone
 from foster.settings.engine import EngineSettings
 from foster.settings.experiment import load_settings
@@ -105,3 +108,22 @@ def test_what_cannot_be_had_is_refused_before_any_data_is_looked_for(
     with pytest.raises((DeviceError, SettingsError), match=change.partition("=")[0]):
         Experiment(settings, RunFolder(tmp_path / "run"), lambda event: None, StopRequest())
     assert not list(tmp_path.iterdir())
+
+
+def test_a_run_begins_with_pretrained_weights_and_is_gentle_with_them(tmp_path: Path) -> None:
+    file = tmp_path / "resnet8.safetensors"
+    trained = build_backbone("resnet8")
+    save_file(trained.state_dict(), file)
+    settings = tiny_settings("bic", f"weights={file}")
+    choice = check_parts(settings)
+    assert (choice.mean, choice.std, choice.is_pretrained) == (IMAGENET_MEAN, IMAGENET_STD, True)
+    method = build_method(settings, (8, 8), build_engine(settings.engine, "cpu", choice.mean, choice.std))
+    assert torch.equal(method.new_backbone().state_dict()["stem.0.weight"], trained.state_dict()["stem.0.weight"])
+    rates = [method.settings.first.learning_rate, method.settings.correction.learning_rate]
+    assert rates == [pytest.approx(0.01), 0.1], "what trains no backbone need not be gentle"
+    assert settings.published()["weights"] == file.name
+    assert "weights" not in tiny_settings().nested()
+    with pytest.raises(SettingsError, match="weights: there is no file"):
+        check_parts(tiny_settings("bic", "weights=nothing.safetensors"))
+    with pytest.raises(SettingsError, match="backbone 'timm:anything' needs timm|timm has no model 'anything'"):
+        check_parts(tiny_settings("bic", "backbone=timm:anything"))
