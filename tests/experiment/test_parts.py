@@ -125,5 +125,5 @@ def test_a_run_begins_with_pretrained_weights_and_is_gentle_with_them(tmp_path: 
     assert "weights" not in tiny_settings().nested()
     with pytest.raises(SettingsError, match="weights: there is no file"):
         check_parts(tiny_settings("bic", "weights=nothing.safetensors"))
-    with pytest.raises(SettingsError, match="backbone 'timm:anything' needs timm|timm has no model 'anything'"):
+    with pytest.raises(SettingsError, match=r"backbone 'timm:anything' needs timm|timm has no model 'anything'"):
         check_parts(tiny_settings("bic", "backbone=timm:anything"))
