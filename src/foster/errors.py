@@ -3,6 +3,9 @@
 import difflib
 from collections.abc import Iterable
 
+MOST_WORDS = 200
+"""Letters of an error's own words that are told."""
+
 
 class FosterError(Exception):
     """A problem that the user can solve. The command prints it as one line and exits with `exit_code`."""
@@ -30,6 +33,12 @@ class TrainingError(FosterError):
     """Training cannot go on, for example because the loss is not a number."""
 
     exit_code = 1
+
+
+def words_of(error: BaseException) -> str:
+    """The error's own words on one short line; of the operating system's, what went wrong without its number."""
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(text.split())[:MOST_WORDS] or type(error).__name__
 
 
 def suggestion(value: str, choices: Iterable[str]) -> str:

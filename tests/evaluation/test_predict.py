@@ -2,50 +2,8 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
-from torch import Tensor
 
-from foster.evaluation.predict import batched, class_means, nearest_mean_scores, ranks
-
-
-def test_batched_results_equal_one_large_batch_and_keep_order() -> None:
-    images = torch.randint(0, 256, (11, 3, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    layer = torch.nn.Conv2d(3, 5, 3)
-    sizes: list[int] = []
-
-    def forward(batch: Tensor) -> Tensor:
-        assert batch.dtype == torch.uint8
-        sizes.append(len(batch))
-        return layer(batch.float() / 255)
-
-    results = batched(forward, images, 4, "cpu")
-    assert sizes == [4, 4, 3]
-    assert not results.requires_grad
-    torch.testing.assert_close(results, layer(images.float() / 255).detach())
-
-
-def test_batched_results_are_single_precision() -> None:
-    images = torch.arange(6, dtype=torch.uint8).reshape(6, 1, 1, 1)
-    results = batched(lambda batch: batch.flatten(1).to(torch.bfloat16), images, 4, "cpu")
-    assert results.dtype == torch.float32
-    assert results.flatten().tolist() == [0, 1, 2, 3, 4, 5]
-
-
-def test_batched_accepts_a_forward_that_reuses_its_output_memory() -> None:
-    output = torch.empty(2, 1)
-
-    def forward(batch: Tensor) -> Tensor:
-        return output[: len(batch)].copy_(batch.flatten(1))
-
-    images = torch.arange(5, dtype=torch.uint8).reshape(5, 1, 1, 1)
-    assert batched(forward, images, 2, "cpu").flatten().tolist() == [0, 1, 2, 3, 4]
-
-
-def test_batched_accepts_no_images_and_refuses_an_empty_batch_size() -> None:
-    layer = torch.nn.Conv2d(3, 5, 1)
-    empty = torch.empty(0, 3, 4, 4, dtype=torch.uint8)
-    assert batched(lambda batch: layer(batch.float()).mean((2, 3)), empty, 8, "cpu").shape == (0, 5)
-    with pytest.raises(ValueError, match="batch_size must be at least 1, not 0"):
-        batched(lambda batch: batch, empty, 0, "cpu")
+from foster.evaluation.predict import class_means, nearest_mean_scores, ranks
 
 
 def test_class_means_are_unit_means_of_unit_features() -> None:
@@ -53,6 +11,13 @@ def test_class_means_are_unit_means_of_unit_features() -> None:
     features = torch.tensor([[5.0, 0.0], [3.0, 4.0], [0.0, 0.1]])
     means = class_means(features, torch.tensor([0, 1, 0]), 2)
     torch.testing.assert_close(means, torch.tensor([[0.5**0.5, 0.5**0.5], [0.6, 0.8]]))
+
+
+def test_nearest_mean_scores_of_many_classes_are_those_of_each() -> None:
+    chance = torch.Generator().manual_seed(0)
+    features, means = torch.rand(5, 16, generator=chance), torch.rand(19, 16, generator=chance)
+    units = features / features.norm(dim=1, keepdim=True)
+    torch.testing.assert_close(nearest_mean_scores(features, means), -torch.cdist(units, means).square())
 
 
 def test_nearest_mean_scores_are_negative_squared_distances() -> None:

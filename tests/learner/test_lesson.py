@@ -228,7 +228,7 @@ def test_answers_are_computed_in_full_precision_and_without_a_search_whatever_wa
     learner.learn(digits("zero", "one", last=10))
     classifier = learner.classifier()
     cudnn, seen = torch.backends.cudnn, []
-    classifier.network.register_forward_hook(lambda *_: seen.append((cudnn.allow_tf32, cudnn.benchmark)))
+    classifier.network.head.register_forward_hook(lambda *_: seen.append((cudnn.allow_tf32, cudnn.benchmark)))
     images = digits("zero", last=3)[0]
     with cudnn.flags(enabled=True, benchmark=True, allow_tf32=True):
         classifier.probabilities(images)
@@ -243,10 +243,11 @@ def test_large_images_are_classified_in_batches_of_a_useful_size(size: tuple[int
         def __init__(self) -> None:
             super().__init__()
             self.sizes: list[int] = []
+            self.head = nn.Identity()
 
-        def forward(self, images: Tensor) -> Any:
+        def features(self, images: Tensor) -> Tensor:
             self.sizes.append(len(images))
-            return foster.networks.network.Output(images[:, :, 0, 0], images[:, :, 0, 0])
+            return images[:, :, 0, 0]
 
     network = Noting()
     classifier = Classifier(network, (0.5,) * 3, (0.5,) * 3)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from foster.networks.freezing import freeze
 from foster.networks.network import Network
 from foster.seeding import Address, initialisation
 from foster.training import engine
-from foster.training.engine import Engine, find_device
+from foster.training.engine import Engine, find_device, in_batches
 
 CPU = torch.device("cpu")
 ENGINE = Engine(CPU, mean=(0.5, 0.4, 0.3), std=(0.25, 0.2, 0.1))
@@ -89,3 +89,19 @@ def test_bfloat16_is_for_training_alone() -> None:
         assert nn.functional.linear(torch.ones(1, 2), torch.ones(1, 2)).dtype == torch.bfloat16
     assert rough.prepare(some_images()).dtype == torch.bfloat16
     assert torch.equal(rough.infer(network, some_images()).logits, ENGINE.infer(network, some_images()).logits)
+
+
+def test_inference_in_batches_equals_one_large_batch_and_keeps_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "INFERENCE_IMAGES", 4)
+    pixels = torch.randint(256, (11, 3, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    layer, sizes = torch.nn.Conv2d(3, 5, 3), []
+
+    def forward(batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        sizes.append(len(batch))
+        return layer(batch.float() / 255), batch[:, 0, 0, 0]
+
+    maps, corners = in_batches(forward, pixels, torch.device("cpu"))
+    assert sizes == [4, 4, 3]
+    assert not maps.requires_grad
+    torch.testing.assert_close(maps, layer(pixels.float() / 255).detach())
+    assert torch.equal(corners, pixels[:, 0, 0, 0])

@@ -41,6 +41,7 @@ from foster.data.photos.decode import ImageError, upright_size
 from foster.data.photos.read import check_room, decoded
 from foster.data.photos.resize import Resizing
 from foster.errors import FolderError
+from foster.networks.layout import on_host
 from foster.system.files import write_new, write_text
 from foster.system.locking import locked
 from foster.version import __version__
@@ -113,7 +114,7 @@ def write_bundle(
             write_new(temporary / name, content)
             files[name] = FileFacts(sha256=sha256(content), bytes=len(content))
 
-        put(WEIGHTS, safetensors.torch.save({name: _plain(tensor) for name, tensor in weights.items()}))
+        put(WEIGHTS, safetensors.torch.save({name: on_host(tensor) for name, tensor in weights.items()}))
         put(LABELS, "".join(f"{name}\n" for name in facts["classes"]).encode())
         for use, memory in memories.items():
             for class_id in range(memory.num_classes):
@@ -227,11 +228,6 @@ def _check_something_is_left(manifest: Manifest, removed: Sequence[ExemplarFile]
                 f"'{entry.id}' is the last exemplar of class '{manifest.classes[entry.class_id]}', which the next "
                 "learn would forget; first learn other images of that class"
             )
-
-
-def _plain(tensor: Tensor) -> Tensor:
-    """A compact copy on the CPU in the usual layout, which shares nothing."""
-    return tensor.detach().cpu().contiguous().clone()
 
 
 def _png(image: Tensor) -> bytes:

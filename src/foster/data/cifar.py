@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from foster.data.download import Follower, check_md5, find_or_fetch
 from foster.data.images import ImageSet
-from foster.errors import DataError
+from foster.errors import DataError, words_of
 from foster.settings.datasets import Published
 
 _IMAGE_SHAPE = (3, 32, 32)
@@ -154,7 +154,7 @@ def _read_pickle(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     except Exception as error:  # a damaged pickle may raise anything
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        reason = words_of(error)
         raise DataError(f"{path} is not a CIFAR file: {reason}") from error
     if not isinstance(content, dict):
         raise DataError(f"{path} is not a CIFAR file: it holds a {type(content).__name__}, not a dictionary")

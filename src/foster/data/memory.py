@@ -11,6 +11,7 @@ from foster.data.photos.album import Album
 from foster.data.photos.darkroom import Darkroom
 from foster.data.photos.encoded import PhotoBytes
 from foster.errors import DataError, SettingsError, suggestion
+from foster.networks.layout import on_host
 
 FeaturesOf = Callable[[Stack], Tensor]
 """Images -> features `[N, d]`."""
@@ -180,7 +181,7 @@ def _owned(images: Stack) -> Stack:
     """A compact copy on the CPU that shares nothing with `images`."""
     if isinstance(images, Album):
         return images.owned()
-    return images.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+    return on_host(images)
 
 
 def _packed(photos: Album) -> dict[str, Tensor]:

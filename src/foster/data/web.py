@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-from foster.errors import DataError
+from foster.errors import DataError, words_of
 from foster.system.signals import StopRequest
 
 MAX_PIECE_BYTES = 1 << 18
@@ -86,8 +86,6 @@ def _sent(address: str, start: int, stop: StopRequest) -> Iterator[Piece]:
 
 
 def reason(error: BaseException) -> str:
-    """The error's own words on one line."""
-    if isinstance(error, urllib.error.URLError) and isinstance(error.reason, BaseException):
-        error = error.reason
-    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return " ".join(text.split()) or type(error).__name__
+    """The words of the error below, which is what the web's own errors wrap."""
+    is_wrapped = isinstance(error, urllib.error.URLError) and isinstance(error.reason, BaseException)
+    return words_of(error.reason if is_wrapped else error)  # type: ignore[attr-defined]

@@ -1,39 +1,11 @@
-"""From images to scores of every class, and from scores to the rank of the true class."""
-
-from collections.abc import Callable
+"""From features to scores of every class, and from scores to the rank of the true class."""
 
 import torch
 from torch import Tensor
 
 from foster.data.herding import positions_by_class, unit_length
 
-
-@torch.no_grad()
-def batched(
-    forward: Callable[[Tensor], Tensor],
-    images: Tensor,
-    batch_size: int,
-    device: torch.device | str,
-    result_device: torch.device | str = "cpu",
-) -> Tensor:
-    """`forward` of all images, float32 `[N, ...]` on `result_device`.
-
-    `forward` takes a uint8 batch `[n, 3, H, W]` on `device`, with 1 <= n <= `batch_size` (n = 0 where there are no
-    images at all), and keeps its module in eval mode. Results stay on the device until the last batch is done.
-    """
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1, not {batch_size}")
-    results: Tensor | None = None
-    start = 0
-    for batch in torch.split(images, batch_size):
-        outputs = forward(batch.to(device, non_blocking=True))
-        if results is None:
-            results = torch.empty(len(images), *outputs.shape[1:], dtype=torch.float32, device=outputs.device)
-        # Copied at once: a graph-captured forward gives every batch the same output memory.
-        results[start : start + len(batch)].copy_(outputs)
-        start += len(batch)
-    assert results is not None, "a split of any tensor has a first part"
-    return results.to(result_device)
+CLASSES_AT_ONCE = 8
 
 
 def class_means(features: Tensor, labels: Tensor, num_classes: int) -> Tensor:
@@ -51,9 +23,10 @@ def class_means(features: Tensor, labels: Tensor, num_classes: int) -> Tensor:
 def nearest_mean_scores(features: Tensor, means: Tensor) -> Tensor:
     """`-|v - mean|^2` for the unit-length features v of `[N, d]` and the class means `[C, d]`: scores `[N, C]`."""
     # Differences and not a matrix product: that gives NaN for a mean at infinity, and rounds under TF32 or autocast.
-    vectors = unit_length(features)
-    distances = torch.cdist(vectors, means.to(vectors), compute_mode="donot_use_mm_for_euclid_dist")
-    return -distances.square()
+    # Not `torch.cdist`, which has no counterpart in ONNX; some classes at a time, since all differences take memory.
+    vectors = unit_length(features)[:, None]
+    parts = [-(vectors - part).square().sum(-1) for part in means.to(vectors).split(CLASSES_AT_ONCE)]
+    return torch.cat(parts, dim=1)
 
 
 def ranks(scores: Tensor, labels: Tensor) -> Tensor:

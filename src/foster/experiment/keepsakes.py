@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from foster.errors import DataError
+from foster.networks.layout import on_host
 from foster.system.files import read_plain, write_bytes
 
 PREDICTIONS, NETWORKS = "predictions.safetensors", "networks"
@@ -65,7 +66,7 @@ def read_predictions(folder: Path) -> Predictions:
 def keep_network(folder: Path, task: int, variant: str, network: nn.Module) -> None:
     """Write the weights of a network as it is after `task`."""
     path = folder / NETWORKS / f"task-{task + 1:02d}-{variant}.safetensors"
-    weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in network.state_dict().items()}
+    weights = {name: on_host(tensor) for name, tensor in network.state_dict().items()}
     write_bytes(path, safetensors.torch.save(weights))
 
 

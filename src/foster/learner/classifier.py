@@ -1,16 +1,17 @@
 """A trained network as something that answers: pictures in, scores and probabilities of every class out."""
 
 from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from foster.data.herding import unit_length
+from foster.data.augmentation.pipeline import Normaliser
 from foster.data.images import ImageSet
-from foster.evaluation.predict import batched, class_means
+from foster.evaluation.predict import class_means, nearest_mean_scores
 from foster.networks.network import Network
 from foster.networks.trunk import Trunk
-from foster.training.engine import exact_convolutions, inference_batch_size
+from foster.training.engine import in_batches
 from foster.training.memory_errors import explained_memory_errors
 
 
@@ -20,8 +21,6 @@ class Classifier(nn.Module):
     Scores are the head's logits or, with class means, the nearness of an image's features to each mean.
     """
 
-    mean: Tensor
-    std: Tensor
     class_means: Tensor | None
 
     def __init__(
@@ -36,18 +35,17 @@ class Classifier(nn.Module):
         self.network = network
         self.trunk = trunk
         self.temperature = temperature
-        self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1))
-        self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1))
+        self.normaliser = Normaliser(mean, std)
         self.register_buffer("class_means", None)
         self.eval()
 
     @property
     def device(self) -> torch.device:
-        return self.mean.device
+        return self.normaliser.factor.device
 
     def use_means_of(self, exemplars: ImageSet, num_classes: int) -> None:
         """From now on classify by the nearest mean of these exemplars' features."""
-        features = self._batched(self._features, exemplars.images)
+        (features,) = self._in_batches(lambda batch: (self._features(batch),), exemplars.images)
         self.class_means = class_means(features, exemplars.labels, num_classes).to(self.device)
 
     def scores(self, images: Tensor) -> Tensor:
@@ -59,46 +57,44 @@ class Classifier(nn.Module):
         if self.class_means is None:
             logits: Tensor = self.network.head(features)
             return logits.float()
-        nearness = unit_length(features)[:, None] - self.class_means[None]
-        return -nearness.square().sum(-1)
+        return nearest_mean_scores(features, self.class_means)
 
     def forward(self, images: Tensor) -> Tensor:
         return self._probabilities(self.scores(images))
 
     def all_scores(self, images: Tensor) -> Tensor:
         """Scores of any number of images from anywhere, on the CPU."""
-        return self._batched(self.scores, images)
+        return self._in_batches(lambda batch: (self.scores(batch),), images)[0]
 
     def probabilities(self, images: Tensor) -> Tensor:
         """Probabilities of any number of images from anywhere, on the CPU."""
-        return self._batched(self.forward, images)
+        return self._in_batches(lambda batch: (self.forward(batch),), images)[0]
 
     def described(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Probabilities `[N, num_classes]` and features `[N, feature_size]` in one pass, on the CPU."""
 
-        def both(batch: Tensor) -> Tensor:
+        def describe(batch: Tensor) -> tuple[Tensor, Tensor]:
             features = self._features(batch)
-            return torch.cat([self._probabilities(self.scores_of(features)), features], dim=1)
+            return self._probabilities(self.scores_of(features)), features
 
-        found = self._batched(both, images)
-        num_classes = found.shape[1] - self.network.feature_size
-        return found[:, :num_classes], found[:, num_classes:]
+        probabilities, features = self._in_batches(describe, images)
+        return probabilities, features
 
-    def _batched(self, forward: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-        """In full precision on every device: an answer does not depend on where it was computed."""
-        if not len(images):  # not every module takes a batch of none
-            return self._batched(forward, images.new_zeros(1, *images.shape[1:]))[:0]
-        batch_size = inference_batch_size((images.shape[2], images.shape[3]))
-        with explained_memory_errors(self.device), exact_convolutions():
-            return batched(forward, images, batch_size, self.device)
+    def _in_batches(self, forward: Callable[[Tensor], tuple[Tensor, ...]], images: Tensor) -> tuple[Tensor, ...]:
+        """As `in_batches`, on the CPU in the end."""
+        num_images = len(images)
+        if not num_images:  # not every module takes a batch of none
+            images = images.new_zeros(1, *images.shape[1:])
+        with explained_memory_errors(self.device):
+            return tuple(found[:num_images].cpu() for found in in_batches(forward, images, self.device))
 
     def _probabilities(self, scores: Tensor) -> Tensor:
         return nn.functional.softmax(scores / self.temperature, dim=1)
 
     def prepared(self, images: Tensor) -> Tensor:
         """What the network sees: normalised images or, behind a trunk, its maps of them."""
-        normalised = (images.float() / 255 - self.mean) / self.std
-        return normalised if self.trunk is None else self.trunk(normalised)
+        normalised: Tensor = self.normaliser(images, memory_format=torch.contiguous_format)
+        return normalised if self.trunk is None else cast(Tensor, self.trunk(normalised))
 
     def _features(self, images: Tensor) -> Tensor:
         return self.network.features(self.prepared(images)).float()

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from foster.data.photos.decode import BACKGROUND
-from foster.errors import FosterError, SettingsError, suggestion
+from foster.errors import FosterError, SettingsError, suggestion, words_of
 from foster.learner.classifier import Classifier
 from foster.learner.knowledge import Knowledge
 from foster.seeding import Address, generator
@@ -237,6 +237,6 @@ def _quiet() -> Iterator[None]:
     except FosterError:
         raise
     except Exception as error:
-        raise ExportError(f"the network cannot be exported: {' '.join(str(error).split())[:300]}") from None
+        raise ExportError(f"the network cannot be exported: {words_of(error)}") from None
     finally:
         logging.disable(level)

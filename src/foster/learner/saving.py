@@ -11,7 +11,7 @@ from foster.bundle.files import BundleError
 from foster.bundle.folder import read_bundle, write_bundle
 from foster.bundle.manifest import Manifest, Use
 from foster.data.memory import ExemplarMemory
-from foster.errors import FosterError, SettingsError, suggestion
+from foster.errors import FosterError, SettingsError, suggestion, words_of
 from foster.learner.knowledge import Knowledge, Memories
 from foster.methods import method_class
 from foster.methods.base import Method, Workplace
@@ -115,7 +115,7 @@ def _network(
             weights = {name: tensor for name, tensor in weights.items() if name not in of_trunk}
         network.load_state_dict(dict(weights))
     except RuntimeError as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = words_of(error)
         raise BundleError(f"the weights in bundle '{place}' do not fit its network: {reason}") from None
     return network, trunk
 

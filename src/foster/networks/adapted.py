@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from foster.errors import SettingsError
+from foster.errors import SettingsError, words_of
 from foster.networks import BACKBONES, build_backbone
 from foster.networks.determinism import any_operation
 from foster.networks.network import Backbone
@@ -163,7 +163,7 @@ def _trial(module: nn.Module, image_size: tuple[int, int], name: str) -> object:
             return module.eval()(torch.zeros(NUM_TRIAL_IMAGES, 3, *image_size))
     except Exception as error:
         height, width = image_size
-        raise SettingsError(f"backbone '{name}' cannot take images of {height} x {width}: {_reason(error)}") from None
+        raise SettingsError(f"backbone '{name}' cannot take images of {height} x {width}: {words_of(error)}") from None
     finally:
         module.train(was_training)
 
@@ -172,17 +172,12 @@ def _described(out: object) -> str:
     return str(list(out.shape)) if isinstance(out, Tensor) else type(out).__name__
 
 
-def _reason(error: Exception) -> str:
-    """The error's own words, on one line."""
-    return " ".join(str(error).split()) or type(error).__name__
-
-
 def _fresh(choice: ModuleLike, name: str) -> nn.Module:
     """A module of its own, on the CPU wherever the given one lives: whoever trains it moves it."""
     try:
         made = copy.deepcopy(choice) if isinstance(choice, nn.Module) else choice()
     except Exception as error:
-        raise SettingsError(f"cannot make backbone '{name}': {_reason(error)}") from error
+        raise SettingsError(f"cannot make backbone '{name}': {words_of(error)}") from error
     if not isinstance(made, nn.Module):
         raise SettingsError(f"backbone: the function must return a torch.nn.Module, not {type(made).__name__}")
     return made.cpu()
@@ -198,7 +193,7 @@ def _from_timm(choice: str, image_size: tuple[int, int], is_pretrained: bool, is
         import timm
     except Exception as error:  # its torchvision fails in other ways beside a torch that it was not built for
         raise SettingsError(
-            f"backbone '{choice}' needs timm, which cannot be imported ({_reason(error)}); "
+            f"backbone '{choice}' needs timm, which cannot be imported ({words_of(error)}); "
             "pip install 'foster-cil[timm]'"
         ) from None
     if not timm.is_model(name):
@@ -211,7 +206,7 @@ def _from_timm(choice: str, image_size: tuple[int, int], is_pretrained: bool, is
             module = timm.create_model(name, pretrained=is_pretrained and not is_trained, num_classes=0)
         except Exception as error:
             raise SettingsError(
-                f"cannot make backbone '{choice}': {_reason(error)[:200]}; weights=FILE reads them from disk"
+                f"cannot make backbone '{choice}': {words_of(error)}; weights=FILE reads them from disk"
             ) from None
         return as_backbone(module, image_size, choice)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from foster.errors import SettingsError
+from foster.errors import SettingsError, words_of
 from foster.system.files import user_path
 
 GROUP = "foster.plugins"
@@ -140,7 +140,7 @@ def _one_line(asked: str, name: str, hint: str = "") -> Iterator[None]:
     try:
         yield
     except (Exception, SystemExit) as error:
-        words = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        words = f"{type(error).__name__}: {words_of(error)}"
         if isinstance(error, ModuleNotFoundError) and error.name == name.partition(".")[0]:
             words, hint = "there is no such module", "; go to its folder, or name that in PYTHONPATH"
         raise SettingsError(f"plug-in '{asked}' cannot be imported: {words}{hint}") from error

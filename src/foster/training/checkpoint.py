@@ -19,7 +19,8 @@ import safetensors.torch
 from pydantic import ConfigDict, Field, JsonValue, ValidationError
 from torch import Tensor
 
-from foster.errors import FolderError
+from foster.errors import FolderError, words_of
+from foster.networks.layout import on_host
 from foster.system.documents import (
     Count,
     Document,
@@ -167,7 +168,7 @@ class CheckpointStore:
     def _write(self, name: str, tensors: Tensors, number: int) -> _File:
         if not re.fullmatch(_PART_NAME, name) or name.endswith("\n"):
             raise ValueError(f"'{name}' is no name for a part of a checkpoint")
-        data = safetensors.torch.save(_apart(tensors))
+        data = safetensors.torch.save({name: on_host(tensor) for name, tensor in tensors.items()})
         digest = hashlib.sha256(data).hexdigest()
         file = _File(name=f"{number:08d}-{name}.safetensors", sha256=digest, bytes=len(data))
         write_bytes(self.folder / file.name, data, is_verified=True, is_folder_flushed=False)
@@ -212,18 +213,6 @@ class CheckpointStore:
                     path.unlink(missing_ok=True)
 
 
-def _apart(tensors: Tensors) -> dict[str, Tensor]:
-    """The tensors on the CPU, each with memory of its own: tied weights are one tensor under two names."""
-    plain: dict[str, Tensor] = {}
-    seen: set[int] = set()
-    for name, tensor in tensors.items():
-        own = tensor.detach().cpu().contiguous()
-        memory = own.untyped_storage().data_ptr()
-        plain[name] = own.clone() if memory in seen else own
-        seen.add(memory)
-    return plain
-
-
 @contextmanager
 def explained_misfit() -> Iterator[None]:
     """Turns whatever goes wrong when intact content is put back into the wrong place into one line."""
@@ -256,10 +245,9 @@ def _hash_of(manifest: Mapping[str, Any]) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """The error's own words, on one short line."""
-    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    """What is wrong, on one short line."""
     if isinstance(error, ValidationError):
-        text = first_problem(error)
+        error = ValueError(first_problem(error))
     if isinstance(error, DocumentError):
-        text = error.problem
-    return " ".join(text.split())[:200] or type(error).__name__
+        error = ValueError(error.problem)
+    return words_of(error)

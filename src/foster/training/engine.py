@@ -1,5 +1,6 @@
 """Engine: where and in which precision networks run, in training and in inference."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Literal
@@ -47,6 +48,17 @@ def exact_convolutions() -> AbstractContextManager[object]:
     )
 
 
+def in_batches(
+    forward: Callable[[Tensor], tuple[Tensor, ...]], images: Stack, device: torch.device
+) -> tuple[Tensor, ...]:
+    """What `forward` makes of uint8 images wherever they live, a batch at a time on the device, without gradients and
+    in full precision: an answer does not depend on where it was computed."""
+    size = inference_batch_size((images.shape[2], images.shape[3]))
+    with torch.no_grad(), exact_convolutions():
+        parts = [forward(on_device(batch, device)) for batch in images.split(size)]
+    return tuple(torch.cat(column) for column in zip(*parts, strict=True))
+
+
 @dataclass(frozen=True)
 class Engine:
     """How networks run. `compile`, `capture` and `kernels` say which accelerators training uses, `resident` whether
@@ -80,7 +92,8 @@ class Engine:
         """
         if images.is_floating_point():
             return images.to(self.dtype, memory_format=torch.channels_last)
-        return self._normaliser(images, self.dtype)
+        normalised: Tensor = self._normaliser(images, self.dtype)
+        return normalised
 
     def infer(self, network: nn.Module, images: Stack) -> Output:
         """`network` in eval mode over uint8 images wherever they live: logits and features, on the device.
@@ -89,14 +102,13 @@ class Engine:
         """
         was_training = [module for module in network.modules() if module.training]
         network.eval()
-        size = inference_batch_size((images.shape[2], images.shape[3]))
-        logits, features = [], []
-        with torch.no_grad(), exact_convolutions():
-            for chunk in images.split(size):
-                pixels = on_device(chunk, self.device)
-                out = network(self.views.plain(pixels) if self.views else self._normaliser(pixels))
-                logits.append(out.logits)
-                features.append(out.features)
+        see = self.views.plain if self.views else self._normaliser
+
+        def forward(batch: Tensor) -> Output:
+            out = network(see(batch))
+            return Output(out.logits, out.features)
+
+        found = in_batches(forward, images, self.device)
         for module in was_training:
             module.training = True
-        return Output(torch.cat(logits), torch.cat(features))
+        return Output(*found)

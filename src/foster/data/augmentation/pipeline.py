@@ -12,7 +12,7 @@ from itertools import islice
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from foster.data.augmentation import autoaugment
 from foster.data.augmentation.geometry import crop, resized_crop, windows
@@ -93,16 +93,26 @@ def augment(images: Tensor, augmentation: Augmentation, generator: torch.Generat
     return Changes(augmentation, images.shape, generator).done_to_all(images)
 
 
-class Normaliser:
-    """(images / 255 - mean) / std for images `[N, 3, H, W]` uint8 on `device`; computed in float32, channels last."""
+class Normaliser(nn.Module):
+    """(images / 255 - mean) / std for images `[N, 3, H, W]` uint8 on its device; computed in float32."""
 
-    def __init__(self, mean: Sequence[float], std: Sequence[float], device: torch.device) -> None:
+    factor: Tensor
+    shift: Tensor
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float], device: torch.device | str = "cpu") -> None:
+        super().__init__()
         means, stds = (torch.tensor(values).view(1, -1, 1, 1) for values in (mean, std))
-        self._factor, self._shift = (1 / (255 * stds)).to(device), (-means / stds).to(device)
+        self.register_buffer("factor", (1 / (255 * stds)).to(device))
+        self.register_buffer("shift", (-means / stds).to(device))
 
-    def __call__(self, images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        values = images.to(torch.float32, memory_format=torch.channels_last)
-        return torch.addcmul(self._shift, values, self._factor).to(dtype)
+    def forward(
+        self,
+        images: Tensor,
+        dtype: torch.dtype = torch.float32,
+        memory_format: torch.memory_format = torch.channels_last,
+    ) -> Tensor:
+        values = images.to(torch.float32, memory_format=memory_format)
+        return torch.addcmul(self.shift, values, self.factor).to(dtype)
 
 
 def _chunks(images: Tensor) -> Iterator[slice]:

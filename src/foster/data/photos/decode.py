@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 from foster.data.photos.headers import claim_of
-from foster.errors import DataError
+from foster.errors import DataError, words_of
 from foster.system.files import open_ordinary
 
 ImageLike: TypeAlias = str | Path | bytes | Image.Image | NDArray[Any] | torch.Tensor
@@ -144,7 +144,7 @@ def _guarded(work: Callable[[], Result]) -> Result:
     except MemoryError:
         raise ImageError("too large for the memory") from None
     except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = words_of(error)
         raise ImageError(f"damaged ({reason})" if not isinstance(error, struct.error) else "damaged") from None
 
 
