@@ -2,6 +2,7 @@
 
     python benchmarks/step.py                 # on a GPU: ResNet-32, batch 128, 50 old and 10 new classes
     python benchmarks/step.py --out step.json
+    python benchmarks/step.py --backbone resnet18 --image-size 224 --batch-size 256 --steps 50 --last 2
 
 On a CPU the same measurements run at a small size.
 """
@@ -11,7 +12,8 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -30,6 +32,7 @@ from foster.networks.network import Network
 from foster.seeding import Address
 from foster.settings.augmentation import AUGMENTATIONS
 from foster.settings.methods import FosterSettings
+from foster.training import step as step_module
 from foster.training.engine import Engine
 from foster.training.optim import Sgd
 from foster.training.phase import Phase
@@ -39,32 +42,54 @@ MEAN, STD = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
 NUM_KNOWN, NUM_NEW = 50, 10
 
 
+@dataclass(frozen=True)
+class Case:
+    """What is trained on what."""
+
+    backbone: str = "resnet32"
+    image_size: int = 32
+    batch_size: int = 128
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="write the numbers as JSON")
     parser.add_argument("--steps", type=int, help="steps to time")
+    parser.add_argument("--backbone", default="resnet32")
+    parser.add_argument("--image-size", type=int, help="the images' side")
+    parser.add_argument("--batch-size", type=int, default=128)
+    parser.add_argument("--unfolded", action="store_true", help="frozen branches keep their BatchNorms")
     parser.add_argument("--last", type=int, default=0, help="measure only this many of the accelerators, from the last")
     arguments = parser.parse_args()
     on_gpu = torch.cuda.is_available()
     device = torch.device("cuda" if on_gpu else "cpu")
-    size = 32 if on_gpu else 8
+    size = arguments.image_size or (32 if on_gpu else 8)
+    case = Case(arguments.backbone, size, arguments.batch_size)
+    if arguments.unfolded:
+        step_module.folded_frozen_parts = lambda *_: nullcontext()
     num_steps = arguments.steps or (200 if on_gpu else 4)
     numbers: dict[str, object] = {
         "device": torch.cuda.get_device_name() if on_gpu else "CPU",
         "torch": torch.__version__,
+        "backbone": case.backbone,
         "image_size": size,
+        "batch_size": case.batch_size,
+        "is_folded": not arguments.unfolded,
         "steps": {},
     }
     torch.backends.cudnn.benchmark = True
-    print(f"{numbers['device']}, torch {torch.__version__}, ResNet-32, batch 128, images {size} x {size}")
+    images = f"batch {case.batch_size}, images {size} x {size}"
+    print(f"{numbers['device']}, torch {torch.__version__}, {case.backbone}, {images}")
     print(f"{'accelerators':<34}{'boost ms':>10}{'images/s':>10}{'compress ms':>13}{'images/s':>10}{'record s':>10}")
     for name, engine in list(engines(device).items())[-arguments.last :]:
-        boost, compress, seconds = time_steps(engine, size, num_steps)
+        boost, compress, seconds = time_steps(engine, case, num_steps)
+        thousand = 1e3 * case.batch_size
         numbers["steps"][name] = {"boost_ms": boost, "compress_ms": compress, "record_s": seconds}  # type: ignore[index]
         print(
-            f"{name:<34}{boost:>10.3f}{128e3 / boost:>10.0f}{compress:>13.3f}{128e3 / compress:>10.0f}{seconds:>10.1f}"
+            f"{name:<34}{boost:>10.3f}{thousand / boost:>10.0f}"
+            f"{compress:>13.3f}{thousand / compress:>10.0f}{seconds:>10.1f}"
         )
-    numbers |= time_surroundings(list(engines(device).values())[-1], size)
+    numbers |= time_surroundings(list(engines(device).values())[-1], case)
     for name in ("augmentation_ms", "exemplars_ms", "evaluation_ms"):
         print(f"{name:<34}{numbers[name]:>10.2f}")
     if on_gpu:
@@ -92,11 +117,11 @@ def engines(device: torch.device) -> dict[str, Engine]:
     }
 
 
-def time_steps(engine: Engine, size: int, num_steps: int) -> tuple[float, float, float]:
+def time_steps(engine: Engine, case: Case, num_steps: int) -> tuple[float, float, float]:
     """Milliseconds of a boost step and of a compress step, and the seconds that recording both took."""
     timings, recording = {}, 0.0
-    for phase in foster_phases(engine, size):
-        feed = ResidentFeed(phase.data, Augmentation(), 128, Address(1, "feed"), engine.device)
+    for phase in foster_phases(engine, case):
+        feed = ResidentFeed(phase.data, Augmentation(), case.batch_size, Address(1, "feed"), engine.device)
         network = phase.network.to(memory_format=torch.channels_last)
         training_mode(network)
         batch = next(iter(feed.batches(0)))
@@ -109,10 +134,12 @@ def time_steps(engine: Engine, size: int, num_steps: int) -> tuple[float, float,
     return timings["boost"], timings["compress"], recording
 
 
-def foster_phases(engine: Engine, size: int) -> Iterator[Phase]:
+def foster_phases(engine: Engine, case: Case) -> Iterator[Phase]:
     """The boost and the compress phase of one FOSTER task on random images."""
     chance = torch.Generator().manual_seed(0)
-    num_images = 7_000 if engine.device.type == "cuda" else 256
+    size = case.image_size
+    most = max(2 * case.batch_size, 7_000 * 32**2 // size**2)
+    num_images = min(7_000, most) if engine.device.type == "cuda" else 256
     names = tuple(f"class {k}" for k in range(NUM_KNOWN + NUM_NEW))
 
     def images(count: int, first: int, last: int) -> ImageSet:
@@ -121,23 +148,25 @@ def foster_phases(engine: Engine, size: int) -> Iterator[Phase]:
 
     exemplars = images(num_images * 2 // 7, 0, NUM_KNOWN)
     task = Task(1, NUM_KNOWN, NUM_NEW, images(num_images * 5 // 7, NUM_KNOWN, NUM_KNOWN + NUM_NEW), exemplars)
-    method = Foster(FosterSettings(), ExemplarMemory(total=2000), Workplace("resnet32", 1, engine.infer, engine.device))
+    workplace = Workplace(case.backbone, 1, engine.infer, engine.device)
+    method = Foster(FosterSettings(), ExemplarMemory(total=2000), workplace)
     method.network = Network.create(method.new_backbone(), NUM_KNOWN).to(engine.device)
     boosted = method.boosted_network(task)
     yield method.boost(task, boosted)
     yield method.compress(task, boosted, boosted.compressed())
 
 
-def time_surroundings(engine: Engine, size: int) -> dict[str, float]:
+def time_surroundings(engine: Engine, case: Case) -> dict[str, float]:
     """Augmentation of 7,000 images, exemplars of 10 classes (features and herding), and a pass over 10,000 images."""
-    scale = 1 if engine.device.type == "cuda" else 20
+    size = case.image_size
+    scale = max(1, size**2 // 32**2) if engine.device.type == "cuda" else 20
     images = torch.randint(256, (7_000 // scale, 3, size, size), dtype=torch.uint8, device=engine.device)
-    settings = Augmentation(**dict(AUGMENTATIONS["auto"]))
+    settings = Augmentation(**dict(AUGMENTATIONS["auto" if size <= 64 else "photo-auto"]))
     chance = torch.Generator().manual_seed(0)
     labels = torch.arange(5_000 // scale) % 10
     network = Network.create(
         Foster(
-            FosterSettings(), ExemplarMemory(), Workplace("resnet32", 1, engine.infer, engine.device)
+            FosterSettings(), ExemplarMemory(), Workplace(case.backbone, 1, engine.infer, engine.device)
         ).new_backbone(),
         100,
     ).to(engine.device)

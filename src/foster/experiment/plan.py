@@ -9,14 +9,22 @@ from torch import Tensor, nn
 
 from foster.data.feed import images_of_epoch
 from foster.data.images import ImageSet, Stack
+from foster.data.photos.darkroom import typical_photo_bytes
 from foster.data.task import Task
 from foster.data.unlabeled import num_unlabeled
 from foster.data.validation import num_held_out
-from foster.experiment.parts import chosen_backbone, method_at
+from foster.errors import DataError
+from foster.experiment.parts import build_darkroom, chosen_backbone, method_at
 from foster.methods.base import Method, Workplace
 from foster.networks.network import Output
 from foster.settings.experiment import Settings
 from foster.training.phase import Phase
+
+BATCHES_OF_PHOTOS = 24
+"""How many batches of images, in bytes, are under way at a time: cut, in each stage of being changed, and ahead."""
+
+TYPICAL_FILE_BYTES = 110_000
+"""Of an encoded photo, as ImageNet has them."""
 
 BYTES_OF_STATE = 16
 """float32 weight, gradient and momentum, and one copy of the weight."""
@@ -60,6 +68,10 @@ class Plan:
     memory_images: int
     memory_bytes: int
     training_bytes: int
+    photos: str = ""
+    """Where photos of many sizes are kept decoded, device, host or disk; empty for images of one size."""
+    photo_bytes: int = 0
+    """What the decoded photos of the largest task take there."""
     time: TimeEstimate | None = None
 
     def __repr__(self) -> str:
@@ -80,7 +92,7 @@ class Plan:
             asdict(task) | {"phases": [dict(zip(phase_keys, phase, strict=True)) for phase in task.phases]}
             for task in self.tasks
         ]
-        names = ("total_epochs", "total_steps", "memory_images", "memory_bytes", "training_bytes")
+        names = ("total_epochs", "total_steps", "memory_images", "memory_bytes", "training_bytes", "photos")
         totals = {name: getattr(self, name) for name in names}
         time = asdict(self.time) if self.time else None
         return {
@@ -116,7 +128,14 @@ def make_plan(
         tasks = [_rehearsed(method, task, settings.batch_size, look_at) for task in _tasks(settings, method, per_class)]
         activation_bytes = _activation_bytes(method.new_backbone(), facts.image_size)
     largest = max(task.new_images + task.exemplars for task in tasks) + (len(unlabeled) if unlabeled else 0)
-    pixels = 3 * facts.image_size**2
+    pixels, kept = 3 * facts.image_size**2, 2 * largest * 3 * facts.image_size**2
+    place, photo_bytes = "", 0
+    if facts.photo_augmentations:
+        photo_bytes = largest * typical_photo_bytes(settings.photos.kept_side)
+        place = _place(settings, photo_bytes)
+        # The photos themselves, and some batches of what is made of them.
+        batches = BATCHES_OF_PHOTOS * settings.batch_size * pixels
+        kept, pixels = (photo_bytes if place == "device" else 0) + batches, TYPICAL_FILE_BYTES
     return Plan(
         settings=settings,
         tasks=tuple(tasks),
@@ -124,10 +143,19 @@ def make_plan(
         total_steps=sum(task.num_steps for task in tasks),
         memory_images=method.memory.num_images,
         memory_bytes=method.memory.num_images * pixels,
-        training_bytes=2 * largest * pixels
-        + tasks[-1].params * BYTES_OF_STATE
-        + settings.batch_size * activation_bytes,
+        photos=place,
+        photo_bytes=photo_bytes,
+        training_bytes=kept + tasks[-1].params * BYTES_OF_STATE + settings.batch_size * activation_bytes,
     )
+
+
+def _place(settings: Settings, num_bytes: int) -> str:
+    """Where the run would keep so many bytes of photos."""
+    darkroom = build_darkroom(settings)
+    try:
+        return darkroom.choose(num_bytes)
+    except DataError:
+        return "nowhere"
 
 
 def _tasks(settings: Settings, method: Method[Any], per_class: int) -> Iterator[Task]:

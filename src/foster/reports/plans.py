@@ -36,8 +36,23 @@ def plan_table(plan: Plan) -> Group:
         f"in all: {plan.total_epochs:,} epochs, {plan.total_steps:,} steps; "
         f"at the end {plan.memory_images:,} exemplars in {plan.memory_bytes / MIB:.1f} MiB",
         f"estimated memory while training: {plan.training_bytes / MIB:,.0f} MiB, and what torch itself needs",
+        *_photos(plan),
         _time(plan.time),
     )
+
+
+def _photos(plan: Plan) -> list[Text]:
+    """Where photos of many sizes would be kept; nothing for images of one size."""
+    places = {
+        "device": "stay on the device",
+        "host": "stay in the host's memory and travel batch by batch",
+        "disk": "are read from the cache on disk (engine.photo_cache)",
+        "nowhere": "fit nowhere: set engine.photo_cache=FOLDER, or choose a smaller photos.short_side",
+    }
+    if not plan.photos:
+        return []
+    size = f"{plan.photo_bytes / 2**30:,.1f} GiB of decoded photos"
+    return [Text(f"photos: the largest task has about {size}, which {places[plan.photos]}")]
 
 
 def _time(time: TimeEstimate | None) -> Text:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from foster.kernels import is_fused
+from foster.kernels.folding import is_folded
 from foster.networks.network import Backbone
 
 NUM_VARIANTS = 64
@@ -51,4 +52,6 @@ def compiled_backbones(modules: Iterable[nn.Module], is_wanted: bool) -> Iterato
 def _compiled_methods(backbone: Backbone) -> list[tuple[nn.Module, str]]:
     """The methods to replace: those of the parts that the backbone names, or its own `stages`."""
     parts = backbone.compiled_parts()
-    return [(part, "forward") for part in parts if not is_fused(part)] if parts else [(backbone, "stages")]
+    if not parts:
+        return [(backbone, "stages")]
+    return [(part, "forward") for part in parts if not (is_fused(part) or is_folded(part))]

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from foster.data.feed import Feed
 from foster.kernels import DeferredGradients, compiled_side_by_side, drop_kernels, is_available, use_kernels
+from foster.kernels.folding import folded_frozen_parts
 from foster.training.accelerate import compiled_backbones
 from foster.training.engine import Engine
 from foster.training.optim import Sgd
@@ -26,7 +27,11 @@ def ready_step(phase: Phase, feed: Feed, engine: Engine, optimizer: Sgd) -> Iter
     choose = use_kernels if engine.kernels and engine.dtype is torch.bfloat16 else drop_kernels
     for module in modules:
         choose(module)
-    with compiled_backbones(modules, engine.compile) as switch:
+    is_folding = engine.capture and engine.dtype is torch.bfloat16
+    with (
+        folded_frozen_parts(modules, is_folding, engine.dtype),
+        compiled_backbones(modules, engine.compile) as switch,
+    ):
         # Only full batches run compiled: left-over sizes, and phases of less than a batch, differ from task to task.
         step = Step(
             phase.network, phase.objective, optimizer, engine, lambda batch_size: switch(batch_size == feed.batch_size)

@@ -30,6 +30,9 @@ SHARE_OF_DEVICE = 0.6
 """How much of a device's free memory photos may take: the network, its gradients and the batches need the rest."""
 
 SHARE_OF_HOST = 0.7
+TYPICAL_SHORT_SIDE = 375
+"""Of photos that keep their size, as ImageNet's have it."""
+
 MAX_UNREADABLE, MAX_UNREADABLE_SHARE, NUM_SHOWN = 100, 0.1, 5
 
 
@@ -82,7 +85,7 @@ class Darkroom:
             num_done += len(strip.positions)
             num_bytes += strip.pixels.nbytes
             if not place:
-                place = self.chosen = self._choose(num_bytes * len(photos) // max(1, num_done))
+                place = self.chosen = self.choose(num_bytes * len(photos) // max(1, num_done))
             yield self._kept(strip, place)
             self.follower.listener(events.Decoding(what, num_done, len(photos)))
         if len(photos) and len(unreadable) == len(photos):
@@ -151,7 +154,7 @@ class Darkroom:
             pixels = pixels.clone()
         return Developed(strip.positions, strip.sizes, strip.offsets, pixels)
 
-    def _choose(self, num_bytes: int) -> str:
+    def choose(self, num_bytes: int) -> str:
         """Where photos of so many bytes go."""
         if self.place != "auto":
             return self.place if self.place != "device" or self.device.type == "cuda" else "host"
@@ -166,6 +169,12 @@ class Darkroom:
                 f"stopped at {len(unreadable)} unreadable of {len(photos):,} photos of {what} (limit {limit}): {listed}"
                 "; mend or remove them, or raise photos.max_unreadable"
             )
+
+
+def typical_photo_bytes(short_side: int) -> int:
+    """What a decoded photo takes: three quarters as high as wide, at the shorter side at which it is kept."""
+    side = short_side or TYPICAL_SHORT_SIDE
+    return 3 * side * side * 4 // 3
 
 
 def place_for(num_bytes: int, device: torch.device, has_cache: bool) -> str:
