@@ -58,6 +58,33 @@ def test_the_step_is_timed_with_what_stands_around_it(tmp_path: Path) -> None:
     assert "float32, as written" in found.stdout
 
 
+def test_photos_are_made_decoded_and_trained_on(tmp_path: Path) -> None:
+    small = [
+        "--classes",
+        "6",
+        "--per-class",
+        "4",
+        "--sides",
+        "30",
+        "60",
+        "--image-size",
+        "8",
+        "--batch-size",
+        "8",
+        "--backbone",
+        "resnet8",
+    ]
+    out = ["--epochs-scale", "0.012", "--folder", str(tmp_path / "photos"), "--out", str(tmp_path / "out.json")]
+    found = run("imagenet.py", *small, *out, "--set", "device=cpu")
+    assert found.returncode == 0, found.stderr
+    numbers = json.loads((tmp_path / "out.json").read_text())
+    assert numbers["make"]["photos"] == 6 * 14
+    assert numbers["decode"]["photos"] == 24
+    assert [entry["phase"] for entry in numbers["foster"]["phases"]] == ["learn", *["boost", "compress"] * 2]
+    assert min(entry["images_a_second"] for entry in numbers["wa"]["phases"]) > 0
+    assert all(0 < task["share_of_training"] <= 1 for task in numbers["foster"]["tasks"])
+
+
 def test_a_whole_run_is_divided_into_parts_that_add_up(tmp_path: Path) -> None:
     found = run("run.py", "backbone=resnet8", "--epochs-scale", "0.01", "--out", str(tmp_path / "run.json"))
     assert found.returncode == 0, found.stderr
