@@ -4,8 +4,8 @@
     python benchmarks/imagenet.py --folder /tmp/photos --part decode,augment     # some parts alone
 
 Parts: make (JPEGs of 300 to 500 pixels), decode (photos a second over all cores), augment (milliseconds a batch),
-foster and wa (whole runs of three tasks, whose events tell the images a second of each phase and of each task). With the
-numbers of a phase alone goes what the preset's own number of epochs would make of the task.
+foster and wa (whole runs of three tasks, whose events tell the images a second of each phase and of each task). With
+the numbers of a phase alone goes what the preset's own number of epochs would make of the task.
 """
 
 import argparse

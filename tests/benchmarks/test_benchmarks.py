@@ -59,21 +59,8 @@ def test_the_step_is_timed_with_what_stands_around_it(tmp_path: Path) -> None:
 
 
 def test_photos_are_made_decoded_and_trained_on(tmp_path: Path) -> None:
-    small = [
-        "--classes",
-        "6",
-        "--per-class",
-        "4",
-        "--sides",
-        "30",
-        "60",
-        "--image-size",
-        "8",
-        "--batch-size",
-        "8",
-        "--backbone",
-        "resnet8",
-    ]
+    shape = {"classes": "6", "per-class": "4", "image-size": "8", "batch-size": "8", "backbone": "resnet8"}
+    small = [part for name, value in shape.items() for part in (f"--{name}", value)] + ["--sides", "30", "60"]
     out = ["--epochs-scale", "0.012", "--folder", str(tmp_path / "photos"), "--out", str(tmp_path / "out.json")]
     found = run("imagenet.py", *small, *out, "--set", "device=cpu")
     assert found.returncode == 0, found.stderr
