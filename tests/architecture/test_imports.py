@@ -23,7 +23,7 @@ LAYERS = [
     {"evaluation", "training"},
     {"bundle", "methods"},
     {"experiment", "learner"},
-    {"reports", "sweep"},
+    {"reports", "studies", "sweep"},
     {"serving"},
     {"__main__", "cli", "door"},
 ]

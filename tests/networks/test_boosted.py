@@ -235,3 +235,18 @@ def test_a_boosted_network_trains_in_bfloat16(boosted: BoostedNetwork) -> None:
     loss.backward()
     trained = [parameter for parameter in boosted.parameters() if parameter.requires_grad]
     assert all(parameter.grad is not None and torch.isfinite(parameter.grad).all() for parameter in trained)
+
+
+def test_probabilities_of_both_branches_can_be_summed_in_the_place_of_logits() -> None:
+    old = Network.create(build_backbone("resnet8"), 3)
+    network = BoostedNetwork.expand(old, 2, sums="probabilities").eval()
+    images = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    out = network(images)
+    old_size = old.feature_size
+    first = out.features[:, :old_size] @ network.weight[:, :old_size].T + network.bias
+    second = out.features[:, old_size:] @ network.weight[:, old_size:].T
+    expected = (first.softmax(1) + second.softmax(1)) / 2
+    torch.testing.assert_close(out.logits.exp(), expected)
+    torch.testing.assert_close(out.logits.exp().sum(1), torch.ones(4))
+    with pytest.raises(ValueError, match="no network with a linear head"):
+        network.as_network()

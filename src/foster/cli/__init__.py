@@ -8,7 +8,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from foster.cli import bundles, experiments, listing, reporting, serving, sweeping
+from foster.cli import bundles, experiments, listing, reporting, serving, studying, sweeping
 from foster.errors import FosterError
 from foster.system.output import complain, drop_unwritable_output, prepare_streams
 from foster.system.signals import Stopped, ending_on_signals, ignore_echoes
@@ -92,6 +92,7 @@ def _options(
 experiments.add_commands(app)
 listing.add_commands(app)
 sweeping.add_commands(app)
+studying.add_commands(app)
 reporting.add_commands(app)
 bundles.add_commands(app)
 serving.add_commands(app)

@@ -63,6 +63,7 @@ class Foster(Method[FosterSettings]):
                 task.num_new,
                 new_on_old=self.settings.new_on_old,
                 train_old_block=self.settings.train_old_block,
+                sums=self.settings.sums,
             )
 
     def boost(self, task: Task, network: BoostedNetwork) -> Phase:

@@ -1,6 +1,7 @@
 """BoostedNetwork: FOSTER's two-branch network of one task, a frozen old network and a new branch on its residual."""
 
 import copy
+import math
 from typing import Literal, NamedTuple
 
 import torch
@@ -13,6 +14,7 @@ from foster.networks.network import Backbone, Network
 from foster.system.streams import both
 
 NewOnOld = Literal["finetune", "zero", "zero_with_bias"]
+Sums = Literal["logits", "probabilities"]
 
 
 class _NewOnOldRule(NamedTuple):
@@ -56,7 +58,12 @@ class BoostedNetwork(nn.Module):
 
     `new_on_old` is the paper's O. `old` keeps its own head, so its logits can be distilled while `old_block` is
     trained. `new_branch_head` sees the new branch alone (feature enhancement).
+
+    Old and new features decide together by the sum of their logits or, with `sums` "probabilities", by that of their
+    softmaxes: then `logits` are the logarithms of its half, S(old) + S(new) being twice a distribution.
     """
+
+    sums: Sums = "logits"
 
     def __init__(self, old: Network, new_branch: Backbone, head: Head, new_branch_head: Head) -> None:
         """`head` gives the blocks their values; use `expand` to grow a network."""
@@ -74,7 +81,12 @@ class BoostedNetwork(nn.Module):
 
     @classmethod
     def expand(
-        cls, old: Network, num_new: int, new_on_old: NewOnOld = "finetune", train_old_block: bool = True
+        cls,
+        old: Network,
+        num_new: int,
+        new_on_old: NewOnOld = "finetune",
+        train_old_block: bool = True,
+        sums: Sums = "logits",
     ) -> "BoostedNetwork":
         """Boost `old`, which is copied and frozen, with a new branch that starts as a copy of its newest branch.
 
@@ -98,6 +110,7 @@ class BoostedNetwork(nn.Module):
         network.new_bias.requires_grad_(rule.trains_bias)
         network.old_block.requires_grad_(train_old_block)
         network.old_bias.requires_grad_(train_old_block)
+        network.sums = sums
         return network
 
     @property
@@ -125,8 +138,15 @@ class BoostedNetwork(nn.Module):
     def forward(self, images: Tensor) -> BoostedOutput:
         old, new_features = both(self.old, self.new_branch, images)
         features = torch.cat([old.features, new_features], dim=1)
-        logits = self.linear(features, self.weight, self.bias)
+        logits = self.linear(features, self.weight, self.bias) if self.sums == "logits" else self._mixed(features)
         return BoostedOutput(logits, features, old.logits, self.new_branch_head(new_features))
+
+    def _mixed(self, features: Tensor) -> Tensor:
+        """log((S(old) + S(new)) / 2) from the features of both, `[N, num_classes]`."""
+        old_features, new_features = features.split([self.old_block.shape[1], self.new_block.shape[1]], dim=1)
+        old = self.linear(old_features, torch.cat([self.old_block, self.new_on_old]), self.bias)
+        new = self.linear(new_features, self.new_block)
+        return torch.logaddexp(old.log_softmax(1), new.log_softmax(1)) - math.log(2)
 
     @torch.no_grad()
     def align(self, num_known: int, scale: float = 1.0) -> float:
@@ -140,6 +160,8 @@ class BoostedNetwork(nn.Module):
 
     def as_network(self) -> Network:
         """The same function as a plain network of all the branches; nothing is shared with this one."""
+        if self.sums != "logits":
+            raise ValueError("a sum of probabilities is no network with a linear head")
         branches = [*self.old.copied_branches(), copy.deepcopy(self.new_branch)]
         return Network(branches, Head.from_values(self.weight, self.bias))
 

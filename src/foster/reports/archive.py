@@ -20,7 +20,7 @@ from foster.experiment.keepsakes import Predictions, kept_networks, read_predict
 from foster.experiment.parts import chosen_backbone, load_scenario, method_at
 from foster.learner.learner import Learner
 from foster.methods.base import Method, Workplace
-from foster.networks.boosted import BoostedNetwork
+from foster.networks.boosted import BoostedNetwork, Sums
 from foster.networks.heads import Head
 from foster.networks.network import Network, Output
 from foster.reports.results import RunResult, find_results, read_result
@@ -153,7 +153,8 @@ class RunArchive(Archive):
         weights = read_weights(path)
         network: nn.Module
         if any(name.startswith("new_branch.") for name in weights):
-            network = BoostedNetwork.expand(self._frame(task), self.task_sizes[task])
+            sums: Sums = getattr(self.settings.options, "sums", "logits")
+            network = BoostedNetwork.expand(self._frame(task), self.task_sizes[task], sums=sums)
         else:
             network = self._frame(task + 1)
         with explained_misfit():

@@ -5,14 +5,26 @@ import math
 import statistics
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from foster.errors import DataError
 from foster.reports.groups import Group, by_scenario
 from foster.reports.results import RunResult
-from foster.reports.style import INK, LOOKS, SOFT_INK, End, Look, grid_of_axes, label_ends, new_figure, styled, wrapped
+from foster.reports.style import (
+    COLOURS,
+    INK,
+    LOOKS,
+    SOFT_INK,
+    End,
+    Look,
+    grid_of_axes,
+    label_ends,
+    new_figure,
+    styled,
+    wrapped,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,6 +32,8 @@ if TYPE_CHECKING:
 
 LINE_STYLES = ("-", "-.", ":")
 """Of the augmentations of a panel."""
+
+MARKERS = "osD^XPp><vh"
 
 MOST_IN_A_PANEL, MOST_DRAWN = 12, 15
 """Groups: of more than the first, each augmentation gets a panel of its own; of more than the second, the best."""
@@ -75,7 +89,21 @@ def accuracy_figure(results: Sequence[RunResult], title: str | None = None) -> "
     their mean with a band of one sample standard deviation. The boosted network, where there is one, is a thin dashed
     curve. The gap between the two best is written where they end.
     """
-    shown = panels(results)
+    return _figure(panels(results), title)
+
+
+def variants_figure(variants: Mapping[str, Sequence[RunResult]], title: str) -> "Figure":
+    """The same with a curve for each group of runs under a name that is given, in one panel."""
+    runs = [run for group in variants.values() for run in group]
+    looks = itertools.cycle(Look(colour, marker) for colour, marker in zip(COLOURS, MARKERS, strict=False))
+    groups = [Group(group[0].method, group[0].augmentation, "", tuple(group)) for group in variants.values()]
+    curves = [curve for each in zip(variants, groups, looks, strict=False) for curve in _curves(*each)]
+    if len(groups) > 1:  # the boosted networks would double the number of curves
+        curves = [curve for curve in curves if not curve.is_boosted]
+    return _figure([Panel(runs[0].scenario, runs[0].scenario, curves, "")] if runs else [], title)
+
+
+def _figure(shown: Sequence["Panel"], title: str | None) -> "Figure":
     if not shown:
         raise DataError("there are no runs to draw")
     ends = [[curve.end for curve in panel.curves] for panel in shown]

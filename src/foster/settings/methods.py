@@ -95,6 +95,8 @@ class FosterSettings(MethodSettings):
     distillation_weight: float = Field(default=1.0, ge=0)
     new_on_old: Literal["finetune", "zero", "zero_with_bias"] = "finetune"
     """The paper's O, the new classes' weights on the old features: trained, held at 0, or that with a trained bias."""
+    sums: Literal["logits", "probabilities"] = "logits"
+    """What old and new features add up: logits, S(. + .), or probabilities, S(.) + S(.) (the paper's supplement I)."""
     train_old_block: bool = True
     """Train the old classes' weights on the old features; the paper freezes them."""
     compression: bool = True
@@ -117,6 +119,8 @@ class FosterSettings(MethodSettings):
         betas = self.beta_boost if isinstance(self.beta_boost, tuple) else (self.beta_boost,)
         if not all(0 <= beta <= 1 for beta in betas):
             return f"foster.beta_boost: each beta must lie in 0 <= beta <= 1 (got {self.beta_boost})"
+        if self.sums == "probabilities" and not self.compression:
+            return "foster.sums: probabilities can only be summed where the network is compressed (foster.compression)"
         if isinstance(self.beta_boost, tuple) and len(betas) < num_tasks - 1:
             return (
                 f"foster.beta_boost: {len(betas)} values, but the scenario boosts in {num_tasks - 1} tasks; "

@@ -1,0 +1,169 @@
+"""What a study found: a table, a figure, and the claims beside what was measured; for a terminal and for a page."""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group as Rendered
+from rich.text import Text
+
+from foster.errors import DataError
+from foster.reports.curves import variants_figure
+from foster.reports.results import RunResult
+from foster.reports.style import COLOURS, End, Look, label_ends, new_figure, save_figure, styled
+from foster.reports.tables import Grid, TerminalTables
+from foster.reports.text import ABSENT, mean_and_spread
+from foster.studies.study import Claim, Metric, Study
+from foster.system.files import write_json, write_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+METRICS: dict[Metric, Callable[[RunResult], float | None]] = {
+    "average": lambda run: run.average_incremental_accuracy,
+    "final": lambda run: run.final_accuracy,
+    "new": lambda run: run.new_accuracy[-1] if run.new_accuracy else None,
+    "old": lambda run: run.old_accuracy[-1] if run.old_accuracy else None,
+    "boosted": lambda run: run.boosted.average_incremental_accuracy if run.boosted else None,
+    "boosted_final": lambda run: run.boosted.accuracy[-1] if run.boosted else None,
+    "compression": lambda run: (
+        run.boosted.average_incremental_accuracy - run.average_incremental_accuracy if run.boosted else None
+    ),
+}
+"""Of one run, in percent; None where it has none."""
+
+COLUMNS: tuple[Metric, ...] = ("average", "final", "new", "old", "boosted")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The finished runs of each variant, by its name."""
+
+    study: Study
+    runs: Mapping[str, Sequence[RunResult]]
+
+    @property
+    def scenario(self) -> str:
+        return next(run.scenario for runs in self.runs.values() for run in runs)
+
+    def grid(self) -> Grid:
+        rows = [
+            (name, str(len(runs)), *(mean_and_spread(_values(runs, metric)) for metric in COLUMNS))
+            for name, runs in self.runs.items()
+        ]
+        title = f"{self.study.title}, {self.scenario}: percent; new and old classes at the end"
+        return Grid(title, ("variant", "n", *COLUMNS), tuple(rows), num_names=1)
+
+    def claims(self) -> Grid:
+        rows = [(claim.text, claim.paper or ABSENT, found(claim, self.runs)) for claim in self.study.claims]
+        return Grid("What the paper says, and what was found", ("claim", "paper", "found"), tuple(rows), num_names=1)
+
+    def table(self) -> Rendered:
+        """For a terminal."""
+        grids = [self.grid(), *([self.claims()] if self.study.claims else [])]
+        return Rendered(Text(self.study.about), Text(""), TerminalTables([[grid] for grid in grids], "study.md"))
+
+    def figure(self) -> "Figure":
+        if self.study.draw == "curves":
+            return variants_figure(self.runs, self.study.title)
+        return _axis_figure(self)
+
+    def markdown(self, figure: str) -> str:
+        """A page about the study, with its figure from the file `figure`."""
+        parts = [f"# {self.study.title}", self.study.about, f"![{self.study.title}]({figure})", self.grid().markdown()]
+        parts += [self.claims().markdown()] if self.study.claims else []
+        seeds = sorted({run.seeds for runs in self.runs.values() for run in runs})
+        hardware = sorted({run.hardware for runs in self.runs.values() for run in runs})
+        parts.append(f"{self.scenario}, seeds {', '.join(seeds)}, on {', '.join(hardware)}.")
+        return "\n\n".join(parts) + "\n"
+
+    def record(self) -> dict[str, Any]:
+        """Plain data: every number that the page has, and the settings that it was made with."""
+        return {
+            "title": self.study.title,
+            "scenario": self.scenario,
+            "variants": [
+                {
+                    "name": name,
+                    "runs": [
+                        {"seed": run.seed, "settings": run.settings, "hardware": run.hardware, "accuracy": run.accuracy}
+                        | {metric: of_run(run) for metric, of_run in METRICS.items()}
+                        for run in runs
+                    ],
+                }
+                for name, runs in self.runs.items()
+            ],
+            "claims": [
+                {"text": claim.text, "paper": claim.paper, "found": found(claim, self.runs)}
+                for claim in self.study.claims
+            ],
+        }
+
+    def write(self, folder: Path) -> None:
+        """`study.md`, `study.json`, `study.png` and `study.svg`."""
+        figure = self.figure()
+        for ending in (".png", ".svg"):
+            save_figure(figure, folder / f"study{ending}")
+        write_text(folder / "study.md", self.markdown("study.png"))
+        write_json(folder / "study.json", self.record())
+
+
+def found(claim: Claim, runs: Mapping[str, Sequence[RunResult]]) -> str:
+    """What was measured of a claim, in a few letters."""
+    if claim.metric == "tasks":
+        first, second = (_mean_accuracies(runs[name]) for name in (claim.first, claim.second))
+        above = [one > other for one, other in zip(first, second, strict=True)][1:]
+        return f"{sum(above)} of {len(above)} tasks"
+    means = {name: statistics.fmean(values) for name, group in runs.items() if (values := _values(group, claim.metric))}
+    if not claim.first:
+        return f"{max(means.values()) - min(means.values()):.1f} apart" if means else ABSENT
+    if claim.first not in means or (claim.second and claim.second not in means):
+        return ABSENT
+    if claim.second:
+        return f"{means[claim.first] - means[claim.second]:+.1f}"
+    return f"{means[claim.first]:+.1f}" if claim.metric == "compression" else f"{means[claim.first]:.1f}"
+
+
+def _values(runs: Sequence[RunResult], metric: Metric) -> list[float]:
+    return [value for run in runs if (value := METRICS[metric](run)) is not None]
+
+
+def _mean_accuracies(runs: Sequence[RunResult]) -> list[float]:
+    """After each task, the mean over runs."""
+    return [statistics.fmean(column) for column in zip(*(run.accuracy for run in runs), strict=True)]
+
+
+def _axis_figure(outcome: Outcome) -> "Figure":
+    """Average and final accuracy of each variant against its place on the study's axis."""
+    study = outcome.study
+    at = {variant.name: variant.at or 0.0 for variant in study.variants}
+    shown = {name: runs for name, runs in outcome.runs.items() if runs}
+    if not shown:
+        raise DataError("there are no runs to draw")
+    places = [at[name] for name in shown]
+    with styled():
+        figure = new_figure(7.5, 3.9)
+        axes = figure.subplots()
+        ends = []
+        for (metric, label), colour, marker in zip(
+            (("average", "average incremental accuracy"), ("final", "accuracy at the end")), COLOURS, "os", strict=False
+        ):
+            values = [_values(runs, metric) for runs in shown.values()]  # type: ignore[arg-type]
+            means = [statistics.fmean(found) for found in values]
+            spreads = [statistics.stdev(found) if len(found) > 1 else 0.0 for found in values]
+            look = Look(colour, marker)
+            axes.errorbar(places, means, yerr=spreads if any(spreads) else None, color=colour, marker=marker, capsize=2)
+            for place, mean in zip(places, means, strict=True):
+                axes.annotate(f"{mean:.1f}", (place, mean), (0, 6), textcoords="offset points", ha="center", size=8)
+            ends.append(End(means[-1], label, look))
+        if study.is_logarithmic:
+            axes.set_xscale("log")
+        axes.set_xticks(places, [f"{place:g}" for place in places], minor=False)
+        axes.minorticks_off()
+        axes.margins(y=0.15)
+        axes.set_title(f"{study.title}, {outcome.scenario}")
+        axes.set(xlabel=study.axis, ylabel="accuracy (%)")
+        label_ends(axes, ends, 3.0)
+    return figure

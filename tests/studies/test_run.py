@@ -1,0 +1,42 @@
+import json
+from pathlib import Path
+
+import pytest
+from tiny_runs import OVERRIDES
+from typer.testing import CliRunner
+
+from foster.cli import app
+from foster.errors import SettingsError
+
+TINY = [override for override in OVERRIDES if not override.startswith("memory")]
+
+
+@pytest.mark.slow
+def test_a_study_trains_what_is_missing_and_tells_what_it_found(tmp_path: Path):
+    out = tmp_path / "study"
+    command = ["study", "sum-of-softmax", *TINY, "--preset", "digits", "--out", str(out)]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    assert "What the paper says, and what was found" in done.output
+    found = json.loads((out / "study.json").read_text())
+    assert [variant["name"] for variant in found["variants"]] == ["S(. + .)", "S(.) + S(.)"]
+    accuracies = [variant["runs"][0]["accuracy"] for variant in found["variants"]]
+    assert accuracies[0] != accuracies[1]
+    before = (out / "study.svg").read_bytes()
+    again = CliRunner().invoke(app, command)
+    assert again.exit_code == 0
+    assert "2 finished" in again.output
+    assert (out / "study.svg").read_bytes() == before
+
+
+def test_without_a_name_the_studies_are_listed_and_a_dry_run_starts_none(tmp_path: Path):
+    listed = CliRunner().invoke(app, ["study"])
+    assert "components" in listed.output
+    out = tmp_path / "none"
+    dry = CliRunner().invoke(app, ["study", "beta", "--preset", "digits", "--dry-run", "--out", str(out)])
+    assert dry.exit_code == 0
+    assert len(dry.output.splitlines()) == 6
+    assert not out.exists()
+    wrong = CliRunner().invoke(app, ["study", "nothing"])
+    assert wrong.exit_code == SettingsError.exit_code
+    assert "unknown study" in wrong.stderr

@@ -1,0 +1,99 @@
+from pathlib import Path
+
+import pytest
+
+from foster.errors import SettingsError
+from foster.studies.study import load_study, plan_study, study_names
+
+WANTED = ("beta", "boosted", "components", "exemplars", "gamma", "old-head", "sum-of-softmax", "unlabeled")
+
+
+def test_the_studies_of_the_paper_are_there():
+    assert tuple(study_names()) == WANTED
+
+
+@pytest.mark.parametrize("name", WANTED)
+@pytest.mark.parametrize("preset", [None, "digits"])
+def test_every_study_can_be_planned_as_published_and_on_digits(name: str, preset: str | None):
+    study = load_study(name)
+    planned = plan_study(study, preset)
+    runs = [run for group in planned.values() for run in group]
+    assert len(runs) == len(study.variants)
+    assert len({run.name for run in runs}) == len(runs)
+    assert {run.settings.scenario for run in runs} == {"digits-b0-inc2" if preset else "cifar100-b50-inc10"}
+    assert study.claims
+
+
+def test_the_grids_are_those_of_the_paper():
+    betas = plan_study(load_study("beta"))
+    assert [run.settings.options.beta_boost for (run,) in betas.values()] == [0.93, 0.95, 0.97, 0.99, 0.995, 0.999]
+    kept = plan_study(load_study("exemplars"))
+    assert [run.settings.memory_per_class for (run,) in kept.values()] == [5, 10, 20, 50, 100, 200]
+    parts = {
+        name: (o.alignment, o.feature_enhancement, o.distillation, o.compress_with)
+        for name, (run,) in plan_study(load_study("components")).items()
+        for o in (run.settings.options,)
+    }
+    assert len(set(parts.values())) == 7
+    assert parts["all parts"] == ("logits", True, True, "balanced")
+    assert parts["without feature enhancement"] == ("logits", False, False, "balanced")
+
+
+def test_seeds_multiply_the_runs_and_what_a_study_varies_cannot_be_given():
+    planned = plan_study(load_study("old-head"), "digits", ["seed=1,2,3"])
+    assert [len(group) for group in planned.values()] == [3, 3, 3]
+    with pytest.raises(SettingsError, match=r"foster.new_on_old is what the study varies \('FT'\)"):
+        plan_study(load_study("old-head"), "digits", ["foster.new_on_old=zero"])
+
+
+def own(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_study_of_ones_own_is_a_small_file(tmp_path: Path):
+    source = own(
+        tmp_path,
+        """
+        title = "Temperature"
+        preset = "digits"
+        [[variants]]
+        name = "2"
+        [[variants]]
+        name = "4"
+        set = ["foster.temperature=4"]
+        """,
+    )
+    planned = plan_study(load_study(source))
+    assert [run.settings.options.temperature for (run,) in planned.values()] == [2, 4]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("title = ", "is not valid TOML"),
+        ('title = "a"\npreset = "digits"', "variants"),
+        ('title = "a"\npreset = "digits"\nnonsense = 1\nvariants = [{name = "x"}]', "nonsense"),
+        ('title = "a"\npreset = "digits"\nvariants = [{name = "x"}, {name = "x"}]', "two variants are called 'x'"),
+        (
+            'title = "a"\npreset = "digits"\nvariants = [{name = "one"}]\nclaims = [{text = "t", first = "onne"}]',
+            "a claim is about 'onne', which is no variant; did you mean 'one'",
+        ),
+        ('title = "a"\npreset = "digits"\ndraw = "axis"\nvariants = [{name = "x"}]', "needs a place 'at'"),
+    ],
+)
+def test_a_wrong_file_is_one_line(text: str, message: str, tmp_path: Path):
+    with pytest.raises(SettingsError, match=message):
+        load_study(own(tmp_path, text))
+
+
+def test_variants_that_are_the_same_run_and_wrong_settings_are_refused(tmp_path: Path):
+    same = 'title = "a"\npreset = "digits"\nvariants = [{name = "x"}, {name = "y", set = ["foster.temperature=2"]}]'
+    with pytest.raises(SettingsError, match="'x' and 'y' are the same run"):
+        plan_study(load_study(own(tmp_path, same)))
+    wrong = 'title = "a"\npreset = "digits"\nvariants = [{name = "x", set = ["foster.temprature=2"]}]'
+    with pytest.raises(SettingsError, match=r"foster\.temperature"):
+        plan_study(load_study(own(tmp_path, wrong)))
+    with pytest.raises(SettingsError, match="unknown study 'betta'; did you mean 'beta'"):
+        load_study("betta")

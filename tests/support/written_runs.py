@@ -1,0 +1,54 @@
+"""Results files like those of real runs, for tables and figures."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WriteRun = Callable[..., Path]
+
+
+@pytest.fixture
+def write_run(tmp_path: Path) -> WriteRun:
+    """Writes a results file like that of a real run; keywords replace or add top-level keys."""
+
+    def write(
+        name: str,
+        accuracy: Sequence[float] = (90.0, 60.0),
+        task_sizes: Sequence[int] = (2, 2),
+        boosted: Sequence[float] | None = None,
+        **changes: Any,
+    ) -> Path:
+        def metrics(values: Sequence[float]) -> dict[str, Any]:
+            return {"accuracy": list(values), "average_incremental_accuracy": sum(values) / len(values)}
+
+        results = {
+            "method": "foster",
+            "scenario": "digits-b0-inc2",
+            "seed": 1993,
+            "augmentation": "plain",
+            "finished": True,
+            "result": "compressed",
+            "evaluated_on": "test",
+            **metrics(accuracy),
+            "accuracy_matrix": [],
+            "final_accuracy": accuracy[-1],
+            "forgetting": 12.5,
+            "variants": {"nearest_mean": metrics(accuracy), **({"boosted": metrics(boosted)} if boosted else {})},
+            "params": 470_004,
+            "memory_bytes": 6_144_000,
+            "train_seconds": 724.0,
+            "tasks": [[f"task {task} class {k}" for k in range(size)] for task, size in enumerate(task_sizes)],
+            "classes": [],
+            "settings": {"seed": 1993, "epochs_scale": 1.0, "foster": {"beta_compress": 0.97}},
+            "environment": {"device": "NVIDIA H200", "torch": "2.13.0"},
+            **changes,
+        }
+        path = tmp_path / name / "results.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(results), encoding="utf-8")
+        return path
+
+    return write
