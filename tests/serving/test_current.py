@@ -2,7 +2,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from servers import photo, service_of
 
 from foster.bundle.files import BundleError
 from foster.bundle.promotion import promote
@@ -41,12 +40,3 @@ def test_the_link_is_resolved_once_so_that_no_bundle_is_read_half_and_half(bundl
     current = Current(bundle.parent, load)
     assert seen == [bundle.resolve()]
     assert current.now.name == "v1"
-
-
-def test_a_heat_map_of_a_cropped_picture_has_the_pictures_shape(small_bundle: Path) -> None:
-    served = service_of(small_bundle).current.now
-    label, png = served.heat_map(photo(0, size=(40, 20)), None)
-    assert label in served.learner.class_names
-    assert png.startswith(b"\x89PNG")
-    with pytest.raises(KeyError):
-        served.heat_map(photo(), "dragon")

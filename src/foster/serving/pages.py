@@ -5,7 +5,7 @@ import hashlib
 from functools import cache
 from importlib.resources import files
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
 from starlette.types import ASGIApp
 
@@ -31,14 +31,15 @@ def add_pages(app: FastAPI, options: Options) -> None:
         return page("docs.html")
 
     @app.post("/session", include_in_schema=False)
-    async def sign_in(session: Session) -> Response:
+    async def sign_in(session: Session, request: Request) -> Response:
         """A browser brings the token once and keeps a cookie that no script and no other site can use."""
         if not options.token:
             return Response(status_code=204)
         if not is_same(session.token.encode("utf-8", "replace"), options.token):
             return Response('{"error": "this is not the token"}', 401, media_type="application/json")
+        is_safe = request.url.scheme == "https"
         answer = Response(status_code=204)
-        answer.set_cookie(COOKIE, session_of(options.token), httponly=True, samesite="strict")
+        answer.set_cookie(COOKIE, session_of(options.token), httponly=True, samesite="strict", secure=is_safe)
         return answer
 
 

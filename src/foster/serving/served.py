@@ -3,11 +3,13 @@
 import io
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
+from torch.nn.functional import interpolate
 
 from foster.bundle.files import WEIGHTS
 from foster.bundle.manifest import read_manifest
@@ -23,6 +25,13 @@ MOST_CLASSES = 100
 VERSION_LENGTH = 12
 HEAT_COLOURS = np.array([[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]], dtype=np.float32)
 """Five points of the viridis scale, dark to bright: it can be read without seeing colours."""
+
+
+class Picture(NamedTuple):
+    """A decoded image uint8 `[3, H, W]` at the network's size, and its width and height before."""
+
+    image: Tensor
+    size: tuple[int, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,30 +54,34 @@ class Served:
 
     def decoded(self, content: bytes) -> Tensor:
         """An image file as uint8 `[3, H, W]` at the network's size. Raises ImageError."""
-        resizing = self.learner.resizing
-        return resizing(decode(content, target_side=max(resizing.size)))
+        return self.picture(content).image
 
     def answers(self, images: Tensor) -> list[Prediction]:
         """What images uint8 `[N, 3, H, W]` show, each with as many classes as anybody may ask for."""
         return self.learner.answers(images, MOST_CLASSES, self.unknown_below)
 
-    def heat_map(self, content: bytes, label: str | None) -> tuple[str, bytes]:
-        """Where an image file speaks for a class, by default its best one: the class, and a translucent PNG to be laid
-        over the picture. Raises ImageError, and KeyError for a class that is not known."""
-        classifier, resizing = self.learner.classifier(), self.learner.resizing
+    def picture(self, content: bytes) -> Picture:
+        """An image file for `heat_map`. Raises ImageError."""
+        resizing = self.learner.resizing
         picture = decode(content, target_side=max(resizing.size))
-        images = resizing(picture)[None].to(classifier.device)
-        names = self.learner.class_names
+        return Picture(resizing(picture), picture.size)
+
+    def heat_map(self, picture: Picture, label: str | None) -> tuple[str, bytes]:
+        """Where a picture speaks for a class, by default its best one: the class, and a translucent PNG to be laid over
+        it. Raises KeyError for a class that is not known."""
+        classifier, names = self.learner.classifier(), self.learner.class_names
+        images = picture.image[None]
         if label is None:
-            label = self.answers(images.cpu())[0].top[0].label
+            label = self.answers(images)[0].top[0].label
         if label not in names:
             raise KeyError(label)
         class_ids = torch.tensor([names.index(label)], device=classifier.device)
+        seen = classifier.prepared(images.to(classifier.device))
         with exact_convolutions():
-            size = (images.shape[2], images.shape[3])
-            inputs = classifier.prepared(images)
-            heat = grad_cam(classifier.network, inputs, class_ids, classifier.scores_of, size)
-        return label, _as_png(heat[0].cpu(), picture.size, resizing.rule == "crop")
+            heat = grad_cam(classifier.network, seen, class_ids, classifier.scores_of)
+        resizing = self.learner.resizing
+        enlarged = interpolate(heat[:, None], resizing.size, mode="bilinear", align_corners=False)  # behind a trunk
+        return label, _as_png(enlarged[0, 0].cpu(), picture.size, resizing.rule == "crop")
 
 
 def _as_png(heat: Tensor, size: tuple[int, int], is_cropped: bool) -> bytes:

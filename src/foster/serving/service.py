@@ -103,7 +103,8 @@ class Service:
         served = self.current.now
         with self._in_work(1):
             async with self._within_time():
-                return served, *await self._batcher.on_device(lambda: served.heat_map(content, label))
+                picture = await self.in_thread(lambda: served.picture(content))
+                return served, *await self._batcher.on_device(lambda: served.heat_map(picture, label))
 
     async def in_thread(self, work: Callable[[], Result]) -> Result:
         """Anything that waits for a disk or decodes, beside the event loop."""

@@ -9,7 +9,8 @@ async function refreshInfo() {
   const [info, known] = await Promise.all([askJson("/info"), askJson("/classes")]);
   state.info = info;
   state.classes = known.classes;
-  find("#bundle").textContent = `${info.bundle.name} · ${plural(info.num_classes, "class", "classes")}`;
+  const doubt = info.is_calibrated ? "" : " · percentages not calibrated";
+  find("#bundle").textContent = `${info.bundle.name} · ${plural(info.num_classes, "class", "classes")}${doubt}`;
   find("#bundle").title = `version ${info.bundle.version}`;
   find("#promise").textContent = info.takes_feedback
     ? "Photos are kept only if you give them a class."

@@ -1,0 +1,41 @@
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from servers import photo, service_of
+
+from foster.serving.served import Picture, Served
+
+
+@pytest.fixture(scope="module")
+def served(small_bundle: Path) -> Served:
+    return service_of(small_bundle).current.now
+
+
+def heat_of(served: Served, size: tuple[int, int], rule: str) -> Image.Image:
+    knowledge = served.learner.knowledge
+    assert knowledge is not None
+    served.learner.knowledge = replace(
+        knowledge, preprocessing=knowledge.preprocessing.model_copy(update={"rule": rule})
+    )
+    _, png = served.heat_map(served.picture(photo(0, size=size)), None)
+    return Image.open(io.BytesIO(png))
+
+
+def test_a_heat_map_has_the_shape_of_the_picture_and_is_clear_where_nothing_was_seen(served: Served) -> None:
+    stretched = heat_of(served, (40, 20), "stretch")
+    assert stretched.size == (8, 8)  # laid over the whole picture
+    assert stretched.getchannel("A").getextrema()[0] >= 60
+    cropped = heat_of(served, (40, 20), "crop")
+    assert cropped.size == (16, 8)
+    assert cropped.getchannel("A").crop((0, 0, 4, 8)).getextrema() == (0, 0)
+    assert cropped.getchannel("A").crop((12, 0, 16, 8)).getextrema() == (0, 0)
+    assert cropped.getchannel("A").crop((4, 0, 12, 8)).getextrema()[0] >= 60
+
+
+def test_a_class_that_is_not_known_cannot_be_explained(served: Served) -> None:
+    with pytest.raises(KeyError):
+        served.heat_map(Picture(torch.zeros(3, 8, 8, dtype=torch.uint8), (8, 8)), "dragon")
