@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from foster.data.augmentation.mixing import cutmix
 from foster.data.augmentation.pipeline import Augmentation
 from foster.data.feed import ResidentFeed
 from foster.data.images import ImageSet
@@ -463,3 +464,48 @@ def test_unlabeled_images_are_for_compression_alone() -> None:
     assert course.method.memory.num_images == 4 * QUOTA
     same_until_then = default().phase("boost").after
     assert all(torch.equal(value, same_until_then[name]) for name, value in course.phase("boost").after.items())
+
+
+def test_several_branches_are_boosted_one_after_the_other_and_their_mean_is_compressed() -> None:
+    course = follow(options(boost_branches=2))
+    assert course.story[3:] == ["boost", "boost-2", "remember", "evaluate boosted", "compress"]
+    first, second, compress = (course.phase(name) for name in ("boost", "boost-2", "compress"))
+    (teacher,) = compress.phase.teachers
+    images, _ = batch_of(compress.phase)
+    with torch.no_grad():
+        parts = [phase.phase.network.eval()(images).logits for phase in (first, second)]
+        torch.testing.assert_close(teacher(images).logits, sum(parts) / 2)
+    assert not torch.allclose(*parts), "the branches have learned different things"
+    assert (1, "boosted", teacher) in course.evaluated
+    assert course.choosers[-1] is teacher
+    assert len(course.method.network.branches) == 1
+    for trained in (first, second):
+        assert all(torch.equal(first.before[name], trained.before[name]) for name in first.before if "branches" in name)
+
+
+def test_one_branch_is_the_published_method() -> None:
+    again = follow(options(boost_branches=1, compress_cutmix=0.0))
+    for name, value in default().networks[1].state_dict().items():
+        assert torch.equal(again.networks[1].state_dict()[name], value), name
+
+
+def test_the_student_and_its_teacher_see_the_same_mixed_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    course = follow(options(compress_cutmix=1.0))
+    compress = course.phase("compress")
+    images, labels = batch_of(compress.phase)
+    mixed = cutmix(images, 1.0)
+    monkeypatch.setattr("foster.methods.foster.cutmix", lambda images, share: mixed if share == 1.0 else images)
+    course.method.network.eval()
+    with torch.no_grad():
+        found = compress.phase.objective(images, labels)["L_BKD"].item()
+        student, teacher = course.method.network(mixed).logits, course.boosted(mixed).logits
+    settings = course.method.settings
+    targets = softmax(teacher / settings.temperature) * weights_by_hand(COUNTS, settings.beta_compress)
+    targets /= targets.sum(1, keepdim=True)
+    assert found == pytest.approx(distilled(student / settings.temperature, targets), rel=1e-4)
+
+
+def test_several_branches_without_compression_are_refused() -> None:
+    problem = options(boost_branches=2, compression=False).problem(2)
+    assert problem is not None
+    assert "boost_branches" in problem

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from foster.errors import SettingsError
 from foster.networks import build_backbone
-from foster.networks.boosted import BoostedNetwork
+from foster.networks.boosted import BoostedNetwork, joined
 from foster.networks.freezing import is_frozen
 from foster.networks.heads import CosineHead
 from foster.networks.network import Network
@@ -250,3 +250,14 @@ def test_probabilities_of_both_branches_can_be_summed_in_the_place_of_logits() -
     torch.testing.assert_close(out.logits.exp().sum(1), torch.ones(4))
     with pytest.raises(ValueError, match="no network with a linear head"):
         network.as_network()
+
+
+def test_joined_networks_give_the_mean_of_their_logits() -> None:
+    old = Network.create(build_backbone("resnet8"), 3)
+    networks = [trained_apart(BoostedNetwork.expand(old, 2)).eval() for _ in range(2)]
+    networks[1].new_block.data.mul_(-2)
+    networks[1].old_bias.data.add_(1)
+    whole = joined(networks).eval()
+    expected = torch.stack([network(images()).logits for network in networks]).mean(0)
+    torch.testing.assert_close(whole(images()).logits, expected)
+    assert len(whole.branches) == 3

@@ -179,3 +179,25 @@ def test_a_class_order_is_told_by_a_few_letters_that_no_other_has(write_run):
     assert third == "foster"
     assert first != second
     assert all(name.startswith("foster class_order=#") and len(name) < 30 for name in (first, second))
+
+
+def test_a_named_recipe_is_told_by_its_name_alone(write_run):
+    plus = {"beta_compress": 0.97, "gamma": "code", "boost_branches": 2, "compress_cutmix": 1.0}
+    groups = groups_of(
+        write_run("a", accuracy=(90, 80), settings=settings(recipe="plus", foster=plus)),
+        write_run("b", accuracy=(90, 70), settings=settings(recipe="")),
+        write_run("c", accuracy=(90, 60), settings=settings(recipe="plus", foster={**plus, "boost_branches": 3})),
+    )
+    assert [group.name for group in groups] == [
+        "foster plus boost_branches=2",
+        "foster",
+        "foster plus boost_branches=3",
+    ]
+
+
+def test_a_setting_that_came_later_has_its_default_in_earlier_results(write_run):
+    later = {"beta_compress": 0.97, "gamma": "code", "boost_branches": 1}
+    first = write_run("a", seed=1, settings=settings())
+    second = write_run("b", seed=2, settings=settings(seed=2, foster=later))
+    (group,) = groups_of(first, second)
+    assert len(group.runs) == 2

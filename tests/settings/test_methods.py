@@ -58,6 +58,8 @@ CONSTANTS: dict[str, dict[str, object]] = {
         "compress_with": "balanced",
         "align_teacher": False,
         "align_student": False,
+        "boost_branches": 1,
+        "compress_cutmix": 0.0,
         "align_exponent_base": 1.0,
         "herding_features": "boosted",
         "unlabeled": "",

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from foster.cli.options import Plugins
+from foster.cli.options import Plugins, Recipe, with_recipe
 
 Bundle = Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder of a bundle, or a link to one.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
@@ -42,6 +42,7 @@ def learn(
             help="fast, standard or paper: how long to train; by default as in the old bundle, else standard."
         ),
     ] = None,
+    recipe: Recipe = None,
     max_drop: Annotated[
         float | None,
         typer.Option(metavar="POINTS", min=0, help="Write nothing if the known classes lose more accuracy than this."),
@@ -65,7 +66,8 @@ def learn(
     """
     from foster.cli.bundle_actions import learn_bundle
 
-    learn_bundle(source, overrides or [], bundle, old, preset, max_drop, is_promoting, is_restarting, quiet, plugins)
+    changes = with_recipe(overrides, recipe)
+    learn_bundle(source, changes, bundle, old, preset, max_drop, is_promoting, is_restarting, quiet, plugins)
 
 
 def predict(

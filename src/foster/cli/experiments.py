@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from foster.cli.options import Plugins
+from foster.cli.options import Plugins, Recipe, with_recipe
 
 Source = Annotated[str, typer.Argument(metavar="PRESET_OR_TOML", help="A preset's name, a .toml file or a run folder.")]
 Overrides = Annotated[
@@ -31,6 +31,7 @@ def add_commands(app: typer.Typer) -> None:
 def run(
     source: Source,
     overrides: Overrides = None,
+    recipe: Recipe = None,
     data: Data = None,
     out: Out = None,
     quiet: Quiet = False,
@@ -41,7 +42,7 @@ def run(
     """Train one method on one scenario: everything is written to the run folder."""
     from foster.settings.experiment import check_used, load_settings
 
-    changes = [*(overrides or []), *(["engine.deterministic=true"] if is_deterministic else [])]
+    changes = [*with_recipe(overrides, recipe), *(["engine.deterministic=true"] if is_deterministic else [])]
     settings = load_settings(source, changes, plugins=plugins, data=str(data) if data else None)
     check_used(changes, settings)
     # Imported only now: what is wrong with the settings is said before torch is loaded.
@@ -72,6 +73,7 @@ def resume(
 def plan(
     source: Source,
     overrides: Overrides = None,
+    recipe: Recipe = None,
     data: Data = None,
     is_measuring: Annotated[
         bool, typer.Option("--measure", help="Time a few real steps of each phase on this device.")
@@ -84,8 +86,9 @@ def plan(
     from foster.settings.experiment import check_used, load_settings
     from foster.system.output import show
 
-    settings = load_settings(source, overrides or [], plugins=plugins, data=str(data) if data else None)
-    check_used(overrides or [], settings)
+    changes = with_recipe(overrides, recipe)
+    settings = load_settings(source, changes, plugins=plugins, data=str(data) if data else None)
+    check_used(changes, settings)
     from foster.experiment.pace import measured_plan, timed_plan
     from foster.reports.plans import plan_table
 

@@ -18,18 +18,21 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def presets(
-    show: Annotated[str | None, typer.Option(metavar="NAME", help="Print all settings of one preset as TOML.")] = None,
+    show: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Print all settings of one preset, or a recipe, as TOML.")
+    ] = None,
 ) -> None:
-    """List the presets: one complete settings file for each published protocol."""
+    """List the presets, one complete settings file for each published protocol, and the recipes to lay over them."""
     from foster.settings.experiment import load_settings, preset_names, preset_text
+    from foster.settings.recipes import recipe_names, recipe_text
 
     if show:
-        typer.echo(load_settings(show).toml(), nl=False)
+        typer.echo(recipe_text(show) if show in recipe_names() else load_settings(show).toml(), nl=False)
         return
-    names = preset_names()
-    for name in names:
-        title = preset_text(name).splitlines()[0].removeprefix("# ")
-        typer.echo(f"{name:<{max(map(len, names))}}  {title}")
+    titles = {name: preset_text(name) for name in preset_names()}
+    titles |= {f"--recipe {name}": recipe_text(name) for name in recipe_names()}
+    for name, text in titles.items():
+        typer.echo(f"{name:<{max(map(len, titles))}}  {text.splitlines()[0].removeprefix('# ')}")
 
 
 def methods(

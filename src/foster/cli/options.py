@@ -22,3 +22,15 @@ Plugins = Annotated[
         help="A module, or a file, with methods, datasets or backbones of your own; may be repeated.",
     ),
 ]
+
+Recipe = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME_OR_TOML", help="Settings to lay over these: plus, or a file of your own ('foster presets')."
+    ),
+]
+
+
+def with_recipe(overrides: list[str] | None, recipe: str | None) -> list[str]:
+    """The overrides of a command, its recipe among them."""
+    return [*([f"recipe={recipe}"] if recipe else []), *(overrides or [])]

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from foster.cli.options import Plugins
+from foster.cli.options import Plugins, Recipe, with_recipe
 
 HELP = (
     "Train every combination of comma lists: method=foster,replay seed=1993,1,2 is six runs.\n\n"
@@ -39,6 +39,7 @@ def sweep(
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE[,VALUE]...]...", help="The settings to vary or change.")
     ] = None,
+    recipe: Recipe = None,
     data: Annotated[Path | None, typer.Option(help="The folder of the data files.")] = None,
     out: Annotated[Path | None, typer.Option(help="The folder of all runs; by default runs/sweep-NAME.")] = None,
     jobs_per_gpu: Annotated[int, typer.Option(min=1, max=1024, help="How many runs share each visible GPU.")] = 1,
@@ -48,7 +49,7 @@ def sweep(
 ) -> None:
     from foster.sweep.grid import default_folder, plan_runs
 
-    runs = plan_runs(source, overrides or [], data=str(data) if data else None, plugins=plugins)
+    runs = plan_runs(source, with_recipe(overrides, recipe), data=str(data) if data else None, plugins=plugins)
     folder = out or default_folder(source)
     # Only now, since it imports torch: a wrong key is answered at once.
     from foster.sweep import run as sweeping

@@ -1,10 +1,11 @@
 """FOSTER: feature boosting and compression for class-incremental learning (ECCV 2022)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
+from foster.data.augmentation.mixing import cutmix
 from foster.data.images import concatenate
 from foster.data.task import Task
 from foster.losses import (
@@ -18,7 +19,7 @@ from foster.losses import (
     logits_alignment,
 )
 from foster.methods.base import Method
-from foster.networks.boosted import BoostedNetwork
+from foster.networks.boosted import BoostedNetwork, joined
 from foster.networks.freezing import freeze
 from foster.networks.network import Network
 from foster.settings.methods import FosterSettings
@@ -44,20 +45,23 @@ class Foster(Method[FosterSettings]):
             self.remember(task)
             yield Evaluate("boosted", self.network)
             return
-        boosted = self.boosted_network(task)
-        yield self.boost(task, boosted)
-        self.after_boost(task, boosted)
-        yield Evaluate("boosted", boosted)
+        boosted: list[BoostedNetwork] = []
+        for number in range(1, self.settings.boost_branches + 1):
+            boosted.append(self.boosted_network(task, number))
+            yield self.boost(task, boosted[-1], number)
+        teacher = self.after_boost(task, boosted)
+        yield Evaluate("boosted", teacher)
         if self.settings.compression:
-            student = self.student(task, boosted)
-            yield self.compress(task, boosted, student)
+            student = self.student(task, boosted[0])
+            yield self.compress(task, teacher, student)
             self.after_compress(task, student)
 
     def num_branches(self, num_tasks: int) -> int:
         return 1 if self.settings.compression else num_tasks
 
-    def boosted_network(self, task: Task) -> BoostedNetwork:
-        with self.initialising(task):
+    def boosted_network(self, task: Task, number: int = 1) -> BoostedNetwork:
+        """The old network, frozen, with its new branch; the first of the task, or one more."""
+        with self.initialising(task, "network" if number == 1 else f"network {number}"):
             return BoostedNetwork.expand(
                 self.network,
                 task.num_new,
@@ -66,7 +70,7 @@ class Foster(Method[FosterSettings]):
                 sums=self.settings.sums,
             )
 
-    def boost(self, task: Task, network: BoostedNetwork) -> Phase:
+    def boost(self, task: Task, network: BoostedNetwork, number: int = 1) -> Phase:
         settings, num_known = self.settings, task.num_known
         scales = self.scales(task).to(self.workplace.device)
 
@@ -80,18 +84,22 @@ class Foster(Method[FosterSettings]):
                 terms["L_KD"] = settings.distillation_weight * known
             return terms
 
-        return Phase("boost", network, objective, settings.boost, task.training)
+        name = "boost" if number == 1 else f"boost-{number}"
+        return Phase(name, network, objective, settings.boost, task.training)
 
-    def after_boost(self, task: Task, boosted: BoostedNetwork) -> None:
-        """Align the boosted network and choose exemplars by it, where the settings say so; it stays if it is not to be
-        compressed."""
+    def after_boost(self, task: Task, boosted: Sequence[BoostedNetwork]) -> BoostedNetwork | Network:
+        """The mean of the boosted networks, aligned and asked for exemplars where the settings say so. It is what is
+        compressed, or what stays where nothing is."""
         settings = self.settings
         if task.num_new and (settings.alignment == "weights" or settings.align_teacher):
-            boosted.align(task.num_known, self.extra_scale(task))
+            for network in boosted:
+                network.align(task.num_known, self.extra_scale(task))
+        teacher = boosted[0] if len(boosted) == 1 else joined(boosted)
         if settings.herding_features == "boosted" or not settings.compression:
-            self.remember(task, boosted)
+            self.remember(task, teacher)
         if not settings.compression:
-            self.network = boosted.as_network()
+            self.network = boosted[0].as_network()
+        return teacher
 
     def scales(self, task: Task) -> Tensor:
         """gamma: what each class's logits are multiplied by in L_LA, from the class counts. `[num_total]`"""
@@ -102,11 +110,13 @@ class Foster(Method[FosterSettings]):
             return logit_scales_of_paper(counts, beta, task.num_known)
         return logit_scales(counts, beta)
 
-    def compress(self, task: Task, teacher: BoostedNetwork, student: Network) -> Phase:
+    def compress(self, task: Task, teacher: BoostedNetwork | Network, student: Network) -> Phase:
         freeze(teacher)
-        loss = self.compression_loss(task)
+        loss, mixed_share = self.compression_loss(task), self.settings.compress_cutmix
 
         def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+            if mixed_share:
+                images = cutmix(images, mixed_share)
             teacher_out, student_out = both(teacher, student, images)
             return {"L_BKD": loss(student_out.logits, teacher_out.logits)}
 

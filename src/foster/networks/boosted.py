@@ -2,6 +2,7 @@
 
 import copy
 import math
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -176,3 +177,17 @@ class BoostedNetwork(nn.Module):
         assert isinstance(old_head, Head)
         known_rows = Head.from_values(old_head.weight[:, : backbone.feature_size], old_head.bias)
         return Network([backbone], known_rows.grown(self.num_classes - self.num_known))
+
+
+def joined(networks: Sequence[BoostedNetwork]) -> Network:
+    """The mean of boosted networks that grew from the same old one, as one plain network.
+
+    Its branches are the old ones, once, and every new branch; its head gives exactly the mean of their logits, since
+    all of them are linear in these features.
+    """
+    share = 1 / len(networks)
+    old_columns = torch.stack([network.weight[:, : network.old.feature_size] for network in networks]).mean(0)
+    weight = torch.cat([old_columns, *(share * network.new_block for network in networks)], dim=1)
+    bias = torch.stack([network.bias for network in networks]).mean(0)
+    branches = [*networks[0].old.copied_branches(), *(copy.deepcopy(network.new_branch) for network in networks)]
+    return Network(branches, Head.from_values(weight, bias))

@@ -10,9 +10,12 @@ from typing import Any
 from foster.reports.results import RunResult
 from foster.settings.keys import flat
 from foster.settings.methods import MEMORY_KEYS, METHOD_SETTINGS
+from foster.settings.recipes import laid_over
 from foster.system.output import printable
 
-NOT_RECIPE = frozenset({"seed", "order_seed", "data", "device", "checkpoint_minutes", "keep_networks", "engine"})
+NOT_RECIPE = frozenset(
+    {"seed", "order_seed", "data", "device", "checkpoint_minutes", "keep_networks", "engine", "recipe", "plugins"}
+)
 """Settings that say which run it is, where its data lie, how it computes or what it keeps, not what is learned how."""
 
 COMPUTES = ("device", "engine")
@@ -29,10 +32,10 @@ Recipe = tuple[tuple[str, str], ...]
 class Group:
     """Runs of one scenario, method, augmentation and recipe.
 
-    `detail` holds what sets it apart from other groups of its method and augmentation, such as `beta_boost=0.95`, what
-    is not the same for all methods of its scenario, such as `memory_total=2000`, and what makes it incomparable:
-    `(unfinished)`, `(on validation images)`. No two runs have the same seeds: those that differ in how they compute are
-    groups of their own, and of those that differ in nothing the first one counts.
+    `detail` holds the name of its recipe, what sets it apart from other groups of its method and augmentation, such as
+    `beta_boost=0.95`, what is not the same for all methods of its scenario, such as `memory_total=2000`, and what makes
+    it incomparable: `(unfinished)`, `(on validation images)`. No two runs have the same seeds: those that differ in how
+    they compute are groups of their own, and of those that differ in nothing the first one counts.
     """
 
     method: str
@@ -69,9 +72,9 @@ def by_scenario(results: Iterable[RunResult]) -> dict[str, list[Group]]:
 def _groups(runs: Sequence[RunResult]) -> list[Group]:
     """Split the runs of one scenario."""
     conditions = _differing_conditions(runs)
-    methods: dict[tuple[str, str], list[RunResult]] = {}
+    methods: dict[tuple[str, str, str], list[RunResult]] = {}
     for run in runs:
-        methods.setdefault((run.method, run.augmentation), []).append(run)
+        methods.setdefault((run.method, run.augmentation, _recipe_name(run)), []).append(run)
     return [group for alike in methods.values() for group in _by_recipe(alike, conditions)]
 
 
@@ -101,7 +104,8 @@ def _by_recipe(runs: Sequence[RunResult], conditions: Collection[str]) -> list[G
             differing = [pair for pair in recipe if pair not in shared or pair[0] in conditions]
             told = sorted((key.removeprefix(f"{method}."), value) for key, value in differing)
             repeats = f"({len(alike) - len(once)} repeated left out)" if len(alike) > len(once) else ""
-            detail = " ".join(filter(None, [*(_told(*pair) for pair in (*told, *computing)), caveat, repeats]))
+            words = [_recipe_name(alike[0]), *(_told(*pair) for pair in (*told, *computing)), caveat, repeats]
+            detail = " ".join(filter(None, words))
             groups.append(Group(method, alike[0].augmentation, detail, tuple(once.values())))
     return groups
 
@@ -121,7 +125,15 @@ def _by_computing(runs: Sequence[RunResult]) -> dict[Recipe, list[RunResult]]:
 def _recipe(run: RunResult) -> Recipe:
     method = METHOD_SETTINGS.get(run.method)
     silent = NOT_RECIPE | IN_SCENARIO | (MEMORY_KEYS if method and not method.uses_memory else frozenset())
-    return tuple(sorted(_flat({key: value for key, value in run.settings.items() if key not in silent}).items()))
+    # What a setting is that was not there yet when the run was made.
+    defaults = {run.method: method().model_dump(mode="json")} if method and run.method in run.settings else {}
+    settings = laid_over(defaults, run.settings)
+    return tuple(sorted(_flat({key: value for key, value in settings.items() if key not in silent}).items()))
+
+
+def _recipe_name(run: RunResult) -> str:
+    """What was laid over the preset; empty for nothing."""
+    return printable(str(run.settings.get("recipe", "")))
 
 
 def _told(key: str, value: str) -> str:

@@ -48,6 +48,8 @@ class CommonSettings(Frozen):
     """auto, cpu, cuda or cuda:N; auto takes a GPU where there is one."""
     checkpoint_minutes: float = Field(default=5.0, ge=0)
     """How often unfinished training is saved, so that it can be continued; 0 means after every epoch."""
+    recipe: str = Field(default="", max_length=100)
+    """What was laid over the preset: one of ours (`foster presets` lists them), or a TOML file of your own."""
     plugins: tuple[str, ...] = ()
     """Modules, or files of Python, that register methods, datasets or backbones of one's own."""
     engine: EngineSettings = EngineSettings()

@@ -3,6 +3,7 @@
 import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
@@ -22,13 +23,12 @@ from foster.settings.datasets import (
     scenario_name,
     task_sizes,
 )
-from foster.settings.keys import COMMAND_LINE, check_keys
+from foster.settings.keys import COMMAND_LINE, check_keys, flat
 from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS, MethodSettings
 from foster.settings.photos import PhotoSettings
 from foster.settings.plugins import check_imported
-from foster.system.files import read_plain
-
-MAX_FILE_BYTES = 2**24
+from foster.settings.recipes import read_recipe, take_recipe, with_recipe
+from foster.settings.toml import read_toml
 
 
 class Settings(CommonSettings):
@@ -107,10 +107,11 @@ class Settings(CommonSettings):
 
     @property
     def run_name(self) -> str:
-        """The default name of the run's folder; it tells the augmentation where that is not the published one."""
+        """The default name of the run's folder; it tells the recipe, and the augmentation where that is not the
+        published one."""
         is_published = self.augmentation == self.augmentation_asked({"method": self.method, "dataset": self.dataset})
-        method = self.method if is_published else f"{self.method}-{self.augmentation_name}"
-        return f"{self.scenario}-{method}-s{self.seed}"
+        parts = [self.scenario, self.method, self.recipe, "" if is_published else self.augmentation_name]
+        return "-".join(filter(None, [*parts, f"s{self.seed}"]))
 
     @property
     def augmentation_name(self) -> str:
@@ -187,8 +188,8 @@ def load_settings(
     imports_plugins: bool = True,
     **given: Any,
 ) -> Settings:
-    """Settings from a preset's name, a TOML file or nothing, then `key=value` overrides, then keywords that are not
-    None. `asked` tells in messages where the overrides stand.
+    """Settings from a preset's name, a TOML file or nothing, then a recipe (as a keyword or `recipe=NAME`), then
+    `key=value` overrides, then keywords that are not None. `asked` tells in messages where the overrides stand.
 
     The plug-ins that the file names, and more `plugins`, are imported first, unless `imports_plugins` is False: then
     they must be there already.
@@ -199,9 +200,14 @@ def load_settings(
     else:
         check_imported(plugins_asked(data, place), f"'{place}'")
     check_keys(data, keys_for(Settings), place, Settings.listing)
+    recipe, overrides = take_recipe(overrides, given.pop("recipe", None))
+    data = with_recipe(data, recipe, keys_for(Settings), Settings.listing)
     apply_overrides(Settings, data, overrides, place, asked)
     data.update({key: value for key, value in given.items() if value is not None})
-    return make_settings(data, f"{place} or {asked}" if overrides and source else place)
+    settings = make_settings(data, f"{place} or {asked}" if overrides and source else place)
+    if recipe and not any(is_used(key, settings) for key in flat(read_recipe(recipe))):
+        raise SettingsError(f"recipe {recipe} has no effect: the method is {settings.method} ({asked})")
+    return settings
 
 
 def is_used(key: str, settings: Settings) -> bool:
@@ -235,21 +241,15 @@ def _read_source(source: str | None) -> tuple[dict[str, Any], str, Path | None]:
     if source in preset_names():
         return tomllib.loads(preset_text(source)), f"preset {source}", None
     path = Path(source)
-    try:
-        if path.is_dir():
-            path = path / "settings.toml"
-        elif not (source.endswith(".toml") or os.sep in source):
-            hint = suggestion(source, preset_names())
-            raise SettingsError(f"unknown preset '{source}'{hint} (a settings file ends in .toml)")
-        content = read_plain(path, max_bytes=MAX_FILE_BYTES, may_be_link=True)
-        return tomllib.loads(content.decode()), str(path), path.parent
-    except OSError as error:
-        raise SettingsError(f"cannot read settings file '{path}': {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise SettingsError(f"cannot read settings file '{path}': not UTF-8 text") from None
-    except (ValueError, RecursionError) as error:
-        # Not only TOMLDecodeError: Python itself refuses overlong numbers, and NUL in a path.
-        raise SettingsError(f"'{path}' is not valid TOML: {error}") from None
+    is_folder = False
+    with suppress(OSError, ValueError):  # what cannot be looked at is told when it is read
+        is_folder = path.is_dir()
+    if is_folder:
+        path = path / "settings.toml"
+    elif not (source.endswith(".toml") or os.sep in source):
+        hint = suggestion(source, preset_names())
+        raise SettingsError(f"unknown preset '{source}'{hint} (a settings file ends in .toml)")
+    return read_toml(path), str(path), path.parent
 
 
 def all_keys() -> list[str]:

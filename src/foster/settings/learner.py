@@ -15,6 +15,7 @@ from foster.settings.keys import is_part, key_hint
 from foster.settings.methods import MethodSettings
 from foster.settings.plugins import plugins_of
 from foster.settings.recipe import PRESETS
+from foster.settings.recipes import laid_over, take_recipe, with_recipe
 
 DEFAULT_MEMORY_TOTAL = 2000
 
@@ -145,18 +146,21 @@ def learner_settings(
     before: dict[str, Any] = {} if base is None else base.complete()
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     overrides = import_plugins(changes, overrides, (), place)
+    recipe, overrides = take_recipe(overrides, changes.pop("recipe", None))
     has_parts = any(is_part(override, "augmentation") for override in overrides)
     if has_parts:
         changes.setdefault("augmentation", LearnerSettings.augmentation_asked(before))
     apply_overrides(LearnerSettings, changes, overrides, place)
     _check_first_level(changes, place)
+    if recipe:
+        changes = laid_over(with_recipe({}, recipe, learner_keys(), LearnerSettings.listing), changes)
     if base is not None and not has_parts and isinstance(changes.get("augmentation"), Mapping):
         before["augmentation"] = augmentation_table(before["augmentation"], place)
     if "preset" in changes:
         before = {key: value for key, value in before.items() if key not in ("epochs_scale", "validation_share")}
     if changes.get("memory_total") is not None or changes.get("memory_per_class") is not None:
         before = {key: value for key, value in before.items() if not key.startswith("memory_")}
-    settings = make_learner_settings(_merged(before, changes), place)
+    settings = make_learner_settings(laid_over(before, changes), place)
     if base is not None and has_learned:
         _check_kept(base, settings, place)
     return settings
@@ -165,15 +169,6 @@ def learner_settings(
 def make_learner_settings(data: Mapping[str, Any], place: str) -> LearnerSettings:
     """Checked settings from plain data in the layout of `LearnerSettings.nested`; no plug-in is imported for it."""
     return make(LearnerSettings, data, place)
-
-
-def _merged(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """`changes` over `before`, table by table."""
-    merged = dict(before)
-    for key, value in changes.items():
-        old = merged.get(key)
-        merged[key] = _merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
-    return merged
 
 
 def _check_first_level(changes: Mapping[str, Any], place: str) -> None:

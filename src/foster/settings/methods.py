@@ -108,6 +108,10 @@ class FosterSettings(MethodSettings):
     align_exponent_base: float = Field(default=1.0, gt=0)
     """The aligned rows are further multiplied by base^(known/new)."""
     herding_features: Literal["boosted", "compressed"] = "boosted"
+    boost_branches: int = Field(default=1, ge=1, le=8)
+    """New branches that are trained one after the other on the same frozen network; their mean is compressed."""
+    compress_cutmix: float = Field(default=0.0, ge=0, le=1)
+    """The share of images that have a rectangle of another one while compressing; the teacher sees the same mix."""
     unlabeled: str = ""
     """Extra unlabeled images for compression: a dataset name or a folder of images."""
 
@@ -121,6 +125,11 @@ class FosterSettings(MethodSettings):
             return f"foster.beta_boost: each beta must lie in 0 <= beta <= 1 (got {self.beta_boost})"
         if self.sums == "probabilities" and not self.compression:
             return "foster.sums: probabilities can only be summed where the network is compressed (foster.compression)"
+        if self.boost_branches > 1 and (not self.compression or self.sums == "probabilities"):
+            return (
+                "foster.boost_branches: the mean of several branches' logits is compressed into one; "
+                "with compression=false or sums=probabilities it must be 1"
+            )
         if isinstance(self.beta_boost, tuple) and len(betas) < num_tasks - 1:
             return (
                 f"foster.beta_boost: {len(betas)} values, but the scenario boosts in {num_tasks - 1} tasks; "

@@ -1,8 +1,28 @@
-"""Plain data as TOML text; the standard library only reads TOML."""
+"""TOML files with a reason where they cannot be read, and plain data as TOML text, which the standard library lacks."""
 
 import json
+import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+from foster.errors import SettingsError
+from foster.system.files import read_plain
+
+MAX_FILE_BYTES = 2**24
+
+
+def read_toml(path: Path, kind: str = "settings file") -> dict[str, Any]:
+    """The plain data of a TOML file; `kind` is what it is called in messages."""
+    try:
+        return tomllib.loads(read_plain(path, max_bytes=MAX_FILE_BYTES, may_be_link=True).decode())
+    except OSError as error:
+        raise SettingsError(f"cannot read {kind} '{path}': {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"cannot read {kind} '{path}': not UTF-8 text") from None
+    except (ValueError, RecursionError) as error:
+        # Not only TOMLDecodeError: Python itself refuses overlong numbers, and NUL in a path.
+        raise SettingsError(f"'{path}' is not valid TOML: {error}") from None
 
 
 def dumps(data: Mapping[str, Any]) -> str:

@@ -1,0 +1,95 @@
+from pathlib import Path
+
+import pytest
+
+from foster.errors import SettingsError
+from foster.settings.experiment import Settings, load_settings
+from foster.settings.learner import learner_settings
+from foster.settings.methods import FosterSettings
+from foster.settings.recipes import recipe_names, recipe_text
+
+PRESET = "cifar100-b0-inc10"
+
+
+def options(settings: Settings) -> FosterSettings:
+    assert isinstance(settings.options, FosterSettings)
+    return settings.options
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> str:
+    path = tmp_path / "mine.toml"
+    path.write_text("batch_size = 64\n[foster.compress]\nepochs = 7\n")
+    return str(path)
+
+
+def test_a_recipe_changes_what_it_names_and_nothing_else() -> None:
+    plain, plus = load_settings(PRESET), load_settings(PRESET, ["recipe=plus"])
+    assert options(plus).compress.epochs == 390
+    assert options(plus).compress.weight_decay == options(plain).compress.weight_decay == 0
+    assert (options(plus).boost_branches, options(plus).compress_cutmix) == (2, 1.0)
+    assert options(plus).beta_boost == options(plain).beta_boost
+    assert plus.model_copy(update={"recipe": "", "options": plain.options}) == plain
+
+
+def test_what_is_said_beside_a_recipe_wins() -> None:
+    for settings in (
+        load_settings(PRESET, ["foster.compress.epochs=5", "recipe=plus"]),
+        load_settings(PRESET, ["foster.compress.epochs=5"], recipe="plus"),
+    ):
+        assert options(settings).compress.epochs == 5
+        assert options(settings).boost_branches == 2
+
+
+def test_the_name_of_the_run_tells_its_recipe() -> None:
+    assert load_settings(PRESET, ["recipe=plus"]).run_name == f"{PRESET}-foster-plus-s1993"
+    assert load_settings(PRESET).run_name == f"{PRESET}-foster-s1993"
+
+
+def test_a_file_of_ones_own_is_a_recipe(mine: str) -> None:
+    settings = load_settings(PRESET, [f"recipe={mine}"])
+    assert (settings.batch_size, options(settings).compress.epochs, settings.recipe) == (64, 7, "mine")
+
+
+@pytest.mark.parametrize("recipe", ["plus", "mine"])
+def test_saved_settings_are_read_as_they_were(recipe: str, mine: str, tmp_path: Path) -> None:
+    asked = mine if recipe == "mine" else recipe
+    settings = load_settings(PRESET, [f"recipe={asked}", "foster.compress.epochs=9"])
+    saved = tmp_path / "settings.toml"
+    saved.write_text(settings.toml())
+    assert load_settings(str(saved)) == settings
+
+
+def test_a_settings_file_may_name_a_recipe_and_say_the_last_word(tmp_path: Path) -> None:
+    file = tmp_path / "my.toml"
+    file.write_text('recipe = "plus"\nincrement = 2\nmemory_total = 50\n[foster]\nboost_branches = 3\n')
+    settings = load_settings(str(file), dataset="digits", augmentation="shift")
+    assert (options(settings).boost_branches, options(settings).compress.epochs) == (3, 390)
+
+
+def test_a_learner_takes_a_recipe_and_keeps_it() -> None:
+    first = learner_settings(["recipe=plus", "foster.boost_branches=3"], memory_total=100)
+    assert isinstance(first.options, FosterSettings)
+    assert (first.options.boost_branches, first.options.compress_cutmix, first.recipe) == (3, 1.0, "plus")
+    later = learner_settings(base=first, device="cpu")
+    assert later.options == first.options
+
+
+def test_recipes_that_cannot_be_used_are_refused_with_a_reason(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text("[foster]\nboost_branch = 2\n")
+    for overrides, words in (
+        (["recipe=pluss"], "did you mean 'plus'"),
+        (["recipe=missing.toml"], "cannot read recipe 'missing.toml'"),
+        ([f"recipe={wrong}"], "boost_branches"),
+        (["recipe=3"], "name of a recipe"),
+        (["recipe=plus", "method=wa"], "recipe plus has no effect: the method is wa"),
+    ):
+        with pytest.raises(SettingsError, match=words):
+            load_settings(PRESET, overrides)
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_fits_and_tells_what_it_is_for(name: str) -> None:
+    assert load_settings(PRESET, [f"recipe={name}"]).recipe == name
+    assert recipe_text(name).startswith("# ")
