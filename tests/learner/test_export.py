@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from full_disk import FullDisk
 
 import foster
 from foster.data.sources import load as load_dataset
-from foster.errors import SettingsError
+from foster.errors import FolderError, SettingsError
 from foster.learner import export as exporting
 from foster.learner.export import ExportError, ExportReport, Target
 from foster.learner.learner import Learner
@@ -111,7 +112,7 @@ def test_one_exemplar_in_all_is_enough_to_export(tmp_path: Path, ending: str) ->
     learner.learn(DIGITS.train.of_classes(0, 1).select(torch.arange(2)))
     report = learner.export(tmp_path / f"one.{ending}")
     assert report.num_checked == 1
-    run = exporting.TARGETS[f".{ending}"].load(report.file)
+    run = exporting.TARGETS[f".{ending}"].load(report.file.read_bytes())
     assert [run(pictures(count)).shape for count in (1, 2, 5)] == [(1, 1), (2, 1), (5, 1)]
 
 
@@ -126,15 +127,15 @@ def spoilt(spoil: Callable[[np.ndarray], np.ndarray]) -> Target:
     """A kind of file that gives what the network gives, but spoilt."""
     modules: list[exporting.Exported] = []
 
-    def write(module: exporting.Exported, example: torch.Tensor, path: Path, facts: str) -> None:
+    def make(module: exporting.Exported, example: torch.Tensor, facts: str) -> bytes:
         modules.append(module)
-        path.write_text("a file")
+        return b"a file"
 
     def run(images: np.ndarray) -> np.ndarray:
         with torch.no_grad():
             return spoil(modules[-1](torch.from_numpy(images)).numpy())
 
-    return Target(write, lambda path: run)
+    return Target(make, lambda content: run)
 
 
 @pytest.mark.parametrize(
@@ -178,3 +179,24 @@ def test_an_unknown_ending_names_the_known_ones(learner: Learner, tmp_path: Path
     with pytest.raises(SettingsError, match=r"cannot export to 'model\.tflite'; choose from \.onnx, \.pt2"):
         learner.export(tmp_path / "model.tflite")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["x.pt2", "x.pt2.json"])
+def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(
+    name: str, learner: Learner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = FullDisk(name, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.write", disk)
+        with pytest.raises(FolderError, match="No space left on device; nothing that was complete is lost"):
+            learner.export(tmp_path / "x.pt2")
+    assert disk.has_failed
+    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_what_a_killed_export_has_left_goes_with_the_next_one(learner: Learner, tmp_path: Path) -> None:
+    for name in (".x.pt2.0123456789ab.part", ".other.pt2.0123456789ab.part"):
+        (tmp_path / name).touch()
+    learner.export(tmp_path / "x.pt2")
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"x.pt2", "x.pt2.json", ".other.pt2.0123456789ab.part"}

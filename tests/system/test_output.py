@@ -36,8 +36,8 @@ def test_what_the_locale_cannot_encode_is_printed_as_escapes(monkeypatch: pytest
     content = io.BytesIO()
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(content, encoding="latin-1"))
     prepare_streams()
-    show("caf\xe9 \u732b \udcff")
-    assert content.getvalue() == b"caf\xe9 \\u732b \ufffd\n".replace(b"\ufffd", b"\\ufffd")
+    show("caf\xe9 \u732b \udcff \u2500\u2500 50 \u2013 60")
+    assert content.getvalue() == b"caf\xe9 \\u732b \\ufffd -- 50 - 60\n"
 
 
 def test_lines_move_no_cursor_and_stay_lines(capsys: pytest.CaptureFixture[str]) -> None:

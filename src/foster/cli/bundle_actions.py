@@ -12,7 +12,7 @@ from typing import Any
 import typer
 from rich.cells import cell_len
 
-from foster.bundle.files import check_free, check_outside, folder_bytes, remove_unfinished
+from foster.bundle.files import check_free, check_outside, folder_bytes, real_folder, remove_unfinished
 from foster.bundle.folder import read_bundle, remove_exemplars
 from foster.bundle.manifest import Use, read_manifest
 from foster.bundle.promotion import check_promotable, promote
@@ -208,8 +208,9 @@ def export_bundle(bundle: Path, file: Path) -> None:
 
 def show_exemplars(bundle: Path, show: Path | None, remove: Sequence[str]) -> None:
     if remove:
-        removed = remove_exemplars(bundle.resolve(), remove)
-        manifest = read_manifest(bundle)
+        folder = real_folder(bundle)
+        removed = remove_exemplars(folder, remove)
+        manifest = read_manifest(folder)
         told = [f"removed {entry.id} of class '{manifest.classes[entry.class_id]}' from {bundle}" for entry in removed]
         ends = [AFTER_REMOVAL[entry.use] for entry in removed]
         output.report(*map("{}; {}".format, told, ends), place=bundle)

@@ -1,11 +1,15 @@
 """Standard output and standard error as they may be: closed, on a full disk, or left by their reader."""
 
+import codecs
 import io
 import json
 import os
 import sys
 from contextlib import suppress
 from pathlib import Path
+
+PLAINER = {"\u2500": "-", "\u2501": "-", "\u2502": "|", "\u2013": "-", "\u2026": "...", "\u00d7": "x", "\u00b1": "+-"}
+"""What stands for our own signs where the locale has none of them."""
 
 UNBOUNDED = 1000
 """Characters a line where no terminal sets a limit: in a file or a pipe, a row of a table is one line."""
@@ -101,7 +105,15 @@ def prepare_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False))
-    # What the locale cannot encode is shown as escapes: no name may cost the work that it stands for.
+    # What the locale cannot encode is shown in other letters: no name may cost the work that it stands for.
+    codecs.register_error("plainer", _plainer)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            stream.reconfigure(errors="plainer")
+
+
+def _plainer(error: UnicodeError) -> tuple[str, int]:
+    """Rules and dashes as ASCII has them, and names as escapes."""
+    assert isinstance(error, UnicodeEncodeError)
+    part = error.object[error.start : error.end]
+    return "".join(PLAINER.get(c) or c.encode("ascii", "backslashreplace").decode() for c in part), error.end

@@ -1,0 +1,100 @@
+"""JSON files that may come from anywhere: typed data, or one line that says what is wrong."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from foster.system.documents import Count, Document, DocumentError, Percent, Seconds, Sha256, Words, read_document
+
+
+class Part(Document):
+    sha256: Sha256
+    count: Count = 0
+
+
+class Example(Document):
+    name: Words
+    accuracy: Percent
+    seconds: Seconds = 0.0
+    parts: tuple[Part, ...] = ()
+    other: JsonValue = None
+
+
+def write(folder: Path, data: Any) -> Path:
+    path = folder / "example.json"
+    path.write_text(json.dumps(data), encoding="utf-8")
+    return path
+
+
+def test_what_is_read_is_typed_and_keys_of_other_versions_are_passed_over(tmp_path: Path) -> None:
+    data = {"name": "a\x1b[31m", "accuracy": 50, "parts": [{"sha256": "0" * 64}], "new": 1, "other": {"a": [1.5]}}
+    found = read_document(write(tmp_path, data), Example)
+    assert found == Example(name="a\ufffd[31m", accuracy=50.0, parts=(Part(sha256="0" * 64),), other={"a": [1.5]})
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"accuracy": 200}, "accuracy: Input should be less than or equal to 100"),
+        ({"accuracy": -1}, "accuracy: Input should be greater than or equal to 0"),
+        ({"accuracy": float("nan")}, "accuracy: Input should be a finite number"),
+        ({"seconds": float("inf")}, "seconds: Input should be a finite number"),
+        ({"other": [float("nan")]}, "other.list.0.float: Input should be a finite number"),
+        ({"parts": [{}]}, "parts.0.sha256: is missing"),
+        ({"parts": [{"sha256": "../x"}]}, "parts.0.sha256: String should match pattern"),
+        ({"parts": [{"sha256": "0" * 64 + "\n"}]}, "parts.0.sha256: String should match pattern"),
+        ({"parts": [{"sha256": "0" * 64, "count": 2**63}]}, "parts.0.count: Input should be less than"),
+        ({"name": ["x"]}, "name: Input should be a valid string"),
+    ],
+)
+def test_what_is_wrong_is_one_line_with_its_place(change: dict[str, Any], complaint: str, tmp_path: Path) -> None:
+    path = write(tmp_path, {"name": "x", "accuracy": 1.0, **change})
+    with pytest.raises(DocumentError) as error:
+        read_document(path, Example)
+    assert str(error.value).startswith(f"'{path}' is damaged: {complaint}")
+    assert "\n" not in str(error.value)
+
+
+CONTENTS = {
+    "nested": b"[" * 300 + b"]" * 300,
+    "a long number": b'{"name": "x", "accuracy": ' + b"9" * 5000 + b"}",
+    "half a character": b'{"name": "\\ud800", "accuracy": 1}',
+    "no text": b"\xff\xfe",
+    "nothing": b"",
+    "cut": b'{"name": "x", "accu',
+    "a list": b"[]",
+}
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+def test_any_other_content_is_one_line(name: str, tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_bytes(CONTENTS[name])
+    with pytest.raises(DocumentError, match=r"\A'[^\n]*x\.json' is damaged[^\n]*\Z"):
+        read_document(tmp_path / "x.json", Example)
+
+
+@settings(max_examples=50, deadline=None)
+@given(content=st.binary(max_size=100))
+def test_any_bytes_are_refused_in_one_line(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("any") / "x.json"
+    path.write_bytes(content)
+    with pytest.raises(DocumentError, match=r"\A[^\n]{1,600}\Z"):
+        read_document(path, Example)
+
+
+def test_a_file_that_is_too_large_a_link_a_pipe_or_missing_is_not_read(tmp_path: Path) -> None:
+    path = write(tmp_path, {"name": "x", "accuracy": 1})
+    (tmp_path / "link").symlink_to(path)
+    os.mkfifo(tmp_path / "pipe")
+    for name, words in (("link", "it is a link"), ("pipe", "not an ordinary file"), ("none", "No such file")):
+        with pytest.raises(DocumentError, match=f"cannot be read: .*{words}"):
+            read_document(tmp_path / name, Example)
+    assert read_document(tmp_path / "link", Example, may_be_link=True).accuracy == 1
+    with pytest.raises(DocumentError, match="more than 10 bytes"):
+        read_document(path, Example, max_bytes=10)
