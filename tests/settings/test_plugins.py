@@ -57,6 +57,9 @@ def test_a_module_beside_the_settings_is_found_again_from_anywhere(tmp_path: Pat
         ("lab_g", "def", "plug-in 'lab_g' cannot be imported: SyntaxError: invalid syntax"),
         ("not a name", None, "plugins: 'not a name' is neither the name of a module nor the path of one"),
         ("", None, "plugins: '' is neither the name of a module nor the path of one"),
+        ("a\0b.py", None, "plugins: 'a\\x00b.py' is neither the name of a module nor the path of one"),
+        ("~nosuch/lab.py", None, "plug-in '~nosuch/lab.py' cannot be imported: there is no such module"),
+        ("lab/" + 9999 * "x", None, "plugins: 'lab/xxx"),
         ("lab/none.py", None, "plug-in 'lab/none.py' cannot be imported: there is no such module"),
     ],
 )

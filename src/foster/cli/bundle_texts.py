@@ -64,7 +64,7 @@ def keys_text() -> str:
     for name, field in LearnerSettings.model_fields.items():
         if name in ("options", "engine"):
             continue
-        default = "by preset or data" if field.default is None else str(field.default) or ABSENT
+        default = "by preset or data" if field.default is None else str(field.default or "") or ABSENT
         rows.append((name, default, (field.description or "").replace("\n", " ")))
     presets = [(name, preset.summary) for name, preset in PRESETS.items()]
     text = columns("lll", ("key", "default", "meaning"), rows)

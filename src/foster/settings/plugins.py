@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from foster.errors import SettingsError, words_of
+from foster.settings.keys import short
 from foster.system.files import user_path
 
 GROUP = "foster.plugins"
@@ -92,18 +93,22 @@ def load_plugins(asked: Sequence[str], folder: Path | None = None) -> tuple[str,
 
 def _load(asked: str, folder: Path) -> str:
     is_path = _is_path(asked)
-    file = (folder / user_path(asked)).resolve()
+    try:
+        file = (folder / user_path(asked)).resolve()
+        is_there = file.exists()
+    except (OSError, ValueError):  # too long, or with a NUL
+        file, is_there = Path(), False
     name = file.stem if is_path else asked
     if not all(part.isidentifier() for part in name.split(".")):
-        raise SettingsError(f"plugins: '{asked}' is neither the name of a module nor the path of one")
+        raise SettingsError(f"plugins: {short(asked)} is neither the name of a module nor the path of one")
     _add_to_path(Path.cwd())
-    if is_path and file.exists():
+    if is_path and is_there:
         _add_to_path(file.parent)
     elif not _can_be_found(name):
         _add_to_path(folder)
     with _one_line(asked, name):
         found = _file_of(importlib.import_module(name))
-    if is_path and file.exists() and file != found:
+    if is_path and is_there and file != found:
         raise SettingsError(f"plug-in '{file}' has the name of another module, '{found}': rename it")
     # The current folder is that of all that is begun here; another must be told.
     is_elsewhere = str(found.parent) in _FOLDERS and found.parent != Path.cwd()
@@ -143,7 +148,7 @@ def _one_line(asked: str, name: str, hint: str = "") -> Iterator[None]:
         words = f"{type(error).__name__}: {words_of(error)}"
         if isinstance(error, ModuleNotFoundError) and error.name == name.partition(".")[0]:
             words, hint = "there is no such module", "; go to its folder, or name that in PYTHONPATH"
-        raise SettingsError(f"plug-in '{asked}' cannot be imported: {words}{hint}") from error
+        raise SettingsError(f"plug-in {short(asked)} cannot be imported: {words}{hint}") from error
     finally:
         _importing.pop()
 
