@@ -80,7 +80,7 @@ def learn_bundle(
         except UpdateError as error:
             with suppress(OSError, ValueError):
                 output.echo(learn_text(error.report, learner.settings.preset, num_shown=None), nl=False)
-            raise
+            raise UpdateError(f"{error}; {_keep_refused(error, bundle)}", error.report, error.refused) from None
         except Stopped as stopped:
             stopped.add_hint(f"all is saved; continue with: {_continuing_command()}")
             raise
@@ -118,6 +118,15 @@ def _conclude(bundle: Path, is_promoting: bool) -> None:
     output.report(*lines, place=bundle)
 
 
+def _keep_refused(error: UpdateError, bundle: Path) -> str:
+    """Save what was learned beside where it would have gone, and say how it can still be used."""
+    names = (bundle.with_name(f"{bundle.name}.refused{number}") for number in ("", *range(2, 1000)))
+    place = next(name for name in names if not name.exists())
+    error.refused.save(place)
+    name = shlex.quote(str(place))
+    return f"what was learned is in {name}: foster evaluate {name} PHOTOS looks at it, foster promote {name} accepts it"
+
+
 def _continuing_command() -> str:
     """The command that was given; one that started anew need not do so again."""
     return shlex.join(["foster", *(argument for argument in sys.argv[1:] if argument != "--restart")])
@@ -131,9 +140,12 @@ def predict_images(
     is_csv: bool,
     unknown_below: float | None,
     device: str,
+    unknown: str | None = None,
 ) -> None:
     if is_json and is_csv:
         raise SettingsError("--json and --csv exclude each other")
+    if unknown is not None and (unknown != "auto" or unknown_below is not None):
+        raise SettingsError("--unknown takes 'auto'; for a probability say --unknown-below P, and only one of the two")
     files, passed_over = found_files(images)
     others = f"passed over, not taken for images: {printable(passed_over_text(passed_over))}" if passed_over else ""
     if not files:
@@ -142,7 +154,7 @@ def predict_images(
     learner = Learner.load(bundle, device=device)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", CalibrationWarning)
-        predictions = learner.predicted(files, top, unknown_below)
+        predictions = learner.predicted(files, top, "auto" if unknown else unknown_below)
     for warning in warned:
         typer.echo(f"warning: {warning.message}", err=True)
     if others:

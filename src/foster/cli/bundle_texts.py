@@ -92,10 +92,19 @@ def info_text(manifest: Manifest, folder: Path) -> str:
         ("classes", f"{len(manifest.classes)} in {_tasks(len(manifest.task_sizes))}: {listed(manifest.classes)}"),
         ("memory", f"{uses['exemplars']} exemplars and {uses['held-out']} held-out images (budget {budget})"),
         ("temperature", calibrated),
+        ("unknown", _unknown_text(manifest)),
     ]
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:<{width}}  {printable(text)}\n" for name, text in rows]
     return "".join(lines) + "\n" + history_text(manifest.history)
+
+
+def _unknown_text(manifest: Manifest) -> str:
+    last: dict[str, Any] = next((entry for entry in reversed(manifest.history) if "unknown_threshold" in entry), {})
+    threshold = last.get("unknown_threshold")
+    if not isinstance(threshold, float):
+        return "--unknown auto cannot be used (too few images are held out)"
+    return f"--unknown auto answers 95 % of known things (threshold {threshold:.2f})"
 
 
 def history_text(history: Sequence[dict[str, Any]]) -> str:

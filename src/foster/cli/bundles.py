@@ -82,13 +82,20 @@ def predict(
         float | None,
         typer.Option(metavar="P", min=0, max=1, help="Answer 'unknown' where the confidence is below P (0 to 1)."),
     ] = None,
+    unknown: Annotated[
+        str | None,
+        typer.Option(
+            metavar="auto",
+            help="Answer 'unknown' for what is stranger than 95 % of the photos that were held out.",
+        ),
+    ] = None,
     device: Device = "auto",
     plugins: Plugins = None,
 ) -> None:
     """Tell what images show, in the order given; an image that cannot be read gets an error entry."""
     from foster.cli.bundle_actions import predict_images
 
-    predict_images(bundle, images, top, is_json, is_csv, unknown_below, device)
+    predict_images(bundle, images, top, is_json, is_csv, unknown_below, device, unknown)
 
 
 def evaluate(

@@ -13,6 +13,11 @@ from foster.system.output import printable
 NUM_CLASSES_SHOWN = 40
 NUM_UNREADABLE_SHOWN = 10
 NUM_DOUBLES_SHOWN = 10
+WORTH_A_WARNING = 10.0
+"""So many points lost in compression are told even where nobody set a limit."""
+
+VARIANTS = {"boosted": "before compression", "compressed": "after it"}
+"""FOSTER's two networks in words that need no paper."""
 
 
 def learn_text(report: LearnReport, preset: str, num_shown: int | None = NUM_CLASSES_SHOWN) -> str:
@@ -36,8 +41,15 @@ def learn_text(report: LearnReport, preset: str, num_shown: int | None = NUM_CLA
     if report.uncompared:
         lines.append(f"no image is kept of {listed(report.uncompared)}: what they lost is not known")
     if report.held_out is not None and report.held_out.known and len(report.variants) > 1:
-        accuracies = [f"{name} {percent(accuracy)}" for name, accuracy in report.variants.items()]
-        lines.append(f"held-out accuracy, mean over classes: {', '.join(accuracies)}")
+        accuracies = [f"{VARIANTS.get(name, name)} {percent(accuracy)}" for name, accuracy in report.variants.items()]
+        lines.append(f"on held-out images, mean over all classes: {', '.join(accuracies)}")
+    if report.failed_classes:
+        names = listed(report.failed_classes)
+        lines.append(f"warning: not one held-out image is right of {names}; more photos or --preset standard may help")
+    if loss := report.loss_of_new(WORTH_A_WARNING):
+        lines.append(f"warning: {loss.replace('; nothing was changed', '')}")
+    if report.held_out is not None and report.unmeasured_classes:
+        lines.append(f"too few images to hold one out, so not in the table: {listed(report.unmeasured_classes)}")
     return "\n".join(["\n".join(lines) + "\n", *(check_text(check, num_shown) for check in report.checks)])
 
 
@@ -107,7 +119,20 @@ def evaluation_text(report: EvaluationReport) -> str:
     ]
     text = columns("lrrl", ("class", "images", "accuracy", "most often mistaken for"), rows)
     text += f"\naccuracy {report.accuracy:.2f} % on {report.num_images} images of {len(report.classes)} classes"
+    text += f" (mean over classes {report.class_accuracy:.2f} %)"
     text += f", confidence off by {report.calibration_error:.1f} points\n"
+    if report.num_trained_on:
+        text += (
+            f"warning: {report.num_trained_on} of these images were trained on and are kept in the bundle; "
+            "the accuracy on new photos is lower\n"
+        )
+    if report.unknown:
+        found = report.unknown
+        text += (
+            f"unknown things: {found.num_refused} of {found.num_images} refused with --unknown auto, and "
+            f"{found.num_known_refused} of {report.num_images} known ones; "
+            f"known looks more familiar than unknown in {100 * found.auroc:.1f} % of all pairs\n"
+        )
     if report.unknown_classes:
         left_out = [f"{name} ({count})" for name, count in report.unknown_classes.items()]
         text += f"left out, since the bundle does not know them: {listed(left_out)}\n"

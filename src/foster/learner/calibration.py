@@ -7,6 +7,11 @@ from torch.nn import functional
 MIN_IMAGES = 10
 """With fewer held-out images a temperature would be noise."""
 
+UNCALIBRATED = (
+    "confidence is not calibrated: too few images were held out when this was learned, so probabilities may be far too "
+    "high, and few answers will be unknown; the presets fast and standard hold images out"
+)
+
 LOWEST, HIGHEST = 0.05, 20.0
 NUM_CANDIDATES = 61
 

@@ -1,5 +1,6 @@
 """Which of the new images are never trained on, and how many of them a class keeps."""
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 
@@ -71,6 +72,19 @@ def held_out_quota(quota: int | None, share: float) -> int | None:
     if quota is None:
         return None
     return min(max(1, round(quota * share)), quota - 1)
+
+
+def fair_quota(total: int, trained: Sequence[int], held_out: Sequence[int], share: float) -> int:
+    """How many images each class may keep of `total`, with so many of each class to train on and to hold out: what
+    small classes cannot fill goes to the others."""
+
+    def num_kept(quota: int) -> int:
+        spared = held_out_quota(quota, share) or 0
+        return sum(min(count, quota - spared) for count in trained) + sum(min(count, spared) for count in held_out)
+
+    # The more a class may keep, the more is kept in all.
+    candidates = range(total // len(trained), total + 1)
+    return candidates[max(0, bisect_right(candidates, total, key=num_kept) - 1)]
 
 
 def kept_held_out(images: ImageSet, quota: int | None) -> ExemplarMemory:

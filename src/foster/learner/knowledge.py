@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from foster.bundle.folder import image_id, resizing_of
 from foster.bundle.manifest import Preprocessing
@@ -14,6 +15,7 @@ from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.resize import Resizing
 from foster.learner.classifier import Classifier
+from foster.learner.familiarity import Familiarity
 from foster.networks.network import Network
 from foster.networks.trunk import Trunk
 from foster.settings.methods import METHOD_SETTINGS
@@ -72,6 +74,8 @@ class Knowledge:
     temperature: float
     num_calibration_images: int
     history: tuple[Mapping[str, Any], ...]
+    familiarity: Familiarity | None = None
+    """What is usual for photos of known things, where enough were held out to say it."""
 
     @property
     def exemplars(self) -> ExemplarMemory:
@@ -121,6 +125,11 @@ class Knowledge:
         if METHOD_SETTINGS[self.method].classifies_by == "nearest_mean":
             classifier.use_means_of(self.images_of(self.exemplars), self.num_classes)
         return classifier
+
+    def num_trained_on(self, images: Tensor) -> int:
+        """How many of these images uint8 `[N, 3, H, W]` are exemplars, pixel for pixel."""
+        exemplars = _hashes(self.exemplars)
+        return sum(image_id(image) in exemplars for image in images)
 
     def images_of(self, memory: ExemplarMemory) -> ImageSet:
         """The images of one of the two memories, possibly none."""

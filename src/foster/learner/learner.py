@@ -13,14 +13,16 @@ from torch import Tensor
 
 from foster.data.images import ImageSet
 from foster.data.photos.decode import ImageError, ImageLike
-from foster.data.photos.read import Photos, decoded, item_name, read_photos
+from foster.data.photos.read import Photos, decoded, item_name
 from foster.data.photos.resize import Resizing
 from foster.data.photos.sources import Images, Labels, Source, as_items, find_photos
 from foster.errors import DataError
 from foster.events import Event, Listener, Warned
 from foster.learner import lesson
-from foster.learner.calibration import expected_calibration_error
+from foster.learner.assessment import assess
+from foster.learner.calibration import UNCALIBRATED
 from foster.learner.classifier import Classifier
+from foster.learner.familiarity import UNFAMILIAR, Unknown
 from foster.learner.knowledge import Knowledge
 from foster.learner.reports import (
     UNKNOWN,
@@ -29,7 +31,7 @@ from foster.learner.reports import (
     EvaluationReport,
     LearnReport,
     Prediction,
-    class_accuracies,
+    UpdateError,
 )
 from foster.learner.saving import load_knowledge, save_knowledge
 from foster.learner.work_folder import WorkFolder
@@ -45,11 +47,6 @@ if TYPE_CHECKING:
     from foster.learner.export import ExportReport
 
 PREDICTED_AT_ONCE = 256
-
-UNCALIBRATED = (
-    "confidence is not calibrated: too few images were held out when this was learned, so probabilities may be far too "
-    "high, and few answers will be unknown; the presets fast and standard hold images out"
-)
 
 
 class Learner:
@@ -127,6 +124,13 @@ class Learner:
         self.settings = learner_settings(overrides, base=self.settings, has_learned=has_learned, **changes)
         self._classifier = None
 
+    def __repr__(self) -> str:
+        if self.knowledge is None:
+            return f"<Learner: {self.settings.method}, has learned nothing yet>"
+        known, size = self.knowledge, self.knowledge.preprocessing
+        what = f"{known.method} with {known.backbone} at {size.height} x {size.width}"
+        return f"<Learner: {what}, {known.num_classes} classes, {known.exemplars.num_images} exemplars>"
+
     @property
     def class_names(self) -> tuple[str, ...]:
         """All classes in order of arrival; a class's position is its id."""
@@ -158,43 +162,53 @@ class Learner:
         )
         photos = find_photos(_source(source, labels))
         with _opened(work_folder) as work:
-            learned = lesson.learn(
-                self.knowledge,
-                settings,
-                photos,
-                backbone=self._backbone,
-                max_drop=max_drop,
-                listener=listener or _pass_on_warnings,
-                stop=stop or StopRequest(),
-                work=work,
-            )
+            try:
+                learned = lesson.learn(
+                    self.knowledge,
+                    settings,
+                    photos,
+                    backbone=self._backbone,
+                    max_drop=max_drop,
+                    listener=listener or _pass_on_warnings,
+                    stop=stop or StopRequest(),
+                    work=work,
+                )
+            except lesson.RefusedError as refused:
+                learner = Learner.__new__(Learner)
+                learner._begin(refused.learned.settings, refused.learned.knowledge, self._backbone)
+                raise UpdateError(str(refused), refused.learned.report, learner) from None
         self.knowledge, self.settings = learned.knowledge, learned.settings
         self._classifier = None
         return learned.report
 
-    def predict(self, images: ImageLike | Images, top: int = 5, unknown_below: float | None = None) -> list[Prediction]:
+    def predict(self, images: ImageLike | Images, top: int = 5, unknown_below: Unknown = None) -> list[Prediction]:
         """The best `top` classes of each image, in the order given.
 
         Images are paths (a folder stands for all images below it), PIL images or arrays, one or many. Three axes are
         one image where they are `[H, W, 1|3|4]` (a tensor: `[1|3|4, H, W]`), else grey images `[N, H, W]`. An image
         that cannot be read gets an entry with an `error`. With `unknown_below`, an image whose best class has a
-        smaller probability is "unknown"; a CalibrationWarning says where nobody knows what a probability is worth.
+        smaller probability is "unknown"; "auto" compares confidence and nearness to the classes with those of held-out
+        images, of which 95 % are answered. A CalibrationWarning says where nobody knows what a probability is worth.
         """
         return list(self.predicted(as_items(images), top, unknown_below))
 
     def predicted(
-        self, items: Sequence[ImageLike], top: int = 5, unknown_below: float | None = None
+        self, items: Sequence[ImageLike], top: int = 5, unknown_below: Unknown = None
     ) -> Iterator[Prediction]:
         """As `predict`, one by one while images are still being read; any number of images takes the same memory."""
         if top < 1:
             raise DataError(f"top must be at least 1, not {top}")
-        if unknown_below is not None and not 0 <= unknown_below <= 1:
-            raise DataError(f"unknown_below is a probability from 0 to 1, not {unknown_below:g}")
-        if unknown_below is not None and not self._known().num_calibration_images:
-            warnings.warn(UNCALIBRATED, CalibrationWarning, stacklevel=2)
+        if unknown_below == "auto":
+            if self._known().familiarity is None:
+                raise DataError(UNFAMILIAR)
+        elif unknown_below is not None:
+            if not isinstance(unknown_below, int | float) or not 0 <= unknown_below <= 1:
+                raise DataError(f"unknown_below is a probability from 0 to 1, or 'auto', not {unknown_below!r}")
+            if not self._known().num_calibration_images:
+                warnings.warn(UNCALIBRATED, CalibrationWarning, stacklevel=2)
         return self._predictions(items, top, unknown_below)
 
-    def _predictions(self, items: Sequence[ImageLike], top: int, unknown_below: float | None) -> Iterator[Prediction]:
+    def _predictions(self, items: Sequence[ImageLike], top: int, unknown_below: Unknown) -> Iterator[Prediction]:
         found = enumerate(decoded(items, self.resizing))
         while chunk := list(islice(found, PREDICTED_AT_ONCE)):
             readable = [image for _, image in chunk if isinstance(image, Tensor)]
@@ -206,10 +220,18 @@ class Learner:
                 else:
                     yield replace(next(answers), name=name)
 
-    def answers(self, images: Tensor, top: int = 5, unknown_below: float | None = None) -> list[Prediction]:
+    def answers(self, images: Tensor, top: int = 5, unknown_below: Unknown = None) -> list[Prediction]:
         """As `predict`, for images that are decoded: uint8 `[N, 3, H, W]` at the network's size (`resizing`)."""
-        rows = self.classifier().probabilities(images)
-        return [self._prediction(f"image {k}", row, top, unknown_below) for k, row in enumerate(rows)]
+        rows, features = self.classifier().described(images)
+        familiarity = self._known().familiarity
+        if unknown_below == "auto" and familiarity is not None:
+            is_unknown = familiarity.scores(rows, features) < familiarity.threshold
+        else:
+            is_unknown = rows.amax(1) < (unknown_below if isinstance(unknown_below, int | float) else 0.0)
+        return [
+            self._prediction(f"image {k}", row, top, unknown)
+            for k, (row, unknown) in enumerate(zip(rows, is_unknown.tolist(), strict=True))
+        ]
 
     @property
     def resizing(self) -> Resizing:
@@ -217,29 +239,8 @@ class Learner:
         return self._known().resizing
 
     def evaluate(self, source: Source | Images, labels: Labels | None = None) -> EvaluationReport:
-        """Accuracy on labelled images, class by class."""
-        knowledge = self._known()
-        photos = find_photos(_source(source, labels))
-        ids = {name: k for k, name in enumerate(knowledge.class_names)}
-        unknown = {name: photos.labels.count(name) for name in photos.class_names if name not in ids}
-        known = [k for k, label in enumerate(photos.labels) if label in ids]
-        if not known:
-            raise DataError(
-                f"none of the classes in {photos.place} is known ({', '.join(list(unknown)[:5])}); "
-                f"known are {', '.join(knowledge.class_names[:5])}{', ...' if knowledge.num_classes > 5 else ''}"
-            )
-        wanted = replace(photos, items=[photos.items[k] for k in known], labels=tuple(photos.labels[k] for k in known))
-        read = read_photos(wanted, knowledge.resizing, max_unreadable=len(wanted), num_copies=1)
-        probability = self.classifier().probabilities(read.images)
-        true = torch.tensor([ids[name] for name in read.labels])
-        return EvaluationReport(
-            classes=class_accuracies(true, probability.argmax(1), knowledge.class_names),
-            calibration_error=100 * expected_calibration_error(probability, true),
-            unknown_classes=unknown,
-            empty_classes=photos.empty_classes,
-            passed_over=photos.passed_over,
-            unreadable=read.unreadable,
-        )
+        """Accuracy on labelled images, class by class; those labelled "unknown" should not be recognised."""
+        return assess(self._known(), self.classifier(), find_photos(_source(source, labels)))
 
     def save(self, folder: str | Path) -> Path:
         """Write a bundle, whole or not at all. The folder must not exist yet."""
@@ -264,14 +265,13 @@ class Learner:
             raise DataError("this learner has not learned anything yet; call learn first")
         return self.knowledge
 
-    def _prediction(self, name: str, row: Tensor, top: int, unknown_below: float | None) -> Prediction:
+    def _prediction(self, name: str, row: Tensor, top: int, is_unknown: bool) -> Prediction:
         values, indices = row.topk(min(top, len(row)))
         best = tuple(
             Candidate(self.class_names[k], round(value, 6))
             for value, k in zip(values.tolist(), indices.tolist(), strict=True)
         )
         confidence = best[0].probability
-        is_unknown = unknown_below is not None and confidence < unknown_below
         return Prediction(name, UNKNOWN if is_unknown else best[0].label, confidence, best, is_unknown)
 
 

@@ -13,18 +13,20 @@ from torch import Tensor
 from foster import events
 from foster.data.augmentation.pipeline import Normaliser
 from foster.data.download import Follower
+from foster.data.images import concatenate
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.read import Photos
 from foster.data.task import Task
 from foster.errors import DataError
 from foster.experiment.parts import build_engine, engine_settings
-from foster.learner.calibration import fit_temperature
+from foster.learner.calibration import fit_temperature, probabilities
 from foster.learner.classifier import Classifier
+from foster.learner.familiarity import Familiarity
 from foster.learner.fingerprint import fingerprint
 from foster.learner.held_out import kept_held_out
 from foster.learner.knowledge import Knowledge, Memories
 from foster.learner.plan import Plan, make_plan
-from foster.learner.reports import LearnReport, UpdateError
+from foster.learner.reports import LearnReport
 from foster.learner.training import Trained, has_own_phases, train
 from foster.learner.update_check import UpdateCheck, compare, problem
 from foster.learner.work_folder import WorkFolder
@@ -53,6 +55,14 @@ class Learned:
     report: LearnReport
 
 
+class RefusedError(Exception):
+    """What was learned, and why it must not take the place of what was known."""
+
+    def __init__(self, reason: str, learned: Learned) -> None:
+        super().__init__(reason)
+        self.learned = learned
+
+
 def learn(
     before: Knowledge | None,
     settings: LearnerSettings,
@@ -66,7 +76,8 @@ def learn(
 ) -> Learned:
     """Learn the classes of `photos`, new ones and more of known ones.
 
-    With `max_drop`, UpdateError is raised where the known classes lose more points than that. With `work`, a folder
+    With `max_drop`, RefusedError is raised where the known classes lose more points than that, or the new ones by
+    compression. With `work`, a folder
     that is held, what was trained is saved there, and what is found there is continued.
     """
     began = time.monotonic()
@@ -94,11 +105,10 @@ def learn(
         classifier = after.classifier(engine.device, temperature=1.0)
         scores = _scores(classifier, plan.held_out.images, engine)
         temperature = fit_temperature(scores, plan.held_out.labels)
+        familiarity = _familiarity(plan, method, classifier, scores, temperature, engine)
         checks = _checks(plan, scores, _scores(classifier, plan.exemplars_before.images, engine), engine)
     report = _report(plan, method, after, trained, checks, temperature, time.monotonic() - began)
-    reason = None if max_drop is None else problem(checks, max_drop)
-    if reason:
-        raise UpdateError(reason, report)
+    reason = None if max_drop is None else problem(checks, max_drop) or report.loss_of_new(max_drop)
     entry = {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "foster": __version__,
@@ -109,15 +119,20 @@ def learn(
         "epochs": trained.epochs,
         "batch_size": plan.batch_size,
         "device": str(engine.device),
+        "unknown_threshold": familiarity.threshold if familiarity else None,
         **report.record(),
     }
     after = replace(
         after,
         temperature=report.temperature,
         num_calibration_images=report.num_calibration_images,
+        familiarity=familiarity,
         history=(*after.history, entry),
     )
-    return Learned(after, plan.resolved(), report)
+    learned = Learned(after, plan.resolved(), report)
+    if reason:
+        raise RefusedError(reason, learned)
+    return learned
 
 
 def _engine(plan: Plan) -> Engine:
@@ -191,6 +206,23 @@ def _checks(plan: Plan, scores: Tensor, exemplar_scores: Tensor, engine: Engine)
     return tuple(found)
 
 
+def _familiarity(
+    plan: Plan,
+    method: Method[Any],
+    classifier: Classifier,
+    scores: Tensor,
+    temperature: float | None,
+    engine: Engine,
+) -> Familiarity | None:
+    """What is usual for known things, from what was trained on and, for the threshold, from what was held out."""
+    if not temperature:
+        return None
+    trained = concatenate(plan.intake.train, plan.exemplars_before)
+    features = engine.infer(method.network, trained.images).features
+    held_out = probabilities(scores, temperature), engine.infer(method.network, plan.held_out.images).features
+    return Familiarity.fitted(features, trained.labels, plan.intake.num_known + plan.intake.num_new, held_out)
+
+
 def _scores(classifier: Classifier, images: Tensor, engine: Engine) -> Tensor:
     """The classifier's scores of any number of images, on the CPU; what a trunk made of them is not made again."""
     if engine.views is None or not len(images):
@@ -235,6 +267,7 @@ def _report(
         temperature=temperature,
         num_calibration_images=num_calibration_images,
         variants=accuracies,
+        new_variants=trained.new_accuracies,
         checks=checks,
         uncompared=plan.uncompared,
     )

@@ -15,7 +15,7 @@ from foster.data.photos.read import Photos
 from foster.data.unlabeled import load_unlabeled
 from foster.errors import DataError, SettingsError
 from foster.experiment.parts import check_engine
-from foster.learner.held_out import held_out_quota
+from foster.learner.held_out import fair_quota, held_out_quota
 from foster.learner.intake import Intake, choose_resizing, take_in
 from foster.learner.knowledge import Knowledge, no_images
 from foster.methods import method_class
@@ -23,7 +23,7 @@ from foster.networks.adapted import BackboneChoice, ModuleLike, check_backbone, 
 from foster.networks.pretrained import PACKAGES, is_installed
 from foster.networks.trunk import Trunk, cut
 from foster.settings.augmentation import AUGMENTATIONS, AugmentationSettings
-from foster.settings.learner import LearnerSettings
+from foster.settings.learner import DEFAULT_MEMORY_TOTAL, LearnerSettings
 from foster.settings.recipe import WITHOUT_WEIGHTS, augmentation_for, backbone_for, batch_size_for
 from foster.training.engine import find_device
 
@@ -85,15 +85,25 @@ class Plan:
     def augmentation(self) -> Augmentation:
         return Augmentation(**dict(augmentation_of(self.settings, self.preprocessing.size)))
 
-    @property
+    @cached_property
     def quota(self) -> int | None:
-        return self.settings.quota(self.intake.num_known + self.intake.num_new)
+        """How many images each class may keep; what a small class cannot fill of it, others do."""
+        num_classes = self.intake.num_known + self.intake.num_new
+        quota = self.settings.quota(num_classes)
+        if quota is None or self.settings.memory_per_class is not None:
+            return quota
+        sets = (concatenate(self.intake.train, self.exemplars_before), self.held_out)
+        trained, held_out = (images.class_counts(num_classes).tolist() for images in sets)
+        return fair_quota(self.settings.memory_total or DEFAULT_MEMORY_TOTAL, trained, held_out, self._kept_share)
+
+    @property
+    def _kept_share(self) -> float:
+        """A `learn` that holds out nothing still keeps what earlier ones held out, within the share of then."""
+        return self.settings.held_out_share or (self.before.held_out_share if self.before else 0.0)
 
     @property
     def held_out_quota(self) -> int | None:
-        """A `learn` that holds out nothing still keeps what earlier ones held out, within the share of then."""
-        share = self.settings.held_out_share or (self.before.held_out_share if self.before else 0.0)
-        return held_out_quota(self.quota, share)
+        return held_out_quota(self.quota, self._kept_share)
 
     @property
     def exemplar_quota(self) -> int | None:

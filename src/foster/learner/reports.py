@@ -1,8 +1,8 @@
 """What a learner answers: plain, frozen results with class names."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -11,6 +11,9 @@ from foster.data.photos.read import Unreadable
 from foster.errors import FosterError
 from foster.learner.duplicates import KeptElsewhere, SharedPhotos
 from foster.learner.update_check import UpdateCheck
+
+if TYPE_CHECKING:
+    from foster.learner.learner import Learner
 
 UNKNOWN = "unknown"
 
@@ -40,15 +43,18 @@ class Prediction:
 
     def record(self) -> dict[str, Any]:
         """Plain data, for JSON."""
-        if self.error is not None:
-            return {"image": self.name, "error": self.error}
-        return {
+        facts = {
             "image": self.name,
             "label": self.label,
             "confidence": self.confidence,
             "is_unknown": self.is_unknown,
             "top": [{"label": entry.label, "probability": entry.probability} for entry in self.top],
         }
+        return facts if self.error is None else {**facts, "error": self.error}
+
+    def __str__(self) -> str:
+        answer = f"cannot be read: {self.error}" if self.error is not None else f"{self.label} {self.confidence:.1%}"
+        return f"{self.name}: {answer}"
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,25 @@ def class_accuracies(true: Tensor, predicted: Tensor, names: Sequence[str]) -> t
 
 
 @dataclass(frozen=True)
+class UnknownReport:
+    """Photos of things that were never learned: how many were refused as unknown, and how many known ones were, too."""
+
+    num_images: int
+    num_refused: int
+    num_known_refused: int
+    auroc: float
+    """The chance that a known photo looks more familiar than one of these."""
+
+    def record(self) -> dict[str, Any]:
+        return {
+            "images": self.num_images,
+            "refused": self.num_refused,
+            "known_refused": self.num_known_refused,
+            "auroc": self.auroc,
+        }
+
+
+@dataclass(frozen=True)
 class EvaluationReport:
     """Accuracy on labelled images. Images of classes that the learner does not know are counted, but not in it."""
 
@@ -89,10 +114,24 @@ class EvaluationReport:
     passed_over: Mapping[str, int]
     """Files that were not looked at: how many, by the ending of their names or by what they are."""
     unreadable: tuple[Unreadable, ...]
+    confusion: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """For each true class, how many of its images were taken for which; zeros are left out."""
+    num_trained_on: int = 0
+    """How many of the images are kept in the bundle and were trained on: accuracy on them says little."""
+    unknown: UnknownReport | None = None
+    """Where there were photos in a folder `unknown`."""
 
     @property
     def num_images(self) -> int:
         return sum(entry.num_images for entry in self.classes)
+
+    @property
+    def class_accuracy(self) -> float:
+        """In percent, a mean over classes."""
+        return sum(entry.accuracy for entry in self.classes) / len(self.classes)
+
+    def __str__(self) -> str:
+        return f"{self.accuracy:.2f} % of {self.num_images} images of {len(self.classes)} classes"
 
     @property
     def accuracy(self) -> float:
@@ -112,9 +151,13 @@ class EvaluationReport:
         ]
         return {
             "accuracy": self.accuracy,
+            "class_accuracy": self.class_accuracy,
             "images": self.num_images,
+            "images_trained_on": self.num_trained_on,
+            "confusion": {name: dict(row) for name, row in self.confusion.items()},
             "calibration_error": self.calibration_error,
             "classes": classes,
+            "unknown": self.unknown.record() if self.unknown else None,
             "unknown_classes": dict(self.unknown_classes),
             "empty_classes": list(self.empty_classes),
             "passed_over": dict(self.passed_over),
@@ -148,6 +191,8 @@ class LearnReport:
     num_calibration_images: int
     variants: Mapping[str, float]
     """Accuracy of every network of the task on held-out images, as a mean over classes: boosted and compressed."""
+    new_variants: Mapping[str, float]
+    """The same over the new classes alone, of the networks on the way."""
     checks: tuple[UpdateCheck, ...]
     uncompared: tuple[str, ...]
     """Known classes of which there is no image: what they lost is not known, and no limit holds for them."""
@@ -156,6 +201,41 @@ class LearnReport:
     def held_out(self) -> UpdateCheck | None:
         """The check on images that nothing was trained on."""
         return next((check for check in self.checks if check.kind == "held-out"), None)
+
+    @property
+    def failed_classes(self) -> tuple[str, ...]:
+        """Classes of which not one held-out image is classified rightly."""
+        return (
+            tuple(entry.name for entry in self.held_out.classes if not entry.num_right_after) if self.held_out else ()
+        )
+
+    @property
+    def unmeasured_classes(self) -> tuple[str, ...]:
+        """New classes of which no image could be held out."""
+        seen = {entry.name for entry in self.held_out.classes} if self.held_out else set()
+        return tuple(name for name in self.new_classes if name not in seen)
+
+    def loss_of_new(self, limit: float) -> str | None:
+        """One line where the network that was kept knows the new classes worse than the one it was made from, by more
+        than `limit` points; else None."""
+        after = self.held_out.new_after if self.held_out else None
+        best = max(self.new_variants, key=lambda name: self.new_variants[name], default=None)
+        if best is None or after is None or self.new_variants[best] - after <= limit:
+            return None
+        return (
+            f"compression took the new classes from {self.new_variants[best]:.1f} to {after:.1f} % on held-out images, "
+            f"by more than {limit:g} points; nothing was changed (longer training helps: --preset standard)"
+        )
+
+    def __str__(self) -> str:
+        what = [f"{len(self.new_classes)} new classes"] if self.new_classes else []
+        what += [f"more of {len(self.more_of)}"] if self.more_of else []
+        check = self.held_out
+        accuracy = f"; {check.accuracy:.1f} % on held-out photos, mean over classes" if check and check.classes else ""
+        return (
+            f"learned {' and '.join(what) or 'nothing new'} from {self.num_trained} photos, {self.num_held_out} held "
+            f"out, in {self.seconds:.0f} s{accuracy}"
+        )
 
     def record(self) -> dict[str, Any]:
         """Plain data for a bundle's history."""
@@ -181,10 +261,12 @@ class CalibrationWarning(UserWarning):
 
 
 class UpdateError(FosterError):
-    """The known classes lost more than the user allows: what was learned is thrown away. `report` says what it was."""
+    """More was lost than the user allows, so the learner is as it was. `report` says what was learned, and `refused` is
+    a learner that knows it: look at it, save it, or go on from it."""
 
     exit_code = 3
 
-    def __init__(self, message: str, report: LearnReport) -> None:
+    def __init__(self, message: str, report: LearnReport, refused: "Learner") -> None:
         super().__init__(message)
         self.report = report
+        self.refused = refused

@@ -12,6 +12,8 @@ from foster.bundle.folder import read_bundle, write_bundle
 from foster.bundle.manifest import Manifest, Use
 from foster.data.memory import ExemplarMemory
 from foster.errors import FosterError, SettingsError, suggestion, words_of
+from foster.learner.familiarity import PREFIX as FAMILIARITY
+from foster.learner.familiarity import Familiarity
 from foster.learner.knowledge import Knowledge, Memories
 from foster.methods import method_class
 from foster.methods.base import Method, Workplace
@@ -48,6 +50,8 @@ def save_knowledge(folder: Path, settings: LearnerSettings, knowledge: Knowledge
     weights = dict(knowledge.network.state_dict())
     if knowledge.trunk is not None:
         weights |= {f"{TRUNK}{name}": tensor for name, tensor in knowledge.trunk.state_dict().items()}
+    if knowledge.familiarity is not None:
+        weights |= knowledge.familiarity.tensors()
     write_bundle(folder, facts, weights, memories)
     return folder
 
@@ -68,7 +72,9 @@ def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSe
             raise BundleError(
                 f"bundle '{place}' is of method '{facts.method}', its settings are of '{settings.method}'"
             )
-        network, trunk = _network(facts, settings, backbone, bundle.weights, place)
+        familiarity = Familiarity.of(bundle.weights)
+        weights = {name: tensor for name, tensor in bundle.weights.items() if not name.startswith(FAMILIARITY)}
+        network, trunk = _network(facts, settings, backbone, weights, place)
     except BundleError:
         raise
     except FosterError as error:
@@ -85,6 +91,7 @@ def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSe
         temperature=facts.temperature,
         num_calibration_images=facts.num_calibration_images,
         history=facts.history,
+        familiarity=familiarity,
     )
     return settings, knowledge
 

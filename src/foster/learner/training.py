@@ -30,6 +30,8 @@ class Trained:
 
     epochs: dict[str, int]
     accuracies: dict[str, float]
+    new_accuracies: dict[str, float]
+    """The same over the new classes alone."""
 
 
 def train(
@@ -52,12 +54,15 @@ def train(
     if has_head_start:
         steps = with_head_start(steps, trainer.engine.infer)
     accuracies: dict[str, float] = {}
+    of_new: dict[str, float] = {}
 
     def note_accuracy(wanted: Evaluate) -> None:
         if len(held_out):
-            accuracies[wanted.variant] = _accuracy(trainer, wanted, task, held_out)
+            accuracies[wanted.variant], new = _accuracy(trainer, wanted, task, held_out)
+            if new is not None:
+                of_new[wanted.variant] = new
 
-    return Trained(trainer.learn(steps, state, note_accuracy, save), accuracies)
+    return Trained(trainer.learn(steps, state, note_accuracy, save), accuracies, of_new)
 
 
 def with_head_start(steps: Iterator[Phase | Evaluate], infer: Infer) -> Iterator[Phase | Evaluate]:
@@ -70,12 +75,13 @@ def with_head_start(steps: Iterator[Phase | Evaluate], infer: Infer) -> Iterator
         yield step
 
 
-def _accuracy(trainer: Trainer, wanted: Evaluate, task: Task, held_out: ImageSet) -> float:
-    """In percent, a mean over classes."""
+def _accuracy(trainer: Trainer, wanted: Evaluate, task: Task, held_out: ImageSet) -> tuple[float, float | None]:
+    """In percent, means over all classes and over the new ones, if any of them has an image."""
     logits = trainer.engine.infer(wanted.network, held_out.images).logits
     rank, labels = ranks(logits, held_out.labels).cpu(), held_out.labels
     sizes = [size for size in (task.num_known, task.num_new) if size]
     found = evaluate(rank.numpy(), labels.numpy(), sizes)
     trainer.listener(events.Evaluated(task.index, wanted.variant, **vars(found)))
-    by_class = [float((rank[labels == label] == 0).double().mean()) for label in labels.unique().tolist()]
-    return 100 * sum(by_class) / len(by_class)
+    by_class = {label: 100 * float((rank[labels == label] == 0).double().mean()) for label in labels.unique().tolist()}
+    new = [accuracy for label, accuracy in by_class.items() if label >= task.num_known]
+    return sum(by_class.values()) / len(by_class), sum(new) / len(new) if new else None

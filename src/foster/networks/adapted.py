@@ -193,8 +193,7 @@ def _from_timm(choice: str, image_size: tuple[int, int], is_pretrained: bool, is
         import timm
     except Exception as error:  # its torchvision fails in other ways beside a torch that it was not built for
         raise SettingsError(
-            f"backbone '{choice}' needs timm, which cannot be imported ({words_of(error)}); "
-            "pip install 'foster-cil[timm]'"
+            f"backbone '{choice}' needs timm, which cannot be imported ({words_of(error)}); pip install timm"
         ) from None
     if not timm.is_model(name):
         close = timm.list_models(f"*{name}*")[:5]
