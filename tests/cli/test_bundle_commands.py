@@ -193,7 +193,8 @@ def test_predictions_as_lines_json_and_csv_say_the_same(command: Command, bundle
         assert row["image"] == record["image"]
         assert line.startswith(record["image"])
         if "error" in record:
-            assert record == {"image": "broken.jpg", "error": "not an image of a known format"}
+            assert (record["image"], record["label"]) == ("broken.jpg", None)
+            assert record["error"] == "not an image of a known format"
             assert row["error"] == record["error"]
             assert row["probability2"] == "", "a row has as many fields as the header"
             assert "error: not an image" in line
