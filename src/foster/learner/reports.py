@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,9 +11,6 @@ from foster.data.photos.read import Unreadable
 from foster.errors import FosterError
 from foster.learner.duplicates import KeptElsewhere, SharedPhotos
 from foster.learner.update_check import UpdateCheck
-
-if TYPE_CHECKING:
-    from foster.learner.learner import Learner
 
 UNKNOWN = "unknown"
 
@@ -262,11 +259,11 @@ class CalibrationWarning(UserWarning):
 
 class UpdateError(FosterError):
     """More was lost than the user allows, so the learner is as it was. `report` says what was learned, and `refused` is
-    a learner that knows it: look at it, save it, or go on from it."""
+    a Learner that knows it: look at it, save it, or go on from it."""
 
     exit_code = 3
 
-    def __init__(self, message: str, report: LearnReport, refused: "Learner") -> None:
+    def __init__(self, message: str, report: LearnReport, refused: Any) -> None:
         super().__init__(message)
         self.report = report
         self.refused = refused
