@@ -24,6 +24,7 @@ from foster.learner.learner import Learner
 from foster.learner.reports import CalibrationWarning, Prediction, UpdateError
 from foster.learner.work_folder import WorkFolder
 from foster.reports.contact_sheet import draw_sheet
+from foster.reports.following import noting
 from foster.reports.progress import progress_for
 from foster.reports.text import size_text
 from foster.settings.learner import learner_settings
@@ -75,7 +76,9 @@ def learn_bundle(
         remove_unfinished(bundle)
         try:
             with progress_for(quiet=quiet) as listener:
-                report = learner.learn(source, max_drop=max_drop, listener=listener, stop=stop, work_folder=work)
+                report = learner.learn(
+                    source, max_drop=max_drop, listener=noting(listener, work), stop=stop, work_folder=work
+                )
             stop.raise_if_set()
         except UpdateError as error:
             with suppress(OSError, ValueError):

@@ -17,6 +17,10 @@ Out = Annotated[Path | None, typer.Option(help="The run folder; by default runs/
 Deterministic = Annotated[
     bool, typer.Option("--deterministic", help="The same numbers in every run on a GPU, too (engine.deterministic).")
 ]
+Trackers = Annotated[
+    list[str] | None, typer.Option("--track", metavar="MODULE:NAME", help="Tell a tracker of your own of every event.")
+]
+TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Write losses and accuracies to RUN/tensorboard.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
@@ -38,6 +42,8 @@ def run(
     is_resuming: Annotated[bool, typer.Option("--resume", help="Continue the run if the folder holds it.")] = False,
     is_deterministic: Deterministic = False,
     plugins: Plugins = None,
+    trackers: Trackers = None,
+    has_tensorboard: TensorBoard = False,
 ) -> None:
     """Train one method on one scenario: everything is written to the run folder."""
     from foster.settings.experiment import check_used, load_settings
@@ -48,7 +54,8 @@ def run(
     # Imported only now: what is wrong with the settings is said before torch is loaded.
     from foster.cli.launch import launch
 
-    launch(settings, out or Path("runs") / settings.run_name, quiet=quiet, is_resuming=is_resuming)
+    folder, told = out or Path("runs") / settings.run_name, _trackers(trackers, has_tensorboard)
+    launch(settings, folder, quiet=quiet, is_resuming=is_resuming, trackers=told)
 
 
 def resume(
@@ -63,11 +70,17 @@ def resume(
     data: Data = None,
     quiet: Quiet = False,
     plugins: Plugins = None,
+    trackers: Trackers = None,
+    has_tensorboard: TensorBoard = False,
 ) -> None:
     """Continue an interrupted run where it stopped, in the middle of a phase."""
     from foster.cli.launch import relaunch
 
-    relaunch(folder, data, overrides or [], quiet=quiet)
+    relaunch(folder, data, overrides or [], quiet=quiet, trackers=_trackers(trackers, has_tensorboard))
+
+
+def _trackers(named: list[str] | None, has_tensorboard: bool) -> list[str]:
+    return [*(["foster.reports.trackers:TensorBoard"] if has_tensorboard else []), *(named or [])]
 
 
 def plan(

@@ -1,6 +1,7 @@
 """Start or continue a run for a person: progress on the terminal, signals, and what to do next."""
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,32 +13,41 @@ from foster.experiment.parts import load_scenario
 from foster.reports.progress import progress_for
 from foster.reports.results import find_results
 from foster.reports.tables import accuracy_table
+from foster.reports.trackers import tracked
 from foster.settings.experiment import Settings
 from foster.system.output import complain, report
 from foster.system.signals import Stopped, StopRequest, stop_on_signals
 
 
 def launch(
-    settings: Settings, path: Path, *, quiet: bool = False, is_resuming: bool = False, is_shown: bool = True
+    settings: Settings,
+    path: Path,
+    *,
+    quiet: bool = False,
+    is_resuming: bool = False,
+    is_shown: bool = True,
+    trackers: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Run `settings` in the folder `path`; with `is_resuming`, continue the run that the folder holds."""
     folder = RunFolder(path)
     if is_resuming and folder.holds_run:
-        return _continue(folder, resumed_settings(settings, folder), quiet)
-    results = _watched(begin, settings, folder, quiet)
+        return _continue(folder, resumed_settings(settings, folder), quiet, trackers)
+    results = _watched(begin, settings, folder, quiet, trackers)
     if is_shown:
         _show(path)
     return results
 
 
-def relaunch(path: Path, data: Path | None, overrides: Sequence[str] = (), *, quiet: bool = False) -> dict[str, Any]:
+def relaunch(
+    path: Path, data: Path | None, overrides: Sequence[str] = (), *, quiet: bool = False, trackers: Sequence[str] = ()
+) -> dict[str, Any]:
     """Continue the run in `path`, with its own settings; `data` says where the data files are now, and `overrides`
     change where and how it computes."""
     folder = RunFolder(path)
     settings = folder.settings(overrides, imports_plugins=True)
     if data is not None:
         settings = settings.model_copy(update={"data": str(data)})
-    return _continue(folder, settings, quiet)
+    return _continue(folder, settings, quiet, trackers)
 
 
 def prepare_photos(settings: Settings, cache: Path, *, quiet: bool = False) -> int:
@@ -52,12 +62,12 @@ def prepare_photos(settings: Settings, cache: Path, *, quiet: bool = False) -> i
             raise
 
 
-def _continue(folder: RunFolder, settings: Settings, quiet: bool) -> dict[str, Any]:
+def _continue(folder: RunFolder, settings: Settings, quiet: bool, trackers: Sequence[str]) -> dict[str, Any]:
     if folder.is_finished:
         complain(f"'{folder.path}' is finished; nothing is left to do")
         _show(folder.path)
         return folder.read_results()
-    results = _watched(go_on, settings, folder, quiet)
+    results = _watched(go_on, settings, folder, quiet, trackers)
     _show(folder.path)
     return results
 
@@ -65,11 +75,11 @@ def _continue(folder: RunFolder, settings: Settings, quiet: bool) -> dict[str, A
 Work = Callable[[Settings, RunFolder, Listener, StopRequest], Finished]
 
 
-def _watched(work: Work, settings: Settings, folder: RunFolder, quiet: bool) -> dict[str, Any]:
+def _watched(work: Work, settings: Settings, folder: RunFolder, quiet: bool, trackers: Sequence[str]) -> dict[str, Any]:
     """Do it with progress on the terminal; a signal stops it after the step under way."""
-    with stop_on_signals() as stop, progress_for(quiet=quiet) as listener:
+    with stop_on_signals() as stop, progress_for(quiet=quiet) as listener, ExitStack() as ends:
         try:
-            return work(settings, folder, listener, stop).results
+            return work(settings, folder, tracked(trackers, folder.path, settings, listener, ends), stop).results
         except Stopped as stopped:
             if folder.holds_run:
                 stopped.add_hint(f"all is saved; continue with: {resume_command(folder.path)}")

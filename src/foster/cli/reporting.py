@@ -1,4 +1,4 @@
-"""Commands that draw and report: figure, report."""
+"""Commands that draw and report: figure, report, watch."""
 
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +18,7 @@ Data = Annotated[Path | None, typer.Option(help="The folder of the data files, w
 def add_commands(app: typer.Typer) -> None:
     app.command(help=FIGURE_HELP)(figure)
     app.command()(report)
+    app.command()(watch)
 
 
 FIGURE_HELP = (
@@ -66,3 +67,13 @@ def report(
 
     write_report(subjects, out, data)
     typer.echo(f"report: {out} ({size_text(out.stat().st_size)})")
+
+
+def watch(
+    path: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run or a sweep, or a bundle to be.")],
+    is_once: Annotated[bool, typer.Option("--once", help="Show how it stands now, and leave.")] = False,
+) -> None:
+    """Look on at a run, a learn or a sweep that is under way: phase, loss terms, accuracy, time left. Ctrl-C leaves."""
+    from foster.reports import watching
+
+    watching.watch(path, is_once=is_once)

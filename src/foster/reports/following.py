@@ -1,12 +1,16 @@
 """The events of a run as it writes them, for whoever looks on from outside."""
 
+import datetime as dt
 import json
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from foster.errors import FosterError
+from foster.events import Downloading, Event, Listener
 from foster.experiment.folder import EVENTS
-from foster.system.files import open_plain
+from foster.learner.work_folder import WorkFolder
+from foster.system.files import append_line, open_plain
 
 
 class EventReader:
@@ -31,3 +35,17 @@ class EventReader:
             with suppress(ValueError, RecursionError):
                 events.append(json.loads(line))
         return [event for event in events if isinstance(event, dict)]
+
+
+def noting(listener: Listener, work: WorkFolder) -> Listener:
+    """The listener of a `learn`, whose events can be looked at meanwhile: they lie beside its checkpoints."""
+    path = work.checkpoints.folder / EVENTS
+
+    def tell(event: Event) -> None:
+        if not isinstance(event, Downloading):
+            with suppress(FosterError, OSError):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                append_line(path, event.json(dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")))
+        listener(event)
+
+    return tell

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from PIL import Image
 from torch import Tensor
 
-from foster.reports.style import COLOURS, GRID, INK, SOFT_INK, styled
+from foster.reports.style import COLOURS, GRID, INK, LOOKS, SOFT_INK, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,7 +19,7 @@ PIXELS_A_POINT = 1.55
 BROAD = 1.6
 """Times as wide as high: such a figure is scrolled on a phone, where its letters would be too small."""
 
-THEMED = (INK, SOFT_INK, GRID, *COLOURS)
+THEMED = tuple(dict.fromkeys((INK, SOFT_INK, GRID, *COLOURS, *(look.colour for look in LOOKS.values()))))
 """Colours that a page's style sheet may change, as a dark one does: each as the variable `--c` and its letters."""
 
 

@@ -74,8 +74,9 @@ class Look:
 LOOKS = {name: Look(*settings.look) for name, settings in METHOD_SETTINGS.items() if settings.look}
 """Of each method, in every figure alike."""
 
-COLOURS = tuple(sorted((look.colour for look in LOOKS.values()), key=lambda colour: colour[1:3] == colour[5:7]))
-"""For what is no method, such as loss terms, in this order: greys last."""
+COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#332288", "#882255", "#AA9C00", "#7F7F7F")
+"""For what is no method, such as loss terms, in this order: neighbours are easy to tell apart. After Okabe, Ito and
+Tol."""
 
 
 def colour_of(name: str) -> str:

@@ -142,25 +142,30 @@ def _axis_figure(outcome: Outcome) -> "Figure":
     shown = {name: runs for name, runs in outcome.runs.items() if runs}
     if not shown:
         raise DataError("there are no runs to draw")
-    places = [at[name] for name in shown]
+    # Only on a logarithmic axis do distances mean something; else they would leave no room for some of the numbers.
+    places = [at[name] if study.is_logarithmic else float(index) for index, name in enumerate(shown)]
     with styled():
         figure = new_figure(7.5, 3.9)
         axes = figure.subplots()
         ends = []
-        for (metric, label), colour, marker in zip(
-            (("average", "average incremental accuracy"), ("final", "accuracy at the end")), COLOURS, "os", strict=False
-        ):
-            values = [_values(runs, metric) for runs in shown.values()]  # type: ignore[arg-type]
+        lines: tuple[tuple[Metric, str, int], ...] = (
+            ("average", "average incremental accuracy", 6),
+            ("final", "accuracy at the end", -12),
+        )
+        for (metric, label, offset), colour, marker in zip(lines, COLOURS, "os", strict=False):
+            values = [_values(runs, metric) for runs in shown.values()]
             means = [statistics.fmean(found) for found in values]
             spreads = [statistics.stdev(found) if len(found) > 1 else 0.0 for found in values]
             look = Look(colour, marker)
             axes.errorbar(places, means, yerr=spreads if any(spreads) else None, color=colour, marker=marker, capsize=2)
             for place, mean in zip(places, means, strict=True):
-                axes.annotate(f"{mean:.1f}", (place, mean), (0, 6), textcoords="offset points", ha="center", size=8)
+                axes.annotate(
+                    f"{mean:.1f}", (place, mean), (0, offset), textcoords="offset points", ha="center", size=8
+                )
             ends.append(End(means[-1], label, look))
         if study.is_logarithmic:
             axes.set_xscale("log")
-        axes.set_xticks(places, [f"{place:g}" for place in places], minor=False)
+        axes.set_xticks(places, [f"{at[name]:g}" for name in shown], minor=False)
         axes.minorticks_off()
         axes.margins(y=0.15)
         axes.set_title(f"{study.title}, {outcome.scenario}")

@@ -1,0 +1,169 @@
+"""The live state of a run, a learn or a sweep in the terminal, from the events that it writes."""
+
+import itertools
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from foster.errors import FolderError
+from foster.experiment.folder import EVENTS, RunFolder
+from foster.learner.work_folder import WorkFolder
+from foster.reports.following import EventReader
+from foster.reports.text import ABSENT, duration
+from foster.system.files import user_path
+from foster.system.output import printable
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+SECONDS_BETWEEN_LOOKS = 0.5
+WIDTH = 48
+"""Characters of a sparkline."""
+
+
+def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
+    """The course of some numbers in one line; of more than fit, the mean of each stretch."""
+    finite = [value for value in values if value == value and abs(value) != float("inf")]
+    if not finite:
+        return ""
+    count = min(width, len(finite))
+    edges = [len(finite) * index // count for index in range(count + 1)]
+    means = [statistics.fmean(finite[a:b]) for a, b in itertools.pairwise(edges)]
+    low, high = min(means), max(means)
+    step = (high - low) / (len(BLOCKS) - 1)
+    return "".join(BLOCKS[round((mean - low) / step)] if step else BLOCKS[0] for mean in means)
+
+
+class RunView:
+    """What one run, or one `learn`, has told so far."""
+
+    def __init__(self, folder: Path, name: str = "") -> None:
+        self.folder = folder
+        self.name = name or folder.name
+        self._events = EventReader(folder)
+        self._told: dict[str, Any] = {}
+        self._losses: dict[str, list[float]] = {}
+        self._accuracies: dict[str, list[float]] = {}
+        self._task_seconds: list[float] = []
+        self.state = "waiting"
+
+    def look(self) -> None:
+        """Take in what was written since the last look."""
+        for event in self._events.new_events():
+            try:
+                self._take(str(event.get("event")), event)
+            except (KeyError, TypeError, ValueError):
+                continue  # another version's event, or a forged one
+
+    def _take(self, name: str, event: dict[str, Any]) -> None:
+        if name in ("RunStarted", "RunResumed", "TaskStarted", "PhaseStarted"):
+            self.state = "running"
+            self._told |= event
+        if name == "PhaseStarted":
+            self._losses = {}
+            self._told |= {"epoch": -1, "seconds_left": None}
+        elif name == "EpochEnded":
+            self.state = "running"
+            self._told |= {key: event[key] for key in ("task", "phase", "epoch", "epochs", "seconds_left")}
+            for term, value in event["losses"].items():
+                self._losses.setdefault(str(term), []).append(float(value))
+        elif name == "Evaluated":
+            self._accuracies.setdefault(str(event["variant"]), []).append(float(event["accuracy"]))
+        elif name == "TaskEnded":
+            self._task_seconds.append(float(event["seconds"]))
+        elif name in ("RunEnded", "RunFailed"):
+            self.state = "finished" if name == "RunEnded" else "failed"
+            self._told |= event
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in ("finished", "failed")
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Of the phase as it tells itself, and of the tasks after this one as those before it took."""
+        left = self._told.get("seconds_left")
+        if left is None or self.is_over:
+            return None
+        num_after = int(self._told.get("num_tasks", 1)) - int(self._told["task"]) - 1
+        later = self._task_seconds[1:] or self._task_seconds
+        return float(left) + (num_after * statistics.fmean(later) if later else 0.0)
+
+    def __rich__(self) -> RenderableType:
+        told = self._told
+        title = f"{printable(str(told.get('method', '')))} on {printable(str(told.get('scenario', '')))}"
+        head = Text.assemble((printable(self.name), "bold"), f"  {title if 'method' in told else ''}  {self.state}")
+        parts: list[RenderableType] = [head]
+        if self.state == "running" and "phase" in told and "epochs" in told:
+            done, count = int(told.get("epoch", -1)) + 1, int(told["epochs"])
+            task = f"task {int(told['task']) + 1}/{told.get('num_tasks', '?')} {printable(str(told['phase']))}"
+            left = self.seconds_left
+            row = Table.grid(padding=(0, 2, 0, 0))
+            waits = ABSENT if left is None else f"about {duration(left)} left"
+            row.add_row(task, ProgressBar(count, done, width=30), f"epoch {done}/{count}", Text(waits, style="cyan"))
+            parts.append(row)
+        if self.state == "failed":
+            parts.append(Text(printable(str(told.get("message", ""))), style="red"))
+        lines = Table.grid(padding=(0, 2, 0, 0))
+        for term, values in self._losses.items():
+            lines.add_row(Text(printable(term)), f"{values[-1]:.3f}", Text(sparkline(values), style="yellow"))
+        for variant, values in self._accuracies.items():
+            name = Text(f"accuracy {printable(variant)}")
+            lines.add_row(name, f"{values[-1]:.2f} %", Text(sparkline(values), style="green"))
+        return Group(*parts, lines)
+
+
+def views_of(path: Path) -> list[RunView]:
+    """A run's folder is one view; a sweep's folder one for each run in it; of a bundle that is being learned, that."""
+    path = user_path(path)
+    learning = WorkFolder.beside(path).checkpoints.folder
+    if (path / EVENTS).exists() or RunFolder(path).holds_run:
+        return [RunView(path)]
+    if (learning / EVENTS).exists():
+        return [RunView(learning, path.name)]
+    try:
+        folders = sorted(folder for folder in path.iterdir() if (folder / EVENTS).exists()) if path.is_dir() else []
+    except OSError as error:
+        raise FolderError(f"cannot read '{path}': {error.strerror}") from None
+    if not folders:
+        raise FolderError(f"'{path}' holds no run, no sweep, and nothing is being learned there")
+    return [RunView(folder) for folder in folders]
+
+
+def watch(path: Path, *, is_once: bool = False, console: Console | None = None) -> None:
+    """Show how it stands until it is over or the user leaves; once, where it is asked for or there is no terminal."""
+    console = console or Console(highlight=False)
+    views = views_of(path)
+    for view in views:
+        view.look()
+    if is_once or not console.is_terminal:
+        console.print(_all(views))
+        return
+    with Live(_all(views), console=console, auto_refresh=False, vertical_overflow="crop") as live:
+        while not all(view.is_over for view in views):
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+            # A sweep starts more runs as it goes on; a learn that is done takes its folder away.
+            known = {view.folder for view in views}
+            if any(view.folder.parent == path for view in views):
+                views += [view for view in views_of(path) if view.folder not in known]
+            elif not views[0].folder.is_dir():
+                views[0].state = "finished"
+            for view in views:
+                view.look()
+            live.update(_all(views), refresh=True)
+
+
+def _all(views: Sequence[RunView]) -> Group:
+    """Those that run first, whole; of several, a line of each of the others."""
+    ordered = sorted(views, key=lambda view: (view.state != "running", view.state != "failed", view.name))
+    shown: list[RenderableType] = []
+    for view in ordered:
+        is_whole = len(views) == 1 or view.state == "running"
+        shown.append(view if is_whole else Text(f"{printable(view.name)}  {view.state}", style="dim"))
+    return Group(*shown)

@@ -1,0 +1,116 @@
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from foster.cli import app
+from foster.errors import FolderError
+from foster.reports.watching import RunView, sparkline, views_of, watch
+
+
+def shown(view: object, width: int = 100) -> str:
+    file = io.StringIO()
+    Console(file=file, width=width).print(view)
+    return file.getvalue()
+
+
+def write(folder: Path, *events: dict) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "events.jsonl").open("a") as file:
+        file.writelines(json.dumps(event) + "\n" for event in events)
+
+
+STARTED = [
+    {"event": "RunStarted", "method": "foster", "scenario": "digits-b0-inc2", "num_tasks": 5},
+    {"event": "TaskEnded", "task": 0, "accuracy": 90.0, "seconds": 40.0},
+    {"event": "PhaseStarted", "task": 1, "num_tasks": 5, "phase": "boost", "epochs": 20, "steps": 3},
+]
+
+
+def epoch(number: int, loss: float) -> dict:
+    losses = {"L_LA": loss, "total": loss}
+    return {"event": "EpochEnded", "task": 1, "phase": "boost", "epoch": number, "epochs": 20} | {
+        "losses": losses,
+        "seconds_left": 19.0 - number,
+    }
+
+
+def test_a_sparkline_shows_the_course_of_numbers_in_any_width():
+    assert sparkline([0, 1, 2, 3, 4, 5, 6, 7]) == "▁▂▃▄▅▆▇█"
+    assert sparkline([5, 5, 5]) == "▁▁▁"
+    assert sparkline([float("nan"), 1, 2]) == "▁█"
+    assert sparkline([]) == ""
+    assert len(sparkline(range(1000), width=48)) == 48
+
+
+def test_a_view_follows_a_run_phase_by_phase(tmp_path: Path):
+    view = RunView(tmp_path)
+    view.look()
+    assert view.state == "waiting"
+    write(tmp_path, *STARTED, epoch(0, 2.0), epoch(1, 1.0))
+    view.look()
+    text = shown(view)
+    assert "foster on digits-b0-inc2  running" in text
+    assert "task 2/5 boost" in text
+    assert "epoch 2/20" in text
+    assert "█▁" in text
+    # 18 s of the phase, and three tasks of 40 s each.
+    assert "about 2 min 18 s left" in text
+    write(tmp_path, {"event": "Evaluated", "task": 1, "variant": "boosted", "accuracy": 71.25})
+    write(tmp_path, {"event": "EpochEnded", "task": "nonsense"}, {"event": "RunEnded", "final_accuracy": 60.0})
+    view.look()
+    assert "71.25 %" in shown(view)
+    assert view.is_over
+
+
+def test_a_failure_is_told_and_nothing_moves_the_cursor(tmp_path: Path):
+    write(tmp_path, *STARTED, {"event": "RunFailed", "message": "the loss is not a number\u001b[2J"})
+    view = RunView(tmp_path)
+    view.look()
+    assert "the loss is not a number" in shown(view)
+    assert "\u001b" not in shown(view)
+
+
+def test_a_sweep_is_all_of_its_runs_and_what_is_none_is_refused(tmp_path: Path):
+    for name in ("one", "two"):
+        write(tmp_path / name, *STARTED)
+    assert [view.name for view in views_of(tmp_path)] == ["one", "two"]
+    with pytest.raises(FolderError, match="holds no run, no sweep"):
+        views_of(tmp_path / "nothing")
+
+
+def test_a_learn_can_be_looked_at_while_it_lasts(tmp_path: Path):
+    from foster.learner.work_folder import WorkFolder
+    from foster.reports.following import noting
+
+    bundle = tmp_path / "mine"
+    with WorkFolder.beside(bundle).opened() as work:
+        from foster.events import PhaseStarted
+
+        told = []
+        noting(told.append, work)(PhaseStarted(0, 1, "learn", 20, 3))
+        assert told
+        (view,) = views_of(bundle)
+        view.look()
+        assert "task 1/1 learn" in shown(view)
+    assert not list(tmp_path.iterdir()), "nothing is left behind"
+
+
+def test_without_a_terminal_it_is_shown_once(kept_runs):
+    done = CliRunner().invoke(app, ["watch", str(kept_runs["foster"])])
+    assert done.exit_code == 0
+    assert "finished" in done.output
+    assert "accuracy compressed" in done.output
+
+
+def test_a_terminal_is_followed_until_the_run_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    write(tmp_path, *STARTED)
+    steps = iter([[epoch(0, 2.0)], [{"event": "RunEnded", "final_accuracy": 60.0}]])
+    monkeypatch.setattr("time.sleep", lambda seconds: write(tmp_path, *next(steps)))
+    file = io.StringIO()
+    watch(tmp_path, console=Console(file=file, force_terminal=True, width=100, height=20))
+    assert "epoch 1/20" in file.getvalue()
+    assert "finished" in file.getvalue()
