@@ -76,7 +76,8 @@ class Served:
         if label not in names:
             raise KeyError(label)
         class_ids = torch.tensor([names.index(label)], device=classifier.device)
-        seen = classifier.prepared(images.to(classifier.device))
+        with torch.no_grad():
+            seen = classifier.prepared(images.to(classifier.device))
         with exact_convolutions():
             heat = grad_cam(classifier.network, seen, class_ids, classifier.scores_of)
         resizing = self.learner.resizing
