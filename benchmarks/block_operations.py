@@ -22,8 +22,8 @@ class Operation(NamedTuple):
     call: Call
     expected: Tensor
     num_bytes: int
-    epilogue: str = ""
-    """The name under which a convolution looks up its tile."""
+    is_convolution: bool = False
+    """Whether the tiles of convolutions count for it."""
     num_layers: int = 1
     """How many layers one call computes; `num_bytes` are those of one."""
 
@@ -47,13 +47,13 @@ def block_operations(
             lambda i: launch.convolve_with_statistics(images[i], weight, stride).maps,
             exact["forward"],
             small + large,
-            "statistics",
+            is_convolution=True,
         ),
         "frozen": Operation(
             lambda i: launch.convolve_frozen(images[i], weight, stride, norm, True),
             normalised.relu(),
             small + large,
-            "frozen",
+            is_convolution=True,
         ),
     }
     if in_channels != 3:
@@ -65,7 +65,7 @@ def block_operations(
             ),
             with_shortcut,
             small + small * in_channels // out_channels + large,
-            "added",
+            is_convolution=True,
         )
     if stride == 1 and in_channels == out_channels:
         operations |= _of_one_shape(images, gradients, weight, norm, exact, normalised)
@@ -124,13 +124,13 @@ def _of_one_shape(
             lambda i: launch.convolve_frozen(images[i], weight, 1, norm, True, Added(images[other(i)])),
             (normalised + opened).relu(),
             3 * traffic,
-            "frozen",
+            is_convolution=True,
         ),
         "gated": Operation(
             lambda i: launch.gated_input_gradient(gradients[i], weight, Gate(images[i], coefficients)).maps,
             exact["input"] * (by_batch > 0),
             3 * traffic,
-            "gated",
+            is_convolution=True,
         ),
         "finish": Operation(lambda i: norms.finish_statistics(summed, spare), finished, summed.partials.nbytes),
         "normalise": Operation(lambda i: norms.normalise(images[i], coefficients, True), by_batch.relu(), 2 * traffic),

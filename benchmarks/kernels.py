@@ -350,8 +350,8 @@ def tune(case: Case, num_sets: int, deadline: float) -> list[dict[str, Any]]:
     good = [ConvolutionTile(**row["tile"]) for row in timed]
     found = forward + search("input", tiles.CONVOLUTION_TILES, key[::-1], good)
     for name, operation in operations.items():
-        if operation.epilogue:
-            found += search(name, tiles.EPILOGUE_TILES, (operation.epilogue, *key), good)
+        if operation.is_convolution:
+            found += search(name, tiles.CONVOLUTION_TILES, key, good)
     found += search("weight", tiles.GRADIENT_TILES, key, GRADIENT_CHOICES.get(key, []))
     return found + search("weights", tiles.BATCHED_GRADIENT_TILES, key, BATCHED_GRADIENT_CHOICES.get(key, []))
 

@@ -49,8 +49,7 @@ def test_a_block_trains_as_the_exact_one(kind: str, shape: Shape) -> None:
 @pytest.mark.parametrize("tile", [ConvolutionTile(64, 16, 2, 1, 3), ConvolutionTile(16, 32, 1, 2), (32, 32, 2)])
 @pytest.mark.usefixtures("emulation")
 def test_the_tiles_do_not_change_a_block(tile: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("statistics", "gated", "added"):
-        monkeypatch.setitem(tiles.EPILOGUE_TILES, (name, 32, 32), ConvolutionTile(*tile))
+    monkeypatch.setitem(tiles.CONVOLUTION_TILES, (32, 32), ConvolutionTile(*tile))
     monkeypatch.setattr("foster.kernels.norms.NORM_ELEMENTS", 32 * tile[0])
     assert_trains_right(make_block("same", 32), random_maps(Shape(3, 32, 5, 6)))
 

@@ -351,7 +351,11 @@ def test_a_value_that_does_not_fit_gets_one_line_with_key_and_value(override: st
 
 
 def test_a_list_of_betas_longer_than_the_scenario_is_fine() -> None:
-    load_settings("digits", ["foster.beta_boost=[0.9, 0.9, 0.9, 0.9, 0.9]"])
+    settings = load_settings("digits", ["foster.beta_boost=[0.9, 0.8, 0.7, 0.6, 0.5]"])
+    assert len(settings.task_sizes) - 1 < 5
+    options = settings.options
+    assert isinstance(options, FosterSettings)
+    assert [options.beta_boost_of(task) for task in (1, 2, 3)] == [0.9, 0.8, 0.7]
 
 
 @pytest.mark.parametrize(

@@ -54,8 +54,6 @@ class Gate(NamedTuple):
 class Epilogue(NamedTuple):
     """In this order: normalise, add, rectify, gate; store; and sum up what was stored, channel by channel."""
 
-    name: str = "none"
-    """Under which tile sizes are looked up."""
     norm: Norm | None = None
     added: Added | None = None
     is_rectified: bool = False

@@ -42,7 +42,7 @@ def convolve(images: Tensor, weight: Tensor, stride: int) -> Tensor:
 def convolve_with_statistics(images: Tensor, weight: Tensor, stride: int) -> Summed:
     """The same, with the partial sums and sums of squares of the result, as it is stored: for BatchNorm."""
     geometry = forward_geometry(images, weight, stride)
-    output, partials = _convolve(images, _Taps.forward(weight), geometry, Epilogue("statistics", has_partials=True))
+    output, partials = _convolve(images, _Taps.forward(weight), geometry, Epilogue(has_partials=True))
     assert partials is not None
     return Summed(output, partials)
 
@@ -52,7 +52,7 @@ def convolve_frozen(
 ) -> Tensor:
     """The convolution, BatchNorm by its running statistics, an addition and ReLU, in one kernel."""
     geometry = forward_geometry(images, weight, stride)
-    epilogue = Epilogue("frozen", norm=norm, added=added, is_rectified=is_rectified)
+    epilogue = Epilogue(norm=norm, added=added, is_rectified=is_rectified)
     return _convolve(images, _Taps.forward(weight), geometry, epilogue)[0]
 
 
@@ -61,7 +61,7 @@ def input_gradient(
 ) -> Tensor:
     """The gradient for the images [N, in, height, width] from that of the output, plus `added`."""
     geometry = backward_geometry(gradient, weight, stride, height, width)
-    epilogue = Epilogue("added" if added else "none", added=added)
+    epilogue = Epilogue(added=added)
     return _convolve(gradient, _Taps.backward(weight), geometry, epilogue)[0]
 
 
@@ -69,7 +69,7 @@ def gated_input_gradient(gradient: Tensor, weight: Tensor, gate: Gate) -> Summed
     """The gradient for what went into a ReLU before a convolution of stride 1, with the partial sums of it and of its
     product with the centred input of the BatchNorm in front: what that BatchNorm's gradient needs."""
     geometry = backward_geometry(gradient, weight, 1, *gate.maps.shape[2:])
-    epilogue = Epilogue("gated", gate=gate, has_partials=True)
+    epilogue = Epilogue(gate=gate, has_partials=True)
     output, partials = _convolve(gradient, _Taps.backward(weight), geometry, epilogue)
     assert partials is not None
     return Summed(output, partials)
@@ -103,7 +103,7 @@ def _convolve(images: Tensor, taps: _Taps, geometry: Geometry, epilogue: Epilogu
     from foster.kernels import device
 
     images = channels_last(images)
-    tile = convolution_tile(geometry, epilogue.name)
+    tile = convolution_tile(geometry)
     output = empty_maps(images, geometry.out_channels, geometry.out_height, geometry.out_width)
     num_pixels = len(images) * geometry.out_height * geometry.out_width
     num_blocks = math.ceil(num_pixels / tile.pixels)

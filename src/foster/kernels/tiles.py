@@ -82,9 +82,6 @@ CONVOLUTION_TILES: dict[tuple[int, int], ConvolutionTile] = {
 }
 """By input and output channels: the fastest of those that benchmarks/kernels.py tries, batch 128, on an H200."""
 
-EPILOGUE_TILES: dict[tuple[str, int, int], ConvolutionTile] = {}
-"""By the name of the epilogue, input and output channels: where it wants another tile than the convolution alone."""
-
 GRADIENT_TILES: dict[tuple[int, int], GradientTile] = {
     (3, 16): GradientTile(pixels=32, groups=8, taps=1, num_programs=132),
     (16, 16): GradientTile(pixels=32, groups=4, taps=9, num_programs=264),
@@ -107,9 +104,8 @@ NORM_ELEMENTS = 4096
 """Elements of the maps that one program of a normalisation kernel takes: 32 for each thread of 4 warps."""
 
 
-def convolution_tile(geometry: Geometry, epilogue: str = "none") -> ConvolutionTile:
-    channels = (geometry.in_channels, geometry.out_channels)
-    tile = EPILOGUE_TILES.get((epilogue, *channels)) or CONVOLUTION_TILES.get(channels)
+def convolution_tile(geometry: Geometry) -> ConvolutionTile:
+    tile = CONVOLUTION_TILES.get((geometry.in_channels, geometry.out_channels))
     return tile or ConvolutionTile(pixels=128, channels=min(geometry.out_channels, 32), warps_pixels=4, taps_ahead=3)
 
 

@@ -91,6 +91,20 @@ def test_the_named_augmentations_are_the_published_ones() -> None:
     )
 
 
+def test_images_are_cropped_then_brightened_then_changed_by_the_policy_then_cut_out() -> None:
+    """One kind of change after the other, from one generator, gives what all of them at once give."""
+    parts = [
+        Augmentation(crop_padding=4, flip=True),
+        Augmentation(brightness=63 / 255),
+        Augmentation(policy="cifar10"),
+        Augmentation(cutout=16),
+    ]
+    images, generator = photo_tiles(32, 32, 64), seeded()
+    for part in parts:
+        images = augment(images, part, generator)
+    assert torch.equal(augment(photo_tiles(32, 32, 64), NAMED["auto"], seeded()), images)
+
+
 @pytest.mark.parametrize("padding", [1, 4])
 def test_every_crop_offset_is_equally_likely(padding: int) -> None:
     size, middle = 10, 5

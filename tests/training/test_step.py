@@ -1,0 +1,60 @@
+"""One optimizer step as it is written: what it changes, what it sums up, and what it leaves behind."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from foster.settings.fit import FitSettings
+from foster.training.engine import Engine
+from foster.training.optim import Sgd
+from foster.training.step import Step
+
+CPU = torch.device("cpu")
+ENGINE = Engine(CPU, (0.5,) * 3, (0.25,) * 3)
+
+
+class OneNumber(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor(1.0))
+
+
+def batch(count: int) -> tuple[Tensor, Tensor]:
+    return torch.zeros(count, 3, 2, 2, dtype=torch.uint8), torch.zeros(count, dtype=torch.int64)
+
+
+def test_a_step_minimises_the_sum_of_all_terms_and_sums_each_up_by_images() -> None:
+    network, sizes = OneNumber(), []
+    seen: list[float] = []
+
+    def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        seen.append(float(images.max()))
+        return {"L_A": 2 * network.weight, "L_B": network.weight.square()}
+
+    optimizer = Sgd(network, FitSettings(epochs=1, learning_rate=0.1, momentum=0, weight_decay=0), CPU)
+    step = Step(network, objective, optimizer, ENGINE, sizes.append)
+    step(*batch(3))
+    # The gradient of 2 w + w^2 at 1 is 4.
+    assert network.weight.item() == pytest.approx(0.6)
+    assert network.weight.grad is None
+    step(*batch(2))
+    assert step.term_names == ("L_A", "L_B")
+    assert step.loss_sums.tolist() == pytest.approx([3 * 2 + 2 * 1.2, 3 * 1 + 2 * 0.36])
+    assert step.loss_sums.dtype == torch.float64
+    assert seen == [-2.0, -2.0], "the objective sees normalised images: (0 - 0.5) / 0.25"
+    assert sizes == [3, 2]
+
+
+def test_what_was_there_before_a_recording_comes_back_in_place() -> None:
+    network = OneNumber()
+    optimizer = Sgd(network, FitSettings(epochs=1, learning_rate=0.1), CPU)
+    step = Step(network, lambda images, labels: {"L": network.weight.square()}, optimizer, ENGINE)
+    step(*batch(2))
+    weight, momentum = network.weight.item(), optimizer.momentum[network.weight].item()
+    sums, restore = step.loss_sums, step._snapshot()
+    step(*batch(2))
+    assert network.weight.item() != weight
+    restore()
+    assert (network.weight.item(), optimizer.momentum[network.weight].item()) == (weight, momentum)
+    assert step.loss_sums is sums, "a recording writes to the very same memory"
+    assert sums.tolist() == [2.0]

@@ -1,0 +1,121 @@
+"""The steps of a task on the shared loop: in order, from where it stands, saved where it may stop."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from small_course import engine, new_method, task_of
+
+from foster.data.augmentation.pipeline import Augmentation
+from foster.events import CheckpointWritten, Event, PhaseStarted, TaskStarted
+from foster.methods.foster import Foster
+from foster.settings.fit import FitSettings
+from foster.settings.methods import FosterSettings
+from foster.system.signals import Stopped, StopRequest
+from foster.training.checkpoint import CheckpointStore
+from foster.training.phase import Evaluate
+from foster.training.task import TaskState, Trainer
+
+SHORT = FitSettings(epochs=2, learning_rate=0.05)
+SETTINGS = FosterSettings(first=SHORT, boost=SHORT, compress=SHORT)
+
+
+class StopAfter(StopRequest):
+    """A stop that is asked for after some steps."""
+
+    def __init__(self, num_steps: int) -> None:
+        super().__init__()
+        self.num_left = num_steps
+
+    @property
+    def is_set(self) -> bool:
+        self.num_left -= 1
+        return self.num_left < 0
+
+    def raise_if_set(self) -> None:
+        if self.num_left < 0:
+            raise Stopped(signal.SIGINT)
+
+
+def trainer_with(told: list[Event], stop: StopRequest | None = None, minutes: float = 5.0) -> Trainer:
+    return Trainer(engine(), Augmentation(), 32, 5, told.append, stop or StopRequest(), minutes, num_tasks=3)
+
+
+def second_task(trainer: Trainer, store: CheckpointStore | None, state: TaskState) -> tuple[Foster, list[str]]:
+    """FOSTER after its second task, trained by `trainer` from `state` on, and the networks that were evaluated."""
+    method = new_method(Foster, SETTINGS)
+    assert isinstance(method, Foster)
+    first = task_of(method, 0)
+    for _ in method.phases(first):
+        pass  # as if the first task had been learned: the weights do not matter here
+    seen: list[str] = []
+    save = None if store is None else lambda: state.save(store, {"whose": "ours"}, trainer.listener)
+    task = task_of(method, 1)
+    trainer.begin(task)
+    epochs = trainer.learn(method.phases(task), state, lambda wanted: seen.append(wanted.variant), save)
+    assert epochs == {"boost": 2, "compress": 2}
+    return method, seen
+
+
+def test_phases_are_trained_and_networks_evaluated_in_the_order_of_the_story() -> None:
+    told: list[Event] = []
+    method, seen = second_task(trainer_with(told), None, TaskState(1))
+    assert seen == ["boosted"]
+    assert [event.phase for event in told if isinstance(event, PhaseStarted)] == ["boost", "compress"]
+    started = next(event for event in told if isinstance(event, TaskStarted))
+    assert (started.task, started.num_tasks, started.num_known, started.num_new) == (1, 3, 4, 2)
+    assert method.memory.num_classes == 6
+    assert not any(isinstance(event, CheckpointWritten) for event in told)
+
+
+@pytest.mark.parametrize("num_steps", [1, 3, 7, 8], ids=lambda n: f"after {n} steps")
+def test_a_task_that_was_stopped_anywhere_goes_on_as_if_it_had_not_been(num_steps: int, tmp_path: Path) -> None:
+    whole, _ = second_task(trainer_with([]), None, TaskState(1))
+    store = CheckpointStore(tmp_path)
+    with pytest.raises(Stopped):
+        second_task(trainer_with([], StopAfter(num_steps)), store, TaskState(1))
+    checkpoint = CheckpointStore(tmp_path).load(pytest.fail)
+    assert checkpoint is not None
+    assert checkpoint.state["whose"] == "ours"
+    # The part 'network' belongs to a run: here the method is made anew.
+    state = TaskState.of(checkpoint)
+    resumed, _ = second_task(trainer_with([]), None, state)
+    for name, tensor in whole.network.state_dict().items():
+        assert torch.equal(resumed.network.state_dict()[name], tensor), name
+    assert all(torch.equal(resumed.memory.of_class(k), whole.memory.of_class(k)) for k in range(6))
+
+
+@pytest.mark.parametrize(("minutes", "num_written"), [(0.0, 4), (1e-9, 12), (5.0, 2)])
+def test_checkpoints_are_written_after_every_epoch_every_interval_and_every_phase(
+    minutes: float, num_written: int, tmp_path: Path
+) -> None:
+    """Two phases of two epochs of three steps; what a phase ends with is written in any case."""
+    told: list[Event] = []
+    second_task(trainer_with(told, minutes=minutes), CheckpointStore(tmp_path), TaskState(1))
+    written = [event for event in told if isinstance(event, CheckpointWritten)]
+    assert len(written) == num_written
+
+
+def test_a_checkpoint_in_the_middle_of_a_phase_has_the_form_that_earlier_versions_wrote(tmp_path: Path) -> None:
+    with pytest.raises(Stopped):
+        second_task(trainer_with([], StopAfter(4)), CheckpointStore(tmp_path), TaskState(1, seconds_before=7.0))
+    manifest = json.loads(max(tmp_path.glob("manifest-*.json")).read_text())
+    state = manifest["state"]
+    assert state.keys() == {"whose", "task", "phase", "num_phases_done", "seconds", "position"}
+    assert (state["task"], state["phase"], state["num_phases_done"]) == (1, "boost", 0)
+    assert state["seconds"] >= 7.0
+    assert (state["position"]["epoch"], state["position"]["step"]) == (1, 2)
+    assert len(state["position"]["loss_sums"]) == 3, "one for each term of the loss"
+    assert manifest["files"].keys() == {"fit", "momentum"}
+
+
+def test_an_evaluation_that_fails_ends_the_task() -> None:
+    def refuse(wanted: Evaluate) -> None:
+        raise ValueError(wanted.variant)
+
+    method = new_method(Foster, SETTINGS)
+    steps = method.phases(task_of(method, 0))
+    with pytest.raises(ValueError, match="boosted"):
+        trainer_with([]).learn(steps, TaskState(0), refuse)
