@@ -70,9 +70,16 @@ def test_phases_are_trained_and_networks_evaluated_in_the_order_of_the_story() -
     assert not any(isinstance(event, CheckpointWritten) for event in told)
 
 
-@pytest.mark.parametrize("num_steps", [1, 3, 7, 8], ids=lambda n: f"after {n} steps")
-def test_a_task_that_was_stopped_anywhere_goes_on_as_if_it_had_not_been(num_steps: int, tmp_path: Path) -> None:
-    whole, _ = second_task(trainer_with([]), None, TaskState(1))
+@pytest.fixture(scope="module")
+def whole() -> Foster:
+    """A second task that was never interrupted."""
+    return second_task(trainer_with([]), None, TaskState(1))[0]
+
+
+@pytest.mark.parametrize("num_steps", [1, 3, 8], ids=lambda n: f"after {n} steps")
+def test_a_task_that_was_stopped_anywhere_goes_on_as_if_it_had_not_been(
+    num_steps: int, whole: Foster, tmp_path: Path
+) -> None:
     store = CheckpointStore(tmp_path)
     with pytest.raises(Stopped):
         second_task(trainer_with([], StopAfter(num_steps)), store, TaskState(1))
