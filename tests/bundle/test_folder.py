@@ -384,3 +384,10 @@ def test_an_exemplar_that_claims_many_pixels_is_refused_before_any_is_decoded(
     monkeypatch.setattr(bundle_folder, "decoded", lambda *given: pytest.fail("something was decoded"))
     with pytest.raises(BundleError, match=r"is not \d+ x \d+"):
         found.memory(entry.use, "v1")
+
+
+def test_a_bundle_that_the_memory_cannot_hold_is_not_read(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundle_folder, "main_memory", lambda: 2000)
+    monkeypatch.setattr(bundle_folder, "checked_files", lambda *given: pytest.fail("a file was read"))
+    with pytest.raises(BundleError, match=r"has [\d,]+ bytes, too many for a memory of 2,000"):
+        read_bundle(bundle)

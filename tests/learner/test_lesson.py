@@ -262,7 +262,7 @@ def test_what_will_not_fit_into_memory_is_refused_before_it_is_read(monkeypatch:
     learner.learn(digits("zero", "one"))
     images, names = digits("two", "three")
     room = {"SC_PAGE_SIZE": images.numel(), "SC_PHYS_PAGES": 5}
-    monkeypatch.setattr("foster.data.photos.read.os.sysconf", room.__getitem__)
+    monkeypatch.setattr("foster.system.memory.os.sysconf", room.__getitem__)
     with pytest.raises(DataError, match="80 images of 8 x 8 need"):
         learner.learn(images, names)
     assert learner.evaluate(images, ["zero"] * 80).num_images == 80

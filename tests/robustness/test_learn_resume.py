@@ -437,3 +437,11 @@ def test_a_signal_saves_and_says_the_command_that_continues(
     assert process.exitcode == 0
     assert "resumed at task 2/2" in said.read_text(encoding="utf-8")
     assert content(bundle) == content(shelf.whole)
+
+
+def test_a_folder_of_work_that_is_a_link_is_left_alone(shelf: Shelf, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "work").symlink_to("elsewhere")
+    with pytest.raises(FolderError, match="is a link, which no learn has made"), WorkFolder(tmp_path / "work").opened():
+        pytest.fail("it was opened")
+    assert list((tmp_path / "elsewhere").iterdir()) == []

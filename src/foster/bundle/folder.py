@@ -44,6 +44,7 @@ from foster.errors import FolderError
 from foster.networks.layout import on_host
 from foster.system.files import write_new, write_text
 from foster.system.locking import locked
+from foster.system.memory import main_memory
 from foster.version import __version__
 
 ID_LENGTH = 12
@@ -131,6 +132,9 @@ def read_bundle(folder: Path) -> Bundle:
     """Read a bundle and check everything about it: version, hashes, names, sizes, and that its weights are numbers."""
     folder = real_folder(folder)
     manifest = read_manifest(folder)
+    num_bytes, room = sum(facts.bytes for facts in manifest.files.values()), main_memory()
+    if room is not None and num_bytes > room / 2:  # the files, and the weights and images that are made of them
+        raise BundleError(f"bundle '{folder}' has {num_bytes:,} bytes, too many for a memory of {room:,}")
     contents = dict(checked_files(folder, manifest))
     try:
         weights = safetensors.torch.load(contents[WEIGHTS])

@@ -14,6 +14,7 @@ from foster.data.feed import Batch, Feed
 from foster.data.images import ImageSet
 from foster.networks.trunk import Trunk
 from foster.seeding import Address, generator
+from foster.system.memory import main_memory
 
 IMAGES_AT_ONCE = {"cpu": 8, "cuda": 64}
 """A trunk sees so many images at a time: on a CPU what it makes of a few still fits into the cache."""
@@ -111,16 +112,9 @@ class ViewFeed(Feed):
 def room(shape: tuple[int, ...]) -> Tensor:
     """Float16 of this shape on the CPU: in memory, or in a file without a name where that would be much of it."""
     num_bytes = 2 * torch.Size(shape).numel()
-    if num_bytes <= SHARE_OF_MEMORY * _memory_bytes():
+    if num_bytes <= SHARE_OF_MEMORY * (main_memory() or 2**33):
         return torch.empty(shape, dtype=torch.float16)
     with tempfile.NamedTemporaryFile() as file:
         # Reserved now: a full disk is an error here, and not the end of the process when a page is written.
         os.posix_fallocate(file.fileno(), 0, num_bytes)
         return torch.from_file(file.name, shared=True, size=num_bytes // 2, dtype=torch.float16).view(shape)
-
-
-def _memory_bytes() -> int:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not known on this system
-        return 2**33

@@ -15,6 +15,7 @@ from foster.data.photos.decode import MISSING, ImageError, ImageLike, decode, qu
 from foster.data.photos.find import shown
 from foster.data.photos.resize import Resizing
 from foster.errors import DataError
+from foster.system.memory import main_memory
 
 MAX_UNREADABLE = 100
 MAX_UNREADABLE_SHARE = 0.1
@@ -162,12 +163,9 @@ def _listed(unreadable: list[Unreadable]) -> str:
 
 def check_room(num_images: int, resizing: Resizing, num_copies: int) -> None:
     """Refuse what the memory cannot hold: a system that runs out of it ends the process without a word."""
-    try:
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not known on this system
-        return
+    total = main_memory()
     needed = num_copies * num_images * 3 * resizing.height * resizing.width
-    if needed > 0.9 * total:
+    if total is not None and needed > 0.9 * total:
         raise DataError(
             f"{num_images:,} images of {resizing.height} x {resizing.width} need {needed / 2**30:.1f} GiB of memory, "
             f"but there are {total / 2**30:.1f}; choose a smaller image_size or learn the classes in several calls"
