@@ -126,9 +126,9 @@ class LearnerSettings(CommonSettings):
         return {**data, **plugins, "weights": Path(self.weights).name, self.method: options}
 
 
-def learner_keys() -> list[str]:
-    """Every dotted key that a learner takes."""
-    return keys_for(LearnerSettings)
+def learner_keys(method: str | None = None) -> list[str]:
+    """Every dotted key that a learner takes, of one method or of all."""
+    return keys_for(LearnerSettings, method)
 
 
 def learner_settings(
