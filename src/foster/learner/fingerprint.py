@@ -38,7 +38,9 @@ def images_digest(images: ImageSet | None) -> str:
 
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     """In words, the first thing in which two fingerprints differ; None where they do not."""
-    old, new = flat(filled(before["settings"], learner_keys(), make_learner_settings).nested()), flat(now["settings"])
+    # What went on from a bundle and does not speak of a trunk began when there was none, as such bundles do.
+    saved = {"trunk": "none", **before["settings"]} if before["known"] else before["settings"]
+    old, new = flat(filled(saved, learner_keys(), make_learner_settings).nested()), flat(now["settings"])
     for key in sorted(old.keys() | new.keys()):
         if old.get(key) != new.get(key):
             return f"with {key} = {old.get(key)!r}, which is {new.get(key)!r} now"
