@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint build
+.PHONY: help setup demo test lint build docs
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,3 +34,7 @@ lint: setup ## ruff and mypy
 build: setup ## wheel and source archive in dist/
 	@rm -rf build/lib
 	$(BIN)/python -m build --no-isolation
+
+docs: setup ## the documentation as a site in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html"
