@@ -19,9 +19,22 @@ def test_of_alike_photos_one_is_chosen_before_the_next_kind() -> None:
 
 
 def test_where_the_network_is_sure_of_all_the_most_different_are_chosen() -> None:
-    features = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]])
-    assert doubtful_and_different(torch.zeros(3), features, 2) == [0, 2]
+    features = torch.tensor([[1.0, 0.0], [1.0, 0.01], [1.0, 0.02], [0.0, 1.0]])
+    assert doubtful_and_different(torch.zeros(4), features, 2) == [1, 3]
     assert doubtful_and_different(torch.zeros(0), torch.zeros(0, 2), 2) == []
+
+
+def test_copies_fill_up_only_what_nothing_else_can() -> None:
+    features = torch.tensor([[1.0, 0.0]] * 5 + [[0.0, 1.0]])
+    assert doubtful_and_different(torch.linspace(1, 0.5, 6), features, 3) == [0, 1, 5]
+
+
+def test_an_outlier_is_not_preferred_to_many_that_are_alike() -> None:
+    chance = torch.Generator().manual_seed(0)
+    crowds = [torch.randn(9, 8, generator=chance) * 0.05 + torch.eye(8)[k] for k in range(2)]
+    outlier = -torch.ones(1, 8)
+    chosen = doubtful_and_different(torch.full((19,), 0.5), torch.cat([*crowds, outlier]), 2)
+    assert sorted(position // 9 for position in chosen) == [0, 1]
 
 
 def test_photos_are_chosen_by_what_the_learner_says_of_them(small_bundle: Path, tmp_path: Path) -> None:
@@ -42,9 +55,8 @@ def test_photos_are_chosen_by_what_the_learner_says_of_them(small_bundle: Path, 
         best, second = every[entry.path].top
         assert entry.label == best.label
         assert entry.doubt == pytest.approx(1 - best.probability + second.probability, abs=1e-4)
-    assert found.chosen[0].doubt == pytest.approx(
-        max(1 - answer.top[0].probability + answer.top[1].probability for answer in every.values()), abs=1e-4
-    )
+    doubts = [entry.doubt for entry in found.chosen]
+    assert doubts == sorted(doubts, reverse=True)
     assert {"copy a.png", "copy b.png"} - {entry.path.name for entry in found.chosen}, "never both"
 
 
