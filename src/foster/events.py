@@ -45,6 +45,15 @@ class TaskStarted(Event):
 
 
 @dataclass(frozen=True)
+class LearnPlanned(Event):
+    """What one `learn` is about to do, in lines for people, and how long it will take."""
+
+    lines: tuple[str, ...]
+    seconds: float
+    num_bytes: int
+
+
+@dataclass(frozen=True)
 class PhaseStarted(Event):
     """`steps` counts the optimizer steps of one epoch."""
 

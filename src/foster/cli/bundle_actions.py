@@ -32,6 +32,7 @@ from foster.system import output
 from foster.system.files import user_path
 from foster.system.output import printable
 from foster.system.signals import Stopped, stop_on_signals
+from foster.training.threads import use_free_cores
 
 AFTER_REMOVAL: dict[Use, str] = {
     "exemplars": "the weights were trained with it, the next learn starts without it",
@@ -50,6 +51,7 @@ def learn_bundle(
     is_restarting: bool,
     quiet: bool,
     plugins: Sequence[str] | None = None,
+    minutes: float | None = None,
 ) -> None:
     bundle = user_path(bundle)
     if not is_restarting and _is_written(bundle, source, old):
@@ -70,6 +72,8 @@ def learn_bundle(
         learner.configure(overrides, preset=preset, plugins=plugins)
     if not quiet:
         typer.echo(f"reading {source}", err=True)
+    if (slowed := use_free_cores()) and not quiet:
+        output.complain(slowed)
     with stop_on_signals() as stop, WorkFolder.beside(bundle).opened(is_restarting) as work:
         # Once more: another process may have come first.
         check_free(bundle)
@@ -77,7 +81,12 @@ def learn_bundle(
         try:
             with progress_for(quiet=quiet) as listener:
                 report = learner.learn(
-                    source, max_drop=max_drop, listener=noting(listener, work), stop=stop, work_folder=work
+                    source,
+                    max_drop=max_drop,
+                    listener=noting(listener, work),
+                    stop=stop,
+                    work_folder=work,
+                    minutes=minutes,
                 )
             stop.raise_if_set()
         except UpdateError as error:

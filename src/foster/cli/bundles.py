@@ -47,6 +47,10 @@ def learn(
         float | None,
         typer.Option(metavar="POINTS", min=0, help="Write nothing if the known classes lose more accuracy than this."),
     ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(metavar="M", min=0.1, help="Fit the training to about this many minutes."),
+    ] = None,
     is_promoting: Annotated[
         bool, typer.Option("--promote", help="Point the link 'current' beside the bundle at it.")
     ] = False,
@@ -67,7 +71,7 @@ def learn(
     from foster.cli.bundle_actions import learn_bundle
 
     changes = with_recipe(overrides, recipe)
-    learn_bundle(source, changes, bundle, old, preset, max_drop, is_promoting, is_restarting, quiet, plugins)
+    learn_bundle(source, changes, bundle, old, preset, max_drop, is_promoting, is_restarting, quiet, plugins, minutes)
 
 
 def predict(

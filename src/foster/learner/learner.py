@@ -145,6 +145,7 @@ class Learner:
         listener: Listener | None = None,
         stop: StopRequest | None = None,
         work_folder: str | Path | WorkFolder | None = None,
+        minutes: float | None = None,
         **changes: Any,
     ) -> LearnReport:
         """Learn a folder with a subfolder a class, a CSV of path and label, or images with `labels`.
@@ -155,11 +156,11 @@ class Learner:
 
         With a `work_folder`, the training is saved there from time to time, and the same call continues it after an
         interruption. The folder is removed when all is learned; a WorkFolder that is open stays as long as it is.
+        `minutes` fits the training to a time. A `listener` is told first what will be done and how long it takes.
         """
-        has_learned = self.knowledge is not None
-        settings = (
-            learner_settings(base=self.settings, has_learned=has_learned, **changes) if changes else self.settings
-        )
+        settings = self.settings
+        if changes:
+            settings = learner_settings(base=settings, has_learned=self.knowledge is not None, **changes)
         photos = find_photos(_source(source, labels))
         with _opened(work_folder) as work:
             try:
@@ -172,11 +173,13 @@ class Learner:
                     listener=listener or _pass_on_warnings,
                     stop=stop or StopRequest(),
                     work=work,
+                    has_forecast=listener is not None,
+                    minutes=minutes,
                 )
             except lesson.RefusedError as refused:
-                learner = Learner.__new__(Learner)
-                learner._begin(refused.learned.settings, refused.learned.knowledge, self._backbone)
-                raise UpdateError(str(refused), refused.learned.report, learner) from None
+                learned, learner = refused.learned, Learner.__new__(Learner)
+                learner._begin(learned.settings, learned.knowledge, self._backbone)
+                raise UpdateError(str(refused), learned.report, learner) from None
         self.knowledge, self.settings = learned.knowledge, learned.settings
         self._classifier = None
         return learned.report
@@ -255,8 +258,7 @@ class Learner:
     def classifier(self) -> Classifier:
         """The network that answers, on the learner's device."""
         if self._classifier is None:
-            device = find_device(self.settings.device)
-            with explained_memory_errors(device):
+            with explained_memory_errors(device := find_device(self.settings.device)):
                 self._classifier = self._known().classifier(device)
         return self._classifier
 

@@ -23,6 +23,7 @@ from foster.learner.calibration import fit_temperature, probabilities
 from foster.learner.classifier import Classifier
 from foster.learner.familiarity import Familiarity
 from foster.learner.fingerprint import fingerprint
+from foster.learner.forecast import LearnClock, forecast
 from foster.learner.held_out import kept_held_out
 from foster.learner.knowledge import Knowledge, Memories
 from foster.learner.plan import Plan, make_plan
@@ -73,12 +74,16 @@ def learn(
     listener: events.Listener,
     stop: StopRequest,
     work: WorkFolder | None = None,
+    has_forecast: bool = False,
+    minutes: float | None = None,
 ) -> Learned:
     """Learn the classes of `photos`, new ones and more of known ones.
 
     With `max_drop`, RefusedError is raised where the known classes lose more points than that, or the new ones by
     compression. With `work`, a folder
     that is held, what was trained is saved there, and what is found there is continued.
+    With `has_forecast`, what will be done and how long it takes is told first, and the time left covers all of it;
+    `minutes` also shortens or stretches the schedules to that time.
     """
     began = time.monotonic()
     with explained_memory_errors(find_device(settings.device)):
@@ -94,6 +99,19 @@ def learn(
         intake, names = plan.intake, plan.intake.class_names
         exemplars = method.memory.exemplars(names)
         task = Task(len(plan.task_sizes), intake.num_known, intake.num_new, intake.train, exemplars)
+        if has_forecast or minutes is not None:
+            ahead = forecast(plan, method, task, engine)
+            if minutes is not None:
+                kept = work.setting("epochs_scale") if work else None  # of the same learn, interrupted
+                plan = (
+                    plan.with_epochs_scale(kept)
+                    if kept
+                    else plan.within(60 * minutes, ahead.seconds_before, ahead.seconds - ahead.seconds_before)
+                )
+                method = _method(plan, engine)
+                ahead = forecast(plan, method, task, engine)
+            listener(events.LearnPlanned(plan.lines(), ahead.seconds, ahead.num_bytes))
+            listener = LearnClock(listener, ahead)
         start = fingerprint(plan, method.workplace.unlabeled) if work else {}
         state = (work.progress(start, listener) if work else None) or TaskState(task.index)
         began -= state.seconds
@@ -129,7 +147,9 @@ def learn(
         familiarity=familiarity,
         history=(*after.history, entry),
     )
-    learned = Learned(after, plan.resolved(), report)
+    # A schedule that was fitted to a time is that of this learn alone.
+    resolved = plan.resolved().model_copy(update={"epochs_scale": settings.epochs_scale})
+    learned = Learned(after, resolved, report)
     if reason:
         raise RefusedError(reason, learned)
     return learned
@@ -154,8 +174,7 @@ def _engine(plan: Plan) -> Engine:
 def _method(plan: Plan, engine: Engine) -> Method[Any]:
     """The method as it stands before this `learn`."""
     settings = plan.settings
-    steps_per_epoch = -(-plan.num_training_images // plan.batch_size)
-    options = settings.scaled_options(steps_per_epoch, plan.backbone.is_pretrained)
+    options = settings.scaled_options(plan.steps_per_epoch, plan.backbone.is_pretrained)
     memory = ExemplarMemory(per_class=plan.exemplar_quota) if options.uses_memory else ExemplarMemory()
     backbone = plan.backbone.make
     workplace = Workplace(backbone, settings.seed, engine.infer, engine.device, settings.selection, plan.unlabeled)

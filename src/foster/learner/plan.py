@@ -28,6 +28,7 @@ from foster.settings.recipe import WITHOUT_WEIGHTS, augmentation_for, backbone_f
 from foster.training.engine import find_device
 
 SMALLEST_STD = 0.01
+NUM_SHOWN = 8
 NUM_IMAGES_FOR_STATISTICS = 10_000
 MANY_PHOTOS = 20_000
 """So many photos in a first learn are worth training a whole pretrained backbone, where there is a GPU."""
@@ -75,6 +76,38 @@ class Plan:
     def batch_size(self) -> int:
         size = self.preprocessing.size
         return self.settings.batch_size or batch_size_for(self.num_training_images, size)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return -(-self.num_training_images // self.batch_size)
+
+    def within(self, seconds: float, seconds_before: float, seconds_of_training: float) -> "Plan":
+        """The same plan with schedules that take this long, where that much is before them and so much they would take;
+        never more than the published ones."""
+        factor = self.settings.epochs_factor(self.steps_per_epoch, self.backbone.is_pretrained)
+        share = max(0.0, seconds - seconds_before) / max(seconds_of_training, 1e-6)
+        return self.with_epochs_scale(round(min(1.0, max(1e-4, factor * share)), 4))
+
+    def with_epochs_scale(self, scale: float) -> "Plan":
+        return replace(self, settings=self.settings.model_copy(update={"epochs_scale": scale}))
+
+    def lines(self) -> tuple[str, ...]:
+        """What is about to be done, for people."""
+        intake, size = self.intake, self.preprocessing
+        new = intake.class_names[intake.num_known :]
+        shown = ", ".join(new[:NUM_SHOWN]) + (", ..." if len(new) > NUM_SHOWN else "")
+        photos = f"{len(intake.train)} photos, {len(intake.held_out)} more held out to measure"
+        known = (
+            f"; {len(self.exemplars_before)} kept photos of {intake.num_known} known classes"
+            if intake.num_known
+            else ""
+        )
+        start = "pretrained" if self.backbone.is_pretrained else "from scratch"
+        trunk = f", its first {self.backbone.num_frozen} parts frozen" if self.backbone.num_frozen else ""
+        return (
+            f"{len(new)} new classes ({shown}): {photos}{known}" if new else f"no new class: {photos}{known}",
+            f"{self.backbone.name} ({start}{trunk}), images of {size.height} x {size.width} for the bundle's life",
+        )
 
     @property
     def num_views(self) -> int:

@@ -34,6 +34,11 @@ class Trained:
     """The same over the new classes alone."""
 
 
+def steps_of(method: Method[Any], task: Task) -> Iterator[Phase | Evaluate]:
+    """What a method does in a task, new classes or none."""
+    return method.phases(task) if has_own_phases(method, task.num_new) else refresh(method, task)
+
+
 def train(
     trainer: Trainer,
     method: Method[Any],
@@ -50,7 +55,7 @@ def train(
     trainer.begin(task)
     if state.phase:
         trainer.listener(events.RunResumed(state.task, state.phase, state.epoch))
-    steps = method.phases(task) if has_own_phases(method, task.num_new) else refresh(method, task)
+    steps = steps_of(method, task)
     if has_head_start:
         steps = with_head_start(steps, trainer.engine.infer)
     accuracies: dict[str, float] = {}

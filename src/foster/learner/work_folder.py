@@ -73,6 +73,14 @@ class WorkFolder:
             )
         return progress
 
+    def setting(self, key: str) -> Any:
+        """What a setting was in the interrupted `learn` that the folder holds; None where it holds none."""
+        checkpoint = self.checkpoints.load(lambda message: None)
+        if checkpoint is None:
+            return None
+        with explained_misfit():
+            return checkpoint.state["learning"]["settings"].get(key)
+
     def _check_own(self) -> None:
         """Nothing is ever written to or removed from a folder that holds something else."""
         if self.path.is_symlink():

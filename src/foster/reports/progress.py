@@ -1,6 +1,5 @@
 """Progress of a run on standard error: a live line on a terminal, plain lines elsewhere."""
 
-import math
 import sys
 import time
 from collections.abc import Callable
@@ -14,6 +13,18 @@ from rich.text import Text
 
 from foster import events
 from foster.events import Event, Listener
+from foster.reports.progress_texts import (
+    decoded_text,
+    evaluated_text,
+    losses_text,
+    place_text,
+    planned_text,
+    received_text,
+    resumed_text,
+    run_ended_text,
+    run_started_text,
+    task_started_text,
+)
 from foster.reports.text import duration
 
 SECONDS_BETWEEN_LINES = 30.0
@@ -47,6 +58,7 @@ class LineProgress:
         self._stream = stream
         self._clock = clock
         self._num_tasks = 0
+        self._is_learn = False
         self._last_line = 0.0
         self._tenths = 0
 
@@ -60,12 +72,16 @@ class LineProgress:
         match event:
             case events.RunStarted():
                 self._num_tasks = event.num_tasks
-                self._write(_run_started(event))
+                self._write(run_started_text(event))
             case events.RunResumed():
-                self._write(_resumed(event, self._num_tasks))
+                self._write(resumed_text(event, self._num_tasks))
             case events.TaskStarted():
                 self._num_tasks = event.num_tasks
-                self._write(_task_started(event))
+                self._write(task_started_text(event))
+            case events.LearnPlanned():
+                self._is_learn = True
+                for line in planned_text(event):
+                    self._write(line)
             case events.PhaseStarted():
                 self._num_tasks, self._tenths = event.num_tasks, 0
                 self._write(f"{self._place(event)}: {event.epochs} epochs of {event.steps} steps")
@@ -73,29 +89,28 @@ class LineProgress:
                 # The line that ends the phase says the rest.
                 if event.epoch + 1 < event.epochs and self._is_due(event.epoch + 1, event.epochs):
                     left = duration(event.seconds_left)
-                    self._write(
-                        f"{self._place(event)}: epoch {event.epoch + 1}/{event.epochs}, {_losses(event)}, {left} left"
-                    )
+                    losses = losses_text(event, self._is_learn)
+                    self._write(f"{self._place(event)}: epoch {event.epoch + 1}/{event.epochs}, {losses}, {left} left")
             case events.PhaseEnded():
                 self._write(f"{self._place(event)}: done in {duration(event.seconds)}")
             case events.Evaluated():
-                self._write(f"task {event.task + 1}/{self._num_tasks} {_evaluated(event)}")
+                self._write(evaluated_text(event, self._num_tasks, self._is_learn))
             case events.Downloading():
                 self._downloading(event)
             case events.Decoding():
                 if self._is_due(event.num_done, event.num_total) and event.num_done < event.num_total:
                     self._write(f"decoding {event.what}: {event.num_done:,} of {event.num_total:,}")
             case events.PhotosDecoded():
-                self._write(_decoded(event))
+                self._write(decoded_text(event))
             case events.Waiting():
                 self._write(event.message)
             case events.Warned():
                 self._write(f"warning: {event.message}")
             case events.RunEnded():
-                self._write(_run_ended(event))
+                self._write(run_ended_text(event))
 
     def _place(self, event: events.PhaseStarted | events.EpochEnded | events.PhaseEnded) -> str:
-        return f"task {event.task + 1}/{self._num_tasks} {event.phase}"
+        return place_text(event, self._num_tasks, self._is_learn)
 
     def _downloading(self, event: events.Downloading) -> None:
         if not event.num_received:
@@ -105,7 +120,7 @@ class LineProgress:
         # Without an end there are no tenths of the way, only time that passes.
         is_due = self._is_due(event.num_received, event.num_total) if event.num_total else self._is_due(0, 1)
         if is_due or event.num_received == event.num_total:
-            self._write(f"downloading {event.name}: {_received(event)}")
+            self._write(f"downloading {event.name}: {received_text(event)}")
 
     def _is_due(self, num_done: int, num_all: int) -> bool:
         waited = self._clock() - self._last_line
@@ -147,6 +162,7 @@ class TerminalProgress:
         )
         self._bar = self._progress.add_task("starting", total=1, count="", losses="", left="")
         self._num_tasks = 0
+        self._is_learn = False
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -164,13 +180,17 @@ class TerminalProgress:
         match event:
             case events.RunStarted():
                 self._num_tasks = event.num_tasks
-                self._print(Text(_run_started(event), style="bold"))
+                self._print(Text(run_started_text(event), style="bold"))
                 self._show("preparing")
             case events.RunResumed():
-                self._print(Text(_resumed(event, self._num_tasks)))
+                self._print(Text(resumed_text(event, self._num_tasks)))
             case events.TaskStarted():
                 self._num_tasks = event.num_tasks
                 self._show(f"task {event.task + 1}/{event.num_tasks}")
+            case events.LearnPlanned():
+                self._is_learn = True
+                for line in planned_text(event):
+                    self._print(Text(line))
             case events.PhaseStarted():
                 self._num_tasks = event.num_tasks
                 self._show(self._place(event), total=event.epochs, count=f"0/{event.epochs}")
@@ -180,33 +200,33 @@ class TerminalProgress:
                     total=event.epochs,
                     completed=event.epoch + 1,
                     count=f"{event.epoch + 1}/{event.epochs}",
-                    losses=_losses(event),
+                    losses=losses_text(event, self._is_learn),
                     left=f"{duration(event.seconds_left)} left",
                 )
             case events.PhaseEnded():
                 self._show(f"{self._place(event)}: evaluating")
             case events.Evaluated():
-                self._print(Text.assemble(f"task {event.task + 1}/{self._num_tasks} ", (_evaluated(event), "green")))
+                self._print(Text(evaluated_text(event, self._num_tasks, self._is_learn), style="green"))
             case events.Downloading():
                 done = event.num_received if event.num_total else 0
-                amount = _received(event) if event.num_received else ""
+                amount = received_text(event) if event.num_received else ""
                 self._show(f"downloading {event.name}", total=event.num_total or 1, completed=done, count=amount)
             case events.Decoding():
                 count = f"{event.num_done:,}/{event.num_total:,}"
                 self._show(f"decoding {event.what}", total=event.num_total, completed=event.num_done, count=count)
             case events.PhotosDecoded():
-                self._print(Text(_decoded(event), style="dim"))
+                self._print(Text(decoded_text(event), style="dim"))
             case events.Waiting():
                 self._print(Text(event.message))
                 self._show("waiting")
             case events.Warned():
                 self._print(Text(f"warning: {event.message}", style="yellow"))
             case events.RunEnded():
-                self._print(Text(_run_ended(event), style="bold"))
+                self._print(Text(run_ended_text(event), style="bold"))
                 self._show("done")
 
     def _place(self, event: events.PhaseStarted | events.EpochEnded | events.PhaseEnded) -> str:
-        return f"task {event.task + 1}/{self._num_tasks} {event.phase}"
+        return place_text(event, self._num_tasks, self._is_learn)
 
     def _show(
         self, text: str, *, total: int = 1, completed: int = 0, count: str = "", losses: str = "", left: str = ""
@@ -217,56 +237,3 @@ class TerminalProgress:
 
     def _print(self, text: Text) -> None:
         self._progress.console.print(text, soft_wrap=True)
-
-
-def _run_started(event: events.RunStarted) -> str:
-    return f"{event.method} on {event.scenario}: {event.num_tasks} tasks on {event.device}, in {event.folder}"
-
-
-def _resumed(event: events.RunResumed, num_tasks: int) -> str:
-    """Between two tasks there is no phase yet."""
-    phase = f" {event.phase}, epoch {event.epoch + 1}" if event.phase else ""
-    return f"resumed at task {event.task + 1}/{num_tasks}{phase}"
-
-
-def _task_started(event: events.TaskStarted) -> str:
-    known = f"{event.num_known} known" if event.num_known else "none known"
-    return f"task {event.task + 1}/{event.num_tasks}: {event.num_new} new classes, {known}, {event.num_images:,} images"
-
-
-def _losses(event: events.EpochEnded) -> str:
-    """`loss 1.234 = L_LA 0.900 + L_KD 0.334`, or the total alone where it has one term."""
-    terms = {name: value for name, value in event.losses.items() if name != "total"}
-    total = event.losses.get("total", sum(terms.values()))
-    if len(terms) < 2:
-        return f"loss {total:.3f}"
-    return f"loss {total:.3f} = " + " + ".join(f"{name} {value:.3f}" for name, value in terms.items())
-
-
-def _received(event: events.Downloading) -> str:
-    """`48.3 of 161.2 MiB`, or `48.3 MiB` where the end is not known."""
-    end = f" of {event.num_total / 2**20:.1f}" if event.num_total else ""
-    return f"{event.num_received / 2**20:.1f}{end} MiB"
-
-
-def _decoded(event: events.PhotosDecoded) -> str:
-    rate = event.num_photos / max(event.seconds, 1e-3)
-    where = {"device": "on the device", "host": "in memory", "disk": "on disk"}[event.place]
-    return (
-        f"{event.num_photos:,} photos of {event.what}: {event.num_bytes / 2**30:.2f} GiB {where}, "
-        f"in {duration(event.seconds)} ({rate:,.0f} a second)"
-    )
-
-
-def _evaluated(event: events.Evaluated) -> str:
-    # A group of classes without a test image has no accuracy.
-    groups = {"old": event.old_accuracy, "new": event.new_accuracy, "top-5": event.top5}
-    known = [f"{name} {value:.2f}" for name, value in groups.items() if value is not None and not math.isnan(value)]
-    return f"{event.variant}: {event.accuracy:.2f} % ({', '.join(known)})"
-
-
-def _run_ended(event: events.RunEnded) -> str:
-    return (
-        f"average incremental accuracy {event.average_incremental_accuracy:.2f} %, "
-        f"final {event.final_accuracy:.2f} %, in {duration(event.seconds)}"
-    )

@@ -1,0 +1,147 @@
+"""How long a `learn` will take and how much memory: a rehearsal of its phases, with a few steps of each."""
+
+import copy
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from foster import events
+from foster.data.images import ImageSet
+from foster.data.photos.album import Album
+from foster.data.photos.read import COPIES_OF_A_LEARN
+from foster.data.task import Task
+from foster.learner.plan import Plan
+from foster.learner.training import steps_of
+from foster.methods.base import Method
+from foster.networks.network import Output
+from foster.settings.fit import FitSettings
+from foster.system.signals import StopRequest
+from foster.training.engine import Engine
+from foster.training.phase import Phase
+from foster.training.task import TaskState, Trainer
+
+TIMED_STEPS = 2
+"""Steps of each phase that are timed, after one that is not: in it memory is found and kernels are chosen."""
+
+BYTES_OF_STATE = 16
+"""float32 weight, gradient and momentum, and one copy of the weight."""
+
+BYTES_OF_PROCESS = 400 * 2**20
+"""What Python and torch take before anything is read."""
+
+
+@dataclass(frozen=True)
+class TimedPhase:
+    name: str
+    epochs: int
+    seconds_an_epoch: float
+
+    @property
+    def seconds(self) -> float:
+        return self.epochs * self.seconds_an_epoch
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Seconds before the first phase (what a trunk makes of the photos), those of every phase, and memory in bytes."""
+
+    seconds_before: float
+    phases: tuple[TimedPhase, ...]
+    num_bytes: int
+
+    @property
+    def seconds(self) -> float:
+        return self.seconds_before + sum(phase.seconds for phase in self.phases)
+
+
+def forecast(plan: Plan, method: Method[Any], task: Task, engine: Engine) -> Forecast:
+    """Rehearse the task on a copy of the method, which stays as it is."""
+    count = plan.batch_size * (TIMED_STEPS + 1)
+    chosen = torch.arange(count) % plan.num_training_images
+    sample = task.training.select(chosen)
+    seconds_before = 0.0
+    if engine.views is not None:
+        part = sample.images[:8]
+        began = time.monotonic()
+        engine.views.plain(part)
+        num_seen = plan.num_training_images * plan.num_views + len(plan.held_out)
+        seconds_before = (time.monotonic() - began) / len(part) * num_seen
+        engine = replace(engine, views=replace(engine.views, num_views=1))
+    actor = copy.copy(method)
+    actor.memory = copy.deepcopy(method.memory)
+    # Which images would be remembered makes no difference here, and choosing them at random takes no features.
+    actor.workplace = replace(method.workplace, infer=_Nothing(engine, sample), selection="random")
+    if hasattr(method, "network"):
+        actor.network = copy.deepcopy(method.network)
+    phases, num_parameters = [], 0
+    with torch.random.fork_rng(devices=[]):
+        for step in steps_of(actor, task):
+            if isinstance(step, Phase):
+                num_steps = -(-len(step.data) // plan.batch_size)
+                seconds = _seconds_a_step(step, sample, plan, engine, task.index)
+                phases.append(TimedPhase(step.name, step.fit.epochs, num_steps * seconds))
+                num_parameters = max(num_parameters, sum(value.numel() for value in step.network.parameters()))
+    maps = 0
+    if engine.views is not None:
+        maps = engine.views.plain(sample.images[:1]).numel() * 2 * plan.num_training_images * plan.num_views
+    images = COPIES_OF_A_LEARN * sample.images[0].numel() * plan.num_training_images
+    num_bytes = BYTES_OF_PROCESS + images + maps + BYTES_OF_STATE * num_parameters
+    return Forecast(seconds_before, tuple(phases), num_bytes)
+
+
+def _seconds_a_step(phase: Phase, sample: ImageSet, plan: Plan, engine: Engine, task: int) -> float:
+    """How long one step takes, on real images. What it does to the network does not matter: nobody keeps it."""
+    moments: list[float] = []
+
+    def on_epoch(epoch: int) -> None:
+        if engine.device.type == "cuda":
+            torch.cuda.synchronize(engine.device)
+        moments.append(time.monotonic())
+
+    data = sample.select(torch.arange(plan.batch_size))
+    schedule = FitSettings(epochs=TIMED_STEPS + 2, learning_rate=1e-6)
+    trainer = Trainer(engine, plan.augmentation, plan.batch_size, 0, _ignore, StopRequest(), 0.0, task + 1)
+    trainer.train(replace(phase, data=data, fit=schedule, on_epoch=on_epoch), TaskState(task), None)
+    return (moments[-1] - moments[1]) / (len(moments) - 2)
+
+
+def _ignore(event: events.Event) -> None:
+    """Nobody looks on."""
+
+
+class _Nothing:
+    """An inference that looks at one image: all logits and features are zero."""
+
+    def __init__(self, engine: Engine, sample: ImageSet) -> None:
+        self._engine, self._image = engine, sample.images[:1]
+
+    @torch.no_grad()
+    def __call__(self, network: nn.Module, images: Tensor | Album) -> Output:
+        out = self._engine.infer(network, self._image)
+        logits, features = (torch.zeros_like(values).expand(len(images), -1) for values in (out.logits, out.features))
+        return Output(logits, features)
+
+
+class LearnClock:
+    """Passes events on, with the time left of the whole `learn` in place of that of a phase."""
+
+    def __init__(self, listener: events.Listener, forecast: Forecast) -> None:
+        self._listener = listener
+        self._phases = {phase.name: phase for phase in forecast.phases}
+        self._ahead = [phase.name for phase in forecast.phases]
+        self._pace = 1.0
+
+    def __call__(self, event: events.Event) -> None:
+        if isinstance(event, events.PhaseStarted):
+            self._ahead = self._ahead[self._ahead.index(event.phase) + 1 :] if event.phase in self._ahead else []
+        if isinstance(event, events.EpochEnded):
+            expected = self._phases[event.phase].seconds_an_epoch if event.phase in self._phases else 0.0
+            num_left = event.epochs - event.epoch - 1
+            if expected and num_left:
+                self._pace = event.seconds_left / num_left / expected
+            later = self._pace * sum(self._phases[name].seconds for name in self._ahead)
+            event = replace(event, seconds_left=event.seconds_left + later)
+        self._listener(event)

@@ -1,0 +1,83 @@
+"""What progress says, event by event."""
+
+import math
+
+from foster import events
+from foster.reports.text import duration, size_text
+
+PLAIN_WORDS = {
+    "learn": "learning",
+    "boost": "learning the new classes beside the known ones",
+    "compress": "compressing both into one network",
+    "boosted": "before compression",
+}
+"""What the phases and networks of a `learn` are called where the reader has photos and no paper."""
+
+
+def run_started_text(event: events.RunStarted) -> str:
+    return f"{event.method} on {event.scenario}: {event.num_tasks} tasks on {event.device}, in {event.folder}"
+
+
+def resumed_text(event: events.RunResumed, num_tasks: int) -> str:
+    """Between two tasks there is no phase yet."""
+    phase = f" {event.phase}, epoch {event.epoch + 1}" if event.phase else ""
+    return f"resumed at task {event.task + 1}/{num_tasks}{phase}"
+
+
+def task_started_text(event: events.TaskStarted) -> str:
+    known = f"{event.num_known} known" if event.num_known else "none known"
+    return f"task {event.task + 1}/{event.num_tasks}: {event.num_new} new classes, {known}, {event.num_images:,} images"
+
+
+def losses_text(event: events.EpochEnded, is_learn: bool) -> str:
+    """`loss 1.234 = L_LA 0.900 + L_KD 0.334`, or the total alone where it has one term."""
+    terms = {name: value for name, value in event.losses.items() if name != "total"}
+    total = event.losses.get("total", sum(terms.values()))
+    if len(terms) < 2 or is_learn:
+        return f"loss {total:.3f}"
+    return f"loss {total:.3f} = " + " + ".join(f"{name} {value:.3f}" for name, value in terms.items())
+
+
+def received_text(event: events.Downloading) -> str:
+    """`48.3 of 161.2 MiB`, or `48.3 MiB` where the end is not known."""
+    end = f" of {event.num_total / 2**20:.1f}" if event.num_total else ""
+    return f"{event.num_received / 2**20:.1f}{end} MiB"
+
+
+def decoded_text(event: events.PhotosDecoded) -> str:
+    rate = event.num_photos / max(event.seconds, 1e-3)
+    where = {"device": "on the device", "host": "in memory", "disk": "on disk"}[event.place]
+    return (
+        f"{event.num_photos:,} photos of {event.what}: {event.num_bytes / 2**30:.2f} GiB {where}, "
+        f"in {duration(event.seconds)} ({rate:,.0f} a second)"
+    )
+
+
+def place_text(
+    event: events.PhaseStarted | events.EpochEnded | events.PhaseEnded | events.Evaluated,
+    num_tasks: int,
+    is_learn: bool,
+) -> str:
+    """Where the training stands; a `learn` has one task, and its phases in words that need no paper."""
+    what = event.variant if isinstance(event, events.Evaluated) else event.phase
+    return PLAIN_WORDS.get(what, what) if is_learn else f"task {event.task + 1}/{num_tasks} {what}"
+
+
+def planned_text(event: events.LearnPlanned) -> list[str]:
+    needed = f"about {duration(event.seconds)} and {size_text(event.num_bytes)} of memory, measured on a few steps"
+    return [*event.lines, needed]
+
+
+def evaluated_text(event: events.Evaluated, num_tasks: int, is_learn: bool) -> str:
+    # A group of classes without a test image has no accuracy.
+    groups = {"old": event.old_accuracy, "new": event.new_accuracy, "top-5": event.top5}
+    known = [f"{name} {value:.2f}" for name, value in groups.items() if value is not None and not math.isnan(value)]
+    of_what = " of held-out images" if is_learn else ""
+    return f"{place_text(event, num_tasks, is_learn)}: {event.accuracy:.2f} %{of_what} ({', '.join(known)})"
+
+
+def run_ended_text(event: events.RunEnded) -> str:
+    return (
+        f"average incremental accuracy {event.average_incremental_accuracy:.2f} %, "
+        f"final {event.final_accuracy:.2f} %, in {duration(event.seconds)}"
+    )

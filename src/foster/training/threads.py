@@ -1,0 +1,26 @@
+"""How many threads to compute with, on a machine that others use, too."""
+
+import os
+
+import torch
+
+
+def use_free_cores() -> str | None:
+    """Leave the cores that are busy to others, and say so; None where all are free, or where OMP_NUM_THREADS decides.
+
+    Two threads on one free core wait for each other at every operation, and are several times slower than one.
+    """
+    if "OMP_NUM_THREADS" in os.environ or not hasattr(os, "getloadavg"):
+        return None
+    num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    num_threads = free_cores(num_cores, os.getloadavg()[0])
+    torch.set_num_threads(min(num_threads, torch.get_num_threads()))
+    if num_threads == num_cores:
+        return None
+    threads = "1 thread" if num_threads == 1 else f"{num_threads} threads"
+    return f"{threads}: other programs keep this machine's {num_cores} cores busy (OMP_NUM_THREADS decides otherwise)"
+
+
+def free_cores(num_cores: int, load: float) -> int:
+    """How many cores are left beside programs that keep `load` of them busy; at least one."""
+    return max(1, num_cores - round(load))
