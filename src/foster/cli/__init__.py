@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from foster.cli import bundles, experiments, listing, reporting, serving, studying, sweeping
 from foster.errors import FosterError
+from foster.system.crew import speaks
 from foster.system.output import complain, drop_unwritable_output, prepare_streams
 from foster.system.signals import Stopped, ending_on_signals, ignore_echoes
 
@@ -45,7 +46,7 @@ def one_line() -> Iterator[None]:
 
 def _leave(exit_code: int, line: str = "") -> NoReturn:
     drop_unwritable_output()
-    if line:
+    if line and speaks():
         complain(line)
     sys.exit(exit_code)
 

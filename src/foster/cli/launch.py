@@ -8,13 +8,14 @@ from typing import Any
 from foster.data.download import Follower
 from foster.events import Listener
 from foster.experiment.execute import Finished, begin, go_on, resumed_settings
-from foster.experiment.folder import RunFolder, resume_command
+from foster.experiment.folder import ReadFolder, RunFolder, resume_command
 from foster.experiment.parts import load_scenario
 from foster.reports.progress import progress_for
 from foster.reports.results import find_results
 from foster.reports.tables import accuracy_table
 from foster.reports.trackers import tracked
 from foster.settings.experiment import Settings
+from foster.system.crew import joined, speaks
 from foster.system.output import complain, report
 from foster.system.signals import Stopped, StopRequest, stop_on_signals
 
@@ -77,9 +78,16 @@ Work = Callable[[Settings, RunFolder, Listener, StopRequest], Finished]
 
 def _watched(work: Work, settings: Settings, folder: RunFolder, quiet: bool, trackers: Sequence[str]) -> dict[str, Any]:
     """Do it with progress on the terminal; a signal stops it after the step under way."""
-    with stop_on_signals() as stop, progress_for(quiet=quiet) as listener, ExitStack() as ends:
+    with (
+        stop_on_signals() as stop,
+        joined() as team,
+        progress_for(quiet=quiet or not team.is_first) as listener,
+        ExitStack() as ends,
+    ):
+        own = folder if team.is_first else ReadFolder(folder.path)
+        followed = tracked(trackers if team.is_first else (), folder.path, settings, listener, ends)
         try:
-            return work(settings, folder, tracked(trackers, folder.path, settings, listener, ends), stop).results
+            return work(settings, own, followed, stop).results
         except Stopped as stopped:
             if folder.holds_run:
                 stopped.add_hint(f"all is saved; continue with: {resume_command(folder.path)}")
@@ -87,4 +95,6 @@ def _watched(work: Work, settings: Settings, folder: RunFolder, quiet: bool, tra
 
 
 def _show(path: Path) -> None:
+    if not speaks():
+        return
     report(accuracy_table(find_results([path])), f"results: {path / 'results.json'}", place=path)

@@ -14,7 +14,10 @@ from torch import Tensor
 from foster.data.augmentation.pipeline import Augmentation, Changes, PhotoChanges
 from foster.data.images import ImageSet
 from foster.data.photos.album import Album
+from foster.data.photos.strata import num_strata, strata
+from foster.errors import SettingsError
 from foster.seeding import Address, generator
+from foster.system.crew import check_divides, crew
 
 COPIES_OF_AN_EPOCH = 4
 """What an epoch of resident images takes at its peak, in copies: the data, the shuffled ones, and their changes."""
@@ -58,10 +61,26 @@ class Feed:
         self._augmentation = augmentation
         self._address = address
         self._device = device
+        self._crew = crew()
+        check_divides(batch_size)
         self.batch_size = batch_size
-        self.num_images = images_of_epoch(len(data), batch_size)
-        self.last_size = self.num_images % batch_size or batch_size
+        self.num_images = self._images_of_epoch()
         self.num_steps = -(-self.num_images // batch_size)
+
+    @property
+    def full_size(self) -> int:
+        """The images of a full batch in this process; the largest there is."""
+        return min(self.batch_size, self.num_images) // self._crew.size
+
+    @property
+    def last_size(self) -> int:
+        """Those of the last batch of an epoch."""
+        return (self.num_images % self.batch_size or self.batch_size) // self._crew.size
+
+    def _images_of_epoch(self) -> int:
+        """Processes share every batch equally: what the last one has over sits the epoch out."""
+        found = images_of_epoch(len(self._data), self.batch_size)
+        return found - found % self.batch_size % self._crew.size
 
     def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         """The batches of one epoch, from `first_step` on: the same ones whenever they are asked for."""
@@ -79,8 +98,11 @@ class Feed:
     def _drawn(self, epoch: int) -> tuple[Tensor, Changes]:
         """Which images an epoch has in which order, on the CPU, and what is done to them."""
         chance = generator(self.address(epoch))
-        order = torch.randperm(len(self._data), generator=chance)[: self.num_images]
+        order = self._order(chance)
         return order, self._changes(order, chance)
+
+    def _order(self, chance: torch.Generator) -> Tensor:
+        return torch.randperm(len(self._data), generator=chance)[: self.num_images]
 
     def _changes(self, order: Tensor, chance: torch.Generator) -> Changes:
         return Changes(self._augmentation, torch.Size((len(order), 3, *self._data.image_size)), chance)
@@ -175,9 +197,11 @@ class StreamedFeed(Feed):
     def _parts(self, first_step: int) -> list[slice]:
         """The epoch in pieces of whole batches, from `first_step` on."""
         height, width = self._data.image_size
-        size = self.batch_size * max(1, STREAMED_PIXELS // (self.batch_size * height * width))
+        team = self._crew
+        size = self.batch_size * (max(1, STREAMED_PIXELS // (self.batch_size * height * width)) if team.is_alone else 1)
         starts = range(first_step * self.batch_size, self.num_images, size)
-        return [slice(start, min(start + size, self.num_images)) for start in starts]
+        whole = [slice(start, min(start + size, self.num_images)) for start in starts]
+        return [team.part_of(part) for part in whole]
 
     def _gathered(self, rows: Tensor) -> Any:
         """The images and labels `rows`, in memory from which the device can copy while the host goes on."""
@@ -200,8 +224,31 @@ class PhotoFeed(StreamedFeed):
     ) -> None:
         assert isinstance(data.stack, Album)
         data.stack.developed()
-        super().__init__(data, augmentation, batch_size, address, device)
         self._album = data.stack
+        self._strata = strata(self._album.homes(), num_strata(len(data), batch_size))
+        super().__init__(data, augmentation, batch_size, address, device)
+        if len(self._strata) % self._crew.size:
+            raise SettingsError(
+                f"{self._crew.size} processes cannot share {len(data)} photos in batches of {batch_size} equally; "
+                f"start as many as divide {len(self._strata)}"
+            )
+        if not self._crew.is_alone:
+            own = self._strata[self._crew.part_of(slice(0, len(self._strata)))]
+            self._album[torch.cat(own)].develop_here()
+
+    def _images_of_epoch(self) -> int:
+        count = len(self._strata)
+        return images_of_epoch(len(self._data), self.batch_size) if count == 1 else count * (len(self._data) // count)
+
+    def _order(self, chance: torch.Generator) -> Tensor:
+        """Of every batch equal parts from all strata, one after the other: so the processes, which have some strata
+        each, find the same batches however many they are."""
+        if len(self._strata) == 1:
+            return super()._order(chance)
+        size = self.num_images // len(self._strata)
+        shuffled = [own[torch.randperm(len(own), generator=chance)][:size] for own in self._strata]
+        parts = zip(*(own.split(self.batch_size // len(self._strata)) for own in shuffled), strict=True)
+        return torch.cat([torch.cat(part) for part in parts])
 
     def _changes(self, order: Tensor, chance: torch.Generator) -> Changes:
         shape = torch.Size((len(order), 3, *self._data.image_size))
@@ -232,7 +279,7 @@ def make_feed(
     photos of many sizes are kept is their darkroom's business."""
     if isinstance(data.stack, Album):
         return PhotoFeed(data, augmentation, batch_size, address, device)
-    is_resident = fits(data, device) if resident == "auto" else resident == "on"
+    is_resident = (fits(data, device) if resident == "auto" else resident == "on") and crew().is_alone
     return (ResidentFeed if is_resident else StreamedFeed)(data, augmentation, batch_size, address, device)
 
 

@@ -38,6 +38,8 @@ class RunFolder:
     """The one place to which a run writes."""
 
     can_resume = True
+    is_written = True
+    """Whether this process writes to it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -166,6 +168,32 @@ class RunFolder:
             raise FolderError(f"cannot read '{path}': {error.strerror}") from None
         if is_cut:
             append_line(path, "")
+
+
+class ReadFolder(RunFolder):
+    """The folder of a run that another process writes, seen by one that trains along: it reads checkpoints alone."""
+
+    is_written = False
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.checkpoints = NoCheckpoints(path / CHECKPOINTS)
+
+    def check_free(self) -> None:
+        """The process that writes has looked."""
+
+    @contextmanager
+    def opened(self, settings: Settings | None = None) -> Iterator["RunFolder"]:
+        yield self
+
+    def keep_settings(self, settings: Settings) -> None:
+        """The process that writes does."""
+
+    def note(self, event: Event) -> None:
+        """The process that writes does."""
+
+    def write_results(self, results: dict[str, Any]) -> None:
+        """The process that writes does."""
 
 
 class FleetingFolder(RunFolder):

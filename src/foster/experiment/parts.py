@@ -27,6 +27,7 @@ from foster.networks import BACKBONES
 from foster.networks.adapted import TIMM_PREFIX, BackboneChoice, check_backbone, choose_backbone
 from foster.settings.engine import EngineSettings
 from foster.settings.experiment import Settings
+from foster.system.crew import crew
 from foster.training.engine import Engine, find_device
 from foster.version import __version__
 
@@ -143,7 +144,8 @@ def planned_engine(
     with torch.cuda.device(device) if on_gpu else nullcontext():
         dtype = _precision(settings.precision, on_gpu)
         accelerators = _accelerators(settings, on_gpu, dtype)
-        return Engine(device, mean, std, dtype, **accelerators, resident=settings.resident, views=None)
+        resident, statistics = settings.resident, settings.statistics
+        return Engine(device, mean, std, dtype, **accelerators, views=None, resident=resident, statistics=statistics)
 
 
 def check_engine(settings: EngineSettings, device_name: str) -> None:
@@ -172,10 +174,15 @@ def obstacles(settings: EngineSettings, on_gpu: bool, dtype: torch.dtype) -> dic
     if not on_gpu:
         return dict.fromkeys(("compile", "capture", "kernels"), "it needs a GPU")
     compile_obstacle = "" if has_triton() else "it needs Triton"
+    is_sharing = settings.statistics == "shared" and not crew().is_alone
+    if is_sharing:
+        compile_obstacle = "it excludes engine.statistics=shared"
     if settings.deterministic:
         # The compiler chooses how to sum by timing, which differs from run to run.
         compile_obstacle = "it excludes engine.deterministic=true"
     kernels_obstacle = "" if kernels.is_available() else "they need Triton and a GPU of compute capability 8.0"
+    if is_sharing:
+        kernels_obstacle = "they exclude engine.statistics=shared"
     if dtype is not torch.bfloat16:
         kernels_obstacle = "they compute in bfloat16 (engine.precision)"
     return {"compile": compile_obstacle, "capture": "", "kernels": kernels_obstacle}

@@ -26,6 +26,7 @@ from foster.networks.determinism import explained_indeterminism
 from foster.networks.layout import on_host
 from foster.settings.experiment import Settings
 from foster.settings.keys import short
+from foster.system.crew import barrier
 from foster.system.signals import StopRequest
 from foster.training.checkpoint import Checkpoint, Tensors, explained_misfit
 from foster.training.engine import find_device
@@ -79,10 +80,11 @@ class Experiment:
         resume = resume_command(self.folder.path) if self.folder.can_resume else ""
         with explained_memory_errors(self.engine.device, self.settings.batch_size, resume), explained_indeterminism():
             state = self._start()
+            barrier()  # nobody writes before all have read
             while state.task < len(self.scenario):
                 state = self._learn(self.scenario[state.task], state)
                 if state.task < len(self.scenario):
-                    self._stop.raise_if_set()
+                    self._trainer.stop_if_asked()
         results = self._results(is_finished=True)
         self.folder.write_results(results)
         average, final = results["average_incremental_accuracy"], results["final_accuracy"]
@@ -122,6 +124,8 @@ class Experiment:
             self.record.add(variant, evaluation)
             self._tell(events.Evaluated(task.index, variant, **vars(evaluation)))
         predicted = {variant: found.argmax(1) for variant, found in scores.items()}
+        if not self.folder.is_written:
+            return
         keep_predictions(self.folder.path, task.index, test.labels, predicted)
         if self.settings.keep_networks:
             keep_network(self.folder.path, task.index, wanted.variant, wanted.network)

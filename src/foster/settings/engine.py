@@ -24,6 +24,8 @@ class EngineSettings(Frozen):
     many sizes in `photo_cache`."""
     photo_cache: str = ""
     """A folder for decoded photos (`foster prepare`); what lies there is not decoded again."""
+    statistics: Literal["process", "shared"] = "process"
+    """Several processes (torchrun): BatchNorm by the images of each process, or by those of all."""
     deterministic: bool = False
     """The same numbers in every run on the same GPU, at some cost; on a CPU they are the same anyway."""
     threads: int = Field(default=0, ge=0, le=1024)

@@ -12,6 +12,8 @@ from foster.data.augmentation.pipeline import Normaliser
 from foster.data.images import Stack, on_device
 from foster.errors import DeviceError
 from foster.networks.network import Output
+from foster.system.crew import local_device
+from foster.training.distributed import Statistics, in_shares
 from foster.training.views import TrunkViews
 
 INFERENCE_IMAGES = 512
@@ -24,7 +26,7 @@ def find_device(name: str) -> torch.device:
     """The device by name; `auto` takes a GPU where there is one."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    device = torch.device(name)
+    device = torch.device(local_device(name))
     if device.type == "cuda":
         device = torch.device("cuda", device.index or 0)
         num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -73,6 +75,8 @@ class Engine:
     kernels: bool = False
     resident: Literal["auto", "on", "off", "disk"] = "auto"
     views: TrunkViews | None = None
+    statistics: Statistics = "process"
+    """Whether several processes have BatchNorm statistics of their own, or share them."""
     _normaliser: Normaliser = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -108,7 +112,7 @@ class Engine:
             out = network(see(batch))
             return Output(out.logits, out.features)
 
-        found = in_batches(forward, images, self.device)
+        found = in_shares(lambda part: in_batches(forward, part, self.device), images, self.device)
         for module in was_training:
             module.training = True
         return Output(*found)

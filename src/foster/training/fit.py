@@ -13,6 +13,7 @@ from foster.networks.freezing import training_mode
 from foster.networks.layout import channels_last
 from foster.seeding import random_layers
 from foster.training.checkpoint import explained_misfit
+from foster.training.distributed import agree_on_statistics
 from foster.training.engine import Engine
 from foster.training.epoch_log import EpochLog
 from foster.training.optim import Sgd, learning_rate
@@ -58,6 +59,7 @@ def fit(
         log = EpochLog(phase, feed.num_images, listener, task, first_epoch, sums)
 
         def state(epoch: int, num_done: int) -> FitState:
+            agree_on_statistics(network)
             log.flush()
             is_over = num_done == feed.num_steps
             sums = () if is_over else log.sums_so_far(epoch, step.term_names, step.loss_sums)
@@ -81,6 +83,7 @@ def fit(
             log.close(epoch, rate, step.term_names, step.loss_sums)
             if epoch + 1 < phase.fit.epochs:
                 yield Moment(is_epoch_end=True, state=partial(state, epoch, feed.num_steps))
+        agree_on_statistics(network)
         log.flush()
         log.check_weights(phase.fit.epochs - 1)
     training_mode(network)

@@ -58,6 +58,10 @@ class Sgd:
             maximize=False,
         )
 
+    def gradients(self) -> list[Tensor]:
+        """Of all parameters that have one, in a fixed order."""
+        return [parameter.grad for parameter in self.momentum if parameter.grad is not None]
+
     def drop_gradients(self) -> None:
         for parameter in self.momentum:
             parameter.grad = None

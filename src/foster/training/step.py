@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from foster.data.feed import Feed
 from foster.kernels import DeferredGradients, compiled_side_by_side, drop_kernels, is_available, use_kernels
 from foster.kernels.folding import folded_frozen_parts
+from foster.system.crew import crew
 from foster.training.accelerate import compiled_backbones
+from foster.training.distributed import average, shared_statistics
 from foster.training.engine import Engine
 from foster.training.optim import Sgd
 from foster.training.phase import Objective, Phase
@@ -29,17 +31,17 @@ def ready_step(phase: Phase, feed: Feed, engine: Engine, optimizer: Sgd) -> Iter
         choose(module)
     is_folding = engine.capture and engine.dtype is torch.bfloat16
     with (
+        shared_statistics(modules, engine.statistics == "shared" and not crew().is_alone),
         folded_frozen_parts(modules, is_folding, engine.dtype),
         compiled_backbones(modules, engine.compile) as switch,
     ):
         # Only full batches run compiled: left-over sizes, and phases of less than a batch, differ from task to task.
-        step = Step(
-            phase.network, phase.objective, optimizer, engine, lambda batch_size: switch(batch_size == feed.batch_size)
-        )
+        full = feed.batch_size // crew().size
+        step = Step(phase.network, phase.objective, optimizer, engine, lambda batch_size: switch(batch_size == full))
         if engine.capture:
             # What the recordings of the phase before have left: nobody else can use it, in this process or another.
             torch.cuda.empty_cache()
-            sizes = {min(feed.batch_size, feed.num_images), feed.last_size}
+            sizes = {feed.full_size, feed.last_size}
             step.record(sorted(sizes, reverse=True), feed.sample)
         yield step
 
@@ -85,12 +87,13 @@ class Step:
                 terms = self._objective(self._engine.prepare(images), labels)
             losses = torch.stack(list(terms.values()))
             losses.sum().backward()
+        losses = average(self._optimizer.gradients(), losses.detach())
         self._optimizer.step()
         self._optimizer.drop_gradients()
         if not self.term_names:
             self.term_names = tuple(terms)
             self.loss_sums = torch.zeros(len(terms), dtype=torch.float64, device=self._engine.device)
-        self.loss_sums += losses.detach() * len(labels)
+        self.loss_sums += losses * (len(labels) * crew().size)
 
     def record(self, batch_sizes: Sequence[int], sample: Tensor) -> None:
         """Record the step for these batch sizes of images like `sample`; all weights and sums stay as they were."""

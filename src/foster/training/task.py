@@ -12,12 +12,16 @@ from foster.data.feed import Feed, make_feed
 from foster.data.task import Task
 from foster.networks.layout import on_host
 from foster.seeding import Address
+from foster.system.crew import agreed, crew
 from foster.system.signals import StopRequest
 from foster.training.checkpoint import Checkpoint, CheckpointStore, Progress, Tensors
 from foster.training.engine import Engine
 from foster.training.fit import FitState, fit, restore_trained
 from foster.training.phase import Evaluate, Phase
 from foster.training.views import ViewFeed
+
+STEPS_BETWEEN_QUESTIONS = 50
+"""Several processes ask each other so often within an epoch whether one of them wants to save or to stop."""
 
 
 @dataclass
@@ -113,8 +117,14 @@ class Trainer:
                 # What follows in the task starts from these weights.
                 state.kept[name] = {key: on_host(tensor) for key, tensor in step.network.state_dict().items()}
                 save()
-            self.stop.raise_if_set()
+            self.stop_if_asked()
         return epochs
+
+    def stop_if_asked(self) -> None:
+        """End here where a stop is asked for, in this process or in another that trains along."""
+        if agreed(self.stop.is_set):
+            self.stop.set()
+        self.stop.raise_if_set()
 
     def train(self, phase: Phase, state: TaskState, save: Callable[[], None] | None) -> None:
         """Train one phase, from `state.fit` where it has begun."""
@@ -123,14 +133,17 @@ class Trainer:
         self.listener(events.PhaseStarted(state.task, self.num_tasks, phase.name, phase.fit.epochs, feed.num_steps))
         began = time.monotonic()
         with closing(fit(phase, feed, self.engine, self.listener, task=state.task, start=state.fit)) as moments:
-            for moment in moments:
-                if not (self.stop.is_set or (save is not None and self._is_late(saved, moment.is_epoch_end))):
+            for number, moment in enumerate(moments, start=1):
+                if not crew().is_alone and not moment.is_epoch_end and number % STEPS_BETWEEN_QUESTIONS:
+                    continue
+                is_late = save is not None and self._is_late(saved, moment.is_epoch_end)
+                if not agreed(self.stop.is_set or is_late):
                     continue
                 state.fit = moment.state()
                 if save is not None:
                     save()
                     saved = time.monotonic()
-                self.stop.raise_if_set()
+                self.stop_if_asked()
         self.listener(events.PhaseEnded(state.task, phase.name, time.monotonic() - began))
 
     def _feed(self, phase: Phase, address: Address) -> Feed:

@@ -8,10 +8,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from foster import events
 from foster.data.photos.crops import can_crop, centre_boxes, crops_at, crops_of
 from foster.data.photos.darkroom import Darkroom
 from foster.data.photos.encoded import Encoded, PhotoBytes, PhotoFiles
 from foster.data.photos.pixels import reencoded
+from foster.data.photos.strata import NUM_STRATA
+from foster.system.crew import crew, gathered
 
 
 class PhotoStore:
@@ -22,20 +25,44 @@ class PhotoStore:
         self.darkroom = darkroom
         self.what = what
         self.sizes = np.zeros((len(photos), 2), np.int64)
+        self.is_known = np.zeros(len(photos), bool)
+        """Whose size is known here; with several processes that is more than those whose pixels are here."""
         self.is_developed = np.zeros(len(photos), bool)
         self._chunk = np.zeros(len(photos), np.int32)
         self._offset = np.zeros(len(photos), np.int64)
         self._chunks: list[Tensor] = []
 
+    def survey(self, numbers: NDArray[np.int64]) -> None:
+        """Learn the sizes of photos that are not known yet. Each process decodes its share, and tells the others."""
+        team = crew()
+        if team.is_alone:
+            self.develop(numbers)
+            return
+        missing = np.unique(numbers[~self.is_known[numbers]])
+        if not len(missing):
+            return
+        # From the cache nothing is decoded: all may read all of it.
+        is_own = owners_of(missing) == team.rank
+        self.develop(missing if self.darkroom.cache else missing[is_own])
+        places = [missing[owners_of(missing) == rank] for rank in range(team.size)]
+        own = torch.from_numpy(self.sizes[places[team.rank]])
+        for place, found in zip(places, gathered(own, [len(place) for place in places]), strict=True):
+            self.sizes[place], self.is_known[place] = found.numpy(), True
+        others = missing[(self.sizes[missing].min(1) == 0) & ~is_own]
+        if len(others) and not self.darkroom.cache:
+            first = self.photos.name(int(others[0]))
+            message = f"{len(others)} more photos of {self.what} cannot be read by other processes"
+            self.darkroom.follower.listener(events.Warned(f"{message} and are left out, such as '{first}'"))
+
     def develop(self, numbers: NDArray[np.int64]) -> None:
-        """Decode those of the photos that are not decoded yet."""
+        """Decode those of the photos whose pixels are not here yet."""
         missing = np.unique(numbers[~self.is_developed[numbers]])
         if not len(missing):
             return
         is_all = len(missing) == len(self.photos)
         for part in self.darkroom.develop(self.photos if is_all else self.photos.select(missing), self.what):
             rows = missing[part.positions]
-            self.sizes[rows], self.is_developed[rows] = part.sizes, True
+            self.sizes[rows], self.is_known[rows], self.is_developed[rows] = part.sizes, True, True
             self._chunk[rows], self._offset[rows] = len(self._chunks), part.offsets
             self._chunks.append(part.pixels)
 
@@ -132,8 +159,21 @@ class Album:
     def developed(self) -> Tensor:
         """Decode what is not decoded yet; returns which of the photos could be read, `[N]` bool."""
         for store, places in self._by_store():
-            store.develop(self._numbers[places])
+            store.survey(self._numbers[places])
         return self.sizes.amin(1) > 0
+
+    def develop_here(self) -> None:
+        """Decode what this process needs of it and does not have yet."""
+        for store, places in self._by_store():
+            store.develop(self._numbers[places])
+
+    def homes(self) -> Tensor:
+        """Which of `NUM_STRATA` groups each photo belongs to, `[N]`: always the same one."""
+        return torch.from_numpy(self._numbers % NUM_STRATA)
+
+    def owners(self) -> Tensor:
+        """Which process decodes and keeps each photo, `[N]`."""
+        return torch.from_numpy(owners_of(self._numbers))
 
     @property
     def sizes(self) -> Tensor:
@@ -188,10 +228,10 @@ class Album:
 
     def centre_crops(self, device: torch.device) -> Tensor:
         """The square in the middle of every photo: what a network is tested on, uint8 `[N, 3, H, W]` on `device`."""
-        self.developed()
-        gathered = self.gathered(device)
-        boxes = centre_boxes(gathered.sizes)
-        return gathered.crops(boxes, torch.zeros(len(self), dtype=torch.int64), self.out_size, device)
+        self.develop_here()
+        found = self.gathered(device)
+        boxes = centre_boxes(found.sizes)
+        return found.crops(boxes, torch.zeros(len(self), dtype=torch.int64), self.out_size, device)
 
     def _by_store(self) -> Iterator[tuple[PhotoStore, NDArray[np.int64]]]:
         """Each store, and where its photos stand here."""
@@ -199,6 +239,11 @@ class Album:
             places = np.flatnonzero(self._store_ids == number)
             if len(places):
                 yield store, places
+
+
+def owners_of(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The rank of the process that decodes the photos of these numbers."""
+    return np.asarray(numbers % NUM_STRATA * crew().size // NUM_STRATA, dtype=np.int64)
 
 
 def _sent(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
