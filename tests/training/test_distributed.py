@@ -127,6 +127,7 @@ def rank_of(parent: int, rank: int) -> int:
     raise AssertionError(f"rank {rank} is not there")
 
 
+@pytest.mark.slow
 def test_a_batch_that_cannot_be_shared_is_one_clear_line(data: Path, tmp_path: Path) -> None:
     done = run(data, tmp_path / "run", 2, "batch_size=9", "method=replay")
     assert done.returncode != 0
