@@ -94,14 +94,14 @@ def real_folder(bundle: Path) -> Path:
         raise BundleError(f"there is no bundle '{bundle}'") from None
     if not folder.is_dir():
         raise BundleError(f"'{bundle}' is not a bundle folder")
-    return folder
+    return bundle if folder == bundle.absolute() else folder
 
 
 def read_checked(bundle: Path, name: str, num_bytes: int, digest: str) -> bytes:
     """The content of one of a bundle's files, which must be inside it, whole and unchanged."""
     path = bundle / name
     try:
-        if path.resolve(strict=True) != path:
+        if path.resolve(strict=True) != bundle.resolve() / name:
             raise BundleError(f"'{name}' in bundle '{bundle}' is a link that leads out of it")
         found = path.stat().st_size
         if found != num_bytes:

@@ -45,7 +45,7 @@ class Promotion:
 
 def promote(bundle: Path) -> Promotion:
     """Point the link `current` in the bundle's parent folder at it, in one step that cannot be seen half done."""
-    target = real_folder(bundle)
+    target = real_folder(bundle).resolve()
     _check_name(target)
     _check_whole(target)
     # A link may stand elsewhere, and the parent of '.' or '..' is not what stands before its last slash.
