@@ -19,8 +19,8 @@ from foster.data.photos.read import Unreadable, decoded
 from foster.errors import DataError
 from foster.learner.learner import PREDICTED_AT_ONCE, Learner
 
-CANDIDATES = 10
-"""For each photo to be chosen, so many of the most doubtful are looked at."""
+MOST_CLUSTERED = 20_000
+"""Of more photos, only the most doubtful are looked at: clusters of all would take too long."""
 
 LEAST_DOUBT = 0.05
 """What the surest photo still weighs."""
@@ -84,12 +84,12 @@ def label_next(learner: Learner, files: Sequence[Path], count: int) -> NextLabel
 def doubtful_and_different(doubt: Tensor, features: Tensor, count: int) -> list[int]:
     """Positions of `count` images or all, the most doubtful first, given doubt `[N]` from 0 to 1 and features `[N, d]`.
 
-    Of the `10 count` most doubtful, `count` clusters of unit-length features are found in which doubtful images weigh
-    more, and of each the image in its middle is taken (Zhdanov, Diverse mini-batch active learning, 2019): one label
-    serves all that are alike, and an outlier is like nothing.
+    All images are cut into `count` clusters of unit-length features in which doubtful ones weigh more, and of each the
+    image in its middle is taken (after Zhdanov, Diverse mini-batch active learning, 2019): one label serves all that are
+    alike, and an outlier is like nothing.
     """
     ranked = doubt.argsort(descending=True, stable=True)
-    candidates = ranked[: CANDIDATES * count]
+    candidates = ranked[: max(count, MOST_CLUSTERED)]
     if len(candidates) <= count:
         return candidates.tolist()
     vectors = unit_length(features[candidates]).double().numpy()
