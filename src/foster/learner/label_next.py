@@ -85,8 +85,8 @@ def doubtful_and_different(doubt: Tensor, features: Tensor, count: int) -> list[
     """Positions of `count` images or all, the most doubtful first, given doubt `[N]` from 0 to 1 and features `[N, d]`.
 
     All images are cut into `count` clusters of unit-length features in which doubtful ones weigh more, and of each the
-    image in its middle is taken (after Zhdanov, Diverse mini-batch active learning, 2019): one label serves all that are
-    alike, and an outlier is like nothing.
+    image in its middle is taken (after Zhdanov, Diverse mini-batch active learning, 2019): one label serves all that
+    are alike, and an outlier is like nothing.
     """
     ranked = doubt.argsort(descending=True, stable=True)
     candidates = ranked[: max(count, MOST_CLUSTERED)]
