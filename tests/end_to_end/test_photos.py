@@ -1,0 +1,114 @@
+"""A beginner's photos with default settings: never worse than a frozen backbone and the nearest class mean."""
+
+import io
+import time
+from contextlib import redirect_stderr
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+from PIL import Image
+from rendered_photos import THINGS, write_photos
+from simple_way import nearest_mean_accuracy
+
+import foster
+from foster.events import EpochEnded, Event, LearnPlanned
+from foster.learner.learner import Learner
+
+NAMES = list(THINGS)
+
+
+class Course(NamedTuple):
+    learner: Learner
+    bundle: Path
+    photos: Path
+    events: list[Event]
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory: pytest.TempPathFactory) -> Course:
+    """Six classes and then six more, from small photos, and the bundle of all."""
+    folder = tmp_path_factory.mktemp("photos")
+    size = (120, 80)
+    write_photos(folder / "first", NAMES[:6], 12, size=size)
+    write_photos(folder / "second", NAMES[6:12], 12, size=size)
+    write_photos(folder / "both", NAMES[:12], 12, size=size)
+    write_photos(folder / "test", NAMES[:12], 8, seed=1, size=size)
+    events: list[Event] = []
+    learner = foster.Learner(preset="fast", device="cpu")
+    learner.learn(folder / "first", listener=events.append)
+    learner.learn(folder / "second", listener=events.append)
+    return Course(learner, learner.save(folder / "bundle"), folder, events)
+
+
+def test_photos_start_from_a_pretrained_backbone_with_a_frozen_trunk(course: Course) -> None:
+    settings = course.learner.settings
+    assert (settings.backbone, settings.trunk, settings.image_size) == ("efficientnet_lite0", 7, (96, 96))
+    assert "efficientnet_lite0 at 96 x 96, 12 classes" in repr(course.learner)
+
+
+def test_it_is_never_worse_than_the_simple_way(course: Course) -> None:
+    simple = nearest_mean_accuracy(course.photos / "both", course.photos / "test", 96)
+    report = course.learner.evaluate(course.photos / "test")
+    assert report.accuracy >= simple
+    assert report.accuracy > 60
+    assert sum(sum(row.values()) for row in report.confusion.values()) == report.num_images == 96
+    assert report.num_trained_on == 0
+
+
+def test_photos_that_were_trained_on_are_told(course: Course) -> None:
+    report = course.learner.evaluate(course.photos / "first")
+    assert 50 <= report.num_trained_on <= 72
+
+
+def test_the_bundle_answers_alike_without_the_package(course: Course, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("foster.networks.adapted.packaged_weights")
+    loaded = foster.load(course.bundle, device="cpu")
+    files = sorted((course.photos / "test").rglob("*.jpg"))[:10]
+    for before, after in zip(course.learner.predict(files), loaded.predict(files), strict=True):
+        assert before == after
+
+
+def test_things_that_were_never_learned_are_refused_more_often(course: Course, tmp_path: Path) -> None:
+    write_photos(tmp_path, NAMES[:12], 4, seed=5, size=(120, 80))
+    torch.manual_seed(0)
+    (tmp_path / "unknown").mkdir()
+    for number in range(20):
+        noise = torch.randint(256, (80, 120, 3), dtype=torch.uint8).numpy()
+        Image.fromarray(noise).save(tmp_path / "unknown" / f"{number}.png")
+    if course.learner.knowledge is None or course.learner.knowledge.familiarity is None:
+        pytest.fail("24 photos are held out, which is enough")
+    report = course.learner.evaluate(tmp_path)
+    assert report.unknown is not None
+    assert report.unknown.auroc > 0.8
+    assert report.unknown.num_refused / 20 > report.unknown.num_known_refused / 48
+    answers = course.learner.predict(tmp_path / "unknown", unknown_below="auto")
+    assert sum(answer.is_unknown for answer in answers) == report.unknown.num_refused
+
+
+def test_what_will_be_done_is_told_first_and_the_time_left_covers_all_phases(course: Course) -> None:
+    plans = [event for event in course.events if isinstance(event, LearnPlanned)]
+    assert plans[0].lines[0].startswith("6 new classes (car, cup, fish, house, star, tree): ")
+    assert "kept photos of 6 known classes" in plans[1].lines[0]
+    assert all(plan.seconds > 0 and plan.num_bytes > 2**20 for plan in plans)
+    boosting = [event for event in course.events if isinstance(event, EpochEnded) and event.phase == "boost"]
+    assert boosting[-1].seconds_left > 0, "compression is still to come"
+
+
+@pytest.mark.slow
+def test_twenty_classes_of_sixty_photos_within_the_promised_time(tmp_path: Path) -> None:
+    """Ten classes and ten more, in processor seconds, so that a busy machine changes nothing."""
+    write_photos(tmp_path / "first", NAMES[:10], 60)
+    write_photos(tmp_path / "second", NAMES[10:20], 60)
+    write_photos(tmp_path / "test", NAMES[:20], 20, seed=1)
+    learner = foster.Learner(preset="fast", device="cpu")
+    with redirect_stderr(io.StringIO()):
+        for part in ("first", "second"):
+            began = time.process_time()
+            learner.learn(tmp_path / part)
+            assert time.process_time() - began < 180, "two cores have 180 processor seconds in 90 s"
+    assert learner.evaluate(tmp_path / "test").accuracy > 90
+    began = time.process_time()
+    answers = learner.predict(sorted((tmp_path / "test").rglob("*.jpg")))
+    assert len(answers) / (time.process_time() - began) > 10, "one core: half of 20 a second"

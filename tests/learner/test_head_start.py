@@ -1,0 +1,64 @@
+"""A head start is what linear discriminants say of the features, in plain and in boosted networks."""
+
+import torch
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from torch import Tensor, nn
+
+from foster.data.images import ImageSet
+from foster.learner.head_start import SHRINKAGE, linear_discriminants, start_head
+from foster.networks import build_backbone
+from foster.networks.boosted import BoostedNetwork
+from foster.networks.network import Network, Output
+
+
+def clusters(num_classes: int = 4, size: int = 6) -> tuple[Tensor, Tensor]:
+    chance = torch.Generator().manual_seed(2)
+    labels = torch.arange(num_classes).repeat_interleave(25)
+    means = 2 * torch.randn(num_classes, size, generator=chance, dtype=torch.float64)
+    return means[labels] + torch.randn(len(labels), size, generator=chance, dtype=torch.float64), labels
+
+
+def infer(network: nn.Module, images: Tensor) -> Output:
+    with torch.no_grad():
+        out = network.eval()(images.float() / 255)
+    return Output(out.logits, out.features)
+
+
+def pictures(num_classes: int) -> ImageSet:
+    labels = torch.arange(num_classes).repeat_interleave(12)
+    noise = torch.randint(256, (len(labels), 3, 8, 8), generator=torch.Generator().manual_seed(1))
+    bright = (noise // 4 + 45 * labels.view(-1, 1, 1, 1)).clamp_max(255).to(torch.uint8)
+    return ImageSet(bright, labels, tuple("abcdefgh"[:num_classes]))
+
+
+def test_they_decide_as_those_of_scikit_learn() -> None:
+    features, labels = clusters()
+    weight, bias = linear_discriminants(features, labels, 4)
+    reference = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=SHRINKAGE).fit(features.numpy(), labels.numpy())
+    found = (features @ weight.T + bias).argmax(1)
+    assert (found.numpy() == reference.predict(features.numpy())).mean() > 0.98
+    torch.testing.assert_close(weight.sum(0), torch.zeros(6, dtype=torch.float64))
+
+
+def test_a_plain_network_knows_its_classes_at_once() -> None:
+    torch.manual_seed(1)
+    network, data = Network.create(build_backbone("resnet8"), 4), pictures(4)
+    start_head(network, infer, data)
+    assert (infer(network, data.images).logits.argmax(1) == data.labels).float().mean() > 0.9
+
+
+def test_a_boosted_network_begins_as_the_plain_one_of_all_classes() -> None:
+    torch.manual_seed(1)
+    old, data = Network.create(build_backbone("resnet8"), 2), pictures(4)
+    boosted, plain = BoostedNetwork.expand(old, 2), Network(old.copied_branches(), old.head.grown(2))
+    start_head(boosted, infer, data)
+    start_head(plain, infer, data)
+    expected = infer(plain, data.images).logits
+    torch.testing.assert_close(infer(boosted, data.images).logits, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_a_class_without_an_image_leaves_the_head_alone() -> None:
+    network, data = Network.create(build_backbone("resnet8"), 3), pictures(2)
+    before = network.head.state_dict()["weight"].clone()
+    start_head(network, infer, data)
+    assert torch.equal(network.head.state_dict()["weight"], before)
