@@ -25,7 +25,7 @@ def with_statistics(name: str) -> Backbone:
     return backbone
 
 
-@pytest.mark.parametrize("name", ["resnet18", "resnet18_fine_stem", "cosine_resnet18", "resnet50", "cosine_resnet8"])
+@pytest.mark.parametrize("name", ["resnet18", "resnet18_fine_stem", "cosine_resnet18", "resnet50"])
 def test_a_folded_network_computes_what_it_computed_before(name: str) -> None:
     backbone, images = freeze(with_statistics(name)), torch.randn(2, 3, 40, 40)
     names = list(backbone.state_dict())
@@ -61,3 +61,9 @@ def test_folding_in_bfloat16_is_as_exact_as_bfloat16_is(name: str) -> None:
                 folded = backbone(images)
     error, usual = (folded - exact).abs().mean(), (plain - exact).abs().mean()
     assert error <= 1.5 * usual
+
+
+def test_narrow_networks_are_left_as_they_are() -> None:
+    backbone = with_statistics("resnet8")
+    with folded_frozen_parts([freeze(backbone)], True, torch.float32):
+        assert not any(map(is_folded, backbone.modules()))

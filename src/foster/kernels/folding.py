@@ -11,7 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from foster.networks.freezing import is_frozen
+from foster.networks.network import Backbone
 from foster.networks.resnet_cifar import Block, Bottleneck
+
+WIDE = 64
+"""Channels of a backbone's first convolution from which on it counts as wide."""
 
 
 class Folded(NamedTuple):
@@ -60,7 +64,8 @@ def _has_fused_convolutions(gpu: int) -> bool:
         plain = torch.cudnn_convolution_relu(maps, weight, bias, *geometry)
     except RuntimeError:
         return False
-    expected = functional.conv2d(maps.float(), weight.float(), bias.float(), padding=1)
+    with torch.autocast("cuda", enabled=False):
+        expected = functional.conv2d(maps.float(), weight.float(), bias.float(), padding=1)
     pairs = ((found, expected + maps), (plain, expected))
     return all(torch.allclose(ours.float(), theirs.relu(), rtol=0.05, atol=0.2) for ours, theirs in pairs)
 
@@ -115,8 +120,10 @@ FOLDED: dict[type[nn.Module], type[nn.Module]] = {
 
 @contextmanager
 def folded_frozen_parts(modules: Iterable[nn.Module], is_wanted: bool, dtype: torch.dtype) -> Iterator[None]:
-    """Inside, the blocks and stems of frozen networks in `modules` that can be folded are; their weights stay."""
-    frozen = {part for module in modules for part in module.modules() if is_wanted and is_frozen(part)}
+    """Inside, the blocks and stems of wide frozen backbones in `modules` that can be folded are; their weights stay."""
+    inside = {part for module in modules for part in module.modules() if is_wanted}
+    wide = [backbone for backbone in inside if isinstance(backbone, Backbone) and _is_wide(backbone)]
+    frozen = {part for backbone in wide for part in backbone.modules() if is_frozen(part)}
     chosen = [(part, type(part)) for part in frozen if _pairs(part)]
     for part, kind in chosen:
         part.__dict__["folded"] = [Folded.of(convolution, norm, dtype) for convolution, norm in _pairs(part)]
@@ -127,6 +134,12 @@ def folded_frozen_parts(modules: Iterable[nn.Module], is_wanted: bool, dtype: to
         for part, kind in chosen:
             part.__class__ = kind
             del part.__dict__["folded"]
+
+
+def _is_wide(backbone: Backbone) -> bool:
+    """Whether the library's kernels are the fast ones for it; narrow backbones have kernels of our own."""
+    first = next((part for part in backbone.modules() if isinstance(part, nn.Conv2d)), None)
+    return first is not None and first.out_channels >= WIDE
 
 
 def _pairs(part: nn.Module) -> list[tuple[nn.Conv2d, nn.BatchNorm2d]]:
