@@ -45,6 +45,10 @@ def sweep(
     jobs_per_gpu: Annotated[int, typer.Option(min=1, max=1024, help="How many runs share each visible GPU.")] = 1,
     jobs: Annotated[int, typer.Option(min=1, max=1024, help="How many runs share the CPU, where runs use it.")] = 1,
     is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, list the runs, start none.")] = False,
+    cluster: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Hand the runs to this Ray cluster; 'local' starts one here."),
+    ] = None,
     plugins: Plugins = None,
 ) -> None:
     from foster.sweep.grid import default_folder, plan_runs
@@ -57,6 +61,15 @@ def sweep(
     from foster.sweep.slots import find_slots
     from foster.sweep.table import number_of_runs
 
+    if cluster and not is_dry_run:
+        from foster.sweep.cluster import connected
+        from foster.sweep.slots import needs_gpu
+
+        with connected(cluster, jobs_per_gpu, jobs) as machines:
+            wanted = {needs_gpu(run.settings, machines.has_gpus) for run in runs}
+            rooms = [slot for wants_gpu in wanted for slot in machines.slots(wants_gpu)]
+            sweeping.sweep(runs, folder, rooms, machines)
+        return
     slots = find_slots(runs, jobs_per_gpu, jobs)
     if not is_dry_run:
         sweeping.sweep(runs, folder, slots)

@@ -4,10 +4,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 from foster.errors import TrainingError
 from foster.settings.experiment import Settings
@@ -18,6 +19,26 @@ from foster.system.signals import SIGNALS, STOPS_WITH_INPUT
 
 LOG_TAIL_BYTES = 20_000
 
+LOST = -1000
+"""What stands for the exit code of a process whose machine is gone."""
+
+
+class Process(Protocol):
+    """A process here, or on a machine of a cluster."""
+
+    @property
+    def stdin(self) -> Any: ...
+
+    def poll(self) -> int | None: ...
+
+    def send_signal(self, number: int, /) -> None: ...
+
+
+class Starter(Protocol):
+    """Starts processes elsewhere."""
+
+    def start(self, command: Sequence[str], environment: Mapping[str, str], log: Path, slot: Slot) -> Process: ...
+
 
 @dataclass(frozen=True)
 class Job:
@@ -25,7 +46,7 @@ class Job:
 
     run: RunStatus
     slot: Slot
-    process: subprocess.Popen[bytes]
+    process: Process
     log_start: int
 
     def tell_to_stop(self, number: int) -> None:
@@ -59,12 +80,15 @@ class Job:
         return State.FAILED, message + ("; is the main memory full?" if exit_code == -signal.SIGKILL else "")
 
 
-def start(run: RunStatus, settings: Settings, slot: Slot, environment: Mapping[str, str]) -> Job:
+def start(
+    run: RunStatus, settings: Settings, slot: Slot, environment: Mapping[str, str], elsewhere: Starter | None = None
+) -> Job:
     """Start or continue the run; a problem with that is one of this run alone."""
     # Its settings as they were checked: the file they came from may change while the sweep goes on.
     settings_path = run.folder.with_name(f"{run.folder.name}.toml")
     write_text(settings_path, settings.toml())
-    command = [sys.executable, "-P", "-m", "foster", "run", str(settings_path)]
+    command = [sys.executable, "-P", "-m", "foster", "run", str(settings_path), "--out", str(run.folder)]
+    command += ["--resume", "--quiet"]
     log = log_path(run)
     try:
         file = log.open("ab")
@@ -72,22 +96,32 @@ def start(run: RunStatus, settings: Settings, slot: Slot, environment: Mapping[s
         raise unwritable(log, error) from None
     with file:
         log_start = file.tell()
+    if elsewhere is not None:
+        told = {**environment, STOPS_WITH_INPUT: "1"}
+        run.state, run.place, run.began = State.RUNNING, slot.name, time.monotonic()
+        return Job(run, slot, elsewhere.start(command, told, log.absolute(), slot), log_start)
+    process = _started(command, log, {**environment, "CUDA_VISIBLE_DEVICES": slot.gpu or "", STOPS_WITH_INPUT: "1"})
+    run.state, run.place, run.began = State.RUNNING, slot.name, time.monotonic()
+    return Job(run, slot, process, log_start)
+
+
+def _started(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """The process of a run on this machine."""
+    with log.open("ab") as file:
         try:
-            process = subprocess.Popen(
-                [*command, "--out", str(run.folder), "--resume", "--quiet"],
+            return subprocess.Popen(
+                command,
                 # Unbuffered, and closed by the system when the sweep is killed: then the run stops as well.
                 bufsize=0,
                 stdin=subprocess.PIPE,
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                env={**environment, "CUDA_VISIBLE_DEVICES": slot.gpu or "", STOPS_WITH_INPUT: "1"},
+                env=environment,
                 # The terminal's Ctrl-C would reach it as well, and two of them end a run at once.
                 start_new_session=True,
             )
         except OSError as error:
             raise TrainingError(f"cannot start a process for it: {error.strerror or error}") from None
-    run.state, run.place, run.began = State.RUNNING, slot.name, time.monotonic()
-    return Job(run, slot, process, log_start)
 
 
 def log_path(run: RunStatus) -> Path:

@@ -12,7 +12,7 @@ from foster.reports.results import find_results
 from foster.reports.tables import summary_table
 from foster.sweep.folders import placed
 from foster.sweep.grid import PlannedRun
-from foster.sweep.job import Job, log_path, start
+from foster.sweep.job import LOST, Job, Starter, log_path, start
 from foster.sweep.slots import Slot, environment_for, needs_gpu
 from foster.sweep.status import RunStatus, State
 from foster.sweep.table import Display, counts, display_for, number_of_runs
@@ -23,14 +23,16 @@ from foster.system.signals import Stopped, heard_signals
 SECONDS_BETWEEN_LOOKS = 0.25
 
 
-def sweep(runs: Sequence[PlannedRun], out: Path, slots: Sequence[Slot]) -> None:
+def sweep(runs: Sequence[PlannedRun], out: Path, slots: Sequence[Slot], elsewhere: Starter | None = None) -> None:
     """Execute all runs that are not finished yet in folders below `out`, as many at a time as there are slots.
 
-    A run that fails does not stop the others; at the end a `TrainingError` names those that did.
+    A run that fails does not stop the others; at the end a `TrainingError` names those that did. With `elsewhere` the
+    slots are on the machines of a cluster, which see the same folders.
     """
+    out = out.absolute() if elsewhere else out
     runs = placed(runs, out)
     with locked(out), heard_signals() as heard, display_for() as display:
-        statuses = _Executor(runs, out, slots, display, heard).execute()
+        statuses = _Executor(runs, out, slots, display, heard, elsewhere).execute()
     finished = [run.folder / RESULTS for run in statuses if run.state is State.FINISHED]
     tables = [summary_table(find_results(finished))] if finished else []
     report(*tables, f"{counts(statuses)}; results: {out}", place=out)
@@ -73,8 +75,15 @@ class _Executor:
     """Starts runs where there is room, follows them, and hands on what the user wants of them."""
 
     def __init__(
-        self, runs: Sequence[PlannedRun], out: Path, slots: Sequence[Slot], display: Display, heard: list[int]
+        self,
+        runs: Sequence[PlannedRun],
+        out: Path,
+        slots: Sequence[Slot],
+        display: Display,
+        heard: list[int],
+        elsewhere: Starter | None = None,
     ) -> None:
+        self._elsewhere = elsewhere
         self._out = out
         self._settings = {run.name: run.settings for run in runs}
         self._statuses = [status_of(run, out) for run in runs]
@@ -130,7 +139,7 @@ class _Executor:
             if slot is None or self._is_held_up(run):
                 continue
             try:
-                self._jobs.append(start(run, self._settings[run.name], slot, self._environment))
+                self._jobs.append(start(run, self._settings[run.name], slot, self._environment, self._elsewhere))
                 self._free.remove(slot)
             except (FosterError, OSError) as error:
                 run.state, run.message = State.FAILED, str(error)
@@ -151,4 +160,8 @@ class _Executor:
             if exit_code is not None:
                 self._jobs.remove(job)
                 self._free.append(job.slot)
+                if exit_code == LOST and not self._heard:
+                    job.run.state, job.run.is_continued = State.WAITING, True
+                    self._display.say(f"{job.run.name}: its machine is gone; it goes on from its checkpoint elsewhere")
+                    continue
                 job.take_outcome(exit_code, was_stopped=bool(self._heard))

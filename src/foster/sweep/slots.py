@@ -16,9 +16,13 @@ class Slot:
     """A place that one run at a time can have: a share of a GPU, as CUDA_VISIBLE_DEVICES calls it, or of the CPU."""
 
     gpu: str | None = None
+    is_remote: bool = False
+    """Whether it is on some machine of a cluster, which then says which GPU it is."""
 
     @property
     def name(self) -> str:
+        if self.is_remote:
+            return "cluster"
         return "CPU" if self.gpu is None else f"GPU {self.gpu}"
 
 

@@ -1,0 +1,143 @@
+"""A sweep over the machines of a Ray cluster: each run is the same process as on one machine, wherever there is room.
+
+All machines see the same folders. Where one is lost, its runs go on from their checkpoints on the others.
+"""
+
+import importlib
+import os
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from foster.errors import DeviceError, SettingsError
+from foster.sweep.job import LOST
+from foster.sweep.slots import Slot
+
+LOCAL = "local"
+
+
+class _Runner:
+    """On a machine of the cluster: one process, and what is told to it."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def run(self, command: Sequence[str], environment: Mapping[str, str], log: str) -> int:
+        """Start the process and wait for its end; returns its exit code."""
+        known = {name: value for name, value in os.environ.items() if name.startswith("CUDA")}
+        with Path(log).open("ab") as file:
+            self._process = subprocess.Popen(
+                list(command),
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env={**environment, **known},
+                start_new_session=True,
+            )
+        return self._process.wait()
+
+    def tell(self, line: bytes) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            with suppress(OSError):
+                self._process.stdin.write(line)
+
+    def signal(self, number: int) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+
+
+class _Input:
+    """What stands for the pipe to a process."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    def write(self, line: bytes) -> None:
+        self._actor.tell.remote(line)
+
+    def close(self) -> None:
+        """The process ends with the actor, which ends when nobody knows it any more."""
+
+
+class RemoteProcess:
+    """A process on a machine of the cluster, as `subprocess.Popen` shows one."""
+
+    def __init__(self, actor: Any, outcome: Any) -> None:
+        self.stdin = _Input(actor)
+        self._actor = actor
+        self._outcome = outcome
+
+    def poll(self) -> int | None:
+        ray = _ray()
+        ready, _ = ray.wait([self._outcome], timeout=0)
+        if not ready:
+            return None
+        try:
+            return int(ray.get(self._outcome))
+        except ray.exceptions.RayError:
+            return LOST
+
+    def send_signal(self, number: int) -> None:
+        self._actor.signal.remote(number)
+
+
+class Cluster:
+    """Starts processes on the machines of a Ray cluster, each with a share of a GPU, or with a core."""
+
+    def __init__(self, jobs_per_gpu: int, jobs: int) -> None:
+        self._jobs_per_gpu = jobs_per_gpu
+        self._jobs = jobs
+
+    def slots(self, wants_gpu: bool) -> list[Slot]:
+        """As many places as the machines have by now."""
+        ray = _ray()
+        nodes = [node for node in ray.nodes() if node["Alive"]]
+        if not wants_gpu:
+            return [Slot(is_remote=True)] * self._jobs * len(nodes)
+        num_gpus = int(sum(node["Resources"].get("GPU", 0) for node in nodes))
+        if not num_gpus:
+            raise DeviceError("device 'cuda' was asked for, but no machine of the cluster has a GPU; use device=cpu")
+        return [Slot("any", is_remote=True)] * self._jobs_per_gpu * num_gpus
+
+    @property
+    def has_gpus(self) -> bool:
+        ray = _ray()
+        return bool(ray.cluster_resources().get("GPU", 0))
+
+    def start(self, command: Sequence[str], environment: Mapping[str, str], log: Path, slot: Slot) -> RemoteProcess:
+        ray = _ray()
+        share: dict[str, float] = {"num_cpus": 1.0 / self._jobs}
+        if slot.gpu is not None:
+            share = {"num_cpus": 0.0, "num_gpus": 1.0 / self._jobs_per_gpu}
+        actor = ray.remote(_Runner).options(max_concurrency=3, **share).remote()
+        return RemoteProcess(actor, actor.run.remote(list(command), dict(environment), str(log)))
+
+
+def _ray() -> Any:
+    try:
+        return importlib.import_module("ray")
+    except ImportError:
+        raise SettingsError("--cluster needs Ray: pip install 'foster-cil[cluster]'") from None
+
+
+@contextmanager
+def connected(address: str, jobs_per_gpu: int, jobs: int) -> Iterator[Cluster]:
+    """The cluster at `address`, or one on this machine alone for `local`."""
+    ray = _ray()
+    quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False, "include_dashboard": False}
+    if address != LOCAL:
+        quiet = {"address": address, "logging_level": "ERROR", "log_to_driver": False}
+    is_ours = not ray.is_initialized()
+    try:
+        if is_ours:
+            ray.init(**quiet)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise DeviceError(f"there is no Ray cluster at '{address}': {str(error).splitlines()[0]}") from None
+    try:
+        yield Cluster(jobs_per_gpu, jobs)
+    finally:
+        if is_ours:
+            ray.shutdown()
