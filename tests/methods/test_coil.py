@@ -12,7 +12,6 @@ from foster.evaluation.predict import class_means
 from foster.losses import cosines, cross_entropy, distillation
 from foster.methods.coil import Coil
 from foster.methods.transport import carried
-from foster.networks import BACKBONES
 from foster.networks.freezing import is_frozen
 from foster.networks.heads import CosineHead
 from foster.settings.fit import FitSettings
@@ -198,21 +197,3 @@ def test_a_known_class_without_exemplars_is_represented_by_its_classifier() -> N
     centres[1] = classifier / classifier.norm()
     assert distance_from_best(method.plan(task, old), centres[:4], centres[4:]) < 1e-4
     assert all(torch.tensor(value).isfinite() for value in terms(first_phase(method, task), task).values())
-
-
-@pytest.mark.parametrize("name", [name for name in BACKBONES if not name.startswith("cosine_")])
-def test_every_backbone_of_ours_becomes_its_variant_for_cosine_heads(name: str) -> None:
-    assert Coil.backbone_name(name) == f"cosine_{name}"
-    assert Coil.backbone_name(f"cosine_{name}") == f"cosine_{name}"
-
-
-def test_a_backbone_from_outside_has_no_variant() -> None:
-    assert Coil.backbone_name("timm:resnet18") == "timm:resnet18"
-
-
-@pytest.mark.parametrize(("name", "num_parameters"), [("resnet32", 466_256), ("resnet8", 77_392)])
-def test_the_users_backbone_loses_its_last_relu(name: str, num_parameters: int) -> None:
-    network = coil(backbone=name).new_network([4, 2])
-    backbone = network.branches[0]
-    assert sum(parameter.numel() for parameter in backbone.parameters()) == num_parameters
-    assert (network.eval()(torch.randn(8, 3, 8, 8)).features < 0).any()

@@ -15,7 +15,6 @@ from foster.data.scenario import Scenario
 from foster.data.task import Task
 from foster.experiment.folder import RunFolder
 from foster.experiment.run import Experiment
-from foster.methods import method_class
 from foster.methods.replay import Replay
 from foster.networks.network import Output
 from foster.settings.experiment import Settings, make_settings
@@ -245,13 +244,6 @@ def test_a_method_that_uses_old_images_outside_its_memory_is_caught(
         watched = watch(tiny_experiment("replay", folder), tmp_path / "run")
     with pytest.raises(AssertionError, match="was not in the memory"):
         assert_nothing_leaked(watched)
-
-
-def test_every_method_of_the_table_has_a_class() -> None:
-    for name, settings in METHOD_SETTINGS.items():
-        assert method_class(name).__doc__
-        assert settings.summary
-        assert settings.paper
 
 
 DIGITS = {

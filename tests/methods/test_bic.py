@@ -1,0 +1,150 @@
+"""BiC: a correction of new logits, fitted to images that were held out."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from distilling_course import ce, course_of, digits, engine_for, learn, new_method, short_course_of
+
+from foster.data.images import ImageSet
+from foster.data.memory import ExemplarMemory
+from foster.data.task import Task
+from foster.methods.base import Workplace
+from foster.methods.bic import BiasCorrection
+from foster.networks.bias import BiasCorrectedHead
+from foster.networks.network import Network
+from foster.settings.methods import BicSettings
+
+
+def test_bic_corrects_after_every_task_but_the_first() -> None:
+    names = [(trained.task.index, trained.phase.name) for trained in course_of("bic").phases]
+    assert names == [(0, "learn"), (1, "learn"), (1, "correct"), (2, "learn"), (2, "correct")]
+
+
+def test_a_correction_changes_alpha_and_beta_of_the_new_classes_alone() -> None:
+    for corrected in course_of("bic").named("correct"):
+        newest = f"head.corrections.{corrected.task.index}"
+        changed = {key for key, value in corrected.after.items() if not torch.equal(value, corrected.before[key])}
+        assert changed == {f"{newest}.alpha", f"{newest}.beta"}
+        assert corrected.before[f"{newest}.alpha"].tolist() == [1]
+        assert corrected.before[f"{newest}.beta"].tolist() == [0]
+
+
+def test_a_correction_minimises_the_cross_entropy_of_corrected_logits() -> None:
+    corrected = short_course_of("bic").named("correct")[0]
+    batch = corrected.phase.data
+    images = engine_for(digits()).prepare(batch.images)
+    terms = corrected.phase.objective(images, batch.labels)
+    assert terms.keys() == {"L_CE"}
+    plain = (
+        corrected.phase.network.eval()(images).features @ corrected.after["head.weight"].T
+        + corrected.after["head.bias"]
+    )
+    alpha, beta = (corrected.after[f"head.corrections.1.{name}"] for name in ("alpha", "beta"))
+    logits = torch.cat([plain[:, :4], alpha * plain[:, 4:] + beta], dim=1)
+    torch.testing.assert_close(terms["L_CE"], ce(logits, batch.labels))
+
+
+def test_learning_moves_no_correction() -> None:
+    for learned in course_of("bic").named("learn"):
+        corrections = [key for key in learned.before if "corrections" in key]
+        assert len(corrections) == 2 * (learned.task.index + 1)
+        assert all(torch.equal(learned.before[key], learned.after[key]) for key in corrections)
+
+
+def test_a_correction_fits_the_validation_images_better() -> None:
+    for corrected in course_of("bic").named("correct"):
+        network = new_method("bic").new_network(digits().task_sizes[: corrected.task.index + 1])
+        losses = []
+        for state in (corrected.before, corrected.after):
+            network.load_state_dict(state)
+            logits = engine_for(digits()).infer(network, corrected.phase.data.images).logits
+            losses.append(ce(logits, corrected.phase.data.labels).item())
+        assert losses[1] < losses[0]
+
+
+def test_the_validation_part_is_balanced_and_not_learned_from() -> None:
+    course = course_of("bic")
+    for learned, corrected in zip(course.named("learn"), course.named("correct"), strict=True):
+        held_out = corrected.phase.data.class_counts(learned.task.num_total)
+        assert held_out.tolist() == [1] * learned.task.num_total
+        training = learned.phase.data.class_counts(learned.task.num_total)
+        assert torch.equal(training + held_out, learned.task.class_counts)
+        assert as_multiset(learned.phase.data, corrected.phase.data) == as_multiset(learned.task.training)
+
+
+def as_multiset(*sets: ImageSet) -> list[bytes]:
+    return sorted(image.numpy().tobytes() for images in sets for image in images.images)
+
+
+def numbered_task(num_exemplars: Sequence[int], num_new_images: Sequence[int]) -> Task:
+    """A later task of tiny images that are all different, with these numbers of images for each class."""
+    counts = torch.tensor([*num_new_images, *num_exemplars])
+    num_known, num_new = len(num_exemplars), len(num_new_images)
+    ids = torch.tensor([*range(num_known, num_known + num_new), *range(num_known)])
+    labels = ids.repeat_interleave(counts)
+    number = torch.arange(len(labels))
+    pixels = torch.stack([number % 256, number // 256, labels], dim=1).to(torch.uint8).reshape(-1, 3, 1, 1)
+    images = ImageSet(pixels, labels, tuple(str(k) for k in range(num_known + num_new)))
+    is_new = labels >= num_known
+    return Task(1, num_known, num_new, images.select(is_new), images.select(~is_new))
+
+
+def held_out_by(task: Task) -> list[int]:
+    method = new_method("bic")
+    assert isinstance(method, BiasCorrection)
+    parts = method.split(task)
+    assert as_multiset(parts.training, parts.validation) == as_multiset(task.training)
+    counts: list[int] = parts.validation.class_counts(task.num_total).tolist()
+    return counts
+
+
+@pytest.mark.parametrize(("num_known", "expected"), [(10, 20), (20, 10), (30, 6), (60, 3), (90, 2)])
+def test_a_tenth_of_a_shared_memory_is_held_out(num_known: int, expected: int) -> None:
+    task = numbered_task([2000 // num_known] * num_known, [50, 50])
+    assert held_out_by(task) == [expected] * (num_known + 2)
+
+
+def test_the_share_is_of_the_exemplars_in_use_and_never_less_than_one_image_a_class() -> None:
+    assert held_out_by(numbered_task([20] * 5, [30])) == [2] * 6
+    assert held_out_by(numbered_task([4] * 5, [30])) == [1] * 6
+
+
+def test_no_class_gives_more_than_it_can_spare() -> None:
+    # 0.1 * 123 / 4 = 3 images a class, but the second class keeps its only one and the new class one of its three.
+    assert held_out_by(numbered_task([60, 1, 2, 60], [3])) == [3, 0, 1, 3, 2]
+
+
+@pytest.mark.parametrize(("num_exemplars", "num_new_images"), [([1, 1], [9, 9]), ([9, 9], [1])])
+def test_nothing_is_held_out_where_one_side_could_not_be_measured(
+    num_exemplars: list[int], num_new_images: list[int]
+) -> None:
+    task = numbered_task(num_exemplars, num_new_images)
+    assert held_out_by(task) == [0] * task.num_total
+
+
+def test_bic_with_one_exemplar_a_class_learns_without_a_correction() -> None:
+    course = learn(new_method("bic", memory=ExemplarMemory(per_class=1)), num_tasks=2)
+    assert [trained.phase.name for trained in course.phases] == ["learn", "learn"]
+    assert course.method.memory.counts.tolist() == [1] * 7
+    assert isinstance(course.method.network, Network)
+    assert isinstance(course.method.network.head, BiasCorrectedHead)
+
+
+def test_validation_images_can_become_exemplars() -> None:
+    course = learn(new_method("bic", memory=ExemplarMemory(per_class=80)), num_tasks=2)
+    assert len(course.named("correct")[0].phase.data) > 0
+    assert course.method.memory.counts.tolist() == [80] * 7
+
+
+def test_the_split_is_drawn_from_the_seed_and_the_task() -> None:
+    def validation(seed: int, index: int) -> list[bytes]:
+        workplace = Workplace("resnet8", seed, engine_for(digits()).infer, torch.device("cpu"))
+        method = BiasCorrection(BicSettings(), ExemplarMemory(total=60), workplace)
+        base = numbered_task([20] * 5, [30])
+        task = Task(index, base.num_known, base.num_new, base.new_images, base.exemplars)
+        return as_multiset(method.split(task).validation)
+
+    assert validation(1, 1) == validation(1, 1)
+    assert validation(1, 1) != validation(2, 1)
+    assert validation(1, 1) != validation(1, 2)
