@@ -8,7 +8,7 @@ import torch
 
 from foster.data import feed as feed_module
 from foster.data.augmentation.pipeline import Augmentation
-from foster.data.feed import Batch, Feed, ResidentFeed, StreamedFeed, make_feed
+from foster.data.feed import Batch, Feed, ResidentFeed, StreamedFeed, fits, make_feed
 from foster.data.images import ImageSet
 from foster.seeding import Address
 from foster.settings.augmentation import AUGMENTATIONS
@@ -16,6 +16,7 @@ from foster.settings.augmentation import AUGMENTATIONS
 CPU = torch.device("cpu")
 ADDRESS = Address(seed=1, purpose="feed", task=2, phase="boost")
 SHIFT = Augmentation(crop_padding=1, flip=True, brightness=0.2)
+REST = (Augmentation(), 4, Address(seed=1, purpose="feed"), CPU)
 
 
 def numbered(count: int) -> ImageSet:
@@ -147,3 +148,28 @@ def test_a_gpu_gets_the_batches_of_the_cpu() -> None:
     on_cpu = [Batch(batch.images.cpu(), batch.labels.cpu()) for batch in found]
     assert all(batch.images.is_cuda and batch.labels.is_cuda for batch in found)
     assert same(on_cpu, list(feed_of(39, augmentation=SHIFT).batches(2)))
+
+
+def black(count: int) -> ImageSet:
+    """Images of 48 bytes."""
+    return ImageSet(torch.zeros(count, 3, 4, 4, dtype=torch.uint8), torch.zeros(count, dtype=torch.int64), ())
+
+
+@pytest.mark.parametrize(("count", "is_resident"), [(25, True), (26, False)])
+def test_images_live_on_a_gpu_where_an_epoch_takes_at_most_half_of_what_is_free(
+    count: int, is_resident: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """8,000 bytes are free, and torch holds 1,600 that it does not use."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (8_000, 10_000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 3_000)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 1_400)
+    assert fits(black(count), torch.device("cuda", 0)) is is_resident
+
+
+def test_a_setting_overrules_the_memory() -> None:
+    assert type(make_feed(black(4), *REST, "off")) is StreamedFeed
+    assert type(make_feed(black(4), *REST, "on")) is ResidentFeed
+
+
+def test_without_a_gpu_images_stay_where_they_are() -> None:
+    assert type(make_feed(black(10_000), *REST)) is ResidentFeed

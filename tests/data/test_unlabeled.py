@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from photo_folders import write_classes
 from PIL import Image
 
 from foster.data.sources import load
@@ -41,3 +42,11 @@ def test_what_is_neither_a_dataset_nor_a_folder_of_images_is_refused(tmp_path: P
         load_unlabeled("digit", (8, 8), None, key="foster.unlabeled")
     with pytest.raises(DataError, match=r"no images .* below"):
         load_unlabeled(str(tmp_path), (8, 8), None)
+
+
+def test_unlabeled_images_of_a_folder_go_through_the_same_reader(tmp_path: Path) -> None:
+    write_classes(tmp_path, x=5)
+    (tmp_path / "x" / "0.png").write_bytes(b"broken")
+    found = load_unlabeled(str(tmp_path), (8, 8), None)
+    assert found.images.shape == (4, 3, 8, 8)
+    assert found.labels.tolist() == [-1] * 4

@@ -1,4 +1,4 @@
-"""What LwF, iCaRL, WA and BiC have in common: a teacher that stays, loss terms, an equal share of the memory, weights."""
+"""What LwF, iCaRL, WA and BiC have in common: a teacher that stays, loss terms, a share of the memory, weights."""
 
 import copy
 

@@ -6,6 +6,9 @@ from pathlib import Path
 import numpy as np
 from PIL import ExifTags, Image
 
+from foster.data.photos.encoded import PhotoFiles
+from foster.data.photos.find import image_files
+
 TURNED_BACK = {1: None, 3: Image.Transpose.ROTATE_180, 6: Image.Transpose.ROTATE_90, 8: Image.Transpose.ROTATE_270}
 """What undoes the turn that each EXIF orientation asks for."""
 
@@ -45,3 +48,18 @@ def write_dataset(folder: Path, num_classes: int = 6, per_class: int = 12, broke
     write_photos(folder / "train", num_classes, per_class, broken=broken)
     write_photos(folder / "test", num_classes, 4, first=1000, broken=1 if broken else 0)
     return folder
+
+
+def write_classes(folder: Path, **counts: int) -> Path:
+    """Red photos in a subfolder for each class, 8, 9, ... pixels wide and 6 high."""
+    for name, count in counts.items():
+        (folder / name).mkdir(parents=True)
+        for k in range(count):
+            Image.new("RGB", (8 + k, 6), (255, 0, 0)).save(folder / name / f"{k}.png")
+    return folder
+
+
+def files_of(folder: Path) -> PhotoFiles:
+    """All photos in the subfolders of `folder`."""
+    folders = sorted(path for path in folder.iterdir() if path.is_dir())
+    return PhotoFiles.of(folders, [[path.name for path in image_files(own)] for own in folders])

@@ -1,17 +1,14 @@
 """Every operation against Pillow's own, image by image."""
 
 from collections.abc import Callable
-from functools import cache
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image, ImageEnhance, ImageOps
-from sklearn.datasets import load_sample_images
-from torch import Tensor
+from pillow_images import from_pillow, sample_images, to_pillow
 
 from foster.data.augmentation.autoaugment import MAGNITUDES, SIGNED
-from foster.data.augmentation.geometry import crop, resized_crop, windows
 from foster.data.augmentation.operations import OPERATIONS, brighten, send
 
 GREY = (128, 128, 128)
@@ -48,31 +45,6 @@ PILLOW: dict[str, PillowOperation] = {
     "AutoContrast": lambda image, _: ImageOps.autocontrast(image),
     "Equalize": lambda image, _: ImageOps.equalize(image),
 }
-
-
-@cache
-def sample_images(height: int, width: int) -> Tensor:
-    """Tiles of two photos, fine and coarse, and some images that photos are not: flat, two-valued, noise."""
-    tiles = []
-    for photo in load_sample_images().images:
-        for zoom in (1, 4):
-            for top, left in ((20, 30), (160, 400)):
-                box = (left, top, left + width * zoom, top + height * zoom)
-                tiles.append(Image.fromarray(photo).crop(box).resize((width, height)))
-    photos = torch.from_numpy(np.stack([np.asarray(tile) for tile in tiles])).permute(0, 3, 1, 2)
-    flat = torch.tensor([0, 1, 77, 255], dtype=torch.uint8).view(4, 1, 1, 1).expand(4, 3, height, width)
-    generator = torch.Generator().manual_seed(0)
-    noise = torch.randint(256, (2, 3, height, width), generator=generator, dtype=torch.uint8)
-    two_valued = 90 + 20 * (noise > 128)
-    return torch.cat((photos, flat, noise, two_valued.to(torch.uint8))).contiguous()
-
-
-def to_pillow(image: Tensor) -> Image.Image:
-    return Image.fromarray(image.permute(1, 2, 0).numpy())
-
-
-def from_pillow(image: Image.Image) -> Tensor:
-    return torch.from_numpy(np.asarray(image).copy()).permute(2, 0, 1)
 
 
 def all_magnitudes(name: str) -> list[float]:
@@ -140,28 +112,6 @@ def test_brighten_equals_pillow() -> None:
     assert torch.equal(brighten(images, factors), torch.stack(expected))
 
 
-@pytest.mark.parametrize("is_flipped", [(0,) * 9, (1,) * 9, (0, 1, 1, 0, 1, 0, 0, 0, 1)], ids=str)
-def test_a_crop_is_a_window_of_the_image_in_its_black_border(is_flipped: tuple[int, ...]) -> None:
-    images = sample_images(7, 10)[:9]
-    offsets = [(top, left) for top in (0, 1, 4) for left in (0, 2, 3)]
-    places = windows(np.array(offsets), np.array(is_flipped), width=10, padding=2)
-    result = crop(images, torch.from_numpy(places), padding=2)
-    for image, (top, left), is_mirrored, actual in zip(images, offsets, is_flipped, result, strict=True):
-        # Pillow's crop fills what lies outside the image with black.
-        expected = to_pillow(image).crop((left - 2, top - 2, left - 2 + 10, top - 2 + 7))
-        if is_mirrored:
-            expected = ImageOps.mirror(expected)
-        assert torch.equal(actual, from_pillow(expected))
-
-
-def test_a_crop_without_a_border_only_mirrors() -> None:
-    images = sample_images(7, 10)[:3]
-    places = windows(np.zeros((3, 2), np.int64), np.array([1, 0, 1]), width=10, padding=0)
-    result = crop(images, torch.from_numpy(places), padding=0)
-    expected = [ImageOps.mirror(to_pillow(images[0])), to_pillow(images[1]), ImageOps.mirror(to_pillow(images[2]))]
-    assert torch.equal(result, torch.stack([from_pillow(image) for image in expected]))
-
-
 def test_arrays_arrive_as_they_were_sent() -> None:
     arrays = [
         np.arange(15, dtype=np.float32).reshape(5, 3),
@@ -173,15 +123,3 @@ def test_arrays_arrive_as_they_were_sent() -> None:
         assert tensor.numpy().dtype == array.dtype
         assert np.array_equal(tensor.numpy(), array)
         assert tensor.shape == array.shape
-
-
-@pytest.mark.parametrize("size", SIZES, ids=str)
-def test_a_resized_crop_equals_pillow(size: tuple[int, int]) -> None:
-    height, width = size
-    images = sample_images(height, width)[:8]
-    boxes = torch.tensor([(0, 0, height, width), (1, 2, 3, 4), (height - 1, width - 1, 1, 1), (0, 3, height, 5)] * 2)
-    result = resized_crop(images, boxes)
-    for image, (top, left, rows, columns), actual in zip(images, boxes.tolist(), result, strict=True):
-        part = to_pillow(image).crop((left, top, left + columns, top + rows))
-        expected = from_pillow(part.resize((width, height), Image.Resampling.BILINEAR))
-        assert (actual.int() - expected.int()).abs().max() == 0

@@ -1,14 +1,17 @@
 """Images and labels as a program gives them: the range of pixels, lists in every guise, labels that are none."""
 
 import io
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from photo_folders import write_classes
 from PIL import Image
 
 from foster.data.photos.decode import ImageError, decode
+from foster.data.photos.find import natural_order
 from foster.data.photos.read import decoded, read_photos
 from foster.data.photos.resize import Resizing
 from foster.data.photos.sources import as_items, find_photos
@@ -178,3 +181,107 @@ def test_labels_that_name_no_class_are_refused_in_one_line(labels: object, messa
 def test_the_same_labels_in_any_form_are_the_same_classes(labels: object) -> None:
     found = find_photos((np.zeros((3, 4, 4), np.uint8), labels))  # type: ignore[arg-type]
     assert found.labels == ("3", "1", "2")
+
+
+def test_a_folder_gives_one_class_a_subfolder_in_natural_order(tmp_path: Path) -> None:
+    folder = write_classes(tmp_path, class10=1, class2=2)
+    photos = find_photos(folder)
+    assert photos.class_names == ("class2", "class10")
+    assert photos.labels == ("class2", "class2", "class10")
+    assert sorted(["a10", "a9", "b", "9", "10"], key=natural_order) == ["9", "10", "a9", "a10", "b"]
+
+
+def test_images_in_deeper_folders_belong_to_the_class_and_other_files_are_passed_over(tmp_path: Path) -> None:
+    write_classes(tmp_path / "cat", deeper=2)
+    write_classes(tmp_path, dog=1)
+    (tmp_path / "dog" / "Thumbs.db").write_bytes(b"x")
+    (tmp_path / "dog" / ".hidden.png").write_bytes(b"x")
+    write_classes(tmp_path, **{".cache": 1})
+    photos = find_photos(tmp_path)
+    assert photos.labels == ("cat", "cat", "dog")
+
+
+def test_a_folder_of_other_files_alone_says_what_they_are(tmp_path: Path) -> None:
+    write_classes(tmp_path, cat=0)
+    (tmp_path / "cat" / "a.heic").write_bytes(b"x")
+    with pytest.raises(DataError, match=r"no images below .*; passed over: 1 \.heic$"):
+        find_photos(tmp_path)
+
+
+@pytest.mark.parametrize("names", [(b"bad\xff", b"bad\xfe"), (b"cat", b" cat")])
+def test_two_folders_are_never_one_class_by_accident(tmp_path: Path, names: tuple[bytes, bytes]) -> None:
+    for name in names:
+        folder = os.fsencode(tmp_path) + b"/" + name
+        os.mkdir(folder)  # noqa: PTH102 (a name that is no valid text)
+        Image.new("RGB", (4, 4)).save(os.fsdecode(folder + b"/a.png"))
+    with pytest.raises(DataError, match=r"would both be class '.*'; rename one") as refused:
+        find_photos(tmp_path)
+    str(refused.value).encode()
+
+
+def test_names_of_any_script_with_spaces_are_class_names(tmp_path: Path) -> None:
+    names = ["a  cat", "猫 一", "кот", "قطة", "cafe\u0301"]
+    write_classes(tmp_path, **dict.fromkeys(names, 1))
+    found = find_photos(tmp_path).class_names
+    assert set(found) == {"a  cat", "猫 一", "кот", "قطة", "caf\u00e9"}
+
+
+def test_one_word_in_two_spellings_is_one_class(tmp_path: Path) -> None:
+    for spelling, count in (("caf\u00e9", 1), ("cafe\u0301", 2)):
+        (tmp_path / spelling).mkdir()
+        for k in range(count):
+            Image.new("RGB", (4, 4)).save(tmp_path / spelling / f"{k}.png")
+    photos = find_photos(tmp_path)
+    assert photos.class_names == ("caf\u00e9",)
+    assert len(photos) == 3
+
+
+def test_a_csv_names_paths_relative_to_itself_with_or_without_a_header(tmp_path: Path) -> None:
+    folder = write_classes(tmp_path / "images", x=3)
+    expected = [folder / "x" / f"{k}.png" for k in range(3)]
+    rows = [f"images/x/{k}.png" for k in range(3)]
+    (tmp_path / "plain.csv").write_text("".join(f"{row},{label}\n" for row, label in zip(rows, "bab", strict=True)))
+    (tmp_path / "header.csv").write_text(
+        "\ufefflabel;split;path\n"
+        + "".join(f"{label};t;{row}\n" for row, label in zip(rows, "bab", strict=True))
+        + "\n"
+    )
+    for name in ("plain.csv", "header.csv"):
+        photos = find_photos(tmp_path / name)
+        assert list(photos.items) == expected, name
+        assert photos.labels == ("b", "a", "b")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ("path,label\n", "has a header, but no images"),
+        ("a.png,cat\nb.png\n", "line 2 of"),
+        ("a.png,\n", "class name is empty"),
+        ("a.png,a\x07b\n", "control characters"),
+    ],
+)
+def test_a_csv_that_cannot_be_understood_names_the_line(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "list.csv"
+    path.write_text(text)
+    with pytest.raises(DataError, match=message):
+        find_photos(path)
+
+
+def test_wrong_folders_say_what_is_expected(tmp_path: Path) -> None:
+    loose = tmp_path / "loose"
+    loose.mkdir()
+    Image.new("RGB", (4, 4)).save(loose / "a.png")
+    with pytest.raises(DataError, match="holds 1 images, but no subfolders"):
+        find_photos(loose)
+    with pytest.raises(DataError, match=r"not classes; give one part, for example '.*train'"):
+        find_photos(write_classes(tmp_path / "split", train=1, test=1))
+    with pytest.raises(DataError, match="no images below"):
+        find_photos(write_classes(tmp_path / "bare", cat=0))
+    with pytest.raises(DataError, match="there is no folder"):
+        find_photos(tmp_path / "missing")
+    with pytest.raises(DataError, match=r"neither a folder .* nor a \.csv"):
+        find_photos(loose / "a.png")
+    with pytest.raises(DataError, match="2 images, but 1 labels"):
+        find_photos((np.zeros((2, 4, 4, 3), np.uint8), ["a"]))

@@ -15,7 +15,6 @@ from limits import time_limit
 from PIL import Image, features
 
 from foster.data.photos.decode import MAX_PIXELS, ImageError, decode, quiet_pillow, upright_size
-from foster.data.photos.headers import claim_of
 from foster.data.photos.read import decoded, read_photos
 from foster.data.photos.resize import Resizing
 from foster.data.photos.sources import find_photos
@@ -194,16 +193,6 @@ def test_a_few_bytes_that_claim_many_pixels_are_refused_before_any_memory_is_tak
     monkeypatch.setattr("PIL.Image.open", lambda *given, **options: pytest.fail("a library has seen it"))
     with pytest.raises(ImageError, match="too large: 16383 x 16383"):
         decode(webp_that_claims(16383, 16383))
-
-
-@pytest.mark.parametrize("lossless", [True, False])
-@pytest.mark.parametrize("exif", [b"", b"Exif\0\0MM\0*\0\0\0\x08\0\0"])
-def test_what_a_webp_file_claims_is_what_it_holds(lossless: bool, exif: bytes) -> None:
-    file = io.BytesIO()
-    Image.new("RGB", (37, 11)).save(file, "webp", lossless=lossless, exif=exif)
-    file.seek(0)
-    assert claim_of(file) == (len(file.getvalue()), (37, 11))
-    assert file.tell() == 0
 
 
 def test_a_file_of_6_gb_is_not_read(tmp_path: Path) -> None:

@@ -1,0 +1,51 @@
+"""One encoded photo becomes upright pixels, whichever library decodes it."""
+
+import io
+
+import numpy as np
+import pytest
+from photo_folders import photo
+from PIL import Image
+
+from foster.data.photos import pixels
+from foster.data.photos.decode import ImageError
+
+
+@pytest.mark.parametrize("has_simplejpeg", [True, False])
+@pytest.mark.parametrize("orientation", [1, 3, 6, 8])
+def test_a_photo_is_upright_and_small_whatever_decodes_it(
+    has_simplejpeg: bool, orientation: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_simplejpeg:
+        monkeypatch.setattr(pixels, "_simplejpeg", lambda: None)
+    plain = Image.open(io.BytesIO(photo(3, 5, (200, 400))))
+    found = pixels.pixels_of(photo(3, 5, (200, 400), orientation), 100)
+    assert min(found.shape[:2]) == 100
+    width, height = pixels.shrunk_size(plain.size, 100)
+    expected = np.asarray(plain.resize((width, height), Image.Resampling.BILINEAR)).astype(int)
+    assert found.shape == expected.shape
+    assert np.abs(found - expected).mean() < 6
+
+
+@pytest.mark.parametrize(
+    ("size", "short_side", "expected"),
+    [((400, 200), 100, (200, 100)), ((50, 90), 100, (50, 90)), ((400, 200), 0, (400, 200)), ((3000, 2), 1, (1500, 1))],
+)
+def test_a_photo_is_made_smaller_by_its_shorter_side_and_never_larger(
+    size: tuple[int, int], short_side: int, expected: tuple[int, int]
+) -> None:
+    assert pixels.shrunk_size(size, short_side) == expected
+
+
+def test_a_photo_that_is_encoded_again_has_the_size_in_use_and_looks_the_same() -> None:
+    content = photo(3, 5, (200, 400), orientation=6)
+    again = pixels.reencoded(content, 100)
+    assert again.startswith(b"\xff\xd8\xff")
+    plain, kept = pixels.pixels_of(content, 100).astype(int), pixels.pixels_of(again, 0)
+    assert kept.shape == plain.shape
+    assert np.abs(kept - plain).mean() < 2
+
+
+def test_an_empty_file_is_no_photo() -> None:
+    with pytest.raises(ImageError, match="empty"):
+        pixels.pixels_of(b"", 100)

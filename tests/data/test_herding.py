@@ -1,0 +1,151 @@
+"""Which images represent a class: herding against a plain greedy reference, and random selection."""
+
+from typing import Any
+
+import pytest
+import torch
+from herding_reference import greedy_reference, pixels, random_features
+from sklearn.datasets import load_digits
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from foster.data.herding import _herd, herding, herding_by_class, random_selection
+from foster.data.images import ImageSet
+from foster.seeding import Address, generator
+
+
+@pytest.fixture(scope="module")
+def digits() -> ImageSet:
+    bunch = load_digits()
+    images = torch.from_numpy(bunch.images * 15).to(torch.uint8)[:, None].repeat(1, 3, 1, 1)
+    return ImageSet(images, torch.from_numpy(bunch.target).long(), tuple(str(digit) for digit in range(10)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("seed", range(5))
+def test_herding_equals_a_plain_greedy_reference(seed: int, dtype: torch.dtype) -> None:
+    features = random_features(60, 16, seed, dtype)
+    assert herding(features, 40).tolist() == greedy_reference(features.numpy(), 40)
+
+
+def test_herding_follows_a_hand_worked_example_and_ignores_feature_lengths() -> None:
+    # Unit vectors (1, 0), (0, 1), (0.6, 0.8) with mean (0.533, 0.6): the third is nearest; then the means of two
+    # lie at squared distance 0.111 (with the first) and 0.144 (with the second).
+    features = torch.tensor([[10.0, 0.0], [0.0, 0.1], [3.0, 4.0]])
+    assert herding(features, 2).tolist() == [2, 0]
+
+
+def test_herding_takes_the_first_of_equal_features() -> None:
+    # Every vector twice, the copies far apart, so that rounding by position would show.
+    half = random_features(37, 128, seed=3, dtype=torch.float32)
+    chosen = herding(torch.cat([half, half]), 74).tolist()
+    for position in range(37):
+        assert chosen.index(position) < chosen.index(position + 37)
+    assert herding(torch.ones(5, 3), 4).tolist() == [0, 1, 2, 3]
+
+
+def test_herding_returns_every_image_once_when_asked_for_more_than_there_are() -> None:
+    features = random_features(7, 4, seed=0)
+    chosen = herding(features, 100)
+    assert sorted(chosen.tolist()) == list(range(7))
+    assert chosen.tolist() == greedy_reference(features.numpy(), 100)
+
+
+def test_herding_accepts_one_image_none_at_all_and_zero_features() -> None:
+    assert herding(torch.ones(1, 3), 5).tolist() == [0]
+    assert herding(torch.ones(0, 3), 5).tolist() == []
+    assert herding(torch.ones(4, 3), 0).tolist() == []
+    with_zero_row = torch.cat([torch.zeros(1, 8), random_features(9, 8, seed=1, dtype=torch.float32)])
+    assert herding(with_zero_row, 10).tolist() == greedy_reference(with_zero_row.numpy(), 10)
+
+
+def test_herding_never_repeats_an_image_even_if_features_are_not_numbers() -> None:
+    assert sorted(herding(torch.full((6, 3), torch.nan), 6).tolist()) == list(range(6))
+
+
+def test_herding_computes_half_precision_features_in_single_precision() -> None:
+    features = random_features(50, 16, seed=2, dtype=torch.bfloat16).requires_grad_()
+    chosen = herding(features, 30)
+    assert chosen.dtype == torch.int64
+    assert chosen.tolist() == greedy_reference(features.detach().float().numpy(), 30)
+
+
+def test_a_shorter_herding_is_the_beginning_of_a_longer_one() -> None:
+    features = random_features(50, 8, seed=5)
+    assert herding(features, 12).tolist() == herding(features, 40)[:12].tolist()
+
+
+def test_herding_of_several_classes_equals_herding_each_alone() -> None:
+    # Uneven classes, one smaller than the count, one absent, unlabeled images between, ids out of order.
+    labels = torch.tensor([3, 0, -1, 7, 0, 3, 3, 0, 3] * 9)[
+        torch.randperm(81, generator=generator(Address(0, "labels")))
+    ]
+    features = random_features(81, 32, seed=8, dtype=torch.float32)
+    chosen = herding_by_class(features, labels, [7, 0, 5, 3], 12)
+    assert [len(positions) for positions in chosen] == [9, 12, 0, 12]
+    for class_id, positions in zip([7, 0, 5, 3], chosen, strict=True):
+        own = torch.nonzero(labels == class_id).squeeze(1)
+        assert positions.tolist() == own[herding(features[own], 12)].tolist()
+    assert herding_by_class(features, labels, [], 12) == []
+
+
+class LargestTensor(TorchDispatchMode):
+    """Notes how many elements the largest tensor has that is made inside."""
+
+    num_elements = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
+        made = function(*arguments, **(options or {}))
+        if isinstance(made, Tensor):
+            self.num_elements = max(self.num_elements, made.numel())
+        return made
+
+
+def test_classes_of_very_different_size_are_herded_without_padding_all_to_the_largest() -> None:
+    sizes = [600, *([3] * 50), 40, 0, 500]
+    labels = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    features = random_features(len(labels), 16, seed=4, dtype=torch.float32)
+    with LargestTensor() as made:
+        chosen = herding_by_class(features, labels, range(len(sizes)), 20)
+    assert made.num_elements <= 2 * features.numel()
+    for class_id, positions in enumerate(chosen):
+        own = torch.nonzero(labels == class_id).squeeze(1)
+        assert positions.tolist() == own[herding(features[own], 20)].tolist()
+
+
+def test_many_classes_are_herded_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = torch.arange(12).repeat(10)
+    features = random_features(120, 16, seed=6, dtype=torch.float32)
+    together = herding_by_class(features, labels, range(12), 7)
+    monkeypatch.setattr("foster.data.herding.HERDED_AT_ONCE", 5 * 10 * 16)
+    sizes: list[int] = []
+
+    def noted(vectors: Tensor, *rest: Any) -> list[Tensor]:
+        sizes.append(len(vectors))
+        return _herd(vectors, *rest)
+
+    monkeypatch.setattr("foster.data.herding._herd", noted)
+    apart = herding_by_class(features, labels, range(12), 7)
+    assert sizes == [5, 5, 2]
+    assert [found.tolist() for found in apart] == [found.tolist() for found in together]
+
+
+def test_herded_digits_represent_their_class_better_than_a_hundred_random_draws(digits: ImageSet) -> None:
+    eights = pixels(digits.of_classes(8, 9).images)
+    vectors = torch.nn.functional.normalize(eights)
+    draw = generator(Address(0, "test"))
+
+    def distance(positions: Tensor) -> float:
+        return float((vectors[positions].mean(0) - vectors.mean(0)).norm())
+
+    best_draw = min(distance(random_selection(len(eights), 20, draw)) for _ in range(100))
+    assert distance(herding(eights, 20)) < best_draw
+
+
+def test_random_selection_has_no_repeats_and_depends_on_its_generator_alone() -> None:
+    first = random_selection(50, 20, generator(Address(1, "memory")))
+    again = random_selection(50, 20, generator(Address(1, "memory")))
+    other = random_selection(50, 20, generator(Address(2, "memory")))
+    assert first.tolist() == again.tolist() != other.tolist()
+    assert len(set(first.tolist())) == 20
+    assert sorted(random_selection(4, 9, generator(Address(1, "memory"))).tolist()) == [0, 1, 2, 3]
