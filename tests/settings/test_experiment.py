@@ -8,8 +8,6 @@ import pytest
 
 from foster.errors import FosterError, SettingsError
 from foster.settings.experiment import (
-    AUGMENTATIONS,
-    AugmentationSettings,
     Settings,
     all_keys,
     load_settings,
@@ -18,7 +16,7 @@ from foster.settings.experiment import (
     preset_text,
 )
 from foster.settings.fit import FitSettings
-from foster.settings.methods import METHOD_SETTINGS, FosterSettings, ReplaySettings
+from foster.settings.methods import METHOD_SETTINGS, FosterSettings
 
 LIST_OF_INC10 = (0.98, 0.975, 0.97, 0.965, 0.96, 0.955, 0.95, 0.945, 0.94)
 LIST_OF_INC20 = (0.97, 0.96, 0.95, 0.94)
@@ -166,188 +164,10 @@ def test_a_written_file_holds_every_key_of_its_method(tmp_path: Path) -> None:
     assert written <= expected
 
 
-def test_the_published_augmentation_follows_the_method_and_a_name_or_a_whole_table_replaces_it() -> None:
-    assert load_settings("cifar100-b0-inc10", ["method=replay"]).augmentation == "plain"
-    named = load_settings("cifar100-b0-inc10", ["augmentation=plain"])
-    assert named.augmentation_settings == AUGMENTATIONS["plain"]
-    table = load_settings("digits", ["augmentation={flip=true, cutout=2}"])
-    assert table.augmentation_settings == AugmentationSettings(flip=True, cutout=2)
-    assert table.augmentation_name == "custom"
-
-
-@pytest.mark.parametrize(
-    ("overrides", "name"),
-    [
-        (["augmentation.flip=false"], "auto"),
-        (["augmentation.flip=false", "method=wa"], "plain"),
-        (["augmentation=photo", "augmentation.flip=false"], "photo"),
-        (["augmentation.flip=false", "augmentation=photo"], "photo"),
-        (["augmentation=published", "augmentation.flip=false"], "auto"),
-    ],
-)
-def test_a_part_changes_the_augmentation_that_is_named_or_published(
-    overrides: list[str], name: str, tmp_path: Path
-) -> None:
-    settings = load_settings("cifar100-b0-inc10", overrides)
-    assert settings.augmentation_settings == AUGMENTATIONS[name].model_copy(update={"flip": False})
-    (tmp_path / "settings.toml").write_text(settings.toml(), encoding="utf-8")
-    again = load_settings(str(tmp_path), ["augmentation.cutout=4"])
-    expected = AUGMENTATIONS[name].model_copy(update={"flip": False, "cutout": 4})
-    assert again.augmentation_settings == expected, "over a table as well"
-
-
-def test_values_on_the_command_line_are_toml_and_anything_else_is_text() -> None:
-    settings = load_settings(
-        "digits",
-        [
-            "seed=7",
-            "epochs_scale = 5e-1",
-            "method='replay'",
-            "data=/some where/else",
-            "engine.deterministic=true",
-            "foster.beta_boost=[0.1, 0.2, 0.3, 0.4]",
-            "synthetic={num_classes = 4}",
-        ],
-    )
-    assert (settings.seed, settings.epochs_scale, settings.method) == (7, 0.5, "replay")
-    assert settings.data == "/some where/else"
-    assert settings.engine.deterministic is True
-    assert settings.synthetic.num_classes == 4
-    assert foster_options(load_settings("digits", ["foster.beta_boost=[0.1, 0.2, 0.3, 0.4]"])).beta_boost == (
-        0.1,
-        0.2,
-        0.3,
-        0.4,
-    )
-
-
 def test_the_last_word_wins() -> None:
     assert load_settings("digits", ["seed=1", "seed=2"]).seed == 2
     assert load_settings("digits", ["data=one"], data="two").data == "two"
     assert load_settings("digits", ["data=one"], data=None).data == "one"
-
-
-def test_none_takes_a_memory_budget_away() -> None:
-    settings = load_settings("digits", ["memory_total=none", "memory_per_class=5"])
-    assert (settings.memory_total, settings.memory_per_class) == (None, 5)
-    assert "needs a memory" in refused("memory_total=none")
-    assert load_settings("digits", ["memory_total=none", "method=finetune"]).memory_total is None
-
-
-def test_a_part_of_a_schedule_is_changed_without_losing_the_rest(tmp_path: Path) -> None:
-    options = foster_options(load_settings("digits", ["foster.boost.epochs=3"]))
-    assert options.boost == FitSettings(epochs=3, learning_rate=0.1, weight_decay=5e-4)
-    assert options.compress == FosterSettings().compress
-    path = tmp_path / "mine.toml"
-    path.write_text(
-        'method = "replay"\ndataset = "digits"\nincrement = 2\nmemory_total = 50\n[replay.later]\nepochs = 9\n'
-    )
-    changed = load_settings(str(path), ["replay.later.learning_rate=0.5"]).options
-    assert isinstance(changed, ReplaySettings)
-    assert changed.later == ReplaySettings().later.model_copy(update={"epochs": 9, "learning_rate": 0.5})
-
-
-def test_a_schedule_that_becomes_cosine_lets_its_milestones_go() -> None:
-    options = load_settings("digits", ["method=replay", "replay.later.schedule=cosine"]).options
-    assert isinstance(options, ReplaySettings)
-    assert (options.later.schedule, options.later.milestones, options.later.epochs) == ("cosine", (), 70)
-
-
-def test_a_schedule_is_stretched_with_its_milestones_and_keeps_an_epoch() -> None:
-    schedule = FitSettings(epochs=200, schedule="milestones", milestones=(60, 120, 170))
-    assert schedule.scaled(0.1) == FitSettings(epochs=20, schedule="milestones", milestones=(6, 12, 17))
-    assert schedule.scaled(1) == schedule
-    short = schedule.scaled(0.001)
-    assert (short.epochs, short.milestones) == (1, (1,))
-    options = FosterSettings().scaled(0.5)
-    assert (options.first.epochs, options.boost.epochs, options.compress.epochs) == (100, 85, 65)
-
-
-@pytest.mark.parametrize(
-    ("override", "mentions"),
-    [
-        ("method=fostr", ["unknown method 'fostr'", "did you mean 'foster'?"]),
-        ("method=[1]", ["unknown method '[1]'", "replay"]),
-        ("dataset=digit", ["unknown dataset 'digit'", "did you mean 'digits'?"]),
-        ("dataset={a=1}", ["unknown dataset", "cifar100"]),
-        ("augmentation=plainn", ["unknown augmentation 'plainn'", "did you mean 'plain'?"]),
-        ("sed=3", ["unknown key 'sed'", "did you mean 'seed'?"]),
-        ("foster.bost.epochs=3", ["unknown key 'foster.bost.epochs'", "did you mean 'foster.boost.epochs'?"]),
-        ("foster={boost={epoch=3}}", ["unknown key 'foster.boost.epoch'", "did you mean 'foster.boost.epochs'?"]),
-        ("beta_boost=0.9", ["unknown key 'beta_boost'", "did you mean 'foster.beta_boost'?"]),
-        ("replay.epochs=3", ["unknown key 'replay.epochs'", "did you mean 'replay.later.epochs'?"]),
-        ("init_cls=3", ["unknown key 'init_cls'", "did you mean 'base_classes'?"]),
-        ("memory_size=3", ["unknown key 'memory_size'", "did you mean 'memory_total'?"]),
-        ("lr=0.1", ["unknown key 'lr'", "did you mean 'foster.first.learning_rate'?"]),
-        ("options=3", ["unknown key 'options'"]),
-        ("qqqq=1", ["unknown key 'qqqq'", "foster presets --show"]),
-        ("seed", ["'seed' is not of the form key=value"]),
-        ("=3", ["'=3' is not of the form key=value"]),
-    ],
-)
-def test_an_unknown_name_gets_one_line_with_the_nearest_known_one(override: str, mentions: list[str]) -> None:
-    line = refused(override)
-    assert all(part in line for part in mentions), line
-
-
-def test_the_suggested_key_belongs_to_the_method_in_use() -> None:
-    assert "did you mean 'replay.later.epochs'?" in refused("method=replay", "epochs=3")
-
-
-@pytest.mark.parametrize(
-    ("override", "mentions"),
-    [
-        ("seed=-1", ["seed:", "greater than or equal to 0", "not -1"]),
-        ("seed=3.5", ["seed:", "integer", "not 3.5"]),
-        ("seed=4294967296", ["seed:", "not 4294967296"]),
-        ("batch_size=1", ["batch_size:", "not 1"]),
-        ("increment=0", ["increment:", "not 0"]),
-        ("base_classes=11", ["base_classes", "11", "10 classes"]),
-        ("validation_share=1", ["validation_share:", "not 1"]),
-        ("epochs_scale=0", ["epochs_scale:", "not 0"]),
-        ("epochs_scale=nan", ["epochs_scale:", "finite", "not nan"]),
-        ("epochs_scale=inf", ["epochs_scale:", "finite", "not inf"]),
-        ("epochs_scale=1e307", ["epochs_scale:", "not 1e+307"]),
-        ("checkpoint_minutes=inf", ["checkpoint_minutes:", "finite"]),
-        ("memory_total=0", ["memory_total:", "not 0"]),
-        ("memory_total=9", ["memory_total", "9 exemplars", "10 classes"]),
-        ("memory_per_class=3", ["memory_total = 200", "memory_per_class = 3", "not both"]),
-        ("selection=hearding", ["selection:", "'herding' or 'random'", "not 'hearding'"]),
-        ("device=gpu", ["device:", "not 'gpu'"]),
-        ("backbone=3", ["backbone:", "not 3"]),
-        ("engine.precision=float16", ["engine.precision:", "'bfloat16'"]),
-        ("engine=3", ["engine:", "not 3"]),
-        ("synthetic.num_classes=1", ["synthetic.num_classes:", "not 1"]),
-        ("augmentation.flip=maybe", ["augmentation.flip:", "not 'maybe'"]),
-        ("augmentation.resized_crop=[0.5, 2.0]", ["augmentation.resized_crop.1:", "not 2.0"]),
-        ("augmentation=[1]", ["augmentation:", "not [1]"]),
-        ("foster=3", ["foster:", "table", "not 3"]),
-        ("foster.boost=3", ["foster.boost:", "not 3"]),
-        ("foster.boost.epochs=0", ["foster.boost.epochs:", "not 0"]),
-        ("foster.boost.learning_rate=nan", ["foster.boost.learning_rate:", "finite"]),
-        ("foster.temperature=0", ["foster.temperature:", "not 0"]),
-        ("foster.beta_compress=1.01", ["foster.beta_compress:", "not 1.01"]),
-        ("foster.beta_boost=1.01", ["foster.beta_boost:", "1.01"]),
-        ("foster.beta_boost=nan", ["foster.beta_boost:", "finite"]),
-        ("foster.beta_boost=abc", ["foster.beta_boost:", "not 'abc'"]),
-        ("foster.beta_boost=[0.9, 'x']", ["foster.beta_boost.1:", "not 'x'"]),
-        ("foster.beta_boost=[0.9, 0.9, 0.9]", ["foster.beta_boost:", "3 values", "4 tasks"]),
-        ("foster.gamma=papr", ["foster.gamma:", "'code' or 'paper'"]),
-        ("foster.boost.schedule=milestones", ["foster.boost:", "milestones"]),
-        ("foster.boost.milestones=[3]", ["foster.boost:", "milestones"]),
-        ("replay.later.milestones=[]", ["replay.later:", "milestones"]),
-        ("replay.later.milestones=[50, 30]", ["replay.later:", "rise", "[50, 30]"]),
-        ("replay.later.milestones=[30, 30]", ["replay.later:", "rise"]),
-        ("replay.later.milestones=[0, 30]", ["replay.later:", "from 1 on", "not 0"]),
-        ("class_order=abc", ["class_order:", "not 'abc'"]),
-        ("class_order=['1', '2', '1']", ["class_order:", "'1'", "more than once"]),
-        ("class_order=['1', '2']", ["class_order:", "2 names", "10 classes"]),
-    ],
-)
-def test_a_value_that_does_not_fit_gets_one_line_with_key_and_value(override: str, mentions: list[str]) -> None:
-    line = refused(override)
-    assert all(part in line for part in mentions), line
-    assert "command line" in line or override == "base_classes=11"
 
 
 def test_a_list_of_betas_longer_than_the_scenario_is_fine() -> None:
@@ -356,23 +176,6 @@ def test_a_list_of_betas_longer_than_the_scenario_is_fine() -> None:
     options = settings.options
     assert isinstance(options, FosterSettings)
     assert [options.beta_boost_of(task) for task in (1, 2, 3)] == [0.9, 0.8, 0.7]
-
-
-@pytest.mark.parametrize(
-    ("data", "mentions"),
-    [
-        (plain(dataset=None), "dataset: this key is missing (in here)"),
-        (plain(increment=None), "increment: this key is missing (in here)"),
-        (plain(increment="two"), "increment: input should be a valid integer"),
-        (plain(foster={"first": {"epochs": 0}}), "foster.first.epochs:"),
-        (plain(replay={"later": {"epochs": 0}}), "replay.later.epochs:"),
-        (plain(seed=float("inf")), "seed:"),
-    ],
-)
-def test_plain_data_is_checked_as_a_file_is(data: dict[str, Any], mentions: str) -> None:
-    with pytest.raises(SettingsError) as caught:
-        make_settings(data, "here")
-    assert mentions in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -410,23 +213,6 @@ def test_a_folder_with_the_name_of_a_preset_does_not_hide_the_preset(
     (tmp_path / "digits").mkdir()
     monkeypatch.chdir(tmp_path)
     assert load_settings("digits").dataset == "digits"
-
-
-def test_settings_cannot_be_changed() -> None:
-    settings = load_settings("digits")
-    with pytest.raises(ValueError, match="frozen"):
-        settings.seed = 3
-
-
-def test_a_hole_that_hides_the_whole_image_is_refused(tmp_path: Path) -> None:
-    mine = tmp_path / "mine.toml"
-    mine.write_text('dataset = "digits"\nincrement = 5\nmemory_total = 200\n')
-    with pytest.raises(SettingsError, match="a black square of 16 x 16 hides images of 8 x 8 pixels; choose"):
-        load_settings(str(mine))
-    assert load_settings(str(mine), ["augmentation.cutout=8"]).augmentation_settings.cutout == 8
-    assert load_settings(str(mine), ["method=replay"]).augmentation == "plain"
-    with pytest.raises(SettingsError, match=r"augmentation\.cutout: .*multiple of 2, not 5"):
-        load_settings(str(mine), ["augmentation.cutout=5"])
 
 
 def test_a_run_does_not_train_on_its_own_later_images_without_their_labels() -> None:

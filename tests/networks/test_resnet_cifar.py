@@ -1,4 +1,4 @@
-"""Backbones: sizes, shapes, initialisation and an independent ResNet to compare with."""
+"""The ResNets for small images against an independent one; their shortcuts, initialisation and precision."""
 
 import math
 
@@ -6,9 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from foster.errors import SettingsError
-from foster.networks import BACKBONES, build_backbone, cosine_variant
-from foster.networks.network import Backbone
+from foster.networks import build_backbone
 from foster.networks.resnet_cifar import PaddedSubsample, cifar_resnet
 
 
@@ -20,30 +18,6 @@ def images(num_images: int = 4, size: int = 32) -> Tensor:
     return torch.randn(num_images, 3, size, size, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        # Stem 432 + 32; one block: 2 * (16*16*9 + 32) = 4672; 32*16*9 + 32*32*9 + 128 = 13952; likewise 55552.
-        ("resnet8", 464 + 4672 + 13952 + 55552),
-        ("resnet14", 464 + 2 * 4672 + (13952 + 18560) + (55552 + 73984)),
-        ("resnet32", 463_504),
-        # Projections of 16*32 + 64 and 32*64 + 128 weights stand where the plain family pads with zeros.
-        ("cosine_resnet8", 464 + 4672 + 13952 + 55552 + 576 + 2176),
-        ("cosine_resnet32", 466_256),
-        ("resnet18", 11_176_512),
-        ("resnet18_fine_stem", 11_176_512 - 64 * 3 * (49 - 9)),
-        ("resnet18_small_images", 11_176_512 - 64 * 3 * (49 - 9)),
-        ("cosine_resnet18", 11_176_512),
-        ("cosine_resnet18_fine_stem", 11_176_512 - 64 * 3 * (49 - 9)),
-        ("resnet34", 21_284_672),
-        ("resnet50", 23_508_032),
-        ("cosine_resnet50_fine_stem", 23_508_032 - 64 * 3 * (49 - 9)),
-    ],
-)
-def test_a_backbone_has_exactly_the_published_number_of_parameters(name: str, expected: int) -> None:
-    assert num_parameters(build_backbone(name)) == expected
-
-
 def test_every_depth_of_the_small_family_adds_the_same_blocks() -> None:
     depths = (8, 14, 20, 32, 44, 56)
     sizes = [num_parameters(build_backbone(f"resnet{depth}")) for depth in depths]
@@ -51,64 +25,11 @@ def test_every_depth_of_the_small_family_adds_the_same_blocks() -> None:
     assert [size - sizes[0] for size in sizes] == [(depth - 8) // 6 * six_layers for depth in depths]
 
 
-@pytest.mark.parametrize("name", [name for name in BACKBONES if not any(depth in name for depth in ("34", "44", "56"))])
-def test_features_are_the_pooled_last_stage_at_any_image_size(name: str) -> None:
-    backbone = build_backbone(name).eval()
-    for size in (8, 33):
-        with torch.no_grad():
-            features = backbone(images(2, size))
-            stages = backbone.stages(images(2, size))
-        assert features.shape == (2, backbone.feature_size)
-        torch.testing.assert_close(features, stages[-1].flatten(2).mean(2))
-
-
-def test_stage_shapes_of_the_two_families() -> None:
-    with torch.no_grad():
-        small = [tuple(maps.shape[1:]) for maps in build_backbone("resnet8").stages(images(1, 32))]
-        large = [tuple(maps.shape[1:]) for maps in build_backbone("resnet18").stages(images(1, 64))]
-        fine = [tuple(maps.shape[1:]) for maps in build_backbone("resnet18_fine_stem").stages(images(1, 64))]
-        full = [tuple(maps.shape[1:]) for maps in build_backbone("resnet18_small_images").stages(images(1, 32))]
-    assert small == [(16, 32, 32), (32, 16, 16), (64, 8, 8)]
-    assert large == [(64, 16, 16), (128, 8, 8), (256, 4, 4), (512, 2, 2)]
-    assert fine == [(64, 32, 32), (128, 16, 16), (256, 8, 8), (512, 4, 4)]
-    assert full == [(64, 32, 32), (128, 16, 16), (256, 8, 8), (512, 4, 4)]
-
-
 def test_pooling_equals_the_published_eight_by_eight_average() -> None:
     backbone = build_backbone("resnet8").eval()
     with torch.no_grad():
         expected = nn.AvgPool2d(8)(backbone.stages(images())[-1]).flatten(1)
         torch.testing.assert_close(backbone(images()), expected)
-
-
-@pytest.mark.parametrize("name", BACKBONES)
-def test_only_cosine_backbones_have_negative_features(name: str) -> None:
-    torch.manual_seed(0)
-    backbone = build_backbone(name)
-    with torch.no_grad():
-        stages = backbone.stages(images(2, 16))
-    assert all((maps >= 0).all() for maps in stages[:-1])
-    assert bool((stages[-1] < 0).any()) is name.startswith("cosine_")
-
-
-def test_the_variant_of_a_backbone_for_cosine_heads_has_the_same_number_of_features() -> None:
-    twins = {name.removeprefix("cosine_"): name for name in BACKBONES if name.startswith("cosine_")}
-    assert len(twins) >= 9
-    for name, twin in twins.items():
-        assert cosine_variant(name) == twin
-        with torch.device("meta"):
-            assert build_backbone(cosine_variant(name)).feature_size == build_backbone(name).feature_size
-
-
-def test_cosine_resnet18_is_resnet18_before_its_last_relu() -> None:
-    torch.manual_seed(0)
-    plain, cosine = build_backbone("resnet18").eval(), build_backbone("cosine_resnet18").eval()
-    cosine.load_state_dict(plain.state_dict())
-    with torch.no_grad():
-        expected, actual = plain.stages(images(2)), cosine.stages(images(2))
-    assert torch.equal(actual[2], expected[2])
-    assert (actual[3] < 0).any()
-    assert torch.equal(actual[3].clamp(min=0), expected[3])
 
 
 def plain_resnet8(weights: dict[str, Tensor], maps: Tensor) -> Tensor:
@@ -183,13 +104,6 @@ def test_the_same_seed_builds_the_same_backbone() -> None:
     assert all(torch.equal(first[key], second[key]) for key in first)
 
 
-def test_an_unknown_backbone_is_refused_with_the_closest_name() -> None:
-    with pytest.raises(SettingsError, match=r"^unknown backbone 'resnet33'; did you mean 'resnet34'\?$"):
-        build_backbone("resnet33")
-    with pytest.raises(SettingsError, match=r"choose from .*resnet18"):
-        build_backbone("perceptron")
-
-
 def test_a_depth_that_no_cifar_resnet_has_is_refused() -> None:
     with pytest.raises(ValueError, match="not 31"):
         cifar_resnet(31)
@@ -211,8 +125,3 @@ def test_a_backbone_trains_in_bfloat16_and_channels_last(name: str) -> None:
     torch.testing.assert_close(features.float().detach(), expected, rtol=0.1, atol=0.1)
     features.float().square().mean().backward()
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in backbone.parameters())
-
-
-def test_a_backbone_must_write_its_stages() -> None:
-    with pytest.raises(NotImplementedError):
-        Backbone()(images(1, 8))

@@ -1,0 +1,77 @@
+"""Backbones by name: their published sizes, their features, and the variants for cosine heads."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from foster.errors import SettingsError
+from foster.networks import BACKBONES, build_backbone, cosine_variant
+
+
+def num_parameters(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def images(num_images: int = 4, size: int = 32) -> Tensor:
+    return torch.randn(num_images, 3, size, size, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        # Stem 432 + 32; one block: 2 * (16*16*9 + 32) = 4672; 32*16*9 + 32*32*9 + 128 = 13952; likewise 55552.
+        ("resnet8", 464 + 4672 + 13952 + 55552),
+        ("resnet14", 464 + 2 * 4672 + (13952 + 18560) + (55552 + 73984)),
+        ("resnet32", 463_504),
+        # Projections of 16*32 + 64 and 32*64 + 128 weights stand where the plain family pads with zeros.
+        ("cosine_resnet8", 464 + 4672 + 13952 + 55552 + 576 + 2176),
+        ("cosine_resnet32", 466_256),
+        ("resnet18", 11_176_512),
+        ("resnet18_fine_stem", 11_176_512 - 64 * 3 * (49 - 9)),
+        ("resnet18_small_images", 11_176_512 - 64 * 3 * (49 - 9)),
+        ("cosine_resnet18", 11_176_512),
+        ("cosine_resnet18_fine_stem", 11_176_512 - 64 * 3 * (49 - 9)),
+        ("resnet34", 21_284_672),
+        ("resnet50", 23_508_032),
+        ("cosine_resnet50_fine_stem", 23_508_032 - 64 * 3 * (49 - 9)),
+    ],
+)
+def test_a_backbone_has_exactly_the_published_number_of_parameters(name: str, expected: int) -> None:
+    assert num_parameters(build_backbone(name)) == expected
+
+
+@pytest.mark.parametrize("name", [name for name in BACKBONES if not any(depth in name for depth in ("34", "44", "56"))])
+def test_features_are_the_pooled_last_stage_at_any_image_size(name: str) -> None:
+    backbone = build_backbone(name).eval()
+    for size in (8, 33):
+        with torch.no_grad():
+            features = backbone(images(2, size))
+            stages = backbone.stages(images(2, size))
+        assert features.shape == (2, backbone.feature_size)
+        torch.testing.assert_close(features, stages[-1].flatten(2).mean(2))
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_only_cosine_backbones_have_negative_features(name: str) -> None:
+    torch.manual_seed(0)
+    backbone = build_backbone(name)
+    with torch.no_grad():
+        stages = backbone.stages(images(2, 16))
+    assert all((maps >= 0).all() for maps in stages[:-1])
+    assert bool((stages[-1] < 0).any()) is name.startswith("cosine_")
+
+
+def test_the_variant_of_a_backbone_for_cosine_heads_has_the_same_number_of_features() -> None:
+    twins = {name.removeprefix("cosine_"): name for name in BACKBONES if name.startswith("cosine_")}
+    assert len(twins) >= 9
+    for name, twin in twins.items():
+        assert cosine_variant(name) == twin
+        with torch.device("meta"):
+            assert build_backbone(cosine_variant(name)).feature_size == build_backbone(name).feature_size
+
+
+def test_an_unknown_backbone_is_refused_with_the_closest_name() -> None:
+    with pytest.raises(SettingsError, match=r"^unknown backbone 'resnet33'; did you mean 'resnet34'\?$"):
+        build_backbone("resnet33")
+    with pytest.raises(SettingsError, match=r"choose from .*resnet18"):
+        build_backbone("perceptron")

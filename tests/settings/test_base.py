@@ -1,0 +1,80 @@
+"""Settings from plain data: defaults inside sections, budgets, and what is said where a value does not fit."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foster.errors import FosterError, SettingsError
+from foster.settings.experiment import (
+    Settings,
+    load_settings,
+    make_settings,
+)
+from foster.settings.fit import FitSettings
+from foster.settings.methods import FosterSettings, ReplaySettings
+
+
+def foster_options(settings: Settings) -> FosterSettings:
+    assert isinstance(settings.options, FosterSettings)
+    return settings.options
+
+
+def refused(*overrides: str, source: str = "digits") -> str:
+    """The one line with which the settings are refused."""
+    with pytest.raises(FosterError) as caught:
+        load_settings(source, overrides)
+    assert caught.value.exit_code == 2
+    line = str(caught.value)
+    assert line
+    assert "\n" not in line
+    return line
+
+
+def plain(**changes: Any) -> dict[str, Any]:
+    """The least that a settings file must hold, changed; None takes a key away."""
+    data = {"dataset": "digits", "increment": 2, "memory_total": 100, **changes}
+    return {key: value for key, value in data.items() if value is not None}
+
+
+def test_none_takes_a_memory_budget_away() -> None:
+    settings = load_settings("digits", ["memory_total=none", "memory_per_class=5"])
+    assert (settings.memory_total, settings.memory_per_class) == (None, 5)
+    assert "needs a memory" in refused("memory_total=none")
+    assert load_settings("digits", ["memory_total=none", "method=finetune"]).memory_total is None
+
+
+def test_a_part_of_a_schedule_is_changed_without_losing_the_rest(tmp_path: Path) -> None:
+    options = foster_options(load_settings("digits", ["foster.boost.epochs=3"]))
+    assert options.boost == FitSettings(epochs=3, learning_rate=0.1, weight_decay=5e-4)
+    assert options.compress == FosterSettings().compress
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'method = "replay"\ndataset = "digits"\nincrement = 2\nmemory_total = 50\n[replay.later]\nepochs = 9\n'
+    )
+    changed = load_settings(str(path), ["replay.later.learning_rate=0.5"]).options
+    assert isinstance(changed, ReplaySettings)
+    assert changed.later == ReplaySettings().later.model_copy(update={"epochs": 9, "learning_rate": 0.5})
+
+
+def test_a_schedule_that_becomes_cosine_lets_its_milestones_go() -> None:
+    options = load_settings("digits", ["method=replay", "replay.later.schedule=cosine"]).options
+    assert isinstance(options, ReplaySettings)
+    assert (options.later.schedule, options.later.milestones, options.later.epochs) == ("cosine", (), 70)
+
+
+@pytest.mark.parametrize(
+    ("data", "mentions"),
+    [
+        (plain(dataset=None), "dataset: this key is missing (in here)"),
+        (plain(increment=None), "increment: this key is missing (in here)"),
+        (plain(increment="two"), "increment: input should be a valid integer"),
+        (plain(foster={"first": {"epochs": 0}}), "foster.first.epochs:"),
+        (plain(replay={"later": {"epochs": 0}}), "replay.later.epochs:"),
+        (plain(seed=float("inf")), "seed:"),
+    ],
+)
+def test_plain_data_is_checked_as_a_file_is(data: dict[str, Any], mentions: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        make_settings(data, "here")
+    assert mentions in str(caught.value)

@@ -1,0 +1,105 @@
+"""The catalogue of datasets: its numbers, the tasks that they are cut into, and where files are looked for."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from foster.errors import SettingsError
+from foster.settings.datasets import (
+    CATALOGUE,
+    Asked,
+    SyntheticSettings,
+    dataset_facts,
+    scenario_name,
+    task_sizes,
+)
+from foster.settings.photos import PhotoSettings
+
+
+def test_the_catalogue_needs_no_torch() -> None:
+    code = "import sys, foster.settings.datasets; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_data_folder_is_the_given_one_then_the_environments_then_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOSTER_DATA", "elsewhere")
+    assert Asked(SyntheticSettings(), Path("here")).folder == Path("here")
+    assert Asked(SyntheticSettings(), None).folder == Path("elsewhere")
+    monkeypatch.delenv("FOSTER_DATA")
+    assert Asked(SyntheticSettings(), None).folder == Path("data")
+
+
+@pytest.mark.parametrize(
+    ("num_classes", "base_classes", "increment", "sizes"),
+    [
+        (100, 0, 10, (10,) * 10),
+        (100, 10, 10, (10,) * 10),
+        (100, 50, 5, (50,) + (5,) * 10),
+        (100, 50, 2, (50,) + (2,) * 25),
+        (10, 0, 3, (3, 3, 3, 1)),
+        (10, 4, 20, (4, 6)),
+        (10, 10, 1, (10,)),
+        (1, 0, 1, (1,)),
+    ],
+)
+def test_task_sizes_follow_the_published_protocols(
+    num_classes: int, base_classes: int, increment: int, sizes: tuple[int, ...]
+) -> None:
+    assert task_sizes(num_classes, base_classes, increment) == sizes
+
+
+@pytest.mark.parametrize(
+    ("base_classes", "increment", "message"),
+    [
+        (11, 2, "base_classes is 11, but there are only 10 classes"),
+        (0, 11, "increment is 11, but there are only 10 classes"),
+        (5, 0, "increment must be at least 1, not 0"),
+        (-1, 2, "base_classes must be at least 0, not -1"),
+    ],
+)
+def test_tasks_that_the_classes_cannot_fill_are_refused(base_classes: int, increment: int, message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        task_sizes(10, base_classes, increment)
+
+
+def test_scenarios_are_named_as_in_the_papers() -> None:
+    assert scenario_name("cifar100", 50, 5) == "cifar100-b50-inc5"
+    assert scenario_name("cifar100", 0, 10) == scenario_name("cifar100", 10, 10) == "cifar100-b0-inc10"
+
+
+def test_the_facts_of_synthetic_images_are_those_that_were_asked_for() -> None:
+    facts = dataset_facts(
+        "synthetic", SyntheticSettings(num_classes=4, train_per_class=7, test_per_class=2, image_size=9)
+    )
+    assert (facts.num_classes, facts.num_train, facts.num_test, facts.image_size) == (4, 28, 8, 9)
+
+
+def test_the_facts_of_a_folder_are_those_of_its_files(tmp_path: Path) -> None:
+    for name in ("train/a/1.jpg", "train/a/2.jpg", "train/b/1.jpg", "test/a/3.jpg", "test/b/2.jpg"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    facts = dataset_facts("folder", data_dir=tmp_path, photos=PhotoSettings(image_size=64))
+    assert (facts.num_classes, facts.num_train, facts.num_test, facts.image_size) == (2, 3, 2, 64)
+
+
+def test_the_facts_of_a_subset_of_imagenet_follow_its_list(tmp_path: Path) -> None:
+    path = tmp_path / "subset.txt"
+    path.write_text("n01\nn02\nn03\n")
+    facts = dataset_facts("imagenet100", photos=PhotoSettings(subset=str(path)))
+    assert (facts.num_classes, facts.num_train, facts.num_test) == (3, 3 * 1289, 150)
+    assert dataset_facts("imagenet1000", photos=PhotoSettings(subset=str(path))).num_classes == 1000
+
+
+@pytest.mark.parametrize(
+    ("name", "mean", "std"),
+    [
+        ("cifar10", (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+        ("cifar100", (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
+    ],
+)
+def test_images_are_normalised_by_the_statistics_of_their_own_dataset(
+    name: str, mean: tuple[float, ...], std: tuple[float, ...]
+) -> None:
+    assert (CATALOGUE[name].mean, CATALOGUE[name].std) == (mean, std)

@@ -1,0 +1,51 @@
+"""How one phase is trained: schedules that are stretched, and milestones that belong to them."""
+
+from typing import Any
+
+import pytest
+
+from foster.settings.experiment import (
+    load_settings,
+)
+from foster.settings.fit import FitSettings, cosine, steps
+from foster.settings.methods import FosterSettings
+
+
+def test_a_schedule_is_stretched_with_its_milestones_and_keeps_an_epoch() -> None:
+    schedule = FitSettings(epochs=200, schedule="milestones", milestones=(60, 120, 170))
+    assert schedule.scaled(0.1) == FitSettings(epochs=20, schedule="milestones", milestones=(6, 12, 17))
+    assert schedule.scaled(1) == schedule
+    short = schedule.scaled(0.001)
+    assert (short.epochs, short.milestones) == (1, (1,))
+    options = FosterSettings().scaled(0.5)
+    assert (options.first.epochs, options.boost.epochs, options.compress.epochs) == (100, 85, 65)
+
+
+def test_settings_cannot_be_changed() -> None:
+    settings = load_settings("digits")
+    with pytest.raises(ValueError, match="frozen"):
+        settings.seed = 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"schedule": "milestones"}, "exactly when"),
+        ({"milestones": (3,)}, "exactly when"),
+        ({"schedule": "milestones", "milestones": (5, 5)}, "must rise"),
+        ({"schedule": "milestones", "milestones": (0, 5)}, "from 1 on, not 0"),
+        ({"epochs": 0}, "greater than or equal to 1"),
+        ({"learning_rate": float("nan")}, "finite"),
+        ({"momentum": 1}, "less than 1"),
+        ({"warmup": 3}, "not permitted"),
+    ],
+)
+def test_a_schedule_that_makes_no_sense_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        FitSettings(**{"epochs": 10, **changes})
+
+
+def test_the_two_kinds_of_schedule() -> None:
+    assert cosine(7, 0.2) == FitSettings(epochs=7, learning_rate=0.2, weight_decay=5e-4, schedule="cosine")
+    by_steps = FitSettings(epochs=9, learning_rate=0.1, weight_decay=2e-4, schedule="milestones", milestones=(3, 6))
+    assert steps(9, 3, 6) == by_steps

@@ -1,0 +1,166 @@
+"""Dotted keys and key=value: how values are read, and what is said about unknown names."""
+
+import pytest
+
+from foster.errors import FosterError, SettingsError
+from foster.settings.experiment import (
+    Settings,
+    load_settings,
+)
+from foster.settings.keys import flat, short, toml_value, without_gone
+from foster.settings.methods import FosterSettings
+
+
+def foster_options(settings: Settings) -> FosterSettings:
+    assert isinstance(settings.options, FosterSettings)
+    return settings.options
+
+
+def refused(*overrides: str, source: str = "digits") -> str:
+    """The one line with which the settings are refused."""
+    with pytest.raises(FosterError) as caught:
+        load_settings(source, overrides)
+    assert caught.value.exit_code == 2
+    line = str(caught.value)
+    assert line
+    assert "\n" not in line
+    return line
+
+
+def test_values_on_the_command_line_are_toml_and_anything_else_is_text() -> None:
+    settings = load_settings(
+        "digits",
+        [
+            "seed=7",
+            "epochs_scale = 5e-1",
+            "method='replay'",
+            "data=/some where/else",
+            "engine.deterministic=true",
+            "foster.beta_boost=[0.1, 0.2, 0.3, 0.4]",
+            "synthetic={num_classes = 4}",
+        ],
+    )
+    assert (settings.seed, settings.epochs_scale, settings.method) == (7, 0.5, "replay")
+    assert settings.data == "/some where/else"
+    assert settings.engine.deterministic is True
+    assert settings.synthetic.num_classes == 4
+    assert foster_options(load_settings("digits", ["foster.beta_boost=[0.1, 0.2, 0.3, 0.4]"])).beta_boost == (
+        0.1,
+        0.2,
+        0.3,
+        0.4,
+    )
+
+
+@pytest.mark.parametrize(
+    ("override", "mentions"),
+    [
+        ("method=fostr", ["unknown method 'fostr'", "did you mean 'foster'?"]),
+        ("method=[1]", ["unknown method '[1]'", "replay"]),
+        ("dataset=digit", ["unknown dataset 'digit'", "did you mean 'digits'?"]),
+        ("dataset={a=1}", ["unknown dataset", "cifar100"]),
+        ("augmentation=plainn", ["unknown augmentation 'plainn'", "did you mean 'plain'?"]),
+        ("sed=3", ["unknown key 'sed'", "did you mean 'seed'?"]),
+        ("foster.bost.epochs=3", ["unknown key 'foster.bost.epochs'", "did you mean 'foster.boost.epochs'?"]),
+        ("foster={boost={epoch=3}}", ["unknown key 'foster.boost.epoch'", "did you mean 'foster.boost.epochs'?"]),
+        ("beta_boost=0.9", ["unknown key 'beta_boost'", "did you mean 'foster.beta_boost'?"]),
+        ("replay.epochs=3", ["unknown key 'replay.epochs'", "did you mean 'replay.later.epochs'?"]),
+        ("init_cls=3", ["unknown key 'init_cls'", "did you mean 'base_classes'?"]),
+        ("memory_size=3", ["unknown key 'memory_size'", "did you mean 'memory_total'?"]),
+        ("lr=0.1", ["unknown key 'lr'", "did you mean 'foster.first.learning_rate'?"]),
+        ("options=3", ["unknown key 'options'"]),
+        ("qqqq=1", ["unknown key 'qqqq'", "foster presets --show"]),
+        ("seed", ["'seed' is not of the form key=value"]),
+        ("=3", ["'=3' is not of the form key=value"]),
+    ],
+)
+def test_an_unknown_name_gets_one_line_with_the_nearest_known_one(override: str, mentions: list[str]) -> None:
+    line = refused(override)
+    assert all(part in line for part in mentions), line
+
+
+def test_the_suggested_key_belongs_to_the_method_in_use() -> None:
+    assert "did you mean 'replay.later.epochs'?" in refused("method=replay", "epochs=3")
+
+
+@pytest.mark.parametrize(
+    ("override", "mentions"),
+    [
+        ("seed=-1", ["seed:", "greater than or equal to 0", "not -1"]),
+        ("seed=3.5", ["seed:", "integer", "not 3.5"]),
+        ("seed=4294967296", ["seed:", "not 4294967296"]),
+        ("batch_size=1", ["batch_size:", "not 1"]),
+        ("increment=0", ["increment:", "not 0"]),
+        ("base_classes=11", ["base_classes", "11", "10 classes"]),
+        ("validation_share=1", ["validation_share:", "not 1"]),
+        ("epochs_scale=0", ["epochs_scale:", "not 0"]),
+        ("epochs_scale=nan", ["epochs_scale:", "finite", "not nan"]),
+        ("epochs_scale=inf", ["epochs_scale:", "finite", "not inf"]),
+        ("epochs_scale=1e307", ["epochs_scale:", "not 1e+307"]),
+        ("checkpoint_minutes=inf", ["checkpoint_minutes:", "finite"]),
+        ("memory_total=0", ["memory_total:", "not 0"]),
+        ("memory_total=9", ["memory_total", "9 exemplars", "10 classes"]),
+        ("memory_per_class=3", ["memory_total = 200", "memory_per_class = 3", "not both"]),
+        ("selection=hearding", ["selection:", "'herding' or 'random'", "not 'hearding'"]),
+        ("device=gpu", ["device:", "not 'gpu'"]),
+        ("backbone=3", ["backbone:", "not 3"]),
+        ("engine.precision=float16", ["engine.precision:", "'bfloat16'"]),
+        ("engine=3", ["engine:", "not 3"]),
+        ("synthetic.num_classes=1", ["synthetic.num_classes:", "not 1"]),
+        ("augmentation.flip=maybe", ["augmentation.flip:", "not 'maybe'"]),
+        ("augmentation.resized_crop=[0.5, 2.0]", ["augmentation.resized_crop.1:", "not 2.0"]),
+        ("augmentation=[1]", ["augmentation:", "not [1]"]),
+        ("foster=3", ["foster:", "table", "not 3"]),
+        ("foster.boost=3", ["foster.boost:", "not 3"]),
+        ("foster.boost.epochs=0", ["foster.boost.epochs:", "not 0"]),
+        ("foster.boost.learning_rate=nan", ["foster.boost.learning_rate:", "finite"]),
+        ("foster.temperature=0", ["foster.temperature:", "not 0"]),
+        ("foster.beta_compress=1.01", ["foster.beta_compress:", "not 1.01"]),
+        ("foster.beta_boost=1.01", ["foster.beta_boost:", "1.01"]),
+        ("foster.beta_boost=nan", ["foster.beta_boost:", "finite"]),
+        ("foster.beta_boost=abc", ["foster.beta_boost:", "not 'abc'"]),
+        ("foster.beta_boost=[0.9, 'x']", ["foster.beta_boost.1:", "not 'x'"]),
+        ("foster.beta_boost=[0.9, 0.9, 0.9]", ["foster.beta_boost:", "3 values", "4 tasks"]),
+        ("foster.gamma=papr", ["foster.gamma:", "'code' or 'paper'"]),
+        ("foster.boost.schedule=milestones", ["foster.boost:", "milestones"]),
+        ("foster.boost.milestones=[3]", ["foster.boost:", "milestones"]),
+        ("replay.later.milestones=[]", ["replay.later:", "milestones"]),
+        ("replay.later.milestones=[50, 30]", ["replay.later:", "rise", "[50, 30]"]),
+        ("replay.later.milestones=[30, 30]", ["replay.later:", "rise"]),
+        ("replay.later.milestones=[0, 30]", ["replay.later:", "from 1 on", "not 0"]),
+        ("class_order=abc", ["class_order:", "not 'abc'"]),
+        ("class_order=['1', '2', '1']", ["class_order:", "'1'", "more than once"]),
+        ("class_order=['1', '2']", ["class_order:", "2 names", "10 classes"]),
+    ],
+)
+def test_a_value_that_does_not_fit_gets_one_line_with_key_and_value(override: str, mentions: list[str]) -> None:
+    line = refused(override)
+    assert all(part in line for part in mentions), line
+    assert "command line" in line or override == "base_classes=11"
+
+
+def test_nested_settings_by_dotted_key() -> None:
+    assert flat({"a": 1, "b": {"c": {"d": 2}, "e": []}, "f": {}}) == {"a": 1, "b.c.d": 2, "b.e": []}
+
+
+def test_a_saved_key_that_is_gone_is_dropped_only_where_it_had_no_value() -> None:
+    keys = ["seed", "foster.boost.epochs"]
+    saved = {"seed": 3, "old": None, "foster": {"boost": {"epochs": 9, "gone": None}}}
+    assert without_gone(saved, keys, "here") == {"seed": 3, "foster": {"boost": {"epochs": 9}}}
+    with pytest.raises(
+        SettingsError, match=r"foster\.boost\.gone = 7, but there is no such setting any more \(in here\)"
+    ):
+        without_gone({"foster": {"boost": {"gone": 7}}}, keys, "here")
+
+
+def test_a_value_in_a_line_is_short() -> None:
+    assert short("x" * 58) == repr("x" * 58)
+    assert short("x" * 59) == f"'{'x' * 56}..."
+    assert short(10**5000) == "a very long number"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("3", 3), ("[1, 2]", [1, 2]), ("true", True), ("3\nother = 4", "3\nother = 4"), ("a b", "a b")]
+)
+def test_a_value_is_toml_or_text(text: str, value: object) -> None:
+    assert toml_value(text) == value

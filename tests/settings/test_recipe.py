@@ -1,0 +1,30 @@
+"""What follows from the images where nobody says otherwise."""
+
+from foster.settings.augmentation import AUGMENTATIONS
+from foster.settings.recipe import (
+    augmentation_for,
+    backbone_for,
+    batch_size_for,
+    image_side_for,
+    largest_side_for,
+    resize_rule_for,
+)
+
+
+def test_defaults_follow_the_images() -> None:
+    sides = {5: 8, 8: 8, 28: 28, 30: 32, 64: 64, 65: 96, 120: 128, 150: 160, 200: 192, 4000: 224}
+    assert {side: image_side_for(side) for side in sides} == sides
+    assert [image_side_for(300, largest_side_for(*what)) for what in (("auto", True), ("auto", False))] == [224, 192]
+    assert image_side_for(300, largest_side_for("resnet32", on_gpu=False)) == 32
+    assert [backbone_for((side, side)) for side in (8, 64, 65)] == ["resnet32", "resnet32", "efficientnet_lite0"]
+    assert [resize_rule_for((side, side)) for side in (64, 96)] == ["stretch", "crop"]
+    assert [augmentation_for((side, side)) for side in (8, 16, 32, 64, 96)] == [
+        "shift",
+        "plain",
+        "auto",
+        "auto",
+        "photo",
+    ]
+    assert {augmentation_for((side, side)) for side in range(4, 300)} <= AUGMENTATIONS.keys()
+    assert [batch_size_for(count, (32, 32)) for count in (10, 640, 2560, 50_000)] == [16, 32, 128, 128]
+    assert batch_size_for(50_000, (224, 224)) == 64
