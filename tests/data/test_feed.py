@@ -178,4 +178,5 @@ def test_a_setting_overrules_the_memory() -> None:
 
 @resident_alone
 def test_without_a_gpu_images_stay_where_they_are() -> None:
+    assert fits(black(10_000), CPU)
     assert type(make_feed(black(10_000), *REST)) is ResidentFeed

@@ -153,7 +153,7 @@ def test_a_backbone_that_began_with_weights_is_known_by_them_when_the_file_is_go
 
 def test_timm_where_it_is_not_installed_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(SettingsError, match=r"needs timm.*pip install 'foster-cil\[timm\]'"):
+    with pytest.raises(SettingsError, match=r"needs timm.*pip install timm"):
         choose_backbone("timm:resnet18", (64, 64))
 
 

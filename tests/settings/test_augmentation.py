@@ -5,11 +5,8 @@ from pathlib import Path
 import pytest
 
 from foster.errors import SettingsError
-from foster.settings.experiment import (
-    AUGMENTATIONS,
-    AugmentationSettings,
-    load_settings,
-)
+from foster.settings.augmentation import AUGMENTATIONS, AugmentationSettings, augmentation_table
+from foster.settings.experiment import load_settings
 
 
 def test_the_published_augmentation_follows_the_method_and_a_name_or_a_whole_table_replaces_it() -> None:
