@@ -3,8 +3,6 @@
 import json
 import math
 import tomllib
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,28 +10,17 @@ from typing import Any
 import pytest
 import torch
 from torch.nn.functional import normalize
+from uneven_runs import run, tiny
 
 from foster.cli.launch import launch
-from foster.errors import DataError, DeviceError, FolderError, FosterError, SettingsError, TrainingError
+from foster.errors import FolderError
 from foster.experiment.folder import RunFolder, read_events
 from foster.experiment.parts import build_engine, build_method, load_scenario
 from foster.experiment.plan import make_plan
 from foster.networks import build_backbone
-from foster.settings.experiment import Settings, load_settings
+from foster.settings.experiment import load_settings
 from foster.settings.methods import METHOD_SETTINGS, ReplaySettings
 
-TINY = (
-    "dataset=synthetic",
-    "synthetic={num_classes=5, train_per_class=10, test_per_class=4, image_size=8}",
-    "base_classes=2",
-    "increment=2",
-    "memory_total=12",
-    "batch_size=16",
-    "epochs_scale=0.012",
-    "device=cpu",
-    "engine.threads=1",
-)
-"""Tasks of 2, 2 and 1 classes: an uneven last task, and fewer than five classes at first."""
 NUM_TEST = (8, 8, 4)
 NUM_DIGITS = 1442
 """Training images of the dataset `digits`."""
@@ -43,14 +30,6 @@ IMAGE_BYTES = 3 * 8 * 8
 @pytest.fixture(autouse=True)
 def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
-
-
-def tiny(*overrides: str) -> Settings:
-    return load_settings("digits", [*TINY, *overrides])
-
-
-def run(settings: Settings, path: Path) -> dict[str, Any]:
-    return launch(settings, path, quiet=True, is_shown=False)
 
 
 class Finished:
@@ -320,61 +299,6 @@ def test_resume_with_other_settings_is_refused_and_with_the_same_finds_nothing_t
     assert results == foster_run.results
     assert "nothing is left to do" in capsys.readouterr().err
     assert contents(foster_run.path) == before
-
-
-def refused(settings: Settings, parent: Path) -> FosterError:
-    """The error with which a run is refused; nothing may be left behind."""
-    with pytest.raises(FosterError) as caught:
-        run(settings, parent / "runs" / "refused")
-    assert "\n" not in str(caught.value)
-    assert caught.value.exit_code == 2
-    assert list(parent.iterdir()) == []
-    return caught.value
-
-
-def test_missing_data_files_get_one_line_and_leave_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def offline(*arguments: object, **keywords: object) -> None:
-        raise urllib.error.URLError("there is no network")
-
-    monkeypatch.setattr(urllib.request.OpenerDirector, "open", offline)
-    settings = load_settings("cifar100-b0-inc10", data=str(tmp_path / "nowhere"))
-    error = refused(settings, tmp_path)
-    assert isinstance(error, DataError)
-    assert "nowhere" in str(error)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="here is a GPU")
-def test_a_gpu_that_is_not_there_gets_one_line_and_leaves_no_folder(tmp_path: Path) -> None:
-    error = refused(tiny("device=cuda"), tmp_path)
-    assert isinstance(error, DeviceError)
-    assert "device 'cuda' was asked for, but 0 GPUs" in str(error)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (("backbone=resnet33",), "unknown backbone 'resnet33'; did you mean 'resnet34'?"),
-        (("class_order=['class 00', 'class 01', 'class 02', 'class 03', 'clas 04']",), "did you mean 'class 04'?"),
-        (("foster.unlabeled=digit",), "did you mean 'digits'?"),
-    ],
-)
-def test_what_only_the_parts_can_judge_is_refused_before_anything_is_written(
-    overrides: tuple[str, ...], message: str, tmp_path: Path
-) -> None:
-    error = refused(tiny(*overrides), tmp_path)
-    assert isinstance(error, SettingsError)
-    assert message in str(error)
-
-
-def test_a_loss_that_explodes_stops_the_run_with_its_place_and_leaves_the_reason(tmp_path: Path) -> None:
-    settings = tiny("foster.boost.learning_rate=1e6", "foster.boost.weight_decay=1")
-    with pytest.raises(TrainingError, match=r"in task 2, phase boost, epoch [12]; try a learning rate below"):
-        run(settings, tmp_path / "run")
-    events = read_events(tmp_path / "run" / "events.jsonl")
-    assert events[-1]["event"] == "RunFailed"
-    assert "task 2, phase boost" in events[-1]["message"]
-    results = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert (results["finished"], len(results["accuracy"])) == (False, 1), "the first task is not lost"
 
 
 def test_the_written_settings_are_complete_and_name_what_was_chosen_for_published(tmp_path: Path) -> None:

@@ -8,11 +8,10 @@ from typing import NamedTuple
 import pytest
 import torch
 from gluon_emulation import emulated_kernels
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from foster.kernels import conv3x3, is_available, modules, supports, tiles, use_kernels
-from foster.kernels.modules import KernelConv2d
+from foster.kernels import conv3x3, is_available, supports, tiles, use_kernels
 from foster.kernels.tiles import ConvolutionTile, GradientTile
 from foster.kernels.weight_gradients import weight_gradient
 from foster.networks.resnet_cifar import cifar_resnet
@@ -160,38 +159,6 @@ def test_unsuitable_inputs_are_refused_by_name() -> None:
         conv3x3(torch.zeros(1, 16, 4, 4), torch.zeros(16, 16, 3, 3))
     with pytest.raises(ValueError, match=r"\(1, 48, 4, 4\)"):
         conv3x3(torch.zeros(1, 48, 4, 4, dtype=torch.bfloat16), torch.zeros(16, 48, 3, 3))
-
-
-def test_a_network_with_kernels_keeps_its_weights_and_its_results_where_they_cannot_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(modules, "is_available", lambda: True)
-    network = cifar_resnet(8).eval()
-    before = copy.deepcopy(network)
-    assert use_kernels(network) is network
-    assert all(type(part) is KernelConv2d for part in network.modules() if isinstance(part, nn.Conv2d))
-    assert list(network.state_dict()) == list(before.state_dict())
-    images = torch.randn(2, 3, 16, 16)
-    torch.testing.assert_close(network(images), before(images))
-
-
-def test_convolutions_that_no_kernel_computes_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modules, "is_available", lambda: True)
-    network = nn.Sequential(
-        nn.Conv2d(16, 16, 3, padding=1, bias=True),
-        nn.Conv2d(16, 16, 3, padding=0, bias=False),
-        nn.Conv2d(16, 16, 1, bias=False),
-        nn.Conv2d(16, 16, 3, padding=1, groups=16, bias=False),
-        nn.Conv2d(16, 16, 3, padding=1, stride=(1, 2), bias=False),
-        nn.Conv2d(16, 128, 3, padding=1, bias=False),
-        nn.Conv2d(16, 16, 3, padding=1, padding_mode="reflect", bias=False),
-    )
-    assert [type(part) for part in use_kernels(network)] == [nn.Conv2d] * 7
-
-
-def test_without_a_gpu_networks_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modules, "is_available", lambda: False)
-    assert type(use_kernels(nn.Conv2d(16, 16, 3, padding=1, bias=False))) is nn.Conv2d
 
 
 class TestOnGpu:

@@ -3,113 +3,19 @@
 import copy
 import gc
 import weakref
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
 from block_reference import MOST_ERROR, Shape, error, exact, make_block, random_maps, random_weights
 from torch import Tensor, nn
-from torch.nn.grad import conv2d_weight
 
-from foster.kernels import DeferredGradients, tiles, use_kernels, weight_gradients
-from foster.kernels import compilation as starting
+from foster.kernels import DeferredGradients, use_kernels
 from foster.kernels.deferred import is_kept_as_it_is
-from foster.kernels.tiles import Geometry, GradientTile, gradient_tile
-from foster.kernels.weight_gradients import WeightGradient, fill_weight_gradients
 from foster.networks.resnet_cifar import small_stem
 
 pytestmark = pytest.mark.usefixtures("emulation")
-
-
-@pytest.fixture
-def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the kernels for weights, in the order in which they were started."""
-    started: list[str] = []
-    start = starting.start
-
-    def note(kernel: Any, *arguments: Any, **options: Any) -> None:
-        started.append(kernel.function.__name__)
-        start(kernel, *arguments, **options)
-
-    monkeypatch.setattr(weight_gradients, "start", note)
-    return started
-
-
-def random_layer(
-    shape: Shape, out_channels: int, stride: int = 1, layout: torch.memory_format = torch.channels_last, seed: int = 0
-) -> WeightGradient:
-    chance = torch.Generator().manual_seed(seed)
-    images = torch.randn(tuple(shape), generator=chance).to(torch.bfloat16)
-    height, width = ((size - 1) // stride + 1 for size in (shape.height, shape.width))
-    gradient = torch.randn(shape.num_images, out_channels, height, width, generator=chance).to(torch.bfloat16)
-    weight = torch.zeros(out_channels, shape.channels, 3, 3).contiguous(memory_format=layout)
-    return WeightGradient.of(images, gradient, weight, stride)
-
-
-def assert_filled_right(layers: list[WeightGradient]) -> None:
-    for images, gradient, stride, result in layers:
-        expected = conv2d_weight(images.double(), result.shape, gradient.double(), stride, 1)
-        assert error(result, expected) < 1e-6
-
-
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["nchw", "nhwc"])
-@pytest.mark.parametrize("num_layers", [1, 2, 3])
-@pytest.mark.parametrize(
-    ("shape", "out_channels", "stride"),
-    [(Shape(2, 16, 7, 5), 16, 1), (Shape(3, 32, 5, 5), 64, 2), (Shape(2, 3, 5, 9), 16, 1)],
-    ids=str,
-)
-def test_layers_of_one_shape_take_two_launches(
-    shape: Shape, out_channels: int, stride: int, num_layers: int, layout: torch.memory_format, launches: list[str]
-) -> None:
-    layers = [random_layer(shape, out_channels, stride, layout, seed) for seed in range(num_layers)]
-    fill_weight_gradients(layers)
-    assert_filled_right(layers)
-    assert launches == ["weight_gradients", "sum_partial_sums"]
-
-
-@pytest.mark.parametrize("num_programs", [1, 7, 200])
-@pytest.mark.parametrize("taps", [1, 3, 9])
-def test_the_shares_of_the_pixels_do_not_change_a_batch(
-    num_programs: int, taps: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(tiles.BATCHED_GRADIENT_TILES, (16, 16), GradientTile(16, 2, taps, num_programs=num_programs))
-    layers = [random_layer(Shape(5, 16, 6, 5), 16, seed=seed) for seed in range(3)]
-    fill_weight_gradients(layers)
-    assert_filled_right(layers)
-
-
-def test_layers_of_several_shapes_are_sorted(launches: list[str]) -> None:
-    shapes = [(Shape(2, 16, 6, 6), 16, 1), (Shape(2, 16, 6, 6), 32, 2), (Shape(2, 16, 4, 4), 16, 1)]
-    layers = [random_layer(*shapes[index], seed=seed) for seed, index in enumerate((0, 1, 0, 2, 1))]
-    layers.append(random_layer(*shapes[0], torch.contiguous_format))
-    fill_weight_gradients(layers)
-    assert_filled_right(layers)
-    assert Counter(launches) == {"weight_gradients": 4, "sum_partial_sums": 4}
-
-
-def test_more_layers_than_one_launch_takes(launches: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weight_gradients, "MOST_LAYERS", 2)
-    layers = [random_layer(Shape(1, 16, 5, 5), 16, seed=seed) for seed in range(5)]
-    fill_weight_gradients(layers)
-    assert_filled_right(layers)
-    assert launches.count("weight_gradients") == 3
-
-
-@pytest.mark.parametrize(
-    ("channels", "size", "num_layers"), [(16, 32, 10), (32, 16, 9), (64, 8, 9), (16, 32, 1), (64, 8, 1)]
-)
-def test_a_launch_has_about_the_programs_of_its_tile(channels: int, size: int, num_layers: int) -> None:
-    geometry = Geometry(channels, channels, size, size, size, size, down=1, up=1)
-    tile = gradient_tile(geometry, num_layers)
-    shares = tile.shares(128 * size * size, 9, num_layers)
-    num_programs = shares.num_shares * (9 // tile.taps) * num_layers
-    assert 0.75 * tile.num_programs < num_programs <= tile.num_programs
-    assert shares.num_shares * shares.blocks_per_share >= shares.num_blocks
-    assert (shares.num_shares - 1) * shares.blocks_per_share < shares.num_blocks
 
 
 def weights_of(module: nn.Module) -> list[nn.Parameter]:

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 from tiny_sweeps import TINY
 
-from foster.errors import DeviceError, TrainingError
+from foster.errors import TrainingError
 from foster.experiment.folder import read_events
-from foster.sweep import slots as sweep_slots
 from foster.sweep.grid import plan_runs
 from foster.sweep.run import sweep
-from foster.sweep.slots import Slot, find_slots, visible_gpus
+from foster.sweep.slots import Slot
 
 
 def test_one_bad_value_ends_the_command_before_anything_starts(
@@ -136,25 +135,3 @@ def test_the_settings_of_a_waiting_run_are_those_that_were_checked(stand_in: Cal
     with pytest.raises(TrainingError):
         sweep(runs, tmp_path / "out", [Slot()])
     assert plan_runs(str(tmp_path / "out" / f"{runs[1].name}.toml"), [])[0].settings == runs[1].settings
-
-
-def test_runs_are_dealt_to_the_gpus_in_turn(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sweep_slots, "visible_gpus", lambda: ["0", "3"])
-    automatic = plan_runs("digits", ["seed=1,2"])
-    assert [slot.gpu for slot in find_slots(automatic, jobs_per_gpu=2, jobs=5)] == ["0", "3", "0", "3"]
-    assert find_slots(plan_runs("digits", ["device=cpu"]), jobs_per_gpu=2, jobs=3) == [Slot()] * 3
-    mixed = plan_runs("digits", ["device=cpu,cuda"])
-    assert find_slots(mixed, jobs_per_gpu=1, jobs=1) == [Slot("0"), Slot("3"), Slot()]
-    monkeypatch.setattr(sweep_slots, "visible_gpus", list)
-    assert find_slots(automatic, jobs_per_gpu=2, jobs=1) == [Slot()]
-    with pytest.raises(DeviceError, match="no GPU is visible"):
-        find_slots(mixed, jobs_per_gpu=1, jobs=1)
-
-
-def test_gpus_keep_the_names_under_which_they_were_made_visible(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5, GPU-8f")
-    assert visible_gpus() == ["5", "GPU-8f"]
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert visible_gpus() == ["0", "1"]

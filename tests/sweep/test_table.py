@@ -1,5 +1,4 @@
 import io
-import json
 import re
 import time
 from pathlib import Path
@@ -8,29 +7,6 @@ import pytest
 
 from foster.sweep.status import RunStatus, State
 from foster.sweep.table import LiveTable, PlainLines, counts, display_for, short_names
-
-
-def test_a_status_follows_the_events_and_copes_with_a_cut_line(tmp_path: Path):
-    run = RunStatus("one", tmp_path)
-    run.read_events()
-    assert (run.task, run.phase, run.epoch, run.accuracy) == ("–", "–", "–", "–")
-    lines = [
-        {"event": "RunStarted", "num_tasks": 5},
-        {"event": "TaskStarted", "task": 0, "num_tasks": 5},
-        {"event": "PhaseStarted", "task": 0, "num_tasks": 5, "phase": "learn", "epochs": 20, "steps": 3},
-        {"event": "EpochEnded", "task": 0, "phase": "learn", "epoch": 6, "epochs": 20, "seconds": 1.0},
-    ]
-    path = tmp_path / "events.jsonl"
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    path.write_text(text + '{"event": "TaskEnded", "ta')
-    run.read_events()
-    assert (run.task, run.phase, run.epoch, run.accuracy) == ("1/5", "learn", "7/20", "–")
-    path.write_text(text + '{"event": "TaskEnded", "task": 0, "accuracy": 71.25}\nnot JSON\n{"event": "TaskStarted"')
-    run.read_events()
-    assert (run.task, run.accuracy) == ("1/5", "71.25")
-    path.write_text(path.read_text() + ', "task": 1, "num_tasks": 5}\n')
-    run.read_events()
-    assert (run.task, run.accuracy) == ("2/5", "71.25")
 
 
 def test_names_leave_out_what_all_runs_share():

@@ -6,21 +6,29 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounter
 from torch.nn import functional
 
 from foster.data.augmentation.pipeline import Augmentation
 from foster.data.feed import make_feed
 from foster.data.images import ImageSet
+from foster.kernels import modules, use_kernels
 from foster.networks import build_backbone
+from foster.networks.boosted import BoostedNetwork
+from foster.networks.freezing import freeze, training_mode
 from foster.networks.network import Network
+from foster.networks.resnet_cifar import cifar_resnet
 from foster.seeding import Address
 from foster.settings.fit import FitSettings
+from foster.system.streams import beside
 from foster.training import accelerate
 from foster.training.accelerate import compiled_backbones
 from foster.training.engine import Engine
 from foster.training.fit import fit
 from foster.training.phase import Phase
+
+IMAGES = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.fixture
@@ -119,3 +127,80 @@ def test_only_full_batches_run_compiled(monkeypatch: pytest.MonkeyPatch) -> None
     accelerate._compiled.cache_clear()
     assert trained == [8, 8, 5, 5]
     assert sizes == {8}
+
+
+def test_fused_parts_are_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modules, "is_available", lambda: True)
+    monkeypatch.setattr("foster.training.accelerate._compiled", lambda function: function)
+    network = Network.create(cifar_resnet(8), 3)
+    with compiled_backbones([network], is_wanted=True):
+        assert any("forward" in vars(part) for part in network.modules())
+    use_kernels(network)
+    with compiled_backbones([network], is_wanted=True):
+        assert not any("forward" in vars(part) or "stages" in vars(part) for part in network.modules())
+
+
+@pytest.fixture
+def counter(monkeypatch: pytest.MonkeyPatch) -> Iterator[CompileCounter]:
+    """Counts what the compiler is given. It traces and guards as always; what it traced then runs uncompiled."""
+    counter, really_compile = CompileCounter(), torch.compile
+    torch._dynamo.reset()
+    accelerate._compiled.cache_clear()
+    monkeypatch.setattr(
+        torch, "compile", lambda function, **options: really_compile(function, backend=counter, **options)
+    )
+    yield counter
+    accelerate._compiled.cache_clear()
+    torch._dynamo.reset()
+
+
+def compilations(counter: CompileCounter, modules: list[nn.Module], loss: Callable[[], Tensor]) -> int:
+    """How many parts are compiled in a phase of two steps on `modules`."""
+    before = counter.frame_count
+    for module in modules:
+        training_mode(module)
+    with compiled_backbones(modules, is_wanted=True):
+        for _ in range(2):
+            loss().backward()
+    return int(counter.frame_count) - before
+
+
+def loss_of(network: nn.Module) -> Callable[[], Tensor]:
+    def loss() -> Tensor:
+        logits: Tensor = network(IMAGES).logits
+        return logits.sum()
+
+    return loss
+
+
+def test_a_network_that_grows_by_a_branch_a_task_compiles_nothing_after_the_second(counter: CompileCounter) -> None:
+    network = Network.create(build_backbone("resnet8"), 2)
+    found = []
+    for _ in range(6):
+        found.append(compilations(counter, [network], loss_of(network)))
+        network = network.with_new_branch(2)
+    # The stem and the three kinds of block: being trained, and in the second task frozen as well.
+    assert found == [4, 4, 0, 0, 0, 0]
+
+
+def test_boosting_and_compressing_compile_nothing_after_the_first_time(counter: CompileCounter) -> None:
+    network = Network.create(build_backbone("resnet8"), 2)
+    found = [compilations(counter, [network], loss_of(network))]
+
+    def learn_more(old: Network) -> Network:
+        boosted = BoostedNetwork.expand(old, 2)
+        found.append(compilations(counter, [boosted], loss_of(boosted)))
+        student = boosted.compressed()
+        freeze(boosted)
+
+        def distance() -> Tensor:
+            taught, said = beside(lambda: boosted(IMAGES), lambda: student(IMAGES))
+            difference: Tensor = said.logits - taught.logits
+            return difference.square().sum()
+
+        found.append(compilations(counter, [student, boosted], distance))
+        return student
+
+    for _ in range(3):
+        network = learn_more(network)
+    assert found == [4, 4, 0, 0, 0, 0, 0]

@@ -1,0 +1,147 @@
+"""Where a network uses the kernels, and where it stays what it was."""
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from block_reference import (
+    Shape,
+    make_block,
+    random_maps,
+)
+from torch import nn
+
+from foster.kernels import drop_kernels, is_fused, modules, use_kernels
+from foster.kernels.modules import KernelBlock, KernelConv2d, KernelLayer
+from foster.networks.network import Network
+from foster.networks.resnet18 import full_size_stem, resnet18
+from foster.networks.resnet_cifar import Block, cifar_resnet
+
+
+def _freeze_statistics(block: Block) -> None:
+    block.norm1.eval()
+
+
+def _no_momentum(block: Block) -> None:
+    block.norm1.momentum = None
+
+
+def _eval_with_gradients(block: Block) -> None:
+    block.eval()
+
+
+def _plain_statistics(block: Block) -> None:
+    block.norm2 = nn.BatchNorm2d(16, track_running_stats=False)
+
+
+def _plain_parameters(block: Block) -> None:
+    block.norm2 = nn.BatchNorm2d(16, affine=False)
+
+
+def _hook(block: Block) -> None:
+    block.norm2.register_forward_hook(lambda module, given, found: None)
+
+
+def _computed_weight(block: Block) -> None:
+    nn.utils.spectral_norm(block.conv1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _freeze_statistics,
+        _no_momentum,
+        _eval_with_gradients,
+        _plain_statistics,
+        _plain_parameters,
+        _hook,
+        _computed_weight,
+    ],
+)
+@pytest.mark.usefixtures("emulation")
+def test_a_block_that_the_kernels_do_not_know_runs_as_written(
+    change: Callable[[Block], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    block = make_block("same")
+    assert isinstance(block, Block)
+    change(block)
+    use_kernels(block)
+    for name in ("trained_block", "frozen_block"):
+        monkeypatch.setattr(f"foster.kernels.blocks.{name}", None)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert block(random_maps(Shape(2, 16, 4, 4))).requires_grad
+
+
+def test_in_float32_a_fused_network_is_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modules, "is_available", lambda: True)
+    plain = cifar_resnet(8)
+    fused = copy.deepcopy(use_kernels(copy.deepcopy(plain)))
+    kinds = [type(part) for part in fused.modules() if is_fused(part)]
+    assert kinds == [KernelLayer, KernelBlock, KernelBlock, KernelBlock]
+    assert list(fused.state_dict()) == list(plain.state_dict())
+    images = torch.randn(4, 3, 8, 8)
+    for is_training in (True, False):
+        torch.testing.assert_close(fused.train(is_training)(images), plain.train(is_training)(images))
+
+
+@pytest.mark.usefixtures("emulation")
+def test_a_layer_whose_parts_are_watched_calls_them() -> None:
+    layer = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU())
+    called: list[nn.Module] = []
+    layer[2].register_forward_hook(lambda module, given, found: called.append(module))
+    with torch.autocast("cpu", torch.bfloat16):
+        use_kernels(layer)(random_maps(Shape(2, 16, 4, 4)))
+    assert called == [layer[2]]
+
+
+def test_what_used_the_kernels_can_be_what_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modules, "is_available", lambda: True)
+    network = Network.create(cifar_resnet(8), 3)
+    before = {name: type(part) for name, part in network.named_modules()}
+    assert {name: type(part) for name, part in use_kernels(network).named_modules()} != before
+    grown = network.with_new_classes(2)
+    for fused in (network, grown):
+        assert {name: type(part) for name, part in drop_kernels(fused).named_modules()} == before
+
+
+def test_wide_layers_on_large_maps_are_left_to_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a ResNet-18 for small images, only the stem uses kernels; of a narrow network all stages do, the last of which
+    has as many channels on small maps."""
+    monkeypatch.setattr(modules, "is_available", lambda: True)
+    network = use_kernels(nn.Sequential(resnet18(full_size_stem)))
+    assert [name for name, part in network.named_modules() if type(part) in modules.PLAIN] == ["0.stem", "0.stem.0"]
+    narrow = use_kernels(cifar_resnet(8))
+    assert all(type(block) is KernelBlock for stage in narrow.get_submodule("body") for block in stage)
+
+
+def test_a_network_with_kernels_keeps_its_weights_and_its_results_where_they_cannot_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(modules, "is_available", lambda: True)
+    network = cifar_resnet(8).eval()
+    before = copy.deepcopy(network)
+    assert use_kernels(network) is network
+    assert all(type(part) is KernelConv2d for part in network.modules() if isinstance(part, nn.Conv2d))
+    assert list(network.state_dict()) == list(before.state_dict())
+    images = torch.randn(2, 3, 16, 16)
+    torch.testing.assert_close(network(images), before(images))
+
+
+def test_convolutions_that_no_kernel_computes_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modules, "is_available", lambda: True)
+    network = nn.Sequential(
+        nn.Conv2d(16, 16, 3, padding=1, bias=True),
+        nn.Conv2d(16, 16, 3, padding=0, bias=False),
+        nn.Conv2d(16, 16, 1, bias=False),
+        nn.Conv2d(16, 16, 3, padding=1, groups=16, bias=False),
+        nn.Conv2d(16, 16, 3, padding=1, stride=(1, 2), bias=False),
+        nn.Conv2d(16, 128, 3, padding=1, bias=False),
+        nn.Conv2d(16, 16, 3, padding=1, padding_mode="reflect", bias=False),
+    )
+    assert [type(part) for part in use_kernels(network)] == [nn.Conv2d] * 7
+
+
+def test_without_a_gpu_networks_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modules, "is_available", lambda: False)
+    assert type(use_kernels(nn.Conv2d(16, 16, 3, padding=1, bias=False))) is nn.Conv2d

@@ -1,0 +1,29 @@
+"""What an error says: its own words on one line, and the name that was meant."""
+
+import pytest
+
+from foster.errors import FosterError, TrainingError, suggestion, words_of
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ValueError("one\n  two\tthree"), "one two three"),
+        (FileNotFoundError(2, "No such file or directory", "/x"), "No such file or directory"),
+        (OSError("odd"), "odd"),
+        (KeyError(), "KeyError"),
+        (ValueError("x" * 300), "x" * 200),
+    ],
+)
+def test_the_words_of_an_error_are_one_short_line(error: Exception, words: str) -> None:
+    assert words_of(error) == words
+
+
+def test_the_closest_choice_is_suggested_and_all_where_none_is_close() -> None:
+    assert suggestion("resnet33", ["resnet32", "vgg"]) == "; did you mean 'resnet32'?"
+    assert suggestion("perceptron", ["b", "a", "b"]) == "; choose from a, b"
+    assert suggestion("x", []) == ""
+
+
+def test_a_failed_training_has_another_exit_code_than_a_mistake() -> None:
+    assert (FosterError.exit_code, TrainingError.exit_code) == (2, 1)
