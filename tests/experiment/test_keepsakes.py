@@ -63,6 +63,20 @@ def test_what_is_kept_may_be_decided_while_a_run_lasts_and_tables_take_no_notice
     assert len(group.runs) == 2
 
 
+def test_while_a_task_lasts_what_is_kept_is_of_the_one_before_it(tmp_path: Path):
+    def keep(task: int, *variants: str) -> None:
+        keep_predictions(tmp_path, task, torch.arange(task + 2), {name: torch.arange(task + 2) for name in variants})
+
+    keep(0, "boosted")
+    keep(0, "compressed", "nearest_mean")
+    keep(1, "boosted")
+    assert read_predictions(tmp_path).task == 0
+    assert read_predictions(tmp_path).by_variant.keys() == {"boosted", "compressed", "nearest_mean"}
+    keep(1, "compressed", "nearest_mean")
+    assert read_predictions(tmp_path).task == 1
+    assert len(read_predictions(tmp_path).labels) == 3
+
+
 @pytest.mark.parametrize("content", [b"", b"no tensors", b"\xff" * 100])
 def test_a_damaged_file_is_one_line_and_the_next_evaluation_replaces_it(content: bytes, tmp_path: Path):
     with pytest.raises(DataError, match="keeps no predictions"):

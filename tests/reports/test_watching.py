@@ -17,6 +17,11 @@ def shown(view: object, width: int = 100) -> str:
     return file.getvalue()
 
 
+@pytest.fixture(autouse=True)
+def somebody_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foster.reports.watching.writer_of", lambda folder: "process 1")
+
+
 def write(folder: Path, *events: dict) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "events.jsonl").open("a") as file:
@@ -64,6 +69,14 @@ def test_a_view_follows_a_run_phase_by_phase(tmp_path: Path):
     view.look()
     assert "71.25 %" in shown(view)
     assert view.is_over
+
+
+def test_a_run_that_nobody_goes_on_with_is_not_said_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    write(tmp_path, *STARTED, epoch(0, 2.0))
+    monkeypatch.setattr("foster.reports.watching.writer_of", lambda folder: "")
+    view = RunView(tmp_path)
+    view.look()
+    assert "digits-b0-inc2  stopped" in shown(view)
 
 
 def test_a_failure_is_told_and_nothing_moves_the_cursor(tmp_path: Path):

@@ -17,7 +17,7 @@ from foster.networks.layout import on_host
 from foster.system.files import read_plain, write_bytes
 
 PREDICTIONS, NETWORKS = "predictions.safetensors", "networks"
-_LABELS, _TASK = "labels", "task"
+_LABELS = "labels"
 _DAMAGE = (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError)
 _NETWORK_FILE = re.compile(r"task-(\d{2,6})-([a-z0-9_]{1,64})\.safetensors")
 
@@ -35,32 +35,53 @@ class Predictions:
 
 
 def keep_predictions(folder: Path, task: int, labels: Tensor, by_variant: Mapping[str, Tensor]) -> None:
-    """Add the predictions of one evaluation `[N]`; those of earlier tasks go."""
+    """Add the predictions of one evaluation `[N]`; those of the task before stay until this one is over."""
     try:
-        before = read_predictions(folder)
-        known = before.by_variant if before.task == task and len(before.labels) == len(labels) else {}
+        tasks = _read_tasks(folder)
     except DataError:
-        known = {}
-    arrays = known | {name: found.cpu().numpy() for name, found in by_variant.items()}
-    arrays |= {_LABELS: labels.cpu().numpy(), _TASK: np.array([task])}
+        tasks = {}
+    kept = {number: arrays for number, arrays in tasks.items() if task - 1 <= number <= task}
+    now = kept.setdefault(task, {})
+    now |= {name: found.cpu().numpy() for name, found in by_variant.items()}
+    now[_LABELS] = labels.cpu().numpy()
+    if task - 1 in kept and now.keys() >= kept[task - 1].keys():
+        del kept[task - 1]
     # Ids are small: two bytes each, in all but uncommonly large experiments.
-    small = {name: values.astype(np.min_scalar_type(int(values.max(initial=256)))) for name, values in arrays.items()}
+    small = {
+        f"{number}/{name}": ids.astype(np.min_scalar_type(int(ids.max(initial=256))))
+        for number, arrays in kept.items()
+        for name, ids in arrays.items()
+    }
     write_bytes(folder / PREDICTIONS, safetensors.numpy.save(small))
 
 
 def read_predictions(folder: Path) -> Predictions:
-    """What `keep_predictions` has kept, or a `DataError` that says in one line why there is none."""
+    """What was kept of the last task that was evaluated as a whole, or a `DataError` that says why there is nothing."""
+    tasks = _read_tasks(folder)
+    # While a task lasts, its first evaluations lie beside all of the task before.
+    task = max(tasks, key=lambda number: (len(tasks[number]), number))
+    arrays = dict(tasks[task])
+    return Predictions(task, arrays.pop(_LABELS), arrays)
+
+
+def _read_tasks(folder: Path) -> dict[int, dict[str, NDArray[np.int64]]]:
+    """Labels and predictions, by task."""
     path = folder / PREDICTIONS
+    tasks: dict[int, dict[str, NDArray[np.int64]]] = {}
     try:
-        arrays = {name: ids.astype(np.int64) for name, ids in safetensors.numpy.load(read_plain(path)).items()}
-        labels, task = arrays.pop(_LABELS), int(arrays.pop(_TASK)[0])
-        if labels.ndim != 1 or any(ids.shape != labels.shape for ids in arrays.values()):
-            raise ValueError("labels and predictions do not belong together")
+        for key, ids in safetensors.numpy.load(read_plain(path)).items():
+            number, _, name = key.partition("/")
+            tasks.setdefault(int(number), {})[name] = ids.astype(np.int64)
+        if not tasks:
+            raise ValueError("it is empty")
+        for arrays in tasks.values():
+            if any(ids.ndim != 1 or ids.shape != arrays[_LABELS].shape for ids in arrays.values()):
+                raise ValueError("labels and predictions do not belong together")
     except FileNotFoundError:
         raise DataError(f"'{folder}' keeps no predictions ({PREDICTIONS}); runs of earlier versions did not") from None
     except _DAMAGE as error:
         raise DataError(f"'{path}' cannot be read: {error}") from None
-    return Predictions(task, labels, arrays)
+    return tasks
 
 
 def keep_network(folder: Path, task: int, variant: str, network: nn.Module) -> None:

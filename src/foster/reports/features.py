@@ -33,7 +33,7 @@ def tsne_figure(archives: Sequence[RunArchive]) -> "Figure":
         raise DataError("there are no runs to draw")
     if any(archive.task_sizes != archives[0].task_sizes for archive in archives):
         raise DataError("runs whose features stand one above the other must have the same tasks")
-    num_tasks = min(len({task for task, _ in kept_networks(archive.folder)}) for archive in archives)
+    num_tasks = min(_num_kept(archive) for archive in archives)
     if not num_tasks:
         raise DataError(f"'{archives[0].folder}' keeps no networks; run it with keep_networks=true")
     tasks = np.unique(np.linspace(0, num_tasks - 1, min(num_tasks, MOST_PANELS)).round().astype(int)).tolist()
@@ -60,6 +60,13 @@ def tsne_figure(archives: Sequence[RunArchive]) -> "Figure":
                 axes.set_ylabel(archive.name, weight="bold", color=colour_of(archive.name))
         _name_classes(figure, [archives[0].class_names[class_id] for class_id in chosen])
     return figure
+
+
+def _num_kept(archive: RunArchive) -> int:
+    """How many of the tasks that are over, from the first on, have their network kept."""
+    kept = kept_networks(archive.folder)
+    tasks = range(len(archive.task_sizes))
+    return sum(1 for _ in itertools.takewhile(lambda task: (task, archive.result.result) in kept, tasks))
 
 
 def head_norm_figure(archives: Sequence[Archive]) -> "Figure":

@@ -51,7 +51,11 @@ def exemplar_figure(archive: Archive) -> "Figure":
 def grad_cam_figure(archive: RunArchive, task: int | None = None, num_images: int = NUM_EXPLAINED) -> "Figure":
     """Test images of known classes that the frozen network got wrong and the boosted one gets right: where each branch
     looks for the true class. `task` is the last one in which there are such images unless it is given."""
-    kept = [task for task, variant in kept_networks(archive.folder) if variant == "boosted" and task > 0]
+    kept = [
+        task
+        for task, variant in kept_networks(archive.folder)
+        if variant == "boosted" and 0 < task < len(archive.task_sizes)
+    ]
     if not kept:
         raise DataError(f"'{archive.folder}' keeps no boosted networks; run foster with keep_networks=true")
     for candidate in reversed(kept) if task is None else [task]:

@@ -19,6 +19,7 @@ from foster.learner.work_folder import WorkFolder
 from foster.reports.following import EventReader
 from foster.reports.text import ABSENT, duration
 from foster.system.files import user_path
+from foster.system.locking import writer_of
 from foster.system.output import printable
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -43,8 +44,10 @@ def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
 class RunView:
     """What one run, or one `learn`, has told so far."""
 
-    def __init__(self, folder: Path, name: str = "") -> None:
+    def __init__(self, folder: Path, name: str = "", locked: Path | None = None) -> None:
+        """`locked` is the folder that the process holds which writes, where it is another."""
         self.folder = folder
+        self._locked = locked or folder
         self.name = name or folder.name
         self._events = EventReader(folder)
         self._told: dict[str, Any] = {}
@@ -60,6 +63,8 @@ class RunView:
                 self._take(str(event.get("event")), event)
             except (KeyError, TypeError, ValueError):
                 continue  # another version's event, or a forged one
+        if self.state in ("running", "stopped"):
+            self.state = "running" if writer_of(self._locked) else "stopped"
 
     def _take(self, name: str, event: dict[str, Any]) -> None:
         if name in ("RunStarted", "RunResumed", "TaskStarted", "PhaseStarted"):
@@ -100,7 +105,7 @@ class RunView:
         title = f"{printable(str(told.get('method', '')))} on {printable(str(told.get('scenario', '')))}"
         head = Text.assemble((printable(self.name), "bold"), f"  {title if 'method' in told else ''}  {self.state}")
         parts: list[RenderableType] = [head]
-        if self.state == "running" and "phase" in told and "epochs" in told:
+        if not self.is_over and "phase" in told and "epochs" in told:
             done, count = int(told.get("epoch", -1)) + 1, int(told["epochs"])
             task = f"task {int(told['task']) + 1}/{told.get('num_tasks', '?')} {printable(str(told['phase']))}"
             left = self.seconds_left
@@ -126,7 +131,7 @@ def views_of(path: Path) -> list[RunView]:
     if (path / EVENTS).exists() or RunFolder(path).holds_run:
         return [RunView(path)]
     if (learning / EVENTS).exists():
-        return [RunView(learning, path.name)]
+        return [RunView(learning, path.name, learning.parent)]
     try:
         folders = sorted(folder for folder in path.iterdir() if (folder / EVENTS).exists()) if path.is_dir() else []
     except OSError as error:
@@ -153,7 +158,7 @@ def watch(path: Path, *, is_once: bool = False, console: Console | None = None) 
             if any(view.folder.parent == path for view in views):
                 views += [view for view in views_of(path) if view.folder not in known]
             elif not views[0].folder.is_dir():
-                views[0].state = "finished"
+                return
             for view in views:
                 view.look()
             live.update(_all(views), refresh=True)
