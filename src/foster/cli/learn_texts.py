@@ -43,6 +43,7 @@ def learn_text(report: LearnReport, preset: str, num_shown: int | None = NUM_CLA
     if report.held_out is not None and report.held_out.known and len(report.variants) > 1:
         accuracies = [f"{VARIANTS.get(name, name)} {percent(accuracy)}" for name, accuracy in report.variants.items()]
         lines.append(f"on held-out images, mean over all classes: {', '.join(accuracies)}")
+    lines += report.restarts
     if report.failed_classes:
         names = listed(report.failed_classes)
         lines.append(f"warning: not one held-out image is right of {names}; more photos or --preset standard may help")

@@ -103,11 +103,8 @@ def learn(
             ahead = forecast(plan, method, task, engine)
             if minutes is not None:
                 kept = work.setting("epochs_scale") if work else None  # of the same learn, interrupted
-                plan = (
-                    plan.with_epochs_scale(kept)
-                    if kept
-                    else plan.within(60 * minutes, ahead.seconds_before, ahead.seconds - ahead.seconds_before)
-                )
+                fitted = plan.within(60 * minutes, ahead.seconds_before, ahead.seconds - ahead.seconds_before)
+                plan = plan.with_epochs_scale(kept) if kept else fitted
                 method = _method(plan, engine)
                 ahead = forecast(plan, method, task, engine)
             listener(events.LearnPlanned(plan.lines(), ahead.seconds, ahead.num_bytes))
@@ -118,7 +115,9 @@ def learn(
         stop.raise_if_set()
         trainer = _trainer(plan, engine, listener, stop)
         save = partial(state.save, work.checkpoints, {"learning": start}, listener) if work else None
-        trained = train(trainer, method, task, plan.held_out, state, save, plan.backbone.is_pretrained)
+        trained = train(
+            trainer, method, task, plan.held_out, state, save, plan.backbone.is_pretrained, settings.preset != "paper"
+        )
         after = _knowledge(plan, method)
         classifier = after.classifier(engine.device, temperature=1.0)
         scores = _scores(classifier, plan.held_out.images, engine)
@@ -287,6 +286,7 @@ def _report(
         num_calibration_images=num_calibration_images,
         variants=accuracies,
         new_variants=trained.new_accuracies,
+        restarts=trained.restarts,
         checks=checks,
         uncompared=plan.uncompared,
     )

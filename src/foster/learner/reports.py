@@ -190,6 +190,8 @@ class LearnReport:
     """Accuracy of every network of the task on held-out images, as a mean over classes: boosted and compressed."""
     new_variants: Mapping[str, float]
     """The same over the new classes alone, of the networks on the way."""
+    restarts: tuple[str, ...]
+    """Phases that learned nothing at first and were started again, in a line each."""
     checks: tuple[UpdateCheck, ...]
     uncompared: tuple[str, ...]
     """Known classes of which there is no image: what they lost is not known, and no limit holds for them."""
@@ -249,6 +251,7 @@ class LearnReport:
             "seconds": round(self.seconds, 1),
             "temperature": self.temperature,
             "variants": dict(self.variants),
+            "restarts": list(self.restarts),
             "checks": {check.kind: check.record() for check in self.checks},
         }
 

@@ -13,6 +13,7 @@ from foster.evaluation.metrics import evaluate
 from foster.evaluation.network import Infer
 from foster.evaluation.predict import ranks
 from foster.learner.head_start import start_head
+from foster.learner.second_try import with_second_try
 from foster.methods.base import Method
 from foster.methods.refresh import refresh
 from foster.training.phase import Evaluate, Phase
@@ -32,6 +33,8 @@ class Trained:
     accuracies: dict[str, float]
     new_accuracies: dict[str, float]
     """The same over the new classes alone."""
+    restarts: tuple[str, ...] = ()
+    """What was started again, in a line each."""
 
 
 def steps_of(method: Method[Any], task: Task) -> Iterator[Phase | Evaluate]:
@@ -47,10 +50,12 @@ def train(
     state: TaskState,
     save: Callable[[], None] | None,
     has_head_start: bool = False,
+    trains_twice: bool = False,
 ) -> Trained:
     """Train all phases of a task, in place, from where `state` stands; saved on the way where there is a `save`.
 
-    With `has_head_start`, heads begin with what the features of a pretrained backbone say.
+    With `has_head_start`, heads begin with what the features of a pretrained backbone say. With `trains_twice`, a phase
+    that learned nothing is tried again at a lower rate.
     """
     trainer.begin(task)
     if state.phase:
@@ -58,6 +63,9 @@ def train(
     steps = steps_of(method, task)
     if has_head_start:
         steps = with_head_start(steps, trainer.engine.infer)
+    restarts: list[str] = []
+    if trains_twice:
+        steps = with_second_try(steps, trainer.engine.infer, task.num_total, restarts.append)
     accuracies: dict[str, float] = {}
     of_new: dict[str, float] = {}
 
@@ -67,7 +75,7 @@ def train(
             if new is not None:
                 of_new[wanted.variant] = new
 
-    return Trained(trainer.learn(steps, state, note_accuracy, save), accuracies, of_new)
+    return Trained(trainer.learn(steps, state, note_accuracy, save), accuracies, of_new, tuple(restarts))
 
 
 def with_head_start(steps: Iterator[Phase | Evaluate], infer: Infer) -> Iterator[Phase | Evaluate]:

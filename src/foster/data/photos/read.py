@@ -20,6 +20,9 @@ from foster.system.memory import main_memory
 MAX_UNREADABLE = 100
 MAX_UNREADABLE_SHARE = 0.1
 NUM_SHOWN = 5
+SMALLEST_SIDE = 4
+"""Smaller pictures are neither learned nor measured on."""
+
 NUM_MEASURED = 200
 DECODED_AT_ONCE = 256
 
@@ -90,7 +93,7 @@ def read_photos(
     images = torch.empty(len(photos), 3, resizing.height, resizing.width, dtype=torch.uint8)
     unreadable: list[Unreadable] = []
     kept: list[int] = []
-    for position, found in enumerate(decoded(photos.items, resizing)):
+    for position, found in enumerate(decoded(photos.items, resizing, SMALLEST_SIDE)):
         if isinstance(found, ImageError):
             unreadable.append(Unreadable(item_name(photos.items[position], position), str(found)))
             if len(unreadable) > limit:
@@ -103,12 +106,15 @@ def read_photos(
     return ReadPhotos(images[: len(kept)], tuple(photos.labels[k] for k in kept), tuple(unreadable))
 
 
-def decoded(items: Sequence[ImageLike], resizing: Resizing) -> Iterator[Tensor | ImageError]:
+def decoded(items: Sequence[ImageLike], resizing: Resizing, smallest_side: int = 1) -> Iterator[Tensor | ImageError]:
     """Each item as uint8 `[3, H, W]` or the reason why not, in order; decoded by several threads, some at a time."""
 
     def one(item: ImageLike) -> Tensor | ImageError:
         try:
-            return resizing(decode(item, target_side=max(resizing.size)))
+            picture = decode(item, target_side=max(resizing.size))
+            if min(picture.size) < smallest_side:
+                return ImageError(f"too small to show anything: {picture.width} x {picture.height} pixels")
+            return resizing(picture)
         except ImageError as error:
             return error
 
