@@ -40,6 +40,7 @@ from foster.settings.augmentation import AUGMENTATIONS
 from foster.settings.experiment import Settings, load_settings
 from foster.settings.photos import PhotoSettings
 from foster.system.signals import StopRequest
+from foster.training.engine import find_device
 
 PARTS = ("make", "decode", "augment", "foster", "wa")
 NUM_TEST = 10
@@ -114,7 +115,7 @@ def make_class(data: Path, per_class: int, sides: tuple[int, int], class_id: int
 def training_set(arguments: argparse.Namespace, data: Path, num_photos: int) -> ImageSet:
     """Some of the training photos, not decoded yet."""
     photos = PhotoSettings(image_size=arguments.image_size)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = find_device("auto")
     files, labels = trees("folder", data, photos, 1993)[0].listed()
     chosen = np.random.default_rng(0).permutation(len(files))[:num_photos]
     album = Album.of(files.select(chosen), Darkroom(arguments.image_size, photos.kept_side, device), "the photos")
@@ -136,7 +137,7 @@ def measure_decode(arguments: argparse.Namespace, data: Path) -> dict[str, Any]:
 def measure_augment(arguments: argparse.Namespace, data: Path) -> dict[str, Any]:
     """Milliseconds of the device for a batch: cut and resized alone, and with all that the presets do to it."""
     images = training_set(arguments, data, 2 * arguments.batch_size)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = find_device("auto")
     crop_alone = Augmentation(resized_crop=(0.08, 1.0), flip=True)
     found: dict[str, Any] = {}
     for name, augmentation in (

@@ -58,6 +58,15 @@ def test_the_step_is_timed_with_what_stands_around_it(tmp_path: Path) -> None:
     assert "float32, as written" in found.stdout
 
 
+def test_nothing_grows_faster_than_the_classes_and_the_list_of_photos_is_small(tmp_path: Path) -> None:
+    found = run("scale.py", "--quick", "--out", str(tmp_path / "scale.json"))
+    assert found.returncode == 0, found.stderr
+    numbers = json.loads((tmp_path / "scale.json").read_text())
+    assert [row["photos"] for row in numbers["index"]] == [10_000, 50_000, 140_000]
+    assert all(row["bytes_each"] <= 200 for row in numbers["index"])
+    assert [row["classes"] for row in numbers["classes"]] == [4, 10, 100]
+
+
 def test_photos_are_made_decoded_and_trained_on(tmp_path: Path) -> None:
     shape = {"classes": "6", "per-class": "4", "image-size": "8", "batch-size": "8", "backbone": "resnet8"}
     small = [part for name, value in shape.items() for part in (f"--{name}", value)] + ["--sides", "30", "60"]

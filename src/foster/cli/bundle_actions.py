@@ -1,6 +1,7 @@
 """What the commands for bundles do, with torch: called by `foster.cli.bundles` once a command is parsed."""
 
 import csv
+import os
 import shlex
 import sys
 import warnings
@@ -53,6 +54,8 @@ def learn_bundle(
     plugins: Sequence[str] | None = None,
     minutes: float | None = None,
 ) -> None:
+    if int(os.environ.get("WORLD_SIZE") or 1) > 1:
+        raise SettingsError("foster learn trains in one process; torchrun is for foster run (docs/imagenet.md)")
     bundle = user_path(bundle)
     if not is_restarting and _is_written(bundle, source, old):
         output.complain(f"'{bundle}' was written by the learn that was interrupted; nothing is left to learn")

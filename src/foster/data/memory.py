@@ -39,6 +39,7 @@ class ExemplarMemory:
         self.per_class = per_class
         self.darkroom = darkroom
         self._stacks: list[Stack] = []
+        self._num_images = 0
         self._together: Stack | None = None
 
     @property
@@ -47,7 +48,7 @@ class ExemplarMemory:
 
     @property
     def num_images(self) -> int:
-        return sum(len(stack) for stack in self._stacks)
+        return self._num_images
 
     @property
     def num_bytes(self) -> int:
@@ -81,8 +82,7 @@ class ExemplarMemory:
         quota = self.quota(num_classes)
         if quota is not None:
             # A slice alone would keep the trimmed images alive.
-            self._stacks = [_owned(stack[:quota]) if len(stack) > quota else stack for stack in self._stacks]
-            self._together = None
+            self._hold([_owned(stack[:quota]) if len(stack) > quota else stack for stack in self._stacks])
 
     def remember(self, class_id: int, images: Stack) -> None:
         """Keep `images`, in selection order, for the next class id or in place of a known one's.
@@ -93,14 +93,18 @@ class ExemplarMemory:
             raise ValueError(f"class id {class_id} is neither known nor the next one, {self.num_classes}")
         if isinstance(images, Tensor) and (images.dtype != torch.uint8 or images.ndim != 4):
             raise ValueError(f"images must be uint8 [n, 3, H, W], not {images.dtype} {tuple(images.shape)}")
-        others = [stack for known_id, stack in enumerate(self._stacks) if known_id != class_id and len(stack)]
-        if len(images) and others and images.shape[1:] != others[0].shape[1:]:
+        own = len(self._stacks[class_id]) if class_id < self.num_classes else 0
+        # The first that is not empty: with thousands of classes, looking at all of them for each would take long.
+        others = (stack for known_id, stack in enumerate(self._stacks) if known_id != class_id and len(stack))
+        other = next(others, None)
+        if len(images) and other is not None and images.shape[1:] != other.shape[1:]:
             raise DataError(
-                f"images of class {class_id} are {_size(images)}, but the memory holds images of {_size(others[0])}; "
+                f"images of class {class_id} are {_size(images)}, but the memory holds images of {_size(other)}; "
                 f"resize them first"
             )
-        self._check_budget(class_id, len(images), sum(len(stack) for stack in others))
+        self._check_budget(class_id, len(images), self._num_images - own)
         self._stacks[class_id : class_id + 1] = [_owned(images)]
+        self._num_images += len(images) - own
         self._together = None
 
     def exemplars(self, class_names: Sequence[str]) -> ImageSet | None:
@@ -136,8 +140,7 @@ class ExemplarMemory:
                 f"exemplar memory is damaged: {images.dtype} images of shape {tuple(images.shape)} "
                 f"for classes of {counts.tolist()} images"
             )
-        self._stacks = [_owned(stack) for stack in torch.split(images, counts.tolist())] if len(counts) else []
-        self._together = None
+        self._hold([_owned(stack) for stack in torch.split(images, counts.tolist())] if len(counts) else [])
 
     def _load_photos(self, contents: Tensor, lengths: Tensor, counts: Tensor) -> None:
         is_consistent = int(counts.sum()) == len(lengths) and int(lengths.sum()) == len(contents)
@@ -147,10 +150,16 @@ class ExemplarMemory:
             )
         files = [part.numpy().tobytes() for part in contents.split(lengths.tolist())]
         ends = counts.cumsum(0).tolist()
-        self._stacks = [
-            Album.of(PhotoBytes(files[end - count : end]), self.darkroom, "the exemplars")
-            for end, count in zip(ends, counts.tolist(), strict=True)
-        ]
+        self._hold(
+            [
+                Album.of(PhotoBytes(files[end - count : end]), self.darkroom, "the exemplars")
+                for end, count in zip(ends, counts.tolist(), strict=True)
+            ]
+        )
+
+    def _hold(self, stacks: Sequence[Stack]) -> None:
+        self._stacks = list(stacks)
+        self._num_images = sum(len(stack) for stack in stacks)
         self._together = None
 
     def _all_images(self) -> Stack:

@@ -53,7 +53,7 @@ def evaluate(ranks: ArrayLike, labels: ArrayLike, task_sizes: Sequence[int]) -> 
         top5=_percent(rank < min(5, num_classes)),
         old_accuracy=_percent(is_correct[task < last]) if last else None,
         new_accuracy=_percent(is_correct[task == last]),
-        per_task=tuple(_percent(is_correct[task == index]) for index in range(len(ends))),
+        per_task=_percentages(task, is_correct, len(ends)),
     )
 
 
@@ -85,6 +85,13 @@ def backward_transfer(matrix: Sequence[Sequence[float]]) -> float:
 
 def _percent(is_correct: NDArray[np.bool_]) -> float:
     return 100.0 * int(np.count_nonzero(is_correct)) / len(is_correct) if len(is_correct) else math.nan
+
+
+def _percentages(task: NDArray[np.int64], is_correct: NDArray[np.bool_], num_tasks: int) -> tuple[float, ...]:
+    """The percentage of each task, all in one pass over the images."""
+    correct = np.bincount(task[is_correct], minlength=num_tasks).tolist()
+    counts = np.bincount(task, minlength=num_tasks).tolist()
+    return tuple(100.0 * right / count if count else math.nan for right, count in zip(correct, counts, strict=True))
 
 
 def _mean_or_zero(values: Sequence[float]) -> float:

@@ -135,7 +135,9 @@ class Step:
             for _ in range(NUM_WARM_UPS):
                 self._run(images, labels)
             # Not `torch.cuda.graph`: it empties the memory cache first, and filling it again takes time.
-            graph.capture_begin(pool=self._pool)
+            # Threads of the library that looks after other processes may go on meanwhile.
+            mode = "global" if crew().is_alone else "thread_local"
+            graph.capture_begin(pool=self._pool, capture_error_mode=mode)
             try:
                 self._run(images, labels)
             except BaseException:

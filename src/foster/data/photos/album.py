@@ -74,7 +74,8 @@ class PhotoStore:
 
     def addresses(self, numbers: NDArray[np.int64], device: torch.device) -> NDArray[np.int64] | None:
         """Where in the memory of `device` the photos begin; None where they are kept elsewhere."""
-        if any(chunk.device != device for chunk in self._chunks):
+        index = torch.cuda.current_device() if device.index is None else device.index
+        if any((chunk.device.type, chunk.device.index) != (device.type, index) for chunk in self._chunks):
             return None
         starts = np.array([chunk.data_ptr() for chunk in self._chunks], np.int64)
         return np.asarray(starts[self._chunk[numbers]] + self._offset[numbers], dtype=np.int64)

@@ -66,7 +66,7 @@ class PhotoFiles:
 
     def select(self, positions: NDArray[np.int64]) -> "PhotoFiles":
         names = np.frombuffer(self._names, np.uint8)
-        starts = np.concatenate((np.zeros(1, np.int64), self._ends))[positions]
+        starts = np.where(positions > 0, self._ends[positions - 1], 0)
         lengths = self._ends[positions] - starts
         ends = lengths.cumsum()
         # Where each character of the selected names lies in the text of all.
