@@ -15,6 +15,7 @@ import foster.cli.demo
 from foster.cli import main
 from foster.settings.experiment import load_settings, preset_names
 from foster.settings.methods import METHOD_SETTINGS
+from foster.settings.recipes import recipe_names
 
 TINY = (
     "dataset=synthetic",
@@ -104,7 +105,8 @@ def test_presets_are_listed_with_what_they_are(command: Command) -> None:
     done = command("presets")
     assert done.code == 0
     lines = done.out.splitlines()
-    assert [line.split()[0] for line in lines] == preset_names()
+    names = [line.split("  ")[0] for line in lines]
+    assert names == [*preset_names(), *(f"--recipe {name}" for name in recipe_names())]
     assert all(len(line.split()) > 5 for line in lines)
 
 

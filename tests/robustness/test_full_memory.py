@@ -95,7 +95,7 @@ def test_what_a_run_learns_cannot_be_changed_where_it_is_resumed(override: str, 
     assert (stopped / "settings.toml").read_bytes() == before
 
 
-@pytest.mark.parametrize("name", ["to", "scores"])
+@pytest.mark.parametrize("name", ["to", "scores_of"])
 def test_a_prediction_that_runs_out_of_memory_gives_one_line(
     name: str, small_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ):

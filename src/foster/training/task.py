@@ -122,7 +122,7 @@ class Trainer:
 
     def stop_if_asked(self) -> None:
         """End here where a stop is asked for, in this process or in another that trains along."""
-        if agreed(self.stop.is_set):
+        if not crew().is_alone and agreed(self.stop.is_set):
             self.stop.set()
         self.stop.raise_if_set()
 
