@@ -7,10 +7,10 @@ from foster.errors import SettingsError
 from foster.settings.augmentation import AUGMENTATIONS, AugmentationSettings
 from foster.settings.keys import flat
 from foster.settings.learner import LearnerSettings, learner_keys, learner_settings, make_learner_settings
-from foster.settings.methods import FosterSettings
-from foster.settings.recipe import (
+from foster.settings.learner_defaults import (
     PRESETS,
 )
+from foster.settings.methods import FosterSettings
 
 
 def test_settings_survive_the_way_into_a_bundle_and_back() -> None:

@@ -67,14 +67,14 @@ def test_the_live_table_is_redrawn_in_place_below_the_failures(terminal: Termina
         display.show(runs)
         assert [line.split()[:2] for line in terminal.screen() if line.startswith("s1 ")] == [["s1", "waiting"]]
 
-        runs[0].state, runs[0].place, runs[0].began = State.RUNNING, "GPU 0", time.monotonic()
-        runs[0].told = {"task": 2, "num_tasks": 5, "phase": "boost", "epoch": 6, "epochs": 20, "accuracy": 71.25}
+        runs[0].state, runs[0].slot, runs[0].began = State.RUNNING, "GPU 0", time.monotonic()
+        runs[0].facts = {"task": 2, "num_tasks": 5, "phase": "boost", "epoch": 6, "epochs": 20, "accuracy": 71.25}
         display.show(runs)
         (line,) = [line for line in terminal.screen() if line.startswith("s1 ")]
         assert line.split() == ["s1", "running", "(GPU", "0)", "3/5", "boost", "7/20", "71.25", "0", "s"]
 
         runs[0].state, runs[0].message = State.FAILED, "the loss is [not] a number"
-        runs[1].state, runs[1].told = State.FINISHED, {"task": 4, "num_tasks": 5, "accuracy": 60.0, "seconds": 75}
+        runs[1].state, runs[1].facts = State.FINISHED, {"task": 4, "num_tasks": 5, "accuracy": 60.0, "seconds": 75}
         for _ in range(3):
             display.show(runs)
     screen = [line for line in terminal.screen() if line]
@@ -116,10 +116,10 @@ def test_names_that_wrap_hide_neither_the_counts_nor_what_is_running(
         for beta in (0.95, 0.97)
     ]
     for run in runs[:-2]:
-        run.state, run.told = State.FINISHED, {"task": 9, "num_tasks": 10, "accuracy": 61.2, "seconds": 1204}
+        run.state, run.facts = State.FINISHED, {"task": 9, "num_tasks": 10, "accuracy": 61.2, "seconds": 1204}
     for run in runs[-2:]:
-        run.state, run.place, run.began = State.RUNNING, "GPU 0", time.monotonic()
-        run.told = {"task": 9, "num_tasks": 10, "phase": "compress", "epoch": 99, "epochs": 130, "accuracy": 61.2}
+        run.state, run.slot, run.began = State.RUNNING, "GPU 0", time.monotonic()
+        run.facts = {"task": 9, "num_tasks": 10, "phase": "compress", "epoch": 99, "epochs": 130, "accuracy": 61.2}
     with display_for(terminal) as display:
         display.show(runs)
         screen = [line for line in terminal.screen() if line]
@@ -137,7 +137,7 @@ def test_a_narrow_terminal_shows_fewer_columns_and_still_the_names(terminal: Ter
     monkeypatch.setenv("COLUMNS", "50")
     runs = [RunStatus(f"digits-foster-s{seed}", Path(), State.RUNNING, "GPU 0") for seed in (1, 2)]
     for run in runs:
-        run.told = {"task": 9, "num_tasks": 10, "phase": "compress", "epoch": 99, "epochs": 130, "accuracy": 61.2}
+        run.facts = {"task": 9, "num_tasks": 10, "phase": "compress", "epoch": 99, "epochs": 130, "accuracy": 61.2}
     with display_for(terminal) as display:
         display.show(runs)
         table = [line.split() for line in terminal.screen() if line][1:]

@@ -27,7 +27,7 @@ def test_a_complaint_is_one_printable_line_on_standard_error_alone(
 
 
 def test_what_can_be_printed_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report("a line", "and [another]", place=tmp_path)
+    report("a line", "and [another]", path=tmp_path)
     show("the last")
     assert capsys.readouterr() == ("a line\nand [another]\nthe last\n", "")
 

@@ -127,10 +127,10 @@ def _conclude(bundle: Path, is_promoting: bool) -> None:
         try:
             lines.append(promotion_text(promote(bundle)))
         except FosterError as error:
-            output.report(*lines, place=bundle)
+            output.report(*lines, path=bundle)
             raise FolderError(f"'{bundle}' is saved, but not promoted: {error}; then: foster promote {name}") from None
     lines.append(f"next: foster predict {name} IMAGES, or foster learn MORE --from {name} --bundle NEXT")
-    output.report(*lines, place=bundle)
+    output.report(*lines, path=bundle)
 
 
 def _keep_refused(error: UpdateError, bundle: Path) -> str:
@@ -230,7 +230,7 @@ def export_bundle(bundle: Path, file: Path) -> None:
         f"checked on {report.num_checked} {report.checked_on}, "
         f"probabilities differ from PyTorch by {report.largest_difference:.1g} at most"
     )
-    output.report(what, f"{report.facts_file}: labels and preprocessing", place=report.file)
+    output.report(what, f"{report.facts_file}: labels and preprocessing", path=report.file)
 
 
 def show_exemplars(bundle: Path, show: Path | None, remove: Sequence[str]) -> None:
@@ -240,11 +240,11 @@ def show_exemplars(bundle: Path, show: Path | None, remove: Sequence[str]) -> No
         manifest = read_manifest(folder)
         told = [f"removed {entry.id} of class '{manifest.classes[entry.class_id]}' from {bundle}" for entry in removed]
         ends = [AFTER_REMOVAL[entry.use] for entry in removed]
-        output.report(*map("{}; {}".format, told, ends), place=bundle)
+        output.report(*map("{}; {}".format, told, ends), path=bundle)
     if show is not None:
         check_outside(show)
         found = read_bundle(bundle)
         draw_sheet(found, str(bundle), show)
-        output.report(f"{show}: {len(found.manifest.exemplars)} images with their ids", place=show)
+        output.report(f"{show}: {len(found.manifest.exemplars)} images with their ids", path=show)
     if not remove and show is None:
         output.echo(exemplars_text(read_manifest(bundle)), nl=False)

@@ -15,7 +15,7 @@ from foster.bundle.manifest import Manifest
 from foster.bundle.promotion import Promotion
 from foster.reports.text import ABSENT, duration, size_text
 from foster.settings.learner import LearnerSettings
-from foster.settings.recipe import PRESETS
+from foster.settings.learner_defaults import PRESETS
 from foster.system.output import plain_text, printable
 
 MAX_LISTED = 12

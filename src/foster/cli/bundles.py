@@ -168,11 +168,11 @@ def promote(bundle: Bundle) -> None:
     from foster.system.output import report
 
     moved = move(bundle)
-    report(promotion_text(moved), place=moved.link)
+    report(promotion_text(moved), path=moved.link)
 
 
 def rollback(
-    place: Annotated[
+    path: Annotated[
         Path, typer.Argument(metavar="[LINK_OR_FOLDER]", help="The link 'current', or the folder of bundles.")
     ] = Path(),
 ) -> None:
@@ -181,5 +181,5 @@ def rollback(
     from foster.cli.bundle_texts import promotion_text
     from foster.system.output import report
 
-    moved = move(place)
-    report(promotion_text(moved), place=moved.link)
+    moved = move(path)
+    report(promotion_text(moved), path=moved.link)

@@ -24,7 +24,7 @@ def show_demo(out: Path, overrides: Sequence[str] = (), *, quiet: bool = False) 
     results = find_results([folder])
     figure = folder / "accuracy.png"
     save_figure(accuracy_figure(results, "Handwritten digits, two new classes a task"), figure)
-    report(accuracy_table(results), Text(lesson(results)), f"figure: {figure}\nruns:   {folder}", place=folder)
+    report(accuracy_table(results), Text(lesson(results)), f"figure: {figure}\nruns:   {folder}", path=folder)
 
 
 def lesson(results: Sequence[RunResult]) -> str:

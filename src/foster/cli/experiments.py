@@ -130,7 +130,7 @@ def prepare(
     from foster.cli.launch import prepare_photos
 
     num_bytes = prepare_photos(settings, cache, quiet=quiet)
-    report(f"{cache}: {num_bytes / 2**30:.1f} GiB; use it with engine.photo_cache={cache}", place=cache)
+    report(f"{cache}: {num_bytes / 2**30:.1f} GiB; use it with engine.photo_cache={cache}", path=cache)
 
 
 def demo(

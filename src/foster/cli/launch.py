@@ -97,4 +97,4 @@ def _watched(work: Work, settings: Settings, folder: RunFolder, quiet: bool, tra
 def _show(path: Path) -> None:
     if not speaks():
         return
-    report(accuracy_table(find_results([path])), f"results: {path / 'results.json'}", place=path)
+    report(accuracy_table(find_results([path])), f"results: {path / 'results.json'}", path=path)

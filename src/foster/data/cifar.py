@@ -88,8 +88,8 @@ def read_batch(path: Path, labels_key: str, num_classes: int) -> Batch:
     labels = _entry(path, content, labels_key)
     array = data.array if isinstance(data, _PickledArray) else None
     if array is None or array.ndim != 2 or array.shape[1] != np.prod(_IMAGE_SHAPE):
-        found = "no array" if array is None else f"shape {list(array.shape)}"
-        raise DataError(f"{path} is not a CIFAR file: 'data' has {found}, not shape [N, 3072]")
+        actual = "no array" if array is None else f"shape {list(array.shape)}"
+        raise DataError(f"{path} is not a CIFAR file: 'data' has {actual}, not shape [N, 3072]")
     if not isinstance(labels, list) or not all(type(label) is int for label in labels):
         raise DataError(f"{path} is not a CIFAR file: '{labels_key}' is not a list of whole numbers")
     if len(labels) != len(array):
@@ -163,8 +163,8 @@ def _read_pickle(path: Path) -> dict[str, Any]:
 
 def _entry(path: Path, content: dict[str, Any], key: str) -> Any:
     if key not in content:
-        found = " ".join(", ".join(sorted(content)).split())[:200] or "nothing"
-        raise DataError(f"{path} is not a CIFAR file: it has no '{key}', only {found}")
+        entries = " ".join(", ".join(sorted(content)).split())[:200] or "nothing"
+        raise DataError(f"{path} is not a CIFAR file: it has no '{key}', only {entries}")
     return content[key]
 
 

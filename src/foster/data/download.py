@@ -41,14 +41,14 @@ def find_or_fetch(published: Published, data_dir: Path, follower: Follower | Non
     """
     follower = follower or Follower()
     parent = data_dir.parent if data_dir.name == published.folder else data_dir
-    if found := _complete_folder(published, data_dir):
-        return found
+    if complete := _complete_folder(published, data_dir):
+        return complete
     for folder in (parent, parent / published.folder):
         _check_writable(folder)
     with _made_for_a_reason(parent / published.folder), _locked(published, parent, follower):
         # Once more: another process may have come first.
-        if found := _complete_folder(published, data_dir):
-            return found
+        if complete := _complete_folder(published, data_dir):
+            return complete
         _remove_leftovers(published, parent)
         archives = [folder / published.archive for folder in (data_dir, parent)]
         archive = next((path for path in archives if path.is_file()), None)
@@ -108,10 +108,10 @@ def _wrong_md5(path: Path, expected: str) -> str:
     """What to say of a file with another MD5 sum; empty where it is right."""
     try:
         with path.open("rb") as file:
-            found = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+            actual = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
     except OSError as error:
         raise DataError(f"cannot read {path}: {reason(error)}") from error
-    return "" if found == expected else f"is damaged or not the published file: MD5 is {found}, not {expected}"
+    return "" if actual == expected else f"is damaged or not the published file: MD5 is {actual}, not {expected}"
 
 
 def _complete_folder(published: Published, data_dir: Path) -> Path | None:
@@ -124,7 +124,7 @@ def _complete_folder(published: Published, data_dir: Path) -> Path | None:
 
 def _check_writable(folder: Path) -> None:
     """Refuse a folder that cannot be written to, or cannot be made, before anything is downloaded for it."""
-    nearest = next(place for place in (folder, *folder.parents) if place.exists())
+    nearest = next(path for path in (folder, *folder.parents) if path.exists())
     if not nearest.is_dir():
         raise DataError(f"cannot write into {folder}: {nearest} is a file, not a folder")
     if not os.access(nearest, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
@@ -134,26 +134,26 @@ def _check_writable(folder: Path) -> None:
 @contextmanager
 def _made_for_a_reason(folder: Path) -> Iterator[None]:
     """Where the work inside fails, the folders that it made and left empty go again."""
-    absent = [place for place in (folder, *folder.parents) if not place.exists()]
+    absent = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         yield
     except BaseException:
-        for place in absent:
+        for path in absent:
             with suppress(OSError):
-                place.rmdir()
+                path.rmdir()
         raise
 
 
 @contextmanager
 def _locked(published: Published, parent: Path, follower: Follower) -> Iterator[None]:
     """One process at a time; the others say once that they wait, and can be stopped."""
-    is_told = False
+    has_spoken = False
 
     def wait(held: str) -> None:
-        nonlocal is_told
-        if not is_told:
+        nonlocal has_spoken
+        if not has_spoken:
             follower.listener(events.Waiting(f"waiting for {published.archive}: {held}"))
-        is_told = True
+        has_spoken = True
         with follower.stop.at_once():
             time.sleep(SECONDS_BETWEEN_LOOKS)
 

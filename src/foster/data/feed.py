@@ -79,8 +79,8 @@ class Feed:
 
     def _images_of_epoch(self) -> int:
         """Processes share every batch equally: what the last one has over sits the epoch out."""
-        found = images_of_epoch(len(self._data), self.batch_size)
-        return found - found % self.batch_size % self._crew.size
+        num_images = images_of_epoch(len(self._data), self.batch_size)
+        return num_images - num_images % self.batch_size % self._crew.size
 
     def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         """The batches of one epoch, from `first_step` on: the same ones whenever they are asked for."""
@@ -97,15 +97,15 @@ class Feed:
 
     def _drawn(self, epoch: int) -> tuple[Tensor, Changes]:
         """Which images an epoch has in which order, on the CPU, and what is done to them."""
-        chance = generator(self.address(epoch))
-        order = self._order(chance)
-        return order, self._changes(order, chance)
+        random = generator(self.address(epoch))
+        order = self._order(random)
+        return order, self._changes(order, random)
 
-    def _order(self, chance: torch.Generator) -> Tensor:
-        return torch.randperm(len(self._data), generator=chance)[: self.num_images]
+    def _order(self, random: torch.Generator) -> Tensor:
+        return torch.randperm(len(self._data), generator=random)[: self.num_images]
 
-    def _changes(self, order: Tensor, chance: torch.Generator) -> Changes:
-        return Changes(self._augmentation, torch.Size((len(order), 3, *self._data.image_size)), chance)
+    def _changes(self, order: Tensor, random: torch.Generator) -> Changes:
+        return Changes(self._augmentation, torch.Size((len(order), 3, *self._data.image_size)), random)
 
 
 class ResidentFeed(Feed):
@@ -240,19 +240,19 @@ class PhotoFeed(StreamedFeed):
         count = len(self._strata)
         return images_of_epoch(len(self._data), self.batch_size) if count == 1 else count * (len(self._data) // count)
 
-    def _order(self, chance: torch.Generator) -> Tensor:
+    def _order(self, random: torch.Generator) -> Tensor:
         """Of every batch equal parts from all strata, one after the other: so the processes, which have some strata
         each, find the same batches however many they are."""
         if len(self._strata) == 1:
-            return super()._order(chance)
+            return super()._order(random)
         size = self.num_images // len(self._strata)
-        shuffled = [own[torch.randperm(len(own), generator=chance)][:size] for own in self._strata]
+        shuffled = [own[torch.randperm(len(own), generator=random)][:size] for own in self._strata]
         parts = zip(*(own.split(self.batch_size // len(self._strata)) for own in shuffled), strict=True)
         return torch.cat([torch.cat(part) for part in parts])
 
-    def _changes(self, order: Tensor, chance: torch.Generator) -> Changes:
+    def _changes(self, order: Tensor, random: torch.Generator) -> Changes:
         shape = torch.Size((len(order), 3, *self._data.image_size))
-        return PhotoChanges(self._augmentation, self._album.sizes[order], shape, chance)
+        return PhotoChanges(self._augmentation, self._album.sizes[order], shape, random)
 
     def _gathered(self, rows: Tensor) -> Any:
         labels = self._data.labels[rows]

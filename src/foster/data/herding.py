@@ -49,8 +49,8 @@ def herding_by_class(features: Tensor, labels: Tensor, class_ids: Sequence[int],
     chosen: dict[int, Tensor] = {}
     for indices in _similar(sizes, features.shape[1]):
         padded = pad_sequence([vectors[members[index]] for index in indices], batch_first=True)
-        found = _herd(padded, [sizes[index] for index in indices], count)
-        chosen.update(zip(indices, found, strict=True))
+        selections = _herd(padded, [sizes[index] for index in indices], count)
+        chosen.update(zip(indices, selections, strict=True))
     return [positions[chosen[index]] for index, positions in enumerate(members)]
 
 

@@ -23,7 +23,7 @@ LISTS = ("LOC_val_solution.csv", "val.txt", "ILSVRC2012_validation_ground_truth.
 
 def imagenet_trees(folder: Path, photos: PhotoSettings, is_subset: bool) -> tuple[Tree, Tree]:
     """Training and test photos: `train/WNID/*.JPEG`, and `val/WNID/*.JPEG` or the flat `val` with a published list."""
-    root = next((place for place in (folder, folder / "imagenet", folder / "ILSVRC2012") if _has(place, "train")), None)
+    root = next((path for path in (folder, folder / "imagenet", folder / "ILSVRC2012") if _has(path, "train")), None)
     if root is None:
         raise DataError(
             f"ImageNet is not in '{shown(folder)}': it should hold train/WNID/*.JPEG and val/WNID/*.JPEG or val/*.JPEG "
@@ -67,22 +67,22 @@ def _has(folder: Path, name: str) -> bool:
 
 def _flat_validation(root: Path, all_names: list[str]) -> Tree:
     """The photos of `val` by their class, from a published list beside it or in it."""
-    place = f"'{shown(root / 'val')}'"
+    title = f"'{shown(root / 'val')}'"
     paths = [folder / name for name in LISTS for folder in (root, root / "val", root / "data")]
     path = next((path for path in paths if path.is_file()), None)
     if path is None or not (root / "val").is_dir():
-        raise DataError(f"{place} has no class folders, and none of {', '.join(LISTS)} lies beside it")
+        raise DataError(f"{title} has no class folders, and none of {', '.join(LISTS)} lies beside it")
     files = sorted(entry.name for entry in (root / "val").iterdir() if entry.suffix.lower() in SUFFIXES)
     try:
         classes = {"csv": _of_solution, "val.txt": _of_labels, "txt": _of_ground_truth}[
             "val.txt" if path.name == "val.txt" else path.suffix[1:]
         ](path, files, all_names)
     except (KeyError, IndexError, ValueError, OSError) as error:
-        raise DataError(f"'{shown(path)}' does not tell the classes of the photos in {place}: {error}") from None
+        raise DataError(f"'{shown(path)}' does not tell the classes of the photos in {title}: {error}") from None
     names: dict[str, list[str]] = {}
     for file, name in zip(files, classes, strict=True):
         names.setdefault(name, []).append(file)
-    return Tree(place, dict.fromkeys(names, root / "val"), {name: names[name] for name in sorted(names)})
+    return Tree(title, dict.fromkeys(names, root / "val"), {name: names[name] for name in sorted(names)})
 
 
 def _of_solution(path: Path, files: list[str], all_names: list[str]) -> list[str]:
@@ -102,8 +102,8 @@ def _of_ground_truth(path: Path, files: list[str], all_names: list[str]) -> list
     """A number on each line, for the sorted photos; `meta.mat` of the development kit says which class it means."""
     from scipy.io import loadmat
 
-    places = [folder / "meta.mat" for folder in (path.parent, path.parent / "data")]
-    meta = next((place for place in places if place.is_file()), None)
+    paths = [folder / "meta.mat" for folder in (path.parent, path.parent / "data")]
+    meta = next((file for file in paths if file.is_file()), None)
     if meta is None:
         raise ValueError("meta.mat of the development kit is missing beside it")
     synsets: Any = loadmat(str(meta), squeeze_me=True)["synsets"]
@@ -136,10 +136,10 @@ def _only(photos: PhotoSettings) -> list[str] | None:
     return read_names(user_path(photos.subset)) if photos.subset else None
 
 
-def _share(photos: PhotoSettings, place: str) -> float:
+def _share(photos: PhotoSettings, name: str) -> float:
     if not photos.test_share:
         raise DataError(
-            f"there are no test photos beside {place}: set photos.test_share=0.2 to test on a fifth of them, or give a "
+            f"there are no test photos beside {name}: set photos.test_share=0.2 to test on a fifth of them, or give a "
             "'test' folder or photos.test_list"
         )
     return photos.test_share

@@ -99,12 +99,12 @@ class Scenario(Sequence[ScenarioTask]):
 
     def prepare(self) -> int:
         """Write the disk cache of all photos, or what is missing of it. Returns its bytes."""
-        found = 0
+        num_bytes = 0
         for images, what in ((self._train, "the training photos"), (self._test, "the test photos")):
             if not isinstance(images.stack, Album):
                 raise SettingsError(f"there is nothing to prepare: the images of '{self.name}' are all of one size")
-            found += images.stack.prepare(what)
-        return found
+            num_bytes += images.stack.prepare(what)
+        return num_bytes
 
     def _position(self, index: int) -> int:
         """The index counted from the front; -1 is the last task."""
@@ -123,12 +123,12 @@ def _decoded(images: ImageSet, what: str) -> ImageSet:
     """Images as they are; photos decoded once for the whole task, without those that cannot be read."""
     if not isinstance(images.stack, Album):
         return images
-    found = replace(images, stack=images.stack.apart(what)).readable()
-    counts = images.class_counts(), found.class_counts()
+    decoded = replace(images, stack=images.stack.apart(what)).readable()
+    counts = images.class_counts(), decoded.class_counts()
     for name, before, after in zip(images.class_names, *(count.tolist() for count in counts), strict=True):
         if before and not after:
             raise DataError(f"none of the {before} photos of class '{name}' can be read")
-    return found
+    return decoded
 
 
 def class_order_from_seed(num_classes: int, seed: int) -> tuple[int, ...]:

@@ -162,9 +162,9 @@ def read_trees(request: Request) -> tuple[ImageSet, ImageSet]:
     """ImageNet, its subset, or photos of one's own: listed here, and decoded when a task needs them."""
     photos = request.photos
     darkroom = request.darkroom or Darkroom(photos.image_size, photos.kept_side)
-    found = trees(request.facts.name, request.folder, photos, request.seed)
+    pair = trees(request.facts.name, request.folder, photos, request.seed)
     sets = []
-    for tree, what in zip(found, ("the training photos", "the test photos"), strict=True):
+    for tree, what in zip(pair, ("the training photos", "the test photos"), strict=True):
         files, labels = tree.listed()
         sets.append(ImageSet(Album.of(files, darkroom, what), labels, tree.class_names))
     return sets[0], sets[1]

@@ -35,10 +35,10 @@ def load_unlabeled(
     if source in CATALOGUE:
         images = _resized(load(source, data_dir, follower=follower).train.images, image_size)
     else:
-        found = read_photos(_photos(source, key), Resizing(*image_size), max_unreadable=sys.maxsize)
-        images = found.images
-        if found.unreadable:
-            first, count = found.unreadable[0], len(found.unreadable)
+        photos = read_photos(_photos(source, key), Resizing(*image_size), max_unreadable=sys.maxsize)
+        images = photos.images
+        if photos.unreadable:
+            first, count = photos.unreadable[0], len(photos.unreadable)
             warn(f"{key}: {count} unreadable images are left out, such as '{first.name}': {first.reason}")
     return ImageSet(images, torch.full((len(images),), -1), ())
 

@@ -10,7 +10,7 @@ from foster.seeding import Address, generator
 
 def hold_out(images: ImageSet, share: float, seed: int) -> tuple[ImageSet, ImageSet]:
     """`images` in two parts, the second with `share` of every class (at least one image, never all)."""
-    chance = generator(Address(seed, "validation"))
+    random = generator(Address(seed, "validation"))
     is_held_out = torch.zeros(len(images), dtype=torch.bool)
     for class_id, positions in enumerate(positions_by_class(images.labels, range(images.num_classes))):
         if len(positions) < 2:
@@ -18,7 +18,7 @@ def hold_out(images: ImageSet, share: float, seed: int) -> tuple[ImageSet, Image
                 f"class '{images.class_names[class_id]}' has {len(positions)} images, too few to hold one out"
             )
         count = num_held_out(len(positions), share)
-        is_held_out[positions[random_selection(len(positions), count, chance)]] = True
+        is_held_out[positions[random_selection(len(positions), count, random)]] = True
     return images.select(~is_held_out), images.select(is_held_out)
 
 

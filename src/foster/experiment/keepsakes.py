@@ -42,7 +42,7 @@ def keep_predictions(folder: Path, task: int, labels: Tensor, by_variant: Mappin
         tasks = {}
     kept = {number: arrays for number, arrays in tasks.items() if task - 1 <= number <= task}
     now = kept.setdefault(task, {})
-    now |= {name: found.cpu().numpy() for name, found in by_variant.items()}
+    now |= {name: classes.cpu().numpy() for name, classes in by_variant.items()}
     now[_LABELS] = labels.cpu().numpy()
     if task - 1 in kept and now.keys() >= kept[task - 1].keys():
         del kept[task - 1]
@@ -97,8 +97,8 @@ def kept_networks(folder: Path) -> dict[tuple[int, str], Path]:
         names = sorted((folder / NETWORKS).iterdir()) if (folder / NETWORKS).is_dir() else []
     except OSError as error:
         raise DataError(f"cannot read '{folder / NETWORKS}': {error.strerror}") from None
-    found = [(path, _NETWORK_FILE.fullmatch(path.name)) for path in names]
-    return {(int(match[1]) - 1, match[2]): path for path, match in found if match}
+    matches = [(path, _NETWORK_FILE.fullmatch(path.name)) for path in names]
+    return {(int(match[1]) - 1, match[2]): path for path, match in matches if match}
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

@@ -60,15 +60,15 @@ def _recorded_time(plan: Plan, folder: Path) -> TimeEstimate | None:
         here = _machine(_environment(plan.settings))
     except FosterError:
         return None  # there is no such device here
-    found = [
+    alike = [
         (path, timed, settings)
         for path, timed, settings in _timed_runs(folder)
         if _machine(timed.environment) == here and _work(settings) == _work(plan.settings)
     ]
-    if not found:
+    if not alike:
         return None
     own = plan.settings.options
-    path, timed, settings = next((run for run in found if run[2].options == own), found[0])
+    path, timed, settings = next((run for run in alike if run[2].options == own), alike[0])
     tasks = make_plan(settings).tasks[: len(timed.task_seconds)]
     pace = sum(task.num_steps for task in tasks) / max(sum(timed.task_seconds), 1e-9)
     return TimeEstimate(plan.total_steps / pace, pace, f"{path} on {here['device']}")
@@ -128,7 +128,7 @@ def _ignore(event: Event) -> None:
 
 def _timed_runs(folder: Path) -> Iterator[tuple[Path, _Timed, Settings]]:
     """The runs below `folder` that tell their time, the newest first."""
-    paths = [Path(place) for place, _, names in os.walk(folder) if RESULTS in names]
+    paths = [Path(path) for path, _, names in os.walk(folder) if RESULTS in names]
     for path in sorted(paths, key=_age)[:MOST_RUNS]:
         try:
             timed = _Timed.model_validate(RunFolder(path).read_results())

@@ -129,13 +129,13 @@ def make_plan(
         activation_bytes = _activation_bytes(method.new_backbone(), facts.image_size)
     largest = max(task.new_images + task.exemplars for task in tasks) + (len(unlabeled) if unlabeled else 0)
     pixels, kept = 3 * facts.image_size**2, 2 * largest * 3 * facts.image_size**2
-    place, photo_bytes = "", 0
+    place_of_photos, photo_bytes = "", 0
     if facts.photo_augmentations:
         photo_bytes = largest * typical_photo_bytes(settings.photos.kept_side)
-        place = _place(settings, photo_bytes)
+        place_of_photos = _place_of_photos(settings, photo_bytes)
         # The photos themselves, and some batches of what is made of them.
         batches = BATCHES_OF_PHOTOS * settings.batch_size * pixels
-        kept, pixels = (photo_bytes if place == "device" else 0) + batches, TYPICAL_FILE_BYTES
+        kept, pixels = (photo_bytes if place_of_photos == "device" else 0) + batches, TYPICAL_FILE_BYTES
     return Plan(
         settings=settings,
         tasks=tuple(tasks),
@@ -143,13 +143,13 @@ def make_plan(
         total_steps=sum(task.num_steps for task in tasks),
         memory_images=method.memory.num_images,
         memory_bytes=method.memory.num_images * pixels,
-        photos=place,
+        photos=place_of_photos,
         photo_bytes=photo_bytes,
         training_bytes=kept + tasks[-1].params * BYTES_OF_STATE + settings.batch_size * activation_bytes,
     )
 
 
-def _place(settings: Settings, num_bytes: int) -> str:
+def _place_of_photos(settings: Settings, num_bytes: int) -> str:
     """Where the run would keep so many bytes of photos."""
     darkroom = build_darkroom(settings)
     try:

@@ -40,8 +40,8 @@ class Record:
     def summary(self) -> dict[str, Any]:
         """The metrics of the result at the top, and under its name those of every other variant that was evaluated
         after every task."""
-        others = {name: found for name, found in self.evaluations.items() if name != self.result_name}
-        variants = {name: metrics(found) for name, found in others.items() if len(found) == len(self.result)}
+        others = {name: rows for name, rows in self.evaluations.items() if name != self.result_name}
+        variants = {name: metrics(rows) for name, rows in others.items() if len(rows) == len(self.result)}
         return {
             "result": self.result_name,
             **metrics(self.result),
@@ -62,25 +62,25 @@ class Record:
         """ValueError where `state` is no such data, or its numbers do not belong together."""
         record = TypeAdapter(cls).validate_python(state)
         num_tasks = record.num_tasks
-        found = record.evaluations.get(record.result_name, [])
+        result = record.evaluations.get(record.result_name, [])
         lengths = [len(rows) for rows in (record.params, record.memory_bytes)]
-        if lengths != [num_tasks, num_tasks] or len(found) not in (num_tasks, num_tasks + 1):
+        if lengths != [num_tasks, num_tasks] or len(result) not in (num_tasks, num_tasks + 1):
             raise ValueError("the numbers of tasks in its record differ")
         for rows in record.evaluations.values():
-            if len(rows) == len(found) and [len(row.per_task) for row in rows] != list(range(1, len(found) + 1)):
+            if len(rows) == len(result) and [len(row.per_task) for row in rows] != list(range(1, len(result) + 1)):
                 raise ValueError("an evaluation in its record is not of all tasks so far")
         return record
 
 
 def metrics(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
     """All metrics of one variant, in percent, from its evaluations after each task."""
-    matrix = [list(found.per_task) for found in evaluations]
-    accuracy = [found.accuracy for found in evaluations]
+    matrix = [list(each.per_task) for each in evaluations]
+    accuracy = [each.accuracy for each in evaluations]
     return {
         "accuracy": accuracy,
-        "top5": [found.top5 for found in evaluations],
-        "old_accuracy": [found.old_accuracy for found in evaluations],
-        "new_accuracy": [found.new_accuracy for found in evaluations],
+        "top5": [each.top5 for each in evaluations],
+        "old_accuracy": [each.old_accuracy for each in evaluations],
+        "new_accuracy": [each.new_accuracy for each in evaluations],
         "accuracy_matrix": matrix,
         "average_incremental_accuracy": average_incremental_accuracy(accuracy),
         "final_accuracy": accuracy[-1],

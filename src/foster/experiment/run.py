@@ -106,8 +106,8 @@ class Experiment:
         names = data.train.class_names
         task = Task(data.index, data.num_known, data.num_new, data.train, self.method.memory.exemplars(names))
         self._trainer.begin(task)
-        steps = self.method.phases(task)
-        self._trainer.learn(steps, state, lambda wanted: self._evaluate(wanted, task), lambda: self.save(state))
+        phases = self.method.phases(task)
+        self._trainer.learn(phases, state, lambda wanted: self._evaluate(wanted, task), lambda: self.save(state))
         self._evaluate(Evaluate(self.method.result_name, self.method.network), task)
         return self._close_task(task, state.seconds)
 
@@ -118,12 +118,12 @@ class Experiment:
         # A class that is not remembered yet has no mean.
         exemplars = memory.exemplars(task.class_names) if memory.num_classes == task.num_total else None
         by_kind = network_scores(self.engine.infer, wanted.network, test, exemplars, task.num_total)
-        scores = {self._variant_name(wanted.variant, kind): found for kind, found in by_kind.items()}
-        for variant, found in scores.items():
-            evaluation = evaluate_scores(found, test.labels, self.scenario.task_sizes[: task.index + 1])
+        scores = {self._variant_name(wanted.variant, kind): values for kind, values in by_kind.items()}
+        for variant, values in scores.items():
+            evaluation = evaluate_scores(values, test.labels, self.scenario.task_sizes[: task.index + 1])
             self.record.add(variant, evaluation)
             self._tell(events.Evaluated(task.index, variant, **vars(evaluation)))
-        predicted = {variant: found.argmax(1) for variant, found in scores.items()}
+        predicted = {variant: values.argmax(1) for variant, values in scores.items()}
         if not self.folder.is_written:
             return
         keep_predictions(self.folder.path, task.index, test.labels, predicted)
@@ -201,9 +201,9 @@ class Experiment:
             restore_trained(self.method.network, parts["network"])
         if "memory" in parts:
             self.method.memory.load_state(parts["memory"])
-        found = TaskState.of(checkpoint)
-        self._tell(events.RunResumed(found.task, found.phase, found.epoch))
-        return found
+        reached = TaskState.of(checkpoint)
+        self._tell(events.RunResumed(reached.task, reached.phase, reached.epoch))
+        return reached
 
     def _warn(self, message: str) -> None:
         self._tell(events.Warned(message))

@@ -14,7 +14,7 @@ from foster.data.photos.album import Album
 from foster.data.photos.read import COPIES_OF_A_LEARN
 from foster.data.task import Task
 from foster.learner.plan import Plan
-from foster.learner.training import steps_of
+from foster.learner.training import phases_of
 from foster.methods.base import Method
 from foster.networks.network import Output
 from foster.settings.fit import FitSettings
@@ -78,7 +78,7 @@ def forecast(plan: Plan, method: Method[Any], task: Task, engine: Engine) -> For
         actor.network = copy.deepcopy(method.network)
     phases, num_parameters = [], 0
     with torch.random.fork_rng(devices=[]):
-        for step in steps_of(actor, task):
+        for step in phases_of(actor, task):
             if isinstance(step, Phase):
                 num_steps = -(-len(step.data) // plan.batch_size)
                 seconds = _seconds_a_step(step, sample, plan, engine, task.index)

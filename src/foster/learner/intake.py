@@ -16,7 +16,7 @@ from foster.learner.duplicates import Entry, KeptElsewhere, SharedPhotos, kept_e
 from foster.learner.held_out import is_held_out, smallest_places
 from foster.learner.knowledge import Knowledge
 from foster.settings.learner import LearnerSettings
-from foster.settings.recipe import image_side_for, largest_side_for, resize_rule_for
+from foster.settings.learner_defaults import image_side_for, largest_side_for, resize_rule_for
 from foster.training.engine import find_device
 
 

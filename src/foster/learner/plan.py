@@ -24,7 +24,7 @@ from foster.networks.pretrained import PACKAGES, is_installed
 from foster.networks.trunk import Trunk, cut
 from foster.settings.augmentation import AUGMENTATIONS, AugmentationSettings
 from foster.settings.learner import DEFAULT_MEMORY_TOTAL, LearnerSettings
-from foster.settings.recipe import WITHOUT_WEIGHTS, augmentation_for, backbone_for, batch_size_for
+from foster.settings.learner_defaults import WITHOUT_WEIGHTS, augmentation_for, backbone_for, batch_size_for
 from foster.training.engine import find_device
 
 SMALLEST_STD = 0.01

@@ -37,7 +37,7 @@ class Trained:
     """What was started again, in a line each."""
 
 
-def steps_of(method: Method[Any], task: Task) -> Iterator[Phase | Evaluate]:
+def phases_of(method: Method[Any], task: Task) -> Iterator[Phase | Evaluate]:
     """What a method does in a task, new classes or none."""
     return method.phases(task) if has_own_phases(method, task.num_new) else refresh(method, task)
 
@@ -60,12 +60,12 @@ def train(
     trainer.begin(task)
     if state.phase:
         trainer.listener(events.RunResumed(state.task, state.phase, state.epoch))
-    steps = steps_of(method, task)
+    phases = phases_of(method, task)
     if has_head_start:
-        steps = with_head_start(steps, trainer.engine.infer)
+        phases = with_head_start(phases, trainer.engine.infer)
     restarts: list[str] = []
     if trains_twice:
-        steps = with_second_try(steps, trainer.engine.infer, task.num_total, restarts.append)
+        phases = with_second_try(phases, trainer.engine.infer, task.num_total, restarts.append)
     accuracies: dict[str, float] = {}
     of_new: dict[str, float] = {}
 
@@ -75,17 +75,17 @@ def train(
             if new is not None:
                 of_new[wanted.variant] = new
 
-    return Trained(trainer.learn(steps, state, note_accuracy, save), accuracies, of_new, tuple(restarts))
+    return Trained(trainer.learn(phases, state, note_accuracy, save), accuracies, of_new, tuple(restarts))
 
 
-def with_head_start(steps: Iterator[Phase | Evaluate], infer: Infer) -> Iterator[Phase | Evaluate]:
-    """The same steps; the head of each network is set before its first phase."""
+def with_head_start(phases: Iterator[Phase | Evaluate], infer: Infer) -> Iterator[Phase | Evaluate]:
+    """The same phases; the head of each network is set before its first phase."""
     started: set[nn.Module] = set()
-    for step in steps:
-        if isinstance(step, Phase) and step.network not in started:
-            start_head(step.network, infer, step.data)
-            started.add(step.network)
-        yield step
+    for phase in phases:
+        if isinstance(phase, Phase) and phase.network not in started:
+            start_head(phase.network, infer, phase.data)
+            started.add(phase.network)
+        yield phase
 
 
 def _accuracy(trainer: Trainer, wanted: Evaluate, task: Task, held_out: ImageSet) -> tuple[float, float | None]:

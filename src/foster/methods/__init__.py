@@ -20,7 +20,7 @@ def register_method(name: str, settings: type[MethodSettings] | None = None) -> 
 
     def enter(method: Story) -> Story:
         own = settings or next(
-            (found for base in getattr(method, "__orig_bases__", ()) for found in get_args(base)), None
+            (argument for base in getattr(method, "__orig_bases__", ()) for argument in get_args(base)), None
         )
         if not (isinstance(own, type) and issubclass(own, MethodSettings)) or own in _taken(name):
             raise SettingsError(
@@ -45,5 +45,5 @@ def method_class(name: str) -> type[Method[Any]]:
     if not isinstance(built_by, str):
         return built_by
     module, _, attribute = built_by.partition(":")
-    found: type[Method[Any]] = getattr(importlib.import_module(module), attribute)
-    return found
+    kind: type[Method[Any]] = getattr(importlib.import_module(module), attribute)
+    return kind

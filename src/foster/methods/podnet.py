@@ -103,11 +103,11 @@ class Podnet(CosineMethod[PodnetSettings]):
         features = functional.normalize(self.workplace.infer(teacher, task.new_images.stack).features)
         labels = task.new_images.labels.to(features.device)
         mean_norm = head.old_proxies.norm(dim=2).mean()
-        chance = generator(Address(self.workplace.seed, "proxies", task.index))
+        random = generator(Address(self.workplace.seed, "proxies", task.index))
         members = positions_by_class(labels, range(task.num_known, task.num_total))
         for proxies, positions in zip(head.new_proxies, members, strict=True):
             if len(positions):
-                proxies.copy_(functional.normalize(clusters(features[positions], self.num_proxies, chance)) * mean_norm)
+                proxies.copy_(functional.normalize(clusters(features[positions], self.num_proxies, random)) * mean_norm)
 
     def balanced(self, task: Task, exemplars: ImageSet) -> ImageSet:
         """The exemplars, and as many images of each new class as a known class has at most."""
@@ -124,12 +124,12 @@ class Podnet(CosineMethod[PodnetSettings]):
         return concatenate(ImageSet(images, labels.to(images.device), task.class_names), exemplars)
 
 
-def clusters(features: Tensor, count: int, chance: torch.Generator) -> Tensor:
+def clusters(features: Tensor, count: int, random: torch.Generator) -> Tensor:
     """`count` centres `[count, d]` of `features` `[N, d]` by k-means, started from random features.
 
     Where there are fewer features than centres, some centres are equal. A centre that loses all its features stays.
     """
-    order = torch.randperm(len(features), generator=chance).to(features.device)
+    order = torch.randperm(len(features), generator=random).to(features.device)
     centres = features[order.repeat(-(-count // len(order)))[:count]]
     for _ in range(NUM_CLUSTERING_ROUNDS):
         nearest = torch.cdist(features, centres).argmin(1)

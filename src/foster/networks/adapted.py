@@ -145,10 +145,10 @@ def check_backbone(backbone: Backbone, image_size: tuple[int, int], name: str) -
     size = getattr(backbone, "feature_size", None)
     if size is None:
         raise SettingsError(f"backbone '{name}' must set feature_size, the number of features of an image")
-    found, promised = _described(_trial(backbone, image_size, name)), [NUM_TRIAL_IMAGES, size]
-    if found != str(promised):
+    actual, promised = _described(_trial(backbone, image_size, name)), [NUM_TRIAL_IMAGES, size]
+    if actual != str(promised):
         raise SettingsError(
-            f"backbone '{name}' has feature_size = {size!r}, which promises features {promised}, but gives {found}"
+            f"backbone '{name}' has feature_size = {size!r}, which promises features {promised}, but gives {actual}"
         )
 
 

@@ -152,16 +152,16 @@ PORT_ENDS = {"_conv_stem": "body.0.0", "_bn0": "body.0.1", "_conv_head": "body.8
 def renamed_port(state: Mapping[str, Tensor], member: int = 0) -> dict[str, Tensor]:
     """The weights of the PyTorch port (`_conv_stem`, `_blocks.0._depthwise_conv`, ...) under our names; its classifier
     `_fc` becomes `head`."""
-    places = [f"body.{stage}.{block}" for stage, count in enumerate(_depths(member), start=1) for block in range(count)]
-    found = {}
+    blocks = [f"body.{stage}.{block}" for stage, count in enumerate(_depths(member), start=1) for block in range(count)]
+    renamed = {}
     for name, tensor in state.items():
         owner, _, value = name.rpartition(".")
         block = re.fullmatch(r"_blocks\.(\d+)\.(\w+)", owner)
-        if block and int(block[1]) < len(places) and block[2] in PORT_UNITS:
-            owner = f"{places[int(block[1])]}.{PORT_UNITS[block[2]]}"
+        if block and int(block[1]) < len(blocks) and block[2] in PORT_UNITS:
+            owner = f"{blocks[int(block[1])]}.{PORT_UNITS[block[2]]}"
         elif owner in PORT_ENDS:
             owner = PORT_ENDS[owner]
         elif owner == "_fc":
             owner = "head"
-        found[f"{owner}.{value}"] = tensor
-    return found
+        renamed[f"{owner}.{value}"] = tensor
+    return renamed

@@ -32,9 +32,9 @@ class Package:
     @property
     def folder(self) -> Path | None:
         """None where the package is not installed."""
-        found = importlib.util.find_spec(self.name.replace("-", "_"))
-        places = list(found.submodule_search_locations or ()) if found else []
-        return Path(places[0]) if places else None
+        spec = importlib.util.find_spec(self.name.replace("-", "_"))
+        folders = list(spec.submodule_search_locations or ()) if spec else []
+        return Path(folders[0]) if folders else None
 
 
 PACKAGES: dict[str, Package] = {

@@ -14,7 +14,7 @@ HEAD_PREFIXES = ("fc.", "head.", "classifier.")
 RESNET_NAMES = (
     (r"^conv1\.", "stem.0."),
     (r"^bn1\.", "stem.1."),
-    (r"^layer(\d+)\.", lambda found: f"body.{int(found[1]) - 1}."),
+    (r"^layer(\d+)\.", lambda match: f"body.{int(match[1]) - 1}."),
     (r"\.bn(\d)\.", r".norm\1."),
     (r"\.downsample\.", ".shortcut."),
 )
@@ -39,19 +39,19 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         raise SettingsError(f"weights: cannot read '{path}': {reason}") from None
 
 
-def load_weights(target: nn.Module, state: Mapping[str, Tensor], place: str) -> None:
+def load_weights(target: nn.Module, state: Mapping[str, Tensor], origin: str) -> None:
     """Put weights from outside into a backbone, without those of their head; refuse what does not fit."""
     wanted = target.state_dict()
-    found = _renamed(state, wanted)
-    missing = [name for name in wanted if name not in found and not name.endswith("num_batches_tracked")]
-    extra = [name for name in found if name not in wanted and not name.startswith(HEAD_PREFIXES)]
-    wrong = [name for name in wanted if name in found and wanted[name].shape != found[name].shape]
+    tensors = _renamed(state, wanted)
+    missing = [name for name in wanted if name not in tensors and not name.endswith("num_batches_tracked")]
+    extra = [name for name in tensors if name not in wanted and not name.startswith(HEAD_PREFIXES)]
+    wrong = [name for name in wanted if name in tensors and wanted[name].shape != tensors[name].shape]
     for what, names in (("no", missing), ("an unknown", extra), ("another shape of", wrong)):
         if names:
             raise SettingsError(
-                f"weights: '{place}' does not fit the backbone: it has {what} '{names[0]}' ({len(names)} such)"
+                f"weights: '{origin}' does not fit the backbone: it has {what} '{names[0]}' ({len(names)} such)"
             )
-    target.load_state_dict({name: tensor for name, tensor in found.items() if name in wanted}, strict=False)
+    target.load_state_dict({name: tensor for name, tensor in tensors.items() if name in wanted}, strict=False)
 
 
 def _renamed(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:

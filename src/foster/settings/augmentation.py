@@ -49,13 +49,13 @@ AUGMENTATIONS: dict[str, AugmentationSettings] = {
 `auto` and `photo-auto` are what FOSTER used."""
 
 
-def augmentation_table(asked: Any, place: str) -> Any:
+def augmentation_table(asked: Any, origin: str) -> Any:
     """The parts of the augmentation that was asked for by name or as a table, to be changed one by one."""
     if isinstance(asked, str):
         if asked not in AUGMENTATIONS:
             raise SettingsError(
                 "parts can be changed of an augmentation that is named, as in 'augmentation=auto "
-                f"augmentation.flip=false', not of '{asked}'{suggestion(asked, AUGMENTATIONS)} (in {place})"
+                f"augmentation.flip=false', not of '{asked}'{suggestion(asked, AUGMENTATIONS)} (in {origin})"
             )
         asked = AUGMENTATIONS[asked]
     return dict(asked) if isinstance(asked, AugmentationSettings | Mapping) else asked

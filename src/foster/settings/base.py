@@ -109,7 +109,7 @@ def keys_for(model: type[CommonSettings], method: str | None = None) -> list[str
 
 
 def apply_overrides(
-    model: type[CommonSettings], data: dict[str, Any], overrides: Sequence[str], place: str, asked: str = COMMAND_LINE
+    model: type[CommonSettings], data: dict[str, Any], overrides: Sequence[str], origin: str, asked: str = COMMAND_LINE
 ) -> None:
     """Set every `key=value` in plain data; `asked` tells in messages where they stand.
 
@@ -118,12 +118,12 @@ def apply_overrides(
     keys = keys_for(model)
     for override in sorted(overrides, key=lambda override: is_part(override, "augmentation")):
         if is_part(override, "augmentation"):
-            data["augmentation"] = augmentation_table(model.augmentation_asked(data), place)
+            data["augmentation"] = augmentation_table(model.augmentation_asked(data), origin)
         apply_override(data, override, keys, model.listing, asked)
 
 
 def import_plugins(
-    data: dict[str, Any], overrides: Sequence[str], more: Iterable[str], place: str, folder: Path | None = None
+    data: dict[str, Any], overrides: Sequence[str], more: Iterable[str], origin: str, folder: Path | None = None
 ) -> list[str]:
     """Import the plug-ins that plain data in `folder`, the overrides and `more` ask for, before anything is checked.
 
@@ -133,45 +133,45 @@ def import_plugins(
     given = [override for override in overrides if override.startswith(key)]
     if given:
         data["plugins"], folder = toml_value(given[-1].removeprefix(key)), None
-    found = [*load_plugins(plugins_asked(data, place), folder), *load_plugins(list(more))]
-    data.update({"plugins": list(dict.fromkeys(found))} if found else {})
+    imported = [*load_plugins(plugins_asked(data, origin), folder), *load_plugins(list(more))]
+    data.update({"plugins": list(dict.fromkeys(imported))} if imported else {})
     return [override for override in overrides if override not in given]
 
 
-def plugins_asked(data: Mapping[str, Any], place: str) -> list[str]:
+def plugins_asked(data: Mapping[str, Any], origin: str) -> list[str]:
     """The plug-ins that plain data names."""
     asked = data.get("plugins", [])
     if not isinstance(asked, list | tuple) or not all(isinstance(name, str) for name in asked):
-        raise SettingsError(f"plugins: this is a list of modules such as ['my_lab'], not {short(asked)} (in {place})")
+        raise SettingsError(f"plugins: this is a list of modules such as ['my_lab'], not {short(asked)} (in {origin})")
     return list(asked)
 
 
-def make(model: type[Model], data: Mapping[str, Any], place: str) -> Model:
-    """Checked settings from plain data in the layout of a settings file; `place` names it in messages."""
+def make(model: type[Model], data: Mapping[str, Any], origin: str) -> Model:
+    """Checked settings from plain data in the layout of a settings file; `origin` names it in messages."""
     data = dict(data)
     method = data.get("method", DEFAULT_METHOD)
-    _check_name("method", method, METHOD_SETTINGS, place)
+    _check_name("method", method, METHOD_SETTINGS, origin)
     sections = {name: data.pop(name) for name in METHOD_SETTINGS if name in data}
-    checked = {name: method_section(name, section, place) for name, section in sections.items()}
+    checked = {name: method_section(name, section, origin) for name, section in sections.items()}
     for key, table in model.named.items():
         if data.get(key) is not None:
-            _check_name(key, data[key], table, place)
+            _check_name(key, data[key], table, origin)
     augmentation = data["augmentation"] = model.augmentation_asked(data)
     if isinstance(augmentation, str) and augmentation != model.usual_augmentation:
-        _check_name("augmentation", augmentation, [*AUGMENTATIONS, model.usual_augmentation], place)
-    return validated(model, {**data, "options": checked.get(method) or METHOD_SETTINGS[method]()}, place)
+        _check_name("augmentation", augmentation, [*AUGMENTATIONS, model.usual_augmentation], origin)
+    return validated(model, {**data, "options": checked.get(method) or METHOD_SETTINGS[method]()}, origin)
 
 
-def _check_name(key: str, name: Any, known: Iterable[str], place: str) -> None:
+def _check_name(key: str, name: Any, known: Iterable[str], origin: str) -> None:
     known = list(known)
     if not isinstance(name, str) or name not in known:
-        raise SettingsError(f"unknown {key} '{name}'{suggestion(str(name), known)} ({key} in {place})")
+        raise SettingsError(f"unknown {key} '{name}'{suggestion(str(name), known)} ({key} in {origin})")
 
 
-def method_section(name: str, section: Any, place: str) -> MethodSettings:
+def method_section(name: str, section: Any, origin: str) -> MethodSettings:
     """A method's settings, where `section` gives only what differs from the defaults, inside schedules as well."""
     if not isinstance(section, Mapping):
-        raise SettingsError(f"{name}: this is a table of settings, not {short(section)} (in {place})")
+        raise SettingsError(f"{name}: this is a table of settings, not {short(section)} (in {origin})")
     merged = dict(METHOD_SETTINGS[name]().model_dump(exclude_defaults=False))
     for key, value in section.items():
         default = merged.get(key)
@@ -181,4 +181,4 @@ def method_section(name: str, section: Any, place: str) -> MethodSettings:
         merged[key] = {**default, **value}
         if value.get("schedule") == "cosine" and "milestones" not in value:
             merged[key]["milestones"] = ()
-    return validated(METHOD_SETTINGS[name], merged, place, prefix=f"{name}.")
+    return validated(METHOD_SETTINGS[name], merged, origin, prefix=f"{name}.")

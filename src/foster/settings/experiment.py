@@ -194,17 +194,17 @@ def load_settings(
     The plug-ins that the file names, and more `plugins`, are imported first, unless `imports_plugins` is False: then
     they must be there already.
     """
-    data, place, folder = _read_source(source)
+    data, origin, folder = _read_source(source)
     if imports_plugins:
-        overrides = import_plugins(data, overrides, plugins or (), place, folder)
+        overrides = import_plugins(data, overrides, plugins or (), origin, folder)
     else:
-        check_imported(plugins_asked(data, place), f"'{place}'")
-    check_keys(data, keys_for(Settings), place, Settings.listing)
+        check_imported(plugins_asked(data, origin), f"'{origin}'")
+    check_keys(data, keys_for(Settings), origin, Settings.listing)
     recipe, overrides = take_recipe(overrides, given.pop("recipe", None))
     data = with_recipe(data, recipe, keys_for(Settings), Settings.listing)
-    apply_overrides(Settings, data, overrides, place, asked)
+    apply_overrides(Settings, data, overrides, origin, asked)
     data.update({key: value for key, value in given.items() if value is not None})
-    settings = make_settings(data, f"{place} or {asked}" if overrides and source else place)
+    settings = make_settings(data, f"{origin} or {asked}" if overrides and source else origin)
     if recipe and not any(is_used(key, settings) for key in flat(read_recipe(recipe))):
         raise SettingsError(f"recipe {recipe} has no effect: the method is {settings.method} ({asked})")
     return settings
@@ -226,10 +226,10 @@ def check_used(overrides: Sequence[str], settings: Settings, asked: str = COMMAN
             raise SettingsError(f"{key} has no effect: the {decider} is {getattr(settings, decider)} ({asked})")
 
 
-def make_settings(data: Mapping[str, Any], place: str) -> Settings:
-    """Checked settings from plain data in the layout of a settings file; `place` names it in messages."""
-    settings = make(Settings, data, place)
-    _check_class_order(settings.class_order, settings.num_classes, place)
+def make_settings(data: Mapping[str, Any], origin: str) -> Settings:
+    """Checked settings from plain data in the layout of a settings file; `origin` names it in messages."""
+    settings = make(Settings, data, origin)
+    _check_class_order(settings.class_order, settings.num_classes, origin)
     return settings
 
 
@@ -257,9 +257,9 @@ def all_keys(method: str | None = None) -> list[str]:
     return keys_for(Settings, method)
 
 
-def _check_class_order(order: Sequence[str], num_classes: int, place: str) -> None:
+def _check_class_order(order: Sequence[str], num_classes: int, origin: str) -> None:
     repeated = sorted({name for name in order if order.count(name) > 1})
     if repeated:
-        raise SettingsError(f"class_order: '{repeated[0]}' stands in it more than once (in {place})")
+        raise SettingsError(f"class_order: '{repeated[0]}' stands in it more than once (in {origin})")
     if order and len(order) != num_classes:
-        raise SettingsError(f"class_order: {len(order)} names, but the dataset has {num_classes} classes (in {place})")
+        raise SettingsError(f"class_order: {len(order)} names, but the dataset has {num_classes} classes (in {origin})")

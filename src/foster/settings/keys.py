@@ -50,22 +50,22 @@ def keys_of(model: type[Frozen], skip: Iterable[str] = ()) -> list[str]:
     return keys
 
 
-def check_keys(data: Mapping[str, Any], keys: Sequence[str], place: str, listing: str, prefix: str = "") -> None:
+def check_keys(data: Mapping[str, Any], keys: Sequence[str], origin: str, listing: str, prefix: str = "") -> None:
     """Refuse nested `data` with a key that is not one of the dotted `keys`, which the command `listing` prints."""
     known = {key.split(".")[prefix.count(".")] for key in keys if key.startswith(prefix)}
     for key, value in data.items():
         if key not in known:
-            raise SettingsError(f"unknown key '{prefix}{key}'{key_hint(prefix + key, keys, listing)} (in {place})")
+            raise SettingsError(f"unknown key '{prefix}{key}'{key_hint(prefix + key, keys, listing)} (in {origin})")
         if isinstance(value, Mapping):
-            check_keys(value, keys, place, listing, f"{prefix}{key}.")
+            check_keys(value, keys, origin, listing, f"{prefix}{key}.")
 
 
 def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings by dotted key."""
-    found: dict[str, Any] = {}
+    by_key: dict[str, Any] = {}
     for key, value in data.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
-    return found
+        by_key |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return by_key
 
 
 def key_hint(key: str, keys: Sequence[str], listing: str = "", method: str = DEFAULT_METHOD) -> str:
@@ -126,26 +126,26 @@ def toml_value(text: str) -> Any:
     return parsed["value"] if list(parsed) == ["value"] else text
 
 
-def validated(model: type[Model], data: Any, place: str, prefix: str = "") -> Model:
+def validated(model: type[Model], data: Any, origin: str, prefix: str = "") -> Model:
     """`model` from `data`, or one line that names the key, the value and what it should be."""
     try:
         return model.model_validate(data)
     except ValidationError as error:
         # Where a value may be of several kinds, the deepest error is about the kind that was meant.
-        first = max(error.errors(), key=lambda found: len(found["loc"]))
+        first = max(error.errors(), key=lambda problem: len(problem["loc"]))
     key = prefix + ".".join(str(part) for part in first["loc"] if part not in UNION_MEMBERS)
     message = first["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
     if first["type"] == "missing":
-        raise SettingsError(f"{key}: this key is missing (in {place})")
+        raise SettingsError(f"{key}: this key is missing (in {origin})")
     if first["type"] == "extra_forbidden":
         hint = key_hint(key, [prefix + known for known in keys_of(model)])
-        raise SettingsError(f"unknown key '{key}'{hint} (in {place})")
+        raise SettingsError(f"unknown key '{key}'{hint} (in {origin})")
     if not first["loc"]:
-        raise SettingsError(f"{message} (in {place})")
+        raise SettingsError(f"{message} (in {origin})")
     if first["type"] == "value_error":
-        raise SettingsError(f"{key}: {message} (in {place})")
-    raise SettingsError(f"{key}: {message}, not {short(first['input'])} (in {place})")
+        raise SettingsError(f"{key}: {message} (in {origin})")
+    raise SettingsError(f"{key}: {message}, not {short(first['input'])} (in {origin})")
 
 
 def filled(saved: Mapping[str, Any], keys: Sequence[str], make: Callable[[Mapping[str, Any], str], Model]) -> Model:
@@ -153,29 +153,29 @@ def filled(saved: Mapping[str, Any], keys: Sequence[str], make: Callable[[Mappin
 
     FolderError where they had a key that is not one of the dotted `keys` any more, or a value that it cannot have now.
     """
-    place = "the checkpoint"
+    origin = "the checkpoint"
     try:
-        return make(without_gone(saved, keys, place), place)
+        return make(without_gone(saved, keys, origin), origin)
     except SettingsError as error:
         raise FolderError(
             f"another version of foster began this: {error}; continue with that one, or start anew in another folder"
         ) from None
 
 
-def without_gone(saved: Mapping[str, Any], keys: Sequence[str], place: str, prefix: str = "") -> dict[str, Any]:
+def without_gone(saved: Mapping[str, Any], keys: Sequence[str], origin: str, prefix: str = "") -> dict[str, Any]:
     """Saved settings without the keys that are not among the dotted `keys` any more; SettingsError for one that had a
     value, without which something else would be done."""
-    found: dict[str, Any] = {}
+    kept: dict[str, Any] = {}
     for key, value in saved.items():
         name = prefix + key
         is_table = any(known.startswith(f"{name}.") for known in keys)
         if is_table and isinstance(value, Mapping):
-            found[key] = without_gone(value, keys, place, f"{name}.")
+            kept[key] = without_gone(value, keys, origin, f"{name}.")
         elif is_table or name in keys:
-            found[key] = value
+            kept[key] = value
         elif value is not None:
-            raise SettingsError(f"{name} = {short(value)}, but there is no such setting any more (in {place})")
-    return found
+            raise SettingsError(f"{name} = {short(value)}, but there is no such setting any more (in {origin})")
+    return kept
 
 
 def short(value: Any) -> str:

@@ -12,9 +12,9 @@ from foster.errors import SettingsError
 from foster.settings.augmentation import AugmentationSettings, augmentation_table
 from foster.settings.base import CommonSettings, apply_overrides, import_plugins, keys_for, make
 from foster.settings.keys import is_part, key_hint
+from foster.settings.learner_defaults import PRESETS
 from foster.settings.methods import MethodSettings
 from foster.settings.plugins import plugins_of
-from foster.settings.recipe import PRESETS
 from foster.settings.recipes import laid_over, take_recipe, with_recipe
 
 DEFAULT_MEMORY_TOTAL = 2000
@@ -134,7 +134,7 @@ def learner_keys(method: str | None = None) -> list[str]:
 def learner_settings(
     overrides: Sequence[str] = (),
     base: LearnerSettings | None = None,
-    place: str = "the arguments",
+    origin: str = "the arguments",
     has_learned: bool = True,
     **given: Any,
 ) -> LearnerSettings:
@@ -145,41 +145,41 @@ def learner_settings(
     """
     before: dict[str, Any] = {} if base is None else base.complete()
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    overrides = import_plugins(changes, overrides, (), place)
+    overrides = import_plugins(changes, overrides, (), origin)
     recipe, overrides = take_recipe(overrides, changes.pop("recipe", None))
     has_parts = any(is_part(override, "augmentation") for override in overrides)
     if has_parts:
         changes.setdefault("augmentation", LearnerSettings.augmentation_asked(before))
-    apply_overrides(LearnerSettings, changes, overrides, place)
-    _check_first_level(changes, place)
+    apply_overrides(LearnerSettings, changes, overrides, origin)
+    _check_first_level(changes, origin)
     if recipe:
         changes = laid_over(with_recipe({}, recipe, learner_keys(), LearnerSettings.listing), changes)
     if base is not None and not has_parts and isinstance(changes.get("augmentation"), Mapping):
-        before["augmentation"] = augmentation_table(before["augmentation"], place)
+        before["augmentation"] = augmentation_table(before["augmentation"], origin)
     if "preset" in changes:
         before = {key: value for key, value in before.items() if key not in ("epochs_scale", "validation_share")}
     if changes.get("memory_total") is not None or changes.get("memory_per_class") is not None:
         before = {key: value for key, value in before.items() if not key.startswith("memory_")}
-    settings = make_learner_settings(laid_over(before, changes), place)
+    settings = make_learner_settings(laid_over(before, changes), origin)
     if base is not None and has_learned:
-        _check_kept(base, settings, place)
+        _check_kept(base, settings, origin)
     return settings
 
 
-def make_learner_settings(data: Mapping[str, Any], place: str) -> LearnerSettings:
+def make_learner_settings(data: Mapping[str, Any], origin: str) -> LearnerSettings:
     """Checked settings from plain data in the layout of `LearnerSettings.nested`; no plug-in is imported for it."""
-    return make(LearnerSettings, data, place)
+    return make(LearnerSettings, data, origin)
 
 
-def _check_first_level(changes: Mapping[str, Any], place: str) -> None:
+def _check_first_level(changes: Mapping[str, Any], origin: str) -> None:
     keys = learner_keys()
     known = {key.partition(".")[0] for key in keys}
     for key in changes:
         if key not in known:
-            raise SettingsError(f"unknown key '{key}'{key_hint(key, keys, LearnerSettings.listing)} (in {place})")
+            raise SettingsError(f"unknown key '{key}'{key_hint(key, keys, LearnerSettings.listing)} (in {origin})")
 
 
-def _check_kept(base: LearnerSettings, settings: LearnerSettings, place: str) -> None:
+def _check_kept(base: LearnerSettings, settings: LearnerSettings, origin: str) -> None:
     kept = [(key, getattr(base, key), getattr(settings, key)) for key in KEPT_FROM_THE_FIRST_LEARN]
     if not base.options.starts_anew:
         kept.append(("weights", Path(base.weights).name, Path(settings.weights).name))
@@ -191,5 +191,5 @@ def _check_kept(base: LearnerSettings, settings: LearnerSettings, place: str) ->
     for key, before, after in kept:
         if before != after:
             raise SettingsError(
-                f"{key}: this learner has {before!r} from its first learn, which cannot become {after!r} (in {place})"
+                f"{key}: this learner has {before!r} from its first learn, which cannot become {after!r} (in {origin})"
             )

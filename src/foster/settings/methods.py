@@ -138,13 +138,13 @@ class FosterSettings(MethodSettings):
         return None
 
     def remarks(self, num_tasks: int) -> list[str]:
-        found = super().remarks(num_tasks)
+        remarks = super().remarks(num_tasks)
         if isinstance(self.beta_boost, tuple) and len(self.beta_boost) > num_tasks - 1:
-            found.append(
+            remarks.append(
                 f"beta_boost: {len(self.beta_boost)} values, of which {num_tasks - 1} tasks use the first ones; "
                 "another cut of the classes has other published values ('foster presets')"
             )
-        return found
+        return remarks
 
 
 class FinetuneSettings(MethodSettings):

@@ -66,17 +66,17 @@ def is_registered(kind: Kind, name: str) -> bool:
 
 def plugins_of(names: Mapping[Kind, str]) -> tuple[str, ...]:
     """The modules of the plug-ins that these names come from."""
-    found = [_ORIGINS[kind, name].plugin for kind, name in names.items() if is_registered(kind, name)]
-    return tuple(dict.fromkeys(found))
+    plugins = [_ORIGINS[kind, name].plugin for kind, name in names.items() if is_registered(kind, name)]
+    return tuple(dict.fromkeys(plugins))
 
 
-def check_imported(names: Iterable[str], place: str) -> None:
+def check_imported(names: Iterable[str], owner: str) -> None:
     """Refuse what needs a plug-in that is not here: what a file from anywhere names must not be run for that."""
     for name in names:
         module = Path(name).stem if _is_path(name) else name
         if module not in sys.modules:
             raise SettingsError(
-                f"{place} needs the plug-in '{module}'; if you trust it, name it with --plugin {module} "
+                f"{owner} needs the plug-in '{module}'; if you trust it, name it with --plugin {module} "
                 f"(from Python: import {module} first)"
             )
 
@@ -104,15 +104,15 @@ def _load(asked: str, folder: Path) -> str:
     _add_to_path(Path.cwd())
     if is_path and is_there:
         _add_to_path(file.parent)
-    elif not _can_be_found(name):
+    elif not _is_importable(name):
         _add_to_path(folder)
     with _one_line(asked, name):
-        found = _file_of(importlib.import_module(name))
-    if is_path and is_there and file != found:
-        raise SettingsError(f"plug-in '{file}' has the name of another module, '{found}': rename it")
+        imported = _file_of(importlib.import_module(name))
+    if is_path and is_there and file != imported:
+        raise SettingsError(f"plug-in '{file}' has the name of another module, '{imported}': rename it")
     # The current folder is that of all that is begun here; another must be told.
-    is_elsewhere = str(found.parent) in _FOLDERS and found.parent != Path.cwd()
-    return str(found) if is_path or (is_elsewhere and "." not in name) else asked
+    is_elsewhere = str(imported.parent) in _FOLDERS and imported.parent != Path.cwd()
+    return str(imported) if is_path or (is_elsewhere and "." not in name) else asked
 
 
 def _file_of(module: ModuleType) -> Path:
@@ -125,7 +125,7 @@ def _is_path(name: str) -> bool:
     return name.endswith(".py") or os.sep in name
 
 
-def _can_be_found(name: str) -> bool:
+def _is_importable(name: str) -> bool:
     root = name.partition(".")[0]
     return root in sys.modules or importlib.util.find_spec(root) is not None
 

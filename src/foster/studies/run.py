@@ -22,7 +22,7 @@ def run_study(
     sweep(runs, out, find_slots(runs, jobs_per_gpu, jobs))
     outcome = outcome_of(study, planned, out)
     outcome.write(out)
-    report(outcome.table(), f"page: {out / 'study.md'}, figure: {out / 'study.png'}", place=out)
+    report(outcome.table(), f"page: {out / 'study.md'}, figure: {out / 'study.png'}", path=out)
     return outcome
 
 

@@ -20,10 +20,10 @@ def placed(runs: Sequence[PlannedRun], out: Path) -> list[PlannedRun]:
     compute are the same, unless the sweep varies just that. What would make a run fail at once is raised here.
     """
     held = _held(out)
-    found = [replace(run, name=_name(run, out, held)) for run in runs]
-    for run in found:
+    placed_runs = [replace(run, name=_name(run, out, held)) for run in runs]
+    for run in placed_runs:
         _check(run, out)
-    return found
+    return placed_runs
 
 
 def _held(out: Path) -> dict[str, dict[str, Any]]:

@@ -150,7 +150,7 @@ def _check_different(runs: Mapping[tuple[str, ...], Settings], varied: Collectio
     """Two ways to write one value would train the same thing twice."""
     seen: dict[str, str] = {}
     for pairs, settings in runs.items():
-        told = ",".join(pair for pair in pairs if pair.partition("=")[0] in varied)
-        first = seen.setdefault(settings.toml(), told)
-        if first != told:
-            raise SettingsError(f"'{first}' and '{told}' are the same run (on the command line)")
+        pairing = ",".join(pair for pair in pairs if pair.partition("=")[0] in varied)
+        first = seen.setdefault(settings.toml(), pairing)
+        if first != pairing:
+            raise SettingsError(f"'{first}' and '{pairing}' are the same run (on the command line)")

@@ -35,7 +35,7 @@ def sweep(runs: Sequence[PlannedRun], out: Path, slots: Sequence[Slot], elsewher
         statuses = _Executor(runs, out, slots, display, heard, elsewhere).execute()
     finished = [run.folder / RESULTS for run in statuses if run.state is State.FINISHED]
     tables = [summary_table(find_results(finished))] if finished else []
-    report(*tables, f"{counts(statuses)}; results: {out}", place=out)
+    report(*tables, f"{counts(statuses)}; results: {out}", path=out)
     if heard and any(run.state in (State.STOPPED, State.KILLED, State.WAITING) for run in statuses):
         raise _stopped(heard[0], statuses)
     failed = [run for run in statuses if run.state is State.FAILED]

@@ -24,7 +24,7 @@ class State(StrEnum):
     """It was ended before it could save: it continues from its last checkpoint."""
 
 
-TOLD = {
+FACTS = {
     "RunStarted": ("num_tasks",),
     "RunResumed": ("task", "phase"),
     "TaskStarted": ("task", "num_tasks"),
@@ -43,11 +43,11 @@ class RunStatus:
     name: str
     folder: Path
     state: State = State.WAITING
-    place: str = ""
+    slot: str = ""
     began: float = 0.0
     message: str = ""
     is_continued: bool = False
-    told: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def _events(self) -> EventReader:
@@ -58,46 +58,46 @@ class RunStatus:
         for event in self._events.new_events():
             name = str(event.get("event"))
             if name == "PhaseStarted":
-                self.told.pop("epoch", None)
+                self.facts.pop("epoch", None)
             if name == "TaskEnded":
-                self.told["num_learned"] = event.get("task", 0) + 1
-            self.told |= {key: event[key] for key in TOLD.get(name, ()) if key in event}
+                self.facts["num_learned"] = event.get("task", 0) + 1
+            self.facts |= {key: event[key] for key in FACTS.get(name, ()) if key in event}
 
     @property
     def task(self) -> str:
         """`3/10`: the task that is being learned."""
-        if "task" not in self.told or "num_tasks" not in self.told:
+        if "task" not in self.facts or "num_tasks" not in self.facts:
             return ABSENT
-        return f"{min(self.told['task'] + 1, self.told['num_tasks'])}/{self.told['num_tasks']}"
+        return f"{min(self.facts['task'] + 1, self.facts['num_tasks'])}/{self.facts['num_tasks']}"
 
     @property
     def phase(self) -> str:
-        return self.told.get("phase") or ABSENT
+        return self.facts.get("phase") or ABSENT
 
     @property
     def epoch(self) -> str:
         """`12/170`: how many epochs of the phase are done."""
-        if "epochs" not in self.told:
+        if "epochs" not in self.facts:
             return ABSENT
-        return f"{min(self.told.get('epoch', -1) + 1, self.told['epochs'])}/{self.told['epochs']}"
+        return f"{min(self.facts.get('epoch', -1) + 1, self.facts['epochs'])}/{self.facts['epochs']}"
 
     @property
     def accuracy(self) -> str:
         """On all classes seen after the last task that was learned."""
-        return f"{self.told['accuracy']:.2f}" if "accuracy" in self.told else ABSENT
+        return f"{self.facts['accuracy']:.2f}" if "accuracy" in self.facts else ABSENT
 
     @property
     def time(self) -> str:
         """Of a finished run what its training took in all, of a running one how long it has been running now."""
-        if self.state is State.FINISHED and "seconds" in self.told:
-            return duration(self.told["seconds"])
+        if self.state is State.FINISHED and "seconds" in self.facts:
+            return duration(self.facts["seconds"])
         return duration(time.monotonic() - self.began) if self.state is State.RUNNING else ABSENT
 
     @property
     def outcome(self) -> str:
         """How it started or ended, in a few words."""
         if self.state is State.RUNNING:
-            return f"{'continued' if self.is_continued else 'started'} on {self.place}"
-        if self.state is State.FINISHED and "average_incremental_accuracy" in self.told:
-            return f"finished, average incremental accuracy {self.told['average_incremental_accuracy']:.2f} %"
+            return f"{'continued' if self.is_continued else 'started'} on {self.slot}"
+        if self.state is State.FINISHED and "average_incremental_accuracy" in self.facts:
+            return f"finished, average incremental accuracy {self.facts['average_incremental_accuracy']:.2f} %"
         return f"{self.state}: {self.message}" if self.message else str(self.state)

@@ -72,7 +72,7 @@ class PlainLines:
             if now[0] is not before[0]:
                 self.say(f"{run.name}: {run.outcome}")
             elif now != before:
-                self.say(f"{run.name}: {run.accuracy} % after task {run.told['num_learned']}/{run.told['num_tasks']}")
+                self.say(f"{run.name}: {run.accuracy} % after task {run.facts['num_learned']}/{run.facts['num_tasks']}")
 
     def say(self, line: str) -> None:
         with suppress(OSError, ValueError):
@@ -125,7 +125,7 @@ def status_table(runs: Sequence[RunStatus], width: int) -> Table:
         is_over = run.state is State.FINISHED
         cells = {
             "run": names[run.name],
-            "state": f"{run.state} ({run.place})" if run.state is State.RUNNING else str(run.state),
+            "state": f"{run.state} ({run.slot})" if run.state is State.RUNNING else str(run.state),
             "task": run.task,
             "phase": ABSENT if is_over else run.phase,
             "epoch": ABSENT if is_over else run.epoch,
@@ -156,8 +156,8 @@ def short_names(names: Sequence[str]) -> list[str]:
 
 def counts(runs: Sequence[RunStatus]) -> str:
     """`6 runs: 2 running, 1 finished, 3 waiting`."""
-    found = Counter(run.state for run in runs)
-    parts = ", ".join(f"{found[state]} {state}" for state in State if found[state])
+    num_in = Counter(run.state for run in runs)
+    parts = ", ".join(f"{num_in[state]} {state}" for state in State if num_in[state])
     return f"{number_of_runs(len(runs))}: {parts}"
 
 

@@ -69,8 +69,8 @@ def speaks() -> bool:
 
 def local_device(name: str) -> str:
     """The device `name` for this process: of several on a machine, each takes a GPU of its own."""
-    place = os.environ.get("LOCAL_RANK")
-    return f"cuda:{place}" if place is not None and name == "cuda" else name
+    local_rank = os.environ.get("LOCAL_RANK")
+    return f"cuda:{local_rank}" if local_rank is not None and name == "cuda" else name
 
 
 @contextmanager
@@ -92,17 +92,17 @@ def joined() -> Iterator[Crew]:
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     distributed.init_process_group(backend, timeout=timedelta(minutes=30))
-    found = crew()
+    team = crew()
     store = distributed.distributed_c10d._get_default_store()
-    store.set(f"foster/who/{found.rank}", f"process {os.getpid()} on {socket.gethostname()}")
+    store.set(f"foster/who/{team.rank}", f"process {os.getpid()} on {socket.gethostname()}")
     try:
-        yield found
+        yield team
     except RuntimeError as error:
-        lost = _lost(found, store) if _LOST.search(str(error)) else {}
+        lost = _lost(team, store) if _LOST.search(str(error)) else {}
         if not lost:
             raise
-        line = f"{' and '.join(lost.values())} is gone: all {found.size} processes stop"
-        if 0 in lost and found.rank == min(set(range(found.size)) - lost.keys()):
+        line = f"{' and '.join(lost.values())} is gone: all {team.size} processes stop"
+        if 0 in lost and team.rank == min(set(range(team.size)) - lost.keys()):
             complain(line)  # the one that speaks for all cannot
         raise DeviceError(line) from None
     finally:
@@ -110,17 +110,17 @@ def joined() -> Iterator[Crew]:
             distributed.destroy_process_group()
 
 
-def _lost(found: Crew, store: Any) -> dict[int, str]:
+def _lost(team: Crew, store: Any) -> dict[int, str]:
     """The ranks that give no sign of life any more, each with its name, such as `rank 1 (process 12 on host)`."""
-    keys = {rank: f"foster/alive/{rank}" for rank in range(found.size)}
+    keys = {rank: f"foster/alive/{rank}" for rank in range(team.size)}
     with suppress(RuntimeError):
-        store.set(keys[found.rank], "1")
+        store.set(keys[team.rank], "1")
         ends = time.monotonic() + SECONDS_TO_ANSWER
         while time.monotonic() < ends and not store.check(list(keys.values())):
             time.sleep(0.05)
         gone = [rank for rank, key in keys.items() if not store.check([key])]
         return {rank: f"rank {rank} ({store.get(f'foster/who/{rank}').decode()})" for rank in gone}
-    return {found.size: "another process"}
+    return {team.size: "another process"}
 
 
 def check_divides(batch_size: int, what: str = "batch_size") -> None:

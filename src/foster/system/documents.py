@@ -76,10 +76,10 @@ def read_document(
 def first_problem(error: ValidationError) -> str:
     """Where the first thing is that is wrong, and what: on one line of bounded length."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    place = ".".join(str(part)[:80] for part in first["loc"])
+    key = ".".join(str(part)[:80] for part in first["loc"])
     problem = (
         "is missing"
         if first["type"] == "missing"
         else " ".join(first["msg"].removeprefix("Value error, ").split())[:300]
     )
-    return f"{place}: {problem}" if place else problem
+    return f"{key}: {problem}" if key else problem

@@ -149,7 +149,7 @@ def _is_still(descriptor: int, path: Path) -> bool:
 
 def _holder(descriptor: int) -> _Holder | None:
     try:
-        found = json.loads(os.pread(descriptor, 1000, 0))
-        return _Holder(int(found["process"]), str(found["host"]))
+        content = json.loads(os.pread(descriptor, 1000, 0))
+        return _Holder(int(content["process"]), str(content["host"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None

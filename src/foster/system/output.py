@@ -41,14 +41,14 @@ def plain_text(renderable: object) -> str:
     return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
 
 
-def report(*renderables: object, place: Path) -> None:
-    """Show how work has ended that is done and saved in `place`: where that cannot be shown, it has not failed."""
+def report(*renderables: object, path: Path) -> None:
+    """Show how work has ended that is done and saved in `path`: where that cannot be shown, it has not failed."""
     try:
         for renderable in renderables:
             show(renderable)
     except OSError as error:
         drop_unwritable_output()
-        complain(f"cannot write to standard output ({error.strerror}); all is done and saved in '{place}'")
+        complain(f"cannot write to standard output ({error.strerror}); all is done and saved in '{path}'")
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:

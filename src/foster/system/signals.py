@@ -170,10 +170,10 @@ def _obey_input(request: StopRequest) -> None:
     one, and leave at once.
     """
     try:
-        told = os.read(0, 16).strip()
+        text = os.read(0, 16).strip()
     except OSError:
-        told = b""
-    number = int(told) if told.isdigit() else 0
+        text = b""
+    number = int(text) if text.isdigit() else 0
     if not request.is_set:
         _say("stopping after this step, as the sweep asks" if number in SIGNALS else "the sweep has ended: stopping")
     request.set(number if number in SIGNALS else signal.SIGTERM)

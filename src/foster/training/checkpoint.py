@@ -141,23 +141,23 @@ class CheckpointStore:
         Whoever is only looking on leaves alone what another process may be writing.
         """
         self._usable, self._kept = {}, {}
-        found: Checkpoint | None = None
+        newest: Checkpoint | None = None
         manifests = sorted(self._manifests(), reverse=True)
         if not is_looking_on:
             remove_temporaries(self.folder)
         for number, path in manifests:
             try:
                 manifest = _read_manifest(path)
-                if found is None:
-                    found = Checkpoint(manifest.state, {k: self._read(file) for k, file in manifest.files.items()})
-                    self._kept = {name: (found.parts[name], file) for name, file in manifest.files.items()}
+                if newest is None:
+                    newest = Checkpoint(manifest.state, {k: self._read(file) for k, file in manifest.files.items()})
+                    self._kept = {name: (newest.parts[name], file) for name, file in manifest.files.items()}
                 self._usable[number] = manifest.file_names
             except _DAMAGE as error:
-                if found is None:
+                if newest is None:
                     warn(f"checkpoint '{path}' is damaged ({_reason(error)}); trying the one before it")
-        if manifests and found is None:
+        if manifests and newest is None:
             raise FolderError(f"no checkpoint in '{self.folder}' is intact; start anew in another folder")
-        return found
+        return newest
 
     def _known(self, name: str, tensors: Tensors) -> _File | None:
         """The file that holds these very tensors already."""

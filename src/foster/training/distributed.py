@@ -28,8 +28,8 @@ def average(gradients: Sequence[Tensor], losses: Tensor) -> Tensor:
     *parts, mean_losses = parcel.split([*(gradient.numel() for gradient in gradients), len(losses)])
     for gradient, part in zip(gradients, parts, strict=True):
         gradient.copy_(part.view(gradient.shape))
-    found: Tensor = mean_losses.to(losses.dtype)
-    return found
+    averaged: Tensor = mean_losses.to(losses.dtype)
+    return averaged
 
 
 @torch.no_grad()
@@ -50,12 +50,12 @@ def in_shares(work: Callable[[Stack], tuple[Tensor, ...]], images: Stack, device
     if team.is_alone or len(images) < FEWEST_TO_SHARE * team.size:
         return work(images)
     owners = images.owners() if isinstance(images, Album) else torch.arange(len(images)) * team.size // len(images)
-    places = [(owners == rank).nonzero().squeeze(1) for rank in range(team.size)]
-    if not all(map(len, places)):
+    shares = [(owners == rank).nonzero().squeeze(1) for rank in range(team.size)]
+    if not all(map(len, shares)):
         return work(images)
-    counts = [len(own) for own in places]
-    columns = [gathered(column, counts) for column in work(images[places[team.rank]])]
-    order = torch.cat(places).argsort().to(device)
+    counts = [len(own) for own in shares]
+    columns = [gathered(column, counts) for column in work(images[shares[team.rank]])]
+    order = torch.cat(shares).argsort().to(device)
     return tuple(torch.cat(parts)[order] for parts in columns)
 
 
@@ -96,25 +96,25 @@ class _Total(torch.autograd.Function):
 
 
 def _total(values: Tensor) -> Tensor:
-    found: Tensor = _Total.apply(values)  # type: ignore[no-untyped-call]
-    return found
+    total: Tensor = _Total.apply(values)  # type: ignore[no-untyped-call]
+    return total
 
 
 @contextmanager
 def shared_statistics(modules: Iterable[nn.Module], is_wanted: bool) -> Iterator[None]:
     """Inside, the BatchNorms of what is trained take the statistics of all processes' images."""
-    found = [
+    norms = [
         part
         for module in modules
         for part in module.modules()
         if is_wanted and type(part) is nn.BatchNorm2d and not is_frozen(part)
     ]
-    for part in found:
+    for part in norms:
         part.__class__ = SharedBatchNorm2d
     try:
         yield
     finally:
-        for part in found:
+        for part in norms:
             part.__class__ = nn.BatchNorm2d
 
 

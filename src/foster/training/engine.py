@@ -31,8 +31,8 @@ def find_device(name: str) -> torch.device:
         device = torch.device("cuda", device.index or 0)
         num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if device.index >= num_gpus:
-            found = f"{num_gpus} GPUs are" if num_gpus != 1 else "1 GPU is"
-            raise DeviceError(f"device '{name}' was asked for, but {found} visible to torch; use device=cpu or auto")
+            visible = f"{num_gpus} GPUs are" if num_gpus != 1 else "1 GPU is"
+            raise DeviceError(f"device '{name}' was asked for, but {visible} visible to torch; use device=cpu or auto")
     return device
 
 
@@ -112,7 +112,7 @@ class Engine:
             out = network(see(batch))
             return Output(out.logits, out.features)
 
-        found = in_shares(lambda part: in_batches(forward, part, self.device), images, self.device)
+        columns = in_shares(lambda part: in_batches(forward, part, self.device), images, self.device)
         for module in was_training:
             module.training = True
-        return Output(*found)
+        return Output(*columns)

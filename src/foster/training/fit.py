@@ -64,18 +64,18 @@ def fit(
             is_over = num_done == feed.num_steps
             sums = () if is_over else log.sums_so_far(epoch, step.term_names, step.loss_sums)
             log.check_weights(epoch)
-            place = (epoch + 1, 0) if is_over else (epoch, num_done)
-            return FitState(network.state_dict(), _momentum(network, optimizer), *place, sums)
+            position = (epoch + 1, 0) if is_over else (epoch, num_done)
+            return FitState(network.state_dict(), _momentum(network, optimizer), *position, sums)
 
         for epoch in range(first_epoch, phase.fit.epochs):
             rate = learning_rate(phase.fit, epoch)
             optimizer.set_rate(rate)
             if phase.on_epoch is not None:
                 phase.on_epoch(epoch)
-            chance = replace(feed.address(epoch), purpose="layers").number()
+            seed = replace(feed.address(epoch), purpose="layers").number()
             for index, batch in enumerate(feed.batches(epoch, first_step), start=first_step + 1):
                 # In every step, so that a phase that goes on in the middle of an epoch needs no state of it.
-                seed_layers(chance + index)
+                seed_layers(seed + index)
                 step(batch.images, batch.labels)
                 if index < feed.num_steps:
                     yield Moment(is_epoch_end=False, state=partial(state, epoch, index))
@@ -105,5 +105,5 @@ def _restore(start: FitState, network: nn.Module, optimizer: Sgd) -> None:
 
 
 def _momentum(network: nn.Module, optimizer: Sgd) -> dict[str, Tensor]:
-    found = optimizer.momentum
-    return {name: found[parameter] for name, parameter in network.named_parameters() if parameter in found}
+    momentum = optimizer.momentum
+    return {name: momentum[parameter] for name, parameter in network.named_parameters() if parameter in momentum}

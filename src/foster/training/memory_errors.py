@@ -39,11 +39,11 @@ def explained_memory_errors(device: torch.device, batch_size: int | None = None,
         if shortage is None:
             raise
         is_on_host = isinstance(shortage, MemoryError) or _CPU_IS_FULL in str(shortage)
-        place = torch.device("cpu") if is_on_host else device
-        advice = _ADVICE[place.type, ("run" if resume else "training") if batch_size else "elsewhere"]
-        facts = _facts(shortage, place)
+        full = torch.device("cpu") if is_on_host else device
+        advice = _ADVICE[full.type, ("run" if resume else "training") if batch_size else "elsewhere"]
+        facts = _facts(shortage, full)
         raise DeviceError(
-            f"out of memory on {place}{': ' if facts else ''}{', '.join(facts)}; {advice.format(batch_size, resume)}"
+            f"out of memory on {full}{': ' if facts else ''}{', '.join(facts)}; {advice.format(batch_size, resume)}"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""The steps of one task, one after the other, for `run` and `learn`: it may stop anywhere and go on from there."""
+"""The phases of one task, one after the other, for `run` and `learn`: it may stop anywhere and go on from there."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -41,12 +41,12 @@ class TaskState:
 
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> "TaskState":
-        found, parts = Progress.of(checkpoint), checkpoint.parts
+        progress, parts = Progress.of(checkpoint), checkpoint.parts
         kept: dict[str, Tensors] = {name: own for name, own in parts.items() if name not in ("fit", "momentum")}
         fit_state = None
-        if at := found.position:
+        if at := progress.position:
             fit_state = FitState(parts["fit"], parts.get("momentum", {}), at.epoch, at.step, at.loss_sums)
-        return cls(found.task, kept, found.phase, found.num_phases_done, fit_state, found.seconds)
+        return cls(progress.task, kept, progress.phase, progress.num_phases_done, fit_state, progress.seconds)
 
     @property
     def epoch(self) -> int:
@@ -60,12 +60,12 @@ class TaskState:
     def save(self, store: CheckpointStore, facts: Mapping[str, Any], listener: events.Listener) -> None:
         """Write a checkpoint of all this, and of the `facts` by which its owner will know it again."""
         began = time.monotonic()
-        place: dict[str, Any] = {"task": self.task, "phase": self.phase, "num_phases_done": self.num_phases_done}
+        progress: dict[str, Any] = {"task": self.task, "phase": self.phase, "num_phases_done": self.num_phases_done}
         changing: dict[str, Tensors] = {}
         if self.fit is not None:
-            place["position"] = {"epoch": self.fit.epoch, "step": self.fit.step, "loss_sums": self.fit.loss_sums}
+            progress["position"] = {"epoch": self.fit.epoch, "step": self.fit.step, "loss_sums": self.fit.loss_sums}
             changing = {"fit": self.fit.network, "momentum": self.fit.momentum}
-        store.save({**facts, **place, "seconds": self.seconds}, self.kept, changing)
+        store.save({**facts, **progress, "seconds": self.seconds}, self.kept, changing)
         listener(events.CheckpointWritten(self.task, self.phase, self.epoch, time.monotonic() - began))
 
 
@@ -89,33 +89,33 @@ class Trainer:
 
     def learn(
         self,
-        steps: Iterable[Phase | Evaluate],
+        phases: Iterable[Phase | Evaluate],
         state: TaskState,
         evaluate: Callable[[Evaluate], None],
         save: Callable[[], None] | None = None,
     ) -> dict[str, int]:
-        """Do what a method's `steps` say, from where `state` stands, which goes along; the epochs of every phase.
+        """Do what a method's `phases` say, from where `state` stands, which goes along; the epochs of every phase.
 
         A phase that was done before only gets its weights back. `state` is saved from time to time, when a stop is
         asked for, and at each phase's end; without `save`, a stop ends the work and nothing is kept.
         """
         epochs: dict[str, int] = {}
         num_phases = 0
-        for step in steps:
-            if isinstance(step, Evaluate):
-                evaluate(step)
+        for phase in phases:
+            if isinstance(phase, Evaluate):
+                evaluate(phase)
                 continue
             name = f"phase-{num_phases}"
             num_phases += 1
-            epochs[step.name] = step.fit.epochs
+            epochs[phase.name] = phase.fit.epochs
             if num_phases <= state.num_phases_done:
-                restore_trained(step.network, state.kept[name])
+                restore_trained(phase.network, state.kept[name])
                 continue
-            self.train(step, state, save)
+            self.train(phase, state, save)
             state.num_phases_done, state.fit = num_phases, None
             if save is not None:
                 # What follows in the task starts from these weights.
-                state.kept[name] = {key: on_host(tensor) for key, tensor in step.network.state_dict().items()}
+                state.kept[name] = {key: on_host(tensor) for key, tensor in phase.network.state_dict().items()}
                 save()
             self.stop_if_asked()
         return epochs

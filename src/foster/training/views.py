@@ -37,30 +37,30 @@ class TrunkViews:
     num_views: int = 1
     seed: int = 0
     _blocks: list[Tensor] = field(default_factory=list, repr=False)
-    _places: dict[Key, tuple[int, int]] = field(default_factory=dict, repr=False)
+    _slots: dict[Key, tuple[int, int]] = field(default_factory=dict, repr=False)
 
     def plain(self, images: Tensor) -> Tensor:
         """The maps of uint8 images `[N, 3, H, W]` as they are, float32 `[N, C, h, w]` on the device."""
-        return self.gathered(self.places(images, 1)[:, 0])
+        return self.gathered(self.slots(images, 1)[:, 0])
 
-    def places(self, images: Tensor, num_views: int) -> Tensor:
+    def slots(self, images: Tensor, num_views: int) -> Tensor:
         """Where the views of each image are kept, int64 `[N, num_views, 2]`; those that are not known yet are made."""
         hashes = [hashlib.blake2b(image.numpy().data, digest_size=16).digest() for image in images.cpu().contiguous()]
         for view in range(num_views):
-            missing = [k for k, found in enumerate(hashes) if (found, view) not in self._places]
+            missing = [k for k, image in enumerate(hashes) if (image, view) not in self._slots]
             if missing:
                 self._keep([(hashes[k], view) for k in missing], images[missing], view)
-        found = [self._places[image, view] for image in hashes for view in range(num_views)]
-        return torch.tensor(found, dtype=torch.int64).view(len(images), num_views, 2)
+        locations = [self._slots[image, view] for image in hashes for view in range(num_views)]
+        return torch.tensor(locations, dtype=torch.int64).view(len(images), num_views, 2)
 
-    def gathered(self, places: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """The maps at `places` `[n, 2]`, in this order, on the device."""
-        blocks, rows = places[:, 0], places[:, 1]
+    def gathered(self, slots: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        """The maps at `slots` `[n, 2]`, in this order, on the device."""
+        blocks, rows = slots[:, 0], slots[:, 1]
         used = blocks.unique().tolist()
         if len(used) == 1:
             maps = self._blocks[used[0]][rows]
         else:
-            maps = torch.empty(len(places), *self._blocks[0].shape[1:], dtype=torch.float16)
+            maps = torch.empty(len(slots), *self._blocks[0].shape[1:], dtype=torch.float16)
             for block in used:
                 maps[blocks == block] = self._blocks[block][rows[blocks == block]]
         sent: Tensor = maps.to(self.device, dtype, memory_format=torch.channels_last)
@@ -69,8 +69,8 @@ class TrunkViews:
     @torch.no_grad()
     def _keep(self, keys: Sequence[Key], images: Tensor, view: int) -> None:
         size = IMAGES_AT_ONCE.get(self.device.type, IMAGES_AT_ONCE["cpu"])
-        chance = generator(Address(self.seed, "view", epoch=view))
-        changes = Changes(self.augmentation if view else Augmentation(), images.shape, chance)
+        random = generator(Address(self.seed, "view", epoch=view))
+        changes = Changes(self.augmentation if view else Augmentation(), images.shape, random)
         block: Tensor | None = None
         for start in range(0, len(images), size):
             part = slice(start, min(start + size, len(images)))
@@ -80,7 +80,7 @@ class TrunkViews:
             block[part] = maps
         assert block is not None, "there is at least one image"
         for row, key in enumerate(keys):
-            self._places.setdefault(key, (len(self._blocks), row))
+            self._slots.setdefault(key, (len(self._blocks), row))
         self._blocks.append(block)
 
 
@@ -92,20 +92,20 @@ class ViewFeed(Feed):
     ) -> None:
         super().__init__(data, Augmentation(), batch_size, address, device)
         self._views = views
-        self._places = views.places(data.images, views.num_views)
+        self._slots = views.slots(data.images, views.num_views)
 
     @property
     def sample(self) -> Tensor:
-        return self._views.gathered(self._places[:1, 0], torch.float16)[:0]
+        return self._views.gathered(self._slots[:1, 0], torch.float16)[:0]
 
     def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
-        chance = generator(self.address(epoch))
-        order = torch.randperm(len(self._data), generator=chance)[: self.num_images]
-        chosen = torch.randint(self._views.num_views, (len(order),), generator=chance)
-        places, labels = self._places[order, chosen], self._data.labels[order]
+        random = generator(self.address(epoch))
+        order = torch.randperm(len(self._data), generator=random)[: self.num_images]
+        chosen = torch.randint(self._views.num_views, (len(order),), generator=random)
+        slots, labels = self._slots[order, chosen], self._data.labels[order]
         for start in range(first_step * self.batch_size, self.num_images, self.batch_size):
             part = slice(start, start + self.batch_size)
-            maps = self._views.gathered(places[part], torch.float16)
+            maps = self._views.gathered(slots[part], torch.float16)
             yield Batch(maps, labels[part].to(self._device, non_blocking=True))
 
 

@@ -165,16 +165,16 @@ def plan(decisions: Decisions, height: int, width: int) -> Work:
     """What `decisions` mean for images of this size: the images are sorted by operation, so each family is a slice."""
     num_images = len(decisions.operations)
     slots, moves = [], np.empty((NUM_SLOTS + 1, num_images), np.int64)
-    places = numbers = np.arange(num_images)  # `places`: where each image stands now
+    positions = numbers = np.arange(num_images)  # `places`: where each image stands now
     for slot, move in enumerate(moves[:NUM_SLOTS]):
         operations = decisions.operations.numpy()[:, slot].astype(np.int8)
         order = operations.argsort(kind="stable")  # of one byte, so in linear time
         magnitudes = decisions.magnitudes.numpy()[:, slot].take(order)
         slots.append(list(_passes(operations.take(order), magnitudes, height, width)))
-        move[:] = places.take(order)
-        places = np.empty_like(order)
-        places[order] = numbers
-    moves[NUM_SLOTS] = places
+        move[:] = positions.take(order)
+        positions = np.empty_like(order)
+        positions[order] = numbers
+    moves[NUM_SLOTS] = positions
     arrays = [moves, *(family_pass.parameters for slot in slots for family_pass in slot)]
 
     def change(images: Tensor, moves: Tensor, *parameters: Tensor) -> Tensor:

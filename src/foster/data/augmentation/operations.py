@@ -68,10 +68,10 @@ def send(arrays: Sequence[NDArray[Any]], device: torch.device) -> list[Tensor]:
     for array, size in zip(arrays, sizes, strict=True):
         rest[:size].view(array.dtype)[: array.size] = array.ravel()
         rest = rest[size:]
-    places = parcel.to(device, non_blocking=True).split_with_sizes(sizes)
+    parts = parcel.to(device, non_blocking=True).split_with_sizes(sizes)
     return [
-        place.view(SENT_TYPES[array.dtype])[: array.size].view(array.shape)
-        for array, place in zip(arrays, places, strict=True)
+        part.view(SENT_TYPES[array.dtype])[: array.size].view(array.shape)
+        for array, part in zip(arrays, parts, strict=True)
     ]
 
 

@@ -42,7 +42,7 @@ class Augmentation:
 
 
 # One kind of change with its decisions drawn: says what has to be done with some of the images.
-Step = Callable[[slice], Work]
+Change = Callable[[slice], Work]
 
 
 class Changes:
@@ -53,19 +53,19 @@ class Changes:
 
     def __init__(self, augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> None:
         planned = [plan(augmentation, shape, generator) for plan in PLANS]
-        self._steps = [step for step in planned if step is not None]
+        self._changes = [change for change in planned if change is not None]
 
     def done_to_all(self, images: Tensor) -> Tensor:
         """The whole set, changed. The given images are never written to; where there is nothing to do they are
         returned themselves."""
-        if not self._steps:
+        if not self._changes:
             return images
         chunks = [self.done_to(images[part], part) for part in _chunks(images)]
         return chunks[0] if len(chunks) == 1 else torch.cat(chunks)
 
     def done_to(self, images: Tensor, part: slice) -> Tensor:
         """The images `part` of the set, changed. The given ones are never written to."""
-        works = [step(part) for step in self._steps]
+        works = [change(part) for change in self._changes]
         tensors = iter(send([array for work in works for array in work.arrays], images.device))
         for work in works:
             images = work.change(images, *islice(tensors, len(work.arrays)))
@@ -123,7 +123,7 @@ def _chunks(images: Tensor) -> Iterator[slice]:
         yield slice(first, first + size)
 
 
-def _plan_resized_crop(augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> Step | None:
+def _plan_resized_crop(augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> Change | None:
     if not augmentation.resized_crop:
         return None
     sizes = torch.tensor([shape[2:]]).expand(shape[0], 2)
@@ -131,7 +131,7 @@ def _plan_resized_crop(augmentation: Augmentation, shape: torch.Size, generator:
     return lambda part: Work([boxes[part]], resized_crop)
 
 
-def _plan_crop(augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> Step | None:
+def _plan_crop(augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> Change | None:
     """Crop and flip in one: both only say from where each pixel comes."""
     padding = 0 if augmentation.resized_crop else augmentation.crop_padding
     if not (padding or augmentation.flip):
@@ -141,11 +141,11 @@ def _plan_crop(augmentation: Augmentation, shape: torch.Size, generator: torch.G
         offsets = torch.randint(2 * padding + 1, (shape[0], 2), generator=generator).numpy()
     if augmentation.flip:
         is_flipped = torch.randint(2, (shape[0],), generator=generator).numpy()
-    places = windows(offsets, is_flipped, shape[3], padding)
-    return lambda part: Work([places[part]], partial(crop, padding=padding))
+    crops = windows(offsets, is_flipped, shape[3], padding)
+    return lambda part: Work([crops[part]], partial(crop, padding=padding))
 
 
-def _plan_brightness(augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> Step | None:
+def _plan_brightness(augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> Change | None:
     if not augmentation.brightness:
         return None
     low, high = max(0.0, 1 - augmentation.brightness), 1 + augmentation.brightness
@@ -153,14 +153,14 @@ def _plan_brightness(augmentation: Augmentation, shape: torch.Size, generator: t
     return lambda part: Work([factors[part]], brighten)
 
 
-def _plan_policy(augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> Step | None:
+def _plan_policy(augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> Change | None:
     if augmentation.policy == "none":
         return None
     decisions = autoaugment.draw(augmentation.policy, shape[0], generator)
     return lambda part: autoaugment.plan(decisions.part(part), shape[2], shape[3])
 
 
-def _plan_cutout(augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> Step | None:
+def _plan_cutout(augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> Change | None:
     if not augmentation.cutout:
         return None
     num_images, _, height, width = shape

@@ -1,4 +1,4 @@
-"""The recipe of a learner: what follows from the preset, the images and their number, where nobody says otherwise."""
+"""What a learner does where nobody says otherwise: its presets, and what follows from the images and their number."""
 
 from dataclasses import dataclass
 
