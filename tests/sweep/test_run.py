@@ -64,7 +64,7 @@ def test_a_data_folder_that_is_not_there_is_told_before_anything_starts(
 def test_a_failed_run_is_reported_and_the_others_are_finished_and_not_repeated(
     command: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    words = ["digits", *TINY, "epochs_scale=0.005", "method=replay", "replay.first.learning_rate=1e38,0.1"]
+    words = ["digits", *TINY, "epochs_scale=0.005", "method=replay", "replay.first.learning_rate=1e30,0.1"]
     names = [run.name for run in plan_runs(words[0], words[1:])]
     bad, good = (tmp_path / "runs/sweep-digits" / name for name in names)
 

@@ -97,9 +97,9 @@ def start(
     with file:
         log_start = file.tell()
     if elsewhere is not None:
-        told = {**environment, STOPS_WITH_INPUT: "1"}
+        variables = {**environment, STOPS_WITH_INPUT: "1"}
         run.state, run.slot, run.began = State.RUNNING, slot.name, time.monotonic()
-        return Job(run, slot, elsewhere.start(command, told, log.absolute(), slot), log_start)
+        return Job(run, slot, elsewhere.start(command, variables, log.absolute(), slot), log_start)
     process = _started(command, log, {**environment, "CUDA_VISIBLE_DEVICES": slot.gpu or "", STOPS_WITH_INPUT: "1"})
     run.state, run.slot, run.began = State.RUNNING, slot.name, time.monotonic()
     return Job(run, slot, process, log_start)
