@@ -1,13 +1,17 @@
-"""`foster table` and `foster compare`: what they print where, and what they refuse."""
+"""Commands that show: presets, methods, table, compare; what they print where, and what they refuse."""
 
 import json
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from commands import Command
 
 from foster.cli import main
+from foster.settings.experiment import load_settings, preset_names
+from foster.settings.methods import METHOD_SETTINGS
 
 Run = Callable[..., int]
 
@@ -92,3 +96,37 @@ def test_the_path_that_is_printed_is_that_of_the_figure(
     assert out.splitlines()[-1] == "figure: new/curves.svg"
     assert (tmp_path / "new" / "curves.svg").is_file()
     assert err == ""
+
+
+def test_presets_are_listed_with_what_they_are(command: Command) -> None:
+    done = command("presets")
+    assert done.code == 0
+    lines = done.out.splitlines()
+    assert [line.split()[0] for line in lines] == preset_names()
+    assert all(len(line.split()) > 5 for line in lines)
+
+
+@pytest.mark.parametrize("name", ["digits", "cifar100-b50-inc1"])
+def test_a_shown_preset_is_a_complete_settings_file(name: str, command: Command, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(command("presets", "--show", name).out, encoding="utf-8")
+    assert load_settings("mine.toml") == load_settings(name)
+
+
+def test_methods_are_listed_with_paper_and_settings_and_shown_with_values(command: Command) -> None:
+    *paragraphs, hint = command("methods").out.split("\n\n")
+    assert "--show NAME" in hint
+    for (name, settings), paragraph in zip(METHOD_SETTINGS.items(), paragraphs, strict=True):
+        told = " ".join(paragraph.split())
+        assert told.startswith(f"{name} {settings.summary} {settings.paper} classified by: ")
+        assert f"augmentation of its published results: {settings.published_augmentation} " in told
+        words = set(told.replace(",", " ").split())
+        assert {f"{name}.{key}" for key in settings.model_fields} == {
+            word for word in words if word.startswith(f"{name}.")
+        }
+    classifiers = [line.split(": ")[1] for line in "\n".join(paragraphs).splitlines() if "classified by: " in line]
+    by_mean = [name for name, found in zip(METHOD_SETTINGS, classifiers, strict=True) if found == "nearest mean"]
+    assert by_mean == ["icarl", "podnet", "coil"]
+    assert set(classifiers) == {"head", "nearest mean"}
+    shown = tomllib.loads(command("methods", "--show", "foster").out)
+    assert shown["foster"]["boost"]["epochs"] == 170
+    assert METHOD_SETTINGS["foster"].model_validate(shown["foster"]) == METHOD_SETTINGS["foster"]()

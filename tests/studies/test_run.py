@@ -6,7 +6,6 @@ from tiny_runs import OVERRIDES
 from typer.testing import CliRunner
 
 from foster.cli import app
-from foster.errors import SettingsError
 
 TINY = [override for override in OVERRIDES if not override.startswith("memory")]
 
@@ -27,16 +26,3 @@ def test_a_study_trains_what_is_missing_and_tells_what_it_found(tmp_path: Path):
     assert again.exit_code == 0
     assert "2 finished" in again.output
     assert (out / "study.svg").read_bytes() == before
-
-
-def test_without_a_name_the_studies_are_listed_and_a_dry_run_starts_none(tmp_path: Path):
-    listed = CliRunner().invoke(app, ["study"])
-    assert "components" in listed.output
-    out = tmp_path / "none"
-    dry = CliRunner().invoke(app, ["study", "beta", "--preset", "digits", "--dry-run", "--out", str(out)])
-    assert dry.exit_code == 0
-    assert len(dry.output.splitlines()) == 6
-    assert not out.exists()
-    wrong = CliRunner().invoke(app, ["study", "nothing"])
-    assert wrong.exit_code == SettingsError.exit_code
-    assert "unknown study" in wrong.stderr

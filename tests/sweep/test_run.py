@@ -14,53 +14,6 @@ from foster.sweep.run import sweep
 from foster.sweep.slots import Slot
 
 
-def test_one_bad_value_ends_the_command_before_anything_starts(
-    command: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    for words in (["seed=1,-2"], ["backbone=resnet8,resnet9"], ["device=cuda:1"], ["sed=1,2"]):
-        assert command("sweep", "digits", *words) == 2
-        lines = capsys.readouterr().err.splitlines()
-        assert len(lines) == 1
-        assert lines[0].startswith("foster: ")
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_dry_run_lists_the_runs_and_starts_none(
-    command: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    first, second = (run.name for run in plan_runs("digits", ["device=cpu", "seed=1,2"]))
-    assert command("sweep", "digits", "device=cpu", "seed=1,2", "--jobs", "2", "--dry-run") == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split() for line in lines[:2]] == [["waiting", first], ["waiting", second]]
-    assert lines[2] == "2 runs, 2 at a time (CPU, CPU), in runs/sweep-digits"
-    assert command("sweep", "digits", "device=cpu", "seed=1", "--dry-run") == 0
-    assert capsys.readouterr().out.splitlines()[1] == "1 run, 1 at a time (CPU), in runs/sweep-digits"
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_dry_run_tells_what_is_finished_and_what_would_be_continued(
-    command: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    for run in plan_runs("digits", ["seed=1,2"]):
-        folder = tmp_path / f"of {run.settings.seed}"
-        folder.mkdir()
-        (folder / "settings.toml").write_text(run.settings.toml())
-    (tmp_path / "of 2" / "results.json").write_text('{"finished": true}')
-    assert command("sweep", "digits", "seed=1,2,3", "--dry-run", "--out", str(tmp_path)) == 0
-    lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()[:3]]
-    assert [line[0] for line in lines] == ["to", "finished", "waiting"]
-    assert [line[1] for line in lines[:2]] == ["continue of 1", "of 2"]
-
-
-def test_a_data_folder_that_is_not_there_is_told_before_anything_starts(
-    command: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    for words in (["--dry-run"], []):
-        assert command("sweep", "digits", "seed=1,2", "--data", "nowhere", *words) == 2
-        assert "there is no folder 'nowhere' for the data" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_failed_run_is_reported_and_the_others_are_finished_and_not_repeated(
     command: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

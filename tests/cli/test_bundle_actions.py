@@ -1,0 +1,177 @@
+"""What the commands for bundles do: learn, predict, remove exemplars."""
+
+import csv
+import io
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from commands import QUICK, Command, write_photos
+from PIL import Image
+
+import foster
+from foster.bundle.manifest import read_manifest
+
+
+def test_learn_writes_a_bundle_and_reports_old_and_new_classes_apart(command: Command, bundle: Path) -> None:
+    before = {path: path.read_bytes() for path in bundle.rglob("*") if path.is_file()}
+    more = write_photos(Path("more"), three=20, one=60)
+    (more / "three" / "broken.png").write_bytes(b"broken")
+    done = command("learn", more, "--from", bundle, "--bundle", "v2", "--promote", "device=cpu")
+    assert done.code == 0, done.err
+    assert "new classes: three" in done.out
+    assert "more of: one (+" in done.out
+    assert "broken.png: not an image of a known format" in done.out
+    assert "on held-out images, never trained on" in done.out
+    assert "known classes" in done.out
+    assert "next: foster predict v2 IMAGES" in done.out
+    assert "boost" in done.err
+    assert {path: path.read_bytes() for path in bundle.rglob("*") if path.is_file()} == before
+    assert Path("current").resolve() == Path("v2").resolve()
+    assert foster.load("current", device="cpu").class_names == ("one", "two", "zero", "three")
+
+
+def test_quiet_learning_says_nothing_on_standard_error(command: Command) -> None:
+    photos = write_photos(Path("photos"), zero=9, one=9)
+    done = command("learn", photos, "--bundle", "v1", "--quiet", "--preset", "fast", *QUICK, "epochs_scale=0.001")
+    assert done.code == 0
+    assert done.err == ""
+
+
+def test_an_update_that_costs_too_much_is_shown_and_not_written(command: Command, bundle: Path) -> None:
+    more = write_photos(Path("more"), three=60, four=60)
+    spoilt = ("foster.compress.weight_decay=5", "device=cpu")  # so much that no weight survives
+    done = command("learn", more, "--from", bundle, "--bundle", "v2", "--max-drop", "5", "--promote", *spoilt)
+    assert done.code == 3, done.out
+    assert "right -> wrong" in done.out
+    assert done.err.splitlines()[-1].startswith("foster: the known classes fell from")
+    assert not Path("v2").exists()
+    assert not Path("current").exists()
+
+
+def test_predictions_as_lines_json_and_csv_say_the_same(command: Command, bundle: Path, shelf: Path) -> None:
+    broken = Path("broken.jpg")
+    broken.write_bytes(b"broken")
+    images = (shelf / "photos" / "one", broken, shelf / "photos" / "zero" / "3.png")
+    plain, as_json, as_csv = (
+        command("predict", bundle, *images, "--device", "cpu", *options)
+        for options in ((), ("--json", "--top", 2), ("--csv", "--top", 2))
+    )
+    assert [done.code for done in (plain, as_json, as_csv)] == [0, 0, 0]
+    records = [json.loads(line) for line in as_json.out.splitlines()]
+    rows = list(csv.DictReader(io.StringIO(as_csv.out)))
+    lines = plain.out.splitlines()
+    assert len(records) == len(rows) == len(lines) == 42
+    assert [Path(record["image"]).name for record in records[:3]] == ["0.png", "1.png", "2.png"]
+    for record, row, line in zip(records, rows, lines, strict=True):
+        assert row["image"] == record["image"]
+        assert line.startswith(record["image"])
+        if "error" in record:
+            assert (record["image"], record["label"]) == ("broken.jpg", None)
+            assert record["error"] == "not an image of a known format"
+            assert row["error"] == record["error"]
+            assert row["probability2"] == "", "a row has as many fields as the header"
+            assert "error: not an image" in line
+        else:
+            assert len(record["top"]) == 2
+            assert (row["label"], row["label2"]) == (record["label"], record["top"][1]["label"])
+            assert f"{record['label']} {100 * record['confidence']:.1f} %" in line
+    assert "1 of 42 images cannot be read" in plain.err
+
+
+def test_unsure_answers_are_unknown(command: Command, bundle: Path, shelf: Path) -> None:
+    given = ("predict", bundle, shelf / "photos", "--unknown-below", 1, "--device", "cpu")
+    done = command(*given, "--json")
+    records = [json.loads(line) for line in done.out.splitlines()]
+    assert "unknown" in {record["label"] for record in records}
+    assert all(record["is_unknown"] == (record["label"] == "unknown") for record in records)
+    rows = list(csv.DictReader(io.StringIO(command(*given, "--csv").out)))
+    assert [row["is_unknown"] for row in rows] == [str(record["is_unknown"]).lower() for record in records]
+    assert done.err == "", "these answers are calibrated"
+
+
+def test_confidence_that_is_not_calibrated_is_said_once(command: Command) -> None:
+    learner = foster.Learner(backbone="resnet8", epochs_scale=0.001, preset="paper", device="cpu")
+    learner.learn(write_photos(Path("photos"), zero=9, one=9))
+    learner.save("v1")
+    done = command("predict", "v1", "photos", "--unknown-below", 0.9, "--device", "cpu")
+    assert done.code == 0
+    (line,) = done.err.splitlines()
+    assert line.startswith("warning: confidence is not calibrated")
+    assert command("predict", "v1", "photos", "--device", "cpu").err == ""
+
+
+def test_files_that_are_not_taken_for_images_are_counted_aloud(command: Command, bundle: Path) -> None:
+    more = write_photos(Path("more"), three=9)
+    (more / "three" / "IMG_1.heic").write_bytes(b"x")
+    (more / "empty").mkdir()
+    done = command("learn", more, "--from", bundle, "--bundle", "v2", "device=cpu", "epochs_scale=0.001")
+    assert done.code == 0, done.err
+    for text in ("left out, without a readable image: empty", "passed over, not taken for images: 1 .heic"):
+        assert text in done.out
+        assert text in command("evaluate", "v2", more, "--device", "cpu").out
+    assert command("predict", "v2", more, "--device", "cpu").err == "passed over, not taken for images: 1 .heic\n"
+
+
+def test_no_readable_image_at_all_is_a_failure(command: Command, bundle: Path) -> None:
+    done = command("predict", bundle, "missing.png")
+    assert done.code == 1
+    assert "missing.png  error: there is no such file" in done.out
+
+
+def test_a_reader_who_leaves_does_not_cost_the_bundle(
+    command: Command, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(text: str, **options: object) -> None:
+        if "known classes" in text:
+            raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr("foster.cli.bundle_actions.typer.echo", closed)
+    more = write_photos(Path("more"), three=9)
+    done = command("learn", more, "--from", bundle, "--bundle", "v2", "device=cpu", "epochs_scale=0.001")
+    assert done.code == 0, done.err
+    assert foster.load("v2", device="cpu").class_names == ("one", "two", "zero", "three")
+
+
+def test_exemplars_are_listed_drawn_and_removed(command: Command, bundle: Path) -> None:
+    listing = command("exemplars", bundle).out
+    row = next(line for line in listing.splitlines() if " two " in line)
+    class_id, name, num_exemplars, num_held_out, first_id, *_ = row.split()
+    assert (class_id, name, num_exemplars, num_held_out) == ("0001", "two", "18", "2")
+    shown = command("exemplars", bundle, "--show", "sheet.png")
+    assert "sheet.png: 60 images" in shown.out
+    with Image.open("sheet.png") as sheet:
+        assert sheet.width > 500
+    removed = command("exemplars", bundle, "--remove", first_id)
+    assert removed.code == 0
+    assert f"removed {first_id} of class 'two'" in removed.out
+    after = command("exemplars", bundle).out
+    assert first_id not in after
+    assert "the weights were trained with it" in removed.out
+    spared = next(entry.id for entry in read_manifest(bundle).exemplars if entry.use == "held-out")
+    removed = command("exemplars", bundle, "--remove", spared)
+    assert f"removed {spared} of class 'one' from {bundle}; nothing was trained on it" in removed.out
+    assert "the weights" not in removed.out
+    assert "images removed by hand: 2" in command("info", bundle).out
+    assert foster.load(bundle, device="cpu").class_names == ("one", "two", "zero")
+
+
+def test_a_picture_that_two_classes_keep_is_told_counted_and_removed_from_one(command: Command, bundle: Path) -> None:
+    photos = write_photos(Path("photos"), zero=40)
+    shutil.copytree(photos / "zero", "renamed/nought")
+    more = write_photos(Path("renamed"), three=9)
+    shutil.copy(photos / "zero" / "39.png", more / "three")
+    done = command("learn", more, "--from", bundle, "--bundle", "v2", "device=cpu", "epochs_scale=0.001")
+    assert done.code == 0, done.err
+    assert "20 photos of 'nought' are already kept as 'zero'; was the folder renamed" in done.out
+    assert "1 photo lies in more than one class, such as renamed/nought/39.png ('nought' and 'three')" in done.out
+    twice = Counter(entry.id for entry in read_manifest(Path("v2")).exemplars if entry.class_id in (2, 3))
+    both = next(image_id for image_id, count in twice.items() if count == 2)
+    refused = command("exemplars", "v2", "--remove", both)
+    assert refused.code == 2
+    assert f"choose from 0002/{both} ('zero'), 0003/{both} ('nought')" in refused.err
+    removed = command("exemplars", "v2", "--remove", f"0003/{both}")
+    assert removed.out.startswith(f"removed {both} of class 'nought' from v2; ")
+    assert [entry.class_id for entry in read_manifest(Path("v2")).exemplars if entry.id == both] == [2]

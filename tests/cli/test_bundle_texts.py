@@ -1,0 +1,70 @@
+"""What is printed about a bundle."""
+
+import json
+from pathlib import Path
+
+from commands import QUICK, Command, write_photos
+
+from foster.bundle.manifest import read_manifest
+from foster.cli.bundle_texts import columns, listed, padded, percent
+from foster.reports.text import size_text
+
+
+def test_every_class_of_the_last_learn_can_be_seen(command: Command, bundle: Path) -> None:
+    more = write_photos(Path("more"), three=20)
+    command("learn", more, "--from", bundle, "--bundle", "v2", "device=cpu", "epochs_scale=0.001")
+    short, long = command("info", "v2").out, command("info", "v2", "--classes").out
+    assert long.startswith(short)
+    added = long.removeprefix(short)
+    held_out, exemplars = added.strip().split("\n\n")
+    assert held_out.startswith("on held-out images, never trained on")
+    assert [line.split()[0] for line in held_out.splitlines()[2:]] == ["one", "two", "zero", "three"]
+    assert [line.split()[0] for line in exemplars.splitlines()[2:]] == ["one", "two", "zero"]
+    checks = json.loads(command("info", "v2", "--json").out)["history"][-1]["checks"]
+    row = checks["held-out"]["classes"]["zero"]
+    line = next(line for line in held_out.splitlines() if line.startswith("zero"))
+    assert line.split()[1:5] == [str(row["images"]), f"{row['before']:.1f}", "%", f"{row['after']:.1f}"]
+
+
+def test_info_tells_what_a_bundle_holds(command: Command, bundle: Path) -> None:
+    done = command("info", bundle)
+    assert done.code == 0
+    for text in ("resnet8", "8 x 8, stretch", "3 in 1 task: one, two, zero", "fitted on", "known before", "photos"):
+        assert text in done.out
+    assert json.loads(command("info", bundle, "--json").out)["classes"] == ["one", "two", "zero"]
+
+
+def test_learns_are_numbered_whatever_was_removed_between_them(command: Command, bundle: Path) -> None:
+    first = read_manifest(bundle).exemplars[0].id
+    command("exemplars", bundle, "--remove", first)
+    more = write_photos(Path("more"), three=9)
+    command("learn", more, "--from", bundle, "--bundle", "v2", "device=cpu", "epochs_scale=0.001")
+    rows = command("info", "v2").out.split("flips\n")[1].splitlines()
+    assert [row.split()[0] for row in rows[1:-1]] == ["1", "2"]
+
+
+def test_learn_and_info_agree_on_the_size_of_a_bundle(command: Command) -> None:
+    photos = write_photos(Path("photos"), zero=9, one=9)
+    done = command("learn", photos, "--bundle", "v1", "--quiet", "--preset", "paper", *QUICK, "epochs_scale=0.001")
+    (line,) = [line for line in done.out.splitlines() if line.startswith("v1: ")]
+    size = line.rpartition(", ")[2]
+    assert f"bundle       v1 ({size}, schema 1" in command("info", "v1").out
+    Path("link").symlink_to("v1")
+    assert f"link ({size}, " in command("info", "link").out
+    assert size == size_text(sum(path.stat().st_size for path in Path("v1").rglob("*.*")))
+
+
+def test_a_table_cuts_nothing_and_turns_control_codes_into_text() -> None:
+    text = columns("lr", ("name", "count"), [("a" * 300, "7"), ("\x1b[31mred", "12")])
+    assert "a" * 300 in text
+    assert "\x1b" not in text
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    assert lines[-1].endswith("12")
+    assert len(lines[-1]) == len(lines[-2]), "numbers stand at the right"
+
+
+def test_names_are_listed_up_to_a_limit_and_wide_letters_take_two_cells() -> None:
+    assert listed(["a", "b", "c"], limit=3) == "a, b, c"
+    assert listed(["a", "b", "c"], limit=2) == "a, b, ... (3 in all)"
+    assert padded("日本", 6) == "日本  "
+    assert (percent(None), percent(12.345)) == ("–", "12.3 %")

@@ -1,0 +1,70 @@
+"""The command itself: help without torch, its version, and bad input in one line."""
+
+from pathlib import Path
+
+import pytest
+from commands import Command, Outcome, python
+
+import foster
+import foster.cli.demo
+
+
+def test_help_lists_presets_and_methods_never_load_torch(tmp_path: Path) -> None:
+    script = """
+import sys
+from foster.cli import main
+for arguments in (["--help"], ["--version"], ["presets"], ["presets", "--show", "digits"], ["methods"],
+                  ["methods", "--show", "foster"], ["run", "--help"], ["run", "digit"], ["plan", "digits", "sed=3"]):
+    sys.argv = ["foster", *arguments]
+    try:
+        main()
+    except SystemExit:
+        pass
+    loaded = {"torch", "numpy", "sklearn", "matplotlib"} & sys.modules.keys()
+    assert not loaded, (arguments, loaded)
+"""
+    done = python("-c", script, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_version_is_that_of_the_package(command: Command) -> None:
+    assert command("--version") == Outcome(0, f"foster {foster.__version__}\n", "")
+
+
+def test_help_names_every_command(command: Command) -> None:
+    done = command("--help")
+    assert done.code == 0
+    for name in ("run", "resume", "plan", "demo", "presets", "methods", "table", "compare"):
+        assert f" {name} " in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("run", "digits", "method=fostr"), "did you mean 'foster'?"),
+        (("run", "digits", "sed=3"), "did you mean 'seed'?"),
+        (("run", "digits", "memory_per_class=3"), "not both"),
+        (("run", "digits", "batch_size=0"), "batch_size: input should be greater than or equal to 2, not 0"),
+        (("run", "no/such.toml"), "cannot read settings file"),
+        (("run", "digits", "dataset=synthetic", "backbone=resnet9"), "unknown backbone 'resnet9'"),
+        (("plan", "digits", "backbone=resnet9"), "unknown backbone 'resnet9'"),
+        (("run", "digits", "method=replay", "wa.temperature=9"), "wa.temperature has no effect: the method is replay"),
+        (("plan", "digits", "synthetic.num_classes=9"), "synthetic.num_classes has no effect: the dataset is digits"),
+        (("run", "digits", "wa.lr=0.1"), "unknown key 'wa.lr'; did you mean 'wa."),
+        (("plan", "digits", "foster.unlabeled=nonsense"), "'nonsense' is neither a folder nor a dataset"),
+        (("resume", "nothing"), "holds no run"),
+        (("table", "nothing"), "no folder 'nothing'"),
+        (("presets", "--show", "digit"), "did you mean 'digits'?"),
+        (("methods", "--show", "icarll"), "did you mean 'icarl'?"),
+    ],
+)
+def test_bad_input_gets_one_line_and_exit_code_2_and_writes_nothing(
+    arguments: tuple[str, ...], message: str, command: Command, tmp_path: Path
+) -> None:
+    done = command(*arguments)
+    assert done.code == 2
+    assert done.out == ""
+    assert done.err.startswith("foster: ")
+    assert message in done.err
+    assert done.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,71 @@
+"""What a learn and an evaluation report."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from commands import QUICK, Command, write_photos
+
+from foster.cli.learn_texts import NUM_UNREADABLE_SHOWN, left_out_lines, unreadable_lines
+from foster.data.photos.read import Unreadable
+from foster.learner.learner import Learner
+
+
+def test_a_learn_says_which_preset_it_was_trained_with_and_the_next_one_keeps_it(command: Command) -> None:
+    write_photos(Path("photos"), zero=9, one=9)
+    first = command("learn", "photos", "--bundle", "v1", "-q", "--preset", "fast", *QUICK, "epochs_scale=0.001")
+    write_photos(Path("more"), two=9)
+    second = command("learn", "more", "--from", "v1", "--bundle", "v2", "-q", "device=cpu")
+    quick = ("epochs_scale=0.001", "device=cpu")
+    third = command("learn", "more", "--from", "v1", "--bundle", "v3", "-q", "--preset", "paper", *quick)
+    lines = [next(line for line in done.out.splitlines() if "trained on, " in line) for done in (first, second, third)]
+    assert [line.rpartition(" (")[2] for line in lines] == ["preset fast)", "preset fast)", "preset paper)"]
+
+
+def test_what_was_lost_is_shown_before_the_bundle_is_written(
+    command: Command, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[bool] = []
+    saved = Learner.save
+
+    def recording(learner: Learner, folder: Path) -> Path:
+        shown.append("known classes" in sys.stdout.getvalue())  # type: ignore[attr-defined]
+        return saved(learner, folder)
+
+    monkeypatch.setattr(Learner, "save", recording)
+    more = write_photos(Path("more"), three=9)
+    done = command("learn", more, "--from", bundle, "--bundle", "v2", "device=cpu", "epochs_scale=0.001")
+    assert done.code == 0, done.err
+    assert shown == [True]
+
+
+def test_evaluation_by_class_and_as_json(command: Command, bundle: Path, shelf: Path) -> None:
+    shutil.copytree(shelf / "photos", "test")
+    write_photos(Path("test"), nine=4)
+    done = command("evaluate", bundle, "test", "--device", "cpu")
+    assert done.code == 0
+    assert "on 120 images of 3 classes" in done.out
+    assert "the bundle does not know them: nine (4)" in done.out
+    record = json.loads(command("evaluate", bundle, "test", "--json", "--device", "cpu").out)
+    assert f"accuracy {record['accuracy']:.2f} %" in done.out
+    assert record["unknown_classes"] == {"nine": 4}
+    for row in record["classes"]:
+        line = next(line for line in done.out.splitlines() if line.startswith(row["label"]))
+        assert line.split()[-1] == (row["mistaken_for"] or "–")
+    assert any(row["mistaken_for"] for row in record["classes"])
+
+
+def test_what_was_left_out_is_listed_up_to_a_limit() -> None:
+    assert left_out_lines([], {}) == []
+    assert left_out_lines(["cat"], {".heic": 3})[0] == "left out, without a readable image: cat"
+    assert ".heic" in left_out_lines([], {".heic": 3})[0]
+    assert unreadable_lines([]) == []
+    few = unreadable_lines([Unreadable("a\nb.png", "empty")])
+    assert few[0] == "1 images cannot be read and were left out:"
+    assert len(few) == 2
+    assert "\n" not in few[1]
+    many = unreadable_lines([Unreadable(f"{k}.png", "empty") for k in range(NUM_UNREADABLE_SHOWN + 1)])
+    assert len(many) == NUM_UNREADABLE_SHOWN + 2
+    assert many[-1] == "  ..."

@@ -1,0 +1,24 @@
+"""Options that several commands have."""
+
+import sys
+from pathlib import Path
+
+from commands import Command
+
+from foster.cli.options import with_recipe
+
+
+def test_a_recipe_comes_before_the_overrides_which_may_change_it() -> None:
+    assert with_recipe(["seed=3"], "plus") == ["recipe=plus", "seed=3"]
+    assert with_recipe(None, None) == []
+
+
+def test_a_plug_in_is_imported_before_its_method_is_asked_for(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "own_lab_of_options.py").write_text("seen = True\n")
+    done = command("plan", "digits", "method=replay", "--plugin", "own_lab_of_options")
+    assert done.code == 0, done.err
+    assert sys.modules.pop("own_lab_of_options").seen
+    missing = command("plan", "digits", "--plugin", "no_such_lab")
+    assert missing.code == 2
+    assert "no_such_lab" in missing.err
+    assert missing.err.count("\n") == 1

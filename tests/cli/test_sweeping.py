@@ -1,0 +1,52 @@
+"""The command sweep: dry runs, and what is refused before anything starts."""
+
+from pathlib import Path
+
+import pytest
+from commands import Command
+
+from foster.sweep.grid import plan_runs
+
+
+@pytest.mark.parametrize("word", ["seed=1,-2", "backbone=resnet8,resnet9", "device=cuda:1", "sed=1,2"])
+def test_one_bad_value_ends_the_command_before_anything_starts(word: str, command: Command, tmp_path: Path) -> None:
+    done = command("sweep", "digits", word)
+    assert done.code == 2
+    assert done.err.startswith("foster: ")
+    assert done.err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_dry_run_lists_the_runs_and_starts_none(command: Command, tmp_path: Path) -> None:
+    first, second = (run.name for run in plan_runs("digits", ["device=cpu", "seed=1,2"]))
+    done = command("sweep", "digits", "device=cpu", "seed=1,2", "--jobs", "2", "--dry-run")
+    assert done.code == 0
+    lines = done.out.splitlines()
+    assert [line.split() for line in lines[:2]] == [["waiting", first], ["waiting", second]]
+    assert lines[2] == "2 runs, 2 at a time (CPU, CPU), in runs/sweep-digits"
+    one = command("sweep", "digits", "device=cpu", "seed=1", "--dry-run")
+    assert one.out.splitlines()[1] == "1 run, 1 at a time (CPU), in runs/sweep-digits"
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_dry_run_tells_what_is_finished_and_what_would_be_continued(command: Command, tmp_path: Path) -> None:
+    for run in plan_runs("digits", ["seed=1,2"]):
+        folder = tmp_path / f"of {run.settings.seed}"
+        folder.mkdir()
+        (folder / "settings.toml").write_text(run.settings.toml())
+    (tmp_path / "of 2" / "results.json").write_text('{"finished": true}')
+    done = command("sweep", "digits", "seed=1,2,3", "--dry-run", "--out", str(tmp_path))
+    assert done.code == 0
+    lines = [line.split(maxsplit=1) for line in done.out.splitlines()[:3]]
+    assert [line[0] for line in lines] == ["to", "finished", "waiting"]
+    assert [line[1] for line in lines[:2]] == ["continue of 1", "of 2"]
+
+
+@pytest.mark.parametrize("words", [["--dry-run"], []])
+def test_a_data_folder_that_is_not_there_is_told_before_anything_starts(
+    words: list[str], command: Command, tmp_path: Path
+) -> None:
+    done = command("sweep", "digits", "seed=1,2", "--data", "nowhere", *words)
+    assert done.code == 2
+    assert "there is no folder 'nowhere' for the data" in done.err
+    assert not list(tmp_path.iterdir())
