@@ -10,9 +10,8 @@ from small_learners import digits, small_learner
 from torch import Tensor, nn
 
 import foster
-from foster.errors import DataError, DeviceError, SettingsError
+from foster.errors import DataError, DeviceError
 from foster.events import CheckpointWritten, Event
-from foster.learner.classifier import Classifier
 from foster.learner.learner import Learner
 from foster.learner.lesson import engine_settings
 from foster.settings.engine import EngineSettings
@@ -207,55 +206,6 @@ def test_a_device_that_is_full_outside_the_training_gives_one_line_too(
     assert all(torch.equal(value, before[key]) for key, value in weights_of(learner).items())
 
 
-def test_a_device_that_is_full_in_a_prediction_gives_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    learner = small_learner()
-    learner.learn(digits("zero", "one"))
-
-    def full(*arguments: Any) -> Tensor:
-        raise torch.OutOfMemoryError(FULL)
-
-    monkeypatch.setattr(Classifier, "forward", full)
-    for ask in (learner.predict, lambda images: learner.evaluate(images, ["zero"] * len(images))):
-        with pytest.raises(DeviceError) as error:
-            ask(digits("zero", last=3)[0])
-        assert str(error.value) == (
-            "out of memory on cpu: tried to allocate 20.00 GiB; end other programs, or give fewer images at a time"
-        )
-
-
-def test_answers_are_computed_in_full_precision_and_without_a_search_whatever_was_set_before() -> None:
-    learner = small_learner()
-    learner.learn(digits("zero", "one", last=10))
-    classifier = learner.classifier()
-    cudnn, seen = torch.backends.cudnn, []
-    classifier.network.head.register_forward_hook(lambda *_: seen.append((cudnn.allow_tf32, cudnn.benchmark)))
-    images = digits("zero", last=3)[0]
-    with cudnn.flags(enabled=True, benchmark=True, allow_tf32=True):
-        classifier.probabilities(images)
-        classifier.all_scores(images)
-        assert (cudnn.allow_tf32, cudnn.benchmark) == (True, True)
-    assert seen == [(False, False)] * 2
-
-
-@pytest.mark.parametrize(("size", "expected"), [((8, 8), [512, 88]), ((224, 224), [41, 9]), ((1500, 1500), [1, 1])])
-def test_large_images_are_classified_in_batches_of_a_useful_size(size: tuple[int, int], expected: list[int]) -> None:
-    class Noting(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.sizes: list[int] = []
-            self.head = nn.Identity()
-
-        def features(self, images: Tensor) -> Tensor:
-            self.sizes.append(len(images))
-            return images[:, :, 0, 0]
-
-    network = Noting()
-    classifier = Classifier(network, (0.5,) * 3, (0.5,) * 3)  # type: ignore[arg-type]
-    images = torch.empty(1, 3, *size, dtype=torch.uint8).expand(sum(expected), -1, -1, -1)
-    assert classifier.probabilities(images).shape == (sum(expected), 3)
-    assert network.sizes == expected
-
-
 def test_what_will_not_fit_into_memory_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """A learn holds its images five times at its peak, an evaluation once."""
     learner = small_learner()
@@ -268,11 +218,3 @@ def test_what_will_not_fit_into_memory_is_refused_before_it_is_read(monkeypatch:
     assert learner.evaluate(images, ["zero"] * 80).num_images == 80
     room["SC_PHYS_PAGES"] = 6
     learner.learn(images, names)
-
-
-def test_a_black_square_that_hides_the_whole_image_is_refused_before_training() -> None:
-    learner = small_learner(augmentation="auto")
-    with pytest.raises(SettingsError, match="a black square of 16 x 16 hides images of 8 x 8 pixels"):
-        learner.learn(digits("zero", "one"))
-    small_learner(augmentation="auto", image_size=16).learn(digits("zero", "one"))
-    small_learner().learn(digits("zero", "one"))

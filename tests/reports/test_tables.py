@@ -14,7 +14,6 @@ from foster.reports.tables import (
     summary_grids,
     summary_table,
 )
-from foster.reports.text import duration, mean_and_spread
 
 
 def rendered(table, width: int) -> str:
@@ -189,20 +188,3 @@ def test_the_terminal_shows_the_same_numbers_as_markdown(write_run):
     runs = three_seeds(write_run)
     text = rendered(summary_table(runs), 120)
     assert all(cell in text for grid in summary_grids(runs) for row in grid.rows for cell in row)
-
-
-def test_durations_read_well():
-    assert [duration(seconds) for seconds in (0.2, 59.4, 59.6, 200, 3599.6, 7500)] == [
-        "0 s",
-        "59 s",
-        "1 min 00 s",
-        "3 min 20 s",
-        "1 h 00 min",
-        "2 h 05 min",
-    ]
-
-
-def test_spread_needs_two_values():
-    assert mean_and_spread([72.904]) == "72.90"
-    assert mean_and_spread([70.0, 74.0]) == "72.00 ± 2.83"
-    assert mean_and_spread([]) == "–"

@@ -19,9 +19,14 @@ def training_digits() -> ImageSet:
     return load_dataset("digits").train
 
 
-def digits(*names: str, first: int = 0, last: int | None = 40) -> Labelled:
+@cache
+def testing_digits() -> ImageSet:
+    return load_dataset("digits").test
+
+
+def digits(*names: str, first: int = 0, last: int | None = 40, data: ImageSet | None = None) -> Labelled:
     """Some images of each named digit, with their names."""
-    data = training_digits()
+    data = data or training_digits()
     ids = [data.class_names.index(name) for name in names]
     stacks = [data.of_classes(k, k + 1).images[first:last] for k in ids]
     return torch.cat(stacks), [name for name, stack in zip(names, stacks, strict=True) for _ in stack]
@@ -34,3 +39,8 @@ def together(*parts: Labelled) -> Labelled:
 def small_learner(method: str = "foster", **settings: Any) -> Learner:
     plain = {"backbone": "resnet8", "epochs_scale": 0.005, "memory_total": 60, "device": "cpu"}
     return foster.Learner(method, **{**plain, **settings})
+
+
+def longer_learner(method: str = "foster", **settings: Any) -> Learner:
+    """One that learns enough to tell digits apart."""
+    return small_learner(method, **{"epochs_scale": 0.02, **settings})

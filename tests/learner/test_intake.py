@@ -1,16 +1,19 @@
-"""The size of the images, and why there is none where no image can be read."""
+"""From photos to what is learned: their size, what is known already, and what cannot be read."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from small_learners import digits, longer_learner
 
 from foster.data.photos.read import read_photos
 from foster.data.photos.resize import Resizing
 from foster.data.photos.sources import Source, find_photos
 from foster.errors import DataError
 from foster.learner.intake import choose_resizing
+from foster.learner.learner import Learner
 from foster.settings.learner import learner_settings
 
 
@@ -85,3 +88,31 @@ def test_a_column_of_image_paths_may_have_that_name(tmp_path: Path) -> None:
     assert photos.labels == ("a", "b")
     assert choose_resizing(photos, learner_settings(image_size=8), None).size == (8, 8)
     assert len(read_photos(photos, Resizing(8, 8)).images) == 2
+
+
+def test_images_that_are_already_stored_are_passed_over(learner: Learner) -> None:
+    images, names = digits("zero", "one")
+    report = learner.learn((torch.cat([images, digits("two", last=9)[0]]), names + ["two"] * 9))
+    stored = 30 * 2
+    assert report.num_repeated == stored
+    assert sum(report.more_of.values()) == 80 - stored
+
+
+def test_a_folder_that_brings_nothing_new_is_refused(learner: Learner) -> None:
+    assert learner.knowledge is not None
+    known = learner.knowledge.images_of(learner.knowledge.exemplars)
+    with pytest.raises(DataError, match="already among the exemplars: nothing to learn"):
+        learner.learn(known)
+
+
+def test_a_class_without_a_readable_image_is_left_out_and_named(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for k, image in enumerate(digits("two" if name == "a" else "three", last=9)[0]):
+            Image.fromarray(image[0].numpy()).save(tmp_path / name / f"{k}.png")
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "broken.png").write_bytes(b"broken")
+    learner = longer_learner()
+    report = learner.learn(tmp_path)
+    assert learner.class_names == ("a", "b")
+    assert report.empty_classes == ("c",)

@@ -1,5 +1,6 @@
-"""A backbone that began pretrained is trained gently in every `learn`, and what starts anew starts from its weights."""
+"""The training inside a learn: gentle where the backbone began pretrained, and later learns as later tasks."""
 
+import copy
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from torch import Tensor
 
 import foster
 from foster.errors import SettingsError
+from foster.events import Event, PhaseStarted, TaskStarted
 from foster.learner.learner import Learner
 from foster.networks import build_backbone
 from foster.training.phase import Phase
@@ -116,3 +118,32 @@ def test_joint_says_one_clear_line_where_its_pretrained_weights_are_gone(
     learner.configure(["weights="])
     learner.learn(*digits("two", "three"))
     assert rates["2 learn"] == 0.1
+
+
+def head_weights(learner: Learner) -> torch.Tensor:
+    assert learner.knowledge is not None
+    return learner.knowledge.network.get_parameter("head.weight").detach()
+
+
+def test_the_third_learn_is_task_two_and_has_the_second_value_of_a_list() -> None:
+    learner = small_learner(foster={"beta_boost": [0.5, 0.9]})
+    learner.learn(digits("zero", "one", last=20))
+    learner.learn(digits("two", last=20))
+    told: list[Event] = []
+    found = {}
+    for betas in ((0.5, 0.9), (0.1, 0.9), (0.5, 0.1)):
+        third = copy.deepcopy(learner)
+        third.learn(digits("three"), listener=told.append, foster={"beta_boost": betas})
+        found[betas] = head_weights(third)
+    assert [event.task for event in told if isinstance(event, TaskStarted)] == [2, 2, 2]
+    assert torch.equal(found[0.5, 0.9], found[0.1, 0.9])
+    assert not torch.equal(found[0.5, 0.9], found[0.5, 0.1])
+
+
+def test_where_no_class_is_new_nothing_is_aligned() -> None:
+    learner = small_learner(foster={"alignment": "weights", "align_teacher": True, "align_student": True})
+    learner.learn(digits("zero", "one"))
+    told: list[Event] = []
+    report = learner.learn(digits("one", first=50, last=90), listener=told.append)
+    assert [event.phase for event in told if isinstance(event, PhaseStarted)] == ["boost", "compress"]
+    assert (report.new_classes, report.more_of) == ((), {"one": 40})

@@ -1,0 +1,25 @@
+import copy
+from pathlib import Path
+
+import pytest
+from small_learners import digits, longer_learner
+
+from foster.learner.learner import Learner
+
+
+@pytest.fixture(scope="session")
+def taught() -> Learner:
+    """Knows two digits; tests take copies."""
+    learner = longer_learner()
+    learner.learn(digits("zero", "one"))
+    return learner
+
+
+@pytest.fixture
+def learner(taught: Learner) -> Learner:
+    return copy.deepcopy(taught)
+
+
+@pytest.fixture(scope="session")
+def saved(taught: Learner, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return taught.save(tmp_path_factory.mktemp("bundles") / "v1")

@@ -1,0 +1,72 @@
+"""The folder of a learn under way: its own, held by one, and gone when the work is done."""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foster.errors import FolderError
+from foster.events import Event
+from foster.learner.work_folder import WorkFolder
+from foster.settings.learner import learner_settings
+from foster.training.task import TaskState
+
+
+def ignore(event: Event) -> None:
+    """Nobody listens."""
+
+
+def fingerprint(**settings: Any) -> dict[str, Any]:
+    return {"settings": learner_settings(**settings).nested(), "known": "", "images": "a", "unlabeled": ""}
+
+
+def begun(folder: Path, **settings: Any) -> WorkFolder:
+    """The work of a learn that was interrupted."""
+    work = WorkFolder(folder)
+    with suppress(KeyboardInterrupt), work.opened():
+        TaskState(0).save(work.checkpoints, {"learning": fingerprint(**settings)}, ignore)
+        raise KeyboardInterrupt
+    assert work.path.is_dir()
+    return work
+
+
+def test_it_goes_when_the_work_is_done_and_stays_when_it_was_interrupted(tmp_path: Path) -> None:
+    work = begun(tmp_path / "work")
+    assert work.setting("seed") == 1993
+    with work.opened():
+        assert work.checkpoints.load(lambda message: None) is not None
+    assert not work.path.exists()
+    assert work.setting("seed") is None
+    assert work.progress(fingerprint(), ignore) is None
+
+
+def test_what_it_holds_is_discarded_where_that_is_asked_for(tmp_path: Path) -> None:
+    work = begun(tmp_path / "work")
+    with work.opened(is_restarting=True):
+        assert work.checkpoints.load(lambda message: None) is None
+
+
+def test_another_learn_is_not_gone_on_with_and_a_way_out_is_told(tmp_path: Path) -> None:
+    begun(WorkFolder.beside(tmp_path / "v1").path, seed=1)
+    beside = WorkFolder.beside(tmp_path / "v1")
+    assert beside.path == tmp_path / ".v1.learning"
+    with pytest.raises(FolderError, match=r"seed = 1, which is 2 now; repeat .* or discard it with --restart"):
+        beside.progress(fingerprint(seed=2), ignore)
+
+
+def test_a_folder_of_something_else_is_never_touched(tmp_path: Path) -> None:
+    own = tmp_path / "photos"
+    own.mkdir()
+    (own / "cat.jpg").touch()
+    with pytest.raises(FolderError, match=r"holds 'cat\.jpg', which is not of a learn"), WorkFolder(own).opened():
+        pytest.fail("it was opened")
+    assert [path.name for path in own.iterdir()] == ["cat.jpg"]
+    (tmp_path / "link").symlink_to(own)
+    with pytest.raises(FolderError, match="is a link"), WorkFolder(tmp_path / "link").opened():
+        pytest.fail("it was opened")
+
+
+def test_a_second_process_is_refused(tmp_path: Path) -> None:
+    with WorkFolder(tmp_path / "work").opened(), pytest.raises(FolderError), WorkFolder(tmp_path / "work").opened():
+        pytest.fail("two hold it")

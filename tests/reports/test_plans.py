@@ -1,0 +1,36 @@
+"""A plan as a table: a row a task, the totals, and what is not known."""
+
+import io
+from dataclasses import replace
+
+from rich.console import Console
+
+from foster.experiment.plan import Plan, TimeEstimate, make_plan
+from foster.reports.plans import plan_table
+from foster.settings.experiment import load_settings
+
+
+def shown(plan: Plan) -> str:
+    file = io.StringIO()
+    Console(file=file, width=200).print(plan_table(plan))
+    return file.getvalue()
+
+
+def test_a_plan_has_a_row_a_task_and_its_totals():
+    plan = make_plan(load_settings("digits", ["device=cpu", "base_classes=4", "increment=3"]))
+    text = shown(replace(plan, time=None))
+    assert "digits-b4-inc3: method foster, backbone" in text
+    rows = [line.split() for line in text.splitlines() if line.split()[1:2] and line.split()[1].startswith("+")]
+    assert [row[:3] for row in rows] == [["1", "+4", "4"], ["2", "+3", "7"], ["3", "+3", "10"]]
+    assert "boost" in text
+    assert f"{plan.total_epochs:,} epochs, {plan.total_steps:,} steps; at the end 200 exemplars" in text
+    assert "estimated time: unknown" in text
+    assert "photos:" not in text
+
+
+def test_a_time_is_told_with_where_it_comes_from_and_photos_with_where_they_go():
+    plan = make_plan(load_settings("digits", ["device=cpu"]))
+    plan = replace(plan, time=TimeEstimate(125.0, 40.0, "a test"), photos="host", photo_bytes=3 * 2**30)
+    text = shown(plan)
+    assert "estimated time: 2 min 05 s, at 40.0 steps a second (a test)" in text
+    assert "3.0 GiB of decoded photos, which stay in the host's memory" in text

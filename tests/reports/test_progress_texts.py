@@ -1,0 +1,54 @@
+"""What progress says, event by event."""
+
+import math
+
+from foster import events
+from foster.reports.progress_texts import (
+    evaluated_text,
+    losses_text,
+    place_text,
+    received_text,
+    resumed_text,
+    task_started_text,
+)
+
+
+def epoch(**losses: float) -> events.EpochEnded:
+    return events.EpochEnded(
+        task=1, phase="boost", epoch=0, epochs=9, losses=losses, learning_rate=0.1, seconds=1.0, seconds_left=8.0
+    )
+
+
+def test_losses_are_a_sum_of_named_terms_or_one_number():
+    assert losses_text(epoch(L_CE=0.5), is_learn=False) == "loss 0.500"
+    both = epoch(L_LA=0.9, L_KD=0.334)
+    assert losses_text(both, is_learn=False) == "loss 1.234 = L_LA 0.900 + L_KD 0.334"
+    assert losses_text(both, is_learn=True) == "loss 1.234"
+    assert losses_text(epoch(L_LA=0.9, total=7.0), is_learn=False) == "loss 7.000"
+
+
+def test_a_learn_speaks_without_the_words_of_the_paper():
+    assert place_text(epoch(), 5, is_learn=False) == "task 2/5 boost"
+    assert place_text(epoch(), 1, is_learn=True) == "learning the new classes beside the known ones"
+
+
+def test_accuracies_that_are_not_there_are_left_out():
+    found = events.Evaluated(
+        task=0, variant="head", accuracy=50.0, top5=math.nan, old_accuracy=None, new_accuracy=50.0, per_task=(50.0,)
+    )
+    assert evaluated_text(found, 3, is_learn=False) == "task 1/3 head: 50.00 % (new 50.00)"
+
+
+def test_a_run_between_two_tasks_resumes_at_no_phase():
+    assert resumed_text(events.RunResumed(task=2, phase="", epoch=0), 5) == "resumed at task 3/5"
+    assert resumed_text(events.RunResumed(task=2, phase="boost", epoch=3), 5) == "resumed at task 3/5 boost, epoch 4"
+
+
+def test_a_download_of_unknown_length_has_no_end():
+    assert received_text(events.Downloading("x", 3 * 2**20, None)) == "3.0 MiB"
+    assert received_text(events.Downloading("x", 3 * 2**20, 6 * 2**20)) == "3.0 of 6.0 MiB"
+
+
+def test_the_first_task_knows_nothing():
+    started = events.TaskStarted(task=0, num_tasks=5, num_new=2, num_known=0, num_images=1234)
+    assert task_started_text(started) == "task 1/5: 2 new classes, none known, 1,234 images"
