@@ -27,7 +27,7 @@ def test_learn_writes_a_bundle_and_reports_old_and_new_classes_apart(command: Co
     assert "on held-out images, never trained on" in done.out
     assert "known classes" in done.out
     assert "next: foster predict v2 IMAGES" in done.out
-    assert "boost" in done.err
+    assert "learning the new classes beside the known ones" in done.err
     assert {path: path.read_bytes() for path in bundle.rglob("*") if path.is_file()} == before
     assert Path("current").resolve() == Path("v2").resolve()
     assert foster.load("current", device="cpu").class_names == ("one", "two", "zero", "three")

@@ -12,6 +12,7 @@ from commands import Command
 from foster.cli import main
 from foster.settings.experiment import load_settings, preset_names
 from foster.settings.methods import METHOD_SETTINGS
+from foster.settings.recipes import recipe_names
 
 Run = Callable[..., int]
 
@@ -102,7 +103,9 @@ def test_presets_are_listed_with_what_they_are(command: Command) -> None:
     done = command("presets")
     assert done.code == 0
     lines = done.out.splitlines()
-    assert [line.split()[0] for line in lines] == preset_names()
+    presets, recipes = [line for line in lines if line[0] != "-"], [line for line in lines if line[0] == "-"]
+    assert [line.split()[0] for line in presets] == preset_names()
+    assert [line.split()[1] for line in recipes] == recipe_names()
     assert all(len(line.split()) > 5 for line in lines)
 
 

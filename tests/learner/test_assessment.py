@@ -3,14 +3,14 @@
 from pathlib import Path
 
 import pytest
-from small_learners import digits, testing_digits
+from small_learners import digits, unseen_digits
 
 from foster.errors import DataError
 from foster.learner.learner import Learner
 
 
 def test_evaluation_counts_by_class_and_leaves_unknown_classes_out(taught: Learner) -> None:
-    source = digits("zero", "one", "seven", last=12, data=testing_digits())
+    source = digits("zero", "one", "seven", last=12, data=unseen_digits())
     report = taught.evaluate(source)
     predicted = [found.label for found in taught.predict(source[0][:24])]
     right = [sum(a == b for a, b in zip(predicted[k : k + 12], source[1][k : k + 12], strict=True)) for k in (0, 12)]

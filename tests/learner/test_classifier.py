@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_learners import digits, longer_learner, small_learner, testing_digits
+from small_learners import digits, longer_learner, small_learner, unseen_digits
 from torch import Tensor, nn
 
 import foster
@@ -22,7 +22,7 @@ def test_a_device_that_is_full_in_a_prediction_gives_one_line(monkeypatch: pytes
     def full(*arguments: Any) -> Tensor:
         raise torch.OutOfMemoryError(FULL)
 
-    monkeypatch.setattr(Classifier, "forward", full)
+    monkeypatch.setattr(Classifier, "_features", full)
     for ask in (learner.predict, lambda images: learner.evaluate(images, ["zero"] * len(images))):
         with pytest.raises(DeviceError) as error:
             ask(digits("zero", last=3)[0])
@@ -67,7 +67,7 @@ def test_large_images_are_classified_in_batches_of_a_useful_size(size: tuple[int
 def test_a_nearest_mean_method_answers_by_its_exemplars_also_after_loading(tmp_path: Path) -> None:
     learner = longer_learner("icarl")
     learner.learn(digits("zero", "one", "two"))
-    images = testing_digits().images[:20]
+    images = unseen_digits().images[:20]
     assert learner.classifier().class_means is not None
     again = foster.load(learner.save(tmp_path / "icarl"), device="cpu")
     assert [found.record() for found in again.predict(images)] == [found.record() for found in learner.predict(images)]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from small_learners import digits, longer_learner, testing_digits
+from small_learners import digits, longer_learner, unseen_digits
 from torch import Tensor, nn
 
 import foster
@@ -30,7 +30,7 @@ from foster.system.signals import Stopped, StopRequest
 
 
 def test_a_loaded_learner_predicts_exactly_as_the_saved_one(taught: Learner, saved: Path) -> None:
-    images = testing_digits().images[:40]
+    images = unseen_digits().images[:40]
     again = foster.load(saved, device="cpu")
     assert again.class_names == ("zero", "one")
     assert [found.record() for found in again.predict(images)] == [found.record() for found in taught.predict(images)]
@@ -200,7 +200,7 @@ def test_classes_of_very_different_size_down_to_one_image(learner: Learner) -> N
 
 
 def test_paths_pil_images_arrays_and_tensors_give_the_same_answer(taught: Learner, tmp_path: Path) -> None:
-    tensor = testing_digits().images[3]
+    tensor = unseen_digits().images[3]
     array = tensor.permute(1, 2, 0).numpy()
     path = tmp_path / "digit.png"
     Image.fromarray(array).save(path)
@@ -210,13 +210,13 @@ def test_paths_pil_images_arrays_and_tensors_give_the_same_answer(taught: Learne
 
 
 def test_a_batch_of_grey_images_is_many_images_and_a_colour_image_is_one(taught: Learner) -> None:
-    grey = testing_digits().images[:6, 0]
-    expected = [(found.label, found.top) for found in taught.predict(testing_digits().images[:6])]
+    grey = unseen_digits().images[:6, 0]
+    expected = [(found.label, found.top) for found in taught.predict(unseen_digits().images[:6])]
     for batch in (grey, grey.numpy(), list(grey), grey[:, None]):
         assert [(found.label, found.top) for found in taught.predict(batch)] == expected
-    for single in (grey[0], grey[:1], testing_digits().images[0], grey[0].numpy(), grey[0].numpy()[..., None]):
+    for single in (grey[0], grey[:1], unseen_digits().images[0], grey[0].numpy(), grey[0].numpy()[..., None]):
         assert [(found.label, found.top) for found in taught.predict(single)] == expected[:1]
-    (wrong,) = taught.predict(testing_digits().images[0].permute(1, 2, 0))
+    (wrong,) = taught.predict(unseen_digits().images[0].permute(1, 2, 0))
     assert wrong.error is not None
 
 
@@ -224,16 +224,16 @@ def test_answers_keep_the_given_order_and_a_broken_image_is_an_entry(taught: Lea
     broken = tmp_path / "broken.png"
     broken.write_bytes(b"no image")
     images: Sequence[Any] = [
-        *testing_digits().images[:300],
+        *unseen_digits().images[:300],
         broken,
         tmp_path / "missing.png",
-        *testing_digits().images[300:310],
+        *unseen_digits().images[300:310],
     ]
     found = taught.predict(images)
     assert [entry.error is not None for entry in found] == [False] * 300 + [True, True] + [False] * 10
     assert (found[300].name, found[300].error) == (str(broken), "not an image of a known format")
     assert found[300].label is None
-    alone = taught.predict(testing_digits().images[305])[0]
+    alone = taught.predict(unseen_digits().images[305])[0]
     assert (found[307].label, found[307].top) == (alone.label, alone.top)
 
 
@@ -245,19 +245,19 @@ def test_a_folder_is_predicted_recursively_in_order(taught: Learner, tmp_path: P
 
 
 def test_the_best_classes_come_first_and_probabilities_sum_to_one(taught: Learner) -> None:
-    found = taught.predict(testing_digits().images[:20], top=5)
+    found = taught.predict(unseen_digits().images[:20], top=5)
     for entry in found:
         values = [candidate.probability for candidate in entry.top]
         assert len(values) == 2
         assert values == sorted(values, reverse=True)
         assert sum(values) == pytest.approx(1, abs=1e-5)
         assert (entry.label, entry.confidence) == (entry.top[0].label, values[0])
-    assert len(taught.predict(testing_digits().images[0], top=1)[0].top) == 1
+    assert len(taught.predict(unseen_digits().images[0], top=1)[0].top) == 1
 
 
 @pytest.mark.filterwarnings("ignore::foster.learner.reports.CalibrationWarning")
 def test_unknown_is_answered_below_the_asked_confidence(taught: Learner) -> None:
-    images = testing_digits().images[:100]
+    images = unseen_digits().images[:100]
     plain = taught.predict(images)
     careful = taught.predict(images, unknown_below=0.9)
     for before, after in zip(plain, careful, strict=True):
@@ -271,7 +271,7 @@ def test_unknown_is_answered_below_the_asked_confidence(taught: Learner) -> None
 @pytest.mark.parametrize(("options", "message"), [({"top": 0}, "top"), ({"unknown_below": 1.5}, "from 0 to 1")])
 def test_wrong_options_of_a_prediction_are_refused(taught: Learner, options: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        taught.predict(testing_digits().images[0], **options)
+        taught.predict(unseen_digits().images[0], **options)
 
 
 def test_what_was_passed_over_is_in_the_reports(tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ def test_any_torch_module_is_a_backbone_and_is_given_again_to_load(tmp_path: Pat
     with pytest.raises(BundleError, match=r"\(custom:Custom\); load it from Python"):
         foster.load(path)
     again = foster.load(path, backbone=Custom, device="cpu")
-    images = testing_digits().images[:10]
+    images = unseen_digits().images[:10]
     assert [found.record() for found in again.predict(images)] == [found.record() for found in learner.predict(images)]
     again.learn(digits("three"))
     with pytest.raises(BundleError, match="do not fit its network"):

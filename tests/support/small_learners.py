@@ -20,7 +20,7 @@ def training_digits() -> ImageSet:
 
 
 @cache
-def testing_digits() -> ImageSet:
+def unseen_digits() -> ImageSet:
     return load_dataset("digits").test
 
 
