@@ -128,9 +128,10 @@ def prepare(
     settings = load_settings(source, overrides or [], data=str(data) if data else None)
     check_used(overrides or [], settings)
     from foster.cli.launch import prepare_photos
+    from foster.reports.text import size_text
 
     num_bytes = prepare_photos(settings, cache, quiet=quiet)
-    report(f"{cache}: {num_bytes / 2**30:.1f} GiB; use it with engine.photo_cache={cache}", path=cache)
+    report(f"{cache}: {size_text(num_bytes)}; use it with engine.photo_cache={cache}", path=cache)
 
 
 def demo(

@@ -48,7 +48,7 @@ def decoded_text(event: events.PhotosDecoded) -> str:
     rate = event.num_photos / max(event.seconds, 1e-3)
     where = {"device": "on the device", "host": "in memory", "disk": "on disk"}[event.place]
     return (
-        f"{event.num_photos:,} photos of {event.what}: {event.num_bytes / 2**30:.2f} GiB {where}, "
+        f"{event.num_photos:,} photos of {event.what}: {size_text(event.num_bytes)} {where}, "
         f"in {duration(event.seconds)} ({rate:,.0f} a second)"
     )
 
