@@ -92,7 +92,9 @@ def page_of(archives: Sequence[Archive]) -> Page:
         page.figures += page.drawn(kind, _able(kind, runs))
     if runs:
         _add_classes(page, runs)
-    page.parts = [_run_part(page, run) for run in runs] + [_bundle_part(page, bundle) for bundle in bundles]
+    # The exemplars of many runs would be most of the file.
+    kinds = OF_ONE if len(runs) == 1 else OF_ONE[:1]
+    page.parts = [_run_part(page, run, kinds) for run in runs] + [_bundle_part(page, bundle) for bundle in bundles]
     return page
 
 
@@ -175,11 +177,11 @@ def _add_classes(page: Page, runs: Sequence[RunArchive]) -> None:
     page.classes = class_rows(runs[0].class_names, runs[0].task_sizes, first.labels, predictions)
 
 
-def _run_part(page: Page, run: RunArchive) -> dict[str, Any]:
+def _run_part(page: Page, run: RunArchive, kinds: Sequence[str]) -> dict[str, Any]:
     result = run.result
     part: dict[str, Any] = {"name": run.name, "place": str(run.path), "environment": result.environment}
     part["settings"] = {key: value_text(value) for key, value in flat(result.settings).items() if value is not None}
-    part["figures"] = [figure for kind in OF_ONE for figure in page.drawn(kind, [run])]
+    part["figures"] = [figure for kind in kinds for figure in page.drawn(kind, [run])]
     part["compression"] = _compression(run)
     try:
         part["command"] = command(run.settings)

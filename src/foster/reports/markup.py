@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PIXELS_A_POINT = 1.55
+"""Of the page, at most; pictures inside a figure have as many."""
+
 BROAD = 1.6
 """Times as wide as high: such a figure is scrolled on a phone, where its letters would be too small."""
 
@@ -28,7 +30,13 @@ def svg(figure: "Figure") -> Markup:
     file = io.StringIO()
     with styled():
         figure.savefig(
-            file, format="svg", transparent=True, bbox_inches="tight", pad_inches=0.08, metadata={"Date": None}
+            file,
+            format="svg",
+            dpi=PIXELS_A_POINT * 72,
+            transparent=True,
+            bbox_inches="tight",
+            pad_inches=0.08,
+            metadata={"Date": None},
         )
     text = file.getvalue()
     text = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|\n\s*", " ", text[text.index("<svg") :], flags=re.DOTALL)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROWS_IN_A_BLOCK, PICTURES_IN_A_ROW = 25, 10
+PICTURES_OF_MANY_CLASSES = 6
+"""In a row, where there are several blocks of classes: a page holds so many pictures, not more."""
 NUM_EXPLAINED = 6
 HEAT = "inferno"
 
@@ -35,7 +37,8 @@ def exemplar_figure(archive: Archive) -> "Figure":
     num_blocks = -(-len(counts) // ROWS_IN_A_BLOCK)
     num_rows = min(len(counts), ROWS_IN_A_BLOCK)
     with styled():
-        figure = new_figure(num_blocks * 4.0, 0.36 * num_rows + 0.7)
+        width = 4.0 if num_blocks == 1 else 2.8
+        figure = new_figure(num_blocks * width, 0.36 * num_rows + 0.7)
         for block, axes in enumerate(grid_of_axes(figure, num_blocks, num_blocks)):
             classes = range(block * ROWS_IN_A_BLOCK, min((block + 1) * ROWS_IN_A_BLOCK, len(counts)))
             axes.imshow(_mosaic(images, classes), interpolation="nearest", aspect="equal")
@@ -131,7 +134,8 @@ def shown_pixels(images: ImageSet) -> Tensor:
 def _mosaic(images: ImageSet, classes: range) -> np.ndarray:
     """A row of pictures for each class, white between them, `[H, W, 3]` uint8."""
     height, width = images.image_size
-    num_columns = min(PICTURES_IN_A_ROW, max(1, int(images.class_counts().max())))
+    most = PICTURES_IN_A_ROW if images.num_classes <= ROWS_IN_A_BLOCK else PICTURES_OF_MANY_CLASSES
+    num_columns = min(most, max(1, int(images.class_counts().max())))
     sheet = np.full((len(classes) * (height + 1), num_columns * (width + 1), 3), 255, dtype=np.uint8)
     for row, class_id in enumerate(classes):
         own = images.select(torch.nonzero(images.labels == class_id).flatten()[:num_columns])
