@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from foster.data.photos.decode import BACKGROUND
+from foster.data.photos.decode import BACKGROUND, DRAFT_PIXELS
 from foster.errors import FosterError, SettingsError, suggestion, words_of
 from foster.learner.classifier import Classifier
 from foster.learner.knowledge import Knowledge
@@ -49,6 +49,8 @@ class ExportReport:
     num_checked: int
     checked_on: str
     largest_difference: float
+    snippet: str = ""
+    """A program that uses the file without this library."""
 
 
 class Exported(nn.Module):
@@ -94,7 +96,8 @@ def export_classifier(knowledge: Knowledge, file: Path) -> ExportReport:
         write_bytes(file, content)
     facts_file = file.with_name(f"{file.name}.json")
     write_json(facts_file, facts)
-    return ExportReport(file, facts_file, file.stat().st_size, len(pictures), checked_on, difference)
+    text = snippet(knowledge, file) if file.suffix.lower() == ".onnx" else ""
+    return ExportReport(file, facts_file, file.stat().st_size, len(pictures), checked_on, difference, text)
 
 
 def export_facts(knowledge: Knowledge) -> dict[str, Any]:
@@ -117,6 +120,8 @@ def export_facts(knowledge: Knowledge) -> dict[str, Any]:
             "background": list(BACKGROUND),
             "resize": preprocessing.rule,
             "resize_means": rules[preprocessing.rule],
+            "large_jpegs": f"of more than {DRAFT_PIXELS:,} pixels, foster decodes a half, a quarter or an eighth of "
+            "the size, at least four times width x height; resizing all of it gives nearly the same",
         },
         "output": {"name": OUTPUT, "type": "float32", "shape": ["batch", knowledge.num_classes]},
         "inside": {
@@ -126,6 +131,27 @@ def export_facts(knowledge: Knowledge) -> dict[str, Any]:
         },
         "is_calibrated": knowledge.num_calibration_images > 0,
     }
+
+
+def snippet(knowledge: Knowledge, file: Path) -> str:
+    """A program that answers for a photo with nothing but Pillow, NumPy and onnxruntime: as `foster predict` does."""
+    height, width = knowledge.preprocessing.size
+    box = ""
+    if knowledge.preprocessing.rule == "crop":
+        box = f", box=middle(image.size, {width} / {height})"
+    return f"""import json, numpy, onnxruntime
+from PIL import Image, ImageOps
+
+def middle(size, aspect):
+    w, h = min(size[0], size[1] * aspect), min(size[1], size[0] / aspect)
+    return (size[0] - w) / 2, (size[1] - h) / 2, (size[0] + w) / 2, (size[1] + h) / 2
+
+image = ImageOps.exif_transpose(Image.open("photo.jpg")).convert("RGB")
+image = image.resize(({width}, {height}), Image.Resampling.BILINEAR{box}, reducing_gap=3.0)
+session = onnxruntime.InferenceSession({str(file)!r})
+[probabilities] = session.run(None, {{"{INPUT}": numpy.array(image)[None]}})
+print(json.load(open({str(file) + ".json"!r}))["labels"][probabilities[0].argmax()], probabilities[0].max())
+"""
 
 
 def _example(knowledge: Knowledge) -> Tensor:

@@ -37,6 +37,8 @@ MAX_FILE_BYTES = 2**30
 
 LARGE_PIXELS = 25_000_000
 """Larger images are decoded one at a time, however many threads there are, and made smaller where a target is known."""
+DRAFT_PIXELS = 4_000_000
+"""Larger JPEGs are decoded at a part of their size, which differs a little from resizing all of it."""
 
 STRIP_PIXELS = 1_000_000
 """Images become RGB in strips of about this many pixels, so that the steps between take no more than that."""
@@ -89,8 +91,8 @@ def quiet_pillow() -> Iterator[None]:
 def decode(source: ImageLike, target_side: int | None = None) -> Image.Image:
     """`source` as an upright RGB image, transparent parts on white; the first frame of an animation.
 
-    With `target_side` a JPEG may be decoded at a half, a quarter or an eighth of its size, and a very large image of
-    another format may be made smaller, but never below twice that side. Raises ImageError.
+    With `target_side` a camera's JPEG may be decoded at a half, a quarter or an eighth of its size, at least four times
+    that side, and a very large image of another format may be made smaller, to twice that side. Raises ImageError.
     """
     if isinstance(source, torch.Tensor):
         return _guarded(lambda: _from_array(_channels_last(source)))
@@ -150,9 +152,8 @@ def _guarded(work: Callable[[], Result]) -> Result:
 
 def _from_file(source: str | Path | bytes, target_side: int | None) -> Image.Image:
     with _opened(source) as image:
-        if target_side is not None:
-            side = 2 * target_side
-            image.draft("RGB", (side, side))
+        if target_side is not None and image.width * image.height > DRAFT_PIXELS:
+            image.draft("RGB", (4 * target_side, 4 * target_side))
         if image.width * image.height <= LARGE_PIXELS:
             return _upright_rgb(image, target_side)
         # In a thread of its own: an allocator keeps freed memory back for each thread that ever asked for much.
