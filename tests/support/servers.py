@@ -1,11 +1,12 @@
 """A server in a process of its own, or in this one, and photos to send."""
 
+import asyncio
 import io
 import random
 import re
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
@@ -85,3 +86,16 @@ async def client_of(service: Service) -> AsyncIterator[httpx.AsyncClient]:
     transport = httpx.ASGITransport(app=make_app(service), raise_app_exceptions=False)
     async with service.running(), httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         yield client
+
+
+Check = Callable[[httpx.AsyncClient], Awaitable[None]]
+
+
+def run(service: Service, check: Check) -> None:
+    """`check` with a client of the service."""
+
+    async def checked() -> None:
+        async with client_of(service) as client:
+            await check(client)
+
+    asyncio.run(checked())

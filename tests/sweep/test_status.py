@@ -33,7 +33,7 @@ def test_a_status_follows_the_events_and_copes_with_a_cut_line(tmp_path: Path):
 def test_an_outcome_is_told_in_a_few_words() -> None:
     run = RunStatus("one", Path("nowhere"))
     assert (run.outcome, run.time) == ("waiting", "–")
-    run.state, run.place = State.RUNNING, "GPU 3"
+    run.state, run.slot = State.RUNNING, "GPU 3"
     assert run.outcome == "started on GPU 3"
     run.is_continued = True
     assert run.outcome == "continued on GPU 3"
@@ -41,7 +41,7 @@ def test_an_outcome_is_told_in_a_few_words() -> None:
     assert run.outcome == "failed: no room"
     run.state, run.message = State.FINISHED, ""
     assert run.outcome == "finished"
-    run.told = {"average_incremental_accuracy": 61.257, "seconds": 75}
+    run.facts = {"average_incremental_accuracy": 61.257, "seconds": 75}
     assert run.outcome == "finished, average incremental accuracy 61.26 %"
     assert run.time == duration(75)
 

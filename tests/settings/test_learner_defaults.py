@@ -1,7 +1,7 @@
 """What follows from the images where nobody says otherwise."""
 
 from foster.settings.augmentation import AUGMENTATIONS
-from foster.settings.recipe import (
+from foster.settings.learner_defaults import (
     augmentation_for,
     backbone_for,
     batch_size_for,
