@@ -42,6 +42,7 @@ def exemplar_figure(archive: Archive) -> "Figure":
         for block, axes in enumerate(grid_of_axes(figure, num_blocks, num_blocks)):
             classes = range(block * ROWS_IN_A_BLOCK, min((block + 1) * ROWS_IN_A_BLOCK, len(counts)))
             axes.imshow(_mosaic(images, classes), interpolation="nearest", aspect="equal")
+            axes.set_anchor("N")
             height = images.image_size[0] + 1
             names = [f"{images.class_names[class_id]}  ({counts[class_id]})" for class_id in classes]
             axes.set_yticks([height * (row + 0.5) for row in range(len(classes))], names, size=7)
