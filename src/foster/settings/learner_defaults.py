@@ -25,9 +25,9 @@ class Preset:
 
 PRESETS: dict[str, Preset] = {
     "fast": Preset(
-        "a first look: a sixteenth of the paper's epochs, from a pretrained backbone three epochs",
+        "a first look: a sixteenth of the paper's epochs, from a pretrained backbone a fiftieth",
         Length(0.06, 600),
-        Length(0.015, 60),
+        Length(0.02, 60),
         validation_share=0.15,
         views=2,
     ),
