@@ -3,7 +3,14 @@ import torch
 
 from foster.bundle.folder import image_id
 from foster.data.images import ImageSet, concatenate
-from foster.learner.held_out import fair_quota, held_out_quota, is_held_out, kept_held_out, place, smallest_places
+from foster.learner.held_out import (
+    fair_quota,
+    held_out_quota,
+    is_held_out,
+    kept_held_out,
+    position,
+    smallest_positions,
+)
 
 
 def random_images(*counts: int, seed: int = 0) -> ImageSet:
@@ -69,8 +76,8 @@ def test_one_picture_many_times_is_one_picture() -> None:
 
 
 def test_a_place_is_the_hash_as_a_number_from_0_to_1() -> None:
-    assert [place(text) for text in ("000000000000", "800000000000", "c00000000000")] == [0.0, 0.5, 0.75]
-    assert 0.999 < place("ffffffffffff") < 1
+    assert [position(text) for text in ("000000000000", "800000000000", "c00000000000")] == [0.0, 0.5, 0.75]
+    assert 0.999 < position("ffffffffffff") < 1
 
 
 @pytest.mark.parametrize(
@@ -88,14 +95,14 @@ def test_whatever_comes_again_was_never_trained_on_where_it_is_held_out(shares: 
         assert not held_out & trained
         trained |= set(ids) - held_out
         rest = [entry for entry in ids if entry not in held_out]
-        now = smallest_places(part.select(~mask), rest)[0]
-        assert now == min(map(place, rest))
+        now = smallest_positions(part.select(~mask), rest)[0]
+        assert now == min(map(position, rest))
         trained_from = {0: min(now, trained_from.get(0, 1.0))}
 
 
 def test_of_a_known_class_pictures_below_both_limits_are_held_out_but_never_all() -> None:
     images = random_images(200)
-    places = torch.tensor([place(image_id(image)) for image in images.images])
+    places = torch.tensor([position(image_id(image)) for image in images.images])
     hashes = [image_id(image) for image in images.images]
     assert torch.equal(is_held_out(images, hashes, 0.3, {0: 0.12}), places < 0.12)
     assert torch.equal(is_held_out(images, hashes, 0.1, {0: 0.5}), places < 0.1)

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from foster.reports.results import read_result
-from foster.studies.outcome import Outcome, found
+from foster.studies.outcome import Outcome, measured
 from foster.studies.study import Claim, Study, Variant
 
 
@@ -51,12 +51,12 @@ def outcome(write_run) -> Outcome:
     ],
 )
 def test_each_kind_of_claim_is_measured(claim: Claim, expected: str, outcome: Outcome):
-    assert found(claim, outcome.runs) == expected
+    assert measured(claim, outcome.runs) == expected
 
 
 def test_a_method_without_a_boosted_network_leaves_its_claims_open(outcome: Outcome):
     runs = {name: [replace(run, variants={}) for run in group] for name, group in outcome.runs.items()}
-    assert found(Claim(text="", metric="boosted", first="large"), runs) == "–"
+    assert measured(Claim(text="", metric="boosted", first="large"), runs) == "–"
 
 
 def test_the_page_holds_means_and_spreads_and_the_claim_beside_what_was_found(outcome: Outcome, tmp_path):

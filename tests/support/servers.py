@@ -54,11 +54,11 @@ class Server:
 
 
 @contextmanager
-def serving(place: Path, folder: Path, *options: object, port: int = 0) -> Iterator[Server]:
+def serving(path: Path, folder: Path, *options: object, port: int = 0) -> Iterator[Server]:
     """`foster serve` with these options; what it says goes to a file in `folder`. It must end well, unless killed."""
     said = folder / f"said-{time.monotonic_ns()}.txt"
     said.touch()
-    process = started(["serve", str(place), "--port", str(port), "--device", "cpu", *map(str, options)], said)
+    process = started(["serve", str(path), "--port", str(port), "--device", "cpu", *map(str, options)], said)
     server = Server("", process, said)
     try:
         server.wait_for(" at http")
@@ -76,7 +76,7 @@ def serving(place: Path, folder: Path, *options: object, port: int = 0) -> Itera
 
 
 def service_of(bundle: Path, **options: Any) -> Service:
-    chosen = Options(place=bundle, device="cpu", **options)
+    chosen = Options(path=bundle, device="cpu", **options)
     return Service(chosen, Current(bundle, lambda folder: Served.load(folder, "cpu", chosen.unknown_below)))
 
 

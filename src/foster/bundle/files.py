@@ -103,10 +103,10 @@ def read_checked(bundle: Path, name: str, num_bytes: int, digest: str) -> bytes:
     try:
         if path.resolve(strict=True) != bundle.resolve() / name:
             raise BundleError(f"'{name}' in bundle '{bundle}' is a link that leads out of it")
-        found = path.stat().st_size
-        if found != num_bytes:
-            what = "truncated" if found < num_bytes else "changed"
-            raise BundleError(f"'{name}' in bundle '{bundle}' is {what}: {found:,} bytes instead of {num_bytes:,}")
+        size = path.stat().st_size
+        if size != num_bytes:
+            what = "truncated" if size < num_bytes else "changed"
+            raise BundleError(f"'{name}' in bundle '{bundle}' is {what}: {size:,} bytes instead of {num_bytes:,}")
         content = read_plain(path, max_bytes=num_bytes)
     except FileNotFoundError:
         raise BundleError(f"'{name}' is missing in bundle '{bundle}'") from None

@@ -59,28 +59,28 @@ class Bundle:
     weights: dict[str, Tensor]
     png_files: dict[str, bytes]
 
-    def memory(self, use: Use, place: str) -> ExemplarMemory:
+    def memory(self, use: Use, title: str) -> ExemplarMemory:
         """The images of one use, by class and in selection order."""
         entries = [entry for entry in self.manifest.exemplars if entry.use == use]
         resizing = resizing_of(self.manifest.preprocessing)
         check_room(len(entries), resizing, num_copies=1)
         for entry in entries:  # before any is decoded: a small file may claim to be any size
-            if self._size(entry, place) != (resizing.width, resizing.height):
-                raise BundleError(f"'{entry.file}' in bundle '{place}' is not {resizing.width} x {resizing.height}")
+            if self._size(entry, title) != (resizing.width, resizing.height):
+                raise BundleError(f"'{entry.file}' in bundle '{title}' is not {resizing.width} x {resizing.height}")
         stacks: list[list[Tensor]] = [[] for _ in self.manifest.classes]
         for entry, image in zip(
             entries, decoded([self.png_files[entry.file] for entry in entries], resizing), strict=True
         ):
             if isinstance(image, ImageError):
-                raise BundleError(f"'{entry.file}' in bundle '{place}' cannot be read: {image}")
+                raise BundleError(f"'{entry.file}' in bundle '{title}' cannot be read: {image}")
             stacks[entry.class_id].append(image)
         return memory_of(stacks, resizing)
 
-    def _size(self, entry: ExemplarFile, place: str) -> tuple[int, int]:
+    def _size(self, entry: ExemplarFile, title: str) -> tuple[int, int]:
         try:
             return upright_size(self.png_files[entry.file])
         except ImageError as error:
-            raise BundleError(f"'{entry.file}' in bundle '{place}' cannot be read: {error}") from None
+            raise BundleError(f"'{entry.file}' in bundle '{title}' cannot be read: {error}") from None
 
 
 def resizing_of(preprocessing: Preprocessing) -> Resizing:
@@ -155,9 +155,9 @@ def remove_exemplars(folder: Path, ids: Sequence[str]) -> list[ExemplarFile]:
     with locked(folder):
         # What an interrupted removal has left goes first, and is among the removed where it is asked for again.
         left = _remove_unlisted(folder, read_manifest(folder))
-        found = [entry for entry in left if any(entry.is_meant_by(wanted) for wanted in ids)]
-        ids = [wanted for wanted in ids if not any(entry.is_meant_by(wanted) for entry in found)]
-        return [*found, *(_removed(folder, ids) if ids else ())]
+        meant = [entry for entry in left if any(entry.is_meant_by(wanted) for wanted in ids)]
+        ids = [wanted for wanted in ids if not any(entry.is_meant_by(wanted) for entry in meant)]
+        return [*meant, *(_removed(folder, ids) if ids else ())]
 
 
 def _removed(folder: Path, ids: Sequence[str]) -> list[ExemplarFile]:

@@ -66,9 +66,9 @@ def check_promotable(bundle: Path) -> None:
         _history(link)
 
 
-def rollback(place: Path) -> Promotion:
-    """Point the link back at the bundle before the one in use. `place` is the link or the folder that holds it."""
-    link = place if place.is_symlink() else place / LINK
+def rollback(path: Path) -> Promotion:
+    """Point the link back at the bundle before the one in use. `path` is the link or the folder that holds it."""
+    link = path if path.is_symlink() else path / LINK
     if _target(link) is None:
         raise FolderError(f"there is no link '{link}'; 'foster promote BUNDLE' makes one")
     with locked(link.parent, LOCK):

@@ -36,8 +36,8 @@ def one_line() -> Iterator[None]:
         # The reader of our output left, as `head` does: nothing is wrong.
         _leave(READER_LEFT)
     except OSError as error:
-        place = f"'{error.filename}'" if error.filename else "the output"
-        _leave(FosterError.exit_code, f"cannot read or write {place}: {error.strerror or error}")
+        what = f"'{error.filename}'" if error.filename else "the output"
+        _leave(FosterError.exit_code, f"cannot read or write {what}: {error.strerror or error}")
     except SystemExit as left:
         if isinstance(left.__context__, BrokenPipeError):  # so rich, which prints the help, tells of such a reader
             _leave(READER_LEFT)

@@ -136,9 +136,9 @@ def _conclude(bundle: Path, is_promoting: bool) -> None:
 def _keep_refused(error: UpdateError, bundle: Path) -> str:
     """Save what was learned beside where it would have gone, and say how it can still be used."""
     names = (bundle.with_name(f"{bundle.name}.refused{number}") for number in ("", *range(2, 1000)))
-    place = next(name for name in names if not name.exists())
-    error.refused.save(place)
-    name = shlex.quote(str(place))
+    kept = next(name for name in names if not name.exists())
+    error.refused.save(kept)
+    name = shlex.quote(str(kept))
     return f"what was learned is in {name}: foster evaluate {name} PHOTOS looks at it, foster promote {name} accepts it"
 
 
@@ -240,13 +240,13 @@ def show_exemplars(bundle: Path, show: Path | None, remove: Sequence[str]) -> No
         folder = real_folder(bundle)
         removed = remove_exemplars(folder, remove)
         manifest = read_manifest(folder)
-        told = [f"removed {entry.id} of class '{manifest.classes[entry.class_id]}' from {bundle}" for entry in removed]
+        lines = [f"removed {entry.id} of class '{manifest.classes[entry.class_id]}' from {bundle}" for entry in removed]
         ends = [AFTER_REMOVAL[entry.use] for entry in removed]
-        output.report(*map("{}; {}".format, told, ends), path=bundle)
+        output.report(*map("{}; {}".format, lines, ends), path=bundle)
     if show is not None:
         check_outside(show)
-        found = read_bundle(bundle)
-        draw_sheet(found, str(bundle), show)
-        output.report(f"{show}: {len(found.manifest.exemplars)} images with their ids", path=show)
+        whole = read_bundle(bundle)
+        draw_sheet(whole, str(bundle), show)
+        output.report(f"{show}: {len(whole.manifest.exemplars)} images with their ids", path=show)
     if not remove and show is None:
         output.echo(exemplars_text(read_manifest(bundle)), nl=False)

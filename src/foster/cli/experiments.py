@@ -54,8 +54,8 @@ def run(
     # Imported only now: what is wrong with the settings is said before torch is loaded.
     from foster.cli.launch import launch
 
-    folder, told = out or Path("runs") / settings.run_name, _trackers(trackers, has_tensorboard)
-    launch(settings, folder, quiet=quiet, is_resuming=is_resuming, trackers=told)
+    folder, listeners = out or Path("runs") / settings.run_name, _trackers(trackers, has_tensorboard)
+    launch(settings, folder, quiet=quiet, is_resuming=is_resuming, trackers=listeners)
 
 
 def resume(
@@ -105,11 +105,11 @@ def plan(
     from foster.experiment.pace import measured_plan, timed_plan
     from foster.reports.plans import plan_table
 
-    found = measured_plan(settings) if is_measuring else timed_plan(settings, runs)
+    planned = measured_plan(settings) if is_measuring else timed_plan(settings, runs)
     if is_json:
-        show(json.dumps(found.to_dict() | {"remarks": settings.remarks}, indent=2))
+        show(json.dumps(planned.to_dict() | {"remarks": settings.remarks}, indent=2))
         return
-    show(plan_table(found))
+    show(plan_table(planned))
     for remark in settings.remarks:
         typer.echo(f"note: {remark}")
 

@@ -26,20 +26,20 @@ def show_label_next(
     files = found_files(photos).images
     if not files:
         raise DataError(f"no images below {listed([str(path) for path in photos])}")
-    found = label_next(Learner.load(bundle, device=device), files, count)
+    ranking = label_next(Learner.load(bundle, device=device), files, count)
     if copy is not None:
-        _copy(found.chosen, user_path(copy))
-    width = min(60, max(cell_len(shown(entry.path)) for entry in found.chosen))
-    for entry in found.chosen:
+        _copy(ranking.chosen, user_path(copy))
+    width = min(60, max(cell_len(shown(entry.path)) for entry in ranking.chosen))
+    for entry in ranking.chosen:
         if is_json:
             echo(json_text(entry.record()))
         else:
             name = padded(printable(shown(entry.path)), width)
             typer.echo(f"{name}   {printable(entry.label)} {100 * entry.confidence:.1f} %")
-    if found.unreadable:
-        typer.echo(f"{len(found.unreadable)} of {len(files)} images cannot be read", err=True)
+    if ranking.unreadable:
+        typer.echo(f"{len(ranking.unreadable)} of {len(files)} images cannot be read", err=True)
     if copy is not None:
-        typer.echo(f"{len(found.chosen)} photos copied to {copy}", err=True)
+        typer.echo(f"{len(ranking.chosen)} photos copied to {copy}", err=True)
         typer.echo(f"next: foster serve BUNDLES --feedback FOLDER --to-label {shlex.quote(str(copy))}", err=True)
 
 

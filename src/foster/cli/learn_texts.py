@@ -128,11 +128,11 @@ def evaluation_text(report: EvaluationReport) -> str:
             "the accuracy on new photos is lower\n"
         )
     if report.unknown:
-        found = report.unknown
+        unknown = report.unknown
         text += (
-            f"unknown things: {found.num_refused} of {found.num_images} refused with --unknown auto, and "
-            f"{found.num_known_refused} of {report.num_images} known ones; "
-            f"known looks more familiar than unknown in {100 * found.auroc:.1f} % of all pairs\n"
+            f"unknown things: {unknown.num_refused} of {unknown.num_images} refused with --unknown auto, and "
+            f"{unknown.num_known_refused} of {report.num_images} known ones; "
+            f"known looks more familiar than unknown in {100 * unknown.auroc:.1f} % of all pairs\n"
         )
     if report.unknown_classes:
         left_out = [f"{name} ({count})" for name, count in report.unknown_classes.items()]

@@ -18,7 +18,7 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def serve(
-    place: Annotated[
+    path: Annotated[
         Path,
         typer.Argument(
             metavar="BUNDLES_OR_BUNDLE",
@@ -77,7 +77,7 @@ def serve(
 
     run_server(
         Options(
-            place=user_path(place),
+            path=user_path(path),
             host=host,
             port=port,
             token=token,

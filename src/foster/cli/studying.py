@@ -35,8 +35,8 @@ def study(
     if name is None:
         width = max(map(len, study_names()))
         for known in study_names():
-            found = load_study(known)
-            typer.echo(f"{known:<{width}}  {found.title}: {len(found.variants)} variants on {found.preset}")
+            loaded = load_study(known)
+            typer.echo(f"{known:<{width}}  {loaded.title}: {len(loaded.variants)} variants on {loaded.preset}")
         return
     chosen = load_study(name)
     planned = plan_study(chosen, preset, overrides or [], str(data) if data else None)

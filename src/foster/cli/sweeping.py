@@ -79,5 +79,5 @@ def sweep(
         status = sweeping.status_of(run, folder)
         is_to_continue = status.is_continued and status.state == "waiting"
         typer.echo(f"{'to continue' if is_to_continue else status.state:<12}{run.name}")
-    places = ", ".join(slot.name for slot in slots)
-    typer.echo(f"{number_of_runs(len(runs))}, {len(slots)} at a time ({places}), in {folder}")
+    devices = ", ".join(slot.name for slot in slots)
+    typer.echo(f"{number_of_runs(len(runs))}, {len(slots)} at a time ({devices}), in {folder}")

@@ -119,15 +119,15 @@ def folder_trees(folder: Path, photos: PhotoSettings, seed: int) -> tuple[Tree, 
     if photos.train_list:
         train = read_list(user_path(photos.train_list), folder)
         test = read_list(user_path(photos.test_list), folder) if photos.test_list else None
-        train, test = (train, test) if test else train.divided(_share(photos, train.place), seed)
+        train, test = (train, test) if test else train.divided(_share(photos, train.title), seed)
     elif _has(folder, "train"):
         name = next((name for name in TEST_NAMES if _has(folder, name)), None)
         train = read_tree(folder / "train", _only(photos))
         test = read_tree(folder / name, _only(photos)) if name else None
-        train, test = (train, test) if test else train.divided(_share(photos, train.place), seed)
+        train, test = (train, test) if test else train.divided(_share(photos, train.title), seed)
     else:
         whole = read_tree(folder, _only(photos))
-        train, test = whole.divided(_share(photos, whole.place), seed)
+        train, test = whole.divided(_share(photos, whole.title), seed)
     check_same_classes(train, test)
     return train, test.of(train.class_names)
 

@@ -95,8 +95,8 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain data: what `results.json` holds."""
-        found: dict[str, Any] = json.loads(json.dumps(self._data))
-        return found
+        data: dict[str, Any] = json.loads(json.dumps(self._data))
+        return data
 
     def figure(self, title: str | None = None) -> "Figure":
         """Accuracy on all classes seen against their number, as a matplotlib figure; a notebook shows it."""

@@ -53,8 +53,8 @@ def run(
     with _listening(listener, progress) as tell:
         if folder is not None:
             return _run_in(RunFolder(user_path(folder)), chosen, resume, tell)
-        with TemporaryDirectory(prefix="foster-") as place:
-            fleeting = FleetingFolder(Path(place, "run"))
+        with TemporaryDirectory(prefix="foster-") as temporary:
+            fleeting = FleetingFolder(Path(temporary, "run"))
             return _result(fleeting, begin(chosen, fleeting, tell, StopRequest()))
 
 

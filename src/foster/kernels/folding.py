@@ -49,8 +49,8 @@ class Folded(NamedTuple):
             if added is None:
                 return torch.cudnn_convolution_relu(maps, self.weight, self.bias, *geometry)
             return torch.cudnn_convolution_add_relu(maps, self.weight, added, 1.0, self.bias, *geometry)
-        found = self(maps)
-        return functional.relu_(found if added is None else found.add_(added))
+        output = self(maps)
+        return functional.relu_(output if added is None else output.add_(added))
 
 
 @functools.cache
@@ -60,13 +60,13 @@ def _has_fused_convolutions(gpu: int) -> bool:
     weight = torch.randn(16, 16, 3, 3, device=maps.device).to(torch.bfloat16, memory_format=torch.channels_last)
     bias, geometry = torch.randn(16, device=maps.device).bfloat16(), ((1, 1), (1, 1), (1, 1), 1)
     try:
-        found = torch.cudnn_convolution_add_relu(maps, weight, maps, 1.0, bias, *geometry)
+        added = torch.cudnn_convolution_add_relu(maps, weight, maps, 1.0, bias, *geometry)
         plain = torch.cudnn_convolution_relu(maps, weight, bias, *geometry)
     except RuntimeError:
         return False
     with torch.autocast("cuda", enabled=False):
         expected = functional.conv2d(maps.float(), weight.float(), bias.float(), padding=1)
-    pairs = ((found, expected + maps), (plain, expected))
+    pairs = ((added, expected + maps), (plain, expected))
     return all(torch.allclose(ours.float(), theirs.relu(), rtol=0.05, atol=0.2) for ours, theirs in pairs)
 
 
@@ -161,12 +161,12 @@ def _pairs(part: nn.Module) -> list[tuple[nn.Conv2d, nn.BatchNorm2d]]:
 
 
 def _all_pairs(pairs: list[tuple[nn.Module, nn.Module]]) -> list[tuple[nn.Conv2d, nn.BatchNorm2d]]:
-    found = [
+    usual = [
         (convolution, norm)
         for convolution, norm in pairs
         if type(convolution) is nn.Conv2d and type(norm) is nn.BatchNorm2d and convolution.groups == 1
     ]
-    return found if len(found) == len(pairs) else []
+    return usual if len(usual) == len(pairs) else []
 
 
 def is_folded(module: nn.Module) -> bool:

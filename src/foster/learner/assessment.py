@@ -23,7 +23,7 @@ def assess(knowledge: Knowledge, classifier: Classifier, photos: Photos) -> Eval
     known = [k for k, label in enumerate(photos.labels) if label in ids]
     if not known:
         raise DataError(
-            f"none of the classes in {photos.place} is known ({', '.join(list(unknown)[:5])}); "
+            f"none of the classes in {photos.title} is known ({', '.join(list(unknown)[:5])}); "
             f"known are {', '.join(knowledge.class_names[:5])}{', ...' if knowledge.num_classes > 5 else ''}"
         )
     read = read_photos(_chosen(photos, known), knowledge.resizing, max_unreadable=len(known), num_copies=1)
@@ -62,7 +62,7 @@ def _chosen(photos: Photos, positions: Sequence[int]) -> Photos:
 
 def _confusion(true: Tensor, predicted: Tensor, names: Sequence[str]) -> dict[str, dict[str, int]]:
     counts = Counter(zip(true.tolist(), predicted.tolist(), strict=True))
-    found: dict[str, dict[str, int]] = {}
+    by_class: dict[str, dict[str, int]] = {}
     for (label, answer), count in sorted(counts.items()):
-        found.setdefault(names[label], {})[names[answer]] = count
-    return found
+        by_class.setdefault(names[label], {})[names[answer]] = count
+    return by_class

@@ -86,7 +86,7 @@ class Classifier(nn.Module):
         if not num_images:  # not every module takes a batch of none
             images = images.new_zeros(1, *images.shape[1:])
         with explained_memory_errors(self.device):
-            return tuple(found[:num_images].cpu() for found in in_batches(forward, images, self.device))
+            return tuple(column[:num_images].cpu() for column in in_batches(forward, images, self.device))
 
     def _probabilities(self, scores: Tensor) -> Tensor:
         return nn.functional.softmax(scores / self.temperature, dim=1)

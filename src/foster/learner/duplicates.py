@@ -34,28 +34,30 @@ class SharedPhotos:
 
 def classes_of(entries: Iterable[Entry]) -> dict[str, set[int]]:
     """For each picture, the classes it stands in."""
-    found: dict[str, set[int]] = defaultdict(set)
+    by_hash: dict[str, set[int]] = defaultdict(set)
     for label, image_hash in entries:
-        found[image_hash].add(label)
-    return dict(found)
+        by_hash[image_hash].add(label)
+    return dict(by_hash)
 
 
 def relatives(entries: Iterable[Entry]) -> dict[int, set[int]]:
     """For each class, all that have a picture in common with it, and itself."""
-    found: dict[int, set[int]] = defaultdict(set)
+    by_label: dict[int, set[int]] = defaultdict(set)
     for labels in classes_of(entries).values():
         for label in labels:
-            found[label] |= labels
-    return dict(found)
+            by_label[label] |= labels
+    return dict(by_label)
 
 
 def kept_elsewhere(fresh: Iterable[Entry], kept: Iterable[Entry], names: Sequence[str]) -> tuple[KeptElsewhere, ...]:
     """Which classes of `fresh` hold pictures that are kept as another class, those with most of them first."""
-    places = classes_of(kept)
-    counts = Counter((label, other) for label, image_hash in fresh for other in places.get(image_hash, set()) - {label})
+    keepers = classes_of(kept)
+    counts = Counter(
+        (label, other) for label, image_hash in fresh for other in keepers.get(image_hash, set()) - {label}
+    )
     return tuple(
         KeptElsewhere(names[label], names[other], count)
-        for (label, other), count in sorted(counts.items(), key=lambda found: (-found[1], found[0]))
+        for (label, other), count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     )
 
 

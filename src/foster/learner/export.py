@@ -169,8 +169,8 @@ def _pictures(knowledge: Knowledge) -> tuple[Tensor, str]:
             step = -(-len(images) // MAX_CHECKED)
             return images[::step].permute(0, 2, 3, 1).contiguous(), name
     shape = (16, *knowledge.preprocessing.size, 3)
-    chance = generator(Address(0, "export"))
-    return torch.randint(256, shape, dtype=torch.uint8, generator=chance), "random images"
+    random = generator(Address(0, "export"))
+    return torch.randint(256, shape, dtype=torch.uint8, generator=random), "random images"
 
 
 def _largest_difference(module: Exported, run: Run, pictures: Tensor) -> float:
@@ -180,10 +180,10 @@ def _largest_difference(module: Exported, run: Run, pictures: Tensor) -> float:
     for batch in (pictures[:1], *pictures.split(61)):
         with torch.no_grad():
             expected = module(batch).numpy()
-        found = run(batch.numpy())
-        if found.shape != expected.shape:
-            raise ExportError(f"the exported file gives {found.shape} for {len(batch)} images, not {expected.shape}")
-        largest = float(np.maximum(largest, np.abs(found - expected).max()))  # NaN stays NaN
+        actual = run(batch.numpy())
+        if actual.shape != expected.shape:
+            raise ExportError(f"the exported file gives {actual.shape} for {len(batch)} images, not {expected.shape}")
+        largest = float(np.maximum(largest, np.abs(actual - expected).max()))  # NaN stays NaN
     if not largest <= TOLERANCE:
         raise ExportError(
             f"the exported file differs from PyTorch by {largest:.2g} in probability, more than {TOLERANCE:g}; "

@@ -72,10 +72,10 @@ class Familiarity:
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> "Familiarity | None":
         """What `tensors` gave, among other weights; None where it is not there."""
-        found = {name.removeprefix(PREFIX): value for name, value in tensors.items() if name.startswith(PREFIX)}
-        if found.keys() != {"means", "confidences", "nearnesses", "threshold"}:
+        own = {name.removeprefix(PREFIX): value for name, value in tensors.items() if name.startswith(PREFIX)}
+        if own.keys() != {"means", "confidences", "nearnesses", "threshold"}:
             return None
-        return cls(found["means"], found["confidences"], found["nearnesses"], float(found["threshold"]))
+        return cls(own["means"], own["confidences"], own["nearnesses"], float(own["threshold"]))
 
 
 def _nearness(features: Tensor, means: Tensor) -> Tensor:
@@ -85,9 +85,9 @@ def _nearness(features: Tensor, means: Tensor) -> Tensor:
 def _share_below(quantiles: Tensor, values: Tensor) -> Tensor:
     """Where values stand among those whose quantiles these are, in between as on a line; beyond the ends it goes on, so
     that what is stranger than everything known still has an order."""
-    place = torch.searchsorted(quantiles, values.contiguous()).clamp(1, len(quantiles) - 1)
-    low, high = quantiles[place - 1], quantiles[place]
-    inside = (place - 1 + ((values - low) / (high - low).clamp_min(1e-12)).clamp(0, 1)) / (len(quantiles) - 1)
+    position = torch.searchsorted(quantiles, values.contiguous()).clamp(1, len(quantiles) - 1)
+    low, high = quantiles[position - 1], quantiles[position]
+    inside = (position - 1 + ((values - low) / (high - low).clamp_min(1e-12)).clamp(0, 1)) / (len(quantiles) - 1)
     spread = (quantiles[-1] - quantiles[0]).clamp_min(1e-6)
     return inside + ((values - quantiles[0]) / spread).clamp_max(0)
 

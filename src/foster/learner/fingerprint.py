@@ -60,9 +60,9 @@ def _tensors(images: ImageSet) -> dict[str, Tensor]:
 
 
 def _digest(tensors: Mapping[str, Tensor], *facts: object) -> str:
-    found = hashlib.sha256(json.dumps(facts).encode())
+    digest = hashlib.sha256(json.dumps(facts).encode())
     for name, tensor in tensors.items():
         plain = tensor.detach().cpu().contiguous()
-        found.update(json.dumps([name, str(plain.dtype), list(plain.shape)]).encode())
-        found.update(plain.flatten().view(torch.uint8).numpy().data)
-    return found.hexdigest()
+        digest.update(json.dumps([name, str(plain.dtype), list(plain.shape)]).encode())
+        digest.update(plain.flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()

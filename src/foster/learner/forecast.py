@@ -78,12 +78,12 @@ def forecast(plan: Plan, method: Method[Any], task: Task, engine: Engine) -> For
         actor.network = copy.deepcopy(method.network)
     phases, num_parameters = [], 0
     with torch.random.fork_rng(devices=[]):
-        for step in phases_of(actor, task):
-            if isinstance(step, Phase):
-                num_steps = -(-len(step.data) // plan.batch_size)
-                seconds = _seconds_a_step(step, sample, plan, engine, task.index)
-                phases.append(TimedPhase(step.name, step.fit.epochs, num_steps * seconds))
-                num_parameters = max(num_parameters, sum(value.numel() for value in step.network.parameters()))
+        for phase in phases_of(actor, task):
+            if isinstance(phase, Phase):
+                num_steps = -(-len(phase.data) // plan.batch_size)
+                seconds = _seconds_a_step(phase, sample, plan, engine, task.index)
+                phases.append(TimedPhase(phase.name, phase.fit.epochs, num_steps * seconds))
+                num_parameters = max(num_parameters, sum(value.numel() for value in phase.network.parameters()))
     maps = 0
     if engine.views is not None:
         maps = engine.views.plain(sample.images[:1]).numel() * 2 * plan.num_training_images * plan.num_views

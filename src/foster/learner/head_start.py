@@ -27,16 +27,16 @@ def start_head(network: nn.Module, infer: Infer, data: ImageSet) -> None:
     Every class needs an image: the head of a network with a class that has none is left alone, too.
     """
     if isinstance(network, Network) and type(network.head) is Head:
-        found = _discriminants(network, network.num_classes, infer, data)
-        if found is not None:
-            weight, bias = found
+        discriminants = _discriminants(network, network.num_classes, infer, data)
+        if discriminants is not None:
+            weight, bias = discriminants
             network.head.weight.copy_(weight)
             network.head.bias.copy_(bias)
     elif isinstance(network, BoostedNetwork) and len(network.old.branches) == 1:
         # Both branches are the same at first, so each gives half of what a class's features say.
-        found = _discriminants(network.old, network.num_classes, infer, data)
-        if found is not None:
-            weight, bias = found
+        discriminants = _discriminants(network.old, network.num_classes, infer, data)
+        if discriminants is not None:
+            weight, bias = discriminants
             num_known = network.num_known
             network.old_block.copy_(weight[:num_known] / 2)
             if network.new_on_old.requires_grad:

@@ -16,17 +16,17 @@ MIN_IMAGES = 3
 """A class with fewer images spares none."""
 
 
-def place(image_hash: str) -> float:
-    """Where a picture stands between 0 and 1 by the hash of its pixels: it keeps this place for life."""
+def position(image_hash: str) -> float:
+    """Where a picture stands between 0 and 1 by the hash of its pixels: it keeps this position for life."""
     return int(image_hash, 16) / 16.0 ** len(image_hash)
 
 
-def smallest_places(images: ImageSet, ids: Sequence[str]) -> dict[int, float]:
-    """For each class among `images`, the smallest place of its images."""
-    found: dict[int, float] = {}
+def smallest_positions(images: ImageSet, ids: Sequence[str]) -> dict[int, float]:
+    """For each class among `images`, the smallest position of its images."""
+    smallest: dict[int, float] = {}
     for label, image_hash in zip(images.labels.tolist(), ids, strict=True):
-        found[label] = min(found.get(label, 1.0), place(image_hash))
-    return found
+        smallest[label] = min(smallest.get(label, 1.0), position(image_hash))
+    return smallest
 
 
 def is_held_out(
@@ -40,10 +40,10 @@ def is_held_out(
 
     The choice goes by the hash of the pixels, lowest first: it does not depend on file names, and equal pictures always
     stand on the same side. One that lies in several classes is held out where all of them choose it. `trained_from`
-    holds, for every class of which photos were learned before, the smallest place of any that was trained on. Of such
-    a class only pictures below that place, and below `share`, are held out: a photo that comes again is never measured
-    on once it was trained on. Nor is it trained on once it is kept to be measured on: `spared` are the pictures that
-    are held out whatever their class, even all of them.
+    holds, for every class of which photos were learned before, the smallest position of any that was trained on. Of
+    such a class only pictures below that position, and below `share`, are held out: a photo that comes again is never
+    measured on once it was trained on. Nor is it trained on once it is kept to be measured on: `spared` are the
+    pictures that are held out whatever their class, even all of them.
     """
     members: dict[int, set[str]] = defaultdict(set)
     for label, image_hash in zip(images.labels.tolist(), ids, strict=True):
@@ -61,7 +61,7 @@ def _chosen(hashes: Set[str], share: float, trained_from: float | None) -> set[s
         return set()
     count = max(1, round(len(hashes) * share))
     if trained_from is not None:
-        count = sum(place(image_hash) < min(share, trained_from) for image_hash in hashes)
+        count = sum(position(image_hash) < min(share, trained_from) for image_hash in hashes)
     return set(sorted(hashes)[: min(count, len(hashes) - 1)])
 
 

@@ -13,7 +13,7 @@ from foster.data.photos.read import Photos, Unreadable, item_name, measured_size
 from foster.data.photos.resize import Resizing, typical_side
 from foster.errors import DataError
 from foster.learner.duplicates import Entry, KeptElsewhere, SharedPhotos, kept_elsewhere, relatives, shared_photos
-from foster.learner.held_out import is_held_out, smallest_places
+from foster.learner.held_out import is_held_out, smallest_positions
 from foster.learner.knowledge import Knowledge
 from foster.settings.learner import LearnerSettings
 from foster.settings.learner_defaults import image_side_for, largest_side_for, resize_rule_for
@@ -33,7 +33,7 @@ class Intake:
     kept_elsewhere: tuple[KeptElsewhere, ...]
     shared: SharedPhotos | None
     trained_from: Mapping[str, float]
-    """For each class of this `learn`, the smallest place (`held_out.place`) of its images in `train`."""
+    """For each class of this `learn`, the smallest position (`held_out.position`) of its images in `train`."""
     empty_classes: tuple[str, ...]
     passed_over: Mapping[str, int]
     unreadable: tuple[Unreadable, ...]
@@ -72,7 +72,7 @@ def take_in(photos: Photos, resizing: Resizing, settings: LearnerSettings, knowl
     is_fresh = torch.tensor([entry not in stored for entry in entries])
     fresh = images.select(is_fresh)
     if not len(fresh):
-        raise DataError(f"all {len(images)} images in {photos.place} are already among the exemplars: nothing to learn")
+        raise DataError(f"all {len(images)} images in {photos.title} are already among the exemplars: nothing to learn")
     fresh_entries = [entry for entry in entries if entry not in stored]
     hashes = [entry.image_hash for entry in fresh_entries]
     trained_before = _trained_before(knowledge, {*entries, *stored})
@@ -91,7 +91,7 @@ def take_in(photos: Photos, resizing: Resizing, settings: LearnerSettings, knowl
         num_repeated=len(images) - len(fresh),
         kept_elsewhere=elsewhere,
         shared=shared_photos(entries, names, _names(photos, read.unreadable)),
-        trained_from={names[label]: place for label, place in smallest_places(train, trained).items()},
+        trained_from={names[label]: position for label, position in smallest_positions(train, trained).items()},
         empty_classes=(*photos.empty_classes, *(name for name in photos.class_names if name not in readable)),
         passed_over=photos.passed_over,
         unreadable=read.unreadable,
@@ -107,17 +107,17 @@ def _stored(memory: ExemplarMemory) -> set[Entry]:
 
 
 def _trained_before(knowledge: Knowledge | None, entries: set[Entry]) -> dict[int, float]:
-    """For each class whose photos were learned before, under its name or another, the smallest place trained on.
+    """For each class whose photos were learned before, under its name or another, the smallest position trained on.
 
     Few of the photos that were trained on are kept. Where a class has one picture in common with a known class, others
     of it may have been trained on as that class, too.
     """
     if knowledge is None:
         return {}
-    places = knowledge.trained_from
-    known = {label: places[name] for label, name in enumerate(knowledge.class_names)}
-    found = {label: [known[k] for k in others if k in known] for label, others in relatives(entries).items()}
-    return known | {label: min(before) for label, before in found.items() if before}
+    positions = knowledge.trained_from
+    known = {label: positions[name] for label, name in enumerate(knowledge.class_names)}
+    before_of = {label: [known[k] for k in others if k in known] for label, others in relatives(entries).items()}
+    return known | {label: min(before) for label, before in before_of.items() if before}
 
 
 def _check_trainable(fresh: ImageSet, train: ImageSet, num_known: int, elsewhere: Sequence[KeptElsewhere]) -> None:

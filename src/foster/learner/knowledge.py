@@ -95,16 +95,16 @@ class Knowledge:
 
     @property
     def trained_from(self) -> dict[str, float]:
-        """For each class, the smallest place (`held_out.place`) of any image of it that was trained on.
+        """For each class, the smallest position (`held_out.position`) of any image of it that was trained on.
 
         It is 0 where the history does not tell, so that no image can be taken for one that was never trained on.
         """
-        found: dict[str, float] = {}
+        smallest: dict[str, float] = {}
         for entry in self.history:
-            places = entry.get("trained_from", {})
+            positions = entry.get("trained_from", {})
             for name in (*entry.get("new_classes", ()), *entry.get("more_of", ())):
-                found[name] = min(found.get(name, 1.0), places.get(name, 0.0))
-        return {name: found.get(name, 0.0) for name in self.class_names}
+                smallest[name] = min(smallest.get(name, 1.0), positions.get(name, 0.0))
+        return {name: smallest.get(name, 0.0) for name in self.class_names}
 
     @property
     def held_out_share(self) -> float:
@@ -133,8 +133,8 @@ class Knowledge:
 
     def images_of(self, memory: ExemplarMemory) -> ImageSet:
         """The images of one of the two memories, possibly none."""
-        found = memory.exemplars(self.class_names)
-        return no_images(self.preprocessing.size, self.class_names) if found is None else found
+        images = memory.exemplars(self.class_names)
+        return no_images(self.preprocessing.size, self.class_names) if images is None else images
 
 
 def no_images(image_size: tuple[int, int], class_names: tuple[str, ...]) -> ImageSet:

@@ -56,8 +56,8 @@ def label_next(learner: Learner, files: Sequence[Path], count: int) -> NextLabel
     unreadable: list[Unreadable] = []
     probabilities: list[Tensor] = []
     features: list[Tensor] = []
-    found = zip(files, decoded(files, learner.resizing), strict=True)
-    while chunk := list(islice(found, PREDICTED_AT_ONCE)):
+    pictures = zip(files, decoded(files, learner.resizing), strict=True)
+    while chunk := list(islice(pictures, PREDICTED_AT_ONCE)):
         unreadable += [Unreadable(shown(file), str(image)) for file, image in chunk if not isinstance(image, Tensor)]
         pairs = [(file, image) for file, image in chunk if isinstance(image, Tensor)]
         if pairs:
@@ -99,7 +99,8 @@ def doubtful_and_different(doubt: Tensor, features: Tensor, count: int) -> list[
         middles = KMeans(count, n_init=1, random_state=0).fit(vectors, sample_weight=weight)
     distance = middles.transform(vectors).min(1)
     nearest = [
-        min(np.flatnonzero(middles.labels_ == k), key=lambda place: distance[place]) for k in set(middles.labels_)
+        min(np.flatnonzero(middles.labels_ == k), key=lambda candidate: distance[candidate])
+        for k in set(middles.labels_)
     ]
-    others = [place for place in range(len(candidates)) if place not in set(nearest)]
+    others = [candidate for candidate in range(len(candidates)) if candidate not in set(nearest)]
     return candidates[sorted((nearest + others)[:count])].tolist()

@@ -212,8 +212,8 @@ class Learner:
         return self._predictions(items, top, unknown_below)
 
     def _predictions(self, items: Sequence[ImageLike], top: int, unknown_below: Unknown) -> Iterator[Prediction]:
-        found = enumerate(decoded(items, self.resizing))
-        while chunk := list(islice(found, PREDICTED_AT_ONCE)):
+        pictures = enumerate(decoded(items, self.resizing))
+        while chunk := list(islice(pictures, PREDICTED_AT_ONCE)):
             readable = [image for _, image in chunk if isinstance(image, Tensor)]
             answers = iter(self.answers(torch.stack(readable), top, unknown_below) if readable else ())
             for position, image in chunk:

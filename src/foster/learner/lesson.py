@@ -90,7 +90,7 @@ def learn(
         follower = Follower(listener, stop)
         plan = make_plan(before, settings, photos, backbone, lambda message: listener(events.Warned(message)), follower)
     if plan.num_training_images < MIN_IMAGES:
-        raise DataError(f"one image is too little to learn from; give {MIN_IMAGES} or more (in {photos.place})")
+        raise DataError(f"one image is too little to learn from; give {MIN_IMAGES} or more (in {photos.title})")
     if max_drop is not None and plan.uncompared:
         listener(events.Warned(_unwatched(plan.uncompared)))
     engine = _engine(plan)
@@ -129,7 +129,7 @@ def learn(
     entry = {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "foster": __version__,
-        "source": photos.place.strip("'").rsplit("/", 1)[-1],
+        "source": photos.title.strip("'").rsplit("/", 1)[-1],
         "preset": settings.preset,
         "held_out_share": settings.held_out_share,
         "trained_from": dict(intake.trained_from),
@@ -213,15 +213,15 @@ def _checks(plan: Plan, scores: Tensor, exemplar_scores: Tensor, engine: Engine)
     """Before and after, on held-out images and on the exemplars that both networks were trained on."""
     num_known, names = plan.intake.num_known, plan.intake.class_names
     old = plan.before.classifier(engine.device) if plan.before else None
-    found = []
+    checks = []
     for kind, images, now in (
         ("held-out", plan.held_out, scores),
         ("exemplar", plan.exemplars_before, exemplar_scores),
     ):
         if len(images):
             then = _scores(old, images.images, engine).argmax(1).numpy() if old else None
-            found.append(compare(kind, images.labels.numpy(), then, now.argmax(1).numpy(), names, num_known))
-    return tuple(found)
+            checks.append(compare(kind, images.labels.numpy(), then, now.argmax(1).numpy(), names, num_known))
+    return tuple(checks)
 
 
 def _familiarity(

@@ -58,27 +58,27 @@ def save_knowledge(folder: Path, settings: LearnerSettings, knowledge: Knowledge
 
 def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSettings, Knowledge]:
     """The settings and the knowledge of a bundle that is whole; images are decoded when they are needed."""
-    bundle, place = read_bundle(user_path(folder)), str(folder)
+    bundle, title = read_bundle(user_path(folder)), str(folder)
     facts = bundle.manifest
     try:
         load_plugins(())
         check_imported(facts.plugins, "it")
         if facts.method not in METHOD_SETTINGS:
             raise SettingsError(f"unknown method '{facts.method}'{suggestion(facts.method, METHOD_SETTINGS)}")
-        kept = without_gone(facts.settings, learner_keys(), f"bundle '{place}'")
+        kept = without_gone(facts.settings, learner_keys(), f"bundle '{title}'")
         # A bundle that does not speak of a trunk was written when there was none.
-        settings = make_learner_settings({"trunk": "none", **kept}, f"bundle '{place}'")
+        settings = make_learner_settings({"trunk": "none", **kept}, f"bundle '{title}'")
         if settings.method != facts.method:
             raise BundleError(
-                f"bundle '{place}' is of method '{facts.method}', its settings are of '{settings.method}'"
+                f"bundle '{title}' is of method '{facts.method}', its settings are of '{settings.method}'"
             )
         familiarity = Familiarity.of(bundle.weights)
         weights = {name: tensor for name, tensor in bundle.weights.items() if not name.startswith(FAMILIARITY)}
-        network, trunk = _network(facts, settings, backbone, weights, place)
+        network, trunk = _network(facts, settings, backbone, weights, title)
     except BundleError:
         raise
     except FosterError as error:
-        raise BundleError(f"bundle '{place}' cannot be used here: {error}") from None
+        raise BundleError(f"bundle '{title}' cannot be used here: {error}") from None
     knowledge = Knowledge(
         class_names=facts.classes,
         task_sizes=facts.task_sizes,
@@ -87,7 +87,7 @@ def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSe
         preprocessing=facts.preprocessing,
         network=network,
         trunk=trunk,
-        memories=Memories(lambda: bundle.memory("exemplars", place), lambda: bundle.memory("held-out", place)),
+        memories=Memories(lambda: bundle.memory("exemplars", title), lambda: bundle.memory("held-out", title)),
         temperature=facts.temperature,
         num_calibration_images=facts.num_calibration_images,
         history=facts.history,
@@ -97,12 +97,16 @@ def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSe
 
 
 def _network(
-    facts: Manifest, settings: LearnerSettings, backbone: ModuleLike | None, weights: Mapping[str, Tensor], place: str
+    facts: Manifest,
+    settings: LearnerSettings,
+    backbone: ModuleLike | None,
+    weights: Mapping[str, Tensor],
+    title: str,
 ) -> tuple[Network, Trunk | None]:
     """The network with a bundle's weights in it, and what stands before it, on the CPU."""
     if facts.backbone.startswith("custom:") and backbone is None:
         raise BundleError(
-            f"bundle '{place}' has a backbone that was given as a torch module ({facts.backbone}); "
+            f"bundle '{title}' has a backbone that was given as a torch module ({facts.backbone}); "
             "load it from Python: foster.load(folder, backbone=...)"
         )
     preprocessing = facts.preprocessing
@@ -112,7 +116,7 @@ def _network(
     engine = Engine(cpu, preprocessing.mean, preprocessing.std)
     workplace = Workplace(choice.make, settings.seed, engine.infer, cpu)
     method = method_class(facts.method)(settings.options, ExemplarMemory(), workplace)
-    _check_form(method, facts, weights, place)
+    _check_form(method, facts, weights, title)
     with initialisation(Address(settings.seed, "frame for saved weights")):
         network, trunk = method.new_network(facts.task_sizes), choice.make_trunk()
     try:
@@ -123,18 +127,18 @@ def _network(
         network.load_state_dict(dict(weights))
     except RuntimeError as error:
         reason = words_of(error)
-        raise BundleError(f"the weights in bundle '{place}' do not fit its network: {reason}") from None
+        raise BundleError(f"the weights in bundle '{title}' do not fit its network: {reason}") from None
     return network, trunk
 
 
-def _check_form(method: Method[Any], facts: Manifest, weights: Mapping[str, Tensor], place: str) -> None:
+def _check_form(method: Method[Any], facts: Manifest, weights: Mapping[str, Tensor], title: str) -> None:
     """Refuse weights of another network before one is made: what a manifest claims may have any size."""
     num_branches = len({name.split(".")[1] for name in weights if name.startswith("branches.")})
-    found = {name.removeprefix("head."): part.shape for name, part in weights.items() if name.startswith("head.")}
-    num_features = max((shape[-1] for shape in found.values() if len(shape) > 1), default=0)
+    shapes = {name.removeprefix("head."): part.shape for name, part in weights.items() if name.startswith("head.")}
+    num_features = max((shape[-1] for shape in shapes.values() if len(shape) > 1), default=0)
     with torch.device("meta"):
         head = method.new_head(max(1, num_features), facts.task_sizes).state_dict()
     # A module from outside may hold no weights at all.
     is_possible = num_branches in (0, method.num_branches(len(facts.task_sizes)))
-    if not is_possible or found != {k: v.shape for k, v in head.items()}:
-        raise BundleError(f"the weights in bundle '{place}' do not fit its network: another number of tasks or classes")
+    if not is_possible or shapes != {k: v.shape for k, v in head.items()}:
+        raise BundleError(f"the weights in bundle '{title}' do not fit its network: another number of tasks or classes")

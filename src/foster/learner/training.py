@@ -93,8 +93,8 @@ def _accuracy(trainer: Trainer, wanted: Evaluate, task: Task, held_out: ImageSet
     logits = trainer.engine.infer(wanted.network, held_out.images).logits
     rank, labels = ranks(logits, held_out.labels).cpu(), held_out.labels
     sizes = [size for size in (task.num_known, task.num_new) if size]
-    found = evaluate(rank.numpy(), labels.numpy(), sizes)
-    trainer.listener(events.Evaluated(task.index, wanted.variant, **vars(found)))
+    evaluation = evaluate(rank.numpy(), labels.numpy(), sizes)
+    trainer.listener(events.Evaluated(task.index, wanted.variant, **vars(evaluation)))
     by_class = {label: 100 * float((rank[labels == label] == 0).double().mean()) for label in labels.unique().tolist()}
     new = [accuracy for label, accuracy in by_class.items() if label >= task.num_known]
     return sum(by_class.values()) / len(by_class), sum(new) / len(new) if new else None

@@ -151,8 +151,8 @@ def deciding(checks: Sequence[UpdateCheck]) -> UpdateCheck | None:
         for check in checks
         if check not in honest
     ]
-    found = [check for check in (*honest, *others) if check.classes]
-    return combined(found) if found else None
+    used = [check for check in (*honest, *others) if check.classes]
+    return combined(used) if used else None
 
 
 def combined(checks: Sequence[UpdateCheck]) -> UpdateCheck:

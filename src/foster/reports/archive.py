@@ -121,10 +121,10 @@ class RunArchive(Archive):
 
     @cached_property
     def _checkpoint(self) -> Checkpoint:
-        found = RunFolder(self.folder).checkpoints.load(lambda message: None, is_looking_on=True)
-        if found is None or "network" not in found.parts:
+        checkpoint = RunFolder(self.folder).checkpoints.load(lambda message: None, is_looking_on=True)
+        if checkpoint is None or "network" not in checkpoint.parts:
             raise DataError(f"'{self.folder}' has no checkpoint of a task that was learned")
-        return found
+        return checkpoint
 
     def _method(self) -> Method[Any]:
         """The run's method on the CPU, knowing nothing."""
@@ -172,10 +172,10 @@ class RunArchive(Archive):
         memory = self._method().memory
         if "memory" in self._checkpoint.parts:
             memory.load_state(self._checkpoint.parts["memory"])
-        found = memory.exemplars(self.class_names)
-        if found is None:
+        images = memory.exemplars(self.class_names)
+        if images is None:
             raise DataError(f"'{self.folder}' keeps no exemplars: method {self.result.method} has no memory")
-        return found
+        return images
 
 
 class BundleArchive(Archive):
@@ -195,16 +195,16 @@ class BundleArchive(Archive):
     def held_out(self) -> ImageSet:
         knowledge = self.learner.knowledge
         assert knowledge is not None, "a bundle knows something"
-        found = knowledge.images_of(knowledge.held_out)
-        if not len(found):
+        images = knowledge.images_of(knowledge.held_out)
+        if not len(images):
             raise DataError(f"bundle '{self.folder}' holds no images out; the presets fast and standard do")
-        return found
+        return images
 
     @cached_property
     def probabilities(self) -> NDArray[np.float32]:
         """Of the held-out images, `[N, num_classes]`."""
-        found: NDArray[np.float32] = self.learner.classifier().probabilities(self.held_out.images).numpy()
-        return found
+        values: NDArray[np.float32] = self.learner.classifier().probabilities(self.held_out.images).numpy()
+        return values
 
     def predictions(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         return self.held_out.labels.numpy(), self.probabilities.argmax(1)
@@ -218,21 +218,21 @@ class BundleArchive(Archive):
     def exemplars(self) -> ImageSet:
         knowledge = self.learner.knowledge
         assert knowledge is not None, "a bundle knows something"
-        found = knowledge.images_of(knowledge.exemplars)
-        if not len(found):
+        images = knowledge.images_of(knowledge.exemplars)
+        if not len(images):
             raise DataError(f"bundle '{self.folder}' keeps no exemplars")
-        return found
+        return images
 
 
 def open_archives(paths: Iterable[Path], data: Path | None = None) -> list[Archive]:
     """A bundle is one archive; a folder gives all runs in it or below it; a results file is the run that wrote it."""
-    found: list[Archive] = []
+    archives: list[Archive] = []
     for path in (user_path(path) for path in paths):
         if (path / MANIFEST).exists():
-            found.append(BundleArchive(path))
+            archives.append(BundleArchive(path))
         else:
-            found += [RunArchive(result.path, data) for result in find_results([path])]
-    return _with_names_of_their_own(found)
+            archives += [RunArchive(result.path, data) for result in find_results([path])]
+    return _with_names_of_their_own(archives)
 
 
 def _with_names_of_their_own(archives: list[Archive]) -> list[Archive]:

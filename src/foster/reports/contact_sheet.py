@@ -13,7 +13,7 @@ TILE, TEXT_HEIGHT, MARGIN, NUM_COLUMNS = 84, 14, 6, 12
 INK, HELD_OUT = (30, 30, 30), (0, 90, 200)
 
 
-def draw_sheet(bundle: Bundle, place: str, path: Path) -> None:
+def draw_sheet(bundle: Bundle, title: str, path: Path) -> None:
     """A row or more for each class: its id and name, then every image above its id; held-out images have blue ids."""
     manifest = bundle.manifest
     font, heading_font = _font(10), _font(13)

@@ -68,8 +68,8 @@ class Curve:
         runs = f"  (n = {self.num_runs})" if self.num_runs > 1 else ""
         # Spaces at which no line is broken.
         numbers = f"{self.average:.1f}{runs}".replace(" ", "\u00a0")
-        place = self.mean[-1] if math.isfinite(self.mean[-1]) else 0.0
-        return End(place, f"{self.label}  {numbers}", self.look, is_bold=not self.is_boosted)
+        value = self.mean[-1] if math.isfinite(self.mean[-1]) else 0.0
+        return End(value, f"{self.label}  {numbers}", self.look, is_bold=not self.is_boosted)
 
 
 @dataclass(frozen=True)
@@ -124,12 +124,12 @@ def _figure(shown: Sequence["Panel"], title: str | None) -> "Figure":
 
 def panels(results: Sequence[RunResult]) -> list[Panel]:
     """A panel for each scenario, or for each of its augmentations where there are many curves."""
-    found = []
+    drawn = []
     for scenario, groups in by_scenario(results).items():
         names = sorted({group.augmentation for group in groups}, reverse=True)
         alike = [[group for group in groups if group.augmentation == name] for name in names]
-        found += [_panel(scenario, part) for part in (alike if len(groups) > MOST_IN_A_PANEL else [groups])]
-    return found
+        drawn += [_panel(scenario, part) for part in (alike if len(groups) > MOST_IN_A_PANEL else [groups])]
+    return drawn
 
 
 def _draw(axes: "Axes", panel: Panel, of_scenario: Sequence[Curve]) -> None:
@@ -170,8 +170,8 @@ def _draw_gap(axes: "Axes", curves: Sequence[Curve]) -> None:
     low, high = axes.get_ylim()
     if len(ends) < 2 or len(curves[0].mean) < 2:
         return
-    (second, place), (first, last) = sorted(ends)[-2:]
-    if place == last and first - second > 0.05 * (high - low):
+    (second, second_last), (first, last) = sorted(ends)[-2:]
+    if second_last == last and first - second > 0.05 * (high - low):
         arrow = {"arrowstyle": "<->", "color": INK, "linewidth": 0.8, "shrinkA": 3, "shrinkB": 3}
         axes.annotate("", (last, first), (last, second), arrowprops=arrow, zorder=4, annotation_clip=False)
         text = f"+{first - second:.1f}"

@@ -45,9 +45,9 @@ def tsne_figure(archives: Sequence[RunArchive]) -> "Figure":
         panels = grid_of_axes(figure, len(tasks) * len(archives), len(tasks))
         for panel, axes in enumerate(panels):
             archive, task = archives[panel // len(tasks)], tasks[panel % len(tasks)]
-            places, labels = _laid_out(archive, task, chosen[chosen < ends[task]])
+            points, labels = _laid_out(archive, task, chosen[chosen < ends[task]])
             for rank, class_id in enumerate(chosen):
-                own = places[labels == class_id]
+                own = points[labels == class_id]
                 colour, marker = COLOURS[rank % 10], MARKERS[rank // 10]
                 axes.scatter(own[:, 0], own[:, 1], s=7, color=colour, marker=marker, linewidths=0, rasterized=True)
             axes.set(xticks=[], yticks=[])

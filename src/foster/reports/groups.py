@@ -85,7 +85,7 @@ def _differing_conditions(runs: Sequence[RunResult]) -> set[str]:
         for key, value in _recipe(run):
             if key not in ("method", "augmentation") and not key.startswith(f"{run.method}."):
                 values.setdefault(key, set()).add(value)
-    return {key for key, found in values.items() if len(found) > 1}
+    return {key for key, variants in values.items() if len(variants) > 1}
 
 
 def _by_recipe(runs: Sequence[RunResult], conditions: Collection[str]) -> list[Group]:
@@ -102,9 +102,9 @@ def _by_recipe(runs: Sequence[RunResult], conditions: Collection[str]) -> list[G
                 once.setdefault((run.seed, run.order_seed), run)
             method = alike[0].method
             differing = [pair for pair in recipe if pair not in shared or pair[0] in conditions]
-            told = sorted((key.removeprefix(f"{method}."), value) for key, value in differing)
+            pairs = sorted((key.removeprefix(f"{method}."), value) for key, value in differing)
             repeats = f"({len(alike) - len(once)} repeated left out)" if len(alike) > len(once) else ""
-            words = [_recipe_name(alike[0]), *(_told(*pair) for pair in (*told, *computing)), caveat, repeats]
+            words = [_recipe_name(alike[0]), *(_short_setting(*pair) for pair in (*pairs, *computing)), caveat, repeats]
             detail = " ".join(filter(None, words))
             groups.append(Group(method, alike[0].augmentation, detail, tuple(once.values())))
     return groups
@@ -114,12 +114,12 @@ def _by_computing(runs: Sequence[RunResult]) -> dict[Recipe, list[RunResult]]:
     """Split runs of one recipe by where and how they computed, but only where they have the same seeds otherwise."""
     if len({(run.seed, run.order_seed) for run in runs}) == len(runs):
         return {(): list(runs)}
-    told = [_flat({key: run.settings[key] for key in COMPUTES if key in run.settings}) for run in runs]
-    shared = set.intersection(*(set(settings.items()) for settings in told))
-    found: dict[Recipe, list[RunResult]] = {}
-    for run, settings in zip(runs, told, strict=True):
-        found.setdefault(tuple(sorted(set(settings.items()) - shared)), []).append(run)
-    return found
+    computing = [_flat({key: run.settings[key] for key in COMPUTES if key in run.settings}) for run in runs]
+    shared = set.intersection(*(set(settings.items()) for settings in computing))
+    by_recipe: dict[Recipe, list[RunResult]] = {}
+    for run, settings in zip(runs, computing, strict=True):
+        by_recipe.setdefault(tuple(sorted(set(settings.items()) - shared)), []).append(run)
+    return by_recipe
 
 
 def _recipe(run: RunResult) -> Recipe:
@@ -136,7 +136,7 @@ def _recipe_name(run: RunResult) -> str:
     return printable(str(run.settings.get("recipe", "")))
 
 
-def _told(key: str, value: str) -> str:
+def _short_setting(key: str, value: str) -> str:
     """`key=value` in a few letters: nothing for what is not given, a digest in place of all class names."""
     if (key == "class_order" and value == "[]") or (key in MEMORY_KEYS and value == "null"):
         return ""

@@ -72,11 +72,11 @@ def loss_figure(archives: Sequence[RunArchive]) -> "Figure":
 
 def epochs_of(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The `EpochEnded` events of a run in order; of an epoch that was done again after a crash, the later one."""
-    found: dict[tuple[int, str, int], dict[str, Any]] = {}
+    by_epoch: dict[tuple[int, str, int], dict[str, Any]] = {}
     for event in events:
         if event.get("event") == "EpochEnded" and isinstance(event.get("losses"), dict):
-            found[event["task"], event["phase"], event["epoch"]] = event
-    return list(found.values())
+            by_epoch[event["task"], event["phase"], event["epoch"]] = event
+    return list(by_epoch.values())
 
 
 def _draw_losses(axes: "Axes", archive: RunArchive) -> None:

@@ -99,9 +99,9 @@ def _mark_tasks(axes: "Axes", archive: Archive) -> None:
         axes.axhline(edge - 0.5, color="white", linewidth=0.5, alpha=0.7)
         axes.axvline(edge - 0.5, color="white", linewidth=0.5, alpha=0.7)
     if len(archive.class_names) <= MOST_NAMED:
-        places = range(len(archive.class_names))
-        axes.set_xticks(places, archive.class_names, rotation=90, size=7)
-        axes.set_yticks(places, archive.class_names, size=7)
+        ticks = range(len(archive.class_names))
+        axes.set_xticks(ticks, archive.class_names, rotation=90, size=7)
+        axes.set_yticks(ticks, archive.class_names, size=7)
     else:
         every = max(1, len(edges) // 10)
         axes.set_xticks(edges[::every] - 0.5, [str(edge) for edge in edges[::every]])

@@ -65,22 +65,22 @@ def grad_cam_figure(archive: RunArchive, task: int | None = None, num_images: in
     for candidate in reversed(kept) if task is None else [task]:
         boosted = archive.network_after(candidate, "boosted")
         assert isinstance(boosted, BoostedNetwork), "what is boosted after the first task has a new branch"
-        found = corrected(archive, boosted, candidate, num_images)
-        if len(found.images):
-            return _explained(archive, boosted, found)
+        chosen = corrected(archive, boosted, candidate, num_images)
+        if len(chosen.images):
+            return _explained(archive, boosted, chosen)
     raise DataError(f"boosting corrected no test image of a known class in '{archive.folder}'")
 
 
-def _explained(archive: RunArchive, boosted: BoostedNetwork, found: "Corrected") -> "Figure":
-    frozen, new = branch_maps(archive, boosted, found.images)
+def _explained(archive: RunArchive, boosted: BoostedNetwork, chosen: "Corrected") -> "Figure":
+    frozen, new = branch_maps(archive, boosted, chosen.images)
     with styled():
-        figure = new_figure(1.5 * len(found.images.labels) + 0.9, 5.2)
-        panels = grid_of_axes(figure, 3 * len(found.images), len(found.images))
-        for column, (image, before) in enumerate(zip(shown_pixels(found.images), found.before, strict=True)):
+        figure = new_figure(1.5 * len(chosen.images.labels) + 0.9, 5.2)
+        panels = grid_of_axes(figure, 3 * len(chosen.images), len(chosen.images))
+        for column, (image, before) in enumerate(zip(shown_pixels(chosen.images), chosen.before, strict=True)):
             picture = image.permute(1, 2, 0).numpy()
-            name = found.images.class_names[int(found.images.labels[column])]
+            name = chosen.images.class_names[int(chosen.images.labels[column])]
             for row, heat in enumerate((None, frozen[column], new[column])):
-                axes = panels[row * len(found.images) + column]
+                axes = panels[row * len(chosen.images) + column]
                 axes.imshow(picture)
                 if heat is not None:
                     # What nothing speaks for stays as it is.

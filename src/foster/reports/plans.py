@@ -43,7 +43,7 @@ def plan_table(plan: Plan) -> Group:
 
 def _photos(plan: Plan) -> list[Text]:
     """Where photos of many sizes would be kept; nothing for images of one size."""
-    places = {
+    sentences = {
         "device": "stay on the device",
         "host": "stay in the host's memory and travel batch by batch",
         "disk": "are read from the cache on disk (engine.photo_cache)",
@@ -52,7 +52,7 @@ def _photos(plan: Plan) -> list[Text]:
     if not plan.photos:
         return []
     size = f"{plan.photo_bytes / 2**30:,.1f} GiB of decoded photos"
-    return [Text(f"photos: the largest task has about {size}, which {places[plan.photos]}")]
+    return [Text(f"photos: the largest task has about {size}, which {sentences[plan.photos]}")]
 
 
 def _time(time: TimeEstimate | None) -> Text:

@@ -17,13 +17,13 @@ from foster.reports.progress_texts import (
     decoded_text,
     evaluated_text,
     losses_text,
-    place_text,
     planned_text,
     received_text,
     resumed_text,
     run_ended_text,
     run_started_text,
     task_started_text,
+    where_text,
 )
 from foster.reports.text import duration
 
@@ -84,15 +84,15 @@ class LineProgress:
                     self._write(line)
             case events.PhaseStarted():
                 self._num_tasks, self._tenths = event.num_tasks, 0
-                self._write(f"{self._place(event)}: {event.epochs} epochs of {event.steps} steps")
+                self._write(f"{self._where(event)}: {event.epochs} epochs of {event.steps} steps")
             case events.EpochEnded():
                 # The line that ends the phase says the rest.
                 if event.epoch + 1 < event.epochs and self._is_due(event.epoch + 1, event.epochs):
                     left = duration(event.seconds_left)
                     losses = losses_text(event, self._is_learn)
-                    self._write(f"{self._place(event)}: epoch {event.epoch + 1}/{event.epochs}, {losses}, {left} left")
+                    self._write(f"{self._where(event)}: epoch {event.epoch + 1}/{event.epochs}, {losses}, {left} left")
             case events.PhaseEnded():
-                self._write(f"{self._place(event)}: done in {duration(event.seconds)}")
+                self._write(f"{self._where(event)}: done in {duration(event.seconds)}")
             case events.Evaluated():
                 self._write(evaluated_text(event, self._num_tasks, self._is_learn))
             case events.Downloading():
@@ -109,8 +109,8 @@ class LineProgress:
             case events.RunEnded():
                 self._write(run_ended_text(event))
 
-    def _place(self, event: events.PhaseStarted | events.EpochEnded | events.PhaseEnded) -> str:
-        return place_text(event, self._num_tasks, self._is_learn)
+    def _where(self, event: events.PhaseStarted | events.EpochEnded | events.PhaseEnded) -> str:
+        return where_text(event, self._num_tasks, self._is_learn)
 
     def _downloading(self, event: events.Downloading) -> None:
         if not event.num_received:
@@ -193,10 +193,10 @@ class TerminalProgress:
                     self._print(Text(line))
             case events.PhaseStarted():
                 self._num_tasks = event.num_tasks
-                self._show(self._place(event), total=event.epochs, count=f"0/{event.epochs}")
+                self._show(self._where(event), total=event.epochs, count=f"0/{event.epochs}")
             case events.EpochEnded():
                 self._show(
-                    self._place(event),
+                    self._where(event),
                     total=event.epochs,
                     completed=event.epoch + 1,
                     count=f"{event.epoch + 1}/{event.epochs}",
@@ -204,7 +204,7 @@ class TerminalProgress:
                     left=f"{duration(event.seconds_left)} left",
                 )
             case events.PhaseEnded():
-                self._show(f"{self._place(event)}: evaluating")
+                self._show(f"{self._where(event)}: evaluating")
             case events.Evaluated():
                 self._print(Text(evaluated_text(event, self._num_tasks, self._is_learn), style="green"))
             case events.Downloading():
@@ -225,8 +225,8 @@ class TerminalProgress:
                 self._print(Text(run_ended_text(event), style="bold"))
                 self._show("done")
 
-    def _place(self, event: events.PhaseStarted | events.EpochEnded | events.PhaseEnded) -> str:
-        return place_text(event, self._num_tasks, self._is_learn)
+    def _where(self, event: events.PhaseStarted | events.EpochEnded | events.PhaseEnded) -> str:
+        return where_text(event, self._num_tasks, self._is_learn)
 
     def _show(
         self, text: str, *, total: int = 1, completed: int = 0, count: str = "", losses: str = "", left: str = ""

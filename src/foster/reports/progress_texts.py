@@ -53,7 +53,7 @@ def decoded_text(event: events.PhotosDecoded) -> str:
     )
 
 
-def place_text(
+def where_text(
     event: events.PhaseStarted | events.EpochEnded | events.PhaseEnded | events.Evaluated,
     num_tasks: int,
     is_learn: bool,
@@ -73,7 +73,7 @@ def evaluated_text(event: events.Evaluated, num_tasks: int, is_learn: bool) -> s
     groups = {"old": event.old_accuracy, "new": event.new_accuracy, "top-5": event.top5}
     known = [f"{name} {value:.2f}" for name, value in groups.items() if value is not None and not math.isnan(value)]
     of_what = " of held-out images" if is_learn else ""
-    return f"{place_text(event, num_tasks, is_learn)}: {event.accuracy:.2f} %{of_what} ({', '.join(known)})"
+    return f"{where_text(event, num_tasks, is_learn)}: {event.accuracy:.2f} %{of_what} ({', '.join(known)})"
 
 
 def run_ended_text(event: events.RunEnded) -> str:

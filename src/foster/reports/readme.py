@@ -87,11 +87,11 @@ def protocols(scenarios: Mapping[str, Sequence[Group]]) -> list[str]:
 
 def _by_scenario_and_order(runs: Sequence[RunResult]) -> dict[str, list[Group]]:
     """Groups whose runs have learned the classes in one order: how hard a scenario is depends on it by some points."""
-    found: dict[str, list[Group]] = {}
+    by_name: dict[str, list[Group]] = {}
     for order in sorted({run.order_seed for run in runs}, key=lambda order: (order != PUBLISHED_ORDER, str(order))):
         for scenario, groups in by_scenario([run for run in runs if run.order_seed == order]).items():
-            found.setdefault(scenario, []).extend(groups)
-    return found
+            by_name.setdefault(scenario, []).extend(groups)
+    return by_name
 
 
 def comparison(groups: Sequence[Group]) -> list[str]:
@@ -103,7 +103,7 @@ def comparison(groups: Sequence[Group]) -> list[str]:
     if not by_name:
         return []
     rows = tuple(_compared_row(by_augmentation) for by_augmentation in by_name.values())
-    present = {group.method for found in by_name.values() for group in found.values()}
+    present = {group.method for own in by_name.values() for group in own.values()}
     missing = [name for name in METHOD_SETTINGS if name not in present]
     notes = [f"Without a full run so far: {', '.join(missing)}."] if missing else []
     table = Grid("", COMPARED_COLUMNS, rows, num_names=2).markdown()
@@ -152,7 +152,7 @@ def _compared_row(by_augmentation: Mapping[str, Group]) -> tuple[str, ...]:
     """One method's row, from its groups by augmentation."""
     groups = list(by_augmentation.values())
     published = PUBLISHED.get((COMPARED, groups[0].method))
-    differences = [_difference(group, found.average) for group in groups if (found := _comparable(COMPARED, group))]
+    differences = [_difference(group, theirs.average) for group in groups if (theirs := _comparable(COMPARED, group))]
     # The size of the network does not depend on the augmentation.
     params = statistics.fmean(run.params for run in groups[0].runs)
     return (
@@ -223,13 +223,13 @@ def _marked(scenario: str, group: Group) -> str:
 
 
 def _changes_note(scenarios: Mapping[str, Sequence[Group]]) -> str:
-    found = [
+    notes = [
         f"{scenario} {group.method}: {', '.join(changes)}"
         for scenario, groups in sorted(scenarios.items())
         for group in groups
         if (changes := _changes(scenario, group))
     ]
-    return f"² Not with the preset's settings. {'; '.join(found)}."
+    return f"² Not with the preset's settings. {'; '.join(notes)}."
 
 
 def _difference(group: Group, theirs: float) -> str:

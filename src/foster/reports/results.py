@@ -75,7 +75,7 @@ class RunResult:
         return tuple(b - a for a, b in itertools.pairwise((0, *self.classes_seen)))
 
     def __post_init__(self) -> None:
-        rows = (self.accuracy, *(found.accuracy for found in self.variants.values()))
+        rows = (self.accuracy, *(variant.accuracy for variant in self.variants.values()))
         if any(len(row) != len(self.classes_seen) for row in rows):
             raise ValueError(f"{len(self.accuracy)} accuracies for {len(self.classes_seen)} tasks")
 
@@ -124,14 +124,14 @@ def find_results(folders: Iterable[Path | str]) -> list[RunResult]:
     paths: dict[Path, Path] = {}
     for folder in map(Path, folders):
         try:
-            found = [folder] if folder.is_file() else sorted(_run_files(folder)) or sorted(folder.glob("*.json"))
+            files = [folder] if folder.is_file() else sorted(_run_files(folder)) or sorted(folder.glob("*.json"))
             is_folder = folder.is_dir()
         except OSError as error:
             # A run that cannot be read is not left out: a table without it would be taken for the whole.
             raise DataError(f"cannot read '{error.filename or folder}': {error.strerror}") from None
-        if not found:
+        if not files:
             raise DataError(f"no {FILE_NAME} in '{folder}' or below" if is_folder else f"no folder '{folder}'")
-        for path in found:
+        for path in files:
             paths.setdefault(path.resolve(), path)
     return [read_result(path) for path in paths.values()]
 
@@ -141,9 +141,9 @@ def _run_files(folder: Path) -> Iterator[Path]:
         if not isinstance(error, FileNotFoundError | NotADirectoryError):
             raise error
 
-    for place, _, names in os.walk(folder, onerror=refuse):
+    for path, _, names in os.walk(folder, onerror=refuse):
         if FILE_NAME in names:
-            yield Path(place, FILE_NAME)
+            yield Path(path, FILE_NAME)
 
 
 @cache

@@ -131,9 +131,9 @@ def wrapped(title: str, width: float) -> str:
 
 @dataclass(frozen=True)
 class End:
-    """A name for the end of a curve, at the height `place` of the axis."""
+    """A name for the end of a curve, at `value` of the axis."""
 
-    place: float
+    value: float
     text: str
     look: Look
     is_bold: bool = True
@@ -156,16 +156,16 @@ def label_ends(axes: "Axes", ends: Sequence[End], height: float) -> None:
 
     `height` is that of the axes in inches, about.
     """
-    ends = sorted(ends, key=lambda end: -end.place)
+    ends = sorted(ends, key=lambda end: -end.value)
     bottom, top = axes.get_ylim()
     unit = (top - bottom) / height
-    places = spaced([end.place for end in ends], [end.height * unit for end in ends], bottom, top)
+    heights = spaced([end.value for end in ends], [end.height * unit for end in ends], bottom, top)
     across = axes.get_yaxis_transform()
-    for end, place in zip(ends, places, strict=True):
+    for end, height_of_text in zip(ends, heights, strict=True):
         look, marker_size = end.look, 8 if end.look.marker == "*" else 5
         axes.plot(
             (1.005, 1.03, 1.06),
-            (end.place, place, place),
+            (end.value, height_of_text, height_of_text),
             color=look.colour,
             linewidth=0.8,
             linestyle=look.line_style,
@@ -180,7 +180,7 @@ def label_ends(axes: "Axes", ends: Sequence[End], height: float) -> None:
         )
         axes.text(
             1.08,
-            place,
+            height_of_text,
             "\n".join(end.lines),
             transform=across,
             va="center",
@@ -189,17 +189,17 @@ def label_ends(axes: "Axes", ends: Sequence[End], height: float) -> None:
         )
 
 
-def spaced(places: Sequence[float], sizes: Sequence[float], bottom: float, top: float) -> list[float]:
-    """The middles of labels of these sizes for falling `places`, moved as little as keeps the labels apart and, where
+def spaced(heights: Sequence[float], sizes: Sequence[float], bottom: float, top: float) -> list[float]:
+    """The middles of labels of these sizes for falling `heights`, moved as little as keeps the labels apart and, where
     there is room, between bottom and top."""
-    if not places:
+    if not heights:
         return []
     above = list(itertools.accumulate((statistics.fmean(pair) for pair in itertools.pairwise(sizes)), initial=0.0))
-    # With what stands above it added to each place, "apart" means "still falling": neighbours that do not fall share
+    # With what stands above it added to each height, "apart" means "still falling": neighbours that do not fall share
     # their mean.
     blocks: list[list[float]] = []
-    for place, offset in zip(places, above, strict=True):
-        blocks.append([place + offset])
+    for height, offset in zip(heights, above, strict=True):
+        blocks.append([height + offset])
         while len(blocks) > 1 and statistics.fmean(blocks[-2]) < statistics.fmean(blocks[-1]):
             blocks[-2:] = [blocks[-2] + blocks[-1]]
     levels = [statistics.fmean(block) for block in blocks for _ in block]

@@ -67,9 +67,9 @@ class Grid:
 
     def without(self, name: str) -> "Grid":
         """The same table less one column."""
-        place = self.header.index(name)
-        header, *rows = (line[:place] + line[place + 1 :] for line in (self.header, *self.rows))
-        return replace(self, header=header, rows=tuple(rows), num_names=self.num_names - (place < self.num_names))
+        column = self.header.index(name)
+        header, *rows = (line[:column] + line[column + 1 :] for line in (self.header, *self.rows))
+        return replace(self, header=header, rows=tuple(rows), num_names=self.num_names - (column < self.num_names))
 
     def with_shared_names_in_title(self) -> "Grid":
         """What all rows share stands once in the title and leaves the width to the numbers."""

@@ -39,12 +39,12 @@ def _tracker(name: str) -> Tracker:
     if not separator:
         raise SettingsError(f"'{name}' is no tracker: write MODULE:NAME, such as my_lab:mlflow_tracker (--track)")
     try:
-        found: Tracker = getattr(importlib.import_module(module), attribute)
+        tracker: Tracker = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise SettingsError(f"tracker '{name}' cannot be had: {error} (--track)") from None
-    if not callable(found):
+    if not callable(tracker):
         raise SettingsError(f"tracker '{name}' cannot be called (--track)")
-    return found
+    return tracker
 
 
 class TensorBoard:

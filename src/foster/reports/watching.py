@@ -50,7 +50,7 @@ class RunView:
         self._locked = locked or folder
         self.name = name or folder.name
         self._events = EventReader(folder)
-        self._told: dict[str, Any] = {}
+        self._facts: dict[str, Any] = {}
         self._losses: dict[str, list[float]] = {}
         self._accuracies: dict[str, list[float]] = {}
         self._task_seconds: list[float] = []
@@ -69,13 +69,13 @@ class RunView:
     def _take(self, name: str, event: dict[str, Any]) -> None:
         if name in ("RunStarted", "RunResumed", "TaskStarted", "PhaseStarted"):
             self.state = "running"
-            self._told |= event
+            self._facts |= event
         if name == "PhaseStarted":
             self._losses = {}
-            self._told |= {"epoch": -1, "seconds_left": None}
+            self._facts |= {"epoch": -1, "seconds_left": None}
         elif name == "EpochEnded":
             self.state = "running"
-            self._told |= {key: event[key] for key in ("task", "phase", "epoch", "epochs", "seconds_left")}
+            self._facts |= {key: event[key] for key in ("task", "phase", "epoch", "epochs", "seconds_left")}
             for term, value in event["losses"].items():
                 self._losses.setdefault(str(term), []).append(float(value))
         elif name == "Evaluated":
@@ -84,7 +84,7 @@ class RunView:
             self._task_seconds.append(float(event["seconds"]))
         elif name in ("RunEnded", "RunFailed"):
             self.state = "finished" if name == "RunEnded" else "failed"
-            self._told |= event
+            self._facts |= event
 
     @property
     def is_over(self) -> bool:
@@ -93,28 +93,28 @@ class RunView:
     @property
     def seconds_left(self) -> float | None:
         """Of the phase as it tells itself, and of the tasks after this one as those before it took."""
-        left = self._told.get("seconds_left")
+        left = self._facts.get("seconds_left")
         if left is None or self.is_over:
             return None
-        num_after = int(self._told.get("num_tasks", 1)) - int(self._told["task"]) - 1
+        num_after = int(self._facts.get("num_tasks", 1)) - int(self._facts["task"]) - 1
         later = self._task_seconds[1:] or self._task_seconds
         return float(left) + (num_after * statistics.fmean(later) if later else 0.0)
 
     def __rich__(self) -> RenderableType:
-        told = self._told
-        title = f"{printable(str(told.get('method', '')))} on {printable(str(told.get('scenario', '')))}"
-        head = Text.assemble((printable(self.name), "bold"), f"  {title if 'method' in told else ''}  {self.state}")
+        facts = self._facts
+        title = f"{printable(str(facts.get('method', '')))} on {printable(str(facts.get('scenario', '')))}"
+        head = Text.assemble((printable(self.name), "bold"), f"  {title if 'method' in facts else ''}  {self.state}")
         parts: list[RenderableType] = [head]
-        if not self.is_over and "phase" in told and "epochs" in told:
-            done, count = int(told.get("epoch", -1)) + 1, int(told["epochs"])
-            task = f"task {int(told['task']) + 1}/{told.get('num_tasks', '?')} {printable(str(told['phase']))}"
+        if not self.is_over and "phase" in facts and "epochs" in facts:
+            done, count = int(facts.get("epoch", -1)) + 1, int(facts["epochs"])
+            task = f"task {int(facts['task']) + 1}/{facts.get('num_tasks', '?')} {printable(str(facts['phase']))}"
             left = self.seconds_left
             row = Table.grid(padding=(0, 2, 0, 0))
             waits = ABSENT if left is None else f"about {duration(left)} left"
             row.add_row(task, ProgressBar(count, done, width=30), f"epoch {done}/{count}", Text(waits, style="cyan"))
             parts.append(row)
         if self.state == "failed":
-            parts.append(Text(printable(str(told.get("message", ""))), style="red"))
+            parts.append(Text(printable(str(facts.get("message", ""))), style="red"))
         lines = Table.grid(padding=(0, 2, 0, 0))
         for term, values in self._losses.items():
             lines.add_row(Text(printable(term)), f"{values[-1]:.3f}", Text(sparkline(values), style="yellow"))

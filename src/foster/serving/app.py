@@ -46,7 +46,7 @@ def make_app(service: Service) -> ASGIApp:
         redoc_url=None,
         responses=problems,
     )
-    app.add_exception_handler(HTTPException, _told)
+    app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _not_valid)
     app.add_exception_handler(ClientDisconnect, _left)
     app.add_exception_handler(Exception, _failed)
@@ -54,13 +54,13 @@ def make_app(service: Service) -> ASGIApp:
     routes.add_routes(app, service)
     label_routes.add_routes(app, service)
 
-    def told(route: str, status: int) -> None:
+    def count_request(route: str, status: int) -> None:
         service.metrics.count("foster_requests_total", route=route, status=str(status))
 
-    return Guard(app, options, sign_in_page(), told)
+    return Guard(app, options, sign_in_page(), count_request)
 
 
-async def _told(request: Request, error: Exception) -> JSONResponse:
+async def _refused(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     return JSONResponse({"error": error.detail}, error.status_code, error.headers)
 

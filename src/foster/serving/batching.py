@@ -44,11 +44,11 @@ class Batcher:
     most `window` seconds. Images of different bundles are never mixed.
     """
 
-    def __init__(self, batch_size: int, window: float, told: Callable[[int, float], None]) -> None:
-        """`told` gets the size of every batch and the seconds that it took."""
+    def __init__(self, batch_size: int, window: float, on_batch: Callable[[int, float], None]) -> None:
+        """`on_batch` gets the size of every batch and the seconds that it took."""
         self._batch_size = batch_size
         self._window = window
-        self._told = told
+        self._on_batch = on_batch
         self._waiting: deque[_Waiting] = deque()
         self._num_coming = 0
         self._changed = asyncio.Event()
@@ -129,7 +129,7 @@ class Batcher:
                     waiting.answer.set_exception(error)
             return
         seconds = loop.time() - started
-        self._told(len(batch), seconds)
+        self._on_batch(len(batch), seconds)
         for waiting, prediction in zip(batch, predictions, strict=True):
             if not waiting.answer.done():
                 answer = Answer(prediction, len(batch), started - waiting.arrived, seconds)

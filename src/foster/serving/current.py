@@ -16,19 +16,19 @@ LOOK_SECONDS = 0.5
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 1.0, 60.0
 
 
-def find_link(place: Path) -> Path | None:
-    """The link to watch: `place` itself, or `current` inside it; None where `place` is a bundle."""
-    inside = place / LINK
+def find_link(path: Path) -> Path | None:
+    """The link to watch: `path` itself, or `current` inside it; None where `path` is a bundle."""
+    inside = path / LINK
     if inside.is_symlink():
         return inside
-    if place.is_symlink():
-        return place
-    if (place / MANIFEST).exists():
+    if path.is_symlink():
+        return path
+    if (path / MANIFEST).exists():
         return None
-    if not place.exists():
-        raise BundleError(f"there is no bundle '{place}'")
+    if not path.exists():
+        raise BundleError(f"there is no bundle '{path}'")
     raise BundleError(
-        f"'{place}' is neither a bundle nor a folder with a link '{LINK}'; 'foster promote BUNDLE' makes one"
+        f"'{path}' is neither a bundle nor a folder with a link '{LINK}'; 'foster promote BUNDLE' makes one"
     )
 
 
@@ -38,10 +38,10 @@ class Current:
     `load` makes what is served of a real folder; a bundle that cannot be loaded leaves the one in use.
     """
 
-    def __init__(self, place: Path, load: Callable[[Path], Served]) -> None:
+    def __init__(self, path: Path, load: Callable[[Path], Served]) -> None:
         self._load = load
-        self._place = place
-        self._link = find_link(place)
+        self._path = path
+        self._link = find_link(path)
         self._folder = self._target()
         self.now = load(self._folder)
         self.num_swaps = 0
@@ -50,7 +50,7 @@ class Current:
 
     def _target(self) -> Path:
         """The real folder behind the link, found once: while it is read, the link may move again."""
-        path = self._link or self._place
+        path = self._link or self._path
         try:
             return path.resolve(strict=True)
         except (OSError, RuntimeError):

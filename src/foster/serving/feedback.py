@@ -126,10 +126,10 @@ class FeedbackFolder:
 
     def counts(self) -> dict[str, int]:
         """How many photos of each class are here, whoever put them there."""
-        found = {
+        counts = {
             folder.name: sum(not file.name.startswith(".") for file in folder.iterdir()) for folder in self._classes()
         }
-        return {name: count for name, count in sorted(found.items()) if count}
+        return {name: count for name, count in sorted(counts.items()) if count}
 
     def _classes(self) -> Iterator[Path]:
         with suppress(FileNotFoundError):

@@ -48,12 +48,14 @@ def is_same(given: bytes, wanted: str) -> bool:
 class Guard:
     """An ASGI application around another one."""
 
-    def __init__(self, app: ASGIApp, options: Options, sign_in_page: ASGIApp, told: Callable[[str, int], None]) -> None:
-        """`sign_in_page` answers who comes to `/` without the token; `told` gets each request's route and status."""
+    def __init__(
+        self, app: ASGIApp, options: Options, sign_in_page: ASGIApp, on_answer: Callable[[str, int], None]
+    ) -> None:
+        """`sign_in_page` answers who comes to `/` without the token; `on_answer` gets each one's route and status."""
         self._app = app
         self._options = options
         self._sign_in_page = sign_in_page
-        self._told = told
+        self._on_answer = on_answer
         self._num_held_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -79,7 +81,7 @@ class Guard:
         try:
             await self._answer(scope, receive, guarded_send)
         finally:
-            self._told(getattr(scope.get("route"), "path", "other"), status)
+            self._on_answer(getattr(scope.get("route"), "path", "other"), status)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
@@ -128,7 +130,9 @@ class Guard:
         if scope["method"] in ("GET", "HEAD", "OPTIONS"):
             return None
         site, origin = headers.get("sec-fetch-site"), headers.get("origin")
-        is_own = site in ("same-origin", "none") if site else origin is None or _network_place(origin) == host.lower()
+        is_own = (
+            site in ("same-origin", "none") if site else origin is None or _network_location(origin) == host.lower()
+        )
         return None if is_own else Refusal(403, "a page of another site may not send anything here")
 
     def _is_own_name(self, host: str) -> bool:
@@ -155,8 +159,8 @@ class Guard:
         return is_same(_cookie(headers).encode("latin-1"), session_of(token))
 
     def _wrong_size(self, headers: Headers) -> Refusal | None:
-        told = headers.get("content-length", "0")
-        if told.isascii() and told.isdigit() and int(told[:19]) > self._options.max_bytes:
+        length = headers.get("content-length", "0")
+        if length.isascii() and length.isdigit() and int(length[:19]) > self._options.max_bytes:
             return Refusal(413, self._too_large())
         return None
 
@@ -164,7 +168,7 @@ class Guard:
         return f"a request may have at most {self._options.max_bytes:,} bytes"
 
 
-def _network_place(origin: str) -> str:
+def _network_location(origin: str) -> str:
     try:
         return urlsplit(origin).netloc.lower()
     except ValueError:
@@ -173,10 +177,10 @@ def _network_place(origin: str) -> str:
 
 def _cookie(headers: Headers) -> str:
     try:
-        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+        morsel = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
     except CookieError:
         return ""
-    return found.value if found else ""
+    return morsel.value if morsel else ""
 
 
 async def _refuse(refusal: Refusal, send: Send) -> None:

@@ -56,14 +56,14 @@ class Metrics:
     def text(self, gauges: Mapping[str, tuple[float, Mapping[str, str]]]) -> str:
         """All in the text format; `gauges` are values with their labels as they are now."""
         lines: list[str] = []
-        for name, told in COUNTERS.items():
+        for name, about in COUNTERS.items():
             values = self.counters.get(name) or Counter({(): 0})
-            lines += [*_head(name, told, "counter"), *(_line(name, labels, value) for labels, value in values.items())]
+            lines += [*_head(name, about, "counter"), *(_line(name, labels, value) for labels, value in values.items())]
         for name, (value, labels) in gauges.items():
             lines += [*_head(name, GAUGES[name], "gauge"), _line(name, tuple(labels.items()), value)]
-        for name, (told, bounds) in HISTOGRAMS.items():
+        for name, (about, bounds) in HISTOGRAMS.items():
             histogram, so_far = self.histograms[name], 0
-            lines += _head(name, told, "histogram")
+            lines += _head(name, about, "histogram")
             for bound, count in zip([*bounds, float("inf")], histogram.counts, strict=True):
                 so_far += count
                 shown = "+Inf" if bound == float("inf") else f"{bound:g}"
@@ -72,8 +72,8 @@ class Metrics:
         return "\n".join(lines) + "\n"
 
 
-def _head(name: str, told: str, kind: str) -> list[str]:
-    return [f"# HELP {name} {told}", f"# TYPE {name} {kind}"]
+def _head(name: str, about: str, kind: str) -> list[str]:
+    return [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
 
 
 def _line(name: str, labels: Labels, value: float) -> str:

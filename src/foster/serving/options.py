@@ -10,7 +10,7 @@ MEBIBYTE = 2**20
 class Options:
     """How a bundle is served. Sizes are in bytes and times in seconds."""
 
-    place: Path
+    path: Path
     """A bundle, the link `current`, or a folder of bundles with such a link."""
     host: str = "127.0.0.1"
     port: int = 8000

@@ -42,7 +42,7 @@ def serve(options: Options) -> None:
     listening = _bound(options)
     _leave_a_core()
     with listening:
-        current = Current(options.place, lambda folder: Served.load(folder, options.device, options.unknown_below))
+        current = Current(options.path, lambda folder: Served.load(folder, options.device, options.unknown_below))
         app = make_app(Service(options, current))
         _write_log()
         configuration = uvicorn.Config(
@@ -73,8 +73,8 @@ def _check(options: Options) -> None:
         raise SettingsError("--to-label needs --feedback FOLDER: there the labelled photos go")
     if options.to_label and not options.to_label.is_dir():
         raise FolderError(f"there is no folder '{options.to_label}' of photos to label")
-    if options.feedback and _is_below(options.feedback, options.place):
-        raise FolderError(f"'{options.feedback}' lies inside '{options.place}'; keep feedback and bundles apart")
+    if options.feedback and _is_below(options.feedback, options.path):
+        raise FolderError(f"'{options.feedback}' lies inside '{options.path}'; keep feedback and bundles apart")
     if not options.token and options.host not in ("127.0.0.1", "::1", "localhost"):
         complain(f"warning: anybody who reaches {options.host}:{options.port} may use it; --token asks for a secret")
     if options.token and len(options.token) < SHORT_TOKEN:
@@ -93,16 +93,16 @@ def _bound(options: Options) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(
             options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        found = socket.socket(family, kind, protocol)
+        listening = socket.socket(family, kind, protocol)
         with suppress(OSError):
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind(address)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
     except OSError as error:
         reason = error.strerror or str(error)
         raise ServeError(
             f"cannot listen on {options.host}:{options.port}: {reason}; choose another --port or --host"
         ) from None
-    return found
+    return listening
 
 
 def _leave_a_core() -> None:

@@ -88,9 +88,9 @@ class Served:
 def _as_png(heat: Tensor, size: tuple[int, int], is_cropped: bool) -> bytes:
     """Heat `[H, W]` from 0 to 1 as a translucent PNG of the picture's shape; what was cropped off stays clear."""
     values = heat.numpy()
-    places = values * (len(HEAT_COLOURS) - 1)
-    low = np.minimum(places.astype(np.int64), len(HEAT_COLOURS) - 2)
-    share = (places - low)[..., None]
+    positions = values * (len(HEAT_COLOURS) - 1)
+    low = np.minimum(positions.astype(np.int64), len(HEAT_COLOURS) - 2)
+    share = (positions - low)[..., None]
     colours = HEAT_COLOURS[low] * (1 - share) + HEAT_COLOURS[low + 1] * share
     alpha = (60 + 120 * values)[..., None]
     overlay = Image.fromarray(np.concatenate([colours, alpha], axis=-1).round().astype(np.uint8), "RGBA")

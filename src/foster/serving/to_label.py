@@ -41,13 +41,13 @@ class PhotosToLabel:
 
     def all(self) -> list[PhotoToLabel]:
         """Every photo once, also those that have a label by now."""
-        found: dict[str, PhotoToLabel] = {}
+        by_hash: dict[str, PhotoToLabel] = {}
         with self._lock:
             for path in image_files(self._folder)[:MOST_SHOWN]:
                 photo = self._photo(path)
                 if photo is not None:
-                    found.setdefault(photo, PhotoToLabel(photo, shown(path.name), path))
-        return list(found.values())
+                    by_hash.setdefault(photo, PhotoToLabel(photo, shown(path.name), path))
+        return list(by_hash.values())
 
     def left(self) -> list[PhotoToLabel]:
         """Those without a label."""

@@ -46,19 +46,19 @@ async def read_form(request: Request) -> Form:
         max_part_size=MOST_FIELD_BYTES,
     )
     try:
-        form = await parser.parse()
+        parsed = await parser.parse()
     except MultiPartException as error:
         raise HTTPException(400, f"the form cannot be read: {error.message}") from None
     except (KeyError, ValueError, LookupError):  # a boundary or a character set that is none
         raise HTTPException(400, "the form cannot be read") from None
-    found = Form([], {})
-    for key, value in form.multi_items():
+    form = Form([], {})
+    for key, value in parsed.multi_items():
         if isinstance(value, UploadFile):
-            found.uploads.append(Upload(_last_part(value.filename), value.file.read()))
+            form.uploads.append(Upload(_last_part(value.filename), value.file.read()))
         else:
-            found.fields[key] = value
-    await form.close()
-    return found
+            form.fields[key] = value
+    await parsed.close()
+    return form
 
 
 async def read_images(request: Request) -> list[Upload]:

@@ -57,7 +57,7 @@ class Outcome:
         return Grid(title, ("variant", "n", *COLUMNS), tuple(rows), num_names=1)
 
     def claims(self) -> Grid:
-        rows = [(claim.text, claim.paper or ABSENT, found(claim, self.runs)) for claim in self.study.claims]
+        rows = [(claim.text, claim.paper or ABSENT, measured(claim, self.runs)) for claim in self.study.claims]
         return Grid("What the paper says, and what was found", ("claim", "paper", "found"), tuple(rows), num_names=1)
 
     def table(self) -> Rendered:
@@ -96,7 +96,7 @@ class Outcome:
                 for name, runs in self.runs.items()
             ],
             "claims": [
-                {"text": claim.text, "paper": claim.paper, "found": found(claim, self.runs)}
+                {"text": claim.text, "paper": claim.paper, "found": measured(claim, self.runs)}
                 for claim in self.study.claims
             ],
         }
@@ -110,7 +110,7 @@ class Outcome:
         write_json(folder / "study.json", self.record())
 
 
-def found(claim: Claim, runs: Mapping[str, Sequence[RunResult]]) -> str:
+def measured(claim: Claim, runs: Mapping[str, Sequence[RunResult]]) -> str:
     """What was measured of a claim, in a few letters."""
     if claim.metric == "tasks":
         first, second = (_mean_accuracies(runs[name]) for name in (claim.first, claim.second))
@@ -143,7 +143,7 @@ def _axis_figure(outcome: Outcome) -> "Figure":
     if not shown:
         raise DataError("there are no runs to draw")
     # Only on a logarithmic axis do distances mean something; else they would leave no room for some of the numbers.
-    places = [at[name] if study.is_logarithmic else float(index) for index, name in enumerate(shown)]
+    positions = [at[name] if study.is_logarithmic else float(index) for index, name in enumerate(shown)]
     with styled():
         figure = new_figure(7.5, 3.9)
         axes = figure.subplots()
@@ -154,18 +154,20 @@ def _axis_figure(outcome: Outcome) -> "Figure":
         )
         for (metric, label, offset), colour, marker in zip(lines, COLOURS, "os", strict=False):
             values = [_values(runs, metric) for runs in shown.values()]
-            means = [statistics.fmean(found) for found in values]
-            spreads = [statistics.stdev(found) if len(found) > 1 else 0.0 for found in values]
+            means = [statistics.fmean(each) for each in values]
+            spreads = [statistics.stdev(each) if len(each) > 1 else 0.0 for each in values]
             look = Look(colour, marker)
-            axes.errorbar(places, means, yerr=spreads if any(spreads) else None, color=colour, marker=marker, capsize=2)
-            for place, mean in zip(places, means, strict=True):
+            axes.errorbar(
+                positions, means, yerr=spreads if any(spreads) else None, color=colour, marker=marker, capsize=2
+            )
+            for position, mean in zip(positions, means, strict=True):
                 axes.annotate(
-                    f"{mean:.1f}", (place, mean), (0, offset), textcoords="offset points", ha="center", size=8
+                    f"{mean:.1f}", (position, mean), (0, offset), textcoords="offset points", ha="center", size=8
                 )
             ends.append(End(means[-1], label, look))
         if study.is_logarithmic:
             axes.set_xscale("log")
-        axes.set_xticks(places, [f"{at[name]:g}" for name in shown], minor=False)
+        axes.set_xticks(positions, [f"{at[name]:g}" for name in shown], minor=False)
         axes.minorticks_off()
         axes.margins(y=0.15)
         axes.set_title(f"{study.title}, {outcome.scenario}")

@@ -44,10 +44,10 @@ class PhotoStore:
         # From the cache nothing is decoded: all may read all of it.
         is_own = owners_of(missing) == team.rank
         self.develop(missing if self.darkroom.cache else missing[is_own])
-        places = [missing[owners_of(missing) == rank] for rank in range(team.size)]
-        own = torch.from_numpy(self.sizes[places[team.rank]])
-        for place, found in zip(places, gathered(own, [len(place) for place in places]), strict=True):
-            self.sizes[place], self.is_known[place] = found.numpy(), True
+        shares = [missing[owners_of(missing) == rank] for rank in range(team.size)]
+        own = torch.from_numpy(self.sizes[shares[team.rank]])
+        for share, sizes in zip(shares, gathered(own, [len(share) for share in shares]), strict=True):
+            self.sizes[share], self.is_known[share] = sizes.numpy(), True
         others = missing[(self.sizes[missing].min(1) == 0) & ~is_own]
         if len(others) and not self.darkroom.cache:
             first = self.photos.name(int(others[0]))
@@ -85,22 +85,22 @@ class Gathered(NamedTuple):
     """What a device needs to cut some photos: their sizes, and where they are there, or their pixels to be sent."""
 
     sizes: Tensor
-    places: Tensor
+    addresses: Tensor
     pixels: Tensor | None
 
     def crops(self, boxes: Tensor, is_mirrored: Tensor, out_size: tuple[int, int], device: torch.device) -> Tensor:
         """uint8 `[n, 3, *out_size]` on `device`."""
         if self.pixels is None:
-            places, sizes, boxes, is_mirrored = _sent((self.places, self.sizes, boxes, is_mirrored), device)
-            return crops_at(places, sizes, boxes, is_mirrored, out_size)
+            addresses, sizes, boxes, is_mirrored = _sent((self.addresses, self.sizes, boxes, is_mirrored), device)
+            return crops_at(addresses, sizes, boxes, is_mirrored, out_size)
         pixels = self.pixels.to(device, non_blocking=True)
         if device.type == "cuda" and can_crop():
-            places = self.places + pixels.data_ptr()
-            places, sizes, boxes, is_mirrored = _sent((places, self.sizes, boxes, is_mirrored), device)
-            return crops_at(places, sizes, boxes, is_mirrored, out_size)
+            addresses = self.addresses + pixels.data_ptr()
+            addresses, sizes, boxes, is_mirrored = _sent((addresses, self.sizes, boxes, is_mirrored), device)
+            return crops_at(addresses, sizes, boxes, is_mirrored, out_size)
         photos = [
             pixels[start : start + 3 * height * width].view(height, width, 3)
-            for start, (height, width) in zip(self.places.tolist(), self.sizes.tolist(), strict=True)
+            for start, (height, width) in zip(self.addresses.tolist(), self.sizes.tolist(), strict=True)
         ]
         return crops_of(photos, boxes, is_mirrored, out_size)
 
@@ -148,8 +148,8 @@ class Album:
     def joined(self, other: "Album") -> "Album":
         """This album's photos, followed by the other's."""
         stores = list(dict.fromkeys((*self._stores, *other._stores)))
-        place = np.array([stores.index(store) for store in other._stores], np.int16)
-        ids = np.concatenate((self._store_ids, place[other._store_ids]))
+        new_ids = np.array([stores.index(store) for store in other._stores], np.int16)
+        ids = np.concatenate((self._store_ids, new_ids[other._store_ids]))
         return Album(stores, ids, np.concatenate((self._numbers, other._numbers)))
 
     def apart(self, what: str) -> "Album":
@@ -159,14 +159,14 @@ class Album:
 
     def developed(self) -> Tensor:
         """Decode what is not decoded yet; returns which of the photos could be read, `[N]` bool."""
-        for store, places in self._by_store():
-            store.survey(self._numbers[places])
+        for store, positions in self._by_store():
+            store.survey(self._numbers[positions])
         return self.sizes.amin(1) > 0
 
     def develop_here(self) -> None:
         """Decode what this process needs of it and does not have yet."""
-        for store, places in self._by_store():
-            store.develop(self._numbers[places])
+        for store, positions in self._by_store():
+            store.develop(self._numbers[positions])
 
     def homes(self) -> Tensor:
         """Which of `NUM_STRATA` groups each photo belongs to, `[N]`: always the same one."""
@@ -179,10 +179,10 @@ class Album:
     @property
     def sizes(self) -> Tensor:
         """Height and width of every photo as it is kept, `[N, 2]` int64; 0 where it could not be read."""
-        found = np.zeros((len(self), 2), np.int64)
-        for store, places in self._by_store():
-            found[places] = store.sizes[self._numbers[places]]
-        return torch.from_numpy(found)
+        sizes = np.zeros((len(self), 2), np.int64)
+        for store, positions in self._by_store():
+            sizes[positions] = store.sizes[self._numbers[positions]]
+        return torch.from_numpy(sizes)
 
     def prepare(self, what: str) -> int:
         """Write the disk cache of the files, all in one list, or what is missing of it. Returns its bytes."""
@@ -210,13 +210,13 @@ class Album:
 
     def gathered(self, device: torch.device) -> Gathered:
         """What `device` needs of the photos, all of them developed; in memory from which it can copy by itself."""
-        sizes, places = self.sizes, torch.zeros(len(self), dtype=torch.int64)
+        sizes, addresses = self.sizes, torch.zeros(len(self), dtype=torch.int64)
         for store, own in self._by_store():
-            found = store.addresses(self._numbers[own], device) if device.type == "cuda" and can_crop() else None
-            if found is None:
+            starts = store.addresses(self._numbers[own], device) if device.type == "cuda" and can_crop() else None
+            if starts is None:
                 return self._packed(sizes, device)
-            places[torch.from_numpy(own)] = torch.from_numpy(found)
-        return Gathered(sizes, places, None)
+            addresses[torch.from_numpy(own)] = torch.from_numpy(starts)
+        return Gathered(sizes, addresses, None)
 
     def _packed(self, sizes: Tensor, device: torch.device) -> Gathered:
         ends = (3 * sizes.prod(1)).cumsum(0)
@@ -230,16 +230,16 @@ class Album:
     def centre_crops(self, device: torch.device) -> Tensor:
         """The square in the middle of every photo: what a network is tested on, uint8 `[N, 3, H, W]` on `device`."""
         self.develop_here()
-        found = self.gathered(device)
-        boxes = centre_boxes(found.sizes)
-        return found.crops(boxes, torch.zeros(len(self), dtype=torch.int64), self.out_size, device)
+        gathered = self.gathered(device)
+        boxes = centre_boxes(gathered.sizes)
+        return gathered.crops(boxes, torch.zeros(len(self), dtype=torch.int64), self.out_size, device)
 
     def _by_store(self) -> Iterator[tuple[PhotoStore, NDArray[np.int64]]]:
         """Each store, and where its photos stand here."""
         for number, store in enumerate(self._stores):
-            places = np.flatnonzero(self._store_ids == number)
-            if len(places):
-                yield store, places
+            positions = np.flatnonzero(self._store_ids == number)
+            if len(positions):
+                yield store, positions
 
 
 def owners_of(numbers: NDArray[np.int64]) -> NDArray[np.int64]:

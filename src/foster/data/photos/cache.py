@@ -34,13 +34,14 @@ class Strip(NamedTuple):
     is_on_disk: bool = False
 
     @classmethod
-    def of(cls, positions: NDArray[np.int64], found: Sequence[NDArray[np.uint8] | str]) -> "Strip":
-        sizes = np.array([(0, 0) if isinstance(one, str) else one.shape[:2] for one in found], np.int64).reshape(-1, 2)
+    def of(cls, positions: NDArray[np.int64], decoded: Sequence[NDArray[np.uint8] | str]) -> "Strip":
+        shapes = [(0, 0) if isinstance(one, str) else one.shape[:2] for one in decoded]
+        sizes = np.array(shapes, np.int64).reshape(-1, 2)
         ends = (3 * sizes.prod(1)).cumsum()
         pixels = torch.empty(int(ends[-1]) if len(ends) else 0, dtype=torch.uint8)
         room = pixels.numpy()
         unreadable = {}
-        for position, one, end in zip(positions.tolist(), found, ends.tolist(), strict=True):
+        for position, one, end in zip(positions.tolist(), decoded, ends.tolist(), strict=True):
             if isinstance(one, str):
                 unreadable[position] = one
             else:
@@ -95,13 +96,13 @@ class CacheFolder:
 
     def write(self, part: NDArray[np.int64], photos: PhotoFiles, strip: Strip) -> None:
         path = self._path(part, photos)
-        place = {position: k for k, position in enumerate(part.tolist())}
+        index = {position: k for k, position in enumerate(part.tolist())}
         pixels = strip.pixels.numpy()
         facts = {
             "version": VERSION,
             "files": _file_sizes(part, photos),
             "sizes": strip.sizes.tolist(),
-            "unreadable": {place[position]: reason for position, reason in strip.unreadable.items()},
+            "unreadable": {index[position]: reason for position, reason in strip.unreadable.items()},
             "sha256": hashlib.sha256(pixels.data).hexdigest(),
         }
         try:
@@ -127,13 +128,13 @@ def _is_unchanged(facts: Mapping[str, Any], path: Path, part: NDArray[np.int64],
 
 def _file_sizes(part: NDArray[np.int64], photos: PhotoFiles) -> list[int]:
     """The bytes of each file; -1 for one that is gone."""
-    found = []
+    sizes = []
     for position in part.tolist():
         try:
-            found.append(photos.path(position).stat().st_size)
+            sizes.append(photos.path(position).stat().st_size)
         except OSError:
-            found.append(-1)
-    return found
+            sizes.append(-1)
+    return sizes
 
 
 def check_writable(folder: Path) -> None:

@@ -61,7 +61,7 @@ def crops_at(addresses: Tensor, sizes: Tensor, boxes: Tensor, is_mirrored: Tenso
 
 def crops_of(photos: Sequence[Tensor], boxes: Tensor, is_mirrored: Tensor, out_size: tuple[int, int]) -> Tensor:
     """The same one by one for photos uint8 `[height, width, 3]`, where there is no kernel; on the photos' device."""
-    found = []
+    crops = []
     for photo, box, mirrored in zip(photos, boxes.tolist(), is_mirrored.tolist(), strict=True):
         top, left, height, width = box
         image = photo[top : top + height, left : left + width].permute(2, 0, 1)[None]
@@ -70,8 +70,8 @@ def crops_of(photos: Sequence[Tensor], boxes: Tensor, is_mirrored: Tensor, out_s
             values = image if image.device.type == "cpu" else image.float()
             image = interpolate(values, size=out_size, mode="bilinear", antialias=True, align_corners=False)
             image = image if image.dtype == torch.uint8 else image.add_(0.5).clamp_(0, 255).to(torch.uint8)
-        found.append(image.flip(3) if mirrored else image)
-    return torch.cat(found) if found else torch.empty((0, 3, *out_size), dtype=torch.uint8)
+        crops.append(image.flip(3) if mirrored else image)
+    return torch.cat(crops) if crops else torch.empty((0, 3, *out_size), dtype=torch.uint8)
 
 
 __all__ = ["can_crop", "centre_boxes", "crops_at", "crops_of", "random_boxes", "whole_boxes"]

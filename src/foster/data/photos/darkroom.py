@@ -122,16 +122,16 @@ class Darkroom:
                 yield self._decoded(photos, np.arange(first, min(first + DEVELOPED_AT_ONCE, len(photos))))
             return
         for part in folder.parts(photos):
-            found = folder.read(part, photos)
-            if found is None and self.place == "disk":
-                found = self._written(folder, part, photos)
-            yield found or self._decoded(photos, part)
+            strip = folder.read(part, photos)
+            if strip is None and self.place == "disk":
+                strip = self._written(folder, part, photos)
+            yield strip or self._decoded(photos, part)
 
     def _written(self, folder: CacheFolder, part: NDArray[np.int64], photos: PhotoFiles) -> Strip:
         folder.write(part, photos, self._decoded(photos, part))
-        found = folder.read(part, photos)
-        assert found is not None, "what was written is there"
-        return found
+        strip = folder.read(part, photos)
+        assert strip is not None, "what was written is there"
+        return strip
 
     def _decoded(self, photos: Encoded, positions: NDArray[np.int64]) -> Strip:
         def one(position: int) -> NDArray[np.uint8] | str:
@@ -143,8 +143,8 @@ class Darkroom:
                 return error.strerror or "it cannot be read"
 
         with quiet_pillow(), ThreadPoolExecutor(self.num_threads or _num_cores()) as pool:
-            found = list(pool.map(one, positions.tolist()))
-        return Strip.of(positions, found)
+            decoded = list(pool.map(one, positions.tolist()))
+        return Strip.of(positions, decoded)
 
     def _kept(self, strip: Strip, place: str) -> Developed:
         pixels = strip.pixels
@@ -164,7 +164,7 @@ class Darkroom:
         limit = max(3, min(MAX_UNREADABLE, int(MAX_UNREADABLE_SHARE * len(photos))))
         limit = limit if self.max_unreadable is None else self.max_unreadable
         if len(unreadable) > limit:
-            listed = "; ".join(f"'{found.name}': {found.reason}" for found in unreadable[:NUM_SHOWN])
+            listed = "; ".join(f"'{photo.name}': {photo.reason}" for photo in unreadable[:NUM_SHOWN])
             raise DataError(
                 f"stopped at {len(unreadable)} unreadable of {len(photos):,} photos of {what} (limit {limit}): {listed}"
                 "; mend or remove them, or raise photos.max_unreadable"

@@ -70,8 +70,8 @@ class PhotoFiles:
         lengths = self._ends[positions] - starts
         ends = lengths.cumsum()
         # Where each character of the selected names lies in the text of all.
-        places = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(starts - (ends - lengths), lengths)
-        return PhotoFiles(self.folders, self.folder_ids[positions], names[places].tobytes(), ends)
+        characters = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(starts - (ends - lengths), lengths)
+        return PhotoFiles(self.folders, self.folder_ids[positions], names[characters].tobytes(), ends)
 
 
 class PhotoBytes:

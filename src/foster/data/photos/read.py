@@ -33,7 +33,7 @@ exemplars, shuffled, and augmented."""
 
 @dataclass(frozen=True, eq=False)
 class Photos:
-    """Images that may not be decoded yet, with the class name of each. `place` names their source in messages.
+    """Images that may not be decoded yet, with the class name of each. `title` names their source in messages.
 
     What a folder also holds is counted: `passed_over` as in FoundFiles, and classes without any image. `hint` is what
     to look at where files are missing.
@@ -41,7 +41,7 @@ class Photos:
 
     items: Sequence[ImageLike]
     labels: tuple[str, ...]
-    place: str
+    title: str
     passed_over: Mapping[str, int] = field(default_factory=dict)
     empty_classes: tuple[str, ...] = ()
     hint: str = ""
@@ -93,13 +93,13 @@ def read_photos(
     images = torch.empty(len(photos), 3, resizing.height, resizing.width, dtype=torch.uint8)
     unreadable: list[Unreadable] = []
     kept: list[int] = []
-    for position, found in enumerate(decoded(photos.items, resizing, SMALLEST_SIDE)):
-        if isinstance(found, ImageError):
-            unreadable.append(Unreadable(item_name(photos.items[position], position), str(found)))
+    for position, image in enumerate(decoded(photos.items, resizing, SMALLEST_SIDE)):
+        if isinstance(image, ImageError):
+            unreadable.append(Unreadable(item_name(photos.items[position], position), str(image)))
             if len(unreadable) > limit:
                 raise _too_many(unreadable, photos, limit)
         else:
-            images[len(kept)] = found
+            images[len(kept)] = image
             kept.append(position)
     if not kept:
         raise none_readable(unreadable, photos)
@@ -122,21 +122,21 @@ def decoded(items: Sequence[ImageLike], resizing: Resizing, smallest_side: int =
     with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         while chunk := list(islice(remaining, DECODED_AT_ONCE)):
             with quiet_pillow():
-                found = list(pool.map(one, chunk))
-            yield from found
+                images = list(pool.map(one, chunk))
+            yield from images
 
 
 def measured_sizes(photos: Photos) -> MeasuredSizes:
     """Width and height of some 200 images, spread evenly over all."""
-    found = MeasuredSizes([], [])
+    measured = MeasuredSizes([], [])
     with quiet_pillow():
         for position in range(0, len(photos), max(1, len(photos) // NUM_MEASURED)):
             item = photos.items[position]
             try:
-                found.sizes.append(upright_size(item))
+                measured.sizes.append(upright_size(item))
             except ImageError as error:
-                found.unreadable.append(Unreadable(item_name(item, position), str(error)))
-    return found
+                measured.unreadable.append(Unreadable(item_name(item, position), str(error)))
+    return measured
 
 
 def item_name(item: ImageLike, position: int) -> str:
@@ -147,23 +147,23 @@ def none_readable(unreadable: list[Unreadable], photos: Photos) -> DataError:
     """The error for photos of which all that were tried are unreadable."""
     is_all = len(unreadable) == len(photos)
     tried = f"the {len(photos)} images" if is_all else f"{len(unreadable)} images tried of the {len(photos)}"
-    return DataError(f"none of {tried} in {photos.place} can be read: {_listed(unreadable)}{_hint(unreadable, photos)}")
+    return DataError(f"none of {tried} in {photos.title} can be read: {_listed(unreadable)}{_hint(unreadable, photos)}")
 
 
 def _too_many(unreadable: list[Unreadable], photos: Photos, limit: int) -> DataError:
     return DataError(
-        f"stopped at {len(unreadable)} unreadable of {len(photos)} images in {photos.place} (limit {limit}): "
+        f"stopped at {len(unreadable)} unreadable of {len(photos)} images in {photos.title} (limit {limit}): "
         f"{_listed(unreadable)}{_hint(unreadable, photos)}; mend or remove them, or raise max_unreadable"
     )
 
 
 def _hint(unreadable: list[Unreadable], photos: Photos) -> str:
-    is_wanted = photos.hint and any(found.reason == MISSING for found in unreadable)
+    is_wanted = photos.hint and any(photo.reason == MISSING for photo in unreadable)
     return f"; {photos.hint}" if is_wanted else ""
 
 
 def _listed(unreadable: list[Unreadable]) -> str:
-    listed = "; ".join(f"'{found.name}': {found.reason}" for found in unreadable[:NUM_SHOWN])
+    listed = "; ".join(f"'{photo.name}': {photo.reason}" for photo in unreadable[:NUM_SHOWN])
     return listed + ("; ..." if len(unreadable) > NUM_SHOWN else "")
 
 

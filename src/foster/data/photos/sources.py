@@ -66,92 +66,92 @@ def _without_labels() -> DataError:
     )
 
 
-def class_name(text: str, place: str) -> str:
+def class_name(text: str, origin: str) -> str:
     """A class name in one of its Unicode spellings, so that the same word is the same class on every system."""
     name = unicodedata.normalize("NFC", shown(text)).strip()
     if not name:
-        raise DataError(f"a class name is empty ({place})")
+        raise DataError(f"a class name is empty ({origin})")
     if any(unicodedata.category(character) in ("Cc", "Zl", "Zp") for character in name):
-        raise DataError(f"class name {name!r} holds control characters ({place})")
+        raise DataError(f"class name {name!r} holds control characters ({origin})")
     if len(name) > 200:
-        raise DataError(f"class name '{name[:40]}...' has {len(name)} characters; at most 200 are allowed ({place})")
+        raise DataError(f"class name '{name[:40]}...' has {len(name)} characters; at most 200 are allowed ({origin})")
     return name
 
 
 def _from_folder(folder: Path) -> Photos:
-    place = f"'{shown(folder)}'"
+    title = f"'{shown(folder)}'"
     try:
         seen = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
     except OSError as error:
-        raise DataError(f"cannot read {place}: {error.strerror}") from None
+        raise DataError(f"cannot read {title}: {error.strerror}") from None
     entries = sorted((entry for entry in seen if entry.is_dir()), key=lambda entry: natural_order(entry.name))
     if not entries:
         loose = len(image_files(folder))
         hint = f"it holds {loose} images, but no subfolders" if loose else "it holds neither subfolders nor images"
-        raise DataError(f"{place} must have one subfolder for each class; {hint}")
+        raise DataError(f"{title} must have one subfolder for each class; {hint}")
     if all(entry.name.lower() in SPLIT_NAMES for entry in entries):
         training = max(entries, key=lambda entry: entry.name.lower().startswith("train"))
         raise DataError(
-            f"{place} holds the parts of a dataset ({', '.join(entry.name for entry in entries)}), not classes; "
+            f"{title} holds the parts of a dataset ({', '.join(entry.name for entry in entries)}), not classes; "
             f"give one part, for example '{shown(training)}'"
         )
     items: list[ImageLike] = []
     labels: list[str] = []
-    names = _class_names(entries, place)
+    names = _class_names(entries, title)
     passed_over = Counter({BESIDE_CLASSES: len(seen) - len(entries)})
     for entry, name in zip(entries, names, strict=True):
-        found = find_files(entry)
-        items += found.images
-        labels += [name] * len(found.images)
-        passed_over += found.passed_over
+        files = find_files(entry)
+        items += files.images
+        labels += [name] * len(files.images)
+        passed_over += files.passed_over
     passed_over = +passed_over
     if not items:
         others = f"; passed over: {passed_over_text(passed_over)}" if passed_over else ""
-        raise DataError(f"no images below {place} (names that end in {', '.join(sorted(SUFFIXES))}){others}")
+        raise DataError(f"no images below {title} (names that end in {', '.join(sorted(SUFFIXES))}){others}")
     full = set(labels)
     empty = tuple(name for name in dict.fromkeys(names) if name not in full)
-    return Photos(items, tuple(labels), place, passed_over, empty)
+    return Photos(items, tuple(labels), title, passed_over, empty)
 
 
-def _class_names(folders: Sequence[Path], place: str) -> list[str]:
+def _class_names(folders: Sequence[Path], origin: str) -> list[str]:
     """The class of each folder. Two spellings of one word in Unicode are one class; two other names never are."""
     names: list[str] = []
     spellings: dict[str, str] = {}
     for folder in folders:
-        name, spelling = class_name(folder.name, place), unicodedata.normalize("NFC", folder.name)
+        name, spelling = class_name(folder.name, origin), unicodedata.normalize("NFC", folder.name)
         other = spellings.setdefault(name, spelling)
         if other != spelling:
             raise DataError(
-                f"the folders {other!r} and {spelling!r} would both be class '{name}'; rename one ({place})"
+                f"the folders {other!r} and {spelling!r} would both be class '{name}'; rename one ({origin})"
             )
         names.append(name)
     return names
 
 
 def _from_csv(path: Path) -> Photos:
-    place = f"'{shown(path)}'"
+    title = f"'{shown(path)}'"
     try:
         text = read_plain(path, may_be_link=True).decode("utf-8-sig")
         delimiter = max(",;\t", key=text.partition("\n")[0].count)
         rows = list(enumerate(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), start=1))
     except OSError as error:
-        raise DataError(f"cannot read {place}: {error.strerror}") from None
+        raise DataError(f"cannot read {title}: {error.strerror}") from None
     except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{place} is not a CSV file in UTF-8: {error}") from None
+        raise DataError(f"{title} is not a CSV file in UTF-8: {error}") from None
     rows = [(number, [cell.strip() for cell in row]) for number, row in rows if any(cell.strip() for cell in row)]
     if not rows:
-        raise DataError(f"{place} is empty; it should hold a path and a label on each line")
+        raise DataError(f"{title} is empty; it should hold a path and a label on each line")
     path_column, label_column, has_header = _columns(rows[0][1])
     items: list[ImageLike] = []
     labels: list[str] = []
     for number, row in rows[has_header:]:
         if len(row) <= max(path_column, label_column) or not row[path_column]:
-            raise DataError(f"line {number} of {place} has no path and label: {delimiter.join(row)[:80]!r}")
+            raise DataError(f"line {number} of {title} has no path and label: {delimiter.join(row)[:80]!r}")
         items.append(path.parent / row[path_column])
-        labels.append(class_name(row[label_column], f"line {number} of {place}"))
+        labels.append(class_name(row[label_column], f"line {number} of {title}"))
     if not items:
-        raise DataError(f"{place} has a header, but no images")
-    return Photos(items, tuple(labels), place, hint=_path_hint(items, has_header))
+        raise DataError(f"{title} has a header, but no images")
+    return Photos(items, tuple(labels), title, hint=_path_hint(items, has_header))
 
 
 def _path_hint(items: Sequence[ImageLike], has_header: bool) -> str:
@@ -213,10 +213,10 @@ def as_items(images: ImageLike | Images) -> Sequence[ImageLike]:
         return expanded([images])
     if isinstance(images, bytes | Image.Image) or (_is_pixels(images) and _is_one(images)):
         return [cast(ImageLike, images)]
-    found: list[ImageLike] = []
+    items: list[ImageLike] = []
     for image in _items(images):
-        found += expanded([image]) if isinstance(image, str | Path) else [image]
-    return found
+        items += expanded([image]) if isinstance(image, str | Path) else [image]
+    return items
 
 
 def _is_pixels(images: object) -> TypeGuard[NDArray[Any] | Tensor]:

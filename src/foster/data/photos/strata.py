@@ -23,9 +23,9 @@ def strata(homes: Tensor, count: int) -> list[Tensor]:
     size = len(homes) // count
     own = [(homes * count // NUM_STRATA == group).nonzero().squeeze(1) for group in range(count)]
     over = torch.cat([positions[size:] for positions in own])
-    found = []
+    groups = []
     for positions in own:
         short = max(0, size - len(positions))
-        found.append(torch.cat((positions[:size], over[:short])))
+        groups.append(torch.cat((positions[:size], over[:short])))
         over = over[short:]
-    return [torch.cat((positions, over[k : k + 1])) for k, positions in enumerate(found)]
+    return [torch.cat((positions, over[k : k + 1])) for k, positions in enumerate(groups)]

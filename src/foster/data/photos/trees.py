@@ -25,7 +25,7 @@ Names = Mapping[str, Sequence[str]]
 class Tree:
     """The photos of each class: the folder that its names are relative to, and the names."""
 
-    place: str
+    title: str
     folders: Mapping[str, Path]
     names: Names
 
@@ -40,8 +40,8 @@ class Tree:
         """The same with these classes in this order; all of them must have photos."""
         for name in class_names:
             if not self.names.get(name):
-                raise DataError(f"class '{name}' has no photos in {self.place}")
-        return Tree(self.place, self.folders, {name: self.names[name] for name in class_names})
+                raise DataError(f"class '{name}' has no photos in {self.title}")
+        return Tree(self.title, self.folders, {name: self.names[name] for name in class_names})
 
     def listed(self) -> tuple[PhotoFiles, Tensor]:
         """All files, class by class, and the number of each one's class."""
@@ -51,68 +51,68 @@ class Tree:
     def divided(self, share: float, seed: int) -> tuple["Tree", "Tree"]:
         """In two parts, the second with `share` of each class by the seed: at least one photo, never all."""
         first, second = {}, {}
-        chance = generator(Address(seed, "test photos"))
+        random = generator(Address(seed, "test photos"))
         for name, own in self.names.items():
             if len(own) < 2:
-                raise DataError(f"class '{name}' has {len(own)} photo in {self.place}, too few to test on one")
+                raise DataError(f"class '{name}' has {len(own)} photo in {self.title}, too few to test on one")
             count = min(max(1, round(len(own) * share)), len(own) - 1)
-            chosen = set(torch.randperm(len(own), generator=chance)[:count].tolist())
+            chosen = set(torch.randperm(len(own), generator=random)[:count].tolist())
             second[name] = [file for k, file in enumerate(own) if k in chosen]
             first[name] = [file for k, file in enumerate(own) if k not in chosen]
-        return Tree(self.place, self.folders, first), Tree(self.place, self.folders, second)
+        return Tree(self.title, self.folders, first), Tree(self.title, self.folders, second)
 
 
 def read_tree(folder: Path, only: Iterable[str] | None = None) -> Tree:
     """The classes below a folder, each a folder of photos; `only` those, where given, each of which must be there."""
-    place = f"'{shown(folder)}'"
+    title = f"'{shown(folder)}'"
     try:
         entries = sorted((entry.name for entry in os.scandir(folder) if entry.is_dir()), key=natural_order)
     except OSError as error:
-        raise DataError(f"cannot read {place}: {error.strerror}") from None
+        raise DataError(f"cannot read {title}: {error.strerror}") from None
     entries = [entry for entry in entries if not entry.startswith(".")]
     if only is not None:
         wanted, there = list(only), set(entries)
         missing = [name for name in wanted if name not in there]
         if missing:
-            raise DataError(f"{len(missing)} of {len(wanted)} class folders are missing in {place}: {_some(missing)}")
+            raise DataError(f"{len(missing)} of {len(wanted)} class folders are missing in {title}: {_some(missing)}")
         entries = [entry for entry in entries if entry in set(wanted)]
     if not entries:
-        raise DataError(f"{place} holds no folders; there must be one with photos for each class")
+        raise DataError(f"{title} holds no folders; there must be one with photos for each class")
     folders: dict[str, Path] = {}
     names: dict[str, list[str]] = {}
     for entry in entries:
-        name = class_name(entry, place)
+        name = class_name(entry, title)
         if name in folders:
-            raise DataError(f"the folders '{folders[name].name}' and '{entry}' would both be class '{name}' in {place}")
+            raise DataError(f"the folders '{folders[name].name}' and '{entry}' would both be class '{name}' in {title}")
         folders[name], names[name] = folder / entry, _photos_below(folder / entry)
     empty = [name for name, own in names.items() if not own]
     if empty:
-        raise DataError(f"{len(empty)} class folders in {place} hold no photos: {_some(empty)}; remove or fill them")
-    return Tree(place, folders, names)
+        raise DataError(f"{len(empty)} class folders in {title} hold no photos: {_some(empty)}; remove or fill them")
+    return Tree(title, folders, names)
 
 
 def read_list(path: Path, root: Path) -> Tree:
     """The photos of a list: on each line a path, relative to `root`, and after the last blank its label."""
-    place = f"'{shown(path)}'"
+    title = f"'{shown(path)}'"
     try:
         lines = read_plain(path, may_be_link=True).decode("utf-8-sig").splitlines()
     except OSError as error:
-        raise DataError(f"cannot read {place}: {error.strerror}") from None
+        raise DataError(f"cannot read {title}: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise DataError(f"{place} is not a text file in UTF-8: {error}") from None
-    found: dict[str, list[str]] = {}
+        raise DataError(f"{title} is not a text file in UTF-8: {error}") from None
+    by_class: dict[str, list[str]] = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         file, _, label = line.strip().rpartition(" ")
         if not file:
-            raise DataError(f"line {number} of {place} is no path and label: {line[:80]!r}")
+            raise DataError(f"line {number} of {title} is no path and label: {line[:80]!r}")
         if Path(file).suffix.lower() in SUFFIXES:  # published lists name the folders themselves, too
-            found.setdefault(class_name(label, f"line {number} of {place}"), []).append(file.strip())
-    if not found:
-        raise DataError(f"{place} names no photos; each line should hold a path and a label")
-    names = {name: found[name] for name in sorted(found, key=natural_order)}
-    return Tree(place, dict.fromkeys(names, root), names)
+            by_class.setdefault(class_name(label, f"line {number} of {title}"), []).append(file.strip())
+    if not by_class:
+        raise DataError(f"{title} names no photos; each line should hold a path and a label")
+    names = {name: by_class[name] for name in sorted(by_class, key=natural_order)}
+    return Tree(title, dict.fromkeys(names, root), names)
 
 
 def read_names(path: Path) -> list[str]:
@@ -135,24 +135,24 @@ def check_same_classes(train: Tree, test: Tree) -> None:
     """Every class needs photos to train on, and some to test on."""
     for name in test.class_names:
         if name not in train.names:
-            raise DataError(f"class '{name}' has photos in {test.place}, but none to train on in {train.place}")
+            raise DataError(f"class '{name}' has photos in {test.title}, but none to train on in {train.title}")
     missing = [name for name in train.class_names if name not in test.names]
     if missing:
-        raise DataError(f"{len(missing)} classes have no photos in {test.place}: {_some(missing)}")
+        raise DataError(f"{len(missing)} classes have no photos in {test.title}: {_some(missing)}")
 
 
 def _photos_below(folder: Path) -> list[str]:
     """The names of all photos below a folder, relative to it, in order."""
-    found = []
+    names = []
     for parent, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         prefix = "" if parent == str(folder) else f"{os.path.relpath(parent, folder)}/"
-        found += [
+        names += [
             f"{prefix}{name}"
             for name in sorted(files)
             if f".{name.rpartition('.')[2].lower()}" in SUFFIXES and not name.startswith(".")
         ]
-    return found
+    return names
 
 
 def _some(names: Sequence[str]) -> str:

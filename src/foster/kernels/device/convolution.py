@@ -84,14 +84,14 @@ def convolve(
 
     # All loads that fit into registers are sent off before the first use of any.
     read: gl.constexpr = weight_load_layout(channels, depth, warps_pixels * warps_channels, stride_out, stride_in)
-    place = weight + ((first_channel + gl.arange(0, channels, layout=gl.SliceLayout(1, read))) * stride_out)[:, None]
+    start = weight + ((first_channel + gl.arange(0, channels, layout=gl.SliceLayout(1, read))) * stride_out)[:, None]
     k = gl.arange(0, depth, layout=gl.SliceLayout(0, read))[None, :]
     weights = ()
     for tap in gl.static_range(num_taps):
         if in_channels == 3:
-            w = gl.load(place + k % 3 * stride_in + k // 3 * stride_tap, mask=k < 27, other=0.0)
+            w = gl.load(start + k % 3 * stride_in + k // 3 * stride_tap, mask=k < 27, other=0.0)
         else:
-            w = gl.load(place + k * stride_in + (8 - tap if is_flipped else tap) * stride_tap)
+            w = gl.load(start + k * stride_in + (8 - tap if is_flipped else tap) * stride_tap)
         weights = weights + (w,)
 
     held: gl.constexpr = image_layout(pixels, depth, warps_pixels, warps_channels)
@@ -114,13 +114,13 @@ def convolve(
     written: gl.constexpr = output_layout(pixels, channels, warps_pixels, warps_channels)
     out_pixel = first_pixel + gl.arange(0, pixels, layout=gl.SliceLayout(1, written))
     channel = first_channel + gl.arange(0, channels, layout=gl.SliceLayout(0, written))
-    place = (out_pixel * out_channels)[:, None] + channel[None, :]
+    offset = (out_pixel * out_channels)[:, None] + channel[None, :]
     is_written = ((out_pixel < num_pixels) | is_even)[:, None]
     if added is not None:
         addend = load_middle(added, out_pixel, channel, num_pixels, added_channels, added_height, added_width,
                              out_height, out_width, added_down, added_up)  # fmt: skip
     if gate is not None:
-        gate_input = gl.load(gate + place, mask=is_written, other=0.0)
+        gate_input = gl.load(gate + offset, mask=is_written, other=0.0)
 
     stored: gl.constexpr = weight_shared_layout(channels, depth, warps_channels)
     shared = ()
@@ -152,7 +152,7 @@ def convolve(
         shift = gl.load(coefficients + 3 * out_channels + channel)[None, :]
         y = gl.where(gate_input.to(gl.float32) * scale + shift > 0.0, y, 0.0)
     result = y.to(gl.bfloat16)
-    gl.store(output + place, result, mask=is_written)
+    gl.store(output + offset, result, mask=is_written)
     if partials is not None:
         rounded = result.to(gl.float32)
         factor = rounded

@@ -35,7 +35,7 @@ def unnamed_sums(sums, groups: gl.constexpr, channels: gl.constexpr, depth: gl.c
 
 
 @gluon.jit
-def places_in_block(groups: gl.constexpr, pixels: gl.constexpr, held: gl.constexpr):
+def pixels_in_block(groups: gl.constexpr, pixels: gl.constexpr, held: gl.constexpr):
     """[groups, pixels]: 0, 1, 2, ..."""
     group = gl.arange(0, groups, layout=gl.SliceLayout(1, gl.SliceLayout(2, held)))
     pixel = gl.arange(0, pixels, layout=gl.SliceLayout(0, gl.SliceLayout(2, held)))
@@ -74,8 +74,8 @@ def weight_gradients(
     operand_b: gl.constexpr = gl.DotOperandLayout(1, product, 2)
     y_held: gl.constexpr = pixels_layout(groups, pixels, out_channels, warps_out, warps_in, True)
     x_held: gl.constexpr = pixels_layout(groups, pixels, depth, warps_in, warps_out, False)
-    y_place = places_in_block(groups, pixels, y_held)
-    x_place = places_in_block(groups, pixels, x_held)
+    y_pixel = pixels_in_block(groups, pixels, y_held)
+    x_pixel = pixels_in_block(groups, pixels, x_held)
     channel = gl.arange(0, out_channels, layout=gl.SliceLayout(0, gl.SliceLayout(1, y_held)))[None, None, :]
     k = gl.arange(0, depth, layout=gl.SliceLayout(0, gl.SliceLayout(1, x_held)))[None, None, :]
 
@@ -89,13 +89,13 @@ def weight_gradients(
         sums = sums + (zero,)
     first_block = gl.program_id(0) * blocks_per_program
     for block in range(first_block, gl.minimum(first_block + blocks_per_program, num_blocks)):
-        pixel = block * (groups * pixels) + y_place
+        pixel = block * (groups * pixels) + y_pixel
         is_pixel = ((pixel < num_pixels) | is_even)[:, :, None]
         y = gl.load(gradient + (pixel * out_channels)[:, :, None] + channel, mask=is_pixel, other=0.0)
         a = gl.convert_layout(
             named_gradient(y, groups, pixels, out_channels, warps_out), operand_a, assert_trivial=True
         )
-        pixel = block * (groups * pixels) + x_place
+        pixel = block * (groups * pixels) + x_pixel
         is_pixel = ((pixel < num_pixels) | is_even)[:, :, None]
         row, column, middle = place_windows(pixel, in_height, in_width, out_height, out_width, down, up)
         row = row[:, :, None]
@@ -153,8 +153,8 @@ def sum_partial_sums(
     row = gl.arange(0, rows, layout=gl.SliceLayout(1, read))
     element = gl.program_id(0) * elements + gl.arange(0, elements, layout=gl.SliceLayout(0, read))
     layer = gl.program_id(1)
-    place = ((layer * num_shares + row) * (num_taps * out_channels * depth))[:, None] + element[None, :]
-    total = gl.sum(gl.load(partial_sums + place, mask=(row < num_shares)[:, None], other=0.0), axis=0)
+    offset = ((layer * num_shares + row) * (num_taps * out_channels * depth))[:, None] + element[None, :]
+    total = gl.sum(gl.load(partial_sums + offset, mask=(row < num_shares)[:, None], other=0.0), axis=0)
     k = element % depth
     channel = element // depth % out_channels
     tap = element // (out_channels * depth)

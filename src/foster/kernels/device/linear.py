@@ -30,17 +30,17 @@ def multiply(
     column = gl.program_id(1) * columns + gl.arange(0, columns, layout=gl.SliceLayout(1, gl.SliceLayout(0, held)))
     left_term = gl.arange(0, terms, layout=gl.SliceLayout(0, gl.SliceLayout(1, held)))
     right_term = gl.arange(0, terms, layout=gl.SliceLayout(0, gl.SliceLayout(0, held)))
-    left_place = left + (row * left_row_stride)[:, None]
-    right_place = right + (column * right_column_stride)[:, None]
+    left_row = left + (row * left_row_stride)[:, None]
+    right_column = right + (column * right_column_stride)[:, None]
     sums = gl.zeros([rows, columns, terms], gl.float32, held)
     sums_of_left = gl.zeros([rows, terms], gl.float32, gl.SliceLayout(1, held))
     for start in range(0, num_terms, terms):
         term = start + left_term
         is_there = (row < num_rows)[:, None] & (term < num_terms)[None, :]
-        x = gl.load(left_place + (term * left_term_stride)[None, :], mask=is_there, other=0.0)
+        x = gl.load(left_row + (term * left_term_stride)[None, :], mask=is_there, other=0.0)
         term = start + right_term
         is_there = (column < num_columns)[:, None] & (term < num_terms)[None, :]
-        y = gl.load(right_place + (term * right_term_stride)[None, :], mask=is_there, other=0.0)
+        y = gl.load(right_column + (term * right_term_stride)[None, :], mask=is_there, other=0.0)
         sums += x[:, None, :] * y[None, :, :]
         if left_sums is not None:
             sums_of_left += x

@@ -89,11 +89,11 @@ def finish_gradient(
 
 
 @gluon.jit
-def load_gradient(gradient, opened, place, is_pixel):
+def load_gradient(gradient, opened, offset, is_pixel):
     """The gradient in float32, as the ReLU with the output `opened` lets it pass; all of it where that is None."""
-    g = gl.load(gradient + place, mask=is_pixel, other=0.0).to(gl.float32)
+    g = gl.load(gradient + offset, mask=is_pixel, other=0.0).to(gl.float32)
     if opened is not None:
-        is_open = gl.load(opened + place, mask=is_pixel, other=0.0).to(gl.float32) > 0.0
+        is_open = gl.load(opened + offset, mask=is_pixel, other=0.0).to(gl.float32) > 0.0
         g = gl.where(is_open, g, 0.0)
     return g
 
@@ -113,8 +113,8 @@ def normalise(
     pixel = gl.program_id(0) * pixels + gl.arange(0, pixels, layout=gl.SliceLayout(1, held))
     channel = gl.arange(0, channels, layout=gl.SliceLayout(0, held))
     is_pixel = (pixel < num_pixels)[:, None]
-    place = (pixel * channels)[:, None] + channel[None, :]
-    y = gl.load(maps + place, mask=is_pixel, other=0.0).to(gl.float32)
+    offset = (pixel * channels)[:, None] + channel[None, :]
+    y = gl.load(maps + offset, mask=is_pixel, other=0.0).to(gl.float32)
     scale = gl.load(coefficients + 2 * channels + channel)[None, :]
     shift = gl.load(coefficients + 3 * channels + channel)[None, :]
     y = y * scale + shift
@@ -123,7 +123,7 @@ def normalise(
                          height, width, added_down, added_up).to(gl.float32)  # fmt: skip
     if is_rectified:
         y = relu(y)
-    gl.store(output + place, y.to(gl.bfloat16), mask=is_pixel)
+    gl.store(output + offset, y.to(gl.bfloat16), mask=is_pixel)
 
 
 @gluon.jit(do_not_specialize=["num_pixels"])
@@ -139,9 +139,9 @@ def sum_gradient(
     pixel = gl.program_id(0) * pixels + gl.arange(0, pixels, layout=gl.SliceLayout(1, held))
     channel = gl.arange(0, channels, layout=gl.SliceLayout(0, held))
     is_pixel = (pixel < num_pixels)[:, None]
-    place = (pixel * channels)[:, None] + channel[None, :]
-    g = load_gradient(gradient, opened, place, is_pixel)
-    centred = gl.load(maps + place, mask=is_pixel, other=0.0).to(gl.float32) - gl.load(coefficients + channel)[None, :]
+    offset = (pixel * channels)[:, None] + channel[None, :]
+    g = load_gradient(gradient, opened, offset, is_pixel)
+    centred = gl.load(maps + offset, mask=is_pixel, other=0.0).to(gl.float32) - gl.load(coefficients + channel)[None, :]
     target = partials + channel * gl.num_programs(0) + gl.program_id(0)
     gl.store(target, gl.sum(g, axis=0))
     gl.store(target + channels * gl.num_programs(0), gl.sum(g * centred, axis=0))
@@ -159,12 +159,12 @@ def pass_gradient(
     pixel = gl.program_id(0) * pixels + gl.arange(0, pixels, layout=gl.SliceLayout(1, held))
     channel = gl.arange(0, channels, layout=gl.SliceLayout(0, held))
     is_pixel = (pixel < num_pixels)[:, None]
-    place = (pixel * channels)[:, None] + channel[None, :]
-    g = load_gradient(gradient, opened, place, is_pixel)
-    y = gl.load(maps + place, mask=is_pixel, other=0.0).to(gl.float32)
+    offset = (pixel * channels)[:, None] + channel[None, :]
+    g = load_gradient(gradient, opened, offset, is_pixel)
+    y = gl.load(maps + offset, mask=is_pixel, other=0.0).to(gl.float32)
     of_gradient = gl.load(gradient_coefficients + channel)[None, :]
     of_maps = gl.load(gradient_coefficients + channels + channel)[None, :]
     constant = gl.load(gradient_coefficients + 2 * channels + channel)[None, :]
-    gl.store(result + place, (of_gradient * g + (of_maps * y + constant)).to(gl.bfloat16), mask=is_pixel)
+    gl.store(result + offset, (of_gradient * g + (of_maps * y + constant)).to(gl.bfloat16), mask=is_pixel)
     if passed is not None:
-        gl.store(passed + place, g.to(gl.bfloat16), mask=is_pixel)
+        gl.store(passed + offset, g.to(gl.bfloat16), mask=is_pixel)

@@ -55,10 +55,10 @@ def crop_and_resize(addresses, boxes, output, size, out_height, out_width, block
             weight = tl.maximum(1.0 - tl.abs(x.to(tl.float32) + 0.5 - centre_x) / reach_x, 0.0) * weight_y
             is_read = is_inside & (x < last_x) & (weight > 0.0)
             weight = tl.where(is_read, weight, 0.0)
-            place = line + x * 3
-            red += weight * tl.load(place, mask=is_read, other=0).to(tl.float32)
-            green += weight * tl.load(place + 1, mask=is_read, other=0).to(tl.float32)
-            blue += weight * tl.load(place + 2, mask=is_read, other=0).to(tl.float32)
+            pointer = line + x * 3
+            red += weight * tl.load(pointer, mask=is_read, other=0).to(tl.float32)
+            green += weight * tl.load(pointer + 1, mask=is_read, other=0).to(tl.float32)
+            blue += weight * tl.load(pointer + 2, mask=is_read, other=0).to(tl.float32)
             total += weight
     scale = 1.0 / tl.maximum(total, 1e-20)
     result = output + image * 3 * size + pixels
