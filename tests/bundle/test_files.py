@@ -23,6 +23,8 @@ def test_a_folder_takes_its_name_when_it_is_whole(tmp_path: Path) -> None:
     with writing_folder(target) as temporary:
         (temporary / "a").write_bytes(b"12345")
         assert not target.exists()
+        itself = temporary.stat().st_ino
+    assert target.stat().st_ino == itself, "it is renamed, which happens at once, and not copied"
     assert [path.name for path in target.iterdir()] == ["a"]
     assert folder_bytes(target) == 5
     assert [path.name for path in target.parent.iterdir()] == ["v1"]

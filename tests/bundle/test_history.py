@@ -6,7 +6,8 @@ import pytest
 
 from foster.bundle.history import checked_entry
 
-CHECK = {"classes": {"cat": {"images": 3, "before": 90.0, "after": None, "negative_flips": 1}}}
+ROW = {"images": 3, "before": 90.0, "after": None, "negative_flips": 1}
+CHECK = {"classes": {"cat": ROW}}
 
 
 @pytest.mark.parametrize(
@@ -27,6 +28,8 @@ def test_an_entry_is_given_back_as_it_is(entry: dict[str, Any]) -> None:
         ({"checks": {"elsewhere": CHECK}}, "checks"),
         ({"checks": {"exemplar": {"known_after": 101.0}}}, "known_after"),
         ({"checks": {"exemplar": {"classes": {"cat": {"images": 3}}}}}, "cat"),
+        ({"checks": {"exemplar": {"classes": {"cat": {**ROW, "after": 100.5}}}}}, "after"),
+        ({"checks": {"exemplar": {"classes": {"cat": {**ROW, "before": -1}}}}}, "before"),
         ({"removed_exemplars": [3]}, "removed_exemplars"),
     ],
 )

@@ -69,3 +69,4 @@ def test_what_was_left_out_is_listed_up_to_a_limit() -> None:
     many = unreadable_lines([Unreadable(f"{k}.png", "empty") for k in range(NUM_UNREADABLE_SHOWN + 1)])
     assert len(many) == NUM_UNREADABLE_SHOWN + 2
     assert many[-1] == "  ..."
+    assert unreadable_lines([Unreadable("a.png", "empty")] * NUM_UNREADABLE_SHOWN)[-1] == "  a.png: empty"

@@ -45,9 +45,9 @@ FORM = "multipart/form-data; boundary=x"
 def test_a_body_is_one_image_and_a_form_has_many_with_the_last_part_of_their_names() -> None:
     assert read(b"bytes") == ([("image", b"bytes")], {})
     assert read(b"") == ([], {})
-    files = [f'name="f"; filename="{name}"' for name in ("C:\\a\\b.png", "../../c.png", "d%2Fe.png", "\u202ef.png", "")]
+    files = [f'name="f"; filename="{name}"' for name in ("C:\\a\\b.png", "../../c.png", "d%2Fe.png", "g%5Ch.png", "")]
     found = read(form(*((name, b"1") for name in files), ('name="label"', b"cat")), FORM)
-    assert [upload.name for upload in found.uploads][:4] == ["b.png", "c.png", "e.png", "f.png"]
+    assert [upload.name for upload in found.uploads][:4] == ["b.png", "c.png", "e.png", "h.png"]
     assert found.fields["label"] == "cat"
 
 
