@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from foster.networks.network import Backbone
 
-NORM_EPSILON, NORM_MOMENTUM = 1e-3, 0.1
+NORM_EPSILON, NORM_MOMENTUM = 1e-3, 0.01
 STEM_WIDTH, FEATURE_SIZE = 32, 1280
 DEPTH_UNIT = 8
 """Numbers of channels are multiples of it."""
