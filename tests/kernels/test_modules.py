@@ -13,7 +13,7 @@ from block_reference import (
 from torch import nn
 
 from foster.kernels import drop_kernels, is_fused, modules, use_kernels
-from foster.kernels.modules import KernelBlock, KernelConv2d, KernelLayer
+from foster.kernels.modules import KernelBlock, KernelLayer
 from foster.networks.network import Network
 from foster.networks.resnet18 import full_size_stem, resnet18
 from foster.networks.resnet_cifar import Block, cifar_resnet
@@ -110,7 +110,7 @@ def test_wide_layers_on_large_maps_are_left_to_the_library(monkeypatch: pytest.M
     has as many channels on small maps."""
     monkeypatch.setattr(modules, "is_available", lambda: True)
     network = use_kernels(nn.Sequential(resnet18(full_size_stem)))
-    assert [name for name, part in network.named_modules() if type(part) in modules.PLAIN] == ["0.stem", "0.stem.0"]
+    assert [name for name, part in network.named_modules() if type(part) in modules.PLAIN] == ["0.stem"]
     narrow = use_kernels(cifar_resnet(8))
     assert all(type(block) is KernelBlock for stage in narrow.get_submodule("body") for block in stage)
 
@@ -122,7 +122,8 @@ def test_a_network_with_kernels_keeps_its_weights_and_its_results_where_they_can
     network = cifar_resnet(8).eval()
     before = copy.deepcopy(network)
     assert use_kernels(network) is network
-    assert all(type(part) is KernelConv2d for part in network.modules() if isinstance(part, nn.Conv2d))
+    weights = [part.weight for part in network.modules() if isinstance(part, nn.Conv2d)]
+    assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
     assert list(network.state_dict()) == list(before.state_dict())
     images = torch.randn(2, 3, 16, 16)
     torch.testing.assert_close(network(images), before(images))
@@ -130,7 +131,7 @@ def test_a_network_with_kernels_keeps_its_weights_and_its_results_where_they_can
 
 def test_convolutions_that_no_kernel_computes_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(modules, "is_available", lambda: True)
-    network = nn.Sequential(
+    convolutions = (
         nn.Conv2d(16, 16, 3, padding=1, bias=True),
         nn.Conv2d(16, 16, 3, padding=0, bias=False),
         nn.Conv2d(16, 16, 1, bias=False),
@@ -139,9 +140,15 @@ def test_convolutions_that_no_kernel_computes_stay_as_they_are(monkeypatch: pyte
         nn.Conv2d(16, 128, 3, padding=1, bias=False),
         nn.Conv2d(16, 16, 3, padding=1, padding_mode="reflect", bias=False),
     )
-    assert [type(part) for part in use_kernels(network)] == [nn.Conv2d] * 7
+    for convolution in convolutions:
+        layer = nn.Sequential(convolution, nn.BatchNorm2d(convolution.out_channels), nn.ReLU())
+        assert type(use_kernels(layer)) is nn.Sequential
+    usual = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU())
+    assert type(use_kernels(usual)) is KernelLayer
 
 
 def test_without_a_gpu_networks_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(modules, "is_available", lambda: False)
-    assert type(use_kernels(nn.Conv2d(16, 16, 3, padding=1, bias=False))) is nn.Conv2d
+    network = cifar_resnet(8)
+    before = [type(part) for part in network.modules()]
+    assert [type(part) for part in use_kernels(network).modules()] == before

@@ -2,14 +2,13 @@
 of them, and the linear layers of heads. Optional: they need Triton."""
 
 from foster.kernels.compilation import compiled_side_by_side
-from foster.kernels.conv3x3 import conv3x3, is_available, supports
+from foster.kernels.conv3x3 import is_available, supports
 from foster.kernels.deferred import DeferredGradients
 from foster.kernels.modules import drop_kernels, is_fused, use_kernels
 
 __all__ = [
     "DeferredGradients",
     "compiled_side_by_side",
-    "conv3x3",
     "drop_kernels",
     "is_available",
     "is_fused",

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from foster.kernels import blocks
 from foster.kernels.blocks import Layer, Shortcut
-from foster.kernels.conv3x3 import conv3x3, is_available, supports
+from foster.kernels.conv3x3 import is_available, supports
 from foster.kernels.epilogues import Norm
 from foster.kernels.linear import linear, supports_linear
 from foster.networks.heads import PreciseLinear
@@ -13,16 +13,6 @@ from foster.networks.resnet_cifar import Block, PaddedSubsample, ResNet
 
 MOST_ON_LARGE_MAPS = 32
 """Channels."""
-
-
-class KernelConv2d(nn.Conv2d):
-    """A convolution that uses the kernels for bfloat16 maps on a GPU."""
-
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  (the name is torch's)
-        stride = self.stride[0]
-        if _computes_in_bfloat16(input) and supports(input.shape, self.weight.shape, stride):
-            return conv3x3(input.to(torch.bfloat16), self.weight, stride)
-        return super().forward(input)
 
 
 class KernelLayer(nn.Sequential):
@@ -75,20 +65,19 @@ class KernelLinear(PreciseLinear):
 
 def use_kernels(module: nn.Module) -> nn.Module:
     """Make the eligible parts of `module` use the kernels, in place, where they are available: residual blocks, layers
-    of convolution, BatchNorm and ReLU, single convolutions, and the products of heads. Weights keep their values and
-    names; in memory their channels come last, as the kernels read them fastest."""
+    of convolution, BatchNorm and ReLU, and the products of heads. Weights keep their values and names; in memory their
+    channels come last, as the kernels read them fastest."""
     if is_available():
         left_out = _wide_and_large(module)
         for part in module.modules():
             if part in left_out:
                 continue
-            if type(part) is nn.Conv2d and _is_eligible_convolution(part):
-                part.__class__ = KernelConv2d
-                part.weight.data = part.weight.data.contiguous(memory_format=torch.channels_last)
-            elif type(part) is nn.Sequential and _is_eligible_layer(part):
+            if type(part) is nn.Sequential and _is_eligible_layer(part):
                 part.__class__ = KernelLayer
+                _put_channels_last(part[0])
             elif type(part) is Block and _is_eligible_block(part):
                 part.__class__ = KernelBlock
+                _put_channels_last(part.conv1, part.conv2)
             elif type(part) is PreciseLinear:
                 part.__class__ = KernelLinear
     return module
@@ -102,11 +91,16 @@ def drop_kernels(module: nn.Module) -> nn.Module:
 
 
 PLAIN: dict[type[nn.Module], type[nn.Module]] = {
-    KernelConv2d: nn.Conv2d,
     KernelLayer: nn.Sequential,
     KernelBlock: Block,
     KernelLinear: PreciseLinear,
 }
+
+
+def _put_channels_last(*convolutions: nn.Module) -> None:
+    for convolution in convolutions:
+        assert isinstance(convolution, nn.Conv2d)
+        convolution.weight.data = convolution.weight.data.contiguous(memory_format=torch.channels_last)
 
 
 def is_fused(module: nn.Module) -> bool:
@@ -127,9 +121,8 @@ def _width(part: nn.Module) -> int:
 
 
 def _is_eligible_convolution(convolution: nn.Module) -> bool:
-    if type(convolution) not in (nn.Conv2d, KernelConv2d):
+    if type(convolution) is not nn.Conv2d:
         return False
-    assert isinstance(convolution, nn.Conv2d)
     is_plain = convolution.bias is None and convolution.padding_mode == "zeros" and convolution.padding == (1, 1)
     is_plain = is_plain and convolution.dilation == (1, 1) and convolution.groups == 1
     stride, stride_across = convolution.stride
