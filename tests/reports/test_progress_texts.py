@@ -6,10 +6,10 @@ from foster import events
 from foster.reports.progress_texts import (
     evaluated_text,
     losses_text,
-    place_text,
     received_text,
     resumed_text,
     task_started_text,
+    where_text,
 )
 
 
@@ -28,8 +28,8 @@ def test_losses_are_a_sum_of_named_terms_or_one_number():
 
 
 def test_a_learn_speaks_without_the_words_of_the_paper():
-    assert place_text(epoch(), 5, is_learn=False) == "task 2/5 boost"
-    assert place_text(epoch(), 1, is_learn=True) == "learning the new classes beside the known ones"
+    assert where_text(epoch(), 5, is_learn=False) == "task 2/5 boost"
+    assert where_text(epoch(), 1, is_learn=True) == "learning the new classes beside the known ones"
 
 
 def test_accuracies_that_are_not_there_are_left_out():
