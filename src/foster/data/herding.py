@@ -73,21 +73,21 @@ def _herd(vectors: Tensor, sizes: Sequence[int], count: int) -> list[Tensor]:
     if count < 0:
         raise ValueError(f"count must not be negative, not {count}")
     num_groups, longest, _ = vectors.shape
-    num_steps = min(count, longest)
+    num_turns = min(count, longest)
     device = vectors.device
     # Means are taken without padding: a class must not depend on which others it is selected beside.
     means = torch.stack([group[:size].sum(0) / max(size, 1) for group, size in zip(vectors, sizes, strict=True)])
     is_taken = torch.arange(longest, device=device) >= torch.tensor(sizes, device=device)[:, None]
-    chosen = torch.empty(num_groups, num_steps, dtype=torch.int64, device=device)
+    chosen = torch.empty(num_groups, num_turns, dtype=torch.int64, device=device)
     rows = torch.arange(num_groups, device=device)
     total = torch.zeros_like(means)
-    for step in range(num_steps):
+    for turn in range(num_turns):
         # k^2 |mu - (S + v) / k|^2 = |(k mu - S) - v|^2 has the same minimum. It is summed row by row and not as a
         # matrix product, which may round equal rows differently by where they stand and so break ties at random.
-        target = (step + 1) * means - total
+        target = (turn + 1) * means - total
         distances = (vectors - target[:, None]).square_().sum(-1)
         choice = distances.masked_fill_(is_taken, torch.inf).argmin(1)
-        chosen[:, step] = choice
+        chosen[:, turn] = choice
         is_taken[rows, choice] = True
         total += vectors[rows, choice]
     return [row[:size] for row, size in zip(chosen, sizes, strict=True)]

@@ -50,8 +50,8 @@ def fit_temperature(scores: Tensor, labels: Tensor) -> float | None:
     for _ in range(3):  # each round looks more closely around the best of the last
         grid = torch.linspace(low, high, NUM_CANDIDATES, dtype=torch.float64)
         best = min(grid.tolist(), key=lambda logarithm: loss(float(torch.tensor(logarithm).exp())))
-        step = (high - low) / (NUM_CANDIDATES - 1)
-        low, high = best - step, best + step
+        spacing = (high - low) / (NUM_CANDIDATES - 1)
+        low, high = best - spacing, best + spacing
     return round(min(HIGHEST, max(LOWEST, float(torch.tensor(best, dtype=torch.float64).exp()))), 4)
 
 

@@ -166,8 +166,8 @@ def _pictures(knowledge: Knowledge) -> tuple[Tensor, str]:
     for name, memory in memories.items():
         images = knowledge.images_of(memory).images
         if len(images):
-            step = -(-len(images) // MAX_CHECKED)
-            return images[::step].permute(0, 2, 3, 1).contiguous(), name
+            stride = -(-len(images) // MAX_CHECKED)
+            return images[::stride].permute(0, 2, 3, 1).contiguous(), name
     shape = (16, *knowledge.preprocessing.size, 3)
     random = generator(Address(0, "export"))
     return torch.randint(256, shape, dtype=torch.uint8, generator=random), "random images"

@@ -243,8 +243,8 @@ def _try_to_make(
 
 def statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of each channel of uint8 images `[N, 3, H, W]`, for values from 0 to 1."""
-    step = -(-len(images) // NUM_IMAGES_FOR_STATISTICS)
-    chunks = images[::step].split(256)
+    stride = -(-len(images) // NUM_IMAGES_FOR_STATISTICS)
+    chunks = images[::stride].split(256)
     count = sum(chunk[:, 0].numel() for chunk in chunks)
     total = sum(chunk.double().sum(dim=(0, 2, 3)) for chunk in chunks)
     squares = sum(chunk.double().square().sum(dim=(0, 2, 3)) for chunk in chunks)

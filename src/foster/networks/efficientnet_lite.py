@@ -8,7 +8,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 from torch.nn import functional
 
-from foster.networks.network import Backbone
+from foster.networks.network import Backbone, stage_outputs
 
 NORM_EPSILON, NORM_MOMENTUM = 1e-3, 0.01
 STEM_WIDTH, FEATURE_SIZE = 32, 1280
@@ -112,12 +112,7 @@ class EfficientNetLite(Backbone):
         return list(self.body)
 
     def stages(self, images: Tensor) -> list[Tensor]:
-        outputs = []
-        maps = images
-        for part in self.body:
-            maps = part(maps)
-            outputs.append(maps)
-        return outputs
+        return stage_outputs(self.body, images)
 
 
 def _depths(member: int) -> list[int]:

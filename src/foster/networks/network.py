@@ -41,6 +41,15 @@ class Backbone(nn.Module):
         return self.pool(self.stages(images)[-1])
 
 
+def stage_outputs(stages: Iterable[nn.Module], maps: Tensor) -> list[Tensor]:
+    """What every stage makes of the maps of the one before it."""
+    outputs = []
+    for stage in stages:
+        maps = stage(maps)
+        outputs.append(maps)
+    return outputs
+
+
 class Output(NamedTuple):
     """Logits `[N, num_classes]` and the features `[N, feature_size]` they were made from."""
 

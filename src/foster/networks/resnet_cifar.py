@@ -5,7 +5,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 from torch.nn import functional
 
-from foster.networks.network import Backbone
+from foster.networks.network import Backbone, stage_outputs
 
 Shortcut = Callable[[int, int, int], nn.Module]
 """In channels, out channels and stride, to the module that carries a block's input to its sum."""
@@ -119,12 +119,7 @@ class ResNet(Backbone):
         return [self.stem, *(block for stage in self.body for block in stage.children())]
 
     def stages(self, images: Tensor) -> list[Tensor]:
-        maps = self.stem(images)
-        outputs = []
-        for stage in self.body:
-            maps = stage(maps)
-            outputs.append(maps)
-        return outputs
+        return stage_outputs(self.body, self.stem(images))
 
 
 def small_stem(width: int) -> nn.Module:

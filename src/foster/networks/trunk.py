@@ -6,7 +6,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from foster.errors import SettingsError
 from foster.networks.freezing import freeze
-from foster.networks.network import Backbone
+from foster.networks.network import Backbone, stage_outputs
 
 
 class Trunk(nn.Module):
@@ -42,12 +42,7 @@ class Tail(Backbone):
 
     def stages(self, images: Tensor) -> list[Tensor]:
         """`images` are maps of a trunk, `[N, C, h, w]`."""
-        outputs = []
-        maps = images
-        for part in self.body:
-            maps = part(maps)
-            outputs.append(maps)
-        return outputs
+        return stage_outputs(self.body, images)
 
 
 def cut(backbone: Backbone, num_parts: int, name: str) -> tuple[Trunk, Tail]:

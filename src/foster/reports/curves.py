@@ -182,9 +182,9 @@ def _draw_gap(axes: "Axes", curves: Sequence[Curve]) -> None:
 def _limits(curves: Sequence[Curve]) -> tuple[float, float]:
     """Of an axis for all of them, in whole tens, or twenties for a wide one."""
     values = [value for curve in curves for value in curve.mean if math.isfinite(value)] or [0.0, 100.0]
-    step = next(step for step in (5, 10, 20) if step == 20 or max(values) - min(values) < 6 * step)
-    bottom = max(0, step * math.floor((min(values) - 1) / step))
-    return bottom, min(100, step * math.ceil((max(values) + 1) / step))
+    spacing = next(spacing for spacing in (5, 10, 20) if spacing == 20 or max(values) - min(values) < 6 * spacing)
+    bottom = max(0, spacing * math.floor((min(values) - 1) / spacing))
+    return bottom, min(100, spacing * math.ceil((max(values) + 1) / spacing))
 
 
 def _panel(scenario: str, groups: Sequence[Group]) -> Panel:

@@ -37,8 +37,8 @@ def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
     edges = [len(finite) * index // count for index in range(count + 1)]
     means = [statistics.fmean(finite[a:b]) for a, b in itertools.pairwise(edges)]
     low, high = min(means), max(means)
-    step = (high - low) / (len(BLOCKS) - 1)
-    return "".join(BLOCKS[round((mean - low) / step)] if step else BLOCKS[0] for mean in means)
+    height = (high - low) / (len(BLOCKS) - 1)
+    return "".join(BLOCKS[round((mean - low) / height)] if height else BLOCKS[0] for mean in means)
 
 
 class RunView:

@@ -123,12 +123,12 @@ class _PolicyTable(NamedTuple):
 @cache
 def _policy_table(policy: str) -> _PolicyTable:
     names = list(OPERATIONS)
-    steps = [step for sub_policy in POLICIES[policy] for step in sub_policy]
-    magnitudes = [MAGNITUDES[name][index] for name, _, index in steps]
-    signs = [-1 if name in SIGNED else 1 for name, _, _ in steps]
+    operations = [operation for sub_policy in POLICIES[policy] for operation in sub_policy]
+    magnitudes = [MAGNITUDES[name][index] for name, _, index in operations]
+    signs = [-1 if name in SIGNED else 1 for name, _, _ in operations]
     return _PolicyTable(
-        operations=np.array([names.index(name) for name, _, _ in steps]),
-        probabilities=np.array([probability for _, probability, _ in steps]),
+        operations=np.array([names.index(name) for name, _, _ in operations]),
+        probabilities=np.array([probability for _, probability, _ in operations]),
         magnitudes=np.concatenate((magnitudes, np.multiply(magnitudes, signs))),
     )
 

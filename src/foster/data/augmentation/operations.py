@@ -140,10 +140,10 @@ def _look_up(images: Tensor, counts: Sequence[int], parameters: Tensor) -> None:
     tables[:num_known] = torch.where(values < threshold, values, 255 - values) & bits
     _, stretched, spread = pixels.split_with_sizes((num_known, num_autocontrast, num_equalize))
     stretched_tables, span = _autocontrast_tables(stretched, values)
-    spread_tables, step = _equalize_tables(spread, values)
+    spread_tables, spacing = _equalize_tables(spread, values)
     measured = torch.cat((stretched_tables, spread_tables)).clamp_(0, 255)
     # A channel with too few different values stays as it is.
-    tables[num_known:] = torch.where(torch.cat((span, step)) > 0, measured, values)
+    tables[num_known:] = torch.where(torch.cat((span, spacing)) > 0, measured, values)
     torch.gather(tables, 2, pixels, out=images.flatten(2))
 
 
@@ -159,9 +159,9 @@ def _equalize_tables(pixels: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
     """The values of a channel spread so that all are about equally frequent: tables, and how many pixels a step has."""
     counts = _histograms(pixels, values)
     num_below = counts.cumsum(2).sub_(counts)
-    step = num_below.gather(2, pixels.amax(2, keepdim=True)) // 255
+    spacing = num_below.gather(2, pixels.amax(2, keepdim=True)) // 255
     # Below 2 ** 24 a float32 quotient falls short of an integer whenever the exact one does.
-    return (num_below + step // 2) / step, step
+    return (num_below + spacing // 2) / spacing, spacing
 
 
 def _histograms(pixels: Tensor, values: Tensor) -> Tensor:
