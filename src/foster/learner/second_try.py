@@ -16,23 +16,23 @@ LEAST_GAIN = 0.1
 
 
 def with_second_try(
-    steps: Iterator[Phase | Evaluate], infer: Infer, num_classes: int, tell: Callable[[str], None]
+    phases: Iterator[Phase | Evaluate], infer: Infer, num_classes: int, tell: Callable[[str], None]
 ) -> Iterator[Phase | Evaluate]:
-    """The same steps; one that ends near chance starts again from where it began, at a tenth of its rate.
+    """The same phases; one that ends near chance starts again from where it began, at a tenth of its rate.
 
     What decides is the trained network alone, so that a `learn` which was interrupted decides in the same way.
     """
-    for step in steps:
-        if not isinstance(step, Phase):
-            yield step
+    for phase in phases:
+        if not isinstance(phase, Phase):
+            yield phase
             continue
-        began = {name: value.clone() for name, value in step.network.state_dict().items()}
-        yield step
-        if is_near_chance(step, infer, num_classes):
-            step.network.load_state_dict(began)
-            rate = LOWER_RATE * step.fit.learning_rate
-            tell(f"{step.name}: it learned nothing, and was started again at a rate of {rate:g}")
-            yield replace(step, name=f"{step.name} again", fit=step.fit.model_copy(update={"learning_rate": rate}))
+        began = {name: value.clone() for name, value in phase.network.state_dict().items()}
+        yield phase
+        if is_near_chance(phase, infer, num_classes):
+            phase.network.load_state_dict(began)
+            rate = LOWER_RATE * phase.fit.learning_rate
+            tell(f"{phase.name}: it learned nothing, and was started again at a rate of {rate:g}")
+            yield replace(phase, name=f"{phase.name} again", fit=phase.fit.model_copy(update={"learning_rate": rate}))
 
 
 def is_near_chance(phase: Phase, infer: Infer, num_classes: int) -> bool:
@@ -48,5 +48,5 @@ def is_near_chance(phase: Phase, infer: Infer, num_classes: int) -> bool:
 def _spread(data: ImageSet) -> ImageSet:
     """Some labelled images from all over the set."""
     labelled = torch.nonzero(data.labels.cpu() >= 0)[:, 0]
-    step = max(1, len(labelled) // NUM_LOOKED_AT)
-    return data.select(labelled[::step][:NUM_LOOKED_AT])
+    stride = max(1, len(labelled) // NUM_LOOKED_AT)
+    return data.select(labelled[::stride][:NUM_LOOKED_AT])

@@ -18,9 +18,11 @@ from foster.training.phase import Evaluate, Phase
 
 
 class ExpandingOutput(NamedTuple):
-    """Logits `[N, num_total]` of the whole network, and `[N, 1 + num_new]` of the newest branch's auxiliary head."""
+    """Logits `[N, num_total]` of the whole network, the features `[N, feature_size]` they were made from, and logits
+    `[N, 1 + num_new]` of the newest branch's auxiliary head."""
 
     logits: Tensor
+    features: Tensor
     auxiliary_logits: Tensor
 
 
@@ -35,7 +37,7 @@ class ExpandingNetwork(nn.Module):
     def forward(self, images: Tensor) -> ExpandingOutput:
         old_features, new_features = both(self._old_features, self.network.branches[-1], images)
         features = torch.cat([*old_features, new_features], dim=1)
-        return ExpandingOutput(self.network.head(features), self.auxiliary_head(new_features))
+        return ExpandingOutput(self.network.head(features), features, self.auxiliary_head(new_features))
 
     def _old_features(self, images: Tensor) -> list[Tensor]:
         return [branch(images) for branch in self.network.branches[:-1]]
