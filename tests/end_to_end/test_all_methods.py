@@ -277,6 +277,7 @@ def on_digits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, A
     return results
 
 
+@pytest.mark.slow
 def test_on_digits_all_that_keep_images_remember_what_finetuning_forgets(on_digits: dict[str, dict[str, Any]]) -> None:
     final = {name: results["final_accuracy"] for name, results in on_digits.items()}
     forgetting = {name: results["forgetting"] for name, results in on_digits.items()}
@@ -291,6 +292,7 @@ def test_on_digits_all_that_keep_images_remember_what_finetuning_forgets(on_digi
     assert final["joint"] > max(final.values()) - 4, final
 
 
+@pytest.mark.slow
 def test_on_digits_only_der_grows(on_digits: dict[str, dict[str, Any]]) -> None:
     backbones = {name: results["params"] // BACKBONE_PARAMETERS for name, results in on_digits.items()}
     assert backbones == {name: 3 if name == "der" else 1 for name in METHOD_SETTINGS}
