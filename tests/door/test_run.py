@@ -100,6 +100,7 @@ def test_progress_is_shown_if_asked_for(capfd: pytest.CaptureFixture[str]) -> No
     assert "replay" in capfd.readouterr().err
 
 
+@pytest.mark.usefixtures("default_signals")
 def test_a_keyboard_interrupt_comes_through_at_once_and_the_folder_can_be_resumed(tmp_path: Path) -> None:
     def interrupt(event: Event) -> None:
         if isinstance(event, EpochEnded) and event.task == 1:

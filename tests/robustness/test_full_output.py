@@ -184,6 +184,7 @@ main()
 """
 
 
+@pytest.mark.usefixtures("default_signals")
 def test_ctrl_c_says_so_where_nothing_is_trained() -> None:
     with subprocess.Popen([sys.executable, "-c", SLOW_READER], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None

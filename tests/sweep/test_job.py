@@ -276,6 +276,7 @@ def test_a_run_whose_folder_another_process_writes_waits_for_it(
     assert not says(tmp_path / "out" / f"{runs[0].name}.log", "early")
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_takes_its_runs_along_and_the_next_one_continues_them(tmp_path: Path):
     words = [*TINY, "epochs_scale=0.02", "seed=3"]
     (run,) = plan_runs("digits", words)

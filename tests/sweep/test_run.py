@@ -14,6 +14,7 @@ from foster.sweep.run import sweep
 from foster.sweep.slots import Slot
 
 
+@pytest.mark.slow
 def test_a_failed_run_is_reported_and_the_others_are_finished_and_not_repeated(
     command: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
