@@ -24,7 +24,7 @@ demo: setup ## run FOSTER, replay and fine-tuning on handwritten digits
 	@$(BIN)/foster demo
 
 test: lint ## lint, then every test that is not slow
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow"
 
 lint: setup ## ruff and mypy
 	$(BIN)/ruff check .

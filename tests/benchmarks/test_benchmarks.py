@@ -48,6 +48,7 @@ def make_feed(kind: type[Feed], device: str, num_images: int = 40) -> Feed:
     return kind(data, augmentation, 16, Address(1, "feed"), torch.device(device))
 
 
+@pytest.mark.slow
 def test_the_step_is_timed_with_what_stands_around_it(tmp_path: Path) -> None:
     found = run("step.py", "--steps", "1", "--out", str(tmp_path / "step.json"))
     assert found.returncode == 0, found.stderr
@@ -67,6 +68,7 @@ def test_nothing_grows_faster_than_the_classes_and_the_list_of_photos_is_small(t
     assert [row["classes"] for row in numbers["classes"]] == [4, 10, 100]
 
 
+@pytest.mark.slow
 def test_photos_are_made_decoded_and_trained_on(tmp_path: Path) -> None:
     shape = {"classes": "6", "per-class": "4", "image-size": "8", "batch-size": "8", "backbone": "resnet8"}
     small = [part for name, value in shape.items() for part in (f"--{name}", value)] + ["--sides", "30", "60"]
@@ -81,6 +83,7 @@ def test_photos_are_made_decoded_and_trained_on(tmp_path: Path) -> None:
     assert all(0 < task["share_of_training"] <= 1 for task in numbers["foster"]["tasks"])
 
 
+@pytest.mark.slow
 def test_a_whole_run_is_divided_into_parts_that_add_up(tmp_path: Path) -> None:
     found = run("run.py", "backbone=resnet8", "--epochs-scale", "0.01", "--out", str(tmp_path / "run.json"))
     assert found.returncode == 0, found.stderr

@@ -72,6 +72,7 @@ def what_was_learned(settings: Settings) -> dict[str, Any]:
     return {"settings": settings.nested(), "history": history}
 
 
+@pytest.mark.slow
 def test_a_learner_that_did_something_else_is_not_compared(benchmark: ModuleType, settings: Settings) -> None:
     ran = settings.nested()
     benchmark.check_same(settings, what_was_learned(settings), ran)

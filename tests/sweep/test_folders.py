@@ -148,6 +148,7 @@ def test_a_folder_tells_who_writes_to_it(tmp_path: Path):
     assert folder.writer == "", "a lock file that a dead process left behind"
 
 
+@pytest.mark.slow
 def test_a_narrower_sweep_trains_only_what_is_missing_and_every_seed_counts_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
