@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,15 @@ def test_progress_is_shown_if_asked_for(capfd: pytest.CaptureFixture[str]) -> No
     assert "replay" in capfd.readouterr().err
 
 
-@pytest.mark.usefixtures("default_signals")
+@pytest.fixture
+def heard_interrupts() -> Iterator[None]:
+    """Ctrl-C is Python's KeyboardInterrupt, also where the tests were started with the signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heard_interrupts")
 def test_a_keyboard_interrupt_comes_through_at_once_and_the_folder_can_be_resumed(tmp_path: Path) -> None:
     def interrupt(event: Event) -> None:
         if isinstance(event, EpochEnded) and event.task == 1:
