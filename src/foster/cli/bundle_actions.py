@@ -230,9 +230,8 @@ def export_bundle(bundle: Path, file: Path) -> None:
         f"checked on {report.num_checked} {report.checked_on}, "
         f"probabilities differ from PyTorch by {report.largest_difference:.1g} at most"
     )
-    output.report(what, f"{report.facts_file}: labels and preprocessing", path=report.file)
-    if report.snippet:
-        output.echo(f"\nwithout foster, in Python:\n\n{report.snippet}", nl=False)
+    snippet = [f"\nwithout foster, in Python:\n\n{report.snippet.rstrip()}"] if report.snippet else []
+    output.report(what, f"{report.facts_file}: labels and preprocessing", *snippet, path=report.file)
 
 
 def show_exemplars(bundle: Path, show: Path | None, remove: Sequence[str]) -> None:
