@@ -4,11 +4,13 @@
     python benchmarks/imagenet.py --folder /tmp/photos --part decode,augment     # some parts alone
 
 Parts: make (JPEGs of 300 to 500 pixels), decode (photos a second over all cores), augment (milliseconds a batch),
-foster and wa (whole runs of three tasks, whose events tell the images a second of each phase and of each task). With
-the numbers of a phase alone goes what the preset's own number of epochs would make of the task.
+foster and wa (whole runs of three tasks, whose events tell the images a second of each phase and of each task, beside
+those of the same steps on images that lie ready and are not changed). With the numbers of a task goes what the preset's
+own number of epochs would make of it. The numbers are written after every part.
 """
 
 import argparse
+import gc
 import io
 import json
 import os
@@ -32,7 +34,10 @@ from foster.data.images import ImageSet
 from foster.data.photos.album import Album
 from foster.data.photos.darkroom import Darkroom
 from foster.data.photos.pixels import _simplejpeg
+from foster.data.task import Task
 from foster.experiment.folder import RunFolder
+from foster.experiment.pace import _seconds_a_step
+from foster.experiment.parts import build_engine
 from foster.experiment.plan import make_plan
 from foster.experiment.run import Experiment
 from foster.seeding import Address
@@ -41,6 +46,7 @@ from foster.settings.experiment import Settings, load_settings
 from foster.settings.photos import PhotoSettings
 from foster.system.signals import StopRequest
 from foster.training.engine import find_device
+from foster.training.phase import Phase
 
 PARTS = ("make", "decode", "augment", "foster", "wa")
 NUM_TEST = 10
@@ -72,8 +78,8 @@ def main() -> None:
         if name in wanted:
             numbers[name] = globals()[f"measure_{name}"](arguments, data)
             print(name, json.dumps(numbers[name], indent=1), flush=True)
-    if arguments.out:
-        arguments.out.write_text(json.dumps(numbers, indent=1) + "\n")
+            if arguments.out:
+                arguments.out.write_text(json.dumps(numbers, indent=1) + "\n")
 
 
 def measure_make(arguments: argparse.Namespace, data: Path) -> dict[str, float]:
@@ -163,7 +169,7 @@ def measure_augment(arguments: argparse.Namespace, data: Path) -> dict[str, Any]
     return found
 
 
-def settings_of(arguments: argparse.Namespace, data: Path, method: str, scale: float) -> Settings:
+def settings_of(arguments: argparse.Namespace, data: Path, method: str, scale: float, *more: str) -> Settings:
     num_new = arguments.classes // 3
     overrides = [
         "dataset=folder",
@@ -178,6 +184,7 @@ def settings_of(arguments: argparse.Namespace, data: Path, method: str, scale: f
         f"epochs_scale={scale}",
         "checkpoint_minutes=60",
         *arguments.set,
+        *more,
     ]
     return load_settings("imagenet100-b0-inc10", overrides, data=str(data))
 
@@ -201,7 +208,12 @@ def measured_run(arguments: argparse.Namespace, data: Path, method: str, scale: 
         if not isinstance(event, events.Decoding):
             heard.append((time.monotonic(), event))
 
+    alone = steps_alone(settings_of(arguments, data, method, scale, "augmentation=none"))
     plan = make_plan(settings)
+    if torch.cuda.is_available():  # the peak is that of the run, and not of what was measured before it
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
     began = time.monotonic()
     folder = RunFolder(path)
     with folder.opened(settings):
@@ -211,8 +223,8 @@ def measured_run(arguments: argparse.Namespace, data: Path, method: str, scale: 
     return {
         "seconds": seconds,
         "accuracy": results["accuracy"],
-        "phases": phase_rates(heard),
-        "tasks": task_rates(heard, results["task_seconds"], 1 / scale),
+        "phases": phase_rates(heard, alone),
+        "tasks": task_rates(heard, alone, results["task_seconds"], 1 / scale),
         "decoded": [
             {"what": event.what, "photos_a_second": event.num_photos / event.seconds, "place": event.place}
             for _, event in heard
@@ -224,49 +236,73 @@ def measured_run(arguments: argparse.Namespace, data: Path, method: str, scale: 
     }
 
 
-def images_of_task(heard: list[tuple[float, events.Event]]) -> dict[int, int]:
-    return {event.task: event.num_images for _, event in heard if isinstance(event, events.TaskStarted)}
+def steps_alone(settings: Settings) -> dict[str, float]:
+    """Images a second of the steps of each phase, in the first two tasks, on noise that lies ready."""
+    facts = settings.facts
+    engine = build_engine(settings.engine, settings.device, facts.mean, facts.std)
+    rates: dict[str, float] = {}
+
+    def look_at(task: Task, phase: Phase) -> None:
+        if task.index < 2:
+            seconds = _seconds_a_step(phase, task.index, settings, engine, facts.image_size)
+            rates[f"{phase.name} of task {task.index + 1}"] = settings.batch_size / seconds
+
+    make_plan(settings, look_at, engine.device)
+    return rates
 
 
-def phase_rates(heard: list[tuple[float, events.Event]]) -> list[dict[str, Any]]:
+Heard = list[tuple[float, events.Event]]
+
+
+def phase_rates(heard: Heard, alone: dict[str, float]) -> list[dict[str, Any]]:
     """Of each phase the images a second of its later epochs: the first waits for what is recorded before it."""
-    sizes, found = images_of_task(heard), []
+    sizes = {event.task: event.num_images for _, event in heard if isinstance(event, events.TaskStarted)}
     epochs: dict[tuple[int, str], list[float]] = {}
     for _, event in heard:
         if isinstance(event, events.EpochEnded):
             epochs.setdefault((event.task, event.phase), []).append(event.seconds)
+    found = []
     for (task, phase), seconds in epochs.items():
         usual = statistics.median(seconds[1:] or seconds)
-        found.append({"task": task + 1, "phase": phase, "images_a_second": sizes[task] / usual, "epoch_s": usual})
+        rate, of_steps = sizes[task] / usual, alone[f"{phase} of task {min(task, 1) + 1}"]
+        found.append(
+            {
+                "task": task + 1,
+                "phase": phase,
+                "epochs": len(seconds),
+                "epoch_s": usual,
+                "first_epoch_s": seconds[0],
+                "images_a_second": rate,
+                "steps_alone_images_a_second": of_steps,
+                "share_of_steps_alone": rate / of_steps,
+            }
+        )
     return found
 
 
 def task_rates(
-    heard: list[tuple[float, events.Event]], task_seconds: list[float], stretch: float
+    heard: Heard, alone: dict[str, float], task_seconds: list[float], stretch: float
 ) -> list[dict[str, float]]:
-    """Of each task the share of its time that its epochs take: here, and with the preset's number of epochs."""
-    training: dict[int, float] = {}
-    for entry in phase_rates(heard):
-        count = sum(
-            isinstance(event, events.EpochEnded) and (event.task + 1, event.phase) == (entry["task"], entry["phase"])
-            for _, event in heard
-        )
-        training[entry["task"]] = training.get(entry["task"], 0.0) + count * entry["epoch_s"]
+    """Of each task what stands beside its epochs, and the share of its time that the steps alone would take: here, and
+    with the preset's number of epochs."""
     decoding: dict[int, float] = {}
     for _, event in heard:
         if isinstance(event, events.PhotosDecoded) and event.what.startswith("task"):
             decoding[int(event.what.split()[1])] = event.seconds
     found = []
     for task, seconds in enumerate(task_seconds, start=1):
+        phases = [phase for phase in phase_rates(heard, alone) if phase["task"] == task]
+        epochs = sum(phase["epochs"] * phase["epoch_s"] for phase in phases)
+        steps = sum(phase["epochs"] * phase["epoch_s"] * phase["share_of_steps_alone"] for phase in phases)
         whole = seconds + decoding.get(task, 0.0)
-        others = max(0.0, whole - training[task])
-        full = stretch * training[task]
+        beside = max(0.0, whole - epochs)
         found.append(
             {
                 "seconds": whole,
-                "beside_training_s": others,
-                "share_of_training": training[task] / whole,
-                "share_with_the_presets_epochs": full / (full + others),
+                "decoding_s": decoding.get(task, 0.0),
+                "beside_epochs_s": beside,
+                "share_of_steps_alone": steps / whole,
+                "share_with_the_presets_epochs": stretch * steps / (stretch * epochs + beside),
             }
         )
     return found
