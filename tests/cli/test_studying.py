@@ -16,6 +16,12 @@ def test_without_a_name_the_studies_are_listed_and_a_dry_run_starts_none(tmp_pat
     assert dry.exit_code == 0
     assert len(dry.output.splitlines()) == 6
     assert not out.exists()
+    several = CliRunner().invoke(app, ["study", "components", "beta", "old-head", "--preset", "digits", "--dry-run"])
+    assert several.output.splitlines()[-1] == "14 different runs, in runs/studies", "not 16: three are one"
+    twice = CliRunner().invoke(app, ["study", "beta", "gamma", "beta", "--dry-run"])
+    assert "two studies are called 'beta'" in twice.stderr
+    unnamed = CliRunner().invoke(app, ["study", "seed=1,2"])
+    assert "which study? one of beta, boosted, components" in unnamed.stderr
     wrong = CliRunner().invoke(app, ["study", "nothing"])
     assert wrong.exit_code == SettingsError.exit_code
     assert "unknown study" in wrong.stderr

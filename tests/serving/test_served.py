@@ -7,7 +7,9 @@ import torch
 from PIL import Image
 from servers import photo, service_of
 
-from foster.serving.served import Picture, Served
+import foster
+from foster.learner.familiarity import Familiarity
+from foster.serving.served import UNSURE_BELOW, Picture, Served
 
 
 @pytest.fixture(scope="module")
@@ -39,3 +41,19 @@ def test_a_heat_map_has_the_shape_of_the_picture_and_is_clear_where_nothing_was_
 def test_a_class_that_is_not_known_cannot_be_explained(served: Served) -> None:
     with pytest.raises(KeyError):
         served.heat_map(Picture(torch.zeros(3, 8, 8, dtype=torch.uint8), (8, 8)), "dragon")
+
+
+def test_what_is_unknown_is_told_by_the_bundle_where_it_can(small_bundle: Path, tmp_path: Path) -> None:
+    assert Served.load(small_bundle, "cpu", "auto").unknown_below == UNSURE_BELOW
+    learner = foster.load(small_bundle, device="cpu")
+    knowledge, images = learner.knowledge, torch.randint(0, 256, (40, 3, 8, 8), dtype=torch.uint8)
+    assert knowledge is not None
+    described = learner.classifier().described(images)
+    familiarity = Familiarity.fitted(described[1], torch.arange(40) % 2, 2, described)
+    learner.knowledge = replace(knowledge, familiarity=familiarity)
+    served = Served.load(learner.save(tmp_path / "v2"), "cpu", "auto")
+    assert served.unknown_below == "auto"
+    is_unknown = [answer.is_unknown for answer in served.answers(images)]
+    assert is_unknown == [answer.is_unknown for answer in learner.answers(images, unknown_below="auto")]
+    assert sum(is_unknown) == 2, "95 % of what is usual is answered"
+    assert Served.load(tmp_path / "v2", "cpu", 0.0).unknown_below == 0.0

@@ -26,3 +26,19 @@ def test_a_study_trains_what_is_missing_and_tells_what_it_found(tmp_path: Path):
     assert again.exit_code == 0
     assert "2 finished" in again.output
     assert (out / "study.svg").read_bytes() == before
+
+
+@pytest.mark.slow
+def test_several_studies_train_what_they_share_once_and_a_failure_costs_only_the_pages_of_its_own(tmp_path: Path):
+    out = tmp_path / "studies"
+    broken = tmp_path / "broken.toml"
+    broken.write_text("""
+        title = "Broken"
+        preset = "digits"
+        variants = [{ name = "a" }, { name = "b", set = ["foster.boost.learning_rate=1e30"] }]
+    """)
+    command = ["study", "boosted", "gamma", str(broken), *TINY, "--preset", "digits", "--out", str(out)]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code != 0
+    assert len(list(out.glob("*/settings.toml"))) == 3, "the run of boosted is also in gamma and in the broken study"
+    assert {page.parent.name for page in out.glob("*/study.md")} == {"boosted", "gamma"}

@@ -20,6 +20,7 @@ from foster.bundle.promotion import check_promotable, promote
 from foster.cli.bundle_texts import exemplars_text, listed, padded, promotion_text
 from foster.cli.learn_texts import evaluation_text, learn_text
 from foster.data.photos.find import found_files, passed_over_text, shown
+from foster.cli.options import unknown_choice
 from foster.errors import DataError, FolderError, FosterError, SettingsError
 from foster.learner.learner import Learner
 from foster.learner.reports import CalibrationWarning, Prediction, UpdateError
@@ -159,8 +160,7 @@ def predict_images(
 ) -> None:
     if is_json and is_csv:
         raise SettingsError("--json and --csv exclude each other")
-    if unknown is not None and (unknown != "auto" or unknown_below is not None):
-        raise SettingsError("--unknown takes 'auto'; for a probability say --unknown-below P, and only one of the two")
+    below = unknown_choice(unknown, unknown_below)
     files, passed_over = found_files(images)
     others = f"passed over, not taken for images: {printable(passed_over_text(passed_over))}" if passed_over else ""
     if not files:
@@ -169,7 +169,7 @@ def predict_images(
     learner = Learner.load(bundle, device=device)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", CalibrationWarning)
-        predictions = learner.predicted(files, top, "auto" if unknown else unknown_below)
+        predictions = learner.predicted(files, top, below)
     for warning in warned:
         typer.echo(f"warning: {warning.message}", err=True)
     if others:

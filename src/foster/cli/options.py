@@ -1,8 +1,10 @@
 """Options that several commands have."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
+
+from foster.errors import SettingsError
 
 
 def _imported(names: list[str] | None) -> list[str] | None:
@@ -34,3 +36,12 @@ Recipe = Annotated[
 def with_recipe(overrides: list[str] | None, recipe: str | None) -> list[str]:
     """The overrides of a command, its recipe among them."""
     return [*([f"recipe={recipe}"] if recipe else []), *(overrides or [])]
+
+
+def unknown_choice(unknown: str | None, unknown_below: float | None) -> float | Literal["auto"] | None:
+    """What `--unknown auto` and `--unknown-below P` say together: one of them, or nothing."""
+    if unknown is None:
+        return unknown_below
+    if unknown != "auto" or unknown_below is not None:
+        raise SettingsError("--unknown takes 'auto'; for a probability say --unknown-below P, and only one of the two")
+    return "auto"

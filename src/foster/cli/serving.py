@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from foster.cli.bundles import Bundle, Device
-from foster.cli.options import Plugins
+from foster.cli.options import Plugins, unknown_choice
 from foster.system.files import user_path
 
 MEBIBYTE = 2**20
@@ -50,9 +50,17 @@ def serve(
         Path | None, typer.Option(metavar="FOLDER", help="Photos that the page offers to label (needs --feedback).")
     ] = None,
     unknown_below: Annotated[
-        float,
+        float | None,
         typer.Option(metavar="P", min=0, max=1, help="Answer 'unknown' where the confidence is below P; 0 for never."),
-    ] = 0.5,
+    ] = None,
+    unknown: Annotated[
+        str | None,
+        typer.Option(
+            metavar="auto",
+            help="Answer 'unknown' for what is stranger than 95 % of the photos that were held out; the default. Of a "
+            "bundle that held out too few, below a confidence of 0.5.",
+        ),
+    ] = None,
     max_mib: Annotated[int, typer.Option(metavar="MIB", min=1, help="The largest request.")] = 20,
     max_waiting: Annotated[
         int, typer.Option(metavar="N", min=1, help="Images in work or waiting at a time; more are refused with 429.")
@@ -75,6 +83,7 @@ def serve(
     from foster.serving.options import Options
     from foster.serving.run import serve as run_server
 
+    below = unknown_choice(unknown, unknown_below)
     run_server(
         Options(
             path=user_path(path),
@@ -86,7 +95,7 @@ def serve(
             max_feedback_bytes=feedback_mib and feedback_mib * MEBIBYTE,
             to_label=to_label and user_path(to_label),
             device=device,
-            unknown_below=unknown_below,
+            unknown_below="auto" if below is None else below,
             max_bytes=max_mib * MEBIBYTE,
             max_waiting=max_waiting,
             batch_size=batch_size,

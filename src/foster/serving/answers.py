@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
+from foster.learner.familiarity import Unknown
 from foster.learner.reports import Prediction
 from foster.serving.served import Served
 
@@ -77,7 +78,9 @@ class Info(BaseModel):
     image_size: tuple[int, int] = Field(description="Height and width that the network sees.")
     device: str
     is_calibrated: bool = Field(description="Whether confidence was compared with how often it is right.")
-    unknown_below: float | None
+    unknown_below: Unknown = Field(
+        description="Below which confidence a photo is unknown; auto: where it is stranger than what was learned."
+    )
     takes_feedback: bool
     num_to_label: int = Field(description="How many photos wait for a label.")
     num_swaps: int = Field(description="How often another bundle took over since the start.")

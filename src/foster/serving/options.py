@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 MEBIBYTE = 2**20
 
@@ -23,7 +24,8 @@ class Options:
     to_label: Path | None = None
     """A folder of photos that the page offers to be labelled."""
     device: str = "auto"
-    unknown_below: float | None = None
+    unknown_below: float | Literal["auto"] | None = None
+    """Below which confidence a photo is unknown; "auto": by what the bundle says is usual, where it does."""
     max_bytes: int = 20 * MEBIBYTE
     """The largest body of a request."""
     max_waiting: int = 256

@@ -15,6 +15,7 @@ from foster.bundle.files import WEIGHTS
 from foster.bundle.manifest import read_manifest
 from foster.data.photos.decode import decode
 from foster.evaluation.gradcam import grad_cam
+from foster.learner.familiarity import Unknown
 from foster.learner.learner import Learner
 from foster.learner.reports import Prediction
 from foster.training.engine import exact_convolutions
@@ -22,6 +23,7 @@ from foster.training.engine import exact_convolutions
 MOST_CLASSES = 100
 """How many classes an answer may list."""
 
+UNSURE_BELOW = 0.5
 VERSION_LENGTH = 12
 HEAT_COLOURS = np.array([[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]], dtype=np.float32)
 """Five points of the viridis scale, dark to bright: it can be read without seeing colours."""
@@ -41,13 +43,18 @@ class Served:
     learner: Learner
     name: str
     version: str
-    unknown_below: float | None
+    unknown_below: Unknown
 
     @classmethod
-    def load(cls, folder: Path, device: str, unknown_below: float | None) -> "Served":
-        """Load the bundle in `folder`, which is no link, and let it answer once, so that nobody waits for that."""
+    def load(cls, folder: Path, device: str, unknown_below: Unknown) -> "Served":
+        """Load the bundle in `folder`, which is no link, and let it answer once, so that nobody waits for that.
+
+        "auto" of a bundle that cannot tell what is unknown is `UNSURE_BELOW`.
+        """
         version = read_manifest(folder).files[WEIGHTS].sha256[:VERSION_LENGTH]
         learner = Learner.load(folder, device=device)
+        if unknown_below == "auto" and (learner.knowledge is None or learner.knowledge.familiarity is None):
+            unknown_below = UNSURE_BELOW
         served = cls(learner, folder.name, version, unknown_below)
         served.answers(torch.zeros(1, 3, *learner.resizing.size, dtype=torch.uint8))
         return served

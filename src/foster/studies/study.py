@@ -1,7 +1,7 @@
 """A study: a TOML file with variants of a method, what is claimed of them, and what to draw; from it, runs."""
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -110,7 +110,6 @@ def plan_study(
     said = {override.partition("=")[0].strip() for override in overrides}
     planned: dict[str, list[PlannedRun]] = {}
     seen: dict[str, str] = {}
-    names: set[str] = set()
     dataset = plan_runs(preset, [], data=data)[0].settings.dataset
     for variant in study.variants:
         own = [study.swaps.get(dataset, {}).get(pair, pair) for pair in variant.set]
@@ -120,11 +119,20 @@ def plan_study(
             raise SettingsError(f"{min(clash)} is what the study varies ('{variant.name}'); it cannot be given here")
         base = [pair for pair in study.base if pair.partition("=")[0] not in keys | said]
         planned[variant.name] = plan_runs(preset, [*base, *own, *overrides], data=data)
-        for index, run in enumerate(planned[variant.name]):
-            if run.name in names:
-                planned[variant.name][index] = replace(run, name=distinct_name(run.name, run.settings))
-            names.add(run.name)
+        for run in planned[variant.name]:
             first = seen.setdefault(run.settings.toml(), variant.name)
             if first != variant.name:
                 raise SettingsError(f"'{first}' and '{variant.name}' are the same run with preset {preset}")
     return planned
+
+
+def distinct_runs(groups: Iterable[Sequence[PlannedRun]]) -> list[PlannedRun]:
+    """All runs of some variants, of one study or of several: each once, and under a name of its own."""
+    runs: dict[str, PlannedRun] = {}
+    for run in (run for group in groups for run in group):
+        runs.setdefault(run.settings.toml(), run)
+    names: dict[str, PlannedRun] = {}
+    for run in runs.values():
+        name = distinct_name(run.name, run.settings) if run.name in names else run.name
+        names[name] = replace(run, name=name)
+    return list(names.values())

@@ -116,7 +116,8 @@ function showAnswer({ answer, card }) {
   verdict.classList.toggle("unknown", answer.is_unknown);
   verdict.textContent = answer.is_unknown ? "I do not know this" : answer.label;
   why.hidden = !answer.is_unknown;
-  why.textContent = `Nearest is ${answer.top[0].label}, but that is not sure enough.`;
+  const lack = state.info.unknown_below === "auto" ? "it differs too much from what was learned" : "that is not sure enough";
+  why.textContent = `Nearest is ${answer.top[0].label}, but ${lack}.`;
   const shown = answer.top.slice(0, 5).filter(({ probability }, index) => index < 2 || probability >= 0.001);
   find(".bars", card).replaceChildren(...shown.map(bar));
   find(".actions", card).hidden = false;
