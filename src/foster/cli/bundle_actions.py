@@ -19,8 +19,8 @@ from foster.bundle.manifest import Use, read_manifest
 from foster.bundle.promotion import check_promotable, promote
 from foster.cli.bundle_texts import exemplars_text, listed, padded, promotion_text
 from foster.cli.learn_texts import evaluation_text, learn_text
-from foster.data.photos.find import found_files, passed_over_text, shown
 from foster.cli.options import unknown_choice
+from foster.data.photos.find import found_files, passed_over_text, shown
 from foster.errors import DataError, FolderError, FosterError, SettingsError
 from foster.learner.learner import Learner
 from foster.learner.reports import CalibrationWarning, Prediction, UpdateError

@@ -70,4 +70,5 @@ def study(
     from foster.studies.run import PlannedStudy, run_studies
 
     pages = [folder if is_one else folder / title for title in titles]
-    run_studies([PlannedStudy(*parts) for parts in zip(chosen, planned, pages, strict=True)], folder, jobs_per_gpu, jobs)
+    studies = [PlannedStudy(*parts) for parts in zip(chosen, planned, pages, strict=True)]
+    run_studies(studies, folder, jobs_per_gpu, jobs)
