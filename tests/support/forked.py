@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -24,17 +24,23 @@ def forking() -> ForkServerContext:
     return context
 
 
-def started(given: Sequence[str], said: Path, held_at: tuple[Path, str] | None = None) -> BaseProcess:
+def started(
+    given: Sequence[str],
+    said: Path,
+    held_at: tuple[Path, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> BaseProcess:
     """`foster` with these words; standard error goes to a file. `held_at`: see `held.hold`."""
-    process = forking().Process(target=_run, args=(given, said, held_at))
+    process = forking().Process(target=_run, args=(given, said, held_at, environment or {}))
     process.start()
     return process
 
 
-def _run(given: Sequence[str], said: Path, held_at: tuple[Path, str] | None) -> None:
+def _run(given: Sequence[str], said: Path, held_at: tuple[Path, str] | None, environment: Mapping[str, str]) -> None:
     for number in SIGNALS:  # the server may have been started where one was ignored
         signal.signal(number, signal.SIG_DFL)
     os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+    os.environ.update(environment)
     if held_at:
         hold(*held_at)
     sys.argv = ["foster", *given]

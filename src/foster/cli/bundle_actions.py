@@ -1,7 +1,6 @@
 """What the commands for bundles do, with torch: called by `foster.cli.bundles` once a command is parsed."""
 
 import csv
-import os
 import shlex
 import sys
 import warnings
@@ -24,13 +23,14 @@ from foster.data.photos.find import found_files, passed_over_text, shown
 from foster.errors import DataError, FolderError, FosterError, SettingsError
 from foster.learner.learner import Learner
 from foster.learner.reports import CalibrationWarning, Prediction, UpdateError
-from foster.learner.work_folder import WorkFolder
+from foster.learner.work_folder import FollowedFolder, WorkFolder
 from foster.reports.contact_sheet import draw_sheet
 from foster.reports.following import noting
 from foster.reports.progress import progress_for
 from foster.reports.text import size_text
 from foster.settings.learner import learner_settings
 from foster.system import output
+from foster.system.crew import agreed, barrier, crew, joined
 from foster.system.files import user_path
 from foster.system.output import printable
 from foster.system.signals import Stopped, stop_on_signals
@@ -55,55 +55,80 @@ def learn_bundle(
     plugins: Sequence[str] | None = None,
     minutes: float | None = None,
 ) -> None:
-    if int(os.environ.get("WORLD_SIZE") or 1) > 1:
-        raise SettingsError("foster learn trains in one process; torchrun is for foster run (docs/imagenet.md)")
     bundle = user_path(bundle)
-    if not is_restarting and _is_written(bundle, source, old):
-        output.complain(f"'{bundle}' was written by the learn that was interrupted; nothing is left to learn")
+    with joined() as team:
+        quiet = quiet or not team.is_first
+        if agreed(team.is_first and not is_restarting and _is_written(bundle, source, old)):
+            if team.is_first:
+                output.complain(f"'{bundle}' was written by the learn that was interrupted; nothing is left to learn")
+        else:
+            check_free(bundle)
+            if user_path(source).is_dir() and bundle.resolve().is_relative_to(user_path(source).resolve()):
+                raise FolderError(
+                    f"'{bundle}' lies inside '{source}' and would be taken for a class there; choose another place"
+                )
+            if is_promoting:
+                check_promotable(bundle)
+            learner = _learner(overrides, old, preset, plugins)
+            if not quiet:
+                typer.echo(f"reading {source}", err=True)
+            if (slowed := use_free_cores()) and not quiet:
+                output.complain(slowed)
+            _learn(learner, source, bundle, max_drop, is_restarting, quiet, minutes)
+    if team.is_first:
         _conclude(bundle, is_promoting)
-        return
-    check_free(bundle)
-    if user_path(source).is_dir() and bundle.resolve().is_relative_to(user_path(source).resolve()):
-        raise FolderError(
-            f"'{bundle}' lies inside '{source}' and would be taken for a class there; choose another place"
-        )
-    if is_promoting:
-        check_promotable(bundle)
+
+
+def _learner(overrides: Sequence[str], old: Path | None, preset: str | None, plugins: Sequence[str] | None) -> Learner:
     if old is None:
-        learner = Learner.from_settings(learner_settings(overrides, preset=preset, plugins=plugins))
-    else:
-        learner = Learner.load(old)
-        learner.configure(overrides, preset=preset, plugins=plugins)
-    if not quiet:
-        typer.echo(f"reading {source}", err=True)
-    if (slowed := use_free_cores()) and not quiet:
-        output.complain(slowed)
-    with stop_on_signals() as stop, WorkFolder.beside(bundle).opened(is_restarting) as work:
-        # Once more: another process may have come first.
-        check_free(bundle)
-        remove_unfinished(bundle)
+        return Learner.from_settings(learner_settings(overrides, preset=preset, plugins=plugins))
+    learner = Learner.load(old)
+    learner.configure(overrides, preset=preset, plugins=plugins)
+    return learner
+
+
+def _learn(
+    learner: Learner,
+    source: Path,
+    bundle: Path,
+    max_drop: float | None,
+    is_restarting: bool,
+    quiet: bool,
+    minutes: float | None,
+) -> None:
+    """Learn and save; of several processes the first one writes."""
+    is_first = crew().is_first
+    place = (WorkFolder if is_first else FollowedFolder).beside(bundle)
+    with stop_on_signals() as stop, place.opened(is_restarting) as work:
+        if is_first:
+            # Once more: another process may have come first.
+            check_free(bundle)
+            remove_unfinished(bundle)
+        barrier()  # nobody reads what is discarded
         try:
             with progress_for(quiet=quiet) as listener:
                 report = learner.learn(
                     source,
                     max_drop=max_drop,
-                    listener=noting(listener, work),
+                    listener=noting(listener, work) if is_first else listener,
                     stop=stop,
                     work_folder=work,
                     minutes=minutes,
                 )
             stop.raise_if_set()
         except UpdateError as error:
+            if not is_first:
+                raise
             with suppress(OSError, ValueError):
                 output.echo(learn_text(error.report, learner.settings.preset, num_shown=None), nl=False)
             raise UpdateError(f"{error}; {_keep_refused(error, bundle)}", error.report, error.refused) from None
         except Stopped as stopped:
             stopped.add_hint(f"all is saved; continue with: {_continuing_command()}")
             raise
-        with suppress(OSError, ValueError):  # what cannot be printed must not cost the bundle
-            output.echo(learn_text(report, learner.settings.preset))
-        learner.save(bundle)
-    _conclude(bundle, is_promoting)
+        if is_first:
+            with suppress(OSError, ValueError):  # what cannot be printed must not cost the bundle
+                output.echo(learn_text(report, learner.settings.preset))
+            learner.save(bundle)
 
 
 def _is_written(bundle: Path, source: Path, old: Path | None) -> bool:

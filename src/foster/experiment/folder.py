@@ -24,7 +24,7 @@ from foster.system.files import (
     write_text,
 )
 from foster.system.locking import LOCK, locked, writer_of
-from foster.training.checkpoint import CheckpointStore, Tensors
+from foster.training.checkpoint import CheckpointStore, NoCheckpoints
 
 SETTINGS, EVENTS, RESULTS, CHECKPOINTS = "settings.toml", "events.jsonl", "results.json", "checkpoints"
 
@@ -204,13 +204,6 @@ class FleetingFolder(RunFolder):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.checkpoints = NoCheckpoints(path / CHECKPOINTS)
-
-
-class NoCheckpoints(CheckpointStore):
-    """Keeps nothing."""
-
-    def save(self, state: Mapping[str, Any], kept: Mapping[str, Tensors], changing: Mapping[str, Tensors]) -> None:
-        """Nobody will ask for it."""
 
 
 def differing_key(before: Mapping[str, Any], now: Mapping[str, Any], counted: Collection[str] = ()) -> str | None:

@@ -7,11 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from foster.data.augmentation.pipeline import Normaliser
-from foster.data.images import ImageSet
+from foster.data.images import ImageSet, Stack
 from foster.evaluation.predict import class_means, nearest_mean_scores
 from foster.networks.network import Network
 from foster.networks.trunk import Trunk
-from foster.training.engine import in_batches
+from foster.training.distributed import in_shares
+from foster.training.engine import Engine, in_batches
 from foster.training.memory_errors import explained_memory_errors
 
 
@@ -98,3 +99,18 @@ class Classifier(nn.Module):
 
     def _features(self, images: Tensor) -> Tensor:
         return self.network.features(self.prepared(images)).float()
+
+
+def scores_of_all(classifier: Classifier, images: Tensor, engine: Engine) -> Tensor:
+    """The classifier's scores of any number of images, on the CPU; what a trunk made of them is not made again."""
+
+    def scores(part: Stack) -> tuple[Tensor]:
+        assert isinstance(part, Tensor)
+        if views is None or not len(part):
+            return (classifier.all_scores(part),)
+        with torch.no_grad():
+            maps = (classifier.network.features(views.plain(some)) for some in part.split(64))
+            return (torch.cat([classifier.scores_of(features) for features in maps]).cpu(),)
+
+    views = engine.views
+    return in_shares(scores, images, torch.device("cpu"))[0]

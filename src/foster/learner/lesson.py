@@ -20,7 +20,7 @@ from foster.data.task import Task
 from foster.errors import DataError
 from foster.experiment.parts import build_engine, engine_settings
 from foster.learner.calibration import fit_temperature, probabilities
-from foster.learner.classifier import Classifier
+from foster.learner.classifier import Classifier, scores_of_all
 from foster.learner.familiarity import Familiarity
 from foster.learner.fingerprint import fingerprint
 from foster.learner.forecast import LearnClock, forecast
@@ -36,6 +36,7 @@ from foster.methods.base import Method, Workplace
 from foster.networks.adapted import ModuleLike
 from foster.networks.determinism import explained_indeterminism
 from foster.settings.learner import LearnerSettings
+from foster.system.crew import barrier, of_first
 from foster.system.signals import StopRequest
 from foster.training.engine import Engine, find_device
 from foster.training.memory_errors import explained_memory_errors
@@ -103,7 +104,8 @@ def learn(
             ahead = forecast(plan, method, task, engine)
             if minutes is not None:
                 kept = work.setting("epochs_scale") if work else None  # of the same learn, interrupted
-                fitted = plan.within(60 * minutes, ahead.seconds_before, ahead.seconds - ahead.seconds_before)
+                before_training = of_first(ahead.seconds_before)  # all processes train equally long
+                fitted = plan.within(60 * minutes, before_training, of_first(ahead.seconds) - before_training)
                 plan = plan.with_epochs_scale(kept) if kept else fitted
                 method = _method(plan, engine)
                 ahead = forecast(plan, method, task, engine)
@@ -112,18 +114,19 @@ def learn(
         start = fingerprint(plan, method.workplace.unlabeled) if work else {}
         state = (work.progress(start, listener) if work else None) or TaskState(task.index)
         began -= state.seconds
-        stop.raise_if_set()
         trainer = _trainer(plan, engine, listener, stop)
+        trainer.stop_if_asked()
+        barrier()  # nobody writes before all have read
         save = partial(state.save, work.checkpoints, {"learning": start}, listener) if work else None
         trained = train(
             trainer, method, task, plan.held_out, state, save, plan.backbone.is_pretrained, settings.preset != "paper"
         )
         after = _knowledge(plan, method)
         classifier = after.classifier(engine.device, temperature=1.0)
-        scores = _scores(classifier, plan.held_out.images, engine)
+        scores = scores_of_all(classifier, plan.held_out.images, engine)
         temperature = fit_temperature(scores, plan.held_out.labels)
         familiarity = _familiarity(plan, method, classifier, scores, temperature, engine)
-        checks = _checks(plan, scores, _scores(classifier, plan.exemplars_before.images, engine), engine)
+        checks = _checks(plan, scores, scores_of_all(classifier, plan.exemplars_before.images, engine), engine)
     report = _report(plan, method, after, trained, checks, temperature, time.monotonic() - began)
     reason = None if max_drop is None else problem(checks, max_drop) or report.loss_of_new(max_drop)
     entry = {
@@ -219,7 +222,7 @@ def _checks(plan: Plan, scores: Tensor, exemplar_scores: Tensor, engine: Engine)
         ("exemplar", plan.exemplars_before, exemplar_scores),
     ):
         if len(images):
-            then = _scores(old, images.images, engine).argmax(1).numpy() if old else None
+            then = scores_of_all(old, images.images, engine).argmax(1).numpy() if old else None
             checks.append(compare(kind, images.labels.numpy(), then, now.argmax(1).numpy(), names, num_known))
     return tuple(checks)
 
@@ -239,16 +242,6 @@ def _familiarity(
     features = engine.infer(method.network, trained.images).features
     held_out = probabilities(scores, temperature), engine.infer(method.network, plan.held_out.images).features
     return Familiarity.fitted(features, trained.labels, plan.intake.num_known + plan.intake.num_new, held_out)
-
-
-def _scores(classifier: Classifier, images: Tensor, engine: Engine) -> Tensor:
-    """The classifier's scores of any number of images, on the CPU; what a trunk made of them is not made again."""
-    if engine.views is None or not len(images):
-        return classifier.all_scores(images)
-    views = engine.views
-    with torch.no_grad():
-        parts = [classifier.scores_of(classifier.network.features(views.plain(part))) for part in images.split(64)]
-    return torch.cat(parts).cpu()
 
 
 def _report(

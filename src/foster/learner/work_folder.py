@@ -12,7 +12,7 @@ from foster.learner.fingerprint import difference
 from foster.learner.reports import UpdateError
 from foster.system.files import is_temporary, unwritable, user_path
 from foster.system.locking import LOCK, locked
-from foster.training.checkpoint import CheckpointStore, explained_misfit
+from foster.training.checkpoint import CheckpointStore, NoCheckpoints, explained_misfit
 from foster.training.task import TaskState
 
 CHECKPOINTS = "checkpoints"
@@ -99,3 +99,15 @@ class WorkFolder:
                 shutil.rmtree(self.checkpoints.folder)
         except OSError as error:
             raise unwritable(self.path, error) from None
+
+
+class FollowedFolder(WorkFolder):
+    """The folder of a `learn` that another process writes, for one that trains along: it reads checkpoints alone."""
+
+    def __init__(self, path: Path, how_to_discard: str = "by deleting that folder") -> None:
+        super().__init__(path, how_to_discard)
+        self.checkpoints = NoCheckpoints(self.path / CHECKPOINTS)
+
+    @contextmanager
+    def opened(self, is_restarting: bool = False) -> Iterator["WorkFolder"]:
+        yield self

@@ -148,6 +148,18 @@ def agreed(is_wanted: bool) -> bool:
     return bool(flag.item())
 
 
+def of_first(value: float) -> float:
+    """What the first process says: times differ, but what follows from them must not. All must ask together."""
+    if crew().is_alone:
+        return value
+    import torch
+    from torch import distributed
+
+    said = torch.tensor([value], dtype=torch.float64)
+    distributed.broadcast(said, 0)
+    return float(said.item())
+
+
 def add_up(values: "Tensor") -> "Tensor":
     """The sum over all processes, in place."""
     from torch import distributed

@@ -5,6 +5,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from foster.data.feed import Batch, Feed
 from foster.data.images import ImageSet
 from foster.networks.trunk import Trunk
 from foster.seeding import Address, generator
+from foster.system.crew import ALONE, crew, gathered
 from foster.system.memory import main_memory
 
 IMAGES_AT_ONCE = {"cpu": 8, "cuda": 64}
@@ -69,16 +71,24 @@ class TrunkViews:
     @torch.no_grad()
     def _keep(self, keys: Sequence[Key], images: Tensor, view: int) -> None:
         size = IMAGES_AT_ONCE.get(self.device.type, IMAGES_AT_ONCE["cpu"])
+        # All processes ask for the same augmented views at the same time; images as they are, each where it needs them.
+        team = crew() if view and len(images) >= crew().size else ALONE
+        ends = [len(images) * rank // team.size for rank in range(team.size + 1)]
+        first, last = ends[team.rank : team.rank + 2]
         random = generator(Address(self.seed, "view", epoch=view))
         changes = Changes(self.augmentation if view else Augmentation(), images.shape, random)
         block: Tensor | None = None
-        for start in range(0, len(images), size):
-            part = slice(start, min(start + size, len(images)))
+        for start in range(first, last, size):
+            part = slice(start, min(start + size, last))
             maps = self.trunk(self.normaliser(changes.done_to(images[part].to(self.device), part)))
             if block is None:
                 block = room((len(images), *maps.shape[1:]))
             block[part] = maps
         assert block is not None, "there is at least one image"
+        if not team.is_alone:
+            parts = gathered(block[first:last], [end - start for start, end in pairwise(ends)])
+            for (start, end), maps in zip(pairwise(ends), parts, strict=True):
+                block[start:end] = maps
         for row, key in enumerate(keys):
             self._slots.setdefault(key, (len(self._blocks), row))
         self._blocks.append(block)
@@ -104,7 +114,7 @@ class ViewFeed(Feed):
         chosen = torch.randint(self._views.num_views, (len(order),), generator=random)
         slots, labels = self._slots[order, chosen], self._data.labels[order]
         for start in range(first_step * self.batch_size, self.num_images, self.batch_size):
-            part = slice(start, start + self.batch_size)
+            part = self._crew.part_of(slice(start, min(start + self.batch_size, self.num_images)))
             maps = self._views.gathered(slots[part], torch.float16)
             yield Batch(maps, labels[part].to(self._device, non_blocking=True))
 
