@@ -22,6 +22,9 @@ from PIL import Image
 
 import foster
 from foster.data.images import ImageSet
+from foster.data.photos.read import Photos, read_photos
+from foster.data.photos.resize import Resizing
+from foster.data.photos.sources import find_photos
 from foster.data.sources import load as load_dataset
 from foster.errors import FosterError
 from foster.evaluation.predict import class_means, nearest_mean_scores
@@ -105,11 +108,14 @@ def learned(way: str, groups: list[list[int]], folder: Path, given: argparse.Nam
         settings["weights"] = given.weights
     learner: Learner = foster.Learner(preset=given.preset, image_size=given.side, resize="stretch", **settings)
     accuracies, seconds = [], []
+    tests: list[Photos] = []
     for index in range(len(groups)):
         began = time.perf_counter()
         learner.learn(folder / f"task{index}")
         seconds.append(time.perf_counter() - began)
-        reports = [learner.evaluate(folder / f"test{seen}") for seen in range(index + 1)]
+        test = read_photos(find_photos(folder / f"test{index}"), learner.resizing)
+        tests.append(Photos(list(test.images), test.labels, "the test"))
+        reports = [learner.evaluate(part) for part in tests]
         right = sum(entry.num_right for report in reports for entry in report.classes)
         accuracies.append(100 * right / sum(report.num_images for report in reports))
     return {"accuracy": accuracies, "seconds": seconds}
@@ -118,10 +124,6 @@ def learned(way: str, groups: list[list[int]], folder: Path, given: argparse.Nam
 @torch.no_grad()
 def simple(groups: list[list[int]], folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     """A frozen backbone and the nearest class mean: no training, no old photos."""
-    from foster.data.photos.read import read_photos
-    from foster.data.photos.resize import Resizing
-    from foster.data.photos.sources import find_photos
-
     device, size = find_device("auto"), (given.side, given.side)
     backbone = choose_backbone(PRETRAINED, size, given.weights).make().eval().to(device)
     names: list[str] = []

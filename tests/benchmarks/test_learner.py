@@ -41,7 +41,7 @@ def test_the_learner_is_given_every_setting_of_the_published_run(benchmark: Modu
     learner = learner_settings(benchmark.learner_overrides(settings, is_first=True), preset="paper")
     assert learner.options == settings.options
     assert learner.options.beta_boost == (0.98, 0.975, 0.97, 0.965, 0.96, 0.955, 0.95, 0.945, 0.94)
-    assert learner.scaled_options(40, is_pretrained=False) == settings.options.scaled(0.1)
+    assert learner.scaled_options(40, is_pretrained=False, batch_size=128) == settings.options.scaled(0.1)
     for key in ("seed", "backbone", "memory_total", "batch_size", "selection", "engine", "device"):
         assert getattr(learner, key) == getattr(settings, key), key
     assert (learner.augmentation, learner.held_out_share, learner.seed) == ("auto", 0, 7)

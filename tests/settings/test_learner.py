@@ -10,7 +10,7 @@ from foster.settings.learner import LearnerSettings, learner_keys, learner_setti
 from foster.settings.learner_defaults import (
     PRESETS,
 )
-from foster.settings.methods import FosterSettings
+from foster.settings.methods import BicSettings, FosterSettings
 
 
 def test_settings_survive_the_way_into_a_bundle_and_back() -> None:
@@ -160,7 +160,7 @@ def test_a_preset_given_later_takes_the_place_of_earlier_epochs() -> None:
 
 
 def test_the_paper_preset_is_the_papers_schedule() -> None:
-    options = learner_settings(preset="paper").scaled_options(steps_per_epoch=1, is_pretrained=False)
+    options = learner_settings(preset="paper").scaled_options(steps_per_epoch=1, is_pretrained=False, batch_size=128)
     assert isinstance(options, FosterSettings)
     assert (options.first.epochs, options.boost.epochs, options.compress.epochs) == (200, 170, 130)
     assert options.first.learning_rate == 0.1
@@ -178,9 +178,17 @@ def test_small_sets_are_seen_more_often_but_never_more_than_in_the_paper() -> No
 
 def test_pretrained_backbones_are_trained_gently() -> None:
     settings = learner_settings()
-    assert settings.scaled_options(100, is_pretrained=True).first.learning_rate == pytest.approx(0.01)
+    assert settings.scaled_options(100, is_pretrained=True, batch_size=128).first.learning_rate == pytest.approx(0.01)
     given = learner_settings(learning_rate_scale=0.5)
-    assert given.scaled_options(100, is_pretrained=True).first.learning_rate == pytest.approx(0.05)
+    assert given.scaled_options(100, is_pretrained=True, batch_size=16).first.learning_rate == pytest.approx(0.05)
+
+
+def test_small_batches_take_small_steps() -> None:
+    settings = learner_settings(["method=bic"])
+    options = settings.scaled_options(100, is_pretrained=False, batch_size=16)
+    assert isinstance(options, BicSettings)
+    assert [options.first.learning_rate, options.correction.learning_rate] == pytest.approx([0.0125, 0.0125])
+    assert settings.scaled_options(100, is_pretrained=False, batch_size=512).first.learning_rate == 0.1
 
 
 def test_every_key_has_a_description() -> None:

@@ -159,7 +159,11 @@ def learn(
 
 def _engine(plan: Plan) -> Engine:
     settings = engine_settings(plan.settings.engine, plan.backbone.is_own)
+    if plan.is_short and settings.compile == "auto":
+        settings = settings.model_copy(update={"compile": "off"})
     engine = build_engine(settings, plan.settings.device, plan.preprocessing.mean, plan.preprocessing.std)
+    if plan.is_short:
+        torch.backends.cudnn.benchmark = False
     if plan.trunk is None:
         return engine
     views = TrunkViews(
@@ -176,7 +180,7 @@ def _engine(plan: Plan) -> Engine:
 def _method(plan: Plan, engine: Engine) -> Method[Any]:
     """The method as it stands before this `learn`."""
     settings = plan.settings
-    options = settings.scaled_options(plan.steps_per_epoch, plan.backbone.is_pretrained)
+    options = settings.scaled_options(plan.steps_per_epoch, plan.backbone.is_pretrained, plan.batch_size)
     memory = ExemplarMemory(per_class=plan.exemplar_quota) if options.uses_memory else ExemplarMemory()
     backbone = plan.backbone.make
     workplace = Workplace(backbone, settings.seed, engine.infer, engine.device, settings.selection, plan.unlabeled)

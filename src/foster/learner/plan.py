@@ -33,6 +33,9 @@ NUM_IMAGES_FOR_STATISTICS = 10_000
 MANY_PHOTOS = 20_000
 """So many photos in a first learn are worth training a whole pretrained backbone, where there is a GPU."""
 
+MANY_STEPS = 5000
+"""From so many steps a phase on, searching and compiling a GPU's fastest convolutions takes less than it gives."""
+
 
 @dataclass(frozen=True, eq=False)
 class Plan:
@@ -80,6 +83,12 @@ class Plan:
     @property
     def steps_per_epoch(self) -> int:
         return -(-self.num_training_images // self.batch_size)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the training is over before a search for its fastest code would pay."""
+        options = self.settings.scaled_options(self.steps_per_epoch, self.backbone.is_pretrained, self.batch_size)
+        return options.first.epochs * self.steps_per_epoch < MANY_STEPS
 
     def within(self, seconds: float, seconds_before: float, seconds_of_training: float) -> "Plan":
         """The same plan with schedules that take this long, where that much is before them and so much they would take;

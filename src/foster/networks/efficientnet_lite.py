@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from foster.networks.network import Backbone, stage_outputs
 
-NORM_EPSILON, NORM_MOMENTUM = 1e-3, 0.01
+NORM_EPSILON = 1e-3
 STEM_WIDTH, FEATURE_SIZE = 32, 1280
 DEPTH_UNIT = 8
 """Numbers of channels are multiples of it."""
@@ -59,8 +59,19 @@ class SameConv(nn.Conv2d):
         return functional.conv2d(maps, self.weight, self.bias, stride, 0, 1, self.groups)
 
 
+class SteadyNorm(nn.BatchNorm2d):
+    """BatchNorm by the statistics of its pretraining: only its scale and shift are trained.
+
+    A few photos, seen a few times, would change the weights to fit the statistics of small batches, which answers are
+    not computed with.
+    """
+
+    def train(self, mode: bool = True) -> "SteadyNorm":
+        return super().train(False)
+
+
 def _norm(channels: int) -> nn.Module:
-    return nn.BatchNorm2d(channels, eps=NORM_EPSILON, momentum=NORM_MOMENTUM)
+    return SteadyNorm(channels, eps=NORM_EPSILON)
 
 
 def _unit(in_channels: int, out_channels: int, kernel: int = 1, stride: int = 1, groups: int = 1) -> nn.Module:

@@ -69,14 +69,15 @@ class CommonSettings(Frozen):
         """The setting that names extra images without labels."""
         return f"{self.method}.{self.options.unlabeled_key}"
 
-    def scheduled(self, epochs_factor: float, is_pretrained: bool) -> MethodSettings:
-        """The method's settings with epochs and learning rates as they are to be used."""
+    def scheduled(self, epochs_factor: float, is_pretrained: bool, rate: float = 1.0) -> MethodSettings:
+        """The method's settings with epochs and learning rates as they are to be used: `rate` times the published ones
+        where nobody says otherwise, and a tenth of that for a pretrained backbone."""
         options = self.options.scaled(epochs_factor)
         given = self.learning_rate_scale
-        factor = (PRETRAINED_RATE if is_pretrained else 1.0) if given is None else given
+        factor = rate * (PRETRAINED_RATE if is_pretrained else 1.0) if given is None else given
         if factor == 1:
             return options
-        spared = options.head_schedules if given is None else ()
+        spared = options.head_schedules if given is None and is_pretrained else ()
         fits = {
             name: fit.model_copy(update={"learning_rate": factor * fit.learning_rate})
             for name, fit in options

@@ -18,6 +18,7 @@ from foster.settings.plugins import plugins_of
 from foster.settings.recipes import laid_over, take_recipe, with_recipe
 
 DEFAULT_MEMORY_TOTAL = 2000
+PUBLISHED_BATCH_SIZE = 128
 
 KEPT_FROM_THE_FIRST_LEARN = ("method", "backbone", "image_size", "resize", "trunk")
 """What a bundle decides once and for all, beside the pretrained weights: all it holds depends on it."""
@@ -53,6 +54,9 @@ class LearnerSettings(CommonSettings):
     """Images that are kept in all, held-out ones included; 2000 where memory_per_class is not given either."""
     validation_share: float | None = Field(default=None, ge=0, le=0.5)
     """The share of the new images that is never trained on, to measure accuracy and to calibrate confidence."""
+    learning_rate_scale: float | None = Field(default=None, gt=0, le=1e6)
+    """Multiplies every learning rate; by default batch_size / 128, and 0.1 of that where the backbone began
+    pretrained."""
     epochs_scale: float | None = Field(default=None, gt=0, le=1e6)
     """Multiplies the epochs of every phase; given, it is used exactly."""
     batch_size: int | None = Field(default=None, ge=2)
@@ -112,9 +116,11 @@ class LearnerSettings(CommonSettings):
         needed = length.min_steps / (steps_per_epoch * self.options.first.epochs)
         return max(length.epochs_scale, min(1.0, needed))
 
-    def scaled_options(self, steps_per_epoch: int, is_pretrained: bool) -> MethodSettings:
-        """The method's settings with epochs and learning rates as they are to be used."""
-        return self.scheduled(self.epochs_factor(steps_per_epoch, is_pretrained), is_pretrained)
+    def scaled_options(self, steps_per_epoch: int, is_pretrained: bool, batch_size: int) -> MethodSettings:
+        """The method's settings with epochs and learning rates as they are to be used: published rates are those of
+        batches of 128, and smaller ones take smaller steps."""
+        rate = min(1.0, batch_size / PUBLISHED_BATCH_SIZE)
+        return self.scheduled(self.epochs_factor(steps_per_epoch, is_pretrained), is_pretrained, rate)
 
     def nested(self) -> dict[str, Any]:
         """As complete, without what belongs to the machine: of the weights' file, only the name, and of plug-ins those
