@@ -70,7 +70,8 @@ class Kernel:
 
 def _as_argument(value: Any) -> Any:
     if isinstance(value, tuple):
-        return tuple(map(_as_argument, value))
+        values = map(_as_argument, value)
+        return type(value)(*values) if hasattr(value, "_fields") else tuple(values)
     if not isinstance(value, Tensor):
         return value
     return Pointers(torch.as_strided(value.detach(), (value.untyped_storage().nbytes() // value.itemsize,), (1,), 0))

@@ -5,6 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from foster.kernels.tiles import Geometry
+
 
 class Norm(NamedTuple):
     """A BatchNorm: its parameters, its running statistics, which training updates in place, and its settings."""
@@ -27,18 +29,10 @@ class Added(NamedTuple):
     down: int = 1
     up: int = 1
 
-    def options(self) -> dict[str, int]:
-        _, channels, height, width = self.maps.shape
-        return {
-            "added_channels": channels,
-            "added_height": height,
-            "added_width": width,
-            "added_down": self.down,
-            "added_up": self.up,
-        }
-
-
-NOTHING_ADDED = dict.fromkeys(("added_channels", "added_height", "added_width", "added_down", "added_up"), 1)
+    def shape(self, height: int, width: int) -> Geometry:
+        """How the maps lie under a result of `height` x `width`."""
+        _, channels, rows, columns = self.maps.shape
+        return Geometry(channels, channels, rows, columns, height, width, self.down, self.up)
 
 
 class Gate(NamedTuple):
@@ -59,25 +53,6 @@ class Epilogue(NamedTuple):
     is_rectified: bool = False
     gate: Gate | None = None
     has_partials: bool = False
-
-    def arguments(self, partials: Tensor | None) -> tuple[Tensor | float | None, ...]:
-        """The kernel's arguments; None for what is not done, which leaves it out of the compiled kernel."""
-        norm, gate = self.norm, self.gate
-        return (
-            norm.gamma if norm else None,
-            norm.beta if norm else None,
-            norm.running_mean if norm else None,
-            norm.running_var if norm else None,
-            norm.eps if norm else 0.0,
-            self.added.maps if self.added else None,
-            gate.maps if gate else None,
-            gate.coefficients if gate else None,
-            partials,
-        )
-
-    def options(self) -> dict[str, int | bool]:
-        """The kernel's compile-time options."""
-        return {"is_rectified": self.is_rectified, **(self.added.options() if self.added else NOTHING_ADDED)}
 
 
 def channels_last(maps: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ Weights are contiguous or channels last: in both, the nine taps of a window lie 
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,13 +36,13 @@ def backward_geometry(gradient: Tensor, weight: Tensor, stride: int, height: int
 
 def convolve(images: Tensor, weight: Tensor, stride: int) -> Tensor:
     """The convolution of images [N, in, H, W] with weight [out, in, 3, 3]: bfloat16, channels last."""
-    return _convolve(images, _Taps.forward(weight), forward_geometry(images, weight, stride), Epilogue())[0]
+    return _convolve(images, weight, Strides.forward(weight), forward_geometry(images, weight, stride), Epilogue())[0]
 
 
 def convolve_with_statistics(images: Tensor, weight: Tensor, stride: int) -> Summed:
     """The same, with the partial sums and sums of squares of the result, as it is stored: for BatchNorm."""
     geometry = forward_geometry(images, weight, stride)
-    output, partials = _convolve(images, _Taps.forward(weight), geometry, Epilogue(has_partials=True))
+    output, partials = _convolve(images, weight, Strides.forward(weight), geometry, Epilogue(has_partials=True))
     assert partials is not None
     return Summed(output, partials)
 
@@ -53,7 +53,7 @@ def convolve_frozen(
     """The convolution, BatchNorm by its running statistics, an addition and ReLU, in one kernel."""
     geometry = forward_geometry(images, weight, stride)
     epilogue = Epilogue(norm=norm, added=added, is_rectified=is_rectified)
-    return _convolve(images, _Taps.forward(weight), geometry, epilogue)[0]
+    return _convolve(images, weight, Strides.forward(weight), geometry, epilogue)[0]
 
 
 def input_gradient(
@@ -62,7 +62,7 @@ def input_gradient(
     """The gradient for the images [N, in, height, width] from that of the output, plus `added`."""
     geometry = backward_geometry(gradient, weight, stride, height, width)
     epilogue = Epilogue(added=added)
-    return _convolve(gradient, _Taps.backward(weight), geometry, epilogue)[0]
+    return _convolve(gradient, weight, Strides.backward(weight), geometry, epilogue)[0]
 
 
 def gated_input_gradient(gradient: Tensor, weight: Tensor, gate: Gate) -> Summed:
@@ -70,35 +70,34 @@ def gated_input_gradient(gradient: Tensor, weight: Tensor, gate: Gate) -> Summed
     product with the centred input of the BatchNorm in front: what that BatchNorm's gradient needs."""
     geometry = backward_geometry(gradient, weight, 1, *gate.maps.shape[2:])
     epilogue = Epilogue(gate=gate, has_partials=True)
-    output, partials = _convolve(gradient, _Taps.backward(weight), geometry, epilogue)
+    output, partials = _convolve(gradient, weight, Strides.backward(weight), geometry, epilogue)
     assert partials is not None
     return Summed(output, partials)
 
 
-class _Taps(NamedTuple):
-    """A weight as the kernel reads it: from output channel, contraction index and tap to a place in memory."""
+class Strides(NamedTuple):
+    """Where a kernel finds a weight: from output channel, contraction index and tap to an address in memory."""
 
-    weight: Tensor
-    stride_out: int
-    stride_in: int
-    stride_tap: int
-    is_flipped: bool
-
-    @classmethod
-    def forward(cls, weight: Tensor) -> "_Taps":
-        stride_out, stride_in, _, stride_tap = weight.stride()
-        return cls(weight, stride_out, stride_in, stride_tap, False)
+    out: int
+    into: int
+    tap: int
+    is_flipped: bool = False
+    """Whether the taps are turned round, as they are for a gradient."""
 
     @classmethod
-    def backward(cls, weight: Tensor) -> "_Taps":
-        taps = cls.forward(weight)
-        return taps._replace(stride_out=taps.stride_in, stride_in=taps.stride_out, is_flipped=True)
+    def forward(cls, weight: Tensor) -> "Strides":
+        out, into, _, tap = weight.stride()
+        return cls(out, into, tap)
 
-    def strides(self) -> dict[str, int]:
-        return {"stride_out": self.stride_out, "stride_in": self.stride_in, "stride_tap": self.stride_tap}
+    @classmethod
+    def backward(cls, weight: Tensor) -> "Strides":
+        out, into, tap, _ = cls.forward(weight)
+        return cls(into, out, tap, is_flipped=True)
 
 
-def _convolve(images: Tensor, taps: _Taps, geometry: Geometry, epilogue: Epilogue) -> tuple[Tensor, Tensor | None]:
+def _convolve(
+    images: Tensor, weight: Tensor, strides: Strides, geometry: Geometry, epilogue: Epilogue
+) -> tuple[Tensor, Tensor | None]:
     """The result, and its partial sums where the epilogue has some."""
     from foster.kernels import device
 
@@ -110,19 +109,25 @@ def _convolve(images: Tensor, taps: _Taps, geometry: Geometry, epilogue: Epilogu
     partials = None
     if epilogue.has_partials:
         partials = torch.empty((2, geometry.out_channels, num_blocks), dtype=torch.float32, device=images.device)
-    options: dict[str, Any] = {**geometry._asdict(), **taps.strides(), **tile._asdict(), **epilogue.options()}
-    options["taps_ahead"] = min(tile.taps_ahead, geometry.num_taps)
+    # What is None is left out of the compiled kernel.
+    added = epilogue.added
     start(
         device.convolve,
         (num_blocks, geometry.out_channels // tile.channels),
         images,
-        taps.weight,
+        weight,
         output,
         num_pixels,
-        *epilogue.arguments(partials),
-        is_flipped=taps.is_flipped,
+        epilogue.norm,
+        added and added.maps,
+        epilogue.gate,
+        partials,
+        shape=geometry,
+        strides=strides,
+        tile=tile,
         is_even=num_pixels % tile.pixels == 0,
+        added_shape=added and added.shape(geometry.out_height, geometry.out_width),
+        is_rectified=epilogue.is_rectified,
         num_warps=tile.num_warps,
-        **options,
     )
     return output, partials

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from foster.kernels.compilation import start
-from foster.kernels.epilogues import NOTHING_ADDED, Added, Norm, empty_maps
+from foster.kernels.epilogues import Added, Norm, empty_maps
 from foster.kernels.launch import Summed
 from foster.kernels.tiles import NORM_ELEMENTS
 
@@ -60,19 +60,16 @@ def normalise(maps: Tensor, coefficients: Tensor, is_rectified: bool, added: Add
 
     channels, height, width = maps.shape[1:]
     output = empty_maps(maps, channels, height, width)
-    options = added.options() if added else NOTHING_ADDED
     start(
         device.normalise,
         _grid(maps),
         maps,
         coefficients,
-        added.maps if added else None,
+        added and added.maps,
         output,
         num_pixels(maps),
-        height=height,
-        width=width,
+        added_shape=added and added.shape(height, width),
         is_rectified=is_rectified,
-        **options,
         **_tile(maps),
     )
     return output

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from foster.kernels.compilation import start
 from foster.kernels.epilogues import channels_last
-from foster.kernels.launch import forward_geometry
+from foster.kernels.launch import Strides, forward_geometry
 from foster.kernels.tiles import MOST_LAYERS, gradient_tile
 from foster.system.streams import beside
 
@@ -78,18 +78,13 @@ def _fill(layers: Sequence[WeightGradient]) -> None:
         shares.num_blocks,
         shares.blocks_per_share,
         num_layers=len(layers),
-        **geometry._asdict(),
+        shape=geometry,
+        tile=tile,
         is_even=num_pixels % (tile.groups * tile.pixels) == 0,
-        pixels=tile.pixels,
-        groups=tile.groups,
-        taps=tile.taps,
-        warps_out=tile.warps_out,
-        warps_in=tile.warps_in,
         num_warps=tile.num_warps,
     )
     rows = 1 << (shares.num_shares - 1).bit_length()
     elements = min(256, max(32, 8192 // rows))
-    stride_out, stride_in, _, stride_tap = result.stride()
     start(
         device.sum_partial_sums,
         (partial_sums[0, 0].numel() // elements, len(layers)),
@@ -99,9 +94,7 @@ def _fill(layers: Sequence[WeightGradient]) -> None:
         num_layers=len(layers),
         in_channels=geometry.in_channels,
         out_channels=geometry.out_channels,
-        stride_out=stride_out,
-        stride_in=stride_in,
-        stride_tap=stride_tap,
+        strides=Strides.forward(result),
         rows=rows,
         elements=elements,
         warps=4,

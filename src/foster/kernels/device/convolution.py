@@ -42,38 +42,39 @@ def unnamed_output(y, pixels: gl.constexpr, channels: gl.constexpr, warps: gl.co
 
 
 @gluon.jit
-def frozen_norm(y, channel, gamma, beta, mean, variance, eps):
+def frozen_norm(y, channel, norm):
     """y [pixels, channels], normalised by running statistics."""
-    scale = gl.load(gamma + channel).to(gl.float32) * gl.rsqrt(gl.load(variance + channel).to(gl.float32) + eps)
-    shift = gl.load(beta + channel).to(gl.float32) - gl.load(mean + channel).to(gl.float32) * scale
+    gamma = gl.load(norm.gamma + channel).to(gl.float32)
+    scale = gamma * gl.rsqrt(gl.load(norm.running_var + channel).to(gl.float32) + norm.eps)
+    shift = gl.load(norm.beta + channel).to(gl.float32) - gl.load(norm.running_mean + channel).to(gl.float32) * scale
     return y * scale[None, :] + shift[None, :]
 
 
 @gluon.jit(do_not_specialize=["num_pixels"])
 def convolve(
-    images, weight, output, num_pixels, gamma, beta, mean, variance, eps, added, gate, coefficients, partials,
-    in_channels: gl.constexpr, out_channels: gl.constexpr, in_height: gl.constexpr, in_width: gl.constexpr,
-    out_height: gl.constexpr, out_width: gl.constexpr, down: gl.constexpr, up: gl.constexpr,
-    stride_out: gl.constexpr, stride_in: gl.constexpr, stride_tap: gl.constexpr, is_flipped: gl.constexpr,
-    is_even: gl.constexpr, is_rectified: gl.constexpr,
-    added_channels: gl.constexpr, added_height: gl.constexpr, added_width: gl.constexpr,
-    added_down: gl.constexpr, added_up: gl.constexpr,
-    pixels: gl.constexpr, channels: gl.constexpr, warps_pixels: gl.constexpr, warps_channels: gl.constexpr,
-    taps_ahead: gl.constexpr, is_early: gl.constexpr,
+    images, weight, output, num_pixels, norm, added, gate, partials,
+    shape: gl.constexpr, strides: gl.constexpr, tile: gl.constexpr, is_even: gl.constexpr,
+    added_shape: gl.constexpr, is_rectified: gl.constexpr, is_early: gl.constexpr,
 ):  # fmt: skip
-    """A block of `pixels` x `channels` of the convolution of `images` with `weight`.
+    """A block, as the ConvolutionTile has it, of the convolution of `images` with `weight`.
 
-    The output has `down` times fewer rows and columns than the input, or `up` times more (then the input counts as
-    having zeros between its rows and columns: the gradient of a strided convolution). `is_flipped` turns the taps
-    round. `is_even` promises that blocks end where the pixels end.
+    The output has, by its Geometry, `down` times fewer rows and columns than the input, or `up` times more (then the
+    input counts as having zeros between its rows and columns: the gradient of a strided convolution). The weight's
+    Strides may turn the taps round. `is_even` promises that blocks end where the pixels end.
 
-    Then, where an argument is not None: BatchNorm with running statistics (`gamma` to `eps`); maps `added`; ReLU; the
-    gradient of a ReLU behind a BatchNorm of `gate` with `coefficients`. What is stored is summed up over the block's
-    pixels into partials [2, out_channels, blocks]: itself and its square or, as a gradient, its product with the
-    centred `gate`. Pixels beyond the last are zero throughout and add nothing.
+    Then, where an argument is not None: BatchNorm with running statistics, of a Norm; maps `added`, which have a
+    Geometry of their own; ReLU; the gradient of a ReLU behind a BatchNorm, of a Gate. What is stored is summed up over
+    the block's pixels into partials [2, out_channels, blocks]: itself and its square or, as a gradient, its product
+    with the gate's centred maps. Pixels beyond the last are zero throughout and add nothing.
     """
     if is_early:
         gdc_wait()
+    in_channels: gl.constexpr = shape.in_channels
+    out_channels: gl.constexpr = shape.out_channels
+    pixels: gl.constexpr = tile.pixels
+    channels: gl.constexpr = tile.channels
+    warps_pixels: gl.constexpr = tile.warps_pixels
+    warps_channels: gl.constexpr = tile.warps_channels
     depth: gl.constexpr = 32 if in_channels == 3 else in_channels
     num_taps: gl.constexpr = 1 if in_channels == 3 else 9
     product: gl.constexpr = gl.NVMMADistributedLayout([2, 0], [warps_channels, warps_pixels], [16, 8])
@@ -83,21 +84,21 @@ def convolve(
     first_pixel = gl.program_id(0) * pixels
 
     # All loads that fit into registers are sent off before the first use of any.
-    read: gl.constexpr = weight_load_layout(channels, depth, warps_pixels * warps_channels, stride_out, stride_in)
-    start = weight + ((first_channel + gl.arange(0, channels, layout=gl.SliceLayout(1, read))) * stride_out)[:, None]
+    read: gl.constexpr = weight_load_layout(channels, depth, warps_pixels * warps_channels, strides.out, strides.into)
+    start = weight + ((first_channel + gl.arange(0, channels, layout=gl.SliceLayout(1, read))) * strides.out)[:, None]
     k = gl.arange(0, depth, layout=gl.SliceLayout(0, read))[None, :]
     weights = ()
     for tap in gl.static_range(num_taps):
         if in_channels == 3:
-            w = gl.load(start + k % 3 * stride_in + k // 3 * stride_tap, mask=k < 27, other=0.0)
+            w = gl.load(start + k % 3 * strides.into + k // 3 * strides.tap, mask=k < 27, other=0.0)
         else:
-            w = gl.load(start + k * stride_in + (8 - tap if is_flipped else tap) * stride_tap)
+            w = gl.load(start + k * strides.into + (8 - tap if strides.is_flipped else tap) * strides.tap)
         weights = weights + (w,)
 
     held: gl.constexpr = image_layout(pixels, depth, warps_pixels, warps_channels)
     pixel = first_pixel + gl.arange(0, pixels, layout=gl.SliceLayout(1, held))
     k = gl.arange(0, depth, layout=gl.SliceLayout(0, held))[None, :]
-    row, column, middle = place_windows(pixel, in_height, in_width, out_height, out_width, down, up)
+    row, column, middle = place_windows(pixel, shape)
     row = row[:, None]
     column = column[:, None]
     pointers = images + (middle * in_channels)[:, None]
@@ -105,9 +106,9 @@ def convolve(
         pointers = pointers + k
     is_pixel = ((pixel < num_pixels) | is_even)[:, None]
     ahead = ()
+    taps_ahead: gl.constexpr = num_taps if tile.taps_ahead > num_taps else tile.taps_ahead
     for tap in gl.static_range(taps_ahead):
-        x = load_tap(pointers, k, row, column, is_pixel, tap // 3 - 1, tap % 3 - 1,
-                     in_channels, in_height, in_width, down, up)  # fmt: skip
+        x = load_tap(pointers, k, row, column, is_pixel, tap // 3 - 1, tap % 3 - 1, shape)
         ahead = ahead + (x,)
 
     # What the end needs is on its way while the tensor cores work.
@@ -117,10 +118,9 @@ def convolve(
     offset = (out_pixel * out_channels)[:, None] + channel[None, :]
     is_written = ((out_pixel < num_pixels) | is_even)[:, None]
     if added is not None:
-        addend = load_middle(added, out_pixel, channel, num_pixels, added_channels, added_height, added_width,
-                             out_height, out_width, added_down, added_up)  # fmt: skip
+        addend = load_middle(added, out_pixel, channel, num_pixels, added_shape)
     if gate is not None:
-        gate_input = gl.load(gate + offset, mask=is_written, other=0.0)
+        gate_input = gl.load(gate.maps + offset, mask=is_written, other=0.0)
 
     stored: gl.constexpr = weight_shared_layout(channels, depth, warps_channels)
     shared = ()
@@ -133,23 +133,22 @@ def convolve(
         if tap < taps_ahead:
             x = ahead[tap]
         else:
-            x = load_tap(pointers, k, row, column, is_pixel, tap // 3 - 1, tap % 3 - 1,
-                         in_channels, in_height, in_width, down, up)  # fmt: skip
+            x = load_tap(pointers, k, row, column, is_pixel, tap // 3 - 1, tap % 3 - 1, shape)
         w = shared[tap].load(weight_layout(channels, depth, warps_pixels, warps_channels))
         a = gl.convert_layout(named_weight(w, channels, depth, warps_channels), operand_a, assert_trivial=True)
         b = gl.convert_layout(named_image(x, pixels, depth), operand_b, assert_trivial=True)
         sums = mma_v2(a, b, sums)
 
     y = gl.convert_layout(unnamed_output(sums, pixels, channels, warps_channels), written, assert_trivial=True)
-    if gamma is not None:
-        y = frozen_norm(y, channel, gamma, beta, mean, variance, eps)
+    if norm is not None:
+        y = frozen_norm(y, channel, norm)
     if added is not None:
         y += addend.to(gl.float32)
     if is_rectified:
         y = relu(y)
     if gate is not None:
-        scale = gl.load(coefficients + 2 * out_channels + channel)[None, :]
-        shift = gl.load(coefficients + 3 * out_channels + channel)[None, :]
+        scale = gl.load(gate.coefficients + 2 * out_channels + channel)[None, :]
+        shift = gl.load(gate.coefficients + 3 * out_channels + channel)[None, :]
         y = gl.where(gate_input.to(gl.float32) * scale + shift > 0.0, y, 0.0)
     result = y.to(gl.bfloat16)
     gl.store(output + offset, result, mask=is_written)
@@ -157,7 +156,7 @@ def convolve(
         rounded = result.to(gl.float32)
         factor = rounded
         if gate is not None:
-            factor = gate_input.to(gl.float32) - gl.load(coefficients + channel)[None, :]
+            factor = gate_input.to(gl.float32) - gl.load(gate.coefficients + channel)[None, :]
         target = partials + channel * gl.num_programs(0) + gl.program_id(0)
         gl.store(target, gl.sum(rounded, axis=0))
         gl.store(target + out_channels * gl.num_programs(0), gl.sum(rounded * factor, axis=0))

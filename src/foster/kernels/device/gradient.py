@@ -54,19 +54,23 @@ def one_of(pointers, index, count: gl.constexpr):
 @gluon.jit(do_not_specialize=["num_pixels", "num_blocks", "blocks_per_program"])
 def weight_gradients(
     images, gradients, partial_sums, num_pixels, num_blocks, blocks_per_program, num_layers: gl.constexpr,
-    in_channels: gl.constexpr, out_channels: gl.constexpr, in_height: gl.constexpr, in_width: gl.constexpr,
-    out_height: gl.constexpr, out_width: gl.constexpr, down: gl.constexpr, up: gl.constexpr, is_even: gl.constexpr,
-    pixels: gl.constexpr, groups: gl.constexpr, taps: gl.constexpr, warps_out: gl.constexpr, warps_in: gl.constexpr,
-    is_early: gl.constexpr,
+    shape: gl.constexpr, tile: gl.constexpr, is_even: gl.constexpr, is_early: gl.constexpr,
 ):  # fmt: skip
     """Sums over a share of all pixels, for some taps of one layer, of gradient [pixel, out] x window [pixel, in].
 
-    `images` and `gradients` are tuples with one entry for each layer. A block is `groups` x `pixels` pixels; each group
-    has warps of its own, whose sums are added up at the end.
+    `images` and `gradients` are tuples with one entry for each layer. A block is `groups` x `pixels` pixels of the
+    GradientTile; each group has warps of its own, whose sums are added up at the end.
     partial_sums: [layers, shares, taps, out_channels, depth].
     """
     if is_early:
         gdc_wait()
+    in_channels: gl.constexpr = shape.in_channels
+    out_channels: gl.constexpr = shape.out_channels
+    pixels: gl.constexpr = tile.pixels
+    groups: gl.constexpr = tile.groups
+    taps: gl.constexpr = tile.taps
+    warps_out: gl.constexpr = tile.warps_out
+    warps_in: gl.constexpr = tile.warps_in
     depth: gl.constexpr = 32 if in_channels == 3 else in_channels
     num_taps: gl.constexpr = 1 if in_channels == 3 else 9
     product: gl.constexpr = gl.NVMMADistributedLayout([2, 0], [groups, warps_out, warps_in], [1, 16, 8])
@@ -97,7 +101,7 @@ def weight_gradients(
         )
         pixel = block * (groups * pixels) + x_pixel
         is_pixel = ((pixel < num_pixels) | is_even)[:, :, None]
-        row, column, middle = place_windows(pixel, in_height, in_width, out_height, out_width, down, up)
+        row, column, middle = place_windows(pixel, shape)
         row = row[:, :, None]
         column = column[:, :, None]
         pointers = layer_images + (middle * in_channels)[:, :, None]
@@ -114,8 +118,7 @@ def weight_gradients(
             else:
                 down_shift = gl.program_id(1) // 3 - 1
                 across_shift = gl.program_id(1) % 3 - 1
-            x = load_tap(pointers, k, row, column, is_pixel, down_shift, across_shift,
-                         in_channels, in_height, in_width, down, up)  # fmt: skip
+            x = load_tap(pointers, k, row, column, is_pixel, down_shift, across_shift, shape)
             b = gl.convert_layout(named_pixels(x, groups, pixels, depth, warps_in), operand_b, assert_trivial=True)
             added = added + (mma_v2(a, b, sums[index]),)
         sums = added
@@ -139,8 +142,7 @@ def weight_gradients(
 @gluon.jit(do_not_specialize=["num_shares"])
 def sum_partial_sums(
     partial_sums, results, num_shares, num_layers: gl.constexpr,
-    in_channels: gl.constexpr, out_channels: gl.constexpr,
-    stride_out: gl.constexpr, stride_in: gl.constexpr, stride_tap: gl.constexpr,
+    in_channels: gl.constexpr, out_channels: gl.constexpr, strides: gl.constexpr,
     rows: gl.constexpr, elements: gl.constexpr, warps: gl.constexpr, is_early: gl.constexpr,
 ):  # fmt: skip
     """One layer's gradient, in the layout and type of its weight, from partial_sums [layers, shares, taps,
@@ -162,5 +164,5 @@ def sum_partial_sums(
         tap = k // 3
         k = k % 3
     result = one_of(results, layer, num_layers)
-    target = result + channel * stride_out + k * stride_in + tap * stride_tap
+    target = result + channel * strides.out + k * strides.into + tap * strides.tap
     gl.store(target, total.to(result.dtype.element_ty), mask=tap < 9)

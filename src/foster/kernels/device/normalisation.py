@@ -101,9 +101,7 @@ def load_gradient(gradient, opened, offset, is_pixel):
 @gluon.jit(do_not_specialize=["num_pixels"])
 def normalise(
     maps, coefficients, added, output, num_pixels,
-    height: gl.constexpr, width: gl.constexpr, is_rectified: gl.constexpr,
-    added_channels: gl.constexpr, added_height: gl.constexpr, added_width: gl.constexpr,
-    added_down: gl.constexpr, added_up: gl.constexpr,
+    added_shape: gl.constexpr, is_rectified: gl.constexpr,
     channels: gl.constexpr, pixels: gl.constexpr, warps: gl.constexpr, is_early: gl.constexpr,
 ):  # fmt: skip
     """output = maps x scale + shift, plus `added`, and ReLU, for one block of pixels."""
@@ -119,8 +117,7 @@ def normalise(
     shift = gl.load(coefficients + 3 * channels + channel)[None, :]
     y = y * scale + shift
     if added is not None:
-        y += load_middle(added, pixel, channel, num_pixels, added_channels, added_height, added_width,
-                         height, width, added_down, added_up).to(gl.float32)  # fmt: skip
+        y += load_middle(added, pixel, channel, num_pixels, added_shape).to(gl.float32)
     if is_rectified:
         y = relu(y)
     gl.store(output + offset, y.to(gl.bfloat16), mask=is_pixel)
