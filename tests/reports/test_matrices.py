@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from foster.errors import DataError
+from foster.reports import matrices
 from foster.reports.archive import open_archives
 from foster.reports.matrices import accuracy_matrix_figure, confusion, confusion_figure
 from foster.reports.results import read_result
@@ -32,3 +33,14 @@ def test_an_accuracy_matrix_is_written_out_task_by_task(write_run):
     assert [text.get_text() for text in axes.texts] == ["90", "70", "50"]
     with pytest.raises(DataError, match="accuracy matrix"):
         accuracy_matrix_figure([read_result(write_run("b"))])
+
+
+def test_a_confusion_matrix_of_many_classes_is_one_of_tasks(kept_runs, monkeypatch):
+    monkeypatch.setattr(matrices, "MOST_CLASSES", 5)
+    (archive,) = open_archives([kept_runs["foster"]])
+    axes, bar = confusion_figure([archive]).axes
+    by_class = confusion(*archive.predictions(), 6)
+    by_task = by_class.reshape(3, 2, 3, 2).sum(3).mean(1)  # all classes have equally many test images
+    assert np.allclose(axes.images[0].get_array() ** 2, by_task)
+    assert (len(axes.lines), bar.get_ylabel()) == (0, "share of the true task")
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["1", "2", "3"]

@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from foster.errors import DataError
+from foster.reports import pictures
 from foster.reports.archive import open_archives
 from foster.reports.pictures import branch_maps, corrected, exemplar_figure, grad_cam_figure
 
@@ -41,3 +42,12 @@ def test_grad_cam_of_a_run_without_boosting_is_refused_in_one_line(kept_runs):
     (run,) = open_archives([kept_runs["finetune"]])
     with pytest.raises(DataError, match="keeps no boosted networks"):
         grad_cam_figure(run)
+
+
+def test_of_many_classes_some_from_all_over_are_shown(kept_runs, monkeypatch):
+    monkeypatch.setattr(pictures, "MOST_BLOCKS", 1)
+    monkeypatch.setattr(pictures, "ROWS_IN_A_BLOCK", 3)
+    (run,) = open_archives([kept_runs["foster"]])
+    (axes,) = exemplar_figure(run).axes
+    assert [text.get_text() for text in axes.get_yticklabels()] == [f"{run.class_names[k]}  (4)" for k in (0, 2, 4)]
+    assert axes.get_title(loc="left") == "foster: 24 exemplars; 3 of 6 classes"

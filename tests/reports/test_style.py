@@ -9,7 +9,7 @@ import pytest
 from foster.errors import FolderError
 from foster.reports.curves import accuracy_figure
 from foster.reports.results import read_result
-from foster.reports.style import ENDINGS, check_figure_path, new_figure, save_figure, spaced, styled
+from foster.reports.style import ENDINGS, check_figure_path, new_figure, save_figure, some_of, spaced, styled
 
 
 def test_labels_keep_their_distance_and_stay_near_their_curves():
@@ -76,3 +76,9 @@ def test_the_same_figure_is_the_same_file(tmp_path: Path):
 def test_importing_the_module_does_not_load_matplotlib():
     code = "import sys, foster.reports.curves; sys.exit('matplotlib' in sys.modules or 'torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_few_of_many_lines_are_drawn():
+    assert some_of([]) == []
+    assert some_of(list(range(25))) == list(range(25))
+    assert some_of(list(range(99))) == list(range(0, 99, 4))

@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 from foster.errors import DataError
 from foster.experiment.keepsakes import kept_networks
 from foster.reports.archive import Archive, RunArchive
-from foster.reports.style import COLOURS, GRID, INK, SOFT_INK, colour_of, grid_of_axes, new_figure, styled
+from foster.reports.style import COLOURS, GRID, INK, SOFT_INK, colour_of, grid_of_axes, new_figure, some_of, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,7 +81,7 @@ def head_norm_figure(archives: Sequence[Archive]) -> "Figure":
         panels = grid_of_axes(figure, len(archives), 1)
         for axes, archive in zip(panels, archives, strict=True):
             _draw_norms(axes, archive, archive.head_weight().norm(dim=1).cpu().numpy())
-        panels[-1].set_xlabel("class, in order of arrival; lines part the tasks")
+        panels[-1].set_xlabel("class, in order of arrival; lines part tasks")
     return figure
 
 
@@ -95,7 +95,7 @@ def _draw_norms(axes: "Axes", archive: Archive, norms: NDArray[np.float32]) -> N
         axes.plot((first - 0.5, last - 0.5), (mean, mean), color=colour, linewidth=2)
         if len(edges) <= 13 and last > first:
             axes.text((first + last - 1) / 2, mean, f"{mean:.2f}", ha="center", va="bottom", size=8, color=INK)
-    for edge in edges[1:-1]:
+    for edge in some_of(edges[1:-1].tolist()):
         axes.axvline(edge - 0.5, color=SOFT_INK, linewidth=0.5)
     axes.set_title(archive.name)
     axes.set_xlim(-0.5, len(norms) - 0.5)

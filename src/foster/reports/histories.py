@@ -15,6 +15,7 @@ from foster.reports.style import (
     grid_of_axes,
     label_ends,
     new_figure,
+    some_of,
     styled,
 )
 
@@ -45,7 +46,15 @@ def new_old_figure(results: Sequence[RunResult], names: Sequence[str] = ()) -> "
                 values = result.new_accuracy if kind == "new" else result.old_accuracy
                 points = [(x, y) for x, y in zip(result.classes_seen, values, strict=False) if y is not None]
                 across, up = [x for x, _ in points], [y for _, y in points]
-                axes.plot(across, up, color=look.colour, marker=look.marker, markeredgecolor="white", clip_on=False)
+                axes.plot(
+                    across,
+                    up,
+                    color=look.colour,
+                    marker=look.marker,
+                    markeredgecolor="white",
+                    markevery=max(1, len(up) // 10),
+                    clip_on=False,
+                )
                 ends += [End(up[-1], f"{label}  {up[-1]:.1f}", look)] if up and math.isfinite(up[-1]) else []
             axes.set_title(f"{kind} classes")
             axes.set_xlabel("classes seen")
@@ -88,7 +97,7 @@ def _draw_losses(axes: "Axes", archive: RunArchive) -> None:
         values = [event["losses"].get(term, math.nan) for event in epochs]
         axes.plot(range(1, len(epochs) + 1), values, color=colour, linewidth=1.2, label=term)
     starts = [k for k, event in enumerate(epochs) if k == 0 or event["task"] != epochs[k - 1]["task"]]
-    for start in starts[1:]:
+    for start in some_of(starts[1:]):
         axes.axvline(start + 0.5, color=SOFT_INK, linewidth=0.5)
     middles = [(start + end) / 2 for start, end in zip(starts, [*starts[1:], len(epochs)], strict=True)]
     if len(starts) <= 12:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from foster.errors import DataError
 from foster.reports.archive import Archive
 from foster.reports.results import RunResult
-from foster.reports.style import INK, grid_of_axes, new_figure, styled, wrapped
+from foster.reports.style import INK, grid_of_axes, new_figure, some_of, styled, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 PANELS_IN_A_ROW = 3
 MOST_NAMED = 20
 """Classes whose names stand beside a matrix; of more, the tasks do."""
+MOST_CLASSES = 300
+"""With more, a matrix is of tasks: a class would be smaller than a point."""
 MOST_WRITTEN = 12
 """Tasks whose accuracies are written into the matrix."""
 
@@ -38,9 +40,7 @@ def accuracy_matrix_figure(results: Sequence[RunResult]) -> "Figure":
             picture = axes.imshow(values, vmin=0, vmax=100)
             _without_frame(axes, f"{result.method}: {result.final_accuracy:.1f} % at the end")
             axes.set(xlabel="accuracy on the classes of task", ylabel="after task")
-            numbers = range(0, size, max(1, size // 10))
-            axes.set_xticks(numbers, [str(number + 1) for number in numbers])
-            axes.set_yticks(numbers, [str(number + 1) for number in numbers])
+            _number_tasks(axes, size)
             if size <= MOST_WRITTEN:
                 _write_values(axes, values)
         _colour_bar(figure, picture, panels, "accuracy (%)")
@@ -50,19 +50,31 @@ def accuracy_matrix_figure(results: Sequence[RunResult]) -> "Figure":
 def confusion_figure(archives: Sequence[Archive]) -> "Figure":
     """A panel a run or bundle: the share of each true class (rows) that is taken for each class (columns).
 
-    Classes stand in the order of their arrival; lines part the tasks. A bright column on the right means that much is
-    taken for new classes.
+    Classes stand in the order of their arrival; lines part tasks. A bright column on the right means that much is
+    taken for new classes. Of many classes in many tasks, the tasks stand in their place.
     """
+    are_tasks = [len(archive.class_names) > MOST_CLASSES and len(archive.task_sizes) > 1 for archive in archives]
     with styled():
         figure, panels = _panels(len(archives), 4.2)
-        for axes, archive in zip(panels, archives, strict=True):
-            shares = confusion(*archive.predictions(), len(archive.class_names))
+        for axes, archive, is_of_tasks in zip(panels, archives, are_tasks, strict=True):
+            labels, predicted = archive.predictions()
+            sizes = archive.task_sizes
+            if is_of_tasks:
+                task_of = np.repeat(np.arange(len(sizes)), sizes)
+                shares = confusion(task_of[labels], task_of[predicted], len(sizes))
+            else:
+                shares = confusion(labels, predicted, len(archive.class_names))
             # The square root shows small shares, which are most of what is wrong.
             picture = axes.imshow(np.sqrt(shares), vmin=0, vmax=1, interpolation="nearest")
             _without_frame(axes, f"{archive.name}: {archive.accuracy:.1f} %")
-            axes.set(xlabel="predicted", ylabel="true")
-            _mark_tasks(axes, archive)
-        bar = _colour_bar(figure, picture, panels, "share of the true class")
+            if is_of_tasks:
+                axes.set(xlabel="predicted: a class of task", ylabel="true: a class of task")
+                _number_tasks(axes, len(sizes))
+            else:
+                axes.set(xlabel="predicted", ylabel="true")
+                _mark_tasks(axes, archive)
+        of_what = "task" if all(are_tasks) else "task or class" if any(are_tasks) else "class"
+        bar = _colour_bar(figure, picture, panels, f"share of the true {of_what}")
         shown = (0, 0.05, 0.2, 0.5, 1)
         bar.set_ticks([value**0.5 for value in shown], labels=[f"{value:g}" for value in shown])
     return figure
@@ -93,9 +105,15 @@ def _without_frame(axes: "Axes", title: str) -> None:
     axes.spines[:].set_visible(False)
 
 
+def _number_tasks(axes: "Axes", num_tasks: int) -> None:
+    numbers = range(0, num_tasks, max(1, num_tasks // 10))
+    axes.set_xticks(numbers, [str(number + 1) for number in numbers])
+    axes.set_yticks(numbers, [str(number + 1) for number in numbers])
+
+
 def _mark_tasks(axes: "Axes", archive: Archive) -> None:
     edges = np.cumsum((0, *archive.task_sizes))
-    for edge in edges[1:-1]:
+    for edge in some_of(edges[1:-1].tolist()):
         axes.axhline(edge - 0.5, color="white", linewidth=0.5, alpha=0.7)
         axes.axvline(edge - 0.5, color="white", linewidth=0.5, alpha=0.7)
     if len(archive.class_names) <= MOST_NAMED:

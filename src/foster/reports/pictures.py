@@ -1,6 +1,7 @@
 """Figures of pictures: the exemplars that are kept, and where each branch looks (Grad-CAM)."""
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROWS_IN_A_BLOCK, PICTURES_IN_A_ROW = 25, 10
+MOST_BLOCKS = 6
+"""Of more classes, some from all over stand for the others."""
 PICTURES_OF_MANY_CLASSES = 6
 """In a row, where there are several blocks of classes: a page holds so many pictures, not more."""
 NUM_EXPLAINED = 6
@@ -34,13 +37,15 @@ def exemplar_figure(archive: Archive) -> "Figure":
     """A row a class, in order of arrival: the first exemplars of each, in the order in which they were chosen."""
     images = archive.exemplars()
     counts = images.class_counts().tolist()
-    num_blocks = -(-len(counts) // ROWS_IN_A_BLOCK)
-    num_rows = min(len(counts), ROWS_IN_A_BLOCK)
+    num_shown = min(len(counts), MOST_BLOCKS * ROWS_IN_A_BLOCK)
+    shown = [k * len(counts) // num_shown for k in range(num_shown)]
+    num_blocks = -(-num_shown // ROWS_IN_A_BLOCK)
+    num_rows = min(num_shown, ROWS_IN_A_BLOCK)
     with styled():
         width = 4.0 if num_blocks == 1 else 2.8
         figure = new_figure(num_blocks * width, 0.36 * num_rows + 0.7)
         for block, axes in enumerate(grid_of_axes(figure, num_blocks, num_blocks)):
-            classes = range(block * ROWS_IN_A_BLOCK, min((block + 1) * ROWS_IN_A_BLOCK, len(counts)))
+            classes = shown[block * ROWS_IN_A_BLOCK : (block + 1) * ROWS_IN_A_BLOCK]
             axes.imshow(_mosaic(images, classes), interpolation="nearest", aspect="equal")
             axes.set_anchor("N")
             height = images.image_size[0] + 1
@@ -48,7 +53,8 @@ def exemplar_figure(archive: Archive) -> "Figure":
             axes.set_yticks([height * (row + 0.5) for row in range(len(classes))], names, size=7)
             _picture_only(axes)
             if block == 0:
-                axes.set_title(f"{archive.name}: {len(images):,} exemplars")
+                some = f"; {num_shown} of {len(counts):,} classes" if num_shown < len(counts) else ""
+                axes.set_title(f"{archive.name}: {len(images):,} exemplars{some}")
     return figure
 
 
@@ -132,7 +138,7 @@ def shown_pixels(images: ImageSet) -> Tensor:
     return on_device(images.stack, torch.device("cpu"))
 
 
-def _mosaic(images: ImageSet, classes: range) -> np.ndarray:
+def _mosaic(images: ImageSet, classes: Sequence[int]) -> np.ndarray:
     """A row of pictures for each class, white between them, `[H, W, 3]` uint8."""
     height, width = images.image_size
     most = PICTURES_IN_A_ROW if images.num_classes <= ROWS_IN_A_BLOCK else PICTURES_OF_MANY_CLASSES

@@ -62,6 +62,10 @@ LETTER = 0.077
 LETTERS_IN_A_LINE = 44
 
 
+MOST_LINES = 25
+"""So many lines part the tasks of a figure at most."""
+
+
 @dataclass(frozen=True)
 class Look:
     """How a curve is drawn."""
@@ -122,6 +126,11 @@ def grid_of_axes(
     for spare in made[count:]:
         spare.remove()
     return list(made[:count])
+
+
+def some_of(edges: Sequence[int]) -> Sequence[int]:
+    """Of what parts the tasks, so much that lines there do not hide what lies between them."""
+    return edges[:: -(-len(edges) // MOST_LINES) or 1]
 
 
 def wrapped(title: str, width: float) -> str:
