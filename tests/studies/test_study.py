@@ -1,9 +1,10 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from foster.errors import SettingsError
-from foster.studies.study import load_study, plan_study, study_names
+from foster.studies.study import distinct_runs, load_study, plan_study, study_names
 
 WANTED = ("beta", "boosted", "components", "exemplars", "gamma", "old-head", "sum-of-softmax", "unlabeled")
 
@@ -44,6 +45,17 @@ def test_seeds_multiply_the_runs_and_what_a_study_varies_cannot_be_given():
     assert [len(group) for group in planned.values()] == [3, 3, 3]
     with pytest.raises(SettingsError, match=r"foster.new_on_old is what the study varies \('FT'\)"):
         plan_study(load_study("old-head"), "digits", ["foster.new_on_old=zero"])
+
+
+def test_what_studies_share_is_one_run_with_the_shortest_of_its_names():
+    plans = [plan_study(load_study(name)) for name in ("exemplars", "components", "old-head")]
+    runs = distinct_runs(group for planned in plans for group in planned.values())
+    assert len(runs) == 6 + 7 + 3 - 2
+    assert runs[2].name == "cifar100-b50-inc10-foster-s1993", "20 exemplars of each class, and all as usual"
+    (same,) = plans[1]["all parts"]
+    assert runs[2].settings == same.settings
+    other = [replace(same, settings=same.settings.model_copy(update={"seed": seed})) for seed in (1, 2)]
+    assert len({run.name for run in distinct_runs([other])}) == 2
 
 
 def own(tmp_path: Path, text: str) -> str:

@@ -58,7 +58,9 @@ class Outcome:
 
     def claims(self) -> Grid:
         rows = [(claim.text, claim.paper or ABSENT, measured(claim, self.runs)) for claim in self.study.claims]
-        return Grid("What the paper says, and what was found", ("claim", "paper", "found"), tuple(rows), num_names=1)
+        is_elsewhere = not self.scenario.startswith(self.study.preset) and not self.study.preset.endswith(".toml")
+        title = f"What the paper says{f' of {self.study.preset}' if is_elsewhere else ''}, and what was found"
+        return Grid(title, ("claim", "paper", "found"), tuple(rows), num_names=1)
 
     def table(self) -> Rendered:
         """For a terminal."""
@@ -67,7 +69,7 @@ class Outcome:
 
     def figure(self) -> "Figure":
         if self.study.draw == "curves":
-            return variants_figure(self.runs, self.study.title)
+            return variants_figure(self.runs, f"{self.study.title}, {self.scenario}")
         return _axis_figure(self)
 
     def markdown(self, figure: str) -> str:
@@ -137,6 +139,8 @@ def _mean_accuracies(runs: Sequence[RunResult]) -> list[float]:
 
 def _axis_figure(outcome: Outcome) -> "Figure":
     """Average and final accuracy of each variant against its place on the study's axis."""
+    from matplotlib.patheffects import withStroke
+
     study = outcome.study
     at = {variant.name: variant.at or 0.0 for variant in study.variants}
     shown = {name: runs for name, runs in outcome.runs.items() if runs}
@@ -144,6 +148,7 @@ def _axis_figure(outcome: Outcome) -> "Figure":
         raise DataError("there are no runs to draw")
     # Only on a logarithmic axis do distances mean something; else they would leave no room for some of the numbers.
     positions = [at[name] if study.is_logarithmic else float(index) for index, name in enumerate(shown)]
+    clear = [withStroke(linewidth=2.5, foreground="white")]
     with styled():
         figure = new_figure(7.5, 3.9)
         axes = figure.subplots()
@@ -162,7 +167,13 @@ def _axis_figure(outcome: Outcome) -> "Figure":
             )
             for position, mean in zip(positions, means, strict=True):
                 axes.annotate(
-                    f"{mean:.1f}", (position, mean), (0, offset), textcoords="offset points", ha="center", size=8
+                    f"{mean:.1f}",
+                    (position, mean),
+                    (0, offset),
+                    textcoords="offset points",
+                    ha="center",
+                    size=8,
+                    path_effects=clear,
                 )
             ends.append(End(means[-1], label, look))
         if study.is_logarithmic:

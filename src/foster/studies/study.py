@@ -127,10 +127,11 @@ def plan_study(
 
 
 def distinct_runs(groups: Iterable[Sequence[PlannedRun]]) -> list[PlannedRun]:
-    """All runs of some variants, of one study or of several: each once, and under a name of its own."""
+    """All runs of some variants, of one study or of several: each once, and under the shortest name of its own."""
     runs: dict[str, PlannedRun] = {}
     for run in (run for group in groups for run in group):
-        runs.setdefault(run.settings.toml(), run)
+        same = runs.setdefault(run.settings.toml(), run)
+        runs[run.settings.toml()] = min(same, run, key=lambda either: len(either.name))
     names: dict[str, PlannedRun] = {}
     for run in runs.values():
         name = distinct_name(run.name, run.settings) if run.name in names else run.name
