@@ -1,6 +1,7 @@
 """Commands that wait to be stopped once they have come so far, so that no test can stop them too late."""
 
 import os
+import sys
 import threading
 import time
 from pathlib import Path
@@ -11,21 +12,26 @@ SECONDS = 60.0
 """A command that nobody stops goes on after that, and its test fails."""
 
 
-def held(file: Path, text: str) -> dict[str, str]:
-    """The environment in which a command waits for a stop after the first step at which the file says the text."""
+def held(file: Path, text: str, until: Path | None = None) -> dict[str, str]:
+    """The environment in which a command waits for a stop after the first step at which the file says the text, or
+    until the file `until` is there. A relative file lies in the folder that the command names as `--out`."""
     here = Path(__file__).parent
     path = os.pathsep.join([str(here / "holding"), str(here), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {"PYTHONPATH": path, "HELD_FILE": str(file), "HELD_TEXT": text}
+    return {"PYTHONPATH": path, "HELD_FILE": str(file), "HELD_TEXT": text, "HELD_UNTIL": str(until or "")}
 
 
-def hold(file: Path, text: str) -> None:
+def hold(file: Path, text: str, until: Path | None = None) -> None:
     """Make training in this process wait like that."""
+
+    def is_over() -> bool:
+        return until is not None and until.exists()
 
     def is_set_after_waiting(request: StopRequest) -> bool:
         # Training asks this after every step. The thread that sets the request asks it too, and must not wait.
-        until = time.monotonic() + SECONDS
-        if threading.current_thread() is threading.main_thread() and file.exists() and text in file.read_text():
-            while request._signal_number is None and time.monotonic() < until:
+        latest = time.monotonic() + SECONDS
+        path = file if file.is_absolute() else Path(sys.argv[sys.argv.index("--out") + 1]) / file
+        if threading.current_thread() is threading.main_thread() and path.exists() and text in path.read_text():
+            while request._signal_number is None and not is_over() and time.monotonic() < latest:
                 time.sleep(0.01)
         return request._signal_number is not None
 

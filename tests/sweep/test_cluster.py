@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from held import held
 from tiny_sweeps import TINY
 
 from foster.errors import DeviceError
@@ -17,13 +18,12 @@ from foster.sweep.grid import plan_runs
 ray = pytest.importorskip("ray")
 
 
-@pytest.mark.slow
-def test_runs_of_a_lost_node_go_on_at_the_other(tmp_path: Path) -> None:
+def test_runs_of_a_lost_node_go_on_at_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ray.cluster_utils import Cluster
 
     machines = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     second = machines.add_node(num_cpus=1)
-    killed: list[float] = []
+    is_killed = tmp_path / "killed"
 
     def kill_when_both_train() -> None:
         ends = time.monotonic() + 120
@@ -31,24 +31,27 @@ def test_runs_of_a_lost_node_go_on_at_the_other(tmp_path: Path) -> None:
             begun = [path for path in tmp_path.glob("sweep/*/events.jsonl") if "CheckpointWritten" in path.read_text()]
             if len(begun) == 2:
                 machines.remove_node(second, allow_graceful=False)
-                killed.append(time.monotonic())
+                is_killed.touch()
                 return
-            time.sleep(0.1)
+            time.sleep(0.05)
 
     watcher = threading.Thread(target=kill_when_both_train)
     watcher.start()
-    asked = [*TINY, "method=replay", "seed=1,2", "epochs_scale=0.5", "checkpoint_minutes=0", "backbone=resnet8"]
+    # Each run waits after its first checkpoint until the node is killed: neither can be too fast.
+    for name, value in held(Path("events.jsonl"), "CheckpointWritten", is_killed).items():
+        monkeypatch.setenv(name, value)
+    asked = [*TINY, "method=replay", "seed=1,2", "epochs_scale=0.02", "checkpoint_minutes=0", "backbone=resnet8"]
     runs = plan_runs("digits", asked)
     said: list[str] = []
+    monkeypatch.setattr(run, "display_for", lambda: _Display(said))
     try:
-        with connected(machines.address, 1, 1) as found, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(run, "display_for", lambda: _Display(said))
+        with connected(machines.address, 1, 1) as found:
             assert len(found.slots(wants_gpu=False)) == 2
             run.sweep(runs, tmp_path / "sweep", found.slots(wants_gpu=False), found)
     finally:
         watcher.join()
         machines.shutdown()
-    assert killed
+    assert is_killed.exists()
     assert any("its machine is gone; it goes on" in line for line in said)
     assert all(RunFolder(tmp_path / "sweep" / planned.name).is_finished for planned in runs)
 

@@ -5,4 +5,5 @@ from pathlib import Path
 
 from held import hold
 
-hold(Path(os.environ["HELD_FILE"]), os.environ["HELD_TEXT"])
+until = os.environ["HELD_UNTIL"]
+hold(Path(os.environ["HELD_FILE"]), os.environ["HELD_TEXT"], Path(until) if until else None)
