@@ -27,3 +27,8 @@ def test_the_closest_choice_is_suggested_and_all_where_none_is_close() -> None:
 
 def test_a_failed_training_has_another_exit_code_than_a_mistake() -> None:
     assert (FosterError.exit_code, TrainingError.exit_code) == (2, 1)
+
+
+def test_of_very_many_choices_some_are_listed() -> None:
+    choices = [f"class {k:03d}" for k in range(1000)]
+    assert suggestion("?", choices).endswith("class 039, ... (1000 in all)")

@@ -6,6 +6,9 @@ from collections.abc import Iterable
 MOST_WORDS = 200
 """Letters of an error's own words that are told."""
 
+MOST_CHOICES = 40
+"""Choices that are listed in one line."""
+
 
 class FosterError(Exception):
     """A problem that the user can solve. The command prints it as one line and exits with `exit_code`."""
@@ -47,4 +50,5 @@ def suggestion(value: str, choices: Iterable[str]) -> str:
     close = difflib.get_close_matches(value, known, n=1, cutoff=0.6)
     if close:
         return f"; did you mean '{close[0]}'?"
-    return f"; choose from {', '.join(known)}" if known else ""
+    more = f", ... ({len(known)} in all)" if len(known) > MOST_CHOICES else ""
+    return f"; choose from {', '.join(known[:MOST_CHOICES])}{more}" if known else ""

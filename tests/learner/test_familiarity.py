@@ -54,3 +54,27 @@ def test_too_few_photos_say_nothing() -> None:
 
 def test_auroc_counts_pairs() -> None:
     assert auroc(torch.tensor([3.0, 1.0]), torch.tensor([2.0, 1.0])) == pytest.approx((2 + 0 + 0.5) / 4)
+
+
+def test_regrouped_classes_have_the_means_of_their_groups(familiarity: Familiarity) -> None:
+    probability, features, labels = photos(200, 1)
+    staying = labels != 1
+    regrouped = familiarity.regrouped([(0, 2)], (probability[staying], features[staying]))
+    assert regrouped is not None
+    torch.testing.assert_close(regrouped.means, torch.nn.functional.normalize(familiarity.means[[0, 2]].mean(0)[None]))
+    answered = regrouped.scores(probability[staying], features[staying]) >= regrouped.threshold
+    assert answered.float().mean() == pytest.approx(KEPT_SHARE, abs=0.02)
+    assert familiarity.regrouped([(0,)], (probability[:5], features[:5])) is None, "too few"
+
+
+def test_the_mean_of_a_class_without_images_is_a_number_that_is_never_near() -> None:
+    _, features, labels = photos(60, 0)
+    found = Familiarity.fitted(features, labels, 4, photos(200, 1)[:2])
+    assert found is not None
+    assert all(bool(value.isfinite().all()) for value in found.tensors().values())
+    with_it, without = found.scores(*photos(50, 2)[:2]), found.regrouped([(0,), (1,), (2,)], photos(200, 1)[:2])
+    assert without is not None
+    torch.testing.assert_close(with_it, without.scores(*photos(50, 2)[:2]))
+    joined = found.regrouped([(0, 3), (1,), (2,)], photos(200, 1)[:2])
+    assert joined is not None
+    assert torch.equal(joined.means[0], found.means[0])

@@ -8,7 +8,7 @@ import pytest
 
 from foster.errors import FolderError
 from foster.events import Event
-from foster.learner.work_folder import WorkFolder
+from foster.learner.work_folder import WorkFolder, opened
 from foster.settings.learner import learner_settings
 from foster.training.task import TaskState
 
@@ -70,3 +70,24 @@ def test_a_folder_of_something_else_is_never_touched(tmp_path: Path) -> None:
 def test_a_second_process_is_refused(tmp_path: Path) -> None:
     with WorkFolder(tmp_path / "work").opened(), pytest.raises(FolderError), WorkFolder(tmp_path / "work").opened():
         pytest.fail("two hold it")
+
+
+def test_a_folder_that_is_held_keeps_what_it_holds_and_another_process_away(tmp_path: Path) -> None:
+    work = begun(tmp_path / "work")
+    with work.held(), pytest.raises(FolderError, match="is being written by process"), work.opened():
+        pass
+    assert work.checkpoints.load(lambda message: None) is not None
+    with WorkFolder(tmp_path / "other").held():
+        assert (tmp_path / "other").is_dir()
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_folder_is_opened_by_its_name_and_one_that_is_open_stays(tmp_path: Path) -> None:
+    with opened(None) as work:
+        assert work is None
+    with opened(str(tmp_path / "work")) as work:
+        assert work is not None
+        with opened(work) as same:
+            assert same is work
+        assert work.path.is_dir()
+    assert not (tmp_path / "work").exists()

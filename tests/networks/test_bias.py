@@ -71,3 +71,14 @@ def test_a_network_with_a_corrected_head_grows_and_counts_two_numbers_a_task() -
 def test_corrected_logits_of_a_bfloat16_step_are_float32() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         assert corrected_head()(features()).dtype == torch.float32
+
+
+def test_a_regrouped_head_gives_the_corrected_logits_without_a_correction() -> None:
+    head = corrected_head().grown(2)
+    with torch.no_grad():
+        head.newest.alpha.fill_(0.5)
+        head.newest.beta.fill_(-1)
+    regrouped = head.regrouped([(1,), (4,)], [1, 0, 1])
+    torch.testing.assert_close(regrouped(features()), head(features())[:, [1, 4]])
+    assert regrouped.task_sizes == (1, 0, 1)
+    assert regrouped.alpha.tolist() == [1, 1]

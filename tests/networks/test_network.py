@@ -115,3 +115,11 @@ def test_a_saved_network_loads_into_one_of_the_same_parts(network: Network) -> N
 def test_a_backbone_must_write_its_stages() -> None:
     with pytest.raises(NotImplementedError):
         Backbone()(images(1))
+
+
+def test_a_regrouped_network_has_the_same_features_and_shares_nothing(network: Network) -> None:
+    regrouped = network.eval().regrouped([(0,), (2,)], [2]).eval()
+    before, after = network(images()), regrouped(images())
+    assert torch.equal(after.features, before.features)
+    torch.testing.assert_close(after.logits, before.logits[:, [0, 2]])
+    assert not {id(part) for part in regrouped.parameters()} & {id(part) for part in network.parameters()}

@@ -1,5 +1,6 @@
 """What is known of the entries of a bundle's history. They are kept as they are; what is read from them is checked."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
@@ -23,7 +24,10 @@ class _Check(Document):
 
 
 class _Entry(Document):
-    """One `learn`, or a note of images that were removed by hand."""
+    """One `learn`, a mending of classes, or a note of images that were removed by hand.
+
+    Names are those of then: what was renamed or merged later stands here under its old name.
+    """
 
     when: str = ""
     source: str = ""
@@ -35,6 +39,9 @@ class _Entry(Document):
     seconds: Seconds = 0.0
     checks: dict[Literal["held-out", "exemplar"], _Check] = Field(default_factory=dict)
     removed_exemplars: tuple[str, ...] = ()
+    renamed: dict[str, str] = Field(default_factory=dict)
+    """Old names of classes and the new one of each; several that became one class have the same."""
+    forgotten: tuple[str, ...] = ()
 
 
 def checked_entry(entry: dict[str, Any]) -> dict[str, Any]:
@@ -44,3 +51,42 @@ def checked_entry(entry: dict[str, Any]) -> dict[str, Any]:
     except ValidationError as error:
         raise ValueError(first_problem(error)) from None
     return entry
+
+
+def entry_title(entry: Mapping[str, Any]) -> str:
+    """What was learned, or what was done to which classes."""
+    renamed = entry.get("renamed", {})
+    if renamed:
+        names, (into, *_) = list(renamed), renamed.values()
+        return f"renamed {names[0]} to {into}" if len(names) == 1 else f"merged {', '.join(names)} into {into}"
+    forgotten = entry.get("forgotten", ())
+    return f"forgot {', '.join(forgotten)}" if forgotten else str(entry.get("source", ""))
+
+
+def trained_positions(history: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """For each class that was ever learned, by its last name, the smallest position (`learner.held_out.position`) of
+    any image of it that was trained on; 0 where the history does not tell.
+
+    A class that was forgotten keeps its own: should it be learned again, the weights have seen its images.
+    """
+    smallest: dict[str, float] = {}
+    for entry in history:
+        positions = entry.get("trained_from", {})
+        for name in (*entry.get("new_classes", ()), *entry.get("more_of", ())):
+            smallest[name] = min(smallest.get(name, 1.0), positions.get(name, 0.0))
+        moved = [(new, smallest.pop(old, 0.0)) for old, new in entry.get("renamed", {}).items()]
+        for name, position in moved:
+            smallest[name] = min(smallest.get(name, 1.0), position)
+    return smallest
+
+
+def last_checks(history: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The comparisons of the last entry that has some: by kind of images, then by class, under the names of now."""
+    checks: dict[str, dict[str, Any]] = {}
+    for entry in history:
+        renamed = entry.get("renamed", {})
+        if "checks" in entry:
+            checks = {kind: dict(check.get("classes", {})) for kind, check in entry["checks"].items()}
+        elif renamed:
+            checks = {kind: {renamed.get(k, k): row for k, row in rows.items()} for kind, rows in checks.items()}
+    return checks

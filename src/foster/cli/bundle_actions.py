@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import typer
 from rich.cells import cell_len
@@ -22,7 +22,7 @@ from foster.cli.options import unknown_choice
 from foster.data.photos.find import found_files, passed_over_text, shown
 from foster.errors import DataError, FolderError, FosterError, SettingsError
 from foster.learner.learner import Learner
-from foster.learner.reports import CalibrationWarning, Prediction, UpdateError
+from foster.learner.reports import CalibrationWarning, LearnReport, Prediction, UpdateError
 from foster.learner.work_folder import FollowedFolder, WorkFolder
 from foster.reports.contact_sheet import draw_sheet
 from foster.reports.following import noting
@@ -76,7 +76,7 @@ def learn_bundle(
                 output.complain(slowed)
             _learn(learner, source, bundle, max_drop, is_restarting, quiet, minutes)
     if team.is_first:
-        _conclude(bundle, is_promoting)
+        conclude(bundle, is_promoting)
 
 
 def _learner(overrides: Sequence[str], old: Path | None, preset: str | None, plugins: Sequence[str] | None) -> Learner:
@@ -120,7 +120,8 @@ def _learn(
             if not is_first:
                 raise
             with suppress(OSError, ValueError):
-                output.echo(learn_text(error.report, learner.settings.preset, num_shown=None), nl=False)
+                refused = cast(LearnReport, error.report)
+                output.echo(learn_text(refused, learner.settings.preset, num_shown=None), nl=False)
             raise UpdateError(f"{error}; {_keep_refused(error, bundle)}", error.report, error.refused) from None
         except Stopped as stopped:
             stopped.add_hint(f"all is saved; continue with: {_continuing_command()}")
@@ -143,7 +144,7 @@ def _is_written(bundle: Path, source: Path, old: Path | None) -> bool:
         return True
 
 
-def _conclude(bundle: Path, is_promoting: bool) -> None:
+def conclude(bundle: Path, is_promoting: bool) -> None:
     """Promote a bundle that is saved, if asked to, and say what to do with it."""
     manifest, name = read_manifest(bundle), shlex.quote(str(bundle))
     num_exemplars = sum(entry.use == "exemplars" for entry in manifest.exemplars)

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from foster.bundle.files import folder_bytes
+from foster.bundle.history import entry_title, last_checks
 from foster.bundle.manifest import Manifest
 from foster.bundle.promotion import Promotion
 from foster.reports.text import ABSENT, duration, size_text
@@ -108,23 +109,26 @@ def _unknown_text(manifest: Manifest) -> str:
 
 
 def history_text(history: Sequence[dict[str, Any]]) -> str:
-    """A row for each `learn`; accuracies are means over classes, on held-out images where there are some."""
+    """A row for each `learn` and for each mending; accuracies are means over classes, on held-out images where there
+    are some."""
     rows: list[tuple[str, ...]] = []
-    removed = 0
+    removed = num_learns = 0
     for entry in history:
         if "removed_exemplars" in entry:
             removed += len(entry["removed_exemplars"])
             continue
         checks = entry.get("checks", {})
         check = checks.get("held-out") or checks.get("exemplar") or {}
+        is_learn = not (entry.get("renamed") or entry.get("forgotten"))
+        num_learns += is_learn
         rows.append(
             (
-                str(len(rows) + 1),
+                str(num_learns) if is_learn else "",
                 str(entry.get("when", ""))[:16].replace("T", " "),
-                str(entry.get("source", "")),
-                str(len(entry.get("new_classes", ()))),
-                str(entry.get("trained_images", "")),
-                duration(float(entry.get("seconds", 0))),
+                entry_title(entry),
+                str(len(entry.get("new_classes", ()))) if is_learn else ABSENT,
+                str(entry.get("trained_images", "")) if is_learn else ABSENT,
+                duration(float(entry.get("seconds", 0))) if is_learn else ABSENT,
                 percent(check.get("known_before")),
                 percent(check.get("known_after")),
                 percent(check.get("new_after")),
@@ -137,9 +141,8 @@ def history_text(history: Sequence[dict[str, Any]]) -> str:
 
 
 def classes_text(history: Sequence[dict[str, Any]]) -> str:
-    """For the last `learn`, a table for each kind of images: a row for each class, in order of arrival."""
-    checks: dict[str, Any] = next((entry["checks"] for entry in reversed(history) if "checks" in entry), {})
-    tables = [_check_table(kind, check.get("classes", {})) for kind, check in checks.items()]
+    """For the last `learn`, merge or forget, a table for each kind of images: a row a class, in order of arrival."""
+    tables = [_check_table(kind, classes) for kind, classes in last_checks(history).items()]
     return "".join(f"\n{table}" for table in tables) or "\nno images were compared in the last learn\n"
 
 

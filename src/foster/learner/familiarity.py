@@ -1,6 +1,6 @@
 """Does a photo show anything that was learned? Confidence and nearness to a class, compared with photos that do."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,6 +25,8 @@ Unknown = float | Literal["auto"] | None
 """Below which probability a photo is unknown; "auto" goes by its familiarity."""
 
 NUM_QUANTILES = 101
+NOWHERE = 1e6
+"""Where the mean of a class without an image lies: never the nearest, and a number that a bundle may hold."""
 PREFIX = "familiarity."
 
 
@@ -45,10 +47,18 @@ class Familiarity:
         cls, features: Tensor, labels: Tensor, num_classes: int, held_out: tuple[Tensor, Tensor]
     ) -> "Familiarity | None":
         """From features `[N, d]` of trained photos, and probabilities and features of held-out ones; None for few."""
+        means = class_means(features.float().cpu(), labels.cpu(), num_classes)
+        return cls._of_means(means.clamp_max(NOWHERE), held_out)
+
+    def regrouped(self, groups: Sequence[Sequence[int]], held_out: tuple[Tensor, Tensor]) -> "Familiarity | None":
+        """For classes that are groups of these, with what is usual now for held-out photos."""
+        return self._of_means(torch.stack([_mean_of(self.means[list(group)]) for group in groups]), held_out)
+
+    @classmethod
+    def _of_means(cls, means: Tensor, held_out: tuple[Tensor, Tensor]) -> "Familiarity | None":
         probability, spared = held_out
         if len(spared) < MIN_IMAGES:
             return None
-        means = class_means(features.float().cpu(), labels.cpu(), num_classes)
         steps = torch.linspace(0, 1, NUM_QUANTILES)
         confidences = torch.quantile(probability.float().cpu().amax(1), steps)
         nearnesses = torch.quantile(_nearness(spared.cpu(), means), steps)
@@ -76,6 +86,12 @@ class Familiarity:
         if own.keys() != {"means", "confidences", "nearnesses", "threshold"}:
             return None
         return cls(own["means"], own["confidences"], own["nearnesses"], float(own["threshold"]))
+
+
+def _mean_of(means: Tensor) -> Tensor:
+    """The unit-length mean `[d]` of some class means; one alone as it is, those of classes without images left out."""
+    known = means[(means < NOWHERE).all(1)]
+    return unit_length(known.mean(0)) if len(known) > 1 else (known if len(known) else means)[0]
 
 
 def _nearness(features: Tensor, means: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from foster.bundle.folder import image_id
+from foster.bundle.history import trained_positions
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.read import Photos, Unreadable, item_name, measured_sizes, none_readable, read_photos
@@ -75,7 +76,7 @@ def take_in(photos: Photos, resizing: Resizing, settings: LearnerSettings, knowl
         raise DataError(f"all {len(images)} images in {photos.title} are already among the exemplars: nothing to learn")
     fresh_entries = [entry for entry in entries if entry not in stored]
     hashes = [entry.image_hash for entry in fresh_entries]
-    trained_before = _trained_before(knowledge, {*entries, *stored})
+    trained_before = _trained_before(knowledge, {*entries, *stored}, names)
     mask = is_held_out(fresh, hashes, settings.held_out_share, trained_before, {entry.image_hash for entry in spared})
     train = fresh.select(~mask)
     elsewhere = kept_elsewhere(fresh_entries, stored, names)
@@ -106,7 +107,7 @@ def _stored(memory: ExemplarMemory) -> set[Entry]:
     }
 
 
-def _trained_before(knowledge: Knowledge | None, entries: set[Entry]) -> dict[int, float]:
+def _trained_before(knowledge: Knowledge | None, entries: set[Entry], class_names: Sequence[str]) -> dict[int, float]:
     """For each class whose photos were learned before, under its name or another, the smallest position trained on.
 
     Few of the photos that were trained on are kept. Where a class has one picture in common with a known class, others
@@ -114,8 +115,8 @@ def _trained_before(knowledge: Knowledge | None, entries: set[Entry]) -> dict[in
     """
     if knowledge is None:
         return {}
-    positions = knowledge.trained_from
-    known = {label: positions[name] for label, name in enumerate(knowledge.class_names)}
+    positions = trained_positions(knowledge.history) | knowledge.trained_from  # also of those that were forgotten
+    known = {label: positions[name] for label, name in enumerate(class_names) if name in positions}
     before_of = {label: [known[k] for k in others if k in known] for label, others in relatives(entries).items()}
     return known | {label: min(before) for label, before in before_of.items() if before}
 

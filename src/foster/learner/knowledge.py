@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from foster.bundle.folder import image_id, resizing_of
+from foster.bundle.history import trained_positions
 from foster.bundle.manifest import Preprocessing
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
@@ -99,11 +100,7 @@ class Knowledge:
 
         It is 0 where the history does not tell, so that no image can be taken for one that was never trained on.
         """
-        smallest: dict[str, float] = {}
-        for entry in self.history:
-            positions = entry.get("trained_from", {})
-            for name in (*entry.get("new_classes", ()), *entry.get("more_of", ())):
-                smallest[name] = min(smallest.get(name, 1.0), positions.get(name, 0.0))
+        smallest = trained_positions(self.history)
         return {name: smallest.get(name, 0.0) for name in self.class_names}
 
     @property

@@ -2,39 +2,30 @@
 
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from foster.data.images import ImageSet
 from foster.data.photos.decode import ImageError, ImageLike
-from foster.data.photos.read import Photos, decoded, item_name
+from foster.data.photos.read import decoded, item_name
 from foster.data.photos.resize import Resizing
 from foster.data.photos.sources import Images, Labels, Source, as_items, find_photos
 from foster.errors import DataError
 from foster.events import Event, Listener, Warned
-from foster.learner import lesson
+from foster.learner import lesson, mending
 from foster.learner.assessment import assess
 from foster.learner.calibration import UNCALIBRATED
 from foster.learner.classifier import Classifier
 from foster.learner.familiarity import UNFAMILIAR, Unknown
 from foster.learner.knowledge import Knowledge
-from foster.learner.reports import (
-    UNKNOWN,
-    CalibrationWarning,
-    Candidate,
-    EvaluationReport,
-    LearnReport,
-    Prediction,
-    UpdateError,
-)
+from foster.learner.mend_report import MendReport
+from foster.learner.reports import CalibrationWarning, EvaluationReport, LearnReport, Prediction, UpdateError
 from foster.learner.saving import load_knowledge, save_knowledge
-from foster.learner.work_folder import WorkFolder
+from foster.learner.work_folder import WorkFolder, opened
 from foster.networks.adapted import ModuleLike, check_choice
 from foster.settings.learner import LearnerSettings, learner_settings
 from foster.settings.methods import DEFAULT_METHOD
@@ -161,8 +152,8 @@ class Learner:
         settings = self.settings
         if changes:
             settings = learner_settings(base=settings, has_learned=self.knowledge is not None, **changes)
-        photos = find_photos(_source(source, labels))
-        with _opened(work_folder) as work:
+        photos = find_photos(source, labels)
+        with opened(work_folder) as work:
             try:
                 learned = lesson.learn(
                     self.knowledge,
@@ -232,7 +223,7 @@ class Learner:
         else:
             is_unknown = rows.amax(1) < (unknown_below if isinstance(unknown_below, int | float) else 0.0)
         return [
-            self._prediction(f"image {k}", row, top, unknown)
+            Prediction.of(f"image {k}", self.class_names, row, top, unknown)
             for k, (row, unknown) in enumerate(zip(rows, is_unknown.tolist(), strict=True))
         ]
 
@@ -243,7 +234,27 @@ class Learner:
 
     def evaluate(self, source: Source | Images, labels: Labels | None = None) -> EvaluationReport:
         """Accuracy on labelled images, class by class; those labelled "unknown" should not be recognised."""
-        return assess(self._known(), self.classifier(), find_photos(_source(source, labels)))
+        return assess(self._known(), self.classifier(), find_photos(source, labels))
+
+    def rename(self, old: str, new: str) -> MendReport:
+        """Call a class by another name from now on."""
+        return self._mended(mending.rename(self._known(), old, new))
+
+    def merge(self, names: Sequence[str], into: str, *, max_drop: float | None = mending.MAX_DROP) -> MendReport:
+        """Make one class of several; its probability is nearly the sum of theirs. UpdateError as in `learn`."""
+        return self._mended(mending.merge(self._known(), self.settings, names, into, max_drop))
+
+    def forget(self, *names: str, max_drop: float | None = mending.MAX_DROP) -> MendReport:
+        """Forget classes: their outputs and photos are gone, and the report says what remains. UpdateError as above."""
+        return self._mended(mending.forget(self._known(), self.settings, names, max_drop))
+
+    def _mended(self, mended: mending.Mended) -> MendReport:
+        if mended.problem:
+            learner = Learner.__new__(Learner)
+            learner._begin(self.settings, mended.knowledge, self._backbone)
+            raise UpdateError(mended.problem, mended.report, learner)
+        self.knowledge, self._classifier = mended.knowledge, None
+        return mended.report
 
     def save(self, folder: str | Path) -> Path:
         """Write a bundle, whole or not at all. The folder must not exist yet."""
@@ -267,31 +278,8 @@ class Learner:
             raise DataError("this learner has not learned anything yet; call learn first")
         return self.knowledge
 
-    def _prediction(self, name: str, row: Tensor, top: int, is_unknown: bool) -> Prediction:
-        values, indices = row.topk(min(top, len(row)))
-        best = tuple(
-            Candidate(self.class_names[k], round(value, 6))
-            for value, k in zip(values.tolist(), indices.tolist(), strict=True)
-        )
-        confidence = best[0].probability
-        return Prediction(name, UNKNOWN if is_unknown else best[0].label, confidence, best, is_unknown)
-
 
 load = Learner.load
-
-
-def _source(source: Source | Images, labels: Labels | None) -> Source:
-    if labels is None:
-        return cast(Source, source)
-    if isinstance(source, str | Path | ImageSet | Photos):
-        raise DataError("labels belong to images or arrays; a folder or a CSV file names the classes itself")
-    return cast(Images, source), labels
-
-
-def _opened(folder: str | Path | WorkFolder | None) -> AbstractContextManager[WorkFolder | None]:
-    if folder is None or isinstance(folder, WorkFolder):
-        return nullcontext(folder)
-    return WorkFolder(Path(folder)).opened()
 
 
 def _pass_on_warnings(event: Event) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 from foster.data.photos.read import Unreadable
 from foster.errors import FosterError
 from foster.learner.duplicates import KeptElsewhere, SharedPhotos
+from foster.learner.mend_report import MendReport
 from foster.learner.update_check import UpdateCheck
 
 UNKNOWN = "unknown"
@@ -37,6 +38,13 @@ class Prediction:
     top: tuple[Candidate, ...] = ()
     is_unknown: bool = False
     error: str | None = None
+
+    @classmethod
+    def of(cls, name: str, class_names: Sequence[str], row: Tensor, top: int, is_unknown: bool) -> "Prediction":
+        """From the probabilities `[C]` of one image."""
+        values, indices = (part.tolist() for part in row.topk(min(top, len(row))))
+        best = tuple(Candidate(class_names[k], round(value, 6)) for value, k in zip(values, indices, strict=True))
+        return cls(name, UNKNOWN if is_unknown else best[0].label, best[0].probability, best, is_unknown)
 
     def record(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -261,12 +269,12 @@ class CalibrationWarning(UserWarning):
 
 
 class UpdateError(FosterError):
-    """More was lost than the user allows, so the learner is as it was. `report` says what was learned, and `refused` is
-    a Learner that knows it: look at it, save it, or go on from it."""
+    """More was lost than the user allows, so the learner is as it was. `report` says what was learned or mended, and
+    `refused` is a Learner that knows it: look at it, save it, or go on from it."""
 
     exit_code = 3
 
-    def __init__(self, message: str, report: LearnReport, refused: Any) -> None:
+    def __init__(self, message: str, report: LearnReport | MendReport, refused: Any) -> None:
         super().__init__(message)
         self.report = report
         self.refused = refused

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,17 @@ class WorkFolder:
             for path in (self.checkpoints.folder, self.path):
                 with suppress(OSError):
                     path.rmdir()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other processes from writing the bundle that the folder belongs to; what it holds is left alone."""
+        self._check_own()
+        try:
+            with locked(self.path):
+                yield
+        finally:
+            with suppress(OSError):
+                self.path.rmdir()
 
     def progress(self, fingerprint: Mapping[str, Any], listener: events.Listener) -> TaskState | None:
         """How far a `learn` with this fingerprint had come; FolderError where the folder holds another."""
@@ -111,3 +122,10 @@ class FollowedFolder(WorkFolder):
     @contextmanager
     def opened(self, is_restarting: bool = False) -> Iterator["WorkFolder"]:
         yield self
+
+
+def opened(folder: str | Path | WorkFolder | None) -> AbstractContextManager[WorkFolder | None]:
+    """A folder for one `learn`; one that is open already stays as long as it is."""
+    if folder is None or isinstance(folder, WorkFolder):
+        return nullcontext(folder)
+    return WorkFolder(Path(folder)).opened()

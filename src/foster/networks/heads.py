@@ -1,6 +1,7 @@
 """Heads: features to logits, for a number of classes that grows."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -55,6 +56,11 @@ class Head(nn.Module):
     def num_classes(self) -> int:
         return self.weight.shape[0]
 
+    @property
+    def affine(self) -> tuple[Tensor, Tensor]:
+        """Weight `[num_classes, in_features]` and bias `[num_classes]` that make the logits."""
+        return self.weight, self.bias
+
     def forward(self, features: Tensor) -> Tensor:
         logits: Tensor = self.linear(features, self.weight, self.bias)
         return logits
@@ -73,6 +79,13 @@ class Head(nn.Module):
             head.weight[: self.num_classes, : self.in_features] = self.weight
             head.bias[: self.num_classes] = self.bias
         return head
+
+    def regrouped(self, groups: Sequence[Sequence[int]], task_sizes: Sequence[int]) -> "Head":
+        """A new head with a class for each group of this one's, in tasks of these sizes.
+
+        A class alone keeps its logits, bit for bit in this head; several together get the mean of theirs.
+        """
+        return Head.from_values(*(torch.stack([part[list(group)].mean(0) for group in groups]) for part in self.affine))
 
     @torch.no_grad()
     def align(self, num_known: int, scale: float = 1.0) -> float:
@@ -145,4 +158,22 @@ class CosineHead(nn.Module):
         with torch.no_grad():
             head.old_proxies.copy_(self.proxies)
             head.scale.copy_(self.scale)
+        return head
+
+    @torch.no_grad()
+    def regrouped(self, groups: Sequence[Sequence[int]], task_sizes: Sequence[int]) -> "CosineHead":
+        """A new head with a class for each group of this one's, in tasks of these sizes.
+
+        A class alone keeps its proxies. Several share the places of one class by turns, or are its mean where it has
+        only one.
+        """
+        num_old = sum(task_sizes[:-1])
+        head = CosineHead(self.in_features, len(groups), self.num_proxies, num_old).to(self.new_proxies)
+        by_turns = [self.proxies[list(group)].transpose(0, 1).flatten(0, 1) for group in groups]
+        is_mean = self.num_proxies == 1
+        rows = [rows.mean(0, keepdim=True) if is_mean else rows[: self.num_proxies] for rows in by_turns]
+        proxies = torch.stack(rows)
+        head.old_proxies.copy_(proxies[:num_old])
+        head.new_proxies.copy_(proxies[num_old:])
+        head.scale.copy_(self.scale)
         return head

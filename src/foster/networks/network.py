@@ -1,7 +1,7 @@
 """Network: one or more backbones whose features a head turns into logits, and how it grows."""
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, cast
 
 import torch
@@ -118,3 +118,8 @@ class Network(nn.Module):
         new_branch = unfreeze(copy.deepcopy(old_branches[-1]))
         head = self.head.grown(num_new, in_features=self.feature_size + new_branch.feature_size)
         return Network([*old_branches, new_branch], head)
+
+    def regrouped(self, groups: Sequence[Sequence[int]], task_sizes: Sequence[int]) -> "Network":
+        """The same backbones under a head with a class for each group of the present ones, as if it had grown by tasks
+        of these sizes; present classes in no group are gone."""
+        return Network(self.copied_branches(), self.head.regrouped(groups, task_sizes))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foster.bundle.files import folder_bytes
+from foster.bundle.history import entry_title
 from foster.errors import FosterError
 from foster.reports.archive import Archive, BundleArchive, RunArchive, open_archives
 from foster.reports.calibration import calibration_figure
@@ -226,7 +227,7 @@ def _bundle_part(page: Page, bundle: BundleArchive) -> dict[str, Any]:
 
 
 def _learns(bundle: BundleArchive) -> list[dict[str, Any]]:
-    """A row for each `learn`, with accuracies on held-out images where there are some, else on exemplars."""
+    """A row for each `learn` or mending, with accuracies on held-out images where there are some, else on exemplars."""
     rows = []
     history: Sequence[dict[str, Any]] = bundle.manifest.history
     for entry in history:
@@ -237,10 +238,10 @@ def _learns(bundle: BundleArchive) -> list[dict[str, Any]]:
         rows.append(
             {
                 "when": str(entry.get("when", ""))[:16].replace("T", " "),
-                "source": str(entry.get("source", "")),
+                "source": entry_title(entry),
                 "new": len(entry.get("new_classes", ())),
                 "images": entry.get("trained_images", 0),
-                "time": duration(float(entry.get("seconds", 0))),
+                "time": duration(float(entry["seconds"])) if "seconds" in entry else ABSENT,
                 "known_before": check.get("known_before"),
                 "known_after": check.get("known_after"),
                 "new_after": check.get("new_after"),

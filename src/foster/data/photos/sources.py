@@ -40,8 +40,12 @@ LABEL_COLUMNS = ("label", "class", "class_name", "category")
 LABEL_RULE = "there must be one name or number for each image; of one-hot rows, give the argmax"
 
 
-def find_photos(source: Source) -> Photos:
-    """What there is to read; nothing is decoded yet."""
+def find_photos(source: Source | Images, labels: Labels | None = None) -> Photos:
+    """What there is to read, with `labels` where the source does not name the classes; nothing is decoded yet."""
+    if labels is not None:
+        if isinstance(source, str | Path | ImageSet | Photos):
+            raise DataError("labels belong to images or arrays; a folder or a CSV file names the classes itself")
+        return _from_arrays(cast(Images, source), labels)
     if isinstance(source, Photos):
         return source
     if isinstance(source, ImageSet):

@@ -1,0 +1,178 @@
+"""Mending a classifier without training: rename a class, merge several into one, forget some."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from foster.data.images import ImageSet
+from foster.data.photos.sources import class_name
+from foster.errors import DataError, suggestion
+from foster.evaluation.predict import class_means, nearest_mean_scores
+from foster.learner.calibration import fit_temperature
+from foster.learner.classifier import Classifier
+from foster.learner.knowledge import Knowledge
+from foster.learner.mend_report import MendReport, Remains
+from foster.learner.regrouping import Regrouping, regrouped
+from foster.learner.update_check import UpdateCheck, compare, problem
+from foster.settings.learner import LearnerSettings
+from foster.training.engine import find_device
+from foster.version import __version__
+
+MAX_DROP = 1.0
+"""By how many points the classes may fall where nobody says it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Mended:
+    """The outcome; nothing of what was known before is changed."""
+
+    knowledge: Knowledge
+    report: MendReport
+    problem: str | None = None
+    """Why it must not take the place of what was known, where it lost too much."""
+
+
+def rename(knowledge: Knowledge, old: str, new: str) -> Mended:
+    """The class `old` is called `new` from now on; nothing else changes."""
+    class_id, name = _known_id(knowledge, old), class_name(new, "the new name")
+    if name in knowledge.class_names:
+        raise DataError(f"there is a class '{name}' already; 'foster merge' makes one class of two")
+    names = list(knowledge.class_names)
+    names[class_id] = name
+    report = MendReport(renamed={knowledge.class_names[class_id]: name})
+    return Mended(_with_entry(replace(knowledge, class_names=tuple(names)), report.record()), report)
+
+
+def merge(
+    knowledge: Knowledge, settings: LearnerSettings, names: Sequence[str], into: str, max_drop: float | None
+) -> Mended:
+    """Several classes become one, named `into`, in the place of the first; its probability is the sum of theirs, as
+    nearly as one row of the head gives it."""
+    ids = sorted({_known_id(knowledge, name) for name in names})
+    if len(ids) < 2:
+        raise DataError("merge takes two different classes or more; 'foster rename' gives one class another name")
+    name = class_name(into, "the merged class")
+    if name in knowledge.class_names and knowledge.class_names.index(name) not in ids:
+        raise DataError(f"there is a class '{name}' already; name it among the classes to merge, or choose another")
+    groups = [tuple(ids) if k == ids[0] else (k,) for k in range(knowledge.num_classes) if k not in ids[1:]]
+    class_names = [name if group[0] == ids[0] else knowledge.class_names[group[0]] for group in groups]
+    regrouping = Regrouping(tuple(groups), tuple(class_names))
+    after = regrouped(knowledge, settings, regrouping)
+    merged_id = groups.index(tuple(ids))
+    report = MendReport(
+        renamed={knowledge.class_names[k]: name for k in ids},
+        num_exemplars=len(after.exemplars.of_class(merged_id)),
+        num_held_out=len(after.held_out.of_class(merged_id)) if after.held_out.num_classes else 0,
+    )
+    return _measured(knowledge, after, settings, regrouping, report, max_drop)
+
+
+def forget(knowledge: Knowledge, settings: LearnerSettings, names: Sequence[str], max_drop: float | None) -> Mended:
+    """Classes are gone, with their outputs, their means and all images that were kept of them."""
+    ids = sorted({_known_id(knowledge, name) for name in names})
+    if not ids:
+        raise DataError("name a class to forget")
+    staying = [k for k in range(knowledge.num_classes) if k not in ids]
+    if not staying:
+        last = f"'{knowledge.class_names[ids[0]]}' is the last class" if len(ids) == 1 else "no class would be left"
+        raise DataError(f"{last}: a classifier knows one at least; delete the bundle instead")
+    regrouping = Regrouping(tuple((k,) for k in staying), tuple(knowledge.class_names[k] for k in staying))
+    after = regrouped(knowledge, settings, regrouping)
+    num_gone = [
+        sum(len(memory.of_class(k)) for k in ids if k < memory.num_classes)
+        for memory in (knowledge.exemplars, knowledge.held_out)
+    ]
+    gone = tuple(knowledge.class_names[k] for k in ids)
+    report = MendReport({}, forgotten=gone, num_exemplars=num_gone[0], num_held_out=num_gone[1])
+    return _measured(knowledge, after, settings, regrouping, report, max_drop)
+
+
+def _measured(
+    before: Knowledge,
+    after: Knowledge,
+    settings: LearnerSettings,
+    regrouping: Regrouping,
+    report: MendReport,
+    max_drop: float | None,
+) -> Mended:
+    """What was done, compared with what was known on all images that are kept, and calibrated again."""
+    device = find_device(settings.device)
+    old, new = before.classifier(device), after.classifier(device, temperature=1.0)
+    held_out, exemplars = after.images_of(after.held_out), after.images_of(after.exemplars)
+    scores = new.all_scores(held_out.images)
+    fitted = fit_temperature(scores, held_out.labels)
+    new.temperature = fitted or before.temperature
+    checks, differences = [], []
+    for kind, images in (("held-out", held_out), ("exemplar", exemplars)):
+        if len(images):
+            check, difference = _compared(kind, images, regrouping, old, new)
+            checks.append(check)
+            differences.append(difference)
+    report = replace(
+        report,
+        checks=tuple(checks),
+        mean_difference=float(differences[0].mean()) if differences and regrouping.merged else None,
+        largest_difference=float(differences[0].max()) if differences and regrouping.merged else None,
+        remains=_remains(before, after, report.forgotten, old, new),
+    )
+    familiarity = before.familiarity and before.familiarity.regrouped(regrouping.groups, new.described(held_out.images))
+    after = replace(
+        after,
+        temperature=new.temperature,
+        num_calibration_images=len(held_out) if fitted else before.num_calibration_images,
+        familiarity=familiarity,
+    )
+    entry = {**report.record(), "unknown_threshold": familiarity.threshold if familiarity else None}
+    wrong = None if max_drop is None else problem(checks, max_drop)
+    return Mended(_with_entry(after, entry), report, wrong)
+
+
+def _compared(
+    kind: str, images: ImageSet, regrouping: Regrouping, old: Classifier, new: Classifier
+) -> tuple[UpdateCheck, Tensor]:
+    """Answers before and after, and how far the probability of a merged class is from the sum of its parts', `[N]`."""
+    then, now = regrouping.summed(old.probabilities(images.images)), new.probabilities(images.images)
+    names = images.class_names
+    check = compare(kind, images.labels.numpy(), then.argmax(1).numpy(), now.argmax(1).numpy(), names, len(names))
+    merged = regrouping.merged
+    return check, (then[:, merged] - now[:, merged]).abs().sum(1)
+
+
+def _remains(
+    before: Knowledge, after: Knowledge, forgotten: Sequence[str], old: Classifier, new: Classifier
+) -> tuple[Remains, ...]:
+    """Of each forgotten class that had images: by the features, which are as they were, how many are still told."""
+    if not forgotten:
+        return ()
+    exemplars, held_out = before.images_of(before.exemplars), before.images_of(before.held_out)
+    means = class_means(old.described(exemplars.images)[1], exemplars.labels, before.num_classes)
+    found = []
+    for name in forgotten:
+        class_id = before.class_names.index(name)
+        kinds = [("held-out", held_out), ("exemplar", exemplars)]
+        chosen = [(kind, images.images[images.labels == class_id]) for kind, images in kinds]
+        kind, images = next(((kind, images) for kind, images in chosen if len(images)), ("exemplar", torch.empty(0)))
+        if len(images):
+            probability, features = new.described(images)
+            is_told = nearest_mean_scores(features, means).argmax(1) == class_id
+            told = int(is_told.sum()) if bool(means[class_id].isfinite().all()) else None
+            answers = Counter(after.class_names[k] for k in probability.argmax(1).tolist())
+            found.append(Remains(name, kind, len(images), told, dict(answers.most_common())))
+    return tuple(found)
+
+
+def _known_id(knowledge: Knowledge, name: str) -> int:
+    wanted = class_name(name, "the arguments")
+    if wanted not in knowledge.class_names:
+        raise DataError(f"class '{wanted}' is not known{suggestion(wanted, knowledge.class_names)}")
+    return knowledge.class_names.index(wanted)
+
+
+def _with_entry(knowledge: Knowledge, record: dict[str, Any]) -> Knowledge:
+    entry = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "foster": __version__, **record}
+    return replace(knowledge, history=(*knowledge.history, entry))

@@ -1,0 +1,131 @@
+"""What a learner knows, with its classes put together or left out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from foster.bundle.folder import image_id
+from foster.data.images import ImageSet
+from foster.data.memory import ExemplarMemory
+from foster.errors import DataError
+from foster.learner.held_out import held_out_quota
+from foster.learner.knowledge import Knowledge, Memories
+from foster.learner.merged_row import merged_row
+from foster.networks.heads import Head
+from foster.networks.network import Network
+from foster.seeding import Address, initialisation
+from foster.settings.learner import LearnerSettings
+from foster.training.engine import find_device
+
+
+@dataclass(frozen=True)
+class Regrouping:
+    """For each class afterwards, the ids of those that it is made of, and its name; ids in no group are left out.
+
+    A class stands where the first of its group stood. Ids count anew where one is left out.
+    """
+
+    groups: tuple[tuple[int, ...], ...]
+    class_names: tuple[str, ...]
+
+    @property
+    def merged(self) -> list[int]:
+        """The ids, afterwards, of classes that are several."""
+        return [k for k, group in enumerate(self.groups) if len(group) > 1]
+
+    def task_sizes(self, before: Sequence[int]) -> tuple[int, ...]:
+        """How many classes are left of those of each task; none of a task may be."""
+        ends = torch.tensor(before).cumsum(0)
+        homes = torch.searchsorted(ends, torch.tensor([group[0] for group in self.groups]), right=True)
+        return tuple(torch.bincount(homes, minlength=len(before)).tolist())
+
+    def labels(self, images: ImageSet) -> ImageSet:
+        """The images of classes that stay, with the ids of afterwards."""
+        new_id = torch.full((images.num_classes,), -1)
+        for k, group in enumerate(self.groups):
+            new_id[list(group)] = k
+        labels = new_id[images.labels]
+        return ImageSet(images.images[labels >= 0], labels[labels >= 0], self.class_names)
+
+    def summed(self, probability: Tensor) -> Tensor:
+        """Probabilities `[N, C]` of before, added up for each class afterwards, and then those of classes left out."""
+        staying = {k for group in self.groups for k in group}
+        gone = [(k,) for k in range(probability.shape[1]) if k not in staying]
+        return torch.stack([probability[:, list(group)].sum(1) for group in (*self.groups, *gone)], dim=1)
+
+
+def regrouped(knowledge: Knowledge, settings: LearnerSettings, regrouping: Regrouping) -> Knowledge:
+    """What is known, for the classes afterwards; its calibration is that of before."""
+    sizes = regrouping.task_sizes(knowledge.task_sizes)
+    _check_own(knowledge.network, knowledge.method)
+    with initialisation(Address(settings.seed, "frame for regrouped classes")):
+        network = knowledge.network.regrouped(regrouping.groups, sizes)
+    _check_whole(knowledge.network, network, knowledge.method)
+    for class_id in regrouping.merged:
+        _fit_row(knowledge, settings, network, regrouping.groups[class_id], class_id)
+    quota = settings.memory_per_class
+    spared = held_out_quota(quota, knowledge.held_out_share)
+    trained = None if quota is None else quota - (spared or 0)
+    exemplars = _together(knowledge.exemplars, regrouping.groups, trained)
+    held_out = _together(knowledge.held_out, regrouping.groups, spared)
+    return replace(
+        knowledge,
+        class_names=regrouping.class_names,
+        task_sizes=sizes,
+        network=network,
+        memories=Memories(lambda: exemplars, lambda: held_out),
+    )
+
+
+def _check_own(before: Network, method: str) -> None:
+    """Refuse networks and heads that do not say themselves how their classes are put together: others may keep
+    something for each class that nobody here knows of."""
+    if not all("regrouped" in vars(type(part)) for part in (before, before.head)):
+        raise _unmendable(method)
+
+
+def _check_whole(before: Network, after: Network, method: str) -> None:
+    """Refuse to lose what a method has put into its network beside backbones and head."""
+    if before.state_dict().keys() != after.state_dict().keys():
+        raise _unmendable(method)
+
+
+def _unmendable(method: str) -> DataError:
+    return DataError(f"method '{method}' has a network of its own kind, whose classes cannot be merged or forgotten")
+
+
+def _fit_row(
+    knowledge: Knowledge, settings: LearnerSettings, network: Network, members: Sequence[int], class_id: int
+) -> None:
+    """The output of a class that was several, from the kept photos of all; a cosine head has it from its proxies."""
+    before, after = knowledge.network.head, network.head
+    exemplars = knowledge.images_of(knowledge.exemplars)
+    if not len(exemplars):
+        raise DataError(
+            f"method '{knowledge.method}' keeps no exemplars, from which the output of a merged class is found; "
+            "use method=foster or another that does"
+        )
+    if isinstance(before, Head) and isinstance(after, Head):
+        _, features = knowledge.classifier(find_device(settings.device)).described(exemplars.images)
+        row = merged_row(*before.affine, features, exemplars.labels, members, knowledge.temperature)
+        with torch.no_grad():
+            after.weight[class_id], after.bias[class_id] = row
+
+
+def _together(memory: ExemplarMemory, groups: Sequence[Sequence[int]], quota: int | None) -> ExemplarMemory:
+    """A memory with a class for each group. Several take turns, so that the first images are some of each; equal ones
+    are kept once, and `quota` in all."""
+    result = ExemplarMemory()
+    for class_id, group in enumerate(groups):
+        stacks = [memory.of_class(k) for k in group if k < memory.num_classes]
+        if len(stacks) > 1:
+            longest = max(map(len, stacks))
+            by_turns = [stack[k] for k in range(longest) for stack in stacks if k < len(stack)]
+            different = {image_id(image): image for image in reversed(by_turns)}
+            kept = list(different.values())[::-1][:quota]
+            stacks = [torch.stack(kept) if kept else stacks[0]]
+        if stacks:
+            result.remember(class_id, stacks[0])
+    return result

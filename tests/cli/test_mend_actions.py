@@ -1,0 +1,61 @@
+"""A bundle that is mended is written whole or not at all, by one process at a time."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from commands import Command, contents
+from full_disk import FullDisk
+
+from foster.bundle.manifest import read_manifest
+from foster.learner.work_folder import WorkFolder
+
+
+@pytest.mark.parametrize("file", ["network.safetensors", "bundle.json", ".png"])
+def test_a_full_disk_leaves_no_half_of_a_bundle(
+    command: Command, bundle: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    before, disk = contents(bundle), FullDisk(file, num_whole=0)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.write", disk)
+        done = command("rename", bundle, "zero", "nil", "--bundle", "v2", "--promote")
+    assert disk.has_failed
+    assert done.code == 2
+    assert "No space left on device" in done.err
+    assert [path.name for path in Path().iterdir()] == ["v1"]
+    assert contents(bundle) == before
+    assert command("rename", bundle, "zero", "nil", "--bundle", "v2").code == 0
+
+
+def test_what_a_killed_writer_left_goes_and_an_interrupted_learn_stays(command: Command, bundle: Path) -> None:
+    left = Path(".v2.abcdefgh.part")
+    left.mkdir()
+    (left / "network.safetensors").write_bytes(b"half")
+    kept = WorkFolder.beside(Path("v2")).checkpoints.folder
+    kept.mkdir(parents=True)
+    assert command("rename", bundle, "zero", "nil", "--bundle", "v2").code == 0
+    assert not left.exists()
+    assert kept.is_dir()
+
+
+def test_a_bundle_that_another_process_writes_is_left_alone(command: Command, bundle: Path) -> None:
+    with WorkFolder.beside(Path("v2")).held():
+        done = command("rename", bundle, "zero", "nil", "--bundle", "v2")
+    assert done.code == 2
+    assert "is being written by process" in done.err
+    assert not Path("v2").exists()
+
+
+def test_too_large_a_loss_is_shown_and_refused(command: Command, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = 64
+    row = (torch.zeros(size), torch.tensor(-100.0))
+    monkeypatch.setattr("foster.learner.regrouping.merged_row", lambda *parts: row)
+    done = command("merge", bundle, "zero", "one", "--into", "both", "--bundle", "v2", "--device", "cpu")
+    assert done.code == 3
+    assert "right -> wrong" in done.out
+    assert "by more than 1 points; nothing was changed" in done.err
+    assert "--max-drop sets the limit" in done.err
+    assert not Path("v2").exists()
+    allowed = ("--bundle", "v2", "--device", "cpu", "--max-drop", 100)
+    assert command("merge", bundle, "zero", "one", "--into", "both", *allowed).code == 0
+    assert read_manifest(Path("v2")).classes == ("both", "two")

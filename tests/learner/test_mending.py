@@ -1,0 +1,187 @@
+"""Rename, merge and forget: a classifier that goes on, and honest words about what was lost and what remains."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from small_learners import digits, small_learner, unseen_digits
+
+import foster
+from foster.errors import DataError
+from foster.learner.knowledge import Knowledge
+from foster.learner.learner import Learner
+from foster.learner.reports import UpdateError
+
+FOUR = ("zero", "one", "two", "three")
+
+
+@pytest.fixture(scope="module")
+def taught_four() -> Learner:
+    learner = small_learner(memory_total=120, epochs_scale=0.04)
+    learner.learn(digits("zero", "one"))
+    learner.learn(digits("two", "three"))
+    return learner
+
+
+@pytest.fixture
+def four(taught_four: Learner) -> Learner:
+    """Knows four digits of two tasks."""
+    return copy.deepcopy(taught_four)
+
+
+def known(learner: Learner) -> Knowledge:
+    assert learner.knowledge is not None
+    return learner.knowledge
+
+
+def unseen(*names: str) -> torch.Tensor:
+    return digits(*names, data=unseen_digits(), last=10)[0]
+
+
+def test_a_renamed_class_is_the_same_class(four: Learner, tmp_path: Path) -> None:
+    before = known(four)
+    answers = [(answer.label, answer.confidence) for answer in four.predict(unseen("one", "two"))]
+    assert str(four.rename("one", "Éins 一")) == "renamed one to Éins 一"
+    again = foster.load(four.save(tmp_path / "renamed"), device="cpu")
+    assert again.class_names == ("zero", "Éins 一", "two", "three")
+    told = [(answer.label, answer.confidence) for answer in again.predict(unseen("one", "two"))]
+    assert told == [("Éins 一" if label == "one" else label, sure) for label, sure in answers]
+    assert known(again).trained_from["Éins 一"] == before.trained_from["one"]
+    assert torch.equal(known(again).exemplars.of_class(1), before.exemplars.of_class(1))
+    assert torch.equal(known(again).held_out.of_class(1), before.held_out.of_class(1))
+    assert known(again).temperature == before.temperature
+    images, names = digits("one", last=60)
+    report = again.learn(images, ["Éins 一"] * len(names), epochs_scale=0.001)
+    assert set(report.more_of) == {"Éins 一"}
+
+
+def test_a_merged_class_has_the_sum_of_its_parts(four: Learner, tmp_path: Path) -> None:
+    before = copy.deepcopy(four)
+    report = four.merge(["three", "one"], "one or three", max_drop=None)
+    assert four.class_names == ("zero", "one or three", "two")
+    assert known(four).task_sizes == (2, 1)
+    assert report.renamed == {"one": "one or three", "three": "one or three"}
+    old, new = (known(one).exemplars for one in (before, four))
+    assert len(new.of_class(1)) == len(old.of_class(1)) + len(old.of_class(3)) == report.num_exemplars
+    images = unseen(*FOUR)
+    parts, whole = before.classifier().probabilities(images), four.classifier().probabilities(images)
+    assert (parts[:, [1, 3]].sum(1) - whole[:, 1]).abs().mean() < 0.05
+    assert report.mean_difference is not None
+    assert report.mean_difference < 0.05
+    again = foster.load(four.save(tmp_path / "merged"), device="cpu")
+    assert torch.equal(again.classifier().probabilities(images), whole)
+
+
+def test_a_forgotten_class_is_gone_and_says_what_remains(four: Learner, tmp_path: Path) -> None:
+    before = copy.deepcopy(four)
+    report = four.forget("zero")
+    check = next(check for check in report.checks if check.kind == "held-out")
+    assert {entry.name for entry in check.known} == {"one", "two", "three"}
+    assert check.drop <= 0, "fewer classes to choose from"
+    assert check.num_negative_flips == 0
+    assert (report.num_exemplars, report.num_held_out) == tuple(
+        len(memory.of_class(0)) for memory in (known(before).exemplars, known(before).held_out)
+    )
+    (left,) = report.remains
+    assert (left.name, left.kind, left.num_images) == ("zero", "held-out", report.num_held_out)
+    assert left.num_told is not None
+    assert left.num_told > 0, "the features are as they were"
+    assert sum(left.answers.values()) == left.num_images
+    folder = four.save(tmp_path / "forgotten")
+    again = foster.load(folder, device="cpu")
+    assert again.class_names == ("one", "two", "three")
+    assert known(again).task_sizes == (1, 2)
+    assert not [label for answer in again.predict(unseen("zero")) for label in answer.top if label.label == "zero"]
+    gone = {path.name[5:] for path in before.save(tmp_path / "before").glob("*/0000/*.png")}
+    assert not gone & {path.name[5:] for path in folder.rglob("*.png")}
+    rows, kept = known(again).network.head.state_dict(), known(before).network.head.state_dict()
+    assert all(torch.equal(rows[name], kept[name][1:]) for name in rows)
+
+
+def test_a_forgotten_class_can_be_learned_again_and_is_measured_on_nothing_trained_on(four: Learner) -> None:
+    trained = known(four).trained_from["zero"]
+    four.forget("zero")
+    report = four.learn(*digits("zero", "four"), epochs_scale=0.002)
+    assert set(report.new_classes) == {"zero", "four"}
+    assert known(four).task_sizes == (1, 2, 2)
+    assert known(four).trained_from["zero"] <= trained
+    assert four.evaluate(*digits("zero", data=unseen_digits())).num_images
+
+
+@pytest.mark.parametrize("method", ["der", "bic", "icarl", "podnet"])
+def test_other_methods_are_mended_and_learn_on(method: str, tmp_path: Path) -> None:
+    learner = small_learner(method, memory_total=80, epochs_scale=0.002)
+    learner.learn(digits("zero", "one", "two", last=20))
+    learner.learn(digits("three", last=20))
+    learner.merge(["one", "three"], "both", max_drop=None)
+    learner.forget("zero", max_drop=None)
+    assert known(learner).task_sizes == (2, 0)
+    learner = foster.load(learner.save(tmp_path / "mended"), device="cpu")
+    learner.learn(digits("zero", last=20))
+    assert learner.class_names == ("both", "two", "zero")
+    again = foster.load(learner.save(tmp_path / "more"), device="cpu")
+    images = unseen(*FOUR)
+    assert torch.equal(again.classifier().probabilities(images), learner.classifier().probabilities(images))
+
+
+def test_a_first_task_of_which_nothing_is_left_still_loads_and_learns(four: Learner, tmp_path: Path) -> None:
+    four.forget("zero", "one", max_drop=None)
+    assert known(four).task_sizes == (0, 2)
+    again = foster.load(four.save(tmp_path / "rest"), device="cpu")
+    again.learn(*digits("four", last=20), epochs_scale=0.001)
+    assert again.class_names == ("two", "three", "four")
+    again.forget("three", "four", max_drop=None)
+    assert again.class_names == ("two",)
+    assert [answer.confidence for answer in again.predict(unseen("two"))] == [1.0] * 10
+
+
+def test_what_costs_more_than_the_limit_is_refused_and_changes_nothing(
+    four: Learner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, names = known(four), four.class_names
+    row = (torch.zeros(before.network.feature_size), torch.tensor(-100.0))
+    monkeypatch.setattr("foster.learner.regrouping.merged_row", lambda *parts: row)
+    with pytest.raises(UpdateError, match="by more than 1 points") as refused:
+        four.merge(["one", "three"], "both")
+    assert four.knowledge is before
+    assert four.class_names == names
+    assert refused.value.refused.class_names == ("zero", "both", "two")
+
+
+@pytest.mark.parametrize(
+    ("mend", "line"),
+    [
+        (lambda learner: learner.rename("on", "x"), r"class 'on' is not known; did you mean 'one'\?"),
+        (lambda learner: learner.rename("one", "two"), "a class 'two' already; 'foster merge' makes one class of two"),
+        (lambda learner: learner.rename("one", " "), "a class name is empty"),
+        (lambda learner: learner.rename("one", "a\nb"), "control characters"),
+        (lambda learner: learner.merge(["one", "one"], "x"), "two different classes or more"),
+        (lambda learner: learner.merge(["one", "two"], "zero"), "a class 'zero' already"),
+        (lambda learner: learner.merge(["one", "tow"], "x"), "did you mean 'two'"),
+        (lambda learner: learner.forget(), "name a class"),
+        (lambda learner: learner.forget(*FOUR), "no class would be left"),
+    ],
+)
+def test_a_wrong_name_gets_one_line_and_changes_nothing(four: Learner, mend: object, line: str) -> None:
+    before = known(four)
+    with pytest.raises(DataError, match=line):
+        mend(four)  # type: ignore[operator]
+    assert four.knowledge is before
+
+
+def test_the_last_class_is_not_forgotten(four: Learner) -> None:
+    four.merge(FOUR, "zero")
+    assert four.class_names == ("zero",)
+    with pytest.raises(DataError, match="'zero' is the last class"):
+        four.forget("zero")
+
+
+def test_a_method_without_exemplars_forgets_but_does_not_merge(tmp_path: Path) -> None:
+    learner = small_learner("lwf", epochs_scale=0.001, validation_share=0.3)
+    learner.learn(digits("zero", "one", "two"))
+    learner.learn(digits("three"))
+    with pytest.raises(DataError, match="method 'lwf' keeps no exemplars"):
+        learner.merge(["zero", "one"], "both")
+    assert learner.forget("zero").remains[0].num_told is None
+    assert foster.load(learner.save(tmp_path / "saved"), device="cpu").class_names == ("one", "two", "three")
