@@ -7,6 +7,7 @@ import pytest
 from foster.errors import DataError
 from foster.reports.readme import BEGIN, END, main, results_block, with_block
 from foster.reports.results import read_result
+from foster.settings.experiment import load_settings
 from foster.settings.methods import METHOD_SETTINGS
 
 REPOSITORY = Path(__file__).parents[2]
@@ -186,7 +187,20 @@ def test_another_class_order_has_a_row_of_its_own_and_is_not_set_beside_the_pape
 
 def test_foster_stands_beside_what_its_authors_got_in_their_second_runs(write_run):
     path = write_run("a", scenario="cifar100-b50-inc10", augmentation="auto", accuracy=(72.0, 71.0))
-    assert "| `cifar100-b50-inc10` | 71.50 | 70.10 | +1.40 | 71.08 | +0.42 |" in results_block([read_result(path)])
+    expected = "| `cifar100-b50-inc10` | 71.50 | 70.10 | +1.40 | 71.08 | +0.42 | – | – |"
+    assert expected in results_block([read_result(path)])
+
+
+def test_the_better_recipe_stands_beside_the_papers_and_never_beside_its_numbers(write_run):
+    scenario, plus = "cifar100-b50-inc10", load_settings("cifar100-b50-inc10", recipe="plus")
+    settings = {"recipe": "plus", "foster": plus.nested()["foster"]}
+    runs = [
+        write_run("a", scenario=scenario, augmentation="auto", accuracy=(72.0, 71.0)),
+        write_run("b", scenario=scenario, augmentation="auto", accuracy=(72.0, 73.0), settings=settings),
+    ]
+    block = results_block([read_result(path) for path in runs])
+    assert f"| `{scenario}` | 71.50 | 70.10 | +1.40 | 71.08 | +0.42 | 72.50 | +1.00 |" in block
+    assert {row["method"]: row["paper"] for row in rows(block)} == {"foster plus": "–", "foster": "70.10"}
 
 
 def test_a_number_that_only_the_authors_repository_has_is_marked(write_run):

@@ -48,6 +48,11 @@ class Group:
         return f"{self.method} {self.detail}".rstrip()
 
     @property
+    def recipe(self) -> str:
+        """What was laid over the preset; empty for nothing."""
+        return _recipe_name(self.runs[0])
+
+    @property
     def averages(self) -> list[float]:
         """Average incremental accuracy of each run."""
         return [run.average_incremental_accuracy for run in self.runs]
