@@ -37,6 +37,19 @@ def test_a_photo_is_made_smaller_by_its_shorter_side_and_never_larger(
     assert pixels.shrunk_size(size, short_side) == expected
 
 
+@pytest.mark.parametrize("capability", ["AVX2", "DEFAULT"])
+def test_a_quickly_decoded_photo_is_resized_within_rounding_of_pillow(
+    capability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pixels.torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    original = np.asarray(Image.open(io.BytesIO(photo(3, 5, (200, 400)))).convert("RGB")).copy()
+    expected = np.asarray(Image.fromarray(original).resize((150, 75), Image.Resampling.BILINEAR)).astype(int)
+    found = pixels._resized(original, (150, 75))
+    assert found.flags["C_CONTIGUOUS"]
+    assert np.abs(found - expected).max() <= (2 if capability == "AVX2" else 0)
+    assert pixels._resized(original, (original.shape[1], original.shape[0])) is original
+
+
 def test_a_photo_that_is_encoded_again_has_the_size_in_use_and_looks_the_same() -> None:
     content = photo(3, 5, (200, 400), orientation=6)
     again = pixels.reencoded(content, 100)

@@ -16,7 +16,7 @@ from foster.data.photos.find import shown
 from foster.errors import DataError
 from foster.system.files import read_plain, unwritable, user_path, write_json, writing
 
-VERSION = 1
+VERSION = 2
 """Counts up when the same files would give other pixels."""
 
 MOST_IN_A_STRIP = 2048
@@ -56,7 +56,7 @@ def offsets_of(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 class CacheFolder:
-    """`FOLDER/v1-256/HASH.pixels` and its `HASH.json`, one pair for at most 2,048 files of one folder.
+    """`FOLDER/v2-256/HASH.pixels` and its `HASH.json`, one pair for at most 2,048 files of one folder.
 
     The hash is of the files' folder and names, so that other data never meets; the JSON holds each file's size and that
     of its pixels, and the hash of the pixels. It is written last: a pair without it does not count.

@@ -2,7 +2,8 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -118,22 +119,30 @@ class Darkroom:
     def _strips(self, photos: Encoded) -> Iterator[Strip]:
         folder = self.cache_folder
         if folder is None or not isinstance(photos, PhotoFiles):
-            for first in range(0, len(photos), DEVELOPED_AT_ONCE):
-                yield self._decoded(photos, np.arange(first, min(first + DEVELOPED_AT_ONCE, len(photos))))
+            starts = range(0, len(photos), DEVELOPED_AT_ONCE)
+            yield from self._decoded(
+                photos, (np.arange(first, min(first + DEVELOPED_AT_ONCE, len(photos))) for first in starts)
+            )
             return
         for part in folder.parts(photos):
             strip = folder.read(part, photos)
             if strip is None and self.place == "disk":
                 strip = self._written(folder, part, photos)
-            yield strip or self._decoded(photos, part)
+            if strip is not None:
+                yield strip
+            else:
+                yield from self._decoded(photos, [part])
 
     def _written(self, folder: CacheFolder, part: NDArray[np.int64], photos: PhotoFiles) -> Strip:
-        folder.write(part, photos, self._decoded(photos, part))
+        (decoded,) = self._decoded(photos, [part])
+        folder.write(part, photos, decoded)
         strip = folder.read(part, photos)
         assert strip is not None, "what was written is there"
         return strip
 
-    def _decoded(self, photos: Encoded, positions: NDArray[np.int64]) -> Strip:
+    def _decoded(self, photos: Encoded, parts: Iterable[NDArray[np.int64]]) -> Iterator[Strip]:
+        """Each part over all cores; while one is put where it is kept, the next is decoded."""
+
         def one(position: int) -> NDArray[np.uint8] | str:
             try:
                 return pixels_of(photos.content(position), self.short_side)
@@ -142,9 +151,15 @@ class Darkroom:
             except OSError as error:
                 return error.strerror or "it cannot be read"
 
+        begun: deque[tuple[NDArray[np.int64], Iterator[NDArray[np.uint8] | str]]] = deque()
         with quiet_pillow(), ThreadPoolExecutor(self.num_threads or _num_cores()) as pool:
-            decoded = list(pool.map(one, positions.tolist()))
-        return Strip.of(positions, decoded)
+            for part in parts:
+                begun.append((part, pool.map(one, part.tolist())))
+                if len(begun) > 1:
+                    positions, decoded = begun.popleft()
+                    yield Strip.of(positions, list(decoded))
+            for positions, decoded in begun:
+                yield Strip.of(positions, list(decoded))
 
     def _kept(self, strip: Strip, place: str) -> Developed:
         pixels = strip.pixels

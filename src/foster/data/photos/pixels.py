@@ -5,8 +5,10 @@ import io
 from types import ModuleType
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import ExifTags, Image
+from torch.nn.functional import interpolate
 
 from foster.data.photos.decode import ImageError, decode, upright_size
 
@@ -17,10 +19,11 @@ def pixels_of(content: bytes, short_side: int) -> NDArray[np.uint8]:
     """uint8 `[height, width, 3]`; never enlarged; `short_side` 0 leaves the size as it is. Raises ImageError."""
     if not content:
         raise ImageError("the file is empty")
-    image = _quick(content, short_side)
-    if image is None:
-        # Pillow's own way of decoding at a smaller size asks that neither side falls below the target.
-        image = decode(content, short_side or max(upright_size(content)))
+    quick = _quick(content, short_side)
+    if quick is not None:
+        return _resized(quick, shrunk_size((quick.shape[1], quick.shape[0]), short_side))
+    # Pillow's own way of decoding at a smaller size asks that neither side falls below the target.
+    image = decode(content, short_side or max(upright_size(content)))
     width, height = shrunk_size(image.size, short_side)
     if (width, height) != image.size:
         image = image.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=3.0)
@@ -54,8 +57,9 @@ def _simplejpeg() -> ModuleType | None:
     return module
 
 
-def _quick(content: bytes, short_side: int) -> Image.Image | None:
-    """An ordinary upright JPEG by the faster decoder; None for any other file, and where that decoder has doubts."""
+def _quick(content: bytes, short_side: int) -> NDArray[np.uint8] | None:
+    """The pixels of an ordinary upright JPEG by the faster decoder, no smaller than is needed; None for any other file,
+    and where that decoder has doubts."""
     library = _simplejpeg()
     if library is None or not content.startswith(b"\xff\xd8\xff"):
         return None
@@ -65,7 +69,20 @@ def _quick(content: bytes, short_side: int) -> Image.Image | None:
             if not is_plain or ("exif" in header.info and header.getexif().get(ExifTags.Base.Orientation, 1) != 1):
                 return None
         side = 2 * short_side
-        pixels = library.decode_jpeg(content, "RGB", min_height=side, min_width=side)
+        pixels: NDArray[np.uint8] = library.decode_jpeg(content, "RGB", min_height=side, min_width=side)
     except Exception:  # a decoder raises nearly everything; Pillow has the last word
         return None
-    return Image.fromarray(pixels)
+    return pixels
+
+
+def _resized(pixels: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
+    """uint8 `[H, W, 3]` at another width and height. Where it can, by torch, within rounding of Pillow: it takes a third
+    of the time, and other threads go on meanwhile; to Pillow's own images and back, they would wait."""
+    width, height = size
+    if pixels.shape[:2] == (height, width):
+        return pixels
+    if not torch.backends.cpu.get_cpu_capability().startswith("AVX"):  # elsewhere it would start threads of its own
+        return np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.BILINEAR))
+    image = torch.from_numpy(pixels).permute(2, 0, 1)[None]
+    smaller = interpolate(image, (height, width), mode="bilinear", antialias=True)
+    return smaller[0].permute(1, 2, 0).contiguous().numpy()
