@@ -76,8 +76,8 @@ def _quick(content: bytes, short_side: int) -> NDArray[np.uint8] | None:
 
 
 def _resized(pixels: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
-    """uint8 `[H, W, 3]` at another width and height. Where it can, by torch, within rounding of Pillow: it takes a third
-    of the time, and other threads go on meanwhile; to Pillow's own images and back, they would wait."""
+    """uint8 `[H, W, 3]` at another width and height. By torch where that is quick, within rounding of Pillow: in a
+    third of the time, while other threads go on; on the way to Pillow's own images and back, they would wait."""
     width, height = size
     if pixels.shape[:2] == (height, width):
         return pixels
