@@ -50,7 +50,7 @@ def test_a_plain_network_knows_its_classes_at_once() -> None:
 def test_a_boosted_network_begins_as_the_plain_one_of_all_classes() -> None:
     torch.manual_seed(1)
     old, data = Network.create(build_backbone("resnet8"), 2), pictures(4)
-    boosted, plain = BoostedNetwork.expand(old, 2), Network(old.copied_branches(), old.head.grown(2))
+    boosted, plain = BoostedNetwork.expand(old, 2), Network([old.trained_copy(0)], old.head.grown(2))
     start_head(boosted, infer, data)
     start_head(plain, infer, data)
     expected = infer(plain, data.images).logits

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from foster.networks import build_backbone
 from foster.networks.freezing import freeze, is_frozen
@@ -24,9 +24,9 @@ def network() -> Network:
     return network.eval()
 
 
-def shares_memory(first: Network, second: Network) -> bool:
-    def addresses(network: Network) -> set[int]:
-        return {value.data_ptr() for value in network.state_dict().values() if value.numel()}
+def shares_memory(first: nn.Module, second: nn.Module) -> bool:
+    def addresses(module: nn.Module) -> set[int]:
+        return {value.data_ptr() for value in module.state_dict().values() if value.numel()}
 
     return bool(addresses(first) & addresses(second))
 
@@ -71,7 +71,10 @@ def test_a_new_branch_starts_as_the_newest_and_the_old_ones_are_frozen(network: 
     assert torch.equal(features[:, :64], network.features(images()))
     assert torch.equal(features[:, 64:128], features[:, 128:])
     assert not torch.equal(features[:, :64], features[:, 64:128])
-    assert not shares_memory(twice, grown)
+    assert twice.branches[0] is grown.branches[0]  # frozen in both, so nothing changes it
+    for own, before in ((twice.branches[1], grown.branches[1]), (twice.head, grown.head)):
+        assert not shares_memory(own, before)
+    assert not is_frozen(grown.branches[1])
 
 
 def test_a_new_branch_keeps_the_head_of_known_classes_on_old_features(network: Network) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from foster.errors import SettingsError, suggestion
-from foster.networks.freezing import freeze, unfreeze
+from foster.networks.freezing import freeze
 from foster.networks.heads import Head, PreciseLinear, alignment_factor
 from foster.networks.network import Backbone, Network
 from foster.system.streams import both
@@ -89,7 +89,7 @@ class BoostedNetwork(nn.Module):
         train_old_block: bool = True,
         sums: Sums = "logits",
     ) -> "BoostedNetwork":
-        """Boost `old`, which is copied and frozen, with a new branch that starts as a copy of its newest branch.
+        """Boost a frozen copy of `old` with a new branch that starts as a copy of its newest branch.
 
         The old block and biases are those of the old head; the other blocks are fresh. `new_on_old` says how the old
         features take part in the new classes: "finetune" trains the block, "zero" keeps it and the new biases at 0,
@@ -101,10 +101,11 @@ class BoostedNetwork(nn.Module):
         if not isinstance(old.head, Head):
             raise ValueError(f"only a network with a linear head can be boosted, not with {type(old.head).__name__}")
         rule = NEW_ON_OLD[new_on_old]
-        new_branch = unfreeze(old.copied_branches()[-1])
+        new_branch = old.trained_copy(-1)
         head = old.head.grown(num_new, in_features=old.feature_size + new_branch.feature_size)
         new_branch_head = Head(new_branch.feature_size, head.num_classes).to(head.weight)
-        network = cls(freeze(copy.deepcopy(old)), new_branch, head, new_branch_head)
+        frozen = freeze(Network(old.frozen_branches(), copy.deepcopy(old.head)))
+        network = cls(frozen, new_branch, head, new_branch_head)
         if rule.is_zero:
             network.new_on_old.data.zero_()
         network.new_on_old.requires_grad_(not rule.is_zero)
@@ -160,10 +161,10 @@ class BoostedNetwork(nn.Module):
         return factor
 
     def as_network(self) -> Network:
-        """The same function as a plain network of all the branches; nothing is shared with this one."""
+        """The same function as a plain network of all the branches; only frozen ones are shared with this one."""
         if self.sums != "logits":
             raise ValueError("a sum of probabilities is no network with a linear head")
-        branches = [*self.old.copied_branches(), copy.deepcopy(self.new_branch)]
+        branches = [*self.old.frozen_branches(), copy.deepcopy(self.new_branch)]
         return Network(branches, Head.from_values(self.weight, self.bias))
 
     def compressed(self) -> Network:
@@ -172,7 +173,7 @@ class BoostedNetwork(nn.Module):
         It starts as the old network (of several old branches, the first, with its columns of the head); the rows of
         the new classes are fresh.
         """
-        backbone = unfreeze(self.old.copied_branches()[0])
+        backbone = self.old.trained_copy(0)
         old_head = self.old.head
         assert isinstance(old_head, Head)
         known_rows = Head.from_values(old_head.weight[:, : backbone.feature_size], old_head.bias)
@@ -189,5 +190,5 @@ def joined(networks: Sequence[BoostedNetwork]) -> Network:
     old_columns = torch.stack([network.weight[:, : network.old.feature_size] for network in networks]).mean(0)
     weight = torch.cat([old_columns, *(share * network.new_block for network in networks)], dim=1)
     bias = torch.stack([network.bias for network in networks]).mean(0)
-    branches = [*networks[0].old.copied_branches(), *(copy.deepcopy(network.new_branch) for network in networks)]
+    branches = [*networks[0].old.frozen_branches(), *(copy.deepcopy(network.new_branch) for network in networks)]
     return Network(branches, Head.from_values(weight, bias))

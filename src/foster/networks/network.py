@@ -7,7 +7,7 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from foster.networks.freezing import freeze, unfreeze
+from foster.networks.freezing import freeze, is_frozen, unfreeze
 from foster.networks.heads import CosineHead, Head
 
 
@@ -60,8 +60,8 @@ class Output(NamedTuple):
 class Network(nn.Module):
     """Backbones side by side (`branches`, usually one), and a head on their concatenated features.
 
-    A network never changes its size: the `with_` verbs return a new one that shares nothing with this one. What is
-    frozen in the new one depends on the verb alone, not on what was frozen here.
+    A network never changes its size: the `with_` verbs return a new one that shares nothing with this one but branches
+    that are frozen in both. What is frozen in the new one depends on the verb alone, not on what was frozen here.
     """
 
     def __init__(self, branches: Iterable[Backbone], head: Head | CosineHead) -> None:
@@ -94,9 +94,14 @@ class Network(nn.Module):
         features = self.features(images)
         return Output(self.head(features), features)
 
-    def copied_branches(self) -> list[Backbone]:
-        """A deep copy of every branch, oldest first."""
-        return [cast(Backbone, copy.deepcopy(branch)) for branch in self.branches]
+    def trained_copy(self, index: int) -> Backbone:
+        """A copy of one branch, to be trained."""
+        return cast(Backbone, unfreeze(copy.deepcopy(self.branches[index])))
+
+    def frozen_branches(self) -> list[Backbone]:
+        """All branches, frozen, oldest first. One that is frozen already is shared: nothing changes it."""
+        branches = cast(Iterable[Backbone], self.branches)
+        return [branch if is_frozen(branch) else freeze(copy.deepcopy(branch)) for branch in branches]
 
     def align(self, num_known: int, scale: float = 1.0) -> float:
         """Weight alignment of a linear head, as `Head.align`. Returns the factor of the new rows."""
@@ -106,7 +111,8 @@ class Network(nn.Module):
 
     def with_new_classes(self, num_new: int) -> "Network":
         """The same network with `num_new` more classes; all branches are trained."""
-        return Network([unfreeze(branch) for branch in self.copied_branches()], self.head.grown(num_new))
+        branches = [self.trained_copy(index) for index in range(len(self.branches))]
+        return Network(branches, self.head.grown(num_new))
 
     def with_new_branch(self, num_new: int) -> "Network":
         """One more branch and `num_new` more classes (as DER grows).
@@ -114,12 +120,12 @@ class Network(nn.Module):
         The old branches are frozen. The new one starts as a copy of the newest. The head keeps its weights for known
         classes on old features; all other weights are fresh.
         """
-        old_branches = [freeze(branch) for branch in self.copied_branches()]
-        new_branch = unfreeze(copy.deepcopy(old_branches[-1]))
+        new_branch = self.trained_copy(-1)
         head = self.head.grown(num_new, in_features=self.feature_size + new_branch.feature_size)
-        return Network([*old_branches, new_branch], head)
+        return Network([*self.frozen_branches(), new_branch], head)
 
     def regrouped(self, groups: Sequence[Sequence[int]], task_sizes: Sequence[int]) -> "Network":
         """The same backbones under a head with a class for each group of the present ones, as if it had grown by tasks
         of these sizes; present classes in no group are gone."""
-        return Network(self.copied_branches(), self.head.regrouped(groups, task_sizes))
+        branches = cast(Iterable[Backbone], copy.deepcopy(self.branches))
+        return Network(branches, self.head.regrouped(groups, task_sizes))
