@@ -7,7 +7,7 @@ import pytest
 from foster.settings.experiment import (
     load_settings,
 )
-from foster.settings.fit import FitSettings, cosine, steps
+from foster.settings.fit import FitSettings, cosine, with_milestones
 from foster.settings.methods import FosterSettings
 
 
@@ -47,5 +47,5 @@ def test_a_schedule_that_makes_no_sense_is_refused(changes: dict[str, Any], mess
 
 def test_the_two_kinds_of_schedule() -> None:
     assert cosine(7, 0.2) == FitSettings(epochs=7, learning_rate=0.2, weight_decay=5e-4, schedule="cosine")
-    by_steps = FitSettings(epochs=9, learning_rate=0.1, weight_decay=2e-4, schedule="milestones", milestones=(3, 6))
-    assert steps(9, 3, 6) == by_steps
+    expected = FitSettings(epochs=9, learning_rate=0.1, weight_decay=2e-4, schedule="milestones", milestones=(3, 6))
+    assert with_milestones(9, 3, 6) == expected

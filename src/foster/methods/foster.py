@@ -45,10 +45,9 @@ class Foster(Method[FosterSettings]):
             self.remember(task)
             yield Evaluate("boosted", self.network)
             return
-        boosted: list[BoostedNetwork] = []
-        for number in range(1, self.settings.boost_branches + 1):
-            boosted.append(self.boosted_network(task, number))
-            yield self.boost(task, boosted[-1], number)
+        boosted = [self.boosted_network(task, number) for number in range(1, self.settings.boost_branches + 1)]
+        for number, network in enumerate(boosted, start=1):
+            yield self.boost(task, network, number)
         teacher = self.after_boost(task, boosted)
         yield Evaluate("boosted", teacher)
         if self.settings.compression:

@@ -17,11 +17,11 @@ def draw_sheet(bundle: Bundle, title: str, path: Path) -> None:
     """A row or more for each class: its id and name, then every image above its id; held-out images have blue ids."""
     manifest = bundle.manifest
     font, heading_font = _font(10), _font(13)
-    step_x, step_y = TILE + MARGIN, TILE + TEXT_HEIGHT + MARGIN
+    pitch_x, pitch_y = TILE + MARGIN, TILE + TEXT_HEIGHT + MARGIN
     of_class = [[entry for entry in manifest.exemplars if entry.class_id == k] for k in range(len(manifest.classes))]
     num_rows = [-(-len(entries) // NUM_COLUMNS) for entries in of_class]
-    height = sum(rows * step_y + 2 * TEXT_HEIGHT for rows in num_rows) + MARGIN + 2 * TEXT_HEIGHT
-    sheet = Image.new("RGB", (NUM_COLUMNS * step_x + MARGIN, height), (255, 255, 255))
+    height = sum(rows * pitch_y + 2 * TEXT_HEIGHT for rows in num_rows) + MARGIN + 2 * TEXT_HEIGHT
+    sheet = Image.new("RGB", (NUM_COLUMNS * pitch_x + MARGIN, height), (255, 255, 255))
     draw = ImageDraw.Draw(sheet)
     top = MARGIN
     for class_id, (name, entries, rows) in enumerate(zip(manifest.classes, of_class, num_rows, strict=True)):
@@ -31,12 +31,12 @@ def draw_sheet(bundle: Bundle, title: str, path: Path) -> None:
         top += int(1.5 * TEXT_HEIGHT)
         for position, entry in enumerate(entries):
             row, column = divmod(position, NUM_COLUMNS)
-            x, y = MARGIN + column * step_x, top + row * step_y
+            x, y = MARGIN + column * pitch_x, top + row * pitch_y
             sheet.paste(_tile(decode(bundle.png_files[entry.file])), (x, y))
             draw.text((x, y + TILE), entry.id, HELD_OUT if entry.use == "held-out" else INK, font=font)
-        top += rows * step_y + TEXT_HEIGHT // 2
+        top += rows * pitch_y + TEXT_HEIGHT // 2
     draw.text((MARGIN, top), "black ids: trained on again", INK, font=heading_font)
-    draw.text((MARGIN + 3 * step_x, top), "blue ids: held out, never trained on", HELD_OUT, font=heading_font)
+    draw.text((MARGIN + 3 * pitch_x, top), "blue ids: held out, never trained on", HELD_OUT, font=heading_font)
     try:
         sheet.save(path)
     except (OSError, ValueError) as error:

@@ -46,6 +46,6 @@ def cosine(epochs: int, learning_rate: float = 0.1, weight_decay: float = 5e-4) 
     return FitSettings(epochs=epochs, learning_rate=learning_rate, weight_decay=weight_decay)
 
 
-def steps(epochs: int, *milestones: int, weight_decay: float = 2e-4) -> FitSettings:
+def with_milestones(epochs: int, *milestones: int, weight_decay: float = 2e-4) -> FitSettings:
     """A rate of 0.1 that falls to a tenth at each milestone."""
     return FitSettings(epochs=epochs, weight_decay=weight_decay, schedule="milestones", milestones=milestones)

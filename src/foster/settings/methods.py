@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from foster.settings.fit import FitSettings, Frozen, cosine, steps
+from foster.settings.fit import FitSettings, Frozen, cosine, with_milestones
 
-FIELD_FIRST_TASK = steps(200, 60, 120, 170, weight_decay=5e-4)
+FIELD_FIRST_TASK = with_milestones(200, 60, 120, 170, weight_decay=5e-4)
 """How the field trains the first task of most baselines."""
 
 
@@ -153,7 +153,7 @@ class FinetuneSettings(MethodSettings):
     paper = "baseline of every class-incremental paper"
     look = ("#7F7F7F", "v")
     uses_memory = False
-    later: FitSettings = steps(80, 40, 70)
+    later: FitSettings = with_milestones(80, 40, 70)
 
 
 class ReplaySettings(MethodSettings):
@@ -161,7 +161,7 @@ class ReplaySettings(MethodSettings):
     summary = "fine-tune on the new classes together with the exemplars in memory"
     paper = "Chaudhry et al.: On Tiny Episodic Memories in Continual Learning. 2019"
     look = ("#0072B2", "s")
-    later: FitSettings = steps(70, 30, 50)
+    later: FitSettings = with_milestones(70, 30, 50)
 
 
 class LwfSettings(MethodSettings):
@@ -170,8 +170,8 @@ class LwfSettings(MethodSettings):
     paper = "Li, Hoiem: Learning without Forgetting. ECCV 2016"
     look = ("#332288", "p")
     uses_memory = False
-    first: FitSettings = steps(200, 60, 120, 160, weight_decay=5e-4)
-    later: FitSettings = steps(250, 60, 120, 180, 220)
+    first: FitSettings = with_milestones(200, 60, 120, 160, weight_decay=5e-4)
+    later: FitSettings = with_milestones(250, 60, 120, 180, 220)
     temperature: float = Field(default=2.0, gt=0)
     distillation_weight: float = Field(default=3.0, ge=0)
 
@@ -182,7 +182,7 @@ class IcarlSettings(MethodSettings):
     paper = "Rebuffi, Kolesnikov, Sperl, Lampert: iCaRL. CVPR 2017"
     look = ("#56B4E9", "P")
     classifies_by = "nearest_mean"
-    later: FitSettings = steps(170, 80, 120)
+    later: FitSettings = with_milestones(170, 80, 120)
     temperature: float = Field(default=2.0, gt=0)
 
 
@@ -192,9 +192,9 @@ class BicSettings(MethodSettings):
     paper = "Wu et al.: Large Scale Incremental Learning (BiC). CVPR 2019"
     look = ("#CC79A7", "X")
     head_schedules = ("correction",)
-    first: FitSettings = steps(170, 60, 100, 140)
-    later: FitSettings = steps(170, 60, 100, 140)
-    correction: FitSettings = steps(170, 60, 100, 140)
+    first: FitSettings = with_milestones(170, 60, 100, 140)
+    later: FitSettings = with_milestones(170, 60, 100, 140)
+    correction: FitSettings = with_milestones(170, 60, 100, 140)
     temperature: float = Field(default=2.0, gt=0)
     validation_share: float = Field(default=0.1, gt=0, lt=0.5)
     """The share of the memory that is held out, balanced over all classes, to fit the correction."""
@@ -205,7 +205,7 @@ class WaSettings(MethodSettings):
     summary = "replay with distillation, then align the norms of the new head rows to the old ones"
     paper = "Zhao et al.: Maintaining Discrimination and Fairness in Class Incremental Learning (WA). CVPR 2020"
     look = ("#E69F00", "^")
-    later: FitSettings = steps(170, 60, 100, 140)
+    later: FitSettings = with_milestones(170, 60, 100, 140)
     temperature: float = Field(default=2.0, gt=0)
     weighting: Literal["fixed", "share"] = "fixed"
     """CE + 2 KD as in the field's runs, or (1-l) CE + l KD with l = known/total as the WA paper prints it."""
@@ -237,8 +237,8 @@ class CoilSettings(MethodSettings):
     paper = "Zhou, Ye, Zhan: Co-Transport for Class-Incremental Learning (COIL). ACM MM 2021"
     look = ("#882255", ">")
     classifies_by = "nearest_mean"
-    first: FitSettings = steps(160, 80, 120, weight_decay=5e-4)
-    later: FitSettings = steps(160, 80, 120, weight_decay=5e-4)
+    first: FitSettings = with_milestones(160, 80, 120, weight_decay=5e-4)
+    later: FitSettings = with_milestones(160, 80, 120, weight_decay=5e-4)
     temperature: float = Field(default=2.0, gt=0)
     sinkhorn: float = Field(default=0.464, gt=0)
     norm: float = Field(default=3.0, ge=1)
@@ -250,7 +250,7 @@ class DerSettings(MethodSettings):
     summary = "Dynamically Expandable Representation: add a backbone a task and freeze the old ones"
     paper = "Yan, Xie, He: DER: Dynamically Expandable Representation for Class Incremental Learning. CVPR 2021"
     look = ("#009E73", "D")
-    later: FitSettings = steps(170, 80, 120, 150)
+    later: FitSettings = with_milestones(170, 80, 120, 150)
     align: bool = True
     """Align the head's row norms after each task, as the field's code does."""
 

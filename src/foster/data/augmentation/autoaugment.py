@@ -136,13 +136,13 @@ def _policy_table(policy: str) -> _PolicyTable:
 def draw(policy: str, num_images: int, generator: torch.Generator) -> Decisions:
     """Decisions for `num_images` images by the named policy."""
     table = _policy_table(policy)
-    num_steps = len(table.operations)
-    sub_policies = torch.randint(num_steps // NUM_SLOTS, (num_images, 1), generator=generator).numpy()
+    num_operations = len(table.operations)
+    sub_policies = torch.randint(num_operations // NUM_SLOTS, (num_images, 1), generator=generator).numpy()
     coins = torch.rand(num_images, NUM_SLOTS, dtype=torch.float64, generator=generator).numpy()
     is_negative = torch.randint(2, (num_images, NUM_SLOTS), generator=generator).numpy()
-    steps = sub_policies * NUM_SLOTS + np.arange(NUM_SLOTS)
-    operations = np.where(coins < table.probabilities.take(steps), table.operations.take(steps), -1)
-    magnitudes = table.magnitudes.take(steps + num_steps * is_negative)
+    chosen = sub_policies * NUM_SLOTS + np.arange(NUM_SLOTS)
+    operations = np.where(coins < table.probabilities.take(chosen), table.operations.take(chosen), -1)
+    magnitudes = table.magnitudes.take(chosen + num_operations * is_negative)
     return Decisions(torch.from_numpy(operations), torch.from_numpy(magnitudes))
 
 
