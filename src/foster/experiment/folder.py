@@ -30,7 +30,7 @@ SETTINGS, EVENTS, RESULTS, CHECKPOINTS = "settings.toml", "events.jsonl", "resul
 
 MAX_RESULTS_BYTES, MAX_EVENTS_BYTES = 256 * 2**20, 2**30
 
-FREE_SETTINGS = ("data", "device", "checkpoint_minutes", "keep_networks", "engine", "plugins")
+FREE_SETTINGS = ("data", "device", "checkpoint_minutes", "keep_networks", "first_task_from", "engine", "plugins")
 """What may be changed in the middle of a run: where and how it runs, not what it does."""
 
 

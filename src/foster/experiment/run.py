@@ -7,8 +7,9 @@ from foster import events
 from foster.data.download import Follower
 from foster.data.scenario import ScenarioTask
 from foster.data.task import Task
-from foster.errors import DataError
+from foster.errors import DataError, SettingsError
 from foster.evaluation.network import evaluate_scores, network_scores
+from foster.experiment.first_task import first_network
 from foster.experiment.folder import RunFolder, check_same_settings, resume_command
 from foster.experiment.keepsakes import keep_network, keep_predictions
 from foster.experiment.parts import (
@@ -96,7 +97,10 @@ class Experiment:
         checkpoint = self.folder.checkpoints.load(self._warn)
         if checkpoint is None:
             self.folder.check_nothing_learned()
-            return TaskState(0)
+            if not self.settings.first_task_from:
+                return TaskState(0)
+            weights = first_network(self.settings, self.method.result_name)
+            return TaskState(0, {"phase-0": weights}, num_phases_done=1)
         with explained_misfit():
             self._check_same_run(checkpoint.state)
             return self._restored(checkpoint)
@@ -107,7 +111,11 @@ class Experiment:
         task = Task(data.index, data.num_known, data.num_new, data.train, self.method.memory.exemplars(names))
         self._trainer.begin(task)
         phases = self.method.phases(task)
-        self._trainer.learn(phases, state, lambda wanted: self._evaluate(wanted, task), lambda: self.save(state))
+        epochs = self._trainer.learn(
+            phases, state, lambda wanted: self._evaluate(wanted, task), lambda: self.save(state)
+        )
+        if task.is_first and self.settings.first_task_from and len(epochs) > 1:
+            raise SettingsError(f"first_task_from: the first task of '{self.settings.method}' has more than one phase")
         self._evaluate(Evaluate(self.method.result_name, self.method.network), task)
         return self._close_task(task, state.seconds)
 

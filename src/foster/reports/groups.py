@@ -14,7 +14,18 @@ from foster.settings.recipes import laid_over
 from foster.system.output import printable
 
 NOT_RECIPE = frozenset(
-    {"seed", "order_seed", "data", "device", "checkpoint_minutes", "keep_networks", "engine", "recipe", "plugins"}
+    {
+        "seed",
+        "order_seed",
+        "data",
+        "device",
+        "checkpoint_minutes",
+        "keep_networks",
+        "first_task_from",
+        "engine",
+        "recipe",
+    }
+    | {"plugins"}
 )
 """Settings that say which run it is, where its data lie, how it computes or what it keeps, not what is learned how."""
 

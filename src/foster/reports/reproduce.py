@@ -7,7 +7,7 @@ from foster.settings.experiment import Settings, load_settings, preset_names
 from foster.settings.keys import flat
 from foster.settings.toml import value_text
 
-MACHINE = ("data", "device", "engine", "checkpoint_minutes", "keep_networks")
+MACHINE = ("data", "device", "engine", "checkpoint_minutes", "keep_networks", "first_task_from")
 """What says where and how a run computes, not what it learns."""
 
 

@@ -60,6 +60,9 @@ class Settings(CommonSettings):
     `augmentation.flip=false` on the command line changes that part alone."""
     keep_networks: bool = False
     """Keep the weights of each evaluated network after every task, which t-SNE and Grad-CAM figures need."""
+    first_task_from: str = ""
+    """The folder of a run with the same first task, which kept its networks: its network is taken over, not trained
+    again. The result is the same."""
     synthetic: SyntheticSettings = SyntheticSettings()
     photos: PhotoSettings = PhotoSettings()
 
@@ -127,16 +130,16 @@ class Settings(CommonSettings):
         return [f"{self.method}.{remark}" for remark in self.options.remarks(len(self.task_sizes))]
 
     def nested(self) -> dict[str, Any]:
-        """As complete, the scenario first; without what says nothing: a pretrained start where there is none."""
+        """As complete, the scenario first; without what says nothing: a start from elsewhere where there is none."""
         data = self.complete()
-        silent = [key for key in ("weights", "learning_rate_scale") if not data[key]]
+        silent = [key for key in ("weights", "learning_rate_scale", "first_task_from") if not data[key]]
         silent += [section for section in DATASET_SECTIONS if not is_used(section, self)]
         order = sorted(data, key=lambda key: key in CommonSettings.model_fields or key == self.method)
         return {key: data[key] for key in order if key not in silent}
 
     def published(self) -> dict[str, Any]:
         """The same without paths: where files lie is nobody's business where results are published."""
-        data = {key: value for key, value in self.nested().items() if key not in ("data", "plugins")}
+        data = {key: value for key, value in self.nested().items() if key not in ("data", "first_task_from", "plugins")}
         if self.weights:
             data["weights"] = Path(self.weights).name
         data["engine"] = {key: value for key, value in data["engine"].items() if key != "photo_cache"}

@@ -35,6 +35,8 @@ class MethodSettings(Frozen):
     """Whether more images of known classes, without a new class, are learned by its phases (else: methods/refresh)."""
     fixed_options: ClassVar[tuple[str, ...]] = ()
     """The settings that shape the network, which a learner cannot change later."""
+    first_task_options: ClassVar[tuple[str, ...] | None] = None
+    """The settings on which its first task depends; None for all."""
     head_schedules: ClassVar[tuple[str, ...]] = ()
     """Those of phases that train no backbone, and so need not be gentle with a pretrained one."""
     unlabeled_key: ClassVar[str] = ""
@@ -75,6 +77,7 @@ class FosterSettings(MethodSettings):
     look = ("#D55E00", "o")
     refreshes_by_phases = True
     fixed_options = ("compression",)
+    first_task_options = ("first",)
     unlabeled_key = "unlabeled"
     published_augmentation = "auto"
 

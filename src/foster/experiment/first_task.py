@@ -1,0 +1,59 @@
+"""The first task of another run, taken over instead of trained again."""
+
+from pathlib import Path
+from typing import Any
+
+from foster.errors import SettingsError
+from foster.experiment.folder import RunFolder
+from foster.experiment.keepsakes import kept_networks, read_weights
+from foster.settings.experiment import Settings
+from foster.settings.keys import flat, short
+from foster.system.files import user_path
+from foster.training.checkpoint import Tensors
+
+DECISIVE = (
+    "method",
+    "dataset",
+    "seed",
+    "order_seed",
+    "class_order",
+    "validation_share",
+    "backbone",
+    "weights",
+    "learning_rate_scale",
+    "batch_size",
+    "epochs_scale",
+    "augmentation",
+    "synthetic",
+    "photos",
+)
+"""What the first task depends on, beside its classes and some of the method's own settings."""
+
+
+def first_network(settings: Settings, variant: str) -> Tensors:
+    """The weights of the network `variant` after the first task of the run that the settings name."""
+    path = user_path(Path(settings.first_task_from))
+    folder = RunFolder(path)
+    other, wanted = _facts(folder.settings()), _facts(settings)
+    for key in wanted | other:
+        if wanted.get(key) != other.get(key):
+            raise SettingsError(
+                f"first_task_from: the first task of '{path}' was another one, with {key} = {short(other.get(key))} "
+                f"and not {short(wanted.get(key))}"
+            )
+    file = kept_networks(path).get((0, variant))
+    if file is None:
+        raise SettingsError(
+            f"first_task_from: '{path}' keeps no network '{variant}' of its first task; run it with keep_networks=true"
+        )
+    return read_weights(file)
+
+
+def _facts(settings: Settings) -> dict[str, Any]:
+    """What the first task depends on, flat."""
+    options = settings.options.model_dump(mode="json")
+    decisive = settings.options.first_task_options
+    own = {key: value for key, value in options.items() if decisive is None or key in decisive}
+    plain = settings.model_dump(mode="json", include=set(DECISIVE))
+    plain["order_seed"] = settings.seed if settings.order_seed is None else settings.order_seed
+    return flat({**plain, "base_classes": settings.task_sizes[0], settings.method: own})

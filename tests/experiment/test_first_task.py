@@ -1,0 +1,56 @@
+"""A first task that another run has learned is taken over, and the result is the same."""
+
+from pathlib import Path
+
+import pytest
+from tiny_runs import start, tiny_settings
+
+from foster import events
+from foster.errors import FolderError, SettingsError
+from foster.experiment.first_task import first_network
+from foster.experiment.folder import RunFolder
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    start(tiny_settings("foster", "keep_networks=true"), folder)
+    return folder
+
+
+def test_the_first_task_is_not_trained_again_and_all_that_follows_is_the_same(whole: Path, tmp_path: Path):
+    heard: list[events.Event] = []
+    results = start(tiny_settings("foster", f"first_task_from={whole}"), tmp_path, heard.append)
+    trained = [(event.task, event.phase) for event in heard if isinstance(event, events.PhaseStarted)]
+    assert trained == [(1, "boost"), (1, "compress"), (2, "boost"), (2, "compress")]
+    expected = RunFolder(whole).read_results()
+    for key in ("accuracy_matrix", "variants"):
+        assert results[key] == expected[key]
+    assert "first_task_from" not in results["settings"], "where files lie is nobody's business"
+
+
+def test_what_comes_after_the_first_task_may_differ(whole: Path):
+    changed = tiny_settings("foster", f"first_task_from={whole}", "foster.beta_boost=0.5", "foster.boost.epochs=1")
+    assert first_network(changed, "compressed").keys() == first_network(changed, "boosted").keys()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        (("seed=3",), "seed = 1993 and not 3"),
+        (("foster.first.epochs=9",), "foster.first.epochs = 200 and not 9"),
+        (("base_classes=3",), "base_classes = 2 and not 3"),
+        (("augmentation=none",), "augmentation"),
+    ],
+)
+def test_a_first_task_that_was_another_one_is_refused(whole: Path, changes: tuple[str, ...], reason: str):
+    with pytest.raises(SettingsError, match=f"first task of .* was another one, with {reason}"):
+        first_network(tiny_settings("foster", f"first_task_from={whole}", *changes), "compressed")
+
+
+def test_a_run_that_kept_nothing_and_a_folder_without_a_run_are_refused(tmp_path: Path):
+    start(tiny_settings("foster"), tmp_path / "run")
+    with pytest.raises(SettingsError, match="keep_networks=true"):
+        first_network(tiny_settings("foster", f"first_task_from={tmp_path / 'run'}"), "compressed")
+    with pytest.raises(FolderError, match="holds no run"):
+        first_network(tiny_settings("foster", f"first_task_from={tmp_path / 'none'}"), "compressed")
