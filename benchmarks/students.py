@@ -42,7 +42,7 @@ def main() -> None:
     try_parser.add_argument("--jobs", type=int, default=1, help="how many at once")
     try_parser.add_argument("--out", type=Path, help="write the numbers as JSON")
     for each in (prepare_parser, try_parser):
-        each.add_argument("--data")
+        each.add_argument("--data", help="the folder of the data files")
     one_parser = commands.add_parser("one")  # a process of its own for each student
     one_parser.add_argument("run", type=Path)
     one_parser.add_argument("overrides", nargs="*")

@@ -172,3 +172,15 @@ def test_kernels_without_a_second_input_set_are_refused() -> None:
     found = run("kernels.py", "--sets", "1")
     assert found.returncode == 2
     assert "--sets 1: at least 2" in found.stderr
+
+
+@pytest.mark.slow
+def test_students_of_one_teacher_are_compared(tmp_path: Path) -> None:
+    boosted = run("students.py", "prepare", str(tmp_path / "run"), "digits", "epochs_scale=0.006", "backbone=resnet8")
+    assert "boosted: " in boosted.stdout, boosted.stderr
+    tries = ("", "foster.temperature=4")
+    found = run("students.py", "try", str(tmp_path / "run"), *tries, "--out", str(tmp_path / "tries.json"))
+    assert found.returncode == 0, found.stderr
+    first, second = json.loads((tmp_path / "tries.json").read_text()).values()
+    assert first["boosted"] == second["boosted"], "they have the same teacher"
+    assert first["compressed"] != second["compressed"]
