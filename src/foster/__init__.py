@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from foster.door.result import Result, Results, load_results
     from foster.door.run import plan, run
     from foster.errors import DataError, DeviceError, FolderError, FosterError, SettingsError, TrainingError
+    from foster.learner.check import check_photos
     from foster.learner.learner import Learner, load
     from foster.learner.reports import CalibrationWarning, UpdateError
     from foster.methods import register_method
@@ -27,6 +28,7 @@ __all__ = [
     "TrainingError",
     "UpdateError",
     "__version__",
+    "check_photos",
     "load",
     "load_results",
     "plan",
@@ -40,6 +42,7 @@ _NAMES = {
     "foster.door.result": ("Result", "Results", "load_results"),
     "foster.door.run": ("plan", "run"),
     "foster.errors": ("DataError", "DeviceError", "FolderError", "FosterError", "SettingsError", "TrainingError"),
+    "foster.learner.check": ("check_photos",),
     "foster.learner.learner": ("Learner", "load"),
     "foster.learner.reports": ("CalibrationWarning", "UpdateError"),
     "foster.methods": ("register_method",),

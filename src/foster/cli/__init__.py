@@ -8,7 +8,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from foster.cli import bundles, experiments, listing, mending, reporting, serving, studying, sweeping
+from foster.cli import bundles, checking, experiments, listing, mending, reporting, serving, studying, sweeping
 from foster.errors import FosterError
 from foster.system.crew import speaks
 from foster.system.output import complain, drop_unwritable_output, prepare_streams
@@ -97,6 +97,7 @@ studying.add_commands(app)
 reporting.add_commands(app)
 bundles.add_commands(app)
 mending.add_commands(app)
+checking.add_commands(app)
 serving.add_commands(app)
 
 

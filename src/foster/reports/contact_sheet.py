@@ -1,7 +1,9 @@
-"""All images of a bundle on one sheet, with their ids."""
+"""Many pictures on one sheet: all images of a bundle with their ids, or whatever else is to be looked at."""
 
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
 from PIL import Image, ImageDraw, ImageFont
 
@@ -10,33 +12,61 @@ from foster.data.photos.decode import decode
 from foster.errors import FolderError
 
 TILE, TEXT_HEIGHT, MARGIN, NUM_COLUMNS = 84, 14, 6, 12
-INK, HELD_OUT = (30, 30, 30), (0, 90, 200)
+INK, HELD_OUT, WRONG = (30, 30, 30), (0, 90, 200), (190, 30, 30)
+Colour = tuple[int, int, int]
+
+
+class Tile(NamedTuple):
+    """A picture, decoded when it is drawn, above a caption."""
+
+    picture: Callable[[], Image.Image]
+    caption: str
+    colour: Colour = INK
+
+
+class Section(NamedTuple):
+    """A heading, and a row or more of pictures."""
+
+    heading: str
+    tiles: Sequence[Tile]
+    colour: Colour = INK
 
 
 def draw_sheet(bundle: Bundle, title: str, path: Path) -> None:
     """A row or more for each class: its id and name, then every image above its id; held-out images have blue ids."""
-    manifest = bundle.manifest
-    font, heading_font = _font(10), _font(13)
+    sections = []
+    for class_id, name in enumerate(bundle.manifest.classes):
+        entries = [entry for entry in bundle.manifest.exemplars if entry.class_id == class_id]
+        tiles = [
+            Tile(partial(decode, bundle.png_files[entry.file]), entry.id, HELD_OUT if entry.use == "held-out" else INK)
+            for entry in entries
+        ]
+        # The id tells classes apart whose names are in a script that the font lacks.
+        sections.append(Section(f"{class_id:04d}  {name}: {len(entries)} images", tiles))
+    legend = [("black ids: trained on again", INK), ("blue ids: held out, never trained on", HELD_OUT)]
+    draw_sections(sections, legend, path)
+
+
+def draw_sections(sections: Sequence[Section], legend: Sequence[tuple[str, Colour]], path: Path) -> None:
+    """All sections below each other, and the legend."""
+    heading_font = _font(13)
     pitch_x, pitch_y = TILE + MARGIN, TILE + TEXT_HEIGHT + MARGIN
-    of_class = [[entry for entry in manifest.exemplars if entry.class_id == k] for k in range(len(manifest.classes))]
-    num_rows = [-(-len(entries) // NUM_COLUMNS) for entries in of_class]
+    num_rows = [-(-len(section.tiles) // NUM_COLUMNS) for section in sections]
     height = sum(rows * pitch_y + 2 * TEXT_HEIGHT for rows in num_rows) + MARGIN + 2 * TEXT_HEIGHT
     sheet = Image.new("RGB", (NUM_COLUMNS * pitch_x + MARGIN, height), (255, 255, 255))
     draw = ImageDraw.Draw(sheet)
     top = MARGIN
-    for class_id, (name, entries, rows) in enumerate(zip(manifest.classes, of_class, num_rows, strict=True)):
-        # The id tells classes apart whose names are in a script that the font lacks.
-        heading = f"{class_id:04d}  {name}: {len(entries)} images"
-        draw.text((MARGIN, top), heading, INK, font=font_for(heading, 13))
+    for section, rows in zip(sections, num_rows, strict=True):
+        draw.text((MARGIN, top), section.heading, section.colour, font=font_for(section.heading, 13))
         top += int(1.5 * TEXT_HEIGHT)
-        for position, entry in enumerate(entries):
+        for position, tile in enumerate(section.tiles):
             row, column = divmod(position, NUM_COLUMNS)
             x, y = MARGIN + column * pitch_x, top + row * pitch_y
-            sheet.paste(_tile(decode(bundle.png_files[entry.file])), (x, y))
-            draw.text((x, y + TILE), entry.id, HELD_OUT if entry.use == "held-out" else INK, font=font)
+            sheet.paste(_tile(tile.picture()), (x, y))
+            draw.text((x, y + TILE), tile.caption, tile.colour, font=font_for(tile.caption, 10))
         top += rows * pitch_y + TEXT_HEIGHT // 2
-    draw.text((MARGIN, top), "black ids: trained on again", INK, font=heading_font)
-    draw.text((MARGIN + 3 * pitch_x, top), "blue ids: held out, never trained on", HELD_OUT, font=heading_font)
+    for position, (text, colour) in enumerate(legend):
+        draw.text((MARGIN + 3 * position * pitch_x, top), text, colour, font=heading_font)
     try:
         sheet.save(path)
     except (OSError, ValueError) as error:

@@ -1,14 +1,15 @@
 """Many images, decoded at one size by several threads; what cannot be read is listed, up to a limit."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from foster.data.photos.decode import MISSING, ImageError, ImageLike, decode, quiet_pillow, upright_size
@@ -25,6 +26,8 @@ SMALLEST_SIDE = 4
 
 NUM_MEASURED = 200
 DECODED_AT_ONCE = 256
+
+Outcome = TypeVar("Outcome")
 
 COPIES_OF_A_LEARN = 5
 """How often the images of a `learn` are in memory at its peak: as read, without those known or held out, beside the
@@ -108,13 +111,20 @@ def read_photos(
 
 def decoded(items: Sequence[ImageLike], resizing: Resizing, smallest_side: int = 1) -> Iterator[Tensor | ImageError]:
     """Each item as uint8 `[3, H, W]` or the reason why not, in order; decoded by several threads, some at a time."""
+    return each_decoded(items, resizing, max(resizing.size), smallest_side)
 
-    def one(item: ImageLike) -> Tensor | ImageError:
+
+def each_decoded(
+    items: Sequence[ImageLike], work: Callable[[Image.Image], Outcome], target_side: int, smallest_side: int = 1
+) -> Iterator[Outcome | ImageError]:
+    """What `work` makes of each picture, at `target_side` or larger, or the reason why it cannot be read, in order."""
+
+    def one(item: ImageLike) -> Outcome | ImageError:
         try:
-            picture = decode(item, target_side=max(resizing.size))
+            picture = decode(item, target_side)
             if min(picture.size) < smallest_side:
                 return ImageError(f"too small to show anything: {picture.width} x {picture.height} pixels")
-            return resizing(picture)
+            return work(picture)
         except ImageError as error:
             return error
 
@@ -122,8 +132,8 @@ def decoded(items: Sequence[ImageLike], resizing: Resizing, smallest_side: int =
     with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         while chunk := list(islice(remaining, DECODED_AT_ONCE)):
             with quiet_pillow():
-                images = list(pool.map(one, chunk))
-            yield from images
+                outcomes = list(pool.map(one, chunk))
+            yield from outcomes
 
 
 def measured_sizes(photos: Photos) -> MeasuredSizes:

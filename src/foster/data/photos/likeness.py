@@ -1,0 +1,116 @@
+"""Photos that are the same, or nearly: saved again, made smaller, lighter or darker, but not cut or turned.
+
+A photo is sketched by 128 bits, whether each of some places is lighter than the next one to the right and below, and by
+a thumbnail. Candidates share a part of the bits, so that they are found by sorting; thumbnails decide.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+SIDE = 16
+"""Of a thumbnail."""
+
+NUM_PLACES = 8
+MARGIN = 2
+"""Levels of grey by which a place must be lighter: an even surface has no pattern."""
+
+NUM_BANDS = 8
+"""Parts of the bits; sketches that differ in fewer places share one of them."""
+
+NEIGHBOURS = 24
+"""How many of those that share a part of the bits a photo is compared with, in the order of all their bits."""
+
+LEAST_CORRELATION = 0.985
+MOST_LEVELS = 3.0
+"""Thumbnails of one photo are so much alike: in pattern, and in levels where there is hardly any pattern."""
+
+LEAST_SPREAD = 6.0
+"""The standard deviation, in levels, of what counts as a pattern."""
+
+
+class Sketch(NamedTuple):
+    """What is kept of a photo to compare it: a hash of its pixels, 128 bits, a thumbnail uint8 `[SIDE, SIDE, 3]`."""
+
+    pixels: str
+    bits: bytes
+    thumbnail: NDArray[np.uint8]
+
+
+def sketch(picture: Image.Image) -> Sketch:
+    """Of an upright RGB picture of any size."""
+    grey = picture.convert("L")
+    across = _levels(grey, (NUM_PLACES + 1, NUM_PLACES))
+    down = _levels(grey, (NUM_PLACES, NUM_PLACES + 1))
+    lighter = [across[:, 1:] > across[:, :-1] + MARGIN, down[1:] > down[:-1] + MARGIN]
+    bits = np.packbits(np.concatenate([part.ravel() for part in lighter])).tobytes()
+    thumbnail = np.asarray(picture.resize((SIDE, SIDE), Image.Resampling.BOX), dtype=np.uint8)
+    size = f"{picture.width} x {picture.height} ".encode()
+    return Sketch(hashlib.sha256(size + picture.tobytes()).hexdigest(), bits, thumbnail)
+
+
+def _levels(grey: Image.Image, size: tuple[int, int]) -> NDArray[np.int16]:
+    return np.asarray(grey.resize(size, Image.Resampling.BOX), dtype=np.int16)
+
+
+def alike(sketches: Sequence[Sketch]) -> list[list[int]]:
+    """Groups of positions of photos that are the same or nearly, each group and all of them in order."""
+    by_pixels: dict[str, list[int]] = {}
+    for position, one in enumerate(sketches):
+        by_pixels.setdefault(one.pixels, []).append(position)
+    first = [members[0] for members in by_pixels.values()]  # of equal photos, one is compared with others
+    leader = list(range(len(sketches)))
+    for members in by_pixels.values():
+        for position in members:
+            leader[position] = members[0]
+    for left, right in _near_pairs([sketches[position] for position in first]):
+        leaders = sorted((_leader(leader, first[left]), _leader(leader, first[right])))
+        leader[leaders[1]] = leaders[0]
+    groups: dict[int, list[int]] = {}
+    for position in range(len(sketches)):
+        groups.setdefault(_leader(leader, position), []).append(position)
+    return [members for members in groups.values() if len(members) > 1]
+
+
+def _leader(leader: list[int], position: int) -> int:
+    while leader[position] != position:
+        leader[position] = position = leader[leader[position]]
+    return position
+
+
+def _near_pairs(sketches: Sequence[Sketch]) -> list[tuple[int, int]]:
+    """Pairs of different photos that are nearly the same. Time and memory grow with their number, not with its square:
+    each is compared with NEIGHBOURS others for each band."""
+    if len(sketches) < 2:
+        return []
+    bits = np.stack([np.frombuffer(one.bits, dtype=">u2") for one in sketches]).astype(np.uint16)
+    thumbnails = np.stack([one.thumbnail.reshape(-1, 3) for one in sketches])
+    codes = []  # of pairs: left position times their number, and right position
+    for band in range(NUM_BANDS):
+        keys = np.roll(bits, -band, axis=1)
+        order = np.lexsort(keys.T[::-1])
+        for distance in range(1, min(NEIGHBOURS, len(order) - 1) + 1):
+            left, right = order[:-distance], order[distance:]
+            shares = keys[left, 0] == keys[right, 0]
+            left, right = left[shares], right[shares]
+            codes.append(np.minimum(left, right) * len(order) + np.maximum(left, right))
+    pairs = np.stack(np.divmod(np.unique(np.concatenate(codes)), len(sketches)), axis=1)
+    return [(int(left), int(right)) for left, right in pairs[_is_near(thumbnails, pairs)]]
+
+
+def _is_near(thumbnails: NDArray[np.uint8], pairs: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """A mask `[P]` for pairs `[P, 2]` of thumbnails `[N, SIDE * SIDE, 3]`, some at a time."""
+    parts = []
+    for some in np.array_split(pairs, max(1, len(pairs) // 4096)):
+        one, other = (thumbnails[some[:, side]].astype(np.float32) for side in (0, 1))
+        levels = np.abs(one - other).mean((1, 2))
+        one, other = (part - part.mean(1, keepdims=True) for part in (one, other))  # a tint is no pattern
+        spreads = one.std((1, 2)), other.std((1, 2))
+        correlation = (one * other).mean((1, 2)) / np.maximum(spreads[0] * spreads[1], 1e-6)
+        has_pattern = np.minimum(*spreads) >= LEAST_SPREAD
+        parts.append(np.where(has_pattern, correlation >= LEAST_CORRELATION, levels <= MOST_LEVELS))
+    return np.concatenate(parts)

@@ -1,0 +1,34 @@
+"""What `foster check` does with a bundle, and with what it cannot do."""
+
+import re
+from pathlib import Path
+
+import pytest
+from commands import Command, contents, write_photos
+
+
+def test_a_bundle_judges_labels_and_is_not_changed(command: Command, bundle: Path) -> None:
+    photos = write_photos(Path("photos"), zero=60, one=60, two=60)
+    before = contents(bundle)
+    done = command("check", photos, "--bundle", bundle, "--device", "cpu", "-q")
+    assert done.code == 0, done.out + done.err
+    assert "labels were not judged of photos that the bundle keeps and was trained on: 54" in done.out
+    assert re.search(r"photos/\w+/\d+.png: looks like \w+ \(\d+%; as labelled \d%\)", done.out), done.out
+    assert contents(bundle) == before
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (("--out", "sheet.pdf"), "its name must end in .jpeg, .jpg, .png, .webp"),
+        (("--out", "v1/sheet.png"), "lies inside the bundle"),
+        (("--bundle", "nowhere"), "there is no bundle 'nowhere'"),
+        (("--test", "nowhere"), "there is no folder or CSV file 'nowhere'"),
+    ],
+)
+def test_what_cannot_be_gets_one_line(command: Command, bundle: Path, options: tuple[str, ...], line: str) -> None:
+    photos = write_photos(Path("photos"), zero=3, one=3)
+    done = command("check", photos, "--quick", "-q", *options)
+    assert done.code == 2
+    assert line in done.err
+    assert len(done.err.splitlines()) == 1

@@ -1,0 +1,72 @@
+"""Photos that are the same or nearly are found, and different ones are told apart."""
+
+import io
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image, ImageEnhance
+from rendered_photos import THINGS, rendered_photo
+
+from foster.data.photos import likeness
+from foster.data.photos.likeness import SIDE, Sketch, alike, sketch
+
+
+@pytest.fixture(scope="module")
+def photos() -> list[Image.Image]:
+    """Different photos of twelve things, many on the same two backgrounds."""
+    chance = np.random.default_rng(7)
+    return [rendered_photo(thing, chance, (150, 100)) for thing in list(THINGS)[:12] for _ in range(3)]
+
+
+def saved(photo: Image.Image, quality: int) -> Image.Image:
+    file = io.BytesIO()
+    photo.save(file, "JPEG", quality=quality)
+    return Image.open(file).convert("RGB")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda photo: saved(photo, 40),
+        lambda photo: photo.resize((75, 50)),
+        lambda photo: ImageEnhance.Brightness(photo).enhance(1.15),
+        lambda photo: ImageEnhance.Contrast(photo).enhance(1.15),
+        lambda photo: photo.crop((1, 1, 149, 99)),
+    ],
+    ids=["saved again", "smaller", "lighter", "more contrast", "a pixel cut off"],
+)
+def test_a_photo_is_found_again_and_taken_for_no_other(
+    photos: list[Image.Image], change: Callable[[Image.Image], Image.Image]
+) -> None:
+    count = len(photos)
+    groups = alike([sketch(photo) for photo in (*photos, *map(change, photos))])
+    assert groups == [[k, count + k] for k in range(count)]
+
+
+def test_equal_photos_are_one_group_however_many(photos: list[Image.Image]) -> None:
+    groups = alike([sketch(photo) for photo in (photos[0], photos[1], photos[0], photos[0].copy())])
+    assert groups == [[0, 2, 3]]
+    assert alike([]) == alike([sketch(photos[0])]) == []
+
+
+def test_even_surfaces_are_the_same_only_in_one_shade() -> None:
+    shades = [Image.new("RGB", (40, 40 + k), (level, level, level)) for k, level in enumerate((20, 21, 90, 250))]
+    assert alike([sketch(shade) for shade in shades]) == [[0, 1]]
+
+
+def test_each_photo_is_compared_with_some_others_even_where_all_have_the_same_bits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pictures = np.random.default_rng(0).integers(0, 256, (500, SIDE, SIDE, 3), dtype=np.uint8)
+    compared = []
+
+    def counted(thumbnails: NDArray[np.uint8], pairs: NDArray[np.int64]) -> NDArray[np.bool_]:
+        compared.append(len(pairs))
+        return is_near(thumbnails, pairs)
+
+    is_near = likeness._is_near
+    monkeypatch.setattr(likeness, "_is_near", counted)
+    assert alike([Sketch(str(k), bytes(16), picture) for k, picture in enumerate(pictures)]) == []
+    assert 0 < sum(compared) <= 500 * likeness.NEIGHBOURS

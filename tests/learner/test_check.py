@@ -1,0 +1,128 @@
+"""A look at photos before anything is trained."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from rendered_photos import rendered_photo
+from small_learners import digits
+from torch import Tensor
+
+import foster
+from foster.data.photos.resize import Resizing
+from foster.errors import DataError
+from foster.learner.check import check_photos
+from foster.learner.check_report import CheckReport
+from foster.learner.learner import Learner
+
+THINGS = ("house", "star", "clock")
+
+
+class Colours:
+    """Describes a photo by its mean colours in nine fields."""
+
+    resizing = Resizing(12, 12)
+
+    def described(self, images: Tensor) -> tuple[None, Tensor]:
+        return None, images.float().unfold(2, 4, 4).unfold(3, 4, 4).mean((4, 5)).flatten(1)
+
+
+@pytest.fixture
+def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Twelve photos each of three things, told apart by a colour of their own."""
+    monkeypatch.setattr("foster.learner.check.describer_for", lambda learner, device: (Colours(), []))
+    for number, thing in enumerate(THINGS):
+        (tmp_path / "photos" / thing).mkdir(parents=True)
+        chance = np.random.default_rng(number)
+        tint = Image.new("RGB", (120, 80), tuple(255 * (k == number) for k in range(3)))
+        for k in range(12):
+            photo = Image.blend(rendered_photo(thing, chance, (120, 80)), tint, 0.6)
+            photo.save(tmp_path / "photos" / thing / f"{k}.png")
+    return tmp_path / "photos"
+
+
+def found(report: CheckReport) -> dict[str, list[set[str]]]:
+    """The names of photos that belong together, or what is said where there are none, by kind."""
+    kinds: dict[str, list[set[str]]] = {}
+    for finding in report.findings:
+        names = {str(Path(photo.name).relative_to(Path(photo.name).parents[1])) for photo in finding.photos}
+        kinds.setdefault(finding.kind, []).append(names or {finding.detail})
+    return {kind: sorted(groups, key=min) for kind, groups in kinds.items()}
+
+
+def test_clean_photos_are_found_clean(photos: Path) -> None:
+    report = foster.check_photos(photos)
+    assert found(report) == {}
+    assert report.class_counts == dict.fromkeys(THINGS, 12)
+    assert report.remarks == ()
+
+
+def test_everything_that_is_wrong_is_found_once(photos: Path) -> None:
+    (photos / "house" / "broken.jpg").write_bytes(b"broken")
+    turned = Image.open(photos / "house" / "1.png").transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    turned.resize((18, 12)).save(photos / "house" / "tiny.png")
+    shutil.copy(photos / "star" / "2.png", photos / "star" / "copy.png")
+    Image.open(photos / "star" / "3.png").resize((90, 60)).save(photos / "star" / "small.jpg", quality=70)
+    shutil.copy(photos / "clock" / "4.png", photos / "house" / "clock.png")
+    shutil.move(photos / "star" / "5.png", photos / "clock" / "star.png")
+    (photos / "few").mkdir()
+    Image.new("RGB", (120, 80)).save(photos / "few" / "0.png")
+    (photos / "empty").mkdir()
+    test = photos.parent / "test"
+    (test / "star").mkdir(parents=True)
+    Image.open(photos / "star" / "6.png").save(test / "star" / "known.jpg", quality=80)
+    Image.new("RGB", (120, 80), (9, 200, 30)).save(test / "star" / "other.png")
+    report = check_photos(photos, test=test)
+    assert found(report) == {
+        "unreadable": [{"house/broken.jpg"}],
+        "two-classes": [{"house/clock.png", "clock/4.png"}],
+        "in-test": [{"star/6.png", "star/known.jpg"}],
+        "mislabelled": [{"clock/star.png"}, {"house/clock.png"}],
+        "duplicate": [{"star/2.png", "star/copy.png"}],
+        "near-duplicate": [{"star/3.png", "star/small.jpg"}],
+        "tiny": [{"house/tiny.png"}],
+        "small-class": [{"few: 1 photo"}],
+        "empty-class": [{"empty"}],
+    }
+    looks_like = {finding.photos[0].label: finding.looks_like for finding in report.of_kind("mislabelled")}
+    assert looks_like == {"house": "clock", "clock": "star"}
+    assert {finding.kind for finding in report.problems} == {"unreadable", "two-classes", "in-test"}
+    quick = check_photos(photos, test=test, has_labels_judged=False)
+    assert quick.of_kind("mislabelled") == ()
+    assert len(quick.findings) == len(report.findings) - 2
+
+
+def test_a_bundle_judges_what_it_knows_and_names_what_it_keeps(learner: Learner) -> None:
+    images, names = digits("zero", "one", first=40, last=70)
+    wrong = names.index("one")
+    names[wrong] = "zero"
+    kept, _ = digits("zero", last=1)
+    report = check_photos((torch.cat([images, kept]), [*names, "one"]), learner)
+    assert [finding.photos[0].name for finding in report.of_kind("kept-elsewhere")] == [f"image {len(images)}"]
+    assert f"image {wrong}" in {finding.photos[0].name for finding in report.of_kind("mislabelled")}
+    assert all(finding.looks_like in learner.class_names for finding in report.of_kind("mislabelled"))
+
+
+def test_photos_that_a_bundle_was_trained_on_are_not_judged_by_it(learner: Learner) -> None:
+    assert learner.knowledge is not None
+    own = learner.knowledge.images_of(learner.knowledge.exemplars)
+    names = [learner.class_names[k] for k in own.labels.tolist()]
+    report = check_photos((own.images, names), learner)
+    assert report.of_kind("mislabelled") == ()
+    assert any(f"trained on: {len(own)}" in remark for remark in report.remarks)
+
+
+def test_too_few_classes_are_not_judged_and_nothing_readable_is_an_error(photos: Path, tmp_path: Path) -> None:
+    for thing in THINGS[1:]:
+        shutil.rmtree(photos / thing)
+    (remark,) = check_photos(photos).remarks
+    assert "two classes of 5 photos" in remark
+    (tmp_path / "bad" / "a").mkdir(parents=True)
+    (tmp_path / "bad" / "a" / "x.jpg").write_bytes(b"x")
+    with pytest.raises(DataError, match="none of the 1 images"):
+        check_photos(tmp_path / "bad")
+    with pytest.raises(DataError, match="has not learned anything"):
+        check_photos(photos, foster.Learner())
