@@ -16,6 +16,7 @@ from foster.reports.style import (
     COLOURS,
     INK,
     LOOKS,
+    PAPER,
     SOFT_INK,
     End,
     Look,
@@ -176,7 +177,8 @@ def _draw_gap(axes: "Axes", curves: Sequence[Curve]) -> None:
         axes.annotate("", (last, first), (last, second), arrowprops=arrow, zorder=4, annotation_clip=False)
         text = f"+{first - second:.1f}"
         centre = (last, (first + second) / 2)
-        axes.annotate(text, centre, (-6, 0), textcoords="offset points", ha="right", va="center", size=8, zorder=4)
+        beside = axes.annotate(text, centre, (-6, 0), textcoords="offset points", ha="right", va="center", size=8)
+        beside.set(zorder=4, bbox=PAPER)
 
 
 def _limits(curves: Sequence[Curve]) -> tuple[float, float]:

@@ -25,6 +25,9 @@ INK, SOFT_INK, GRID = "#333333", "#707070", "#E4E4E4"
 MAP = "cividis"
 """The colours of numbers in a matrix: as even for the colour-blind, and in grey, as for all others."""
 
+PAPER = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.6}
+"""Behind a number that may stand on a line."""
+
 STYLE: dict[Any, Any] = {
     "font.size": 9,
     "text.color": INK,

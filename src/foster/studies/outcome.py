@@ -12,7 +12,7 @@ from rich.text import Text
 from foster.errors import DataError
 from foster.reports.curves import variants_figure
 from foster.reports.results import RunResult
-from foster.reports.style import COLOURS, End, Look, label_ends, new_figure, save_figure, styled
+from foster.reports.style import COLOURS, PAPER, End, Look, label_ends, new_figure, save_figure, styled
 from foster.reports.tables import Grid, TerminalTables
 from foster.reports.text import ABSENT, mean_and_spread
 from foster.studies.study import Claim, Metric, Study
@@ -139,8 +139,6 @@ def _mean_accuracies(runs: Sequence[RunResult]) -> list[float]:
 
 def _axis_figure(outcome: Outcome) -> "Figure":
     """Average and final accuracy of each variant against its place on the study's axis."""
-    from matplotlib.patheffects import withStroke
-
     study = outcome.study
     at = {variant.name: variant.at or 0.0 for variant in study.variants}
     shown = {name: runs for name, runs in outcome.runs.items() if runs}
@@ -148,7 +146,6 @@ def _axis_figure(outcome: Outcome) -> "Figure":
         raise DataError("there are no runs to draw")
     # Only on a logarithmic axis do distances mean something; else they would leave no room for some of the numbers.
     positions = [at[name] if study.is_logarithmic else float(index) for index, name in enumerate(shown)]
-    clear = [withStroke(linewidth=2.5, foreground="white")]
     with styled():
         figure = new_figure(7.5, 3.9)
         axes = figure.subplots()
@@ -173,7 +170,7 @@ def _axis_figure(outcome: Outcome) -> "Figure":
                     textcoords="offset points",
                     ha="center",
                     size=8,
-                    path_effects=clear,
+                    bbox=PAPER,
                 )
             ends.append(End(means[-1], label, look))
         if study.is_logarithmic:

@@ -32,23 +32,14 @@ def run_studies(studies: Sequence[PlannedStudy], out: Path, jobs_per_gpu: int = 
     """
     runs = distinct_runs(group for each in studies for group in each.planned.values())
     try:
-        sweep(runs, out, find_slots(runs, jobs_per_gpu, jobs))
+        sweep(runs, out, find_slots(runs, jobs_per_gpu, jobs), has_table=False)
     finally:
+        homes = {run.settings.toml(): RunFolder(out / run.name) for run in placed(runs, out)}
         for each in studies:
-            if is_finished(each.planned, out):
-                outcome = outcome_of(each.study, each.planned, out)
+            found = {name: [homes[run.settings.toml()] for run in group] for name, group in each.planned.items()}
+            if all(home.is_finished for group in found.values() for home in group):
+                results = {name: [read_result(home.path / RESULTS) for home in group] for name, group in found.items()}
+                outcome = Outcome(each.study, results)
                 outcome.write(each.page)
                 files = f"page: {each.page / 'study.md'}, figure: {each.page / 'study.png'}"
                 report(outcome.table(), files, path=each.page)
-
-
-def is_finished(planned: Mapping[str, Sequence[PlannedRun]], out: Path) -> bool:
-    return all(RunFolder(out / run.name).is_finished for group in planned.values() for run in placed(group, out))
-
-
-def outcome_of(study: Study, planned: Mapping[str, Sequence[PlannedRun]], out: Path) -> Outcome:
-    """What the finished runs in `out` found: each is known by its settings."""
-    runs = {
-        name: [read_result(out / run.name / RESULTS) for run in placed(group, out)] for name, group in planned.items()
-    }
-    return Outcome(study, runs)

@@ -23,7 +23,14 @@ from foster.system.signals import Stopped, heard_signals
 SECONDS_BETWEEN_LOOKS = 0.25
 
 
-def sweep(runs: Sequence[PlannedRun], out: Path, slots: Sequence[Slot], elsewhere: Starter | None = None) -> None:
+def sweep(
+    runs: Sequence[PlannedRun],
+    out: Path,
+    slots: Sequence[Slot],
+    elsewhere: Starter | None = None,
+    *,
+    has_table: bool = True,
+) -> None:
     """Execute all runs that are not finished yet in folders below `out`, as many at a time as there are slots.
 
     A run that fails does not stop the others; at the end a `TrainingError` names those that did. With `elsewhere` the
@@ -34,7 +41,7 @@ def sweep(runs: Sequence[PlannedRun], out: Path, slots: Sequence[Slot], elsewher
     with locked(out), heard_signals() as heard, display_for() as display:
         statuses = _Executor(runs, out, slots, display, heard, elsewhere).execute()
     finished = [run.folder / RESULTS for run in statuses if run.state is State.FINISHED]
-    tables = [summary_table(find_results(finished))] if finished else []
+    tables = [summary_table(find_results(finished))] if finished and has_table else []
     report(*tables, f"{counts(statuses)}; results: {out}", path=out)
     if heard and any(run.state in (State.STOPPED, State.KILLED, State.WAITING) for run in statuses):
         raise _stopped(heard[0], statuses)
