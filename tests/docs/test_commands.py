@@ -37,8 +37,7 @@ def check(line: str) -> None:
     name, *words = shlex.split(line)
     try:
         given = get_command(app).commands[name].make_context(name, words).params  # type: ignore[attr-defined]
-    except typer.Exit as ended:  # such as --help
-        assert ended.exit_code == 0
+    except typer.Exit:  # such as --help
         return
     if given.get("plugins"):
         return
