@@ -10,6 +10,7 @@ import pytest
 import torch
 from full_disk import FullDisk
 from PIL import Image
+from quick_export import made_at_once
 from rendered_photos import THINGS, write_photos
 from small_learners import digits, small_learner
 
@@ -19,7 +20,7 @@ from foster.data.photos.resize import Resizing
 from foster.data.sources import load as load_dataset
 from foster.errors import FolderError, SettingsError
 from foster.learner import export as exporting
-from foster.learner.export import ExportError, ExportReport, Target, snippet
+from foster.learner.export import ExportError, ExportReport, snippet
 from foster.learner.learner import Learner
 
 DIGITS = load_dataset("digits")
@@ -128,21 +129,6 @@ def test_a_file_is_checked_on_the_exemplars_before_it_is_reported(program_file: 
     assert program_file.largest_difference < 1e-5
 
 
-def spoilt(spoil: Callable[[np.ndarray], np.ndarray]) -> Target:
-    """A kind of file that gives what the network gives, but spoilt."""
-    modules: list[exporting.Exported] = []
-
-    def make(module: exporting.Exported, example: torch.Tensor, facts: str) -> bytes:
-        modules.append(module)
-        return b"a file"
-
-    def run(images: np.ndarray) -> np.ndarray:
-        with torch.no_grad():
-            return spoil(modules[-1](torch.from_numpy(images)).numpy())
-
-    return Target(make, lambda content: run)
-
-
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
@@ -158,14 +144,14 @@ def test_a_file_that_differs_from_pytorch_is_not_left_behind(
     spoil: Callable[[np.ndarray], np.ndarray],
     message: str,
 ) -> None:
-    monkeypatch.setitem(exporting.TARGETS, ".pt2", spoilt(spoil))
+    monkeypatch.setitem(exporting.TARGETS, ".pt2", made_at_once(spoil))
     with pytest.raises(ExportError, match=message):
         learner.export(tmp_path / "spoilt.pt2")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_faithful_file_is_kept(learner: Learner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(exporting.TARGETS, ".pt2", spoilt(lambda found: found))
+    monkeypatch.setitem(exporting.TARGETS, ".pt2", made_at_once())
     assert learner.export(tmp_path / "good.pt2").largest_difference == 0
     assert {path.name for path in tmp_path.iterdir()} == {"good.pt2", "good.pt2.json"}
 
@@ -190,6 +176,7 @@ def test_an_unknown_ending_names_the_known_ones(learner: Learner, tmp_path: Path
 def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(
     name: str, learner: Learner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(exporting.TARGETS, ".pt2", made_at_once())
     disk = FullDisk(name, 0)
     with monkeypatch.context() as patch:
         patch.setattr("os.write", disk)
@@ -199,7 +186,10 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
-def test_what_a_killed_export_has_left_goes_with_the_next_one(learner: Learner, tmp_path: Path) -> None:
+def test_what_a_killed_export_has_left_goes_with_the_next_one(
+    learner: Learner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(exporting.TARGETS, ".pt2", made_at_once())
     for name in (".x.pt2.0123456789ab.part", ".other.pt2.0123456789ab.part"):
         (tmp_path / name).touch()
     learner.export(tmp_path / "x.pt2")

@@ -14,12 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from quick_export import made_at_once
 from tiny_runs import OVERRIDES
 
 import foster
 from foster.bundle.manifest import read_manifest
 from foster.cli import main, one_line
 from foster.experiment.folder import RunFolder
+from foster.learner.export import TARGETS
 from foster.system.locking import locked
 from foster.system.signals import Stopped
 
@@ -223,8 +225,13 @@ def test_a_class_that_the_locale_cannot_write_does_not_cost_the_bundle(
 
 @needs_full_device
 def test_what_is_promoted_rolled_back_exported_or_removed_has_not_failed_because_nothing_can_be_printed(
-    bundle: Path, small_bundle: Path, tmp_path: Path, onto_full_disk: Callable[..., tuple[int, list[str]]]
+    bundle: Path,
+    small_bundle: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    onto_full_disk: Callable[..., tuple[int, list[str]]],
 ) -> None:
+    monkeypatch.setitem(TARGETS, ".onnx", made_at_once())
     other = shutil.copytree(small_bundle, tmp_path / "v2")
     removed = read_manifest(bundle).exemplars[0].id
     for given in (

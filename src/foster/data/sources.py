@@ -2,12 +2,14 @@
 settings/datasets.py."""
 
 import importlib
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
@@ -134,11 +136,14 @@ def register_dataset(
 
 def read_digits(request: Request) -> tuple[ImageSet, ImageSet]:
     """Scikit-learn's digits `[1797, 3, 8, 8]` in grey; every fifth image of each class is a test image."""
-    from sklearn.datasets import load_digits
-
-    pixels, targets = load_digits(return_X_y=True)
-    grey = torch.from_numpy(pixels).reshape(-1, 1, 8, 8).mul(255 / 16).round().to(torch.uint8)
-    labels = torch.from_numpy(targets).to(torch.int64)
+    # From its file: to import scikit-learn takes longer than a small run.
+    package = importlib.util.find_spec("sklearn")
+    assert package is not None
+    assert package.origin is not None
+    file = Path(package.origin).with_name("datasets") / "data" / "digits.csv.gz"
+    rows = torch.from_numpy(np.loadtxt(file, delimiter=","))
+    grey = rows[:, :-1].reshape(-1, 1, 8, 8).mul(255 / 16).round().to(torch.uint8)
+    labels = rows[:, -1].to(torch.int64)
     names = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
     digits = ImageSet(grey.repeat(1, 3, 1, 1), labels, names)
     is_test = _position_within_class(labels, len(names)) % 5 == 4
