@@ -18,7 +18,7 @@ FOUR = ("zero", "one", "two", "three")
 
 @pytest.fixture(scope="module")
 def taught_four() -> Learner:
-    learner = small_learner(memory_total=120, epochs_scale=0.04)
+    learner = small_learner(memory_total=120, epochs_scale=0.1)
     learner.learn(digits("zero", "one"))
     learner.learn(digits("two", "three"))
     return learner
@@ -66,9 +66,9 @@ def test_a_merged_class_has_the_sum_of_its_parts(four: Learner, tmp_path: Path) 
     assert len(new.of_class(1)) == len(old.of_class(1)) + len(old.of_class(3)) == report.num_exemplars
     images = unseen(*FOUR)
     parts, whole = before.classifier().probabilities(images), four.classifier().probabilities(images)
-    assert (parts[:, [1, 3]].sum(1) - whole[:, 1]).abs().mean() < 0.05
+    assert (parts[:, [1, 3]].sum(1) - whole[:, 1]).abs().mean() < 0.06
     assert report.mean_difference is not None
-    assert report.mean_difference < 0.05
+    assert report.mean_difference < 0.06
     again = foster.load(four.save(tmp_path / "merged"), device="cpu")
     assert torch.equal(again.classifier().probabilities(images), whole)
 

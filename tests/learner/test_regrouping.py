@@ -7,9 +7,16 @@ from small_learners import digits, small_learner
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
 from foster.errors import DataError
+from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
 from foster.learner.regrouping import Regrouping, regrouped
 from foster.networks.heads import Head
+
+
+def mended(learner: Learner, regrouping: Regrouping) -> Knowledge:
+    known = learner.knowledge
+    assert known is not None
+    return regrouped(known, learner.settings, regrouping, lambda images: learner.classifier().features(images.images))
 
 
 def test_tasks_keep_what_is_left_of_their_classes() -> None:
@@ -33,7 +40,7 @@ def test_merged_exemplars_take_turns_within_what_a_class_may_keep() -> None:
     learner.learn(digits("zero", "one", last=20))
     known = learner.knowledge
     assert known is not None
-    after = regrouped(known, learner.settings, Regrouping(((0, 1),), ("both",)))
+    after = mended(learner, Regrouping(((0, 1),), ("both",)))
     both = after.exemplars.of_class(0)
     assert len(both) + len(after.held_out.of_class(0)) <= 10
     zero, one = known.exemplars.of_class(0), known.exemplars.of_class(1)
@@ -47,7 +54,7 @@ def test_a_network_that_keeps_more_than_we_know_is_left_alone(learner: Learner) 
     only = Regrouping(((0,),), ("zero",))
     known.network.register_buffer("importance", torch.ones(2))
     with pytest.raises(DataError, match="method 'foster' has a network of its own kind"):
-        regrouped(known, learner.settings, only)
+        mended(learner, only)
     del known.network.importance
 
     class Strange(Head):
@@ -55,7 +62,7 @@ def test_a_network_that_keeps_more_than_we_know_is_left_alone(learner: Learner) 
 
     known.network.head = Strange(known.network.feature_size, 2)
     with pytest.raises(DataError, match="cannot be merged or forgotten"):
-        regrouped(known, learner.settings, only)
+        mended(learner, only)
 
 
 def test_memories_without_images_stay_empty() -> None:
@@ -63,6 +70,6 @@ def test_memories_without_images_stay_empty() -> None:
     learner.learn(digits("zero", "one", last=20))
     known = learner.knowledge
     assert known is not None
-    after = regrouped(known, learner.settings, Regrouping(((1,),), ("one",)))
+    after = mended(learner, Regrouping(((1,),), ("one",)))
     assert isinstance(after.exemplars, ExemplarMemory)
     assert after.exemplars.num_images == 0

@@ -67,6 +67,15 @@ class Classifier(nn.Module):
         """Scores of any number of images from anywhere, on the CPU."""
         return self._in_batches(lambda batch: (self.scores(batch),), images)[0]
 
+    def features(self, images: Tensor) -> Tensor:
+        """Features `[N, feature_size]` of any number of images from anywhere, on the CPU."""
+        return self._in_batches(lambda batch: (self._features(batch),), images)[0]
+
+    @torch.no_grad()
+    def scores_on_cpu(self, features: Tensor) -> Tensor:
+        """Scores of features from anywhere, on the CPU."""
+        return self.scores_of(features.to(self.device)).cpu()
+
     def probabilities(self, images: Tensor) -> Tensor:
         """Probabilities of any number of images from anywhere, on the CPU."""
         return self._in_batches(lambda batch: (self.forward(batch),), images)[0]

@@ -111,8 +111,11 @@ class Knowledge:
         shares = [float(entry.get("held_out_share", 0.0)) for entry in self.history]
         return next((share for share in reversed(shares) if share), USUAL_HELD_OUT_SHARE)
 
-    def classifier(self, device: torch.device, temperature: float | None = None) -> Classifier:
-        """The network on `device`, in single precision, answering as its method says: by head or by nearest mean."""
+    def classifier(
+        self, device: torch.device, temperature: float | None = None, means: Tensor | None = None
+    ) -> Classifier:
+        """The network on `device`, in single precision, answering as its method says: by head or by nearest mean, of
+        which the class means `[C, d]` may be known already."""
         preprocessing = self.preprocessing
         calibrated = self.temperature if temperature is None else temperature
         # A copy, since a classifier may go to another device; in one layout, since layouts round differently.
@@ -120,7 +123,10 @@ class Knowledge:
         trunk = copy.deepcopy(self.trunk)
         classifier = Classifier(network, preprocessing.mean, preprocessing.std, calibrated, trunk).to(device)
         if METHOD_SETTINGS[self.method].classifies_by == "nearest_mean":
-            classifier.use_means_of(self.images_of(self.exemplars), self.num_classes)
+            if means is None:
+                classifier.use_means_of(self.images_of(self.exemplars), self.num_classes)
+            else:
+                classifier.class_means = means.to(device)
         return classifier
 
     def num_trained_on(self, images: Tensor) -> int:

@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from foster.data.images import ImageSet
+from foster.bundle.folder import image_id
+from foster.data.images import ImageSet, concatenate
 from foster.data.photos.sources import class_name
 from foster.errors import DataError, suggestion
 from foster.evaluation.predict import class_means, nearest_mean_scores
-from foster.learner.calibration import fit_temperature
+from foster.learner.calibration import fit_temperature, probabilities
 from foster.learner.classifier import Classifier
 from foster.learner.knowledge import Knowledge
 from foster.learner.mend_report import MendReport, Remains
@@ -62,14 +63,15 @@ def merge(
     groups = [tuple(ids) if k == ids[0] else (k,) for k in range(knowledge.num_classes) if k not in ids[1:]]
     class_names = [name if group[0] == ids[0] else knowledge.class_names[group[0]] for group in groups]
     regrouping = Regrouping(tuple(groups), tuple(class_names))
-    after = regrouped(knowledge, settings, regrouping)
+    seen = _Seen(knowledge, settings)
+    after = regrouped(knowledge, settings, regrouping, seen.features)
     merged_id = groups.index(tuple(ids))
     report = MendReport(
         renamed={knowledge.class_names[k]: name for k in ids},
         num_exemplars=len(after.exemplars.of_class(merged_id)),
         num_held_out=len(after.held_out.of_class(merged_id)) if after.held_out.num_classes else 0,
     )
-    return _measured(knowledge, after, settings, regrouping, report, max_drop)
+    return _measured(seen, after, regrouping, report, max_drop)
 
 
 def forget(knowledge: Knowledge, settings: LearnerSettings, names: Sequence[str], max_drop: float | None) -> Mended:
@@ -82,35 +84,61 @@ def forget(knowledge: Knowledge, settings: LearnerSettings, names: Sequence[str]
         last = f"'{knowledge.class_names[ids[0]]}' is the last class" if len(ids) == 1 else "no class would be left"
         raise DataError(f"{last}: a classifier knows one at least; delete the bundle instead")
     regrouping = Regrouping(tuple((k,) for k in staying), tuple(knowledge.class_names[k] for k in staying))
-    after = regrouped(knowledge, settings, regrouping)
+    seen = _Seen(knowledge, settings)
+    after = regrouped(knowledge, settings, regrouping, seen.features)
     num_gone = [
         sum(len(memory.of_class(k)) for k in ids if k < memory.num_classes)
         for memory in (knowledge.exemplars, knowledge.held_out)
     ]
     gone = tuple(knowledge.class_names[k] for k in ids)
     report = MendReport({}, forgotten=gone, num_exemplars=num_gone[0], num_held_out=num_gone[1])
-    return _measured(knowledge, after, settings, regrouping, report, max_drop)
+    return _measured(seen, after, regrouping, report, max_drop)
+
+
+class _Seen:
+    """What the backbone, which stays as it is, makes of all images that are kept: each is looked at once."""
+
+    def __init__(self, knowledge: Knowledge, settings: LearnerSettings) -> None:
+        self.knowledge = knowledge
+        self.device = find_device(settings.device)
+        self.exemplars, self.held_out = (
+            knowledge.images_of(memory) for memory in (knowledge.exemplars, knowledge.held_out)
+        )
+        images = concatenate(self.exemplars, self.held_out).images
+        plain = knowledge.classifier(self.device, means=torch.empty(0))
+        self._features = plain.features(images)
+        self._position = {image_id(image): k for k, image in enumerate(images)}
+
+    @property
+    def kinds(self) -> tuple[tuple[str, ImageSet], ...]:
+        """Those that say most first."""
+        return ("held-out", self.held_out), ("exemplar", self.exemplars)
+
+    def features(self, images: ImageSet) -> Tensor:
+        """`[N, d]` on the CPU, of some of these images."""
+        return self._features[[self._position[image_id(image)] for image in images.images]]
+
+    def classifier(self, knowledge: Knowledge, temperature: float | None = None) -> Classifier:
+        """That of before or after, without looking at the exemplars again."""
+        exemplars = knowledge.images_of(knowledge.exemplars)
+        means = class_means(self.features(exemplars), exemplars.labels, knowledge.num_classes)
+        return knowledge.classifier(self.device, temperature, means)
 
 
 def _measured(
-    before: Knowledge,
-    after: Knowledge,
-    settings: LearnerSettings,
-    regrouping: Regrouping,
-    report: MendReport,
-    max_drop: float | None,
+    seen: _Seen, after: Knowledge, regrouping: Regrouping, report: MendReport, max_drop: float | None
 ) -> Mended:
     """What was done, compared with what was known on all images that are kept, and calibrated again."""
-    device = find_device(settings.device)
-    old, new = before.classifier(device), after.classifier(device, temperature=1.0)
+    before = seen.knowledge
+    old, new = seen.classifier(before), seen.classifier(after, temperature=1.0)
     held_out, exemplars = after.images_of(after.held_out), after.images_of(after.exemplars)
-    scores = new.all_scores(held_out.images)
-    fitted = fit_temperature(scores, held_out.labels)
+    features = seen.features(held_out)
+    fitted = fit_temperature(new.scores_on_cpu(features), held_out.labels)
     new.temperature = fitted or before.temperature
     checks, differences = [], []
     for kind, images in (("held-out", held_out), ("exemplar", exemplars)):
         if len(images):
-            check, difference = _compared(kind, images, regrouping, old, new)
+            check, difference = _compared(kind, images, seen.features(images), regrouping, old, new)
             checks.append(check)
             differences.append(difference)
     report = replace(
@@ -118,9 +146,11 @@ def _measured(
         checks=tuple(checks),
         mean_difference=float(differences[0].mean()) if differences and regrouping.merged else None,
         largest_difference=float(differences[0].max()) if differences and regrouping.merged else None,
-        remains=_remains(before, after, report.forgotten, old, new),
+        remains=_remains(seen, after, report.forgotten, new),
     )
-    familiarity = before.familiarity and before.familiarity.regrouped(regrouping.groups, new.described(held_out.images))
+    familiarity = before.familiarity and before.familiarity.regrouped(
+        regrouping.groups, (_probabilities(new, features), features)
+    )
     after = replace(
         after,
         temperature=new.temperature,
@@ -132,36 +162,35 @@ def _measured(
     return Mended(_with_entry(after, entry), report, wrong)
 
 
+def _probabilities(classifier: Classifier, features: Tensor) -> Tensor:
+    return probabilities(classifier.scores_on_cpu(features), classifier.temperature)
+
+
 def _compared(
-    kind: str, images: ImageSet, regrouping: Regrouping, old: Classifier, new: Classifier
+    kind: str, images: ImageSet, features: Tensor, regrouping: Regrouping, old: Classifier, new: Classifier
 ) -> tuple[UpdateCheck, Tensor]:
     """Answers before and after, and how far the probability of a merged class is from the sum of its parts', `[N]`."""
-    then, now = regrouping.summed(old.probabilities(images.images)), new.probabilities(images.images)
+    then, now = regrouping.summed(_probabilities(old, features)), _probabilities(new, features)
     names = images.class_names
     check = compare(kind, images.labels.numpy(), then.argmax(1).numpy(), now.argmax(1).numpy(), names, len(names))
     merged = regrouping.merged
     return check, (then[:, merged] - now[:, merged]).abs().sum(1)
 
 
-def _remains(
-    before: Knowledge, after: Knowledge, forgotten: Sequence[str], old: Classifier, new: Classifier
-) -> tuple[Remains, ...]:
+def _remains(seen: _Seen, after: Knowledge, forgotten: Sequence[str], new: Classifier) -> tuple[Remains, ...]:
     """Of each forgotten class that had images: by the features, which are as they were, how many are still told."""
-    if not forgotten:
-        return ()
-    exemplars, held_out = before.images_of(before.exemplars), before.images_of(before.held_out)
-    means = class_means(old.described(exemplars.images)[1], exemplars.labels, before.num_classes)
+    before, exemplars = seen.knowledge, seen.exemplars
+    means = class_means(seen.features(exemplars), exemplars.labels, before.num_classes)
     found = []
     for name in forgotten:
         class_id = before.class_names.index(name)
-        kinds = [("held-out", held_out), ("exemplar", exemplars)]
-        chosen = [(kind, images.images[images.labels == class_id]) for kind, images in kinds]
-        kind, images = next(((kind, images) for kind, images in chosen if len(images)), ("exemplar", torch.empty(0)))
+        of_class = [(kind, images.select(images.labels == class_id)) for kind, images in seen.kinds]
+        kind, images = next(((kind, images) for kind, images in of_class if len(images)), of_class[0])
         if len(images):
-            probability, features = new.described(images)
+            features = seen.features(images)
             is_told = nearest_mean_scores(features, means).argmax(1) == class_id
             told = int(is_told.sum()) if bool(means[class_id].isfinite().all()) else None
-            answers = Counter(after.class_names[k] for k in probability.argmax(1).tolist())
+            answers = Counter(after.class_names[k] for k in _probabilities(new, features).argmax(1).tolist())
             found.append(Remains(name, kind, len(images), told, dict(answers.most_common())))
     return tuple(found)
 

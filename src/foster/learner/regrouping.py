@@ -1,6 +1,6 @@
 """What a learner knows, with its classes put together or left out."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -17,7 +17,6 @@ from foster.networks.heads import Head
 from foster.networks.network import Network
 from foster.seeding import Address, initialisation
 from foster.settings.learner import LearnerSettings
-from foster.training.engine import find_device
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,13 @@ class Regrouping:
         return torch.stack([probability[:, list(group)].sum(1) for group in (*self.groups, *gone)], dim=1)
 
 
-def regrouped(knowledge: Knowledge, settings: LearnerSettings, regrouping: Regrouping) -> Knowledge:
+FeaturesOf = Callable[[ImageSet], Tensor]
+"""Features `[N, d]` of images that are kept."""
+
+
+def regrouped(
+    knowledge: Knowledge, settings: LearnerSettings, regrouping: Regrouping, features_of: FeaturesOf
+) -> Knowledge:
     """What is known, for the classes afterwards; its calibration is that of before."""
     sizes = regrouping.task_sizes(knowledge.task_sizes)
     _check_own(knowledge.network, knowledge.method)
@@ -64,7 +69,7 @@ def regrouped(knowledge: Knowledge, settings: LearnerSettings, regrouping: Regro
         network = knowledge.network.regrouped(regrouping.groups, sizes)
     _check_whole(knowledge.network, network, knowledge.method)
     for class_id in regrouping.merged:
-        _fit_row(knowledge, settings, network, regrouping.groups[class_id], class_id)
+        _fit_row(knowledge, network, regrouping.groups[class_id], class_id, features_of)
     quota = settings.memory_per_class
     spared = held_out_quota(quota, knowledge.held_out_share)
     trained = None if quota is None else quota - (spared or 0)
@@ -97,7 +102,7 @@ def _unmendable(method: str) -> DataError:
 
 
 def _fit_row(
-    knowledge: Knowledge, settings: LearnerSettings, network: Network, members: Sequence[int], class_id: int
+    knowledge: Knowledge, network: Network, members: Sequence[int], class_id: int, features_of: FeaturesOf
 ) -> None:
     """The output of a class that was several, from the kept photos of all; a cosine head has it from its proxies."""
     before, after = knowledge.network.head, network.head
@@ -108,7 +113,7 @@ def _fit_row(
             "use method=foster or another that does"
         )
     if isinstance(before, Head) and isinstance(after, Head):
-        _, features = knowledge.classifier(find_device(settings.device)).described(exemplars.images)
+        features = features_of(exemplars)
         row = merged_row(*before.affine, features, exemplars.labels, members, knowledge.temperature)
         with torch.no_grad():
             after.weight[class_id], after.bias[class_id] = row
