@@ -5,6 +5,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
+import typer
+
 from foster.bundle.files import check_free, real_folder, remove_unfinished
 from foster.bundle.promotion import check_promotable
 from foster.cli.bundle_actions import conclude
@@ -18,15 +20,18 @@ from foster.system.files import user_path
 
 
 def mend_bundle(
-    old: Path, bundle: Path, mend: Callable[[Learner], MendReport], is_promoting: bool, device: str = "cpu"
+    old: Path, bundle: Path, mend: Callable[[Learner], MendReport], is_promoting: bool, device: str = ""
 ) -> None:
-    """Load `old`, mend it, and write what it is then as `bundle`, whole or not at all."""
+    """Load `old`, mend it, and write what it is then as `bundle`, whole or not at all. Where answers may change, before
+    and after are compared on a `device`."""
     bundle = user_path(bundle)
     check_free(bundle)
     if is_promoting:
         check_promotable(bundle)
     source = real_folder(user_path(old))  # before a link to it moves
-    learner = Learner.load(source, device=device)
+    learner = Learner.load(source, device=device or "cpu")
+    if device:
+        typer.echo(f"comparing before and after on the photos that {source} keeps ...", err=True)
     try:
         report = mend(learner)
     except UpdateError as error:
