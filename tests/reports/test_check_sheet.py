@@ -7,7 +7,7 @@ from PIL import Image
 
 from foster.errors import FolderError
 from foster.learner.check_report import CheckReport, Finding, Photo
-from foster.reports.check_sheet import MOST_OF_A_GROUP, check_name, draw_check
+from foster.reports.check_sheet import MOST_OF_A_GROUP, check_place, draw_check
 
 RED = (255, 0, 0)
 
@@ -30,7 +30,7 @@ def test_photos_that_belong_together_are_drawn_side_by_side_and_unreadable_ones_
         Finding("duplicate", many, "the same photo 30 times in cat"),
         Finding("small-class", (), "dog: 2 photos"),
     )
-    count, sheet = drawn(findings, tmp_path / "new" / "sheet.png")
+    count, sheet = drawn(findings, tmp_path / "sheet.png")
     assert count == 2 + MOST_OF_A_GROUP
     colours = {colour for _, colour in sheet.getcolors(1_000_000) or []}
     assert {RED, (200, 200, 200)} <= colours
@@ -44,7 +44,10 @@ def test_a_sheet_of_nothing_and_of_too_much(tmp_path: Path, monkeypatch: pytest.
     assert drawn((*findings, *pairs), tmp_path / "much.png")[0] == 5
 
 
-def test_a_name_that_is_no_picture_is_refused_before_anything_is_looked_at() -> None:
-    check_name(Path("sheet.PNG"))
-    with pytest.raises(FolderError, match=r"'sheet.pdf': its name must end in .jpeg, .jpg, .png, .webp"):
-        check_name(Path("sheet.pdf"))
+def test_what_cannot_become_a_picture_is_refused_before_anything_is_looked_at(tmp_path: Path) -> None:
+    check_place(tmp_path / "new" / "sheet.PNG")
+    assert list((tmp_path / "new").iterdir()) == []
+    with pytest.raises(FolderError, match=r"sheet.pdf': its name must end in .jpeg, .jpg, .png, .webp"):
+        check_place(tmp_path / "sheet.pdf")
+    with pytest.raises(FolderError, match=r"cannot write '/proc/sheet.png'"):
+        check_place(Path("/proc/sheet.png"))

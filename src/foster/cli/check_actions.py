@@ -4,10 +4,9 @@ from pathlib import Path
 
 import typer
 
-from foster.bundle.files import check_outside
 from foster.cli.check_texts import check_report_text
 from foster.learner.check import check_photos
-from foster.reports.check_sheet import check_name, draw_check
+from foster.reports.check_sheet import check_place, draw_check
 from foster.reports.progress import progress_for
 from foster.system import output
 from foster.system.files import user_path
@@ -27,8 +26,7 @@ def check_folder(
 ) -> None:
     sheet = user_path(out) if out is not None else None
     if sheet is not None:
-        check_name(sheet)
-        check_outside(sheet)
+        check_place(sheet)
     with progress_for(quiet=quiet) as listener:
         report = check_photos(
             photos,

@@ -15,7 +15,7 @@ def check_report_text(report: CheckReport) -> str:
     """A table of what was found, then each kind with some of its photos; problems first."""
     counts = report.class_counts.values()
     test = f", {report.num_test_photos} test photos" if report.num_test_photos else ""
-    sizes = f"{min(counts)} to {max(counts)} each"
+    sizes = f"{min(counts)} each" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)} each"
     lines = [f"{report.num_photos} photos of {len(counts)} classes ({sizes}) in {printable(report.title)}{test}"]
     lines += left_out_lines((), report.passed_over)
     lines += list(report.remarks)

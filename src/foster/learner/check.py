@@ -119,7 +119,7 @@ def _look(
                 probabilities += [probability] if probability is not None else []
                 look.hashes.extend(map(image_id, images))
                 images.clear()
-            if is_last or position % LOOKED_AT_ONCE == 0:
+            if is_last or (position + 1) % LOOKED_AT_ONCE == 0:
                 listener(events.Decoding(part.title.strip("'"), position + 1, len(part)))
         if not any(photo.is_test == is_test for photo in look.photos):
             raise none_readable([Unreadable(one.photos[0].name, one.detail) for one in findings], part)

@@ -2,13 +2,16 @@
 
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from PIL import Image
 
+from foster.bundle.files import check_outside
 from foster.data.photos.decode import ImageError, ImageLike, decode, quiet_pillow
 from foster.errors import FolderError
 from foster.learner.check_report import KINDS, CheckReport, Photo
 from foster.reports.contact_sheet import INK, NUM_COLUMNS, TILE, WRONG, Section, Tile, draw_sections
+from foster.system.files import unwritable
 
 MOST_PICTURES = 600
 """On a sheet; what is found more often is in the table and in JSON."""
@@ -20,10 +23,17 @@ CAPTION_LENGTH = 13
 FORMATS = {".png", ".jpg", ".jpeg", ".webp"}
 
 
-def check_name(path: Path) -> None:
-    """Refuse a name of which no picture can be made, before anything is looked at."""
+def check_place(path: Path) -> None:
+    """Refuse a name that no picture can have, or a place that cannot be written, before anything is looked at."""
     if path.suffix.lower() not in FORMATS:
         raise FolderError(f"cannot write '{path}': its name must end in {', '.join(sorted(FORMATS))}")
+    check_outside(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise unwritable(path, error) from None
 
 
 def draw_check(report: CheckReport, path: Path) -> int:
@@ -49,7 +59,6 @@ def draw_check(report: CheckReport, path: Path) -> int:
                 sections.append(Section(finding.detail, [_tile(photo) for photo in photos]))
                 num_left -= len(photos)
     legend = [("red: a problem", WRONG), ("black: a remark; a > b: in class a, looks like b", INK)]
-    path.parent.mkdir(parents=True, exist_ok=True)
     with quiet_pillow():
         draw_sections(sections or [Section("nothing was found", ())], legend, path)
     return MOST_PICTURES - num_left
