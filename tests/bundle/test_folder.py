@@ -17,9 +17,10 @@ from safetensors.torch import load_file
 from foster.bundle import folder as bundle_folder
 from foster.bundle import manifest as bundle_manifest
 from foster.bundle.files import MANIFEST, WEIGHTS, BundleError, sha256
-from foster.bundle.folder import image_id, memory_of, read_bundle, remove_exemplars, write_bundle
+from foster.bundle.folder import memory_of, read_bundle, remove_exemplars, write_bundle
 from foster.bundle.manifest import LABELS, SCHEMA, read_manifest
 from foster.data.memory import ExemplarMemory
+from foster.data.photos.pixels import image_id
 from foster.data.photos.resize import Resizing
 from foster.errors import FolderError
 
@@ -380,7 +381,7 @@ def test_an_exemplar_that_claims_many_pixels_is_refused_before_any_is_decoded(
     entry = found.manifest.exemplars[0]
     file = io.BytesIO()
     Image.new("RGB", (4096, 4096)).save(file, "png")
-    found.png_files[entry.file] = file.getvalue()
+    found.image_files[entry.file] = file.getvalue()
     monkeypatch.setattr(bundle_folder, "decoded", lambda *given: pytest.fail("something was decoded"))
     with pytest.raises(BundleError, match=r"is not \d+ x \d+"):
         found.memory(entry.use, "v1")

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from foster.bundle.folder import image_id
 from foster.data.images import ImageSet, concatenate
+from foster.data.photos.pixels import image_id
 from foster.learner.held_out import (
     fair_quota,
     held_out_quota,

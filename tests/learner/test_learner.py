@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 import foster
 from foster.bundle.files import MANIFEST, BundleError
-from foster.bundle.folder import image_id
 from foster.bundle.manifest import read_manifest
 from foster.data.feed import Feed, make_feed
 from foster.data.images import ImageSet
+from foster.data.photos.pixels import image_id
 from foster.errors import DataError, SettingsError
 from foster.events import Event, PhaseStarted, TaskStarted
 from foster.learner.learner import Learner

@@ -9,7 +9,8 @@ from small_learners import digits, longer_learner, small_learner
 from torch import Tensor
 
 import foster
-from foster.data.photos.read import Photos, ReadPhotos, read_photos
+from foster.data.photos.developing import ReadStack, read_stack
+from foster.data.photos.read import Photos
 from foster.errors import DataError, DeviceError, SettingsError
 from foster.learner import intake
 from foster.networks import BACKBONES
@@ -43,11 +44,11 @@ def test_wrong_settings_are_found_before_any_photo_is_read(tmp_path: Path, monke
     learner.learn(digits("two"))
     num_read: list[int] = []
 
-    def counting(photos: Photos, *rest: Any) -> ReadPhotos:
+    def counting(photos: Photos, *rest: Any) -> ReadStack:
         num_read.append(len(photos))
-        return read_photos(photos, *rest)
+        return read_stack(photos, *rest)
 
-    monkeypatch.setattr(intake, "read_photos", counting)
+    monkeypatch.setattr(intake, "read_stack", counting)
     two = digits("zero", "one")
     with pytest.raises(SettingsError, match="unknown backbone 'resnet33'; did you mean"):
         longer_learner(backbone="resnet33").learn(two)

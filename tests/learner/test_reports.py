@@ -9,10 +9,11 @@ import torch
 from small_learners import digits, small_learner, together
 
 import foster
-from foster.bundle.folder import image_id, memory_of
+from foster.bundle.folder import memory_of
 from foster.data.feed import Feed, make_feed
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
+from foster.data.photos.pixels import image_id
 from foster.data.photos.resize import Resizing
 from foster.errors import DataError
 from foster.events import Evaluated, Event, Warned

@@ -1,10 +1,10 @@
-"""The folder that you ship: weights in safetensors, facts in JSON, exemplars as PNG files. Never pickle.
+"""The folder that you ship: weights in safetensors, facts in JSON, exemplars as PNG or JPEG files. Never pickle.
 
 ```
 bundle.json          schema version, settings, classes, preprocessing, temperature, history, hash of every file
 network.safetensors  the weights
 labels.txt           the class names, line by line in the order of their ids
-exemplars/0000/...   images that are trained on again, by class id, lossless and at the network's size
+exemplars/0000/...   images that are trained on again, by class id: PNG at the network's size or, of photos, JPEG
 held-out/0000/...    images that are never trained on, to measure accuracy
 ```
 """
@@ -28,6 +28,7 @@ from foster.bundle.files import MANIFEST, WEIGHTS, BundleError, real_folder, sha
 from foster.bundle.manifest import (
     LABELS,
     SCHEMA,
+    SCHEMA_WITHOUT_PHOTOS,
     ExemplarFile,
     FileFacts,
     Manifest,
@@ -36,8 +37,14 @@ from foster.bundle.manifest import (
     checked_files,
     read_manifest,
 )
+from foster.data.images import ids_of
 from foster.data.memory import ExemplarMemory
+from foster.data.photos.album import Album
+from foster.data.photos.darkroom import Darkroom
 from foster.data.photos.decode import ImageError, upright_size
+from foster.data.photos.developing import are_photos, learners_darkroom
+from foster.data.photos.encoded import PhotoBytes
+from foster.data.photos.pixels import ID_LENGTH
 from foster.data.photos.read import check_room, decoded
 from foster.data.photos.resize import Resizing
 from foster.errors import FolderError
@@ -47,40 +54,60 @@ from foster.system.locking import locked
 from foster.system.memory import main_memory
 from foster.version import __version__
 
-ID_LENGTH = 12
-_OWN_NAME = re.compile(rf"(?P<use>[a-z-]+)/(?P<class_id>\d{{4,9}})/\d{{4,}}-[0-9a-f]{{{ID_LENGTH}}}\.png")
+_OWN_NAME = re.compile(rf"(?P<use>[a-z-]+)/(?P<class_id>\d{{4,9}})/\d{{4,}}-[0-9a-f]{{{ID_LENGTH}}}\.(png|jpg)")
 
 
 @dataclass(frozen=True, eq=False)
 class Bundle:
-    """A bundle that was read and found whole: its facts, its weights, and its exemplars as PNG files in memory."""
+    """A bundle that was read and found whole: its facts, its weights, and its exemplars as files in memory."""
 
     manifest: Manifest
     weights: dict[str, Tensor]
-    png_files: dict[str, bytes]
+    image_files: dict[str, bytes]
 
     def memory(self, use: Use, title: str) -> ExemplarMemory:
         """The images of one use, by class and in selection order."""
         entries = [entry for entry in self.manifest.exemplars if entry.use == use]
         resizing = resizing_of(self.manifest.preprocessing)
         check_room(len(entries), resizing, num_copies=1)
+        darkroom = learners_darkroom(resizing) if are_photos(resizing) else None
         for entry in entries:  # before any is decoded: a small file may claim to be any size
-            if self._size(entry, title) != (resizing.width, resizing.height):
-                raise BundleError(f"'{entry.file}' in bundle '{title}' is not {resizing.width} x {resizing.height}")
+            self._check_size(entry, resizing, darkroom, title)
+        if darkroom is not None:
+            return self._photos(entries, darkroom, title)
         stacks: list[list[Tensor]] = [[] for _ in self.manifest.classes]
         for entry, image in zip(
-            entries, decoded([self.png_files[entry.file] for entry in entries], resizing), strict=True
+            entries, decoded([self.image_files[entry.file] for entry in entries], resizing), strict=True
         ):
             if isinstance(image, ImageError):
                 raise BundleError(f"'{entry.file}' in bundle '{title}' cannot be read: {image}")
             stacks[entry.class_id].append(image)
         return memory_of(stacks, resizing)
 
-    def _size(self, entry: ExemplarFile, title: str) -> tuple[int, int]:
+    def _photos(self, entries: Sequence[ExemplarFile], darkroom: Darkroom, title: str) -> ExemplarMemory:
+        """The same of photos, which stay as they are encoded."""
+        memory = ExemplarMemory(darkroom=darkroom)
+        for class_id in range(len(self.manifest.classes)):
+            own = [entry for entry in entries if entry.class_id == class_id]
+            files = PhotoBytes([self.image_files[entry.file] for entry in own], [entry.id for entry in own])
+            album = Album.of(files, darkroom, f"bundle '{title}'")
+            is_readable = album.developed()
+            if not bool(is_readable.all()):
+                file = own[int((~is_readable).nonzero()[0])].file
+                raise BundleError(f"'{file}' in bundle '{title}' cannot be read")
+            memory.remember(class_id, album)
+        return memory
+
+    def _check_size(self, entry: ExemplarFile, resizing: Resizing, darkroom: Darkroom | None, title: str) -> None:
         try:
-            return upright_size(self.png_files[entry.file])
+            size = upright_size(self.image_files[entry.file])
         except ImageError as error:
             raise BundleError(f"'{entry.file}' in bundle '{title}' cannot be read: {error}") from None
+        is_photo = darkroom is not None and entry.file.endswith(".jpg")
+        if darkroom is not None and is_photo and min(size) <= darkroom.short_side:
+            return
+        if is_photo or size != (resizing.width, resizing.height):
+            raise BundleError(f"'{entry.file}' in bundle '{title}' is not {resizing.width} x {resizing.height}")
 
 
 def resizing_of(preprocessing: Preprocessing) -> Resizing:
@@ -94,10 +121,6 @@ def memory_of(stacks: Sequence[Sequence[Tensor]], resizing: Resizing) -> Exempla
         empty = torch.empty(0, 3, *resizing.size, dtype=torch.uint8)
         memory.remember(class_id, torch.stack(list(images)) if images else empty)
     return memory
-
-
-def image_id(image: Tensor) -> str:
-    return sha256(image.contiguous().numpy().tobytes())[:ID_LENGTH]
 
 
 def write_bundle(
@@ -119,11 +142,18 @@ def write_bundle(
         put(LABELS, "".join(f"{name}\n" for name in facts["classes"]).encode())
         for use, memory in memories.items():
             for class_id in range(memory.num_classes):
-                for position, image in enumerate(memory.of_class(class_id)):
-                    name = f"{use}/{class_id:04d}/{position:04d}-{image_id(image)}.png"
-                    put(name, _png(image))
+                stack = memory.stack_of(class_id)
+                contents = stack.contents() if isinstance(stack, Album) else map(_png, stack)
+                for position, (own, content) in enumerate(zip(ids_of(stack), contents, strict=True)):
+                    ending = "png" if content.startswith(b"\x89PNG") else "jpg"
+                    name = f"{use}/{class_id:04d}/{position:04d}-{own}.{ending}"
+                    put(name, content)
                     exemplars.append(ExemplarFile(file=name, class_id=class_id, use=use))
-        manifest = Manifest(schema_version=SCHEMA, foster=__version__, exemplars=tuple(exemplars), files=files, **facts)
+        # What needs nothing new can be read by earlier versions.
+        version = SCHEMA if any(entry.file.endswith(".jpg") for entry in exemplars) else SCHEMA_WITHOUT_PHOTOS
+        manifest = Manifest(
+            schema_version=version, foster=__version__, exemplars=tuple(exemplars), files=files, **facts
+        )
         write_new(temporary / MANIFEST, manifest.text().encode())
     return manifest
 
@@ -218,7 +248,7 @@ def _image_files(folder: Path) -> Iterator[str]:
     """The names of the images in a bundle's folder that are named as we name them; no link is followed."""
     for use in get_args(Use):
         if not (folder / use).is_symlink():
-            for path in (folder / use).glob("*/*.png"):
+            for path in sorted((folder / use).glob("*/*")):
                 name = path.relative_to(folder).as_posix()
                 if _OWN_NAME.fullmatch(name) and not path.parent.is_symlink():
                     yield name

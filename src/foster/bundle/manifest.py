@@ -12,7 +12,8 @@ from foster.bundle.history import checked_entry
 from foster.settings.fit import Frozen
 from foster.system.documents import Count, DocumentError, Sha256, checked, read_json
 
-SCHEMA = 1
+SCHEMA, SCHEMA_WITHOUT_PHOTOS = 2, 1
+"""From 2 on, exemplars may be photos: JPEG files that are larger than the network's images."""
 FORMAT = "foster bundle"
 LABELS = "labels.txt"
 MAX_MANIFEST_BYTES = 256 * 2**20

@@ -252,7 +252,8 @@ class PhotoFeed(StreamedFeed):
 
     def _changes(self, order: Tensor, random: torch.Generator) -> Changes:
         shape = torch.Size((len(order), 3, *self._data.image_size))
-        return PhotoChanges(self._augmentation, self._album.sizes[order], shape, random)
+        frames = self._album.darkroom.frames
+        return PhotoChanges(self._augmentation, self._album.sizes[order], shape, random, frames)
 
     def _gathered(self, rows: Tensor) -> Any:
         labels = self._data.labels[rows]

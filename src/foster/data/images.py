@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from foster.data.photos.album import Album
+from foster.data.photos.pixels import image_id
 
 Stack = Tensor | Album
 """Images uint8 `[N, 3, H, W]` of one size, or photos of many sizes that become such images when they are needed."""
@@ -108,7 +109,7 @@ def concatenate(first: ImageSet, second: ImageSet) -> ImageSet:
 
 def joined(stacks: Sequence[Stack]) -> Stack:
     """All of them as one, on the device of the first: either all tensors of images of one size, or all photos."""
-    first, *others = stacks
+    first, *others = [stack for stack in stacks if len(stack)] or stacks[:1]
     if isinstance(first, Tensor):
         tensors = [other for other in others if isinstance(other, Tensor)]
         if len(tensors) == len(others):
@@ -118,6 +119,11 @@ def joined(stacks: Sequence[Stack]) -> Stack:
         if len(albums) == len(others):
             return reduce(Album.joined, albums, first)
     raise ValueError("images of one size and photos of many sizes cannot be joined")
+
+
+def ids_of(images: Stack) -> list[str]:
+    """The id of each image, by the pixels that a network sees; a photo keeps the one that it had when it was read."""
+    return images.ids() if isinstance(images, Album) else [image_id(image) for image in images]
 
 
 def on_device(images: Stack, device: torch.device) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from foster.data.herding import herding_by_class, positions_by_class, random_selection
-from foster.data.images import ImageSet, Stack, joined, on_device
+from foster.data.images import ImageSet, Stack, ids_of, joined, on_device
 from foster.data.photos.album import Album
 from foster.data.photos.darkroom import Darkroom
 from foster.data.photos.encoded import PhotoBytes
@@ -64,6 +64,19 @@ class ExemplarMemory:
         self._check_known(class_id)
         return on_device(self._stacks[class_id], torch.device("cpu"))
 
+    def stack_of(self, class_id: int) -> Stack:
+        """The exemplars of one class as they are kept: photos stay photos."""
+        self._check_known(class_id)
+        return self._stacks[class_id]
+
+    def ids(self) -> set[str]:
+        """The ids of all exemplars (`ids_of`)."""
+        return {one for stack in self._stacks for one in ids_of(stack)}
+
+    def hold_those_of(self, other: "ExemplarMemory") -> None:
+        """Hold what another memory holds; the budget stays this one's own."""
+        self._hold(other._stacks)
+
     def quota(self, num_classes: int) -> int | None:
         """How many images a class may keep when there are `num_classes`; None for no limit."""
         if num_classes < 1:
@@ -82,7 +95,7 @@ class ExemplarMemory:
         quota = self.quota(num_classes)
         if quota is not None:
             # A slice alone would keep the trimmed images alive.
-            self._hold([_owned(stack[:quota]) if len(stack) > quota else stack for stack in self._stacks])
+            self._hold([self._own(stack[:quota]) if len(stack) > quota else stack for stack in self._stacks])
 
     def remember(self, class_id: int, images: Stack) -> None:
         """Keep `images`, in selection order, for the next class id or in place of a known one's.
@@ -103,7 +116,7 @@ class ExemplarMemory:
                 f"resize them first"
             )
         self._check_budget(class_id, len(images), self._num_images - own)
-        self._stacks[class_id : class_id + 1] = [_owned(images)]
+        self._stacks[class_id : class_id + 1] = [self._own(images)]
         self._num_images += len(images) - own
         self._together = None
 
@@ -157,6 +170,9 @@ class ExemplarMemory:
             ]
         )
 
+    def _own(self, images: Stack) -> Stack:
+        return _owned(images)
+
     def _hold(self, stacks: Sequence[Stack]) -> None:
         self._stacks = list(stacks)
         self._num_images = sum(len(stack) for stack in stacks)
@@ -168,7 +184,7 @@ class ExemplarMemory:
             stacks = [stack for stack in self._stacks if len(stack)] or self._stacks[:1]
             together = joined(stacks) if stacks else torch.empty(0, 3, 0, 0, dtype=torch.uint8)
             # Photos of one list: they are decoded together, once for all who ask.
-            self._together = together.owned() if isinstance(together, Album) else together
+            self._together = self._own(together) if isinstance(together, Album) else together
         return self._together
 
     def _check_known(self, class_id: int) -> None:
@@ -184,6 +200,17 @@ class ExemplarMemory:
                 f"{num_new} images for class {class_id} beside {num_others} others exceed {budget}; "
                 f"trim the memory and select at most quota(num_classes) images"
             )
+
+
+class BorrowedMemory(ExemplarMemory):
+    """What another memory holds, to try something with: nothing is copied, and nothing is encoded."""
+
+    def __init__(self, other: ExemplarMemory) -> None:
+        super().__init__(other.total, other.per_class, other.darkroom)
+        self.hold_those_of(other)
+
+    def _own(self, images: Stack) -> Stack:
+        return images
 
 
 def _owned(images: Stack) -> Stack:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from foster.data.augmentation.pipeline import Normaliser
-from foster.data.images import ImageSet, Stack
+from foster.data.images import ImageSet, Stack, on_device
 from foster.evaluation.predict import class_means, nearest_mean_scores
 from foster.networks.network import Network
 from foster.networks.trunk import Trunk
@@ -46,7 +46,7 @@ class Classifier(nn.Module):
 
     def use_means_of(self, exemplars: ImageSet, num_classes: int) -> None:
         """From now on classify by the nearest mean of these exemplars' features."""
-        (features,) = self._in_batches(lambda batch: (self._features(batch),), exemplars.images)
+        (features,) = self._in_batches(lambda batch: (self._features(batch),), exemplars.stack)
         self.class_means = class_means(features, exemplars.labels, num_classes).to(self.device)
 
     def scores(self, images: Tensor) -> Tensor:
@@ -63,11 +63,11 @@ class Classifier(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         return self._probabilities(self.scores(images))
 
-    def all_scores(self, images: Tensor) -> Tensor:
+    def all_scores(self, images: Stack) -> Tensor:
         """Scores of any number of images from anywhere, on the CPU."""
         return self._in_batches(lambda batch: (self.scores(batch),), images)[0]
 
-    def features(self, images: Tensor) -> Tensor:
+    def features(self, images: Stack) -> Tensor:
         """Features `[N, feature_size]` of any number of images from anywhere, on the CPU."""
         return self._in_batches(lambda batch: (self._features(batch),), images)[0]
 
@@ -76,11 +76,11 @@ class Classifier(nn.Module):
         """Scores of features from anywhere, on the CPU."""
         return self.scores_of(features.to(self.device)).cpu()
 
-    def probabilities(self, images: Tensor) -> Tensor:
+    def probabilities(self, images: Stack) -> Tensor:
         """Probabilities of any number of images from anywhere, on the CPU."""
         return self._in_batches(lambda batch: (self.forward(batch),), images)[0]
 
-    def described(self, images: Tensor) -> tuple[Tensor, Tensor]:
+    def described(self, images: Stack) -> tuple[Tensor, Tensor]:
         """Probabilities `[N, num_classes]` and features `[N, feature_size]` in one pass, on the CPU."""
 
         def describe(batch: Tensor) -> tuple[Tensor, Tensor]:
@@ -90,11 +90,11 @@ class Classifier(nn.Module):
         probabilities, features = self._in_batches(describe, images)
         return probabilities, features
 
-    def _in_batches(self, forward: Callable[[Tensor], tuple[Tensor, ...]], images: Tensor) -> tuple[Tensor, ...]:
+    def _in_batches(self, forward: Callable[[Tensor], tuple[Tensor, ...]], images: Stack) -> tuple[Tensor, ...]:
         """As `in_batches`, on the CPU in the end."""
         num_images = len(images)
         if not num_images:  # not every module takes a batch of none
-            images = images.new_zeros(1, *images.shape[1:])
+            images = torch.zeros(1, *images.shape[1:], dtype=torch.uint8)
         with explained_memory_errors(self.device):
             return tuple(column[:num_images].cpu() for column in in_batches(forward, images, self.device))
 
@@ -110,16 +110,15 @@ class Classifier(nn.Module):
         return self.network.features(self.prepared(images)).float()
 
 
-def scores_of_all(classifier: Classifier, images: Tensor, engine: Engine) -> Tensor:
+def scores_of_all(classifier: Classifier, images: Stack, engine: Engine) -> Tensor:
     """The classifier's scores of any number of images, on the CPU; what a trunk made of them is not made again."""
 
     def scores(part: Stack) -> tuple[Tensor]:
-        assert isinstance(part, Tensor)
         if views is None or not len(part):
             return (classifier.all_scores(part),)
         with torch.no_grad():
-            maps = (classifier.network.features(views.plain(some)) for some in part.split(64))
+            maps = (classifier.network.features(views.plain(on_device(some, cpu))) for some in part.split(64))
             return (torch.cat([classifier.scores_of(features) for features in maps]).cpu(),)
 
-    views = engine.views
-    return in_shares(scores, images, torch.device("cpu"))[0]
+    views, cpu = engine.views, torch.device("cpu")
+    return in_shares(scores, images, cpu)[0]

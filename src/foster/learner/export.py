@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from foster.data.images import on_device
 from foster.data.photos.decode import BACKGROUND, DRAFT_PIXELS
 from foster.errors import FosterError, SettingsError, suggestion, words_of
 from foster.learner.classifier import Classifier
@@ -164,10 +165,10 @@ def _pictures(knowledge: Knowledge) -> tuple[Tensor, str]:
     """uint8 `[N, H, W, 3]` to check with: exemplars and held-out images, or noise where there are none."""
     memories = {"exemplars": knowledge.exemplars, "held-out images": knowledge.held_out}
     for name, memory in memories.items():
-        images = knowledge.images_of(memory).images
+        images = knowledge.images_of(memory).stack
         if len(images):
             stride = -(-len(images) // MAX_CHECKED)
-            return images[::stride].permute(0, 2, 3, 1).contiguous(), name
+            return on_device(images[::stride], torch.device("cpu")).permute(0, 2, 3, 1).contiguous(), name
     shape = (16, *knowledge.preprocessing.size, 3)
     random = generator(Address(0, "export"))
     return torch.randint(256, shape, dtype=torch.uint8, generator=random), "random images"

@@ -56,7 +56,13 @@ def _known(knowledge: Knowledge) -> str:
 
 
 def _tensors(images: ImageSet) -> dict[str, Tensor]:
-    return {"images": images.images, "labels": images.labels}
+    stack = images.stack
+    pixels = (
+        stack
+        if isinstance(stack, Tensor)
+        else torch.frombuffer(bytearray("".join(stack.ids()), "ascii"), dtype=torch.uint8)
+    )
+    return {"images": pixels, "labels": images.labels}
 
 
 def _digest(tensors: Mapping[str, Tensor], *facts: object) -> str:

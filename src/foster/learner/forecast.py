@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from foster import events
-from foster.data.images import ImageSet
-from foster.data.photos.album import Album
-from foster.data.photos.read import COPIES_OF_A_LEARN
+from foster.data.images import ImageSet, Stack, on_device
+from foster.data.memory import BorrowedMemory
+from foster.data.photos.read import COPIES_OF_A_LEARN, COPIES_OF_PHOTOS
 from foster.data.task import Task
 from foster.learner.plan import Plan
 from foster.learner.training import phases_of
@@ -64,14 +64,14 @@ def forecast(plan: Plan, method: Method[Any], task: Task, engine: Engine) -> For
     sample = task.training.select(chosen)
     seconds_before = 0.0
     if engine.views is not None:
-        part = sample.images[:8]
+        part = on_device(sample.stack[:8], torch.device("cpu"))
         began = time.monotonic()
         engine.views.plain(part)
         num_seen = plan.num_training_images * plan.num_views + len(plan.held_out)
         seconds_before = (time.monotonic() - began) / len(part) * num_seen
         engine = replace(engine, views=replace(engine.views, num_views=1))
     actor = copy.copy(method)
-    actor.memory = copy.deepcopy(method.memory)
+    actor.memory = BorrowedMemory(method.memory)
     # Which images would be remembered makes no difference here, and choosing them at random takes no features.
     actor.workplace = replace(method.workplace, infer=_Nothing(engine, sample), selection="random")
     if hasattr(method, "network"):
@@ -86,8 +86,14 @@ def forecast(plan: Plan, method: Method[Any], task: Task, engine: Engine) -> For
                 num_parameters = max(num_parameters, sum(value.numel() for value in phase.network.parameters()))
     maps = 0
     if engine.views is not None:
-        maps = engine.views.plain(sample.images[:1]).numel() * 2 * plan.num_training_images * plan.num_views
-    images = COPIES_OF_A_LEARN * sample.images[0].numel() * plan.num_training_images
+        maps = (
+            engine.views.plain(on_device(sample.stack[:1], torch.device("cpu"))).numel()
+            * 2
+            * plan.num_training_images
+            * plan.num_views
+        )
+    num_copies = COPIES_OF_A_LEARN if isinstance(sample.stack, Tensor) else COPIES_OF_PHOTOS
+    images = num_copies * sample.stack.shape[1:].numel() * plan.num_training_images
     num_bytes = BYTES_OF_PROCESS + images + maps + BYTES_OF_STATE * num_parameters
     return Forecast(seconds_before, tuple(phases), num_bytes)
 
@@ -116,10 +122,10 @@ class _Nothing:
     """An inference that looks at one image: all logits and features are zero."""
 
     def __init__(self, engine: Engine, sample: ImageSet) -> None:
-        self._engine, self._image = engine, sample.images[:1]
+        self._engine, self._image = engine, sample.stack[:1]
 
     @torch.no_grad()
-    def __call__(self, network: nn.Module, images: Tensor | Album) -> Output:
+    def __call__(self, network: nn.Module, images: Stack) -> Output:
         out = self._engine.infer(network, self._image)
         logits, features = (torch.zeros_like(values).expand(len(images), -1) for values in (out.logits, out.features))
         return Output(logits, features)

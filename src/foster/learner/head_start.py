@@ -52,7 +52,7 @@ def _discriminants(network: Network, num_classes: int, infer: Infer, data: Image
     labelled = data.select(data.labels >= 0)
     if not bool((labelled.class_counts(num_classes) > 0).all()):
         return None
-    features = infer(network, labelled.images).features.double()
+    features = infer(network, labelled.stack).features.double()
     return linear_discriminants(features, labelled.labels.to(features.device), num_classes)
 
 

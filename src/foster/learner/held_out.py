@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence, Set
 import torch
 from torch import Tensor
 
-from foster.bundle.folder import image_id
 from foster.data.herding import positions_by_class
-from foster.data.images import ImageSet
+from foster.data.images import ImageSet, ids_of
 from foster.data.memory import ExemplarMemory
 
 MIN_IMAGES = 3
@@ -89,9 +88,9 @@ def fair_quota(total: int, trained: Sequence[int], held_out: Sequence[int], shar
 
 def kept_held_out(images: ImageSet, quota: int | None) -> ExemplarMemory:
     """Up to `quota` different images of each class, by the order of their hashes: the same ones every time."""
-    memory = ExemplarMemory()
+    memory, ids = ExemplarMemory(), ids_of(images.stack)
     for class_id, positions in enumerate(positions_by_class(images.labels, range(images.num_classes))):
-        by_hash = {image_id(images.images[position]): int(position) for position in positions}
+        by_hash = {ids[position]: position for position in positions.tolist()}
         chosen = [by_hash[entry] for entry in sorted(by_hash)][:quota]
-        memory.remember(class_id, images.images[chosen])
+        memory.remember(class_id, images.stack[torch.tensor(chosen, dtype=torch.int64)])
     return memory

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import torch
 
-from foster.bundle.folder import image_id
 from foster.bundle.history import trained_positions
-from foster.data.images import ImageSet
+from foster.data.images import ImageSet, ids_of
 from foster.data.memory import ExemplarMemory
-from foster.data.photos.read import Photos, Unreadable, item_name, measured_sizes, none_readable, read_photos
+from foster.data.photos.developing import read_stack
+from foster.data.photos.read import Photos, Unreadable, item_name, measured_sizes, none_readable
 from foster.data.photos.resize import Resizing, typical_side
 from foster.errors import DataError
 from foster.learner.duplicates import Entry, KeptElsewhere, SharedPhotos, kept_elsewhere, relatives, shared_photos
@@ -61,13 +61,13 @@ def choose_resizing(photos: Photos, settings: LearnerSettings, knowledge: Knowle
 
 def take_in(photos: Photos, resizing: Resizing, settings: LearnerSettings, knowledge: Knowledge | None) -> Intake:
     """Read all photos; leave out what is already stored; hold out a part of every class."""
-    read = read_photos(photos, resizing, settings.max_unreadable)
+    read = read_stack(photos, resizing, settings.max_unreadable)
     known = knowledge.class_names if knowledge else ()
     readable = set(read.labels)
     names = (*known, *(name for name in photos.class_names if name in readable and name not in known))
     ids = {name: k for k, name in enumerate(names)}
-    images = ImageSet(read.images, torch.tensor([ids[name] for name in read.labels]), names)
-    entries = [Entry(*entry) for entry in zip(images.labels.tolist(), map(image_id, images.images), strict=True)]
+    images = ImageSet(read.stack, torch.tensor([ids[name] for name in read.labels]), names)
+    entries = [Entry(*entry) for entry in zip(images.labels.tolist(), ids_of(images.stack), strict=True)]
     exemplars, spared = (_stored(knowledge.exemplars), _stored(knowledge.held_out)) if knowledge else (set(), set())
     stored = exemplars | spared
     is_fresh = torch.tensor([entry not in stored for entry in entries])
@@ -100,11 +100,7 @@ def take_in(photos: Photos, resizing: Resizing, settings: LearnerSettings, knowl
 
 
 def _stored(memory: ExemplarMemory) -> set[Entry]:
-    return {
-        Entry(class_id, image_id(image))
-        for class_id in range(memory.num_classes)
-        for image in memory.of_class(class_id)
-    }
+    return {Entry(class_id, own) for class_id in range(memory.num_classes) for own in ids_of(memory.stack_of(class_id))}
 
 
 def _trained_before(knowledge: Knowledge | None, entries: set[Entry], class_names: Sequence[str]) -> dict[int, float]:

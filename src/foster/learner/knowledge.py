@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from foster.bundle.folder import image_id, resizing_of
+from foster.bundle.folder import resizing_of
 from foster.bundle.history import trained_positions
 from foster.bundle.manifest import Preprocessing
-from foster.data.images import ImageSet
+from foster.data.images import ImageSet, ids_of
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.resize import Resizing
 from foster.learner.classifier import Classifier
@@ -42,18 +42,14 @@ class Memories:
     @cached_property
     def held_out(self) -> ExemplarMemory:
         """Without what is an exemplar of another class: bundles of earlier versions may keep a picture as both."""
-        made, trained = self._make_held_out(), _hashes(self.exemplars)
-        if not _hashes(made) & trained:
+        made, trained = self._make_held_out(), self.exemplars.ids()
+        if not made.ids() & trained:
             return made
         honest = ExemplarMemory()
         for class_id in range(made.num_classes):
-            images = made.of_class(class_id)
-            honest.remember(class_id, images[[image_id(image) not in trained for image in images]])
+            images = made.stack_of(class_id)
+            honest.remember(class_id, images[torch.tensor([own not in trained for own in ids_of(images)])])
         return honest
-
-
-def _hashes(memory: ExemplarMemory) -> set[str]:
-    return {image_id(image) for class_id in range(memory.num_classes) for image in memory.of_class(class_id)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,8 +127,8 @@ class Knowledge:
 
     def num_trained_on(self, images: Tensor) -> int:
         """How many of these images uint8 `[N, 3, H, W]` are exemplars, pixel for pixel."""
-        exemplars = _hashes(self.exemplars)
-        return sum(image_id(image) in exemplars for image in images)
+        exemplars = self.exemplars.ids()
+        return sum(own in exemplars for own in ids_of(images))
 
     def images_of(self, memory: ExemplarMemory) -> ImageSet:
         """The images of one of the two memories, possibly none."""

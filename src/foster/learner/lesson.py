@@ -123,10 +123,10 @@ def learn(
         )
         after = _knowledge(plan, method)
         classifier = after.classifier(engine.device, temperature=1.0)
-        scores = scores_of_all(classifier, plan.held_out.images, engine)
+        scores = scores_of_all(classifier, plan.held_out.stack, engine)
         temperature = fit_temperature(scores, plan.held_out.labels)
         familiarity = _familiarity(plan, method, classifier, scores, temperature, engine)
-        checks = _checks(plan, scores, scores_of_all(classifier, plan.exemplars_before.images, engine), engine)
+        checks = _checks(plan, scores, scores_of_all(classifier, plan.exemplars_before.stack, engine), engine)
     report = _report(plan, method, after, trained, checks, temperature, time.monotonic() - began)
     reason = None if max_drop is None else problem(checks, max_drop) or report.loss_of_new(max_drop)
     entry = {
@@ -186,7 +186,7 @@ def _method(plan: Plan, engine: Engine) -> Method[Any]:
     workplace = Workplace(backbone, settings.seed, engine.infer, engine.device, settings.selection, plan.unlabeled)
     method = method_class(settings.method)(options, memory, workplace)
     if plan.before is not None:
-        memory.load_state(plan.before.exemplars.state())
+        memory.hold_those_of(plan.before.exemplars)
         method.network = copy.deepcopy(plan.before.network).to(engine.device)
     return method
 
@@ -226,7 +226,7 @@ def _checks(plan: Plan, scores: Tensor, exemplar_scores: Tensor, engine: Engine)
         ("exemplar", plan.exemplars_before, exemplar_scores),
     ):
         if len(images):
-            then = scores_of_all(old, images.images, engine).argmax(1).numpy() if old else None
+            then = scores_of_all(old, images.stack, engine).argmax(1).numpy() if old else None
             checks.append(compare(kind, images.labels.numpy(), then, now.argmax(1).numpy(), names, num_known))
     return tuple(checks)
 
@@ -243,8 +243,8 @@ def _familiarity(
     if not temperature:
         return None
     trained = concatenate(plan.intake.train, plan.exemplars_before)
-    features = engine.infer(method.network, trained.images).features
-    held_out = probabilities(scores, temperature), engine.infer(method.network, plan.held_out.images).features
+    features = engine.infer(method.network, trained.stack).features
+    held_out = probabilities(scores, temperature), engine.infer(method.network, plan.held_out.stack).features
     return Familiarity.fitted(features, trained.labels, plan.intake.num_known + plan.intake.num_new, held_out)
 
 

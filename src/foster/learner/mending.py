@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from foster.bundle.folder import image_id
-from foster.data.images import ImageSet, concatenate
+from foster.data.images import ImageSet, concatenate, ids_of
 from foster.data.photos.sources import class_name
 from foster.errors import DataError, suggestion
 from foster.evaluation.predict import class_means, nearest_mean_scores
@@ -68,8 +67,8 @@ def merge(
     merged_id = groups.index(tuple(ids))
     report = MendReport(
         renamed={knowledge.class_names[k]: name for k in ids},
-        num_exemplars=len(after.exemplars.of_class(merged_id)),
-        num_held_out=len(after.held_out.of_class(merged_id)) if after.held_out.num_classes else 0,
+        num_exemplars=len(after.exemplars.stack_of(merged_id)),
+        num_held_out=len(after.held_out.stack_of(merged_id)) if after.held_out.num_classes else 0,
     )
     return _measured(seen, after, regrouping, report, max_drop)
 
@@ -87,7 +86,7 @@ def forget(knowledge: Knowledge, settings: LearnerSettings, names: Sequence[str]
     seen = _Seen(knowledge, settings)
     after = regrouped(knowledge, settings, regrouping, seen.features)
     num_gone = [
-        sum(len(memory.of_class(k)) for k in ids if k < memory.num_classes)
+        sum(len(memory.stack_of(k)) for k in ids if k < memory.num_classes)
         for memory in (knowledge.exemplars, knowledge.held_out)
     ]
     gone = tuple(knowledge.class_names[k] for k in ids)
@@ -104,10 +103,10 @@ class _Seen:
         self.exemplars, self.held_out = (
             knowledge.images_of(memory) for memory in (knowledge.exemplars, knowledge.held_out)
         )
-        images = concatenate(self.exemplars, self.held_out).images
+        images = concatenate(self.exemplars, self.held_out).stack
         plain = knowledge.classifier(self.device, means=torch.empty(0))
         self._features = plain.features(images)
-        self._position = {image_id(image): k for k, image in enumerate(images)}
+        self._position = {own: k for k, own in enumerate(ids_of(images))}
 
     @property
     def kinds(self) -> tuple[tuple[str, ImageSet], ...]:
@@ -116,7 +115,7 @@ class _Seen:
 
     def features(self, images: ImageSet) -> Tensor:
         """`[N, d]` on the CPU, of some of these images."""
-        return self._features[[self._position[image_id(image)] for image in images.images]]
+        return self._features[[self._position[own] for own in ids_of(images.stack)]]
 
     def classifier(self, knowledge: Knowledge, temperature: float | None = None) -> Classifier:
         """That of before or after, without looking at the exemplars again."""

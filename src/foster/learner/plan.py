@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
-from torch import Tensor
 
 from foster.bundle.manifest import Preprocessing
 from foster.data.augmentation.pipeline import Augmentation
 from foster.data.download import Follower
-from foster.data.images import ImageSet, concatenate
+from foster.data.images import ImageSet, Stack, concatenate, on_device
+from foster.data.photos.developing import album_of, are_photos, learners_darkroom
 from foster.data.photos.read import Photos
 from foster.data.unlabeled import load_unlabeled
 from foster.errors import DataError, SettingsError
@@ -215,10 +215,12 @@ def make_plan(
     options, unlabeled = settings.options, None
     if source := options.unlabeled_source:
         unlabeled = load_unlabeled(source, resizing.size, None, warn, follower, settings.unlabeled_key)
+        if are_photos(resizing):
+            unlabeled = replace(unlabeled, stack=album_of(unlabeled.images, learners_darkroom(resizing)))
     intake = take_in(photos, resizing, settings, before)
     if before is not None:
         return Plan(before, settings, choice, before.preprocessing, intake, unlabeled, before.trunk)
-    mean, std = (choice.mean, choice.std) if choice.mean and choice.std else statistics(intake.train.images)
+    mean, std = (choice.mean, choice.std) if choice.mean and choice.std else statistics(intake.train.stack)
     facts = {"height": resizing.height, "width": resizing.width, "rule": resizing.rule, "mean": mean, "std": std}
     return Plan(None, settings, choice, Preprocessing.model_validate(facts), intake, unlabeled, choice.make_trunk())
 
@@ -250,14 +252,16 @@ def _try_to_make(
         ) from None
 
 
-def statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def statistics(images: Stack) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of each channel of uint8 images `[N, 3, H, W]`, for values from 0 to 1."""
     stride = -(-len(images) // NUM_IMAGES_FOR_STATISTICS)
-    chunks = images[::stride].split(256)
-    count = sum(chunk[:, 0].numel() for chunk in chunks)
-    total = sum(chunk.double().sum(dim=(0, 2, 3)) for chunk in chunks)
-    squares = sum(chunk.double().square().sum(dim=(0, 2, 3)) for chunk in chunks)
-    mean = torch.as_tensor(total) / count
-    std = (torch.as_tensor(squares) / count - mean.square()).clamp_min(0).sqrt() / 255
+    count, total, squares = 0, torch.zeros(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
+    for chunk in images[::stride].split(256):
+        values = on_device(chunk, torch.device("cpu")).double()
+        count += values[:, 0].numel()
+        total += values.sum(dim=(0, 2, 3))
+        squares += values.square().sum(dim=(0, 2, 3))
+    mean = total / count
+    std = (squares / count - mean.square()).clamp_min(0).sqrt() / 255
     rounded = [[round(value, 4) for value in values.tolist()] for values in (mean / 255, std.clamp_min(SMALLEST_STD))]
     return tuple(rounded[0]), tuple(rounded[1])

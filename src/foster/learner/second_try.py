@@ -40,7 +40,7 @@ def is_near_chance(phase: Phase, infer: Infer, num_classes: int) -> bool:
     sample = _spread(phase.data)
     if num_classes < 2 or not len(sample):
         return False
-    logits = infer(phase.network, sample.images).logits
+    logits = infer(phase.network, sample.stack).logits
     right = float((logits.argmax(1).cpu() == sample.labels.cpu()).double().mean())
     return not right - 1 / num_classes >= LEAST_GAIN * (1 - 1 / num_classes)
 

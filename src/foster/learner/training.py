@@ -90,7 +90,7 @@ def with_head_start(phases: Iterator[Phase | Evaluate], infer: Infer) -> Iterato
 
 def _accuracy(trainer: Trainer, wanted: Evaluate, task: Task, held_out: ImageSet) -> tuple[float, float | None]:
     """In percent, means over all classes and over the new ones, if any of them has an image."""
-    logits = trainer.engine.infer(wanted.network, held_out.images).logits
+    logits = trainer.engine.infer(wanted.network, held_out.stack).logits
     rank, labels = ranks(logits, held_out.labels).cpu(), held_out.labels
     sizes = [size for size in (task.num_known, task.num_new) if size]
     evaluation = evaluate(rank.numpy(), labels.numpy(), sizes)

@@ -203,7 +203,7 @@ class BundleArchive(Archive):
     @cached_property
     def probabilities(self) -> NDArray[np.float32]:
         """Of the held-out images, `[N, num_classes]`."""
-        values: NDArray[np.float32] = self.learner.classifier().probabilities(self.held_out.images).numpy()
+        values: NDArray[np.float32] = self.learner.classifier().probabilities(self.held_out.stack).numpy()
         return values
 
     def predictions(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

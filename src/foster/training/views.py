@@ -12,7 +12,7 @@ from torch import Tensor
 
 from foster.data.augmentation.pipeline import Augmentation, Changes, Normaliser
 from foster.data.feed import Batch, Feed
-from foster.data.images import ImageSet
+from foster.data.images import ImageSet, Stack, on_device
 from foster.networks.trunk import Trunk
 from foster.seeding import Address, generator
 from foster.system.crew import ALONE, crew, gathered
@@ -20,6 +20,8 @@ from foster.system.memory import main_memory
 
 IMAGES_AT_ONCE = {"cpu": 8, "cuda": 64}
 """A trunk sees so many images at a time: on a CPU what it makes of a few still fits into the cache."""
+
+HASHED_AT_ONCE = 256
 
 SHARE_OF_MEMORY = 0.25
 """Maps that take more than this share of the machine's memory are kept in a file that is gone when they are."""
@@ -45,13 +47,18 @@ class TrunkViews:
         """The maps of uint8 images `[N, 3, H, W]` as they are, float32 `[N, C, h, w]` on the device."""
         return self.gathered(self.slots(images, 1)[:, 0])
 
-    def slots(self, images: Tensor, num_views: int) -> Tensor:
+    def slots(self, images: Stack, num_views: int) -> Tensor:
         """Where the views of each image are kept, int64 `[N, num_views, 2]`; those that are not known yet are made."""
-        hashes = [hashlib.blake2b(image.numpy().data, digest_size=16).digest() for image in images.cpu().contiguous()]
+        cpu = torch.device("cpu")
+        hashes = [
+            hashlib.blake2b(image.numpy().data, digest_size=16).digest()
+            for some in images.split(HASHED_AT_ONCE)
+            for image in on_device(some, cpu).contiguous()
+        ]
         for view in range(num_views):
             missing = [k for k, image in enumerate(hashes) if (image, view) not in self._slots]
             if missing:
-                self._keep([(hashes[k], view) for k in missing], images[missing], view)
+                self._keep([(hashes[k], view) for k in missing], images[torch.tensor(missing)], view)
         locations = [self._slots[image, view] for image in hashes for view in range(num_views)]
         return torch.tensor(locations, dtype=torch.int64).view(len(images), num_views, 2)
 
@@ -69,7 +76,7 @@ class TrunkViews:
         return sent
 
     @torch.no_grad()
-    def _keep(self, keys: Sequence[Key], images: Tensor, view: int) -> None:
+    def _keep(self, keys: Sequence[Key], images: Stack, view: int) -> None:
         size = IMAGES_AT_ONCE.get(self.device.type, IMAGES_AT_ONCE["cpu"])
         # All processes ask for the same augmented views at the same time; images as they are, each where it needs them.
         team = crew() if view and len(images) >= crew().size else ALONE
@@ -80,7 +87,7 @@ class TrunkViews:
         block: Tensor | None = None
         for start in range(first, last, size):
             part = slice(start, min(start + size, last))
-            maps = self.trunk(self.normaliser(changes.done_to(images[part].to(self.device), part)))
+            maps = self.trunk(self.normaliser(changes.done_to(on_device(images[part], self.device), part)))
             if block is None:
                 block = room((len(images), *maps.shape[1:]))
             block[part] = maps
@@ -102,7 +109,7 @@ class ViewFeed(Feed):
     ) -> None:
         super().__init__(data, Augmentation(), batch_size, address, device)
         self._views = views
-        self._slots = views.slots(data.images, views.num_views)
+        self._slots = views.slots(data.stack, views.num_views)
 
     @property
     def sample(self) -> Tensor:

@@ -74,13 +74,19 @@ class Changes:
 
 class PhotoChanges(Changes):
     """What is done to each of a set of photos of these `sizes` `[N, 2]`: which rectangle is cut out and whether it is
-    mirrored, `boxes` `[N, 4]` and `is_mirrored` `[N]`; the rest is done to the images `shape` that they become."""
+    mirrored, `boxes` `[N, 4]` and `is_mirrored` `[N]`; the rest is done to the images `shape` that they become.
+    `frames` are the rectangles where none is drawn."""
 
     def __init__(
-        self, augmentation: Augmentation, sizes: Tensor, shape: torch.Size, generator: torch.Generator
+        self,
+        augmentation: Augmentation,
+        sizes: Tensor,
+        shape: torch.Size,
+        generator: torch.Generator,
+        frames: Callable[[Tensor], Tensor] = centre_boxes,
     ) -> None:
         share = augmentation.resized_crop
-        self.boxes = random_boxes(sizes, share, generator) if share else centre_boxes(sizes)
+        self.boxes = random_boxes(sizes, share, generator) if share else frames(sizes)
         self.is_mirrored = torch.zeros(shape[0], dtype=torch.int64)
         if augmentation.flip:
             self.is_mirrored = torch.randint(2, (shape[0],), generator=generator)

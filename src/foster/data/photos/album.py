@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foster import events
-from foster.data.photos.crops import can_crop, centre_boxes, crops_at, crops_of
-from foster.data.photos.darkroom import Darkroom
+from foster.data.photos.crops import can_crop, crops_at, crops_of
+from foster.data.photos.darkroom import Darkroom, Developed
 from foster.data.photos.encoded import Encoded, PhotoBytes, PhotoFiles
-from foster.data.photos.pixels import reencoded
+from foster.data.photos.pixels import jpeg_of, pixels_of
 from foster.data.photos.strata import NUM_STRATA
 from foster.system.crew import crew, gathered
 
@@ -31,6 +31,11 @@ class PhotoStore:
         self._chunk = np.zeros(len(photos), np.int32)
         self._offset = np.zeros(len(photos), np.int64)
         self._chunks: list[Tensor] = []
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether every photo is known by an id."""
+        return len(getattr(self.photos, "ids", ())) == len(self.photos)
 
     def survey(self, numbers: NDArray[np.int64]) -> None:
         """Learn the sizes of photos that are not known yet. Each process decodes its share, and tells the others."""
@@ -61,10 +66,22 @@ class PhotoStore:
             return
         is_all = len(missing) == len(self.photos)
         for part in self.darkroom.develop(self.photos if is_all else self.photos.select(missing), self.what):
-            rows = missing[part.positions]
-            self.sizes[rows], self.is_known[rows], self.is_developed[rows] = part.sizes, True, True
-            self._chunk[rows], self._offset[rows] = len(self._chunks), part.offsets
-            self._chunks.append(part.pixels)
+            self.keep(part._replace(positions=missing[part.positions]))
+
+    def keep(self, part: Developed) -> None:
+        """Take pixels that were decoded elsewhere, at their positions in the list."""
+        rows = part.positions
+        self.sizes[rows], self.is_known[rows], self.is_developed[rows] = part.sizes, True, True
+        self._chunk[rows], self._offset[rows] = len(self._chunks), part.offsets
+        self._chunks.append(part.pixels)
+
+    def content(self, number: int) -> bytes:
+        """The photo as it is kept: its file, or once more encoded at the size in which it is used."""
+        if not self.darkroom.reencodes or isinstance(self.photos, PhotoBytes):
+            return self.photos.content(number)
+        if self.is_developed[number]:
+            return jpeg_of(self.pixels(number).cpu().numpy())
+        return jpeg_of(pixels_of(self.photos.content(number), self.darkroom.short_side))
 
     def pixels(self, number: int) -> Tensor:
         """A developed photo, uint8 `[height, width, 3]`, where it is kept."""
@@ -131,7 +148,7 @@ class Album:
 
     @property
     def out_size(self) -> tuple[int, int]:
-        return self.darkroom.image_size, self.darkroom.image_size
+        return self.darkroom.out_size
 
     @property
     def shape(self) -> torch.Size:
@@ -191,9 +208,13 @@ class Album:
         return self.darkroom.prepare(store.photos.select(self._numbers), what)
 
     def contents(self) -> list[bytes]:
-        """The encoded photos."""
-        pairs = zip(self._store_ids.tolist(), self._numbers.tolist(), strict=True)
-        return [self._stores[store].photos.content(number) for store, number in pairs]
+        """The encoded photos, as they are kept."""
+        return [store.content(number) for store, number in self._places()]
+
+    def ids(self) -> list[str]:
+        """The ids of the photos; all of them must have one."""
+        places = self._places()
+        return [store.photos.ids[number] for store, number in places]  # type: ignore[attr-defined]
 
     @property
     def nbytes(self) -> int:
@@ -202,11 +223,8 @@ class Album:
 
     def owned(self) -> "Album":
         """The same photos with their encoded bytes in memory: the files may be deleted."""
-        contents, side = self.contents(), self.darkroom.short_side
-        # Bytes in memory were encoded anew when they came from their files.
-        if self.darkroom.reencodes and not all(isinstance(store.photos, PhotoBytes) for store in self._stores):
-            contents = [reencoded(content, side) for content in contents]
-        return Album.of(PhotoBytes(contents), self.darkroom, "the exemplars")
+        ids = self.ids() if all(store.has_ids for store in self._stores) else ()
+        return Album.of(PhotoBytes(self.contents(), ids), self.darkroom, "the exemplars")
 
     def gathered(self, device: torch.device) -> Gathered:
         """What `device` needs of the photos, all of them developed; in memory from which it can copy by itself."""
@@ -221,9 +239,8 @@ class Album:
     def _packed(self, sizes: Tensor, device: torch.device) -> Gathered:
         ends = (3 * sizes.prod(1)).cumsum(0)
         pixels = torch.empty(int(ends[-1]) if len(ends) else 0, dtype=torch.uint8, pin_memory=device.type == "cuda")
-        pairs = zip(self._store_ids.tolist(), self._numbers.tolist(), ends.tolist(), strict=True)
-        for store, number, end in pairs:
-            photo = self._stores[store].pixels(number)
+        for (store, number), end in zip(self._places(), ends.tolist(), strict=True):
+            photo = store.pixels(number)
             pixels[end - photo.numel() : end] = photo.reshape(-1)
         return Gathered(sizes, ends - 3 * sizes.prod(1), pixels)
 
@@ -231,8 +248,12 @@ class Album:
         """The square in the middle of every photo: what a network is tested on, uint8 `[N, 3, H, W]` on `device`."""
         self.develop_here()
         gathered = self.gathered(device)
-        boxes = centre_boxes(gathered.sizes)
+        boxes = self.darkroom.frames(gathered.sizes)
         return gathered.crops(boxes, torch.zeros(len(self), dtype=torch.int64), self.out_size, device)
+
+    def _places(self) -> list[tuple[PhotoStore, int]]:
+        pairs = zip(self._store_ids.tolist(), self._numbers.tolist(), strict=True)
+        return [(self._stores[store], number) for store, number in pairs]
 
     def _by_store(self) -> Iterator[tuple[PhotoStore, NDArray[np.int64]]]:
         """Each store, and where its photos stand here."""

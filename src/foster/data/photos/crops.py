@@ -48,6 +48,14 @@ def centre_boxes(sizes: Tensor) -> Tensor:
     return torch.cat((starts, sides), dim=1)
 
 
+def middle_boxes(sizes: Tensor, aspect: float) -> Tensor:
+    """The largest rectangle of this width over height in the middle of photos of these `sizes` `[N, 2]`."""
+    height, width = sizes.double().unbind(1)
+    sides = torch.stack((torch.minimum(height, width / aspect), torch.minimum(width, height * aspect)), dim=1)
+    sides = sides.round().long().clamp(min=1)
+    return torch.cat((((sizes - sides) / 2).floor().long(), sides), dim=1)
+
+
 def whole_boxes(sizes: Tensor) -> Tensor:
     """All of each photo."""
     return torch.cat((torch.zeros_like(sizes), sizes), dim=1).long()
@@ -74,4 +82,4 @@ def crops_of(photos: Sequence[Tensor], boxes: Tensor, is_mirrored: Tensor, out_s
     return torch.cat(crops) if crops else torch.empty((0, 3, *out_size), dtype=torch.uint8)
 
 
-__all__ = ["can_crop", "centre_boxes", "crops_at", "crops_of", "random_boxes", "whole_boxes"]
+__all__ = ["can_crop", "centre_boxes", "crops_at", "crops_of", "middle_boxes", "random_boxes", "whole_boxes"]

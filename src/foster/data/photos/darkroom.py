@@ -18,10 +18,12 @@ from torch import Tensor
 from foster import events
 from foster.data.download import Follower
 from foster.data.photos.cache import CacheFolder, Strip
+from foster.data.photos.crops import centre_boxes, middle_boxes, whole_boxes
 from foster.data.photos.decode import ImageError, quiet_pillow
 from foster.data.photos.encoded import Encoded, PhotoFiles
 from foster.data.photos.pixels import pixels_of
 from foster.data.photos.read import Unreadable
+from foster.data.photos.resize import Resizing
 from foster.errors import DataError
 
 Place = Literal["auto", "device", "host", "disk"]
@@ -60,11 +62,26 @@ class Darkroom:
     cache: Path | None = None
     num_threads: int = 0
     max_unreadable: int | None = None
+    resizing: Resizing | None = None
+    """What a network sees of a photo that it is not trained on; by default the field's square in the middle."""
     reencodes: bool = False
     """Whether exemplars are encoded once more, at the size in which photos are kept."""
     follower: Follower = field(default_factory=Follower)
     chosen: str = ""
     """Where the photos of the newest files went."""
+
+    @property
+    def out_size(self) -> tuple[int, int]:
+        """Height and width of what a network sees."""
+        return self.resizing.size if self.resizing else (self.image_size, self.image_size)
+
+    def frames(self, sizes: Tensor) -> Tensor:
+        """What a network sees in inference of photos of these `sizes` `[N, 2]`: boxes `[N, 4]`."""
+        if self.resizing is None:
+            return centre_boxes(sizes)
+        if self.resizing.rule == "stretch":
+            return whole_boxes(sizes)
+        return middle_boxes(sizes, self.resizing.width / self.resizing.height)
 
     @property
     def cache_folder(self) -> CacheFolder | None:

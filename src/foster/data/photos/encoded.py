@@ -75,10 +75,11 @@ class PhotoFiles:
 
 
 class PhotoBytes:
-    """Photos in memory as the bytes of their files."""
+    """Photos in memory as the bytes of their files, with the ids that they have had before, where they had any."""
 
-    def __init__(self, contents: Sequence[bytes]) -> None:
+    def __init__(self, contents: Sequence[bytes], ids: Sequence[str] = ()) -> None:
         self.contents = list(contents)
+        self.ids = list(ids)
 
     def __len__(self) -> int:
         return len(self.contents)
@@ -94,4 +95,26 @@ class PhotoBytes:
         return self.contents[position]
 
     def select(self, positions: NDArray[np.int64]) -> "PhotoBytes":
-        return PhotoBytes([self.contents[position] for position in positions.tolist()])
+        ids = [self.ids[position] for position in positions.tolist()] if self.ids else ()
+        return PhotoBytes([self.contents[position] for position in positions.tolist()], ids)
+
+
+class PhotoItems:
+    """Photos that somebody else has decoded already: their names are left."""
+
+    def __init__(self, names: Sequence[str], ids: Sequence[str]) -> None:
+        self.names = list(names)
+        self.ids = list(ids)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def name(self, position: int) -> str:
+        return self.names[position]
+
+    def content(self, position: int) -> bytes:
+        raise FileNotFoundError(self.names[position])
+
+    def select(self, positions: NDArray[np.int64]) -> "PhotoItems":
+        chosen = positions.tolist()
+        return PhotoItems([self.names[k] for k in chosen], [self.ids[k] for k in chosen])

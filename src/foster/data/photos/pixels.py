@@ -1,6 +1,7 @@
 """One encoded photo -> its upright pixels, made smaller until the shorter side is as long as a network needs."""
 
 import functools
+import hashlib
 import io
 from types import ModuleType
 
@@ -8,11 +9,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import ExifTags, Image
+from torch import Tensor
 from torch.nn.functional import interpolate
 
 from foster.data.photos.decode import ImageError, decode, upright_size
 
 REENCODED_QUALITY = 95
+ID_LENGTH = 12
 
 
 def pixels_of(content: bytes, short_side: int) -> NDArray[np.uint8]:
@@ -23,11 +26,7 @@ def pixels_of(content: bytes, short_side: int) -> NDArray[np.uint8]:
     if quick is not None:
         return _resized(quick, shrunk_size((quick.shape[1], quick.shape[0]), short_side))
     # Pillow's own way of decoding at a smaller size asks that neither side falls below the target.
-    image = decode(content, short_side or max(upright_size(content)))
-    width, height = shrunk_size(image.size, short_side)
-    if (width, height) != image.size:
-        image = image.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=3.0)
-    return np.asarray(image)
+    return shrunk(decode(content, short_side or max(upright_size(content))), short_side)
 
 
 def shrunk_size(size: tuple[int, int], short_side: int) -> tuple[int, int]:
@@ -39,11 +38,24 @@ def shrunk_size(size: tuple[int, int], short_side: int) -> tuple[int, int]:
     return width, height
 
 
-def reencoded(content: bytes, short_side: int) -> bytes:
-    """A JPEG of the photo at the size in which it is used."""
+def shrunk(image: Image.Image, short_side: int) -> NDArray[np.uint8]:
+    """A decoded photo as pixels uint8 `[height, width, 3]` at the size in which it is kept."""
+    width, height = shrunk_size(image.size, short_side)
+    if (width, height) != image.size:
+        image = image.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=3.0)
+    return np.asarray(image)
+
+
+def jpeg_of(pixels: NDArray[np.uint8]) -> bytes:
+    """A JPEG of a photo's pixels `[height, width, 3]`, and nothing else that its file may have told."""
     target = io.BytesIO()
-    Image.fromarray(pixels_of(content, short_side)).save(target, "JPEG", quality=REENCODED_QUALITY, subsampling=0)
+    Image.fromarray(pixels).save(target, "JPEG", quality=REENCODED_QUALITY, subsampling=0)
     return target.getvalue()
+
+
+def image_id(image: Tensor) -> str:
+    """The start of the hash of an image's pixels, uint8 `[3, H, W]`: a name that it keeps for life."""
+    return hashlib.sha256(image.contiguous().numpy().tobytes()).hexdigest()[:ID_LENGTH]
 
 
 @functools.cache

@@ -29,6 +29,9 @@ DECODED_AT_ONCE = 256
 
 Outcome = TypeVar("Outcome")
 
+COPIES_OF_PHOTOS = 2
+"""What photos that are kept larger than a network sees them take, in copies of what it sees."""
+
 COPIES_OF_A_LEARN = 5
 """How often the images of a `learn` are in memory at its peak: as read, without those known or held out, beside the
 exemplars, shuffled, and augmented."""
@@ -90,23 +93,30 @@ def read_photos(
     The limit is 10 % of the images and at most 100, unless `max_unreadable` gives another; three are always borne.
     Before anything is read, it is refused where the memory has no room for `num_copies` of all images.
     """
-    limit = max(3, min(MAX_UNREADABLE, int(MAX_UNREADABLE_SHARE * len(photos))))
-    limit = limit if max_unreadable is None else max_unreadable
     check_room(len(photos), resizing, num_copies)
     images = torch.empty(len(photos), 3, resizing.height, resizing.width, dtype=torch.uint8)
     unreadable: list[Unreadable] = []
     kept: list[int] = []
     for position, image in enumerate(decoded(photos.items, resizing, SMALLEST_SIDE)):
         if isinstance(image, ImageError):
-            unreadable.append(Unreadable(item_name(photos.items[position], position), str(image)))
-            if len(unreadable) > limit:
-                raise _too_many(unreadable, photos, limit)
+            noted_unreadable(image, position, photos, max_unreadable, unreadable)
         else:
             images[len(kept)] = image
             kept.append(position)
     if not kept:
         raise none_readable(unreadable, photos)
     return ReadPhotos(images[: len(kept)], tuple(photos.labels[k] for k in kept), tuple(unreadable))
+
+
+def noted_unreadable(
+    error: ImageError, position: int, photos: Photos, max_unreadable: int | None, unreadable: list[Unreadable]
+) -> None:
+    """Add one more to those that cannot be read. Raises DataError where they are too many."""
+    limit = max(3, min(MAX_UNREADABLE, int(MAX_UNREADABLE_SHARE * len(photos))))
+    limit = limit if max_unreadable is None else max_unreadable
+    unreadable.append(Unreadable(item_name(photos.items[position], position), str(error)))
+    if len(unreadable) > limit:
+        raise _too_many(unreadable, photos, limit)
 
 
 def decoded(items: Sequence[ImageLike], resizing: Resizing, smallest_side: int = 1) -> Iterator[Tensor | ImageError]:

@@ -1,0 +1,151 @@
+"""Photos above 64 pixels: decoded once, kept larger than the network sees them, and kept in bundles as JPEG files."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from photo_folders import write_photos
+from PIL import Image
+
+import foster
+from foster.bundle import manifest as manifest_module
+from foster.bundle.folder import memory_of, read_bundle
+from foster.bundle.manifest import read_manifest
+from foster.data.images import ids_of, on_device
+from foster.data.photos import read
+from foster.data.photos.album import Album
+from foster.data.photos.developing import album_of, learners_darkroom, read_stack
+from foster.data.photos.read import read_photos
+from foster.data.photos.resize import Resizing
+from foster.data.photos.sources import find_photos
+from foster.learner.knowledge import Memories
+from foster.learner.learner import Learner
+
+CPU = torch.device("cpu")
+SIDE = 72
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two classes in `first`, two more in `second`; one photo is cut short."""
+    whole = write_photos(tmp_path_factory.mktemp("photos") / "all", 4, 8, sides=(90, 160), broken=1)
+    for number in range(4):
+        part = whole.parent / ("first" if number < 2 else "second")
+        part.mkdir(exist_ok=True)
+        (whole / f"class {number}").rename(part / f"class {number}")
+    return whole.parent
+
+
+def photo_learner(**settings: Any) -> Learner:
+    plain = {"backbone": "resnet8", "image_size": SIDE, "epochs_scale": 0.005, "memory_total": 16, "batch_size": 8}
+    plain |= {"device": "cpu", "preset": "paper", "validation_share": 0.15, "engine": {"threads": 1}}
+    return foster.Learner(**{**plain, **settings})  # type: ignore[arg-type]
+
+
+def digests(folder: Path) -> dict[str, str]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+@pytest.mark.parametrize("rule", ["crop", "stretch"])
+def test_a_photo_has_the_id_of_what_the_network_sees_and_looks_like_it(photos: Path, rule: str) -> None:
+    resizing = Resizing(SIDE, 2 * SIDE if rule == "stretch" else SIDE, rule)
+    plain = read_photos(find_photos(photos / "first"), resizing)
+    kept = read_stack(find_photos(photos / "first"), resizing)
+    assert isinstance(kept.stack, Album)
+    assert (kept.labels, kept.unreadable) == (plain.labels, plain.unreadable)
+    assert len(kept.unreadable) == 1
+    assert ids_of(kept.stack) == ids_of(plain.images)
+    assert int(kept.stack.sizes.amin(1).max()) <= round(max(resizing.size) * 8 / 7)
+    seen = on_device(kept.stack, CPU)
+    assert seen.shape == plain.images.shape
+    assert (seen.float() - plain.images.float()).abs().mean() < 3
+
+
+def test_images_of_the_networks_size_are_seen_bit_by_bit() -> None:
+    images = torch.randint(256, (3, 3, SIDE, SIDE), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    album = album_of(images, learners_darkroom(Resizing(SIDE, SIDE, "crop")))
+    assert torch.equal(on_device(album, CPU), images)
+    assert ids_of(album) == ids_of(images)
+
+
+def test_small_images_stay_tensors(photos: Path) -> None:
+    assert isinstance(read_stack(find_photos(photos / "first"), Resizing(64, 64)).stack, torch.Tensor)
+
+
+@pytest.mark.parametrize("trunk", ["none", 2])
+def test_a_bundle_keeps_photos_as_files_and_goes_on_as_the_learner_does(
+    photos: Path, tmp_path: Path, trunk: str | int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    num_decoded = 0
+    decode = read.decode
+
+    def counting(*arguments: Any) -> Image.Image:
+        nonlocal num_decoded
+        num_decoded += 1
+        return decode(*arguments)
+
+    monkeypatch.setattr(read, "decode", counting)
+    learner = photo_learner(trunk=trunk)
+    learner.learn(photos / "first")
+    assert num_decoded == 16  # each photo once
+    bundle = learner.save(tmp_path / "v1")
+    facts = read_manifest(bundle)
+    assert facts.schema_version == manifest_module.SCHEMA == 2
+    assert {Path(entry.file).suffix for entry in facts.exemplars} == {".jpg"}
+    with Image.open(bundle / facts.exemplars[0].file) as kept:
+        assert min(kept.size) == round(SIDE * 8 / 7)
+        assert not kept.getexif()
+    loaded = foster.load(bundle, device="cpu")
+    assert loaded.knowledge is not None
+    assert learner.knowledge is not None
+    assert loaded.knowledge.exemplars.ids() == learner.knowledge.exemplars.ids()
+    assert loaded.save(tmp_path / "again").is_dir()
+    assert digests(tmp_path / "again") == digests(bundle)
+    reports = [each.learn(photos / "second") for each in (learner, loaded)]
+    assert reports[0].variants == reports[1].variants
+    assert digests(learner.save(tmp_path / "v2")).keys() == digests(loaded.save(tmp_path / "v3")).keys()
+    before, after = digests(bundle), digests(tmp_path / "v3")
+    known = {name: digest for name, digest in after.items() if name.startswith(("exemplars/0000", "exemplars/0001"))}
+    assert known
+    assert set(known.values()) <= set(before.values())  # never encoded a second time
+    assert loaded.evaluate(photos / "first").num_trained_on > 0
+
+
+def test_a_bundle_with_images_of_the_networks_size_keeps_its_bits_and_learns_on(photos: Path, tmp_path: Path) -> None:
+    """As bundles were written before photos were kept larger."""
+    learner = photo_learner()
+    learner.learn(photos / "first")
+    known = learner.knowledge
+    assert known is not None
+    stacks = [[list(memory.of_class(k)) for k in range(2)] for memory in (known.exemplars, known.held_out)]
+    exemplars, held_out = (memory_of(own, known.resizing) for own in stacks)
+    object.__setattr__(known, "memories", Memories(lambda: exemplars, lambda: held_out))
+    old = learner.save(tmp_path / "old")
+    assert read_manifest(old).schema_version == 1
+    loaded = foster.load(old, device="cpu")
+    assert digests(loaded.save(tmp_path / "same")) == digests(old)
+    loaded.learn(photos / "second")
+    new = digests(loaded.save(tmp_path / "new"))
+    images = {name: digest for name, digest in new.items() if name.startswith("exemplars/")}
+    assert {Path(name).suffix for name in images if "/0000/" in name or "/0001/" in name} == {".png"}
+    assert {Path(name).suffix for name in images if "/0002/" in name or "/0003/" in name} == {".jpg"}
+    assert {digest for name, digest in images.items() if name.endswith(".png")} <= set(digests(old).values())
+
+
+def test_a_kept_photo_of_another_size_is_refused(photos: Path, tmp_path: Path) -> None:
+    learner = photo_learner()
+    learner.learn(photos / "first")
+    whole = read_bundle(learner.save(tmp_path / "v1"))
+    entry = whole.manifest.exemplars[0]
+    path = tmp_path / "large.jpg"
+    Image.fromarray(np.zeros((400, 300, 3), np.uint8)).save(path)
+    whole.image_files[entry.file] = path.read_bytes()
+    with pytest.raises(foster.FosterError, match=f"'{entry.file}' in bundle 'mine' is not 72 x 72"):
+        whole.memory(entry.use, "mine")
+    whole.image_files[entry.file] = path.read_bytes()[:200]
+    with pytest.raises(foster.FosterError, match=f"'{entry.file}' in bundle 'mine' cannot be read"):
+        whole.memory(entry.use, "mine")
