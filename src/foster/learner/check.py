@@ -11,9 +11,10 @@ from PIL import Image
 from torch import Tensor
 
 from foster import events
-from foster.bundle.folder import image_id
+from foster.data.images import ids_of
 from foster.data.photos.decode import ImageError
 from foster.data.photos.likeness import Sketch, alike, sketch
+from foster.data.photos.pixels import image_id
 from foster.data.photos.read import SMALLEST_SIDE, Photos, Unreadable, each_decoded, item_name, none_readable
 from foster.data.photos.resize import typical_side
 from foster.data.photos.sources import Source, find_photos
@@ -178,8 +179,8 @@ def _kept_elsewhere(look: _Look, learner: Learner) -> list[Finding]:
     kept: dict[str, set[str]] = {}
     for memory in (known.exemplars, known.held_out):
         for class_id in range(memory.num_classes):
-            for image in memory.of_class(class_id):
-                kept.setdefault(image_id(image), set()).add(known.class_names[class_id])
+            for own in ids_of(memory.stack_of(class_id)):
+                kept.setdefault(own, set()).add(known.class_names[class_id])
     findings = []
     for photo, image_hash in zip(look.photos, look.hashes, strict=False):
         classes = kept.get(image_hash, set())
@@ -200,7 +201,7 @@ def _mislabelled(
     if learner is not None and look.probability is not None and set(labels) & set(known):
         knowledge = learner.knowledge
         assert knowledge is not None
-        trained = {image_id(image) for image in knowledge.images_of(knowledge.exemplars).images}
+        trained = knowledge.exemplars.ids()
         chosen = [k for k, label in enumerate(labels) if label in known and look.hashes[k] not in trained]
         if num_trained := sum(label in known for label in labels) - len(chosen):
             remarks.append(f"labels were not judged of photos that the bundle keeps and was trained on: {num_trained}")

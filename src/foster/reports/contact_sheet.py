@@ -38,7 +38,9 @@ def draw_sheet(bundle: Bundle, title: str, path: Path) -> None:
     for class_id, name in enumerate(bundle.manifest.classes):
         entries = [entry for entry in bundle.manifest.exemplars if entry.class_id == class_id]
         tiles = [
-            Tile(partial(decode, bundle.image_files[entry.file]), entry.id, HELD_OUT if entry.use == "held-out" else INK)
+            Tile(
+                partial(decode, bundle.image_files[entry.file]), entry.id, HELD_OUT if entry.use == "held-out" else INK
+            )
             for entry in entries
         ]
         # The id tells classes apart whose names are in a script that the font lacks.
