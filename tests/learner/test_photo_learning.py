@@ -14,13 +14,7 @@ import foster
 from foster.bundle import manifest as manifest_module
 from foster.bundle.folder import memory_of, read_bundle
 from foster.bundle.manifest import read_manifest
-from foster.data.images import ids_of, on_device
 from foster.data.photos import read
-from foster.data.photos.album import Album
-from foster.data.photos.developing import album_of, learners_darkroom, read_stack
-from foster.data.photos.read import read_photos
-from foster.data.photos.resize import Resizing
-from foster.data.photos.sources import find_photos
 from foster.learner.knowledge import Memories
 from foster.learner.learner import Learner
 
@@ -48,32 +42,6 @@ def photo_learner(**settings: Any) -> Learner:
 def digests(folder: Path) -> dict[str, str]:
     files = [path for path in folder.rglob("*") if path.is_file()]
     return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-
-
-@pytest.mark.parametrize("rule", ["crop", "stretch"])
-def test_a_photo_has_the_id_of_what_the_network_sees_and_looks_like_it(photos: Path, rule: str) -> None:
-    resizing = Resizing(SIDE, 2 * SIDE if rule == "stretch" else SIDE, rule)
-    plain = read_photos(find_photos(photos / "first"), resizing)
-    kept = read_stack(find_photos(photos / "first"), resizing)
-    assert isinstance(kept.stack, Album)
-    assert (kept.labels, kept.unreadable) == (plain.labels, plain.unreadable)
-    assert len(kept.unreadable) == 1
-    assert ids_of(kept.stack) == ids_of(plain.images)
-    assert int(kept.stack.sizes.amin(1).max()) <= round(max(resizing.size) * 8 / 7)
-    seen = on_device(kept.stack, CPU)
-    assert seen.shape == plain.images.shape
-    assert (seen.float() - plain.images.float()).abs().mean() < 3
-
-
-def test_images_of_the_networks_size_are_seen_bit_by_bit() -> None:
-    images = torch.randint(256, (3, 3, SIDE, SIDE), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
-    album = album_of(images, learners_darkroom(Resizing(SIDE, SIDE, "crop")))
-    assert torch.equal(on_device(album, CPU), images)
-    assert ids_of(album) == ids_of(images)
-
-
-def test_small_images_stay_tensors(photos: Path) -> None:
-    assert isinstance(read_stack(find_photos(photos / "first"), Resizing(64, 64)).stack, torch.Tensor)
 
 
 @pytest.mark.parametrize("trunk", ["none", 2])
