@@ -1,13 +1,13 @@
 """What a learner knows, with its classes put together or left out."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from foster.bundle.folder import image_id
-from foster.data.images import ImageSet
+from foster.data.images import ImageSet, ids_of, joined
 from foster.data.memory import ExemplarMemory
 from foster.errors import DataError
 from foster.learner.held_out import held_out_quota
@@ -46,7 +46,7 @@ class Regrouping:
         for k, group in enumerate(self.groups):
             new_id[list(group)] = k
         labels = new_id[images.labels]
-        return ImageSet(images.images[labels >= 0], labels[labels >= 0], self.class_names)
+        return ImageSet(images.stack[labels >= 0], labels[labels >= 0], self.class_names)
 
     def summed(self, probability: Tensor) -> Tensor:
         """Probabilities `[N, C]` of before, added up for each class afterwards, and then those of classes left out."""
@@ -124,13 +124,15 @@ def _together(memory: ExemplarMemory, groups: Sequence[Sequence[int]], quota: in
     are kept once, and `quota` in all."""
     result = ExemplarMemory()
     for class_id, group in enumerate(groups):
-        stacks = [memory.of_class(k) for k in group if k < memory.num_classes]
+        stacks = [memory.stack_of(k) for k in group if k < memory.num_classes]
         if len(stacks) > 1:
-            longest = max(map(len, stacks))
-            by_turns = [stack[k] for k in range(longest) for stack in stacks if k < len(stack)]
-            different = {image_id(image): image for image in reversed(by_turns)}
+            ends = itertools.accumulate(map(len, stacks))
+            places = [list(range(end - len(stack), end)) for stack, end in zip(stacks, ends, strict=True)]
+            whole, longest = joined(stacks), max(map(len, stacks))
+            ids, by_turns = ids_of(whole), [own[k] for k in range(longest) for own in places if k < len(own)]
+            different = {ids[place]: place for place in reversed(by_turns)}
             kept = list(different.values())[::-1][:quota]
-            stacks = [torch.stack(kept) if kept else stacks[0]]
+            stacks = [whole[torch.tensor(kept, dtype=torch.int64)]]
         if stacks:
             result.remember(class_id, stacks[0])
     return result

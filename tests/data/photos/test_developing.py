@@ -52,7 +52,5 @@ def test_small_images_stay_tensors(photos: Path) -> None:
 
 def test_too_many_unreadable_photos_are_refused_as_images_are(photos: Path) -> None:
     for resizing in (Resizing(16, 16), Resizing(SIDE, SIDE)):
-        with pytest.raises(
-            DataError, match=r"stopped at 1 unreadable of 16 images in .* \(limit 0\): .*max_unreadable"
-        ):
+        with pytest.raises(DataError, match=r"stopped at 1 unreadable of 16 images .*\(limit 0\)"):
             read_stack(find_photos(photos), resizing, max_unreadable=0)
