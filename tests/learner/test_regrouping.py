@@ -4,7 +4,6 @@ import pytest
 import torch
 from small_learners import digits, small_learner
 
-from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
 from foster.errors import DataError
 from foster.learner.knowledge import Knowledge
@@ -25,13 +24,8 @@ def test_tasks_keep_what_is_left_of_their_classes() -> None:
     assert groups.merged == [0]
 
 
-def test_images_get_the_ids_of_afterwards_and_probabilities_are_added() -> None:
-    groups = Regrouping(((0, 2), (3,)), ("a", "b"))
-    images = torch.arange(4, dtype=torch.uint8)[:, None, None, None].expand(4, 3, 4, 4)
-    found = groups.labels(ImageSet(images, torch.tensor([3, 1, 2, 0]), ("w", "x", "y", "z")))
-    assert found.labels.tolist() == [1, 0, 0]
-    assert found.images[:, 0, 0, 0].tolist() == [0, 2, 3]
-    summed = groups.summed(torch.tensor([[0.1, 0.2, 0.3, 0.4]]))
+def test_probabilities_of_parts_are_added() -> None:
+    summed = Regrouping(((0, 2), (3,)), ("a", "b")).summed(torch.tensor([[0.1, 0.2, 0.3, 0.4]]))
     torch.testing.assert_close(summed, torch.tensor([[0.4, 0.4, 0.2]]), msg="what is left out stands at the end")
 
 

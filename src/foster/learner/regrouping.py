@@ -40,14 +40,6 @@ class Regrouping:
         homes = torch.searchsorted(ends, torch.tensor([group[0] for group in self.groups]), right=True)
         return tuple(torch.bincount(homes, minlength=len(before)).tolist())
 
-    def labels(self, images: ImageSet) -> ImageSet:
-        """The images of classes that stay, with the ids of afterwards."""
-        new_id = torch.full((images.num_classes,), -1)
-        for k, group in enumerate(self.groups):
-            new_id[list(group)] = k
-        labels = new_id[images.labels]
-        return ImageSet(images.stack[labels >= 0], labels[labels >= 0], self.class_names)
-
     def summed(self, probability: Tensor) -> Tensor:
         """Probabilities `[N, C]` of before, added up for each class afterwards, and then those of classes left out."""
         staying = {k for group in self.groups for k in group}
