@@ -49,6 +49,9 @@ def test_an_update_that_costs_too_much_is_shown_and_not_written(command: Command
     assert done.err.splitlines()[-1].startswith("foster: the known classes fell from")
     assert not Path("v2").exists()
     assert not Path("current").exists()
+    assert "foster promote v2.refused accepts it" in done.err
+    assert command("promote", "v2.refused").code == 0
+    assert len(read_manifest(Path("current")).classes) == 5
 
 
 def test_predictions_as_lines_json_and_csv_say_the_same(command: Command, bundle: Path, shelf: Path) -> None:

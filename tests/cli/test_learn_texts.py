@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from commands import QUICK, Command, write_photos
 
-from foster.cli.learn_texts import NUM_UNREADABLE_SHOWN, left_out_lines, unreadable_lines
+from foster.cli.learn_texts import NUM_UNREADABLE_SHOWN, learn_text, left_out_lines, unreadable_lines
 from foster.data.photos.read import Unreadable
 from foster.learner.learner import Learner
+from foster.learner.reports import LearnReport
+from foster.learner.update_check import ClassChange, UpdateCheck
 
 
 def test_a_learn_says_which_preset_it_was_trained_with_and_the_next_one_keeps_it(command: Command) -> None:
@@ -48,13 +50,54 @@ def test_evaluation_by_class_and_as_json(command: Command, bundle: Path, shelf: 
     assert done.code == 0
     assert "on 120 images of 3 classes" in done.out
     assert "the bundle does not know them: nine (4)" in done.out
+    assert "of these images were trained on and are kept in the bundle" in done.out
     record = json.loads(command("evaluate", bundle, "test", "--json", "--device", "cpu").out)
     assert f"accuracy {record['accuracy']:.2f} %" in done.out
     assert record["unknown_classes"] == {"nine": 4}
+    assert {name: sum(row.values()) for name, row in record["confusion"].items()} == {"zero": 40, "one": 40, "two": 40}
+    right = sum(row[name] for name, row in record["confusion"].items() if name in row)
+    assert record["accuracy"] == pytest.approx(100 * right / 120)
+    assert 0 < record["images_trained_on"] <= 120
     for row in record["classes"]:
         line = next(line for line in done.out.splitlines() if line.startswith(row["label"]))
         assert line.split()[-1] == (row["mistaken_for"] or "–")
     assert any(row["mistaken_for"] for row in record["classes"])
+
+
+def test_classes_that_failed_were_lost_in_compression_or_could_not_be_measured_are_told() -> None:
+    checked = UpdateCheck(
+        "held-out",
+        (ClassChange("cat", 5, 4, 4, 0), ClassChange("dog", 5, None, 0, 0), ClassChange("cow", 5, None, 1, 0)),
+    )
+    report = LearnReport(
+        new_classes=("dog", "cow", "rare"),
+        more_of={},
+        num_trained=30,
+        num_held_out=15,
+        num_repeated=0,
+        kept_elsewhere=(),
+        shared=None,
+        empty_classes=(),
+        passed_over={},
+        unreadable=(),
+        num_exemplars=30,
+        seconds=1.0,
+        temperature=1.0,
+        num_calibration_images=15,
+        variants={"boosted": 60.0, "compressed": 33.3},
+        new_variants={"boosted": 50.0},
+        restarts=("boost: it learned nothing, and was started again at a rate of 0.01",),
+        checks=(checked,),
+        uncompared=(),
+    )
+    lines = learn_text(report, "fast").splitlines()
+    assert "before compression 60.0 %, after it 33.3 %" in "".join(lines)
+    assert sum("not one held-out image is right of dog;" in line for line in lines) == 1
+    assert "too few images to hold one out, so not in the table: rare" in lines
+    assert "warning: compression took the new classes from 50.0 to 10.0 % on held-out images" in "\n".join(lines)
+    assert report.restarts[0] in lines
+    assert report.loss_of_new(39.9) is not None
+    assert report.loss_of_new(40.1) is None
 
 
 def test_what_was_left_out_is_listed_up_to_a_limit() -> None:

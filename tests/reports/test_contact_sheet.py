@@ -8,7 +8,7 @@ from PIL import Image, ImageChops
 
 from foster.bundle.folder import memory_of, read_bundle, write_bundle
 from foster.data.photos.resize import Resizing
-from foster.reports.contact_sheet import MARGIN, NUM_COLUMNS, TEXT_HEIGHT, TILE, draw_sheet
+from foster.reports.contact_sheet import HELD_OUT, INK, MARGIN, NUM_COLUMNS, TEXT_HEIGHT, TILE, draw_sheet
 
 HEADING_HEIGHT = int(1.5 * TEXT_HEIGHT)
 
@@ -35,6 +35,13 @@ def headings(folder: Path, *classes: str) -> list[Image.Image]:
         assert sheet.width == NUM_COLUMNS * (TILE + MARGIN) + MARGIN
         tops = [MARGIN + k * step for k in range(len(classes))]
         return [sheet.crop((0, top, sheet.width, top + HEADING_HEIGHT - 2)) for top in tops]
+
+
+def test_the_sheet_says_what_its_colours_mean(tmp_path: Path) -> None:
+    headings(tmp_path, "cat")
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        legend = sheet.crop((0, sheet.height - MARGIN - TEXT_HEIGHT, sheet.width, sheet.height))
+        assert {INK, HELD_OUT} <= {colour for _, colour in legend.getcolors(1 << 16)}
 
 
 def is_same(first: Image.Image, second: Image.Image) -> bool:

@@ -181,6 +181,10 @@ def test_pretrained_backbones_are_trained_gently() -> None:
     assert settings.scaled_options(100, is_pretrained=True, batch_size=128).first.learning_rate == pytest.approx(0.01)
     given = learner_settings(learning_rate_scale=0.5)
     assert given.scaled_options(100, is_pretrained=True, batch_size=16).first.learning_rate == pytest.approx(0.05)
+    assert given.scaled_options(100, is_pretrained=True, batch_size=16).first.max_gradient == 1
+    assert given.scaled_options(100, is_pretrained=False, batch_size=16).first.max_gradient is None
+    free = learner_settings(["foster.first.max_gradient=0"])
+    assert free.scaled_options(100, is_pretrained=True, batch_size=16).first.max_gradient == 0
 
 
 def test_small_batches_take_small_steps() -> None:

@@ -2,6 +2,7 @@
 
 from foster.settings.augmentation import AUGMENTATIONS
 from foster.settings.learner_defaults import (
+    PRESETS,
     augmentation_for,
     backbone_for,
     batch_size_for,
@@ -18,13 +19,15 @@ def test_defaults_follow_the_images() -> None:
     assert image_side_for(300, largest_side_for("resnet32", on_gpu=False)) == 32
     assert [backbone_for((side, side)) for side in (8, 64, 65)] == ["resnet32", "resnet32", "efficientnet_lite0"]
     assert [resize_rule_for((side, side)) for side in (64, 96)] == ["stretch", "crop"]
-    assert [augmentation_for((side, side)) for side in (8, 16, 32, 64, 96)] == [
+    assert [augmentation_for((side, side), "standard") for side in (8, 16, 32, 64, 96)] == [
         "shift",
         "plain",
         "auto",
         "auto",
         "photo",
     ]
-    assert {augmentation_for((side, side)) for side in range(4, 300)} <= AUGMENTATIONS.keys()
+    named = {augmentation_for((side, side), preset) for side in range(4, 300) for preset in PRESETS}
+    assert named <= AUGMENTATIONS.keys()
+    assert augmentation_for((32, 32), "fast") == "plain", "no time for more"
     assert [batch_size_for(count, (32, 32)) for count in (10, 640, 2560, 50_000)] == [16, 32, 128, 128]
     assert batch_size_for(50_000, (224, 224)) == 64

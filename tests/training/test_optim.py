@@ -129,3 +129,13 @@ def test_on_a_gpu_the_rate_is_changed_in_place_so_that_a_recorded_step_sees_it()
         optimizer.set_rate(rate)
         graph.replay()
         assert layer.weight.item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("longest", "expected"), [(None, 6.0), (0.0, 6.0), (10.0, 6.0), (2.0, 2.0)])
+def test_gradients_that_are_too_long_are_shortened(longest: float | None, expected: float) -> None:
+    network = nn.Linear(2, 1, bias=False)
+    nn.init.zeros_(network.weight)
+    optimizer = Sgd(network, FitSettings(epochs=1, learning_rate=1, weight_decay=0, max_gradient=longest), CPU)
+    network.weight.grad = torch.tensor([[6.0, 0.0]])
+    optimizer.step()
+    assert network.weight.tolist() == [[pytest.approx(-expected, rel=1e-5), 0.0]]

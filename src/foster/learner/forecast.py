@@ -3,6 +3,7 @@
 import copy
 import time
 from dataclasses import dataclass, replace
+from statistics import median_low
 from typing import Any
 
 import torch
@@ -138,16 +139,16 @@ class LearnClock:
         self._listener = listener
         self._phases = {phase.name: phase for phase in forecast.phases}
         self._ahead = [phase.name for phase in forecast.phases]
-        self._pace = 1.0
+        self._paces: list[float] = []
 
     def __call__(self, event: events.Event) -> None:
-        if isinstance(event, events.PhaseStarted):
-            self._ahead = self._ahead[self._ahead.index(event.phase) + 1 :] if event.phase in self._ahead else []
+        if isinstance(event, events.PhaseStarted) and event.phase in self._ahead:  # a second try takes nothing away
+            self._ahead = self._ahead[self._ahead.index(event.phase) + 1 :]
         if isinstance(event, events.EpochEnded):
-            expected = self._phases[event.phase].seconds_an_epoch if event.phase in self._phases else 0.0
-            num_left = event.epochs - event.epoch - 1
-            if expected and num_left:
-                self._pace = event.seconds_left / num_left / expected
-            later = self._pace * sum(self._phases[name].seconds for name in self._ahead)
+            if event.phase in self._phases:
+                self._paces.append(event.seconds / max(self._phases[event.phase].seconds_an_epoch, 1e-9))
+            later = (median_low(self._paces) if self._paces else 1.0) * sum(
+                self._phases[name].seconds for name in self._ahead
+            )
             event = replace(event, seconds_left=event.seconds_left + later)
         self._listener(event)

@@ -170,7 +170,8 @@ class Plan:
 
 def augmentation_of(settings: LearnerSettings, image_size: tuple[int, int]) -> AugmentationSettings:
     """What is done to images of this height and width."""
-    wanted = augmentation_for(image_size) if settings.augmentation == "by_size" else settings.augmentation
+    by_size = augmentation_for(image_size, settings.preset)
+    wanted = by_size if settings.augmentation == "by_size" else settings.augmentation
     return wanted if isinstance(wanted, AugmentationSettings) else AUGMENTATIONS[wanted]
 
 

@@ -31,12 +31,12 @@ def explained_indeterminism() -> Iterator[None]:
 @contextmanager
 def any_operation() -> Iterator[None]:
     """Inside, every operation may be used: of what comes out, only the shape counts."""
-    was_refusing, was_warning = (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-    )
+    if not torch.are_deterministic_algorithms_enabled():
+        yield  # the switch itself imports torch's compiler, which takes seconds
+        return
+    was_warning = torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(False)
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(was_refusing, warn_only=was_warning)
+        torch.use_deterministic_algorithms(True, warn_only=was_warning)

@@ -140,7 +140,8 @@ def _bundle_headlines(bundle: BundleArchive) -> list[tuple[str, str]]:
         lines += [("held-out accuracy", f"{bundle.accuracy:.1f} %"), ("held-out images", str(len(bundle.held_out)))]
     except FosterError:
         lines.append(("held-out accuracy", ABSENT))
-    return [*lines, ("exemplars", str(len(manifest.exemplars))), ("size", size_text(folder_bytes(bundle.folder)))]
+    num_exemplars = sum(entry.use == "exemplars" for entry in manifest.exemplars)
+    return [*lines, ("exemplars", str(num_exemplars)), ("size", size_text(folder_bytes(bundle.folder)))]
 
 
 def _compared(run: RunArchive) -> dict[str, Any]:

@@ -18,6 +18,9 @@ class FitSettings(Frozen):
     learning_rate: float = Field(default=0.1, gt=0, le=1e30)
     weight_decay: float = Field(default=5e-4, ge=0, le=1e6)
     momentum: float = Field(default=0.9, ge=0, lt=1)
+    max_gradient: float | None = Field(default=None, ge=0)
+    """The norm of all gradients together to which longer ones are shortened. 0 leaves them as they are, and so does
+    None, except where a learner's backbone began pretrained: there it is 1."""
     schedule: Literal["cosine", "milestones"] = "cosine"
     milestones: tuple[int, ...] = ()
     decay: float = Field(default=0.1, gt=0, le=1)

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator
 from foster.errors import SettingsError
 from foster.settings.augmentation import AugmentationSettings, augmentation_table
 from foster.settings.base import CommonSettings, apply_overrides, import_plugins, keys_for, make
+from foster.settings.fit import FitSettings
 from foster.settings.keys import is_part, key_hint
 from foster.settings.learner_defaults import PRESETS
 from foster.settings.methods import MethodSettings
@@ -19,6 +20,7 @@ from foster.settings.recipes import laid_over, take_recipe, with_recipe
 
 DEFAULT_MEMORY_TOTAL = 2000
 PUBLISHED_BATCH_SIZE = 128
+PRETRAINED_MAX_GRADIENT = 1.0
 
 KEPT_FROM_THE_FIRST_LEARN = ("method", "backbone", "image_size", "resize", "trunk")
 """What a bundle decides once and for all, beside the pretrained weights: all it holds depends on it."""
@@ -120,7 +122,16 @@ class LearnerSettings(CommonSettings):
         """The method's settings with epochs and learning rates as they are to be used: published rates are those of
         batches of 128, and smaller ones take smaller steps."""
         rate = min(1.0, batch_size / PUBLISHED_BATCH_SIZE)
-        return self.scheduled(self.epochs_factor(steps_per_epoch, is_pretrained), is_pretrained, rate)
+        options = self.scheduled(self.epochs_factor(steps_per_epoch, is_pretrained), is_pretrained, rate)
+        if not is_pretrained:
+            return options
+        # Discriminants of few photos weigh features so heavily that a first step could undo the pretraining.
+        fits = {
+            name: fit.model_copy(update={"max_gradient": PRETRAINED_MAX_GRADIENT})
+            for name, fit in options
+            if isinstance(fit, FitSettings) and fit.max_gradient is None
+        }
+        return options.model_copy(update=fits)
 
     def nested(self) -> dict[str, Any]:
         """As complete, without what belongs to the machine: of the weights' file, only the name, and of plug-ins those

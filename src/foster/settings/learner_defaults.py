@@ -14,13 +14,15 @@ class Length:
 
 @dataclass(frozen=True)
 class Preset:
-    """How long to train, how much to hold out, and in how many views a trunk sees each photo."""
+    """How long to train, how much to hold out, and in how many views a trunk sees each photo. `augmentation` is that of
+    small images, which are trained from scratch."""
 
     summary: str
     from_scratch: Length
     pretrained: Length
     validation_share: float
     views: int
+    augmentation: str = "auto"
 
 
 PRESETS: dict[str, Preset] = {
@@ -30,6 +32,7 @@ PRESETS: dict[str, Preset] = {
         Length(0.02, 60),
         validation_share=0.15,
         views=2,
+        augmentation="plain",
     ),
     "standard": Preset(
         "about a third of the paper's epochs, from a pretrained backbone a sixteenth",
@@ -83,10 +86,10 @@ def resize_rule_for(image_size: tuple[int, int]) -> str:
     return "stretch" if max(image_size) <= 64 else "crop"
 
 
-def augmentation_for(image_size: tuple[int, int]) -> str:
-    """What moves or hides a sensible share of an image of this size."""
+def augmentation_for(image_size: tuple[int, int], preset: str) -> str:
+    """What moves or hides a sensible share of an image of this size; a short training has no time for more."""
     side = min(image_size)
-    limits = {16: "shift", 24: "plain", 65: "auto"}
+    limits = {16: "shift", 24: "plain", 65: PRESETS[preset].augmentation}
     return next((name for limit, name in limits.items() if side < limit), "photo")
 
 

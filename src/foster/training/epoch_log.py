@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median_low
 
 import torch
 from torch import Tensor
@@ -23,6 +24,8 @@ class _ClosedEpoch:
     sums: Tensor
     copied: torch.cuda.Event | None
     seconds: float
+    ended: float
+    """When, by the clock."""
 
 
 class EpochLog:
@@ -46,7 +49,8 @@ class EpochLog:
         self._task = task
         self._start = start
         self._sums_before = sums_before
-        self._began = self._last = time.monotonic()
+        self._last = time.monotonic()
+        self._durations: list[float] = []
         self._pending: _ClosedEpoch | None = None
 
     def close(self, epoch: int, rate: float, names: tuple[str, ...], sums: Tensor) -> None:
@@ -54,7 +58,7 @@ class EpochLog:
         now = time.monotonic()
         taken, copied = _to_host(sums)
         sums.zero_()
-        previous, self._pending = self._pending, _ClosedEpoch(epoch, rate, names, taken, copied, now - self._last)
+        previous, self._pending = self._pending, _ClosedEpoch(epoch, rate, names, taken, copied, now - self._last, now)
         self._last = now
         self._report(previous)
 
@@ -88,8 +92,10 @@ class EpochLog:
         losses = self._losses(closed.names, self._with_those_before(closed.epoch, closed.sums.tolist()))
         self._check(losses, closed.epoch)
         epochs = self._phase.fit.epochs
-        per_epoch = (time.monotonic() - self._began) / (closed.epoch + 1 - self._start)
-        left = per_epoch * (epochs - closed.epoch - 1)
+        self._durations.append(closed.seconds)
+        per_epoch = median_low(self._durations)  # a first epoch that was slow says little of the others
+        # It is told when the next epoch is over, which is no longer to come.
+        left = max(0.0, per_epoch * (epochs - closed.epoch - 1) - (time.monotonic() - closed.ended))
         name = self._phase.name
         self._listener(EpochEnded(self._task, name, closed.epoch, epochs, losses, closed.rate, closed.seconds, left))
 

@@ -44,6 +44,8 @@ class Sgd:
     def step(self) -> None:
         """One step for all parameters that have a gradient."""
         parameters: list[Tensor] = [parameter for parameter in self.momentum if parameter.grad is not None]
+        if self._settings.max_gradient:
+            nn.utils.clip_grad_norm_(parameters, self._settings.max_gradient)
         sgd(
             parameters,
             [parameter.grad for parameter in parameters if parameter.grad is not None],

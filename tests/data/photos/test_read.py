@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from photo_folders import write_classes
+from PIL import Image
 
 from foster.data.photos.read import measured_sizes, read_photos
 from foster.data.photos.resize import Resizing, typical_side
@@ -59,3 +60,13 @@ def test_the_typical_side_is_the_median_of_the_shorter_sides(tmp_path: Path) -> 
     folder = write_classes(tmp_path, x=5)
     assert measured_sizes(find_photos(folder)) == ([(8, 6), (9, 6), (10, 6), (11, 6), (12, 6)], [])
     assert typical_side([(10, 99), (20, 30), (400, 300)]) == 20
+
+
+def test_a_picture_of_a_few_pixels_is_left_out_and_named(tmp_path: Path) -> None:
+    write_classes(tmp_path, cat=5)
+    Image.new("RGB", (1, 1)).save(tmp_path / "cat" / "dot.png")
+    read = read_photos(find_photos(tmp_path), Resizing(8, 8), max_unreadable=1)
+    assert len(read.images) == 5
+    assert [(Path(entry.name).name, entry.reason) for entry in read.unreadable] == [
+        ("dot.png", "too small to show anything: 1 x 1 pixels")
+    ]
