@@ -11,19 +11,22 @@ from foster.evaluation.predict import class_means, nearest_mean_scores
 from foster.networks.adapted import choose_backbone
 
 
-def nearest_mean_accuracy(train: Path, test: Path, side: int) -> float:
-    """In percent, on the photos of `test`, with a subfolder a class in both."""
-    choice = choose_backbone("efficientnet_lite0", (side, side))
-    backbone = choice.make().eval()
-    names = find_photos(train).class_names
+class NearestMeans:
+    """The class means of the photos in `train`, which has a subfolder a class."""
+
+    def __init__(self, train: Path, side: int) -> None:
+        self._side = side
+        self._backbone = choose_backbone("efficientnet_lite0", (side, side)).make().eval()
+        self._names = find_photos(train).class_names
+        self._means = class_means(*self._features_of(train), len(self._names))
+
+    def accuracy(self, test: Path) -> float:
+        """In percent, on photos of the same classes."""
+        features, labels = self._features_of(test)
+        return 100 * float((nearest_mean_scores(features, self._means).argmax(1) == labels).float().mean())
 
     @torch.no_grad()
-    def features_of(folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
-        read = read_photos(find_photos(folder), Resizing(side, side, "crop"))
-        parts = [backbone((part.float() / 255 - 0.5) / 0.5) for part in read.images.split(8)]
-        return torch.cat(parts), torch.tensor([names.index(name) for name in read.labels])
-
-    features, labels = features_of(train)
-    means = class_means(features, labels, len(names))
-    found, expected = features_of(test)
-    return 100 * float((nearest_mean_scores(found, means).argmax(1) == expected).float().mean())
+    def _features_of(self, folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
+        read = read_photos(find_photos(folder), Resizing(self._side, self._side, "crop"))
+        parts = [self._backbone((part.float() / 255 - 0.5) / 0.5) for part in read.images.split(8)]
+        return torch.cat(parts), torch.tensor([self._names.index(name) for name in read.labels])

@@ -73,17 +73,17 @@ class CommonSettings(Frozen):
         """The method's settings with epochs and learning rates as they are to be used: `rate` times the published ones
         where nobody says otherwise, and a tenth of that for a pretrained backbone."""
         options = self.options.scaled(epochs_factor)
+        fits = {name: fit for name, fit in options if isinstance(fit, FitSettings)}
+        gentle = fits.keys() - options.head_schedules if is_pretrained else ()
         given = self.learning_rate_scale
-        factor = rate * (PRETRAINED_RATE if is_pretrained else 1.0) if given is None else given
-        if factor == 1:
-            return options
-        spared = options.head_schedules if given is None and is_pretrained else ()
-        fits = {
-            name: fit.model_copy(update={"learning_rate": factor * fit.learning_rate})
-            for name, fit in options
-            if isinstance(fit, FitSettings) and name not in spared
-        }
-        return options.model_copy(update=fits)
+        factors = {name: rate * (PRETRAINED_RATE if name in gentle else 1) if given is None else given for name in fits}
+        return options.model_copy(
+            update={
+                name: fit.model_copy(update={"learning_rate": factors[name] * fit.learning_rate})
+                for name, fit in fits.items()
+                if factors[name] != 1
+            }
+        )
 
     def complete(self) -> dict[str, Any]:
         """The settings as plain data in the layout of a settings file, the options under the method's name."""
