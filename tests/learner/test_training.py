@@ -58,12 +58,11 @@ def stem_in(file: Path) -> Tensor:
 
 
 EXPECTED = {
-    "foster": {"1 learn": 0.00125, "2 boost": 0.00125, "2 compress": 0.00125},
-    "der": {"1 learn": 0.00125, "2 expand": 0.00125},
-    "bic": {"1 learn": 0.00125, "2 learn": 0.00125, "2 correct": 0.0125},
+    "foster": {"1 learn": 0.01, "2 boost": 0.01, "2 compress": 0.01},
+    "der": {"1 learn": 0.01, "2 expand": 0.01},
+    "bic": {"1 learn": 0.01, "2 learn": 0.01, "2 correct": 0.1},
 }
-"""An eighth of the published rates for batches of 16, and a tenth of that. The correction of BiC trains two numbers and
-no backbone."""
+"""The correction of BiC trains two numbers and no backbone."""
 
 
 @pytest.mark.parametrize("method", EXPECTED)
@@ -93,7 +92,7 @@ def test_joint_starts_every_learn_from_the_pretrained_weights(
     assert not torch.allclose(stem(learner), stem_in(weights), atol=1e-4)
     learner.learn(*digits("two", "three"), learning_rate_scale=1e-9)
     assert torch.allclose(stem(learner), stem_in(weights), atol=1e-4)
-    assert rates == {"1 learn": 0.00125, "2 learn": 0}
+    assert rates == {"1 learn": 0.01, "2 learn": 0}
     assert str(tmp_path) not in (learner.save(tmp_path / "bundle") / "bundle.json").read_text()
 
 

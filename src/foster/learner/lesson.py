@@ -180,7 +180,7 @@ def _engine(plan: Plan) -> Engine:
 def _method(plan: Plan, engine: Engine) -> Method[Any]:
     """The method as it stands before this `learn`."""
     settings = plan.settings
-    options = settings.scaled_options(plan.steps_per_epoch, plan.backbone.is_pretrained, plan.batch_size)
+    options = plan.options
     memory = ExemplarMemory(per_class=plan.exemplar_quota) if options.uses_memory else ExemplarMemory()
     backbone = plan.backbone.make
     workplace = Workplace(backbone, settings.seed, engine.infer, engine.device, settings.selection, plan.unlabeled)

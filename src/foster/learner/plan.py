@@ -25,6 +25,7 @@ from foster.networks.trunk import Trunk, cut
 from foster.settings.augmentation import AUGMENTATIONS, AugmentationSettings
 from foster.settings.learner import DEFAULT_MEMORY_TOTAL, LearnerSettings
 from foster.settings.learner_defaults import WITHOUT_WEIGHTS, augmentation_for, backbone_for, batch_size_for
+from foster.settings.methods import MethodSettings
 from foster.training.engine import find_device
 
 SMALLEST_STD = 0.01
@@ -85,10 +86,14 @@ class Plan:
         return -(-self.num_training_images // self.batch_size)
 
     @property
+    def options(self) -> MethodSettings:
+        """The method's settings as they are used."""
+        return self.settings.scaled_options(self.steps_per_epoch, self.backbone.is_pretrained, self.batch_size)
+
+    @property
     def is_short(self) -> bool:
         """Whether the training is over before a search for its fastest code would pay."""
-        options = self.settings.scaled_options(self.steps_per_epoch, self.backbone.is_pretrained, self.batch_size)
-        return options.first.epochs * self.steps_per_epoch < MANY_STEPS
+        return self.options.first.epochs * self.steps_per_epoch < MANY_STEPS
 
     def within(self, seconds: float, seconds_before: float, seconds_of_training: float) -> "Plan":
         """The same plan with schedules that take this long, where that much is before them and so much they would take;
@@ -121,7 +126,7 @@ class Plan:
     @property
     def num_views(self) -> int:
         """In how many views a trunk sees each photo; without an augmentation all would be the same."""
-        return self.settings.num_views if self.augmentation != Augmentation() else 1
+        return self.settings.num_views(self.options.first.epochs) if self.augmentation != Augmentation() else 1
 
     @property
     def augmentation(self) -> Augmentation:

@@ -47,7 +47,8 @@ class LearnerSettings(CommonSettings):
     """How many of a pretrained backbone's first parts are frozen and shared by all branches, so that what they make of
     the photos is computed once; auto decides by device and number of photos."""
     views: int | None = Field(default=None, ge=1)
-    """In how many augmented views a trunk sees each photo; by default as the preset says."""
+    """In how many augmented views a trunk sees each photo; by default as the preset says, and at most one for two
+    epochs."""
     image_size: Literal["auto"] | tuple[int, int] = "auto"
     """Height and width of the network's images; one number, or `96x128`, will do."""
     resize: Literal["auto", "stretch", "crop"] = "auto"
@@ -57,8 +58,7 @@ class LearnerSettings(CommonSettings):
     validation_share: float | None = Field(default=None, ge=0, le=0.5)
     """The share of the new images that is never trained on, to measure accuracy and to calibrate confidence."""
     learning_rate_scale: float | None = Field(default=None, gt=0, le=1e6)
-    """Multiplies every learning rate; by default batch_size / 128, and 0.1 of that where the backbone began
-    pretrained."""
+    """Multiplies every learning rate; by default 0.1 where the backbone began pretrained, else batch_size / 128."""
     epochs_scale: float | None = Field(default=None, gt=0, le=1e6)
     """Multiplies the epochs of every phase; given, it is used exactly."""
     batch_size: int | None = Field(default=None, ge=2)
@@ -87,9 +87,9 @@ class LearnerSettings(CommonSettings):
         """The parts of the trunk, once it is decided."""
         return self.trunk if isinstance(self.trunk, int) else 0
 
-    @property
-    def num_views(self) -> int:
-        return PRESETS[self.preset].views if self.views is None else self.views
+    def num_views(self, epochs: int) -> int:
+        """In how many views a trunk sees photos of a first phase of so many epochs: what is seen twice is worth one."""
+        return min(PRESETS[self.preset].views, max(1, epochs // 2)) if self.views is None else self.views
 
     @property
     def held_out_share(self) -> float:
@@ -120,8 +120,8 @@ class LearnerSettings(CommonSettings):
 
     def scaled_options(self, steps_per_epoch: int, is_pretrained: bool, batch_size: int) -> MethodSettings:
         """The method's settings with epochs and learning rates as they are to be used: published rates are those of
-        batches of 128, and smaller ones take smaller steps."""
-        rate = min(1.0, batch_size / PUBLISHED_BATCH_SIZE)
+        batches of 128, and from scratch smaller ones take smaller steps."""
+        rate = 1.0 if is_pretrained else min(1.0, batch_size / PUBLISHED_BATCH_SIZE)
         options = self.scheduled(self.epochs_factor(steps_per_epoch, is_pretrained), is_pretrained, rate)
         if not is_pretrained:
             return options

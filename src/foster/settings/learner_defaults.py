@@ -14,8 +14,8 @@ class Length:
 
 @dataclass(frozen=True)
 class Preset:
-    """How long to train, how much to hold out, and in how many views a trunk sees each photo. `augmentation` is that of
-    small images, which are trained from scratch."""
+    """How long to train, how much to hold out, and in how many views at most a trunk sees each photo. `augmentation` is
+    that of small images, which are trained from scratch."""
 
     summary: str
     from_scratch: Length
@@ -31,7 +31,7 @@ PRESETS: dict[str, Preset] = {
         Length(0.06, 600),
         Length(0.012, 60),
         validation_share=0.15,
-        views=1,
+        views=2,
         augmentation="plain",
     ),
     "standard": Preset(
