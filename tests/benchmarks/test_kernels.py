@@ -3,6 +3,7 @@
 import importlib
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -66,7 +67,9 @@ def test_no_operation_gets_the_same_maps_twice_and_all_maps_count(
     moved: list[Tensor] = []
 
     def start(kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any) -> None:
-        moved.extend(value for value in arguments if isinstance(value, Tensor) and value.dtype is torch.bfloat16)
+        # Some of what a kernel takes comes together, as a tuple.
+        single = chain.from_iterable(value if isinstance(value, tuple) else (value,) for value in arguments)
+        moved.extend(value for value in single if isinstance(value, Tensor) and value.dtype is torch.bfloat16)
         starting.start(kernel, grid, *arguments, **options)
 
     for module in (launch, norms):
