@@ -262,7 +262,7 @@ def statistics(images: Stack) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of each channel of uint8 images `[N, 3, H, W]`, for values from 0 to 1."""
     stride = -(-len(images) // NUM_IMAGES_FOR_STATISTICS)
     count, total, squares = 0, torch.zeros(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
-    for chunk in images[::stride].split(256):
+    for chunk in images[::stride].split(16):  # as doubles, many would take more than all photos do
         values = on_device(chunk, torch.device("cpu")).double()
         count += values[:, 0].numel()
         total += values.sum(dim=(0, 2, 3))
