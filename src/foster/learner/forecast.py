@@ -19,6 +19,7 @@ from foster.learner.training import phases_of
 from foster.methods.base import Method
 from foster.networks.network import Output
 from foster.settings.fit import FitSettings
+from foster.system.crew import crew
 from foster.system.signals import StopRequest
 from foster.training.engine import Engine
 from foster.training.phase import Phase
@@ -109,6 +110,8 @@ def _seconds_a_step(phase: Phase, sample: ImageSet, plan: Plan, engine: Engine, 
         moments.append(time.monotonic())
 
     data = sample.select(torch.arange(plan.batch_size))
+    if not crew().is_alone:  # processes share photos only where there are many; a batch of images they always can
+        data = replace(data, stack=on_device(data.stack, torch.device("cpu")))
     schedule = FitSettings(epochs=TIMED_STEPS + 2, learning_rate=1e-6)
     trainer = Trainer(engine, plan.augmentation, plan.batch_size, 0, _ignore, StopRequest(), 0.0, task + 1)
     trainer.train(replace(phase, data=data, fit=schedule, on_epoch=on_epoch), TaskState(task), None)
