@@ -27,11 +27,11 @@ class Preset:
 
 PRESETS: dict[str, Preset] = {
     "fast": Preset(
-        "a first look: a sixteenth of the paper's epochs, from a pretrained backbone two epochs",
+        "a first look: a sixteenth of the paper's epochs, from a pretrained backbone a fiftieth",
         Length(0.06, 600),
-        Length(0.012, 60),
+        Length(0.02, 60),
         validation_share=0.15,
-        views=2,
+        views=1,
         augmentation="plain",
     ),
     "standard": Preset(
