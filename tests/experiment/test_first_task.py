@@ -3,12 +3,14 @@
 from pathlib import Path
 
 import pytest
-from tiny_runs import start, tiny_settings
+from tiny_runs import ignore, start, tiny_settings
 
 from foster import events
-from foster.errors import FolderError, SettingsError
+from foster.errors import SettingsError
+from foster.experiment.execute import begin
 from foster.experiment.first_task import first_network
 from foster.experiment.folder import RunFolder
+from foster.system.signals import StopRequest
 
 
 @pytest.fixture(scope="module")
@@ -52,5 +54,12 @@ def test_a_run_that_kept_nothing_and_a_folder_without_a_run_are_refused(tmp_path
     start(tiny_settings("foster"), tmp_path / "run")
     with pytest.raises(SettingsError, match="keep_networks=true"):
         first_network(tiny_settings("foster", f"first_task_from={tmp_path / 'run'}"), "compressed")
-    with pytest.raises(FolderError, match="holds no run"):
+    with pytest.raises(SettingsError, match=r"first_task_from: .* holds no run"):
         first_network(tiny_settings("foster", f"first_task_from={tmp_path / 'none'}"), "compressed")
+
+
+def test_a_first_task_that_is_not_there_leaves_no_folder_behind(tmp_path: Path):
+    settings = tiny_settings("foster", f"first_task_from={tmp_path / 'none'}")
+    with pytest.raises(SettingsError, match="first_task_from"):
+        begin(settings, RunFolder(tmp_path / "run"), ignore, StopRequest())
+    assert not (tmp_path / "run").exists()

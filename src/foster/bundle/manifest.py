@@ -139,7 +139,8 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         data = read_json(path, max_bytes=MAX_MANIFEST_BYTES)
     except FileNotFoundError:
-        raise BundleError(f"'{folder}' is not a bundle: it has no {MANIFEST}") from None
+        hint = f"; did you mean '{folder / 'current'}'?" if (folder / "current" / MANIFEST).exists() else ""
+        raise BundleError(f"'{folder}' is not a bundle: it has no {MANIFEST}{hint}") from None
     except DocumentError as error:
         raise BundleError(f"bundle {error}") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:

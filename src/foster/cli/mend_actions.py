@@ -40,8 +40,8 @@ def mend_bundle(
     with WorkFolder.beside(bundle).held():
         check_free(bundle)  # once more: another process may have come first
         remove_unfinished(bundle)
-        _show(report)
         learner.save(bundle)
+    _show(report)
     if report.forgotten:
         output.report(old_bundle_text(source, report), path=bundle)
     conclude(bundle, is_promoting)

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 from foster.errors import FolderError, FosterError
 from foster.events import Listener, RunFailed
+from foster.experiment.first_task import first_network
 from foster.experiment.folder import RunFolder
 from foster.experiment.run import Experiment
 from foster.networks.network import Network
@@ -21,8 +22,10 @@ class Finished(NamedTuple):
 def begin(settings: Settings, folder: RunFolder, listener: Listener, stop: StopRequest) -> Finished:
     """A new run in a folder that holds nothing yet."""
     folder.check_free()
-    # Data, device and backbone are checked here, before the folder is made.
+    # Data, device, backbone and a first task that is taken over are checked here, before the folder is made.
     experiment = Experiment(settings, folder, listener, stop)
+    if settings.first_task_from:
+        first_network(settings, experiment.method.result_name)
     # Who is asked to stop by now leaves no folder behind.
     stop.raise_if_set()
     with folder.opened(settings):

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from foster.errors import SettingsError
+from foster.errors import FosterError, SettingsError
 from foster.experiment.folder import RunFolder
 from foster.experiment.keepsakes import kept_networks, read_weights
 from foster.settings.experiment import Settings
@@ -34,7 +34,11 @@ def first_network(settings: Settings, variant: str) -> Tensors:
     """The weights of the network `variant` after the first task of the run that the settings name."""
     path = user_path(Path(settings.first_task_from))
     folder = RunFolder(path)
-    other, wanted = _facts(folder.settings()), _facts(settings)
+    try:
+        other = _facts(folder.settings())
+    except FosterError as error:
+        raise SettingsError(f"first_task_from: {error}") from None
+    wanted = _facts(settings)
     for key in wanted | other:
         if wanted.get(key) != other.get(key):
             raise SettingsError(

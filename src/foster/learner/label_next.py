@@ -66,7 +66,8 @@ def label_next(learner: Learner, files: Sequence[Path], count: int) -> NextLabel
             probabilities.append(described[0])
             features.append(described[1])
     if not readable:
-        raise DataError(f"none of the {len(files)} images can be read")
+        first = unreadable[0]
+        raise DataError(f"none of the {len(files)} images can be read, such as '{first.name}': {first.reason}")
     probability = torch.cat(probabilities)
     best = probability.topk(min(2, probability.shape[1]), dim=1)
     doubt = 1 - best.values[:, 0] + (best.values[:, 1] if best.values.shape[1] > 1 else 0)

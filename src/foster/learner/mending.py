@@ -39,13 +39,25 @@ class Mended:
 
 def rename(knowledge: Knowledge, old: str, new: str) -> Mended:
     """The class `old` is called `new` from now on; nothing else changes."""
-    class_id, name = _known_id(knowledge, old), class_name(new, "the new name")
+    class_id, name = _known_id(knowledge, old), _folder_name(new, "the new name")
+    if name == knowledge.class_names[class_id]:
+        raise DataError(f"'{name}' is the class's name already")
     if name in knowledge.class_names:
         raise DataError(f"there is a class '{name}' already; 'foster merge' makes one class of two")
     names = list(knowledge.class_names)
     names[class_id] = name
     report = MendReport(renamed={knowledge.class_names[class_id]: name})
     return Mended(_with_entry(replace(knowledge, class_names=tuple(names)), report.record()), report)
+
+
+def _folder_name(text: str, origin: str) -> str:
+    """A name for a class that a folder of its photos can have, too."""
+    name = class_name(text, origin)
+    if "/" in name or "\\" in name or name.startswith("."):
+        raise DataError(
+            f"no folder of photos can be called '{name}' ({origin}); choose one without slashes or a first dot"
+        )
+    return name
 
 
 def merge(
@@ -56,7 +68,7 @@ def merge(
     ids = sorted({_known_id(knowledge, name) for name in names})
     if len(ids) < 2:
         raise DataError("merge takes two different classes or more; 'foster rename' gives one class another name")
-    name = class_name(into, "the merged class")
+    name = _folder_name(into, "the merged class")
     if name in knowledge.class_names and knowledge.class_names.index(name) not in ids:
         raise DataError(f"there is a class '{name}' already; name it among the classes to merge, or choose another")
     groups = [tuple(ids) if k == ids[0] else (k,) for k in range(knowledge.num_classes) if k not in ids[1:]]

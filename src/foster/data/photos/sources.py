@@ -84,6 +84,10 @@ def class_name(text: str, origin: str) -> str:
 
 def _from_folder(folder: Path) -> Photos:
     title = f"'{shown(folder)}'"
+    if (folder / "bundle.json").is_file():
+        raise DataError(
+            f"{title} is a bundle, not photos; to teach it more: foster learn PHOTOS --from {shown(folder)}"
+        )
     try:
         seen = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
     except OSError as error:
