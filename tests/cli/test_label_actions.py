@@ -37,7 +37,10 @@ def test_label_next_lists_and_copies_in_order_and_never_overwrites(
     ]
     assert copied[0].read_bytes() == Path(listed[0]["image"]).read_bytes()
     assert command("label-next", small_bundle, source, "--copy", target) == 2
-    assert "already exists" in capsys.readouterr().err
+    assert "already exists; name a new folder with --copy" in capsys.readouterr().err
+    assert command("label-next", small_bundle, source, "--copy", source / "inside") == 2
+    assert "whose photos are read; choose another place" in capsys.readouterr().err
+    assert not (source / "inside").exists()
     assert command("label-next", small_bundle, source, "--count", 1) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith(str(source))

@@ -13,9 +13,8 @@ from servers import photo, run, service_of
 from foster.serving.served import Served
 
 
-def test_a_full_queue_refuses_at_once_and_takes_again_when_there_is_room(
-    small_bundle: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def held_answers(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """From now on answers wait until this is set."""
     is_released = threading.Event()
     answers = Served.answers
 
@@ -23,8 +22,15 @@ def test_a_full_queue_refuses_at_once_and_takes_again_when_there_is_room(
         assert is_released.wait(30)
         return answers(served, images)
 
-    service = service_of(small_bundle, max_waiting=3)
     monkeypatch.setattr(Served, "answers", slow_answers)
+    return is_released
+
+
+def test_a_full_queue_refuses_at_once_and_takes_again_when_there_is_room(
+    small_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = service_of(small_bundle, max_waiting=3)
+    is_released = held_answers(monkeypatch)
 
     async def check(client: httpx.AsyncClient) -> None:
         waiting = [asyncio.create_task(client.post("/predict", content=photo(k))) for k in range(3)]
@@ -45,21 +51,13 @@ def test_a_full_queue_refuses_at_once_and_takes_again_when_there_is_room(
 def test_an_answer_that_takes_too_long_is_a_503_and_the_next_one_is_not(
     small_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    is_released = threading.Event()
-    answers = Served.answers
-
-    def slow_answers(served: Served, images: torch.Tensor) -> Any:
-        assert is_released.wait(30)
-        return answers(served, images)
-
     service = service_of(small_bundle, timeout=0.2)
-    monkeypatch.setattr(Served, "answers", slow_answers)
+    is_released = held_answers(monkeypatch)
 
     async def check(client: httpx.AsyncClient) -> None:
         late = await client.post("/predict", content=photo())
         assert (late.status_code, late.json()["error"]) == (503, "no answer within the time limit; try again")
         is_released.set()
-        monkeypatch.setattr(Served, "answers", answers)
         statuses = [(await client.post("/predict", content=photo())).status_code for _ in range(3)]
         assert 200 in statuses
         assert service.num_in_work == 0

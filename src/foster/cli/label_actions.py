@@ -1,5 +1,6 @@
 """What `foster label-next` does, with torch: called by `foster.cli.serving` once the command is parsed."""
 
+import os
 import shlex
 import shutil
 from collections.abc import Sequence
@@ -8,10 +9,10 @@ from pathlib import Path
 import typer
 from rich.cells import cell_len
 
-from foster.bundle.files import check_free, writing_folder
+from foster.bundle.files import writing_folder
 from foster.cli.bundle_texts import listed, padded
 from foster.data.photos.find import found_files, shown
-from foster.errors import DataError
+from foster.errors import DataError, FolderError
 from foster.learner.label_next import WorthLabelling, label_next
 from foster.learner.learner import Learner
 from foster.system.files import user_path
@@ -22,7 +23,7 @@ def show_label_next(
     bundle: Path, photos: Sequence[Path], count: int, copy: Path | None, is_json: bool, device: str
 ) -> None:
     if copy is not None:
-        check_free(user_path(copy))
+        _check_target(user_path(copy), photos)
     files = found_files(photos).images
     if not files:
         raise DataError(f"no images below {listed([str(path) for path in photos])}")
@@ -49,3 +50,12 @@ def _copy(chosen: Sequence[WorthLabelling], folder: Path) -> None:
     with writing_folder(folder) as temporary:
         for rank, entry in enumerate(chosen, start=1):
             shutil.copyfile(entry.path, temporary / f"{rank:0{num_digits}d}-{entry.path.name}"[-200:])
+
+
+def _check_target(copy: Path, photos: Sequence[Path]) -> None:
+    """Copies go to a new folder, outside of those that are read: they would be photos a second time."""
+    if os.path.lexists(copy):
+        raise FolderError(f"'{shown(copy)}' already exists; name a new folder with --copy")
+    for folder in photos:
+        if user_path(folder).resolve() in copy.resolve().parents:
+            raise FolderError(f"'{shown(copy)}' lies in '{shown(folder)}', whose photos are read; choose another place")

@@ -15,7 +15,6 @@ from foster.settings.photos import PhotoSettings
 from foster.system.files import user_path
 
 NUM_CLASSES, NUM_OF_SUBSET, SUBSET_SEED = 1000, 100, 1993
-NUM_VALIDATION = 50_000
 TEST_NAMES = ("test", "val", "validation")
 LISTS = ("LOC_val_solution.csv", "val.txt", "ILSVRC2012_validation_ground_truth.txt")
 """The lists that say which class a photo of the flat `val` folder has, as they are published in several places."""
