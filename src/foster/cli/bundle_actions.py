@@ -149,7 +149,8 @@ def conclude(bundle: Path, is_promoting: bool) -> None:
     manifest, name = read_manifest(bundle), shlex.quote(str(bundle))
     num_exemplars = sum(entry.use == "exemplars" for entry in manifest.exemplars)
     size = size_text(folder_bytes(bundle))
-    lines = [f"{bundle}: {len(manifest.classes)} classes, {num_exemplars} exemplars, {size}"]
+    classes = "1 class" if len(manifest.classes) == 1 else f"{len(manifest.classes)} classes"
+    lines = [f"{bundle}: {classes}, {num_exemplars} exemplars, {size}"]
     if is_promoting:
         try:
             lines.append(promotion_text(promote(bundle)))
