@@ -100,7 +100,9 @@ class Experiment:
             if not self.settings.first_task_from:
                 return TaskState(0)
             weights = first_network(self.settings, self.method.result_name)
-            return TaskState(0, {"phase-0": weights}, num_phases_done=1)
+            # The networks of all its phases are alike, and none but the last one's outlives it.
+            num_phases = self.settings.options.num_first_phases
+            return TaskState(0, {f"phase-{k}": weights for k in range(num_phases)}, num_phases_done=num_phases)
         with explained_misfit():
             self._check_same_run(checkpoint.state)
             return self._restored(checkpoint)
@@ -114,7 +116,7 @@ class Experiment:
         epochs = self._trainer.learn(
             phases, state, lambda wanted: self._evaluate(wanted, task), lambda: self.save(state)
         )
-        if task.is_first and self.settings.first_task_from and len(epochs) > 1:
+        if task.is_first and self.settings.first_task_from and len(epochs) > self.settings.options.num_first_phases:
             raise SettingsError(f"first_task_from: the first task of '{self.settings.method}' has more than one phase")
         self._evaluate(Evaluate(self.method.result_name, self.method.network), task)
         return self._close_task(task, state.seconds)

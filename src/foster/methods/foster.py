@@ -1,29 +1,36 @@
 """FOSTER: feature boosting and compression for class-incremental learning (ECCV 2022)."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
-from foster.data.augmentation.mixing import cutmix
-from foster.data.images import concatenate
+from foster.data.augmentation.mixing import cutmix_of_labelled
 from foster.data.task import Task
 from foster.losses import (
-    balanced_distillation,
-    balanced_distillation_of_paper,
     class_weights,
+    cross_entropy,
     distillation,
     feature_enhancement,
     logit_scales,
     logit_scales_of_paper,
     logits_alignment,
+    mixed_cross_entropy,
 )
 from foster.methods.base import Method
-from foster.networks.boosted import BoostedNetwork, joined
-from foster.networks.freezing import freeze
-from foster.networks.network import Network
+from foster.methods.students import (
+    Loss,
+    compression_data,
+    distil,
+    distillation_loss,
+    move_towards,
+    old_logits_of,
+)
+from foster.networks.boosted import BoostedNetwork, BoostedOutput, joined, mean_of
+from foster.networks.heads import Head
+from foster.networks.network import Network, Output
+from foster.networks.residual_head import ResidualHead
 from foster.settings.methods import FosterSettings
-from foster.system.streams import both
 from foster.training.phase import Evaluate, Phase
 
 
@@ -41,7 +48,7 @@ class Foster(Method[FosterSettings]):
 
     def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
         if task.is_first:
-            yield self.learn_first(task)
+            yield from self.first(task)
             self.remember(task)
             yield Evaluate("boosted", self.network)
             return
@@ -51,16 +58,47 @@ class Foster(Method[FosterSettings]):
         teacher = self.after_boost(task, boosted)
         yield Evaluate("boosted", teacher)
         if self.settings.compression:
-            student = self.student(task, boosted[0])
-            yield self.compress(task, teacher, student)
+            student = self.student(task, boosted)
+            yield self.compress(task, teacher, student, boosted[0].old)
             self.after_compress(task, student)
+
+    def first(self, task: Task) -> Iterator[Phase]:
+        """The first task: networks that learn from labels, one unless more teach, and a student where they teach."""
+        networks = []
+        for number in range(1, max(1, self.settings.first_teachers) + 1):
+            yield self.learn(task, number)
+            networks.append(self.network)
+        if self.settings.first_teachers:
+            teacher = mean_of(networks)
+            with self.initialising(task, "student"):
+                student = self.network = self.new_network([task.num_new])
+            loss = self.compression_loss(task)
+
+            def terms(own: Output, teacher: Output | BoostedOutput) -> dict[str, Tensor]:
+                return {"L_KD": loss(own.logits, teacher.logits)}
+
+            yield distil("distil", teacher, student, terms, self.settings, self.settings.first_distil, task.training)
+
+    def learn(self, task: Task, number: int = 1) -> Phase:
+        """A new network that learns the first task from labels; the first, or one more."""
+        with self.initialising(task, numbered("network", number)):
+            network = self.network = self.new_network([task.num_new])
+        share = self.settings.first_cutmix
+
+        def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+            if not share:
+                return {"L_CE": cross_entropy(network(images).logits, labels)}
+            images, own_share = cutmix_of_labelled(images, share)
+            return {"L_CE": mixed_cross_entropy(network(images).logits, labels, own_share)}
+
+        return Phase(numbered("learn", number, "-"), network, objective, self.settings.first, task.training)
 
     def num_branches(self, num_tasks: int) -> int:
         return 1 if self.settings.compression else num_tasks
 
     def boosted_network(self, task: Task, number: int = 1) -> BoostedNetwork:
         """The old network, frozen, with its new branch; the first of the task, or one more."""
-        with self.initialising(task, "network" if number == 1 else f"network {number}"):
+        with self.initialising(task, numbered("network", number)):
             return BoostedNetwork.expand(
                 self.network,
                 task.num_new,
@@ -83,8 +121,7 @@ class Foster(Method[FosterSettings]):
                 terms["L_KD"] = settings.distillation_weight * known
             return terms
 
-        name = "boost" if number == 1 else f"boost-{number}"
-        return Phase(name, network, objective, settings.boost, task.training)
+        return Phase(numbered("boost", number, "-"), network, objective, settings.boost, task.training)
 
     def after_boost(self, task: Task, boosted: Sequence[BoostedNetwork]) -> BoostedNetwork | Network:
         """The mean of the boosted networks, aligned and asked for exemplars where the settings say so. It is what is
@@ -109,44 +146,52 @@ class Foster(Method[FosterSettings]):
             return logit_scales_of_paper(counts, beta, task.num_known)
         return logit_scales(counts, beta)
 
-    def compress(self, task: Task, teacher: BoostedNetwork | Network, student: Network) -> Phase:
-        freeze(teacher)
-        loss, mixed_share = self.compression_loss(task), self.settings.compress_cutmix
-
-        def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-            if mixed_share:
-                images = cutmix(images, mixed_share)
-            teacher_out, student_out = both(teacher, student, images)
-            return {"L_BKD": loss(student_out.logits, teacher_out.logits)}
-
-        data = task.training
-        if self.workplace.unlabeled is not None:
-            data = concatenate(data, self.workplace.unlabeled)
-        return Phase("compress", student, objective, self.settings.compress, data, teachers=(teacher,))
-
-    def student(self, task: Task, boosted: BoostedNetwork) -> Network:
+    def student(self, task: Task, boosted: Sequence[BoostedNetwork]) -> Network:
+        """What the boosted networks are compressed into, as it begins: the old network, unless the settings mix it."""
         with self.initialising(task, "student"):
-            return boosted.compressed()
+            student = boosted[0].compressed()
+        if self.settings.compress_start < 1:
+            move_towards(student, boosted, self.settings.compress_start)
+        if self.settings.compress_residual:
+            assert isinstance(student.head, Head)
+            features = self.workplace.infer(boosted[0].old, task.training.stack).features
+            student.head = ResidualHead(student.head, features[:, : student.feature_size])
+        return student
+
+    def compress(self, task: Task, teacher: BoostedNetwork | Network, student: Network, old: Network) -> Phase:
+        settings, num_known = self.settings, task.num_known
+        loss, old_logits = self.compression_loss(task), old_logits_of(old)
+
+        def terms(own: Output, teacher: Output | BoostedOutput) -> dict[str, Tensor]:
+            terms = {"L_BKD": loss(own.logits, teacher.logits)}
+            if settings.compress_old_weight:
+                known = distillation(own.logits[:, :num_known], old_logits(teacher.features), settings.temperature)
+                terms["L_OLD"] = settings.compress_old_weight * known
+            return terms
+
+        data = compression_data(settings, task, self.workplace.unlabeled)
+        return distil("compress", teacher, student, terms, settings, settings.compress, data)
 
     def after_compress(self, task: Task, student: Network) -> None:
         """The student is the network from now on, aligned and asked for exemplars where the settings say so."""
+        if isinstance(student.head, ResidualHead):
+            student.head = student.head.folded()
         if task.num_new and self.settings.align_student:
             student.align(task.num_known, self.extra_scale(task))
         self.network = student
         if self.settings.herding_features == "compressed":
             self.remember(task)
 
-    def compression_loss(self, task: Task) -> Callable[[Tensor, Tensor], Tensor]:
+    def compression_loss(self, task: Task) -> Loss:
         """(student logits, teacher logits) -> loss, as the settings choose it."""
-        temperature = self.settings.temperature
         weights = class_weights(task.class_counts, self.settings.beta_compress).to(self.workplace.device)
-        table: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-            "balanced": lambda student, teacher: balanced_distillation(student, teacher, weights, temperature),
-            "paper": lambda student, teacher: balanced_distillation_of_paper(student, teacher, weights),
-            "plain": lambda student, teacher: distillation(student, teacher, temperature),
-        }
-        return table[self.settings.compress_with]
+        return distillation_loss(self.settings, self.settings.temperature, weights)
 
     def extra_scale(self, task: Task) -> float:
         """base^(known/new), by which aligned rows are multiplied once more; 1 by default."""
         return float(self.settings.align_exponent_base ** (task.num_known / task.num_new))
+
+
+def numbered(name: str, number: int, between: str = " ") -> str:
+    """The name of the first of its kind, and of the others with their numbers."""
+    return name if number == 1 else f"{name}{between}{number}"

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from foster.settings.fit import FitSettings, Frozen, cosine, with_milestones
+from foster.settings.students import StudentSettings
 
 FIELD_FIRST_TASK = with_milestones(200, 60, 120, 170, weight_decay=5e-4)
 """How the field trains the first task of most baselines."""
@@ -35,14 +36,22 @@ class MethodSettings(Frozen):
     """Whether more images of known classes, without a new class, are learned by its phases (else: methods/refresh)."""
     fixed_options: ClassVar[tuple[str, ...]] = ()
     """The settings that shape the network, which a learner cannot change later."""
-    first_task_options: ClassVar[tuple[str, ...] | None] = None
-    """The settings on which its first task depends; None for all."""
     head_schedules: ClassVar[tuple[str, ...]] = ()
     """Those of phases that train no backbone, and so need not be gentle with a pretrained one."""
     unlabeled_key: ClassVar[str] = ""
     """The setting that names extra images without labels, a dataset or a folder, where there is one."""
 
     first: FitSettings = FIELD_FIRST_TASK
+
+    @property
+    def first_task_options(self) -> tuple[str, ...] | None:
+        """The settings on which its first task depends; None for all."""
+        return None
+
+    @property
+    def num_first_phases(self) -> int:
+        """How many phases the first task has; the last one's network is its result."""
+        return 1
 
     @property
     def unlabeled_source(self) -> str:
@@ -68,7 +77,7 @@ class MethodSettings(Frozen):
         ]
 
 
-class FosterSettings(MethodSettings):
+class FosterSettings(StudentSettings, MethodSettings):
     """FOSTER. The defaults do what the published code does; the alternatives are those of the paper."""
 
     built_by = "foster.methods.foster:Foster"
@@ -77,7 +86,6 @@ class FosterSettings(MethodSettings):
     look = ("#D55E00", "o")
     refreshes_by_phases = True
     fixed_options = ("compression",)
-    first_task_options = ("first",)
     unlabeled_key = "unlabeled"
     published_augmentation = "auto"
 
@@ -104,8 +112,6 @@ class FosterSettings(MethodSettings):
     """Train the old classes' weights on the old features; the paper freezes them."""
     compression: bool = True
     """False keeps the boosted network, which then grows by a backbone a task."""
-    compress_with: Literal["balanced", "paper", "plain"] = "balanced"
-    """Balanced distillation as in the code, as the paper prints it, or plain distillation."""
     align_teacher: bool = False
     align_student: bool = False
     align_exponent_base: float = Field(default=1.0, gt=0)
@@ -113,8 +119,6 @@ class FosterSettings(MethodSettings):
     herding_features: Literal["boosted", "compressed"] = "boosted"
     boost_branches: int = Field(default=1, ge=1, le=8)
     """New branches that are trained one after the other on the same frozen network; their mean is compressed."""
-    compress_cutmix: float = Field(default=0.0, ge=0, le=1)
-    """The share of images that have a rectangle of another one while compressing; the teacher sees the same mix."""
     unlabeled: str = ""
     """Extra unlabeled images for compression: a dataset name or a folder of images."""
 
@@ -138,7 +142,7 @@ class FosterSettings(MethodSettings):
                 f"foster.beta_boost: {len(betas)} values, but the scenario boosts in {num_tasks - 1} tasks; "
                 "give one number or one value for each"
             )
-        return None
+        return self.student_problem()
 
     def remarks(self, num_tasks: int) -> list[str]:
         remarks = super().remarks(num_tasks)

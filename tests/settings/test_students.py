@@ -1,0 +1,41 @@
+import pytest
+
+from foster.errors import SettingsError
+from foster.settings.experiment import load_settings
+from foster.settings.methods import FosterSettings
+from foster.settings.students import StudentSettings
+
+
+def test_the_published_method_does_none_of_it() -> None:
+    assert StudentSettings().model_dump(exclude={"first_distil", "others_weight"}) == {
+        "compress_with": "balanced",
+        "compress_temperature": None,
+        "compress_cutmix": 0,
+        "compress_mixup": 0,
+        "compress_unmixed": 0,
+        "compress_repeats": 1,
+        "compress_start": 1,
+        "compress_old_weight": 0,
+        "compress_residual": False,
+        "first_cutmix": 0,
+        "first_teachers": 0,
+    }
+
+
+def test_an_image_is_mixed_in_one_way_alone() -> None:
+    FosterSettings(compress_cutmix=0.6, compress_mixup=0.4)
+    with pytest.raises(SettingsError, match=r"compress_mixup.*at most 1 \(got 1.2\)"):
+        load_settings("digits", ["foster.compress_cutmix=0.7", "foster.compress_mixup=0.5"])
+
+
+@pytest.mark.parametrize(("teachers", "phases"), [(0, 1), (1, 2), (3, 4)])
+def test_every_teacher_of_the_first_task_and_its_student_have_a_phase(teachers: int, phases: int) -> None:
+    assert FosterSettings(first_teachers=teachers).num_first_phases == phases
+
+
+def test_what_the_first_task_depends_on_is_told_with_what_its_student_sees() -> None:
+    assert FosterSettings().first_task_options == ("first", "first_cutmix", "first_teachers")
+    with_student = {*FosterSettings(first_teachers=1).first_task_options}
+    assert with_student > {"first", "first_distil", "compress_cutmix", "compress_with", "temperature", "beta_compress"}
+    assert not with_student & {"compress", "compression", "compress_start", "compress_repeats", "boost"}
+    assert with_student < {*FosterSettings.model_fields}
