@@ -19,7 +19,12 @@ def main() -> None:
 
     if is_heard:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    run()
+    try:
+        run()
+    finally:
+        # All is done and said: while Python cleans up, a Ctrl-C would only turn success into failure.
+        if is_heard:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,9 @@ def test_without_a_name_the_studies_are_listed_and_a_dry_run_starts_none(tmp_pat
     assert dry.exit_code == 0
     assert len(dry.output.splitlines()) == 6
     assert not out.exists()
+    taken_over = CliRunner().invoke(app, ["study", "beta", f"first_task_from={out}", "--dry-run"])
+    assert taken_over.exit_code == SettingsError.exit_code
+    assert f"first_task_from: '{out}' holds no run" in taken_over.stderr
     several = CliRunner().invoke(app, ["study", "components", "beta", "old-head", "--preset", "digits", "--dry-run"])
     assert several.output.splitlines()[-1] == "14 different runs, in runs/studies", "not 16: three are one"
     twice = CliRunner().invoke(app, ["study", "beta", "gamma", "beta", "--dry-run"])

@@ -8,8 +8,9 @@ from tiny_runs import ignore, start, tiny_settings
 from foster import events
 from foster.errors import SettingsError
 from foster.experiment.execute import begin
-from foster.experiment.first_task import first_network
+from foster.experiment.first_task import check_phases, first_network
 from foster.experiment.folder import RunFolder
+from foster.experiment.plan import make_plan
 from foster.system.signals import StopRequest
 
 
@@ -75,3 +76,22 @@ def test_a_first_task_that_is_not_there_leaves_no_folder_behind(tmp_path: Path):
     with pytest.raises(SettingsError, match="first_task_from"):
         begin(settings, RunFolder(tmp_path / "run"), ignore, StopRequest())
     assert not (tmp_path / "run").exists()
+
+
+def test_a_plan_leaves_out_the_first_task_that_is_taken_over_and_refuses_one_that_is_not_there(
+    whole: Path, tmp_path: Path
+):
+    usual, taken = (make_plan(tiny_settings("foster", *more)) for more in ((), (f"first_task_from={whole}",)))
+    assert taken.tasks[0].phases == ()
+    assert taken.total_steps == usual.total_steps - usual.tasks[0].num_steps
+    assert taken.tasks[1:] == usual.tasks[1:]
+    for folder, reason in ((tmp_path, "holds no run"), (whole, "seed = 1993 and not 3")):
+        with pytest.raises(SettingsError, match=f"first_task_from: .*{reason}"):
+            make_plan(tiny_settings("foster", f"first_task_from={folder}", "seed=3"))
+
+
+def test_a_first_task_of_several_phases_cannot_be_taken_over(whole: Path):
+    settings = tiny_settings("foster", f"first_task_from={whole}")
+    check_phases(settings, 1)
+    with pytest.raises(SettingsError, match="first_task_from: the first task of 'foster' has more than one phase"):
+        check_phases(settings, 2)

@@ -203,6 +203,7 @@ def test_a_bad_settings_file_is_refused_in_one_line_that_names_it(
 
 def test_a_source_that_is_not_there_is_refused(tmp_path: Path) -> None:
     assert "did you mean 'cifar100-b0-inc10'?" in refused(source="cifar100-b0-inc100")
+    assert "did you mean 'digits'?" in refused(source="digits-b0-inc2")
     assert "cannot read settings file" in refused(source=str(tmp_path / "no.toml"))
     assert "cannot read settings file" in refused(source=str(tmp_path))
     assert refused(source="a" * 5000)

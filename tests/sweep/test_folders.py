@@ -169,3 +169,13 @@ def test_a_narrower_sweep_trains_only_what_is_missing_and_every_seed_counts_once
     assert num_starts() == 3
     (groups,) = by_scenario(find_results(["out"])).values()
     assert sorted((group.name, len(group.runs)) for group in groups) == [("finetune", 2), ("replay", 1)]
+
+
+def test_a_first_task_to_take_over_must_be_there_where_a_run_begins(
+    hold: Callable[..., list[PlannedRun]], tmp_path: Path
+):
+    overrides = [f"first_task_from={tmp_path / 'gone'}"]
+    with pytest.raises(SettingsError, match=r"first_task_from: .* holds no run"):
+        placed(plan_runs("digits", overrides), tmp_path)
+    (begun,) = hold()
+    assert names(placed(plan_runs("digits", overrides), tmp_path)) == [begun.name]

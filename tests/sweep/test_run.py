@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tiny_sweeps import TINY
 
-from foster.errors import TrainingError
+from foster.errors import DataError, TrainingError
 from foster.experiment.folder import read_events
 from foster.sweep.grid import plan_runs
 from foster.sweep.run import sweep
@@ -89,3 +89,26 @@ def test_the_settings_of_a_waiting_run_are_those_that_were_checked(stand_in: Cal
     with pytest.raises(TrainingError):
         sweep(runs, tmp_path / "out", [Slot()])
     assert plan_runs(str(tmp_path / "out" / f"{runs[1].name}.toml"), [])[0].settings == runs[1].settings
+
+
+def test_data_that_is_missing_is_said_once_before_any_run_starts(
+    stand_in: Callable[[str], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    stand_in("exit 3")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "cifar-100-python.tar.gz").write_bytes(b"nothing")
+    runs = plan_runs("cifar100-b50-inc10", ["seed=1,2", "device=cpu"], data=str(tmp_path / "data"))
+    with pytest.raises(DataError, match=r"cifar-100-python\.tar\.gz is damaged or not the published file"):
+        sweep(runs, tmp_path / "out", [Slot()])
+    assert not (tmp_path / "out").exists()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_finished_runs_need_no_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    runs = plan_runs("cifar100-b50-inc10", ["seed=1", "device=cpu"], data=str(tmp_path))
+    folder = tmp_path / "out" / runs[0].name
+    folder.mkdir(parents=True)
+    (folder / "settings.toml").write_text(runs[0].settings.toml())
+    (folder / "results.json").write_text('{"finished": true}')
+    sweep(runs, tmp_path / "out", [Slot()], has_table=False)
+    assert "1 run: 1 finished" in capsys.readouterr().out

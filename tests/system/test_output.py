@@ -51,3 +51,14 @@ def test_json_is_printable_and_means_the_same() -> None:
         assert json.loads(text) == data
         assert "\u732b" in text
         assert all(character.isprintable() or character == "\n" for character in text)
+
+
+def test_an_interruption_while_the_end_is_shown_is_told_what_is_saved(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*words: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("foster.system.output.show", interrupted)
+    report("a line", path=Path("runs/x"))
+    assert capsys.readouterr() == ("", "foster: interrupted; all is done and saved in 'runs/x'\n")

@@ -144,13 +144,13 @@ def _is_written(bundle: Path, source: Path, old: Path | None) -> bool:
         return True
 
 
-def conclude(bundle: Path, is_promoting: bool) -> None:
-    """Promote a bundle that is saved, if asked to, and say what to do with it."""
+def conclude(bundle: Path, is_promoting: bool, *before: str) -> None:
+    """Promote a bundle that is saved, if asked to, and say what to do with it, after the lines `before`."""
     manifest, name = read_manifest(bundle), shlex.quote(str(bundle))
     num_exemplars = sum(entry.use == "exemplars" for entry in manifest.exemplars)
     size = size_text(folder_bytes(bundle))
     classes = "1 class" if len(manifest.classes) == 1 else f"{len(manifest.classes)} classes"
-    lines = [f"{bundle}: {classes}, {num_exemplars} exemplars, {size}"]
+    lines = [*before, f"{bundle}: {classes}, {num_exemplars} exemplars, {size}"]
     if is_promoting:
         try:
             lines.append(promotion_text(promote(bundle)))

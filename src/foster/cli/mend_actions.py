@@ -42,9 +42,7 @@ def mend_bundle(
         remove_unfinished(bundle)
         learner.save(bundle)
     _show(report)
-    if report.forgotten:
-        output.report(old_bundle_text(source, report), path=bundle)
-    conclude(bundle, is_promoting)
+    conclude(bundle, is_promoting, *([old_bundle_text(source, report)] if report.forgotten else []))
 
 
 def _show(report: MendReport) -> None:

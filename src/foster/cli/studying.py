@@ -57,16 +57,18 @@ def study(
     planned = [plan_study(each, preset, overrides, str(data) if data else None) for each in chosen]
     is_one = len(names) == 1
     folder = out or Path("runs") / (f"study-{titles[0]}" if is_one else "studies")
+    # Only now, since it imports torch: a wrong key is answered at once.
+    from foster.sweep.folders import placed
+
     if is_dry_run:
+        different = placed(distinct_runs(runs for variants in planned for runs in variants.values()), folder)
         for title, variants in zip(titles, planned, strict=True):
             for variant, runs in variants.items():
                 for run in runs:
                     typer.echo(f"{variant if is_one else f'{title}: {variant}'}: {run.name}")
         if not is_one:
-            num_runs = len(distinct_runs(runs for variants in planned for runs in variants.values()))
-            typer.echo(f"{num_runs} different runs, in {folder}")
+            typer.echo(f"{len(different)} different runs, in {folder}")
         return
-    # Only now, since it imports torch: a wrong key is answered at once.
     from foster.studies.run import PlannedStudy, run_studies
 
     pages = [folder if is_one else folder / title for title in titles]

@@ -32,6 +32,11 @@ DECISIVE = (
 
 def first_network(settings: Settings, variant: str) -> Tensors:
     """The weights of the network `variant` after the first task of the run that the settings name."""
+    return read_weights(first_network_file(settings, variant))
+
+
+def first_network_file(settings: Settings, variant: str) -> Path:
+    """Where they lie; a SettingsError says why they cannot be taken over."""
     path = user_path(Path(settings.first_task_from))
     folder = RunFolder(path)
     try:
@@ -50,7 +55,13 @@ def first_network(settings: Settings, variant: str) -> Tensors:
         raise SettingsError(
             f"first_task_from: '{path}' keeps no network '{variant}' of its first task; run it with keep_networks=true"
         )
-    return read_weights(file)
+    return file
+
+
+def check_phases(settings: Settings, num_phases: int) -> None:
+    """Refuse a first task with more phases than its method says can be taken over together."""
+    if num_phases > settings.options.num_first_phases:
+        raise SettingsError(f"first_task_from: the first task of '{settings.method}' has more than one phase")
 
 
 def _facts(settings: Settings) -> dict[str, Any]:

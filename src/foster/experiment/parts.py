@@ -13,6 +13,7 @@ from torch.utils._triton import has_triton
 from foster import kernels
 from foster.data.augmentation.pipeline import Augmentation
 from foster.data.download import Follower
+from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.cache import check_writable
 from foster.data.photos.darkroom import Darkroom, Place
@@ -200,12 +201,26 @@ def build_method(
     follower: Follower | None = None,
 ) -> Method[Any]:
     """The chosen method, with the extra images that it trains on."""
-    source, unlabeled = settings.options.unlabeled_source, None
-    if source:
-        unlabeled = load_unlabeled(source, image_size, settings.data_dir, warn, follower, settings.unlabeled_key)
+    unlabeled = _unlabeled(settings, image_size, warn, follower)
     choice = chosen_backbone(settings)
     workplace = Workplace(choice.make, settings.seed, engine.infer, engine.device, settings.selection, unlabeled)
     return method_at(settings, workplace, choice.is_pretrained)
+
+
+def _unlabeled(
+    settings: Settings, image_size: tuple[int, int], warn: Callable[[str], None], follower: Follower | None
+) -> ImageSet | None:
+    source = settings.options.unlabeled_source
+    if not source:
+        return None
+    return load_unlabeled(source, image_size, settings.data_dir, warn, follower, settings.unlabeled_key)
+
+
+def check_data(settings: Settings, follower: Follower) -> None:
+    """Read all images of a run, so that what is missing or damaged is said before there is one."""
+    # It need not be this machine that has the device.
+    scenario = load_scenario(settings.model_copy(update={"device": "cpu"}), follower)
+    _unlabeled(settings, scenario.image_size, lambda message: None, follower)
 
 
 def method_at(settings: Settings, workplace: Workplace, is_pretrained: bool = False) -> Method[Any]:

@@ -14,6 +14,7 @@ from foster.data.task import Task
 from foster.data.unlabeled import num_unlabeled
 from foster.data.validation import num_held_out
 from foster.errors import DataError
+from foster.experiment.first_task import check_phases, first_network_file
 from foster.experiment.parts import build_darkroom, chosen_backbone, method_at
 from foster.methods.base import Method, Workplace
 from foster.networks.network import Output
@@ -77,7 +78,7 @@ class Plan:
     def __repr__(self) -> str:
         rows = [
             f"  task {task.index + 1}: {task.num_total} classes, {task.new_images:,} images and {task.exemplars:,} "
-            f"exemplars, {' + '.join(f'{epochs} {name}' for name, epochs, _ in task.phases)} epochs, "
+            f"exemplars, {' + '.join(f'{epochs} {name}' for name, epochs, _ in task.phases) or 0} epochs, "
             f"{task.num_steps:,} steps, {task.params:,} parameters"
             for task in self.tasks
         ]
@@ -120,12 +121,9 @@ def make_plan(
         per_class -= num_held_out(per_class, settings.validation_share)
     source, key = settings.options.unlabeled_source, settings.unlabeled_key
     unlabeled = ImageSet(_blank(count := num_unlabeled(source, key)), torch.full((count,), -1), ()) if source else None
-    # Which images are remembered makes no difference here, and choosing them at random takes no features.
-    backbone = chosen_backbone(settings, is_trained=True).make
-    workplace = Workplace(backbone, settings.seed, _Nothing(facts.image_size), device, "random", unlabeled)
     with torch.random.fork_rng(devices=[]):
-        method = method_at(settings, workplace)
-        tasks = [_rehearsed(method, task, settings.batch_size, look_at) for task in _tasks(settings, method, per_class)]
+        method = idle_method(settings, unlabeled, device)
+        tasks = [_rehearsed(method, task, settings, look_at) for task in _tasks(settings, method, per_class)]
         activation_bytes = _activation_bytes(method.new_backbone(), facts.image_size)
     largest = max(task.new_images + task.exemplars for task in tasks) + (len(unlabeled) if unlabeled else 0)
     pixels, kept = 3 * facts.image_size**2, 2 * largest * 3 * facts.image_size**2
@@ -149,6 +147,24 @@ def make_plan(
     )
 
 
+def idle_method(
+    settings: Settings,
+    unlabeled: ImageSet | None = None,
+    device: torch.device = torch.device("cpu"),  # noqa: B008 (a device is a constant)
+) -> Method[Any]:
+    """The method of a run, to be asked and rehearsed: it looks at no image, and loads no weights.
+
+    A first task that it is to take over must be there.
+    """
+    # Which images are remembered makes no difference here, and choosing them at random takes no features.
+    backbone = chosen_backbone(settings, is_trained=True).make
+    infer = _Nothing(settings.facts.image_size)
+    method = method_at(settings, Workplace(backbone, settings.seed, infer, device, "random", unlabeled))
+    if settings.first_task_from:
+        first_network_file(settings, method.result_name)
+    return method
+
+
 def _place_of_photos(settings: Settings, num_bytes: int) -> str:
     """Where the run would keep so many bytes of photos."""
     darkroom = build_darkroom(settings)
@@ -169,14 +185,20 @@ def _tasks(settings: Settings, method: Method[Any], per_class: int) -> Iterator[
         num_known += num_new
 
 
-def _rehearsed(method: Method[Any], task: Task, batch_size: int, look_at: Callable[[Task, Phase], None]) -> PlannedTask:
+def _rehearsed(
+    method: Method[Any], task: Task, settings: Settings, look_at: Callable[[Task, Phase], None]
+) -> PlannedTask:
     """What the method does in `task`; afterwards it has the network and the exemplars that it would have."""
+    is_taken_over, batch_size = task.is_first and bool(settings.first_task_from), settings.batch_size
     phases = []
     for phase in method.phases(task):
         if isinstance(phase, Phase):
             look_at(task, phase)
             epochs, num_images = phase.fit.epochs, images_of_epoch(len(phase.data), batch_size)
             phases.append((phase.name, epochs, epochs * -(-num_images // batch_size)))
+    if is_taken_over:
+        check_phases(settings, len(phases))
+        phases.clear()
     num_exemplars = len(task.exemplars) if task.exemplars else 0
     return PlannedTask(
         task.index,

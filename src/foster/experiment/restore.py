@@ -6,8 +6,7 @@ import torch
 
 from foster.errors import DataError
 from foster.experiment.folder import RunFolder
-from foster.experiment.parts import chosen_backbone, method_at, planned_engine
-from foster.methods.base import Workplace
+from foster.experiment.plan import idle_method
 from foster.networks.network import Network
 from foster.training.fit import restore_trained
 
@@ -21,12 +20,8 @@ def last_network(path: Path) -> Network:
     checkpoint = folder.checkpoints.load(lambda message: None)
     if checkpoint is None:
         raise DataError(f"there is no checkpoint in '{folder.checkpoints.folder}', from which to restore the network")
-    settings = folder.settings()
-    facts = settings.facts
-    engine = planned_engine(settings.engine, "cpu", facts.mean, facts.std)
+    settings = folder.settings().model_copy(update={"first_task_from": ""})  # it may be gone by now
     with torch.random.fork_rng(devices=[]):
-        backbone = chosen_backbone(settings, is_trained=True).make
-        method = method_at(settings, Workplace(backbone, settings.seed, engine.infer, engine.device))
-        network = method.new_network(settings.task_sizes)
+        network = idle_method(settings).new_network(settings.task_sizes)
     restore_trained(network, checkpoint.parts["network"])
     return network

@@ -7,9 +7,9 @@ from foster import events
 from foster.data.download import Follower
 from foster.data.scenario import ScenarioTask
 from foster.data.task import Task
-from foster.errors import DataError, SettingsError
+from foster.errors import DataError
 from foster.evaluation.network import evaluate_scores, network_scores
-from foster.experiment.first_task import first_network
+from foster.experiment.first_task import check_phases, first_network
 from foster.experiment.folder import RunFolder, check_same_settings, resume_command
 from foster.experiment.keepsakes import keep_network, keep_predictions
 from foster.experiment.parts import (
@@ -116,8 +116,8 @@ class Experiment:
         epochs = self._trainer.learn(
             phases, state, lambda wanted: self._evaluate(wanted, task), lambda: self.save(state)
         )
-        if task.is_first and self.settings.first_task_from and len(epochs) > self.settings.options.num_first_phases:
-            raise SettingsError(f"first_task_from: the first task of '{self.settings.method}' has more than one phase")
+        if task.is_first and self.settings.first_task_from:
+            check_phases(self.settings, len(epochs))
         self._evaluate(Evaluate(self.method.result_name, self.method.network), task)
         return self._close_task(task, state.seconds)
 

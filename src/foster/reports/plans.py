@@ -23,7 +23,7 @@ def plan_table(plan: Plan) -> Group:
             str(task.num_total),
             f"{task.new_images:,}",
             f"{task.exemplars:,}",
-            " + ".join(f"{epochs} {name}" for name, epochs, _ in task.phases),
+            " + ".join(f"{epochs} {name}" for name, epochs, _ in task.phases) or "taken over",
             f"{sum(steps for _, _, steps in task.phases):,}",
             f"{task.params:,}",
         )

@@ -250,7 +250,9 @@ def _read_source(source: str | None) -> tuple[dict[str, Any], str, Path | None]:
     if is_folder:
         path = path / "settings.toml"
     elif not (source.endswith(".toml") or os.sep in source):
-        hint = suggestion(source, preset_names())
+        # Scenarios are told apart by their endings, which say little about what was meant.
+        alike = [name for name in preset_names() if name.split("-")[0] == source.split("-")[0]]
+        hint = suggestion(source, alike or preset_names())
         raise SettingsError(f"unknown preset '{source}'{hint} (a settings file ends in .toml)")
     return read_toml(path), str(path), path.parent
 

@@ -8,6 +8,7 @@ from typing import Any
 from foster.errors import DataError, FolderError, FosterError, SettingsError
 from foster.experiment.folder import RunFolder, differing_key
 from foster.experiment.parts import check_backbone_name
+from foster.experiment.plan import idle_method
 from foster.sweep.grid import PlannedRun, distinct_name
 from foster.system.files import user_path
 
@@ -65,5 +66,7 @@ def _check(run: PlannedRun, out: Path) -> None:
     folder = RunFolder(out / run.name)
     if folder.holds_run:
         folder.check_same(run.settings)
-    else:
-        folder.check_free()
+        return
+    folder.check_free()
+    if run.settings.first_task_from:
+        idle_method(run.settings)

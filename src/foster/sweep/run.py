@@ -6,10 +6,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from foster.data.download import Follower
 from foster.errors import FosterError, TrainingError
 from foster.experiment.folder import RESULTS, RunFolder
+from foster.experiment.parts import check_data
+from foster.reports.progress import progress_for
 from foster.reports.results import find_results
 from foster.reports.tables import summary_table
+from foster.settings.experiment import Settings
 from foster.sweep.folders import placed
 from foster.sweep.grid import PlannedRun
 from foster.sweep.job import LOST, Job, Starter, log_path, start
@@ -18,7 +22,7 @@ from foster.sweep.status import RunStatus, State
 from foster.sweep.table import Display, counts, display_for, number_of_runs
 from foster.system.locking import locked
 from foster.system.output import report
-from foster.system.signals import Stopped, heard_signals
+from foster.system.signals import Stopped, heard_signals, stop_on_signals
 
 SECONDS_BETWEEN_LOOKS = 0.25
 
@@ -38,6 +42,7 @@ def sweep(
     """
     out = out.absolute() if elsewhere else out
     runs = placed(runs, out)
+    _check_data([run.settings for run in runs if not RunFolder(out / run.name).is_finished])
     with locked(out), heard_signals() as heard, display_for() as display:
         statuses = _Executor(runs, out, slots, display, heard, elsewhere).execute()
     finished = [run.folder / RESULTS for run in statuses if run.state is State.FINISHED]
@@ -53,6 +58,14 @@ def sweep(
             f"{len(failed)} of {number_of_runs(len(statuses))} failed: {first}{' ...' if len(failed) > 1 else ''}"
             + (f"; see {shlex.quote(str(log))}" if log.is_file() else "")
         )
+
+
+def _check_data(asked: Sequence[Settings]) -> None:
+    """Read, and where it is missing download, all data once: each run would end with the same words."""
+    different = {(each.dataset, each.data, each.photos, each.options.unlabeled_source): each for each in asked}
+    with stop_on_signals() as stop, progress_for() as listener:
+        for settings in different.values():
+            check_data(settings, Follower(listener, stop))
 
 
 def _stopped(number: int, statuses: Sequence[RunStatus]) -> Stopped:

@@ -49,6 +49,8 @@ def report(*renderables: object, path: Path) -> None:
     except OSError as error:
         drop_unwritable_output()
         complain(f"cannot write to standard output ({error.strerror}); all is done and saved in '{path}'")
+    except KeyboardInterrupt:
+        complain(f"interrupted; all is done and saved in '{path}'")
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
