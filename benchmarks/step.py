@@ -153,7 +153,7 @@ def foster_phases(engine: Engine, case: Case) -> Iterator[Phase]:
     method.network = Network.create(method.new_backbone(), NUM_KNOWN).to(engine.device)
     boosted = method.boosted_network(task)
     yield method.boost(task, boosted)
-    yield method.compress(task, boosted, boosted.compressed())
+    yield method.compress(task, boosted, boosted.compressed(), boosted.old)
 
 
 def time_surroundings(engine: Engine, case: Case) -> dict[str, float]:

@@ -38,7 +38,16 @@ pytestmark = [
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 FIT = FitSettings(epochs=2, learning_rate=0.02)
 BATCH_SIZE = 20
-PHASES = ["boost", "compress", "replay", "coil", "podnet"]
+PHASES = ["boost", "compress", "student", "replay", "coil", "podnet"]
+STUDENT = {
+    "compress_with": "decoupled",
+    "compress_cutmix": 0.5,
+    "compress_mixup": 0.5,
+    "compress_unmixed": 0.5,
+    "compress_old_weight": 1.0,
+    "compress_residual": True,
+}
+"""A student with all that may be asked of one; the second of its two epochs is without mixed images."""
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +79,8 @@ def make_phase(name: str) -> Phase:
     """A phase of the second task: the same network and data whenever it is asked for."""
     workplace = Workplace("resnet8", 3, engine_with().infer, DEVICE)
     memory = ExemplarMemory(per_class=5)
-    foster = Foster(FosterSettings(first=FIT, boost=FIT, compress=FIT), memory, workplace)
+    chosen = FosterSettings(first=FIT, boost=FIT, compress=FIT, **STUDENT if name == "student" else {})
+    foster = Foster(chosen, memory, workplace)
     others: dict[str, Any] = {
         "replay": Replay(ReplaySettings(first=FIT, later=FIT), memory, workplace),
         "coil": Coil(CoilSettings(first=FIT, later=FIT), memory, workplace),
@@ -87,8 +97,7 @@ def make_phase(name: str) -> Phase:
     boosted = foster.boosted_network(second)
     if name == "boost":
         return foster.boost(second, boosted)
-    with foster.initialising(second, "student"):
-        return foster.compress(second, boosted, boosted.compressed())
+    return foster.compress(second, boosted, foster.student(second, [boosted]), boosted.old)
 
 
 def feed_of(phase: Phase, batch_size: int = BATCH_SIZE) -> ResidentFeed:
