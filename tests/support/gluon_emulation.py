@@ -1,4 +1,4 @@
-"""Runs Gluon kernels on the CPU, one program after the other, with PyTorch tensors in place of registers.
+"""Runs Gluon and Triton kernels on the CPU, one program after the other, with PyTorch tensors in place of registers.
 
 Layouts say which thread holds which element and do not change a result, so here they are nothing. What is tested is all
 the rest: indices, borders, the renaming of channels and pixels, the order of grids and the host code around. That
@@ -58,7 +58,7 @@ class Kernel:
         return self.function(*arguments)
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
-        def launch(*arguments: Any, num_warps: int, **options: Any) -> None:
+        def launch(*arguments: Any, num_warps: int, enable_fp_fusion: bool = True, **options: Any) -> None:
             global _program, _num_programs
             _num_programs = (*grid, 1, 1)[:3]  # type: ignore[assignment]
             for program in itertools.product(*(range(size) for size in _num_programs)):
@@ -74,7 +74,8 @@ def _as_argument(value: Any) -> Any:
         return type(value)(*values) if hasattr(value, "_fields") else tuple(values)
     if not isinstance(value, Tensor):
         return value
-    return Pointers(torch.as_strided(value.detach(), (value.untyped_storage().nbytes() // value.itemsize,), (1,), 0))
+    memory = torch.as_strided(value.detach(), (value.untyped_storage().nbytes() // value.itemsize,), (1,), 0)
+    return Pointers(memory, value.storage_offset())
 
 
 def _load(pointers: Pointers, mask: Any = True, other: float = 0.0) -> Tensor:
@@ -136,6 +137,32 @@ def _gluon() -> dict[str, SimpleNamespace]:
     }
 
 
+def _triton() -> SimpleNamespace:
+    """The part of Triton that the kernels of images use."""
+
+    def either(choose: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Any, Any], Tensor]:
+        return lambda first, second: choose(*map(torch.as_tensor, (first, second)))
+
+    language = SimpleNamespace(
+        constexpr=lambda value: value,
+        **{name: getattr(torch, name) for name in ("uint8", "int32", "int64", "float32", "float64", "floor")},
+        arange=torch.arange,
+        zeros=lambda shape, dtype: torch.zeros(shape, dtype=dtype),
+        program_id=lambda axis: torch.tensor(_program[axis]),
+        minimum=either(torch.minimum),
+        maximum=either(torch.maximum),
+        where=lambda condition, chosen, other: torch.where(torch.as_tensor(condition), chosen, other),
+        sum=lambda values, axis: values.sum(axis),
+        max=lambda values, axis: values.amax(axis),
+        min=lambda values, axis: values.amin(axis),
+        cumsum=lambda values, axis: values.cumsum(axis),
+        histogram=lambda values, num_bins: torch.bincount(values, minlength=num_bins),
+        load=_load,
+        store=_store,
+    )
+    return SimpleNamespace(jit=_jit, language=language)
+
+
 def _jit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     return Kernel if function is None else Kernel(function)
 
@@ -156,7 +183,9 @@ def _load_module(name: str, known: dict[str, Any]) -> types.ModuleType:
 @contextmanager
 def emulated_kernels() -> Iterator[None]:
     """Inside, `foster.kernels` runs its kernels on CPU tensors. Needs no Triton."""
-    modules: dict[str, Any] = _gluon()
+    triton = _triton()
+    modules: dict[str, Any] = {**_gluon(), "triton": triton, "triton.language": triton}
+    modules["foster.kernels.device"] = SimpleNamespace(operations=_load_module("operations", modules))
     for name in ("layouts", "windows", "rectifier", "convolution", "gradient", "normalisation", "linear"):
         modules[f"foster.kernels.device.{name}"] = _load_module(name, modules)
     with mock.patch.object(foster.kernels, "device", _load_module("__init__", modules), create=True):

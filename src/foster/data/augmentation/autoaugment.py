@@ -4,7 +4,7 @@ The policies are those of the paper (Cubuk et al., 2019) for CIFAR-10 and for Im
 public PyTorch port that FOSTER used.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foster.data.augmentation.operations import FAMILIES, OPERATIONS, Change, Work, send
+from foster.data.augmentation.operations import FAMILIES, OPERATIONS, Change, Work, by_kernel, send
 
 NUM_SLOTS = 2
 
@@ -152,6 +152,14 @@ def apply(images: Tensor, decisions: Decisions) -> Tensor:
     return work.change(images, *send(work.arrays, images.device))
 
 
+def works(decisions: Decisions, height: int, width: int, has_kernels: bool) -> Sequence[Work]:
+    """What `decisions` mean for images of this size: by kernels, a work for each of an image's operations."""
+    if not has_kernels:
+        return [plan(decisions, height, width)]
+    operations, magnitudes = (values.numpy() for values in decisions)
+    return [by_kernel(operations[:, slot], magnitudes[:, slot], height, width) for slot in range(NUM_SLOTS)]
+
+
 class _Pass(NamedTuple):
     """What one family of operations does to images sorted by operation."""
 
@@ -162,7 +170,7 @@ class _Pass(NamedTuple):
 
 
 def plan(decisions: Decisions, height: int, width: int) -> Work:
-    """What `decisions` mean for images of this size: the images are sorted by operation, so each family is a slice."""
+    """The same without kernels: the images are sorted by operation, so each family is a slice."""
     num_images = len(decisions.operations)
     slots, moves = [], np.empty((NUM_SLOTS + 1, num_images), np.int64)
     positions = numbers = np.arange(num_images)  # `places`: where each image stands now

@@ -7,6 +7,7 @@ differently), so the results equal Pillow's and do not depend on the device.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foster.data.augmentation.geometry import rotation, shear, transform_nearest, translation_x, translation_y
+from foster.kernels.operations import COLUMNS, operate
 
 LUMA_WEIGHTS = tuple(weight / (1 << 16) for weight in (19595, 38470, 7471))  # ITU-R 601-2 in Pillow's fixed point
 HISTOGRAM_COPIES = 16
@@ -73,6 +75,25 @@ def send(arrays: Sequence[NDArray[Any]], device: torch.device) -> list[Tensor]:
         part.view(SENT_TYPES[array.dtype])[: array.size].view(array.shape)
         for array, part in zip(arrays, parts, strict=True)
     ]
+
+
+def by_kernel(operations: NDArray[Any], magnitudes: NDArray[np.float64], height: int, width: int) -> Work:
+    """Each image with its own operation `[n]`, a position in OPERATIONS or -1 for nothing, in one pass of the GPU.
+
+    The pixels are the same as without kernels, bit for bit.
+    """
+    choices = np.zeros((len(operations), COLUMNS), np.int64)
+    numbers = np.zeros(len(operations))
+    choices[:, 0] = operations
+    for position in np.unique(operations[operations >= 0]).tolist():
+        own = np.flatnonzero(operations == position)
+        parameters = _ALL[position].prepare(magnitudes[own], height, width)
+        if parameters.ndim == 1:
+            numbers[own] = parameters
+        else:
+            choices[own, 1 : 1 + parameters.shape[1]] = parameters
+    is_measuring = bool(np.isin(operations, MEASURING).any())
+    return Work([choices, numbers], partial(operate, is_measuring=is_measuring))
 
 
 def brighten(images: Tensor, factor: Tensor) -> Tensor:
@@ -223,3 +244,8 @@ OPERATIONS: dict[str, Operation] = {
 FAMILIES = tuple(
     Family(change, tuple(members)) for change, members in groupby(OPERATIONS.values(), key=lambda member: member.change)
 )
+_ALL = tuple(OPERATIONS.values())
+MEASURING = [
+    k for k, (name, member) in enumerate(OPERATIONS.items()) if member.change is _look_up or name == "Contrast"
+]
+"""Operations that need a table or the mean of their image before they change a pixel."""

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from foster.data.augmentation import autoaugment
 from foster.data.augmentation.geometry import crop, resized_crop, windows
-from foster.data.augmentation.operations import Work, brighten, send
+from foster.data.augmentation.operations import OPERATIONS, Work, brighten, by_kernel, send
 from foster.data.photos.crops import centre_boxes, random_boxes
+from foster.kernels.operations import can_operate
 
 # Images are processed some at a time, so that temporary tensors fit: in the cache of a CPU, in the memory of a GPU.
 CHUNK_PIXELS = {"cpu": 1 << 19, "cuda": 1 << 23}
@@ -41,8 +42,11 @@ class Augmentation:
     """A black square with this side, its centre anywhere in the image."""
 
 
-# One kind of change with its decisions drawn: says what has to be done with some of the images.
-Change = Callable[[slice], Work]
+# One kind of change with its decisions drawn: says what has to be done with some of the images, one thing after the
+# other, and whether kernels of our own can do it.
+Change = Callable[[slice, bool], Sequence[Work]]
+
+BRIGHTNESS = list(OPERATIONS).index("Brightness")
 
 
 class Changes:
@@ -65,7 +69,8 @@ class Changes:
 
     def done_to(self, images: Tensor, part: slice) -> Tensor:
         """The images `part` of the set, changed. The given ones are never written to."""
-        works = [change(part) for change in self._changes]
+        has_kernels = can_operate(images)
+        works = [work for change in self._changes for work in change(part, has_kernels)]
         tensors = iter(send([array for work in works for array in work.arrays], images.device))
         for work in works:
             images = work.change(images, *islice(tensors, len(work.arrays)))
@@ -134,7 +139,7 @@ def _plan_resized_crop(augmentation: Augmentation, shape: torch.Size, generator:
         return None
     sizes = torch.tensor([shape[2:]]).expand(shape[0], 2)
     boxes = random_boxes(sizes, augmentation.resized_crop, generator).numpy()
-    return lambda part: Work([boxes[part]], resized_crop)
+    return lambda part, has_kernels: [Work([boxes[part]], resized_crop)]
 
 
 def _plan_crop(augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> Change | None:
@@ -148,7 +153,7 @@ def _plan_crop(augmentation: Augmentation, shape: torch.Size, generator: torch.G
     if augmentation.flip:
         is_flipped = torch.randint(2, (shape[0],), generator=generator).numpy()
     crops = windows(offsets, is_flipped, shape[3], padding)
-    return lambda part: Work([crops[part]], partial(crop, padding=padding))
+    return lambda part, has_kernels: [Work([crops[part]], partial(crop, padding=padding))]
 
 
 def _plan_brightness(augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> Change | None:
@@ -156,14 +161,21 @@ def _plan_brightness(augmentation: Augmentation, shape: torch.Size, generator: t
         return None
     low, high = max(0.0, 1 - augmentation.brightness), 1 + augmentation.brightness
     factors = low + (high - low) * torch.rand(shape[0], generator=generator).numpy()
-    return lambda part: Work([factors[part]], brighten)
+
+    def change(part: slice, has_kernels: bool) -> Sequence[Work]:
+        if not has_kernels:
+            return [Work([factors[part]], brighten)]
+        operations = np.full(len(factors[part]), BRIGHTNESS)
+        return [by_kernel(operations, factors[part].astype(np.float64) - 1, shape[2], shape[3])]
+
+    return change
 
 
 def _plan_policy(augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> Change | None:
     if augmentation.policy == "none":
         return None
     decisions = autoaugment.draw(augmentation.policy, shape[0], generator)
-    return lambda part: autoaugment.plan(decisions.part(part), shape[2], shape[3])
+    return lambda part, has_kernels: autoaugment.works(decisions.part(part), shape[2], shape[3], has_kernels)
 
 
 def _plan_cutout(augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> Change | None:
@@ -173,7 +185,7 @@ def _plan_cutout(augmentation: Augmentation, shape: torch.Size, generator: torch
     rows, columns = (torch.randint(size, (num_images,), generator=generator).numpy() for size in (height, width))
     # Half a pixel back there is as much of the square before the centre as after it.
     centres = np.stack((rows, columns), axis=1) - 0.5
-    return lambda part: Work([centres[part]], partial(_cut_out, reach=augmentation.cutout // 2))
+    return lambda part, has_kernels: [Work([centres[part]], partial(_cut_out, reach=augmentation.cutout // 2))]
 
 
 def _cut_out(images: Tensor, centres: Tensor, reach: int) -> Tensor:

@@ -1,5 +1,6 @@
-"""What runs on the GPU, in Gluon (Triton's language with explicit layouts). Imported only where Triton is."""
+"""What runs on the GPU, in Triton and in Gluon, its language with explicit layouts. Imported only where Triton is."""
 
+from foster.kernels.device import operations
 from foster.kernels.device.convolution import convolve
 from foster.kernels.device.gradient import sum_partial_sums, weight_gradients
 from foster.kernels.device.linear import multiply
@@ -17,6 +18,7 @@ __all__ = [
     "finish_statistics",
     "multiply",
     "normalise",
+    "operations",
     "pass_gradient",
     "sum_gradient",
     "sum_partial_sums",
