@@ -29,7 +29,7 @@ from commands import Command, write_photos
         (("export", "v1", "model.bin"), "cannot export to 'model.bin'; choose from .onnx, .pt2"),
         (("info", "photos"), "is not a bundle"),
         (("exemplars", "v1", "--remove", "zz"), "there is no such exemplar"),
-        (("exemplars", "v1", "--show", "no/sheet.png"), "cannot write 'no/sheet.png'"),
+        (("exemplars", "v1", "--show", "/proc/sheet.png"), "cannot write '/proc/sheet.png': No such file"),
         (("promote", "nothing"), "there is no bundle 'nothing'"),
         (("rollback", "."), "there is no link 'current'"),
         (("rollback",), "there is no link 'current'"),

@@ -23,12 +23,31 @@ def test_a_bundle_judges_labels_and_is_not_changed(command: Command, bundle: Pat
         (("--out", "sheet.pdf"), "its name must end in .jpeg, .jpg, .png, .webp"),
         (("--out", "v1/sheet.png"), "lies inside the bundle"),
         (("--bundle", "nowhere"), "there is no bundle 'nowhere'"),
+        (("--device", "gpu"), "device: choose from auto, cpu, cuda or cuda:N, not 'gpu'"),
         (("--test", "nowhere"), "there is no folder or CSV file 'nowhere'"),
     ],
 )
 def test_what_cannot_be_gets_one_line(command: Command, bundle: Path, options: tuple[str, ...], line: str) -> None:
     photos = write_photos(Path("photos"), zero=3, one=3)
-    done = command("check", photos, "--quick", "-q", *options)
+    done = command("check", photos, "-q", *options)
     assert done.code == 2
     assert line in done.err
     assert len(done.err.splitlines()) == 1
+
+
+def test_folders_of_class_folders_are_remarked_on(command: Command) -> None:
+    write_photos(Path("photos/january"), zero=3, one=3)
+    write_photos(Path("photos/february"), two=3)
+    done = command("check", "photos", "--quick", "-q")
+    assert "if the classes are two, give 'photos/february' in its place" in done.out
+    write_photos(Path("photos/test"), zero=3)
+    done = command("check", "photos", "--quick", "-q")
+    assert done.code == 2
+    assert "(february, january, test), not classes; give one part, for example 'photos/february'" in done.err
+
+
+def test_no_sheet_is_drawn_of_nothing(command: Command) -> None:
+    photos = write_photos(Path("photos"), zero=3, one=3)
+    done = command("check", photos, "--quick", "-q", "--out", "sheet.png")
+    assert "no photo to show, so sheet.png is not drawn" in done.err
+    assert not Path("sheet.png").exists()

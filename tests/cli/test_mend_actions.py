@@ -68,3 +68,22 @@ def test_what_cannot_be_shown_is_said_once(command: Command, bundle: Path, monke
         done = command("forget", bundle, "zero", "--bundle", "v2", "--device", "cpu", "--max-drop", 100, "--promote")
     assert done.err.count("cannot write to standard output (No space left on device)") == 1
     assert Path("current").readlink() == Path("v2")
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("merge", "zero", "nine", "--into", "both"), "class 'nine' is not known"),
+        (("merge", "zero", "one", "--into", "unknown"), "are called 'unknown', in answers and in test folders"),
+        (("forget", "nine"), "class 'nine' is not known"),
+        (("rename", "zero", "unknown"), "choose another name (the new name)"),
+    ],
+)
+def test_wrong_arguments_are_told_before_anything_is_compared(
+    command: Command, bundle: Path, words: tuple[str, ...], line: str
+) -> None:
+    done = command(words[0], bundle, *words[1:], "--bundle", "v2")
+    assert done.code == 2
+    assert line in done.err
+    assert done.err.count("\n") == 1
+    assert not Path("v2").exists()

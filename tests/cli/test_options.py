@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import pytest
 from commands import Command
 
 from foster.cli.options import with_recipe
@@ -22,3 +23,11 @@ def test_a_plug_in_is_imported_before_its_method_is_asked_for(command: Command, 
     assert missing.code == 2
     assert "no_such_lab" in missing.err
     assert missing.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [("check", ""), ("learn", " ", "--bundle", "v1"), ("evaluate", "v1", "")])
+def test_photos_without_a_name_are_not_those_of_the_working_folder(command: Command, words: tuple[str, ...]) -> None:
+    done = command(*words)
+    assert done.code == 2
+    assert done.err.startswith("foster: '' names no photos; give a folder with one subfolder for each class")
+    assert done.err.count("\n") == 1

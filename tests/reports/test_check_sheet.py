@@ -37,7 +37,9 @@ def test_photos_that_belong_together_are_drawn_side_by_side_and_unreadable_ones_
 
 
 def test_a_sheet_of_nothing_and_of_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert drawn((), tmp_path / "nothing.png")[0] == 0
+    nothing = CheckReport("photos", {"cat": 9}, 0, {}, (Finding("small-class", (), "dog: 2 photos"),))
+    assert draw_check(nothing, tmp_path / "nothing.png") == 0
+    assert not (tmp_path / "nothing.png").exists()
     monkeypatch.setattr("foster.reports.check_sheet.MOST_PICTURES", 5)
     findings = tuple(Finding("tiny", (photo(f"a/{k}.jpg"),), "small") for k in range(9))
     pairs = (Finding("duplicate", (photo("a/x.jpg"), photo("a/y.jpg")), "twice"),)

@@ -1,5 +1,6 @@
 """What progress says, event by event."""
 
+import dataclasses
 import math
 
 from foster import events
@@ -37,6 +38,17 @@ def test_accuracies_that_are_not_there_are_left_out():
         task=0, variant="head", accuracy=50.0, top5=math.nan, old_accuracy=None, new_accuracy=50.0, per_task=(50.0,)
     )
     assert evaluated_text(found, 3, is_learn=False) == "task 1/3 head: 50.00 % (new 50.00)"
+
+
+def test_a_learn_tells_its_accuracy_in_plain_words():
+    first = events.Evaluated(
+        task=0, variant="boosted", accuracy=96.67, top5=100.0, old_accuracy=None, new_accuracy=96.67, per_task=(96.67,)
+    )
+    assert evaluated_text(first, 1, is_learn=True) == "learned: 96.67 % of held-out images"
+    second = dataclasses.replace(first, task=1, accuracy=91.11, old_accuracy=93.33, new_accuracy=88.89)
+    assert evaluated_text(second, 2, is_learn=True) == (
+        "before compression: 91.11 % of held-out images (known 93.33, new 88.89)"
+    )
 
 
 def test_a_run_between_two_tasks_resumes_at_no_phase():

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-from foster.bundle.files import BundleError, real_folder
+from foster.bundle.files import MANIFEST, BundleError, real_folder
 from foster.bundle.manifest import checked_files, read_manifest
 from foster.errors import FolderError
 from foster.system.documents import Document, DocumentError, checked, read_json
@@ -79,7 +79,10 @@ def _rolled_back(link: Path) -> Promotion:
     now = link.readlink().name
     history = _before(link)
     if not history:
-        raise FolderError(f"'{link}' points at '{now}', and nothing was promoted before it")
+        bundles = {path.parent.name for path in link.parent.glob(f"*/{MANIFEST}")}
+        others = sorted(bundles - {now, LINK}, key=str.casefold)
+        hint = f"; 'foster promote' takes any other: {', '.join(others)}" if others else ""
+        raise FolderError(f"'{link}' points at '{now}', and nothing was promoted before it{hint}")
     try:
         _check_whole(link.parent.resolve() / history[-1])
     except BundleError as error:

@@ -24,7 +24,7 @@ from foster.errors import DataError, FolderError, FosterError, SettingsError
 from foster.learner.learner import Learner
 from foster.learner.reports import CalibrationWarning, LearnReport, Prediction, UpdateError
 from foster.learner.work_folder import FollowedFolder, WorkFolder
-from foster.reports.contact_sheet import draw_sheet
+from foster.reports.contact_sheet import check_writable, draw_sheet
 from foster.reports.following import noting
 from foster.reports.progress import progress_for
 from foster.reports.text import size_text
@@ -270,7 +270,7 @@ def show_exemplars(bundle: Path, show: Path | None, remove: Sequence[str]) -> No
         ends = [AFTER_REMOVAL[entry.use] for entry in removed]
         output.report(*map("{}; {}".format, lines, ends), path=bundle)
     if show is not None:
-        check_outside(show)
+        check_writable(show)
         whole = read_bundle(bundle)
         draw_sheet(whole, str(bundle), show)
         output.report(f"{show}: {len(whole.manifest.exemplars)} images with their ids", path=show)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from foster.cli.options import Plugins, Recipe, with_recipe
+from foster.cli.options import Photos, Plugins, Recipe, with_recipe
 
 Bundle = Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder of a bundle, or a link to one.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
@@ -27,7 +27,7 @@ def _print_keys(is_wanted: bool) -> None:
 
 
 def learn(
-    source: Annotated[Path, typer.Argument(help="A folder with one subfolder a class, or a CSV of path and label.")],
+    source: Photos,
     bundle: Annotated[Path, typer.Option("--bundle", metavar="NEW", help="The bundle to write; must not exist.")],
     overrides: Annotated[
         list[str] | None,
@@ -104,7 +104,7 @@ def predict(
 
 def evaluate(
     bundle: Bundle,
-    source: Annotated[Path, typer.Argument(help="A folder with one subfolder a class, or a CSV of path and label.")],
+    source: Photos,
     is_json: IsJson = False,
     device: Device = "auto",
     plugins: Plugins = None,

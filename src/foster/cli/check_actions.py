@@ -39,6 +39,6 @@ def check_folder(
     output.echo(output.json_text(report.record()) if is_json else check_report_text(report), nl=is_json)
     if sheet is not None:
         count = draw_check(report, sheet)
-        typer.echo(f"{sheet}: {count} photos", err=True)
+        typer.echo(f"{sheet}: {count} photos" if count else f"no photo to show, so {sheet} is not drawn", err=True)
     if report.problems:
         raise typer.Exit(FOUND_PROBLEMS)

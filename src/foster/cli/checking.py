@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from foster.cli.bundles import Device, IsJson, Quiet
-from foster.cli.options import Plugins
+from foster.cli.options import Photos, Plugins
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -14,7 +14,7 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def check(
-    photos: Annotated[Path, typer.Argument(help="A folder with one subfolder a class, or a CSV of path and label.")],
+    photos: Photos,
     bundle: Annotated[
         Path | None, typer.Option("--bundle", metavar="BUNDLE", help="Judge labels by what this bundle knows.")
     ] = None,

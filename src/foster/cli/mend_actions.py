@@ -11,6 +11,7 @@ from foster.bundle.files import check_free, real_folder, remove_unfinished
 from foster.bundle.promotion import check_promotable
 from foster.cli.bundle_actions import conclude
 from foster.cli.mend_texts import mend_text, old_bundle_text
+from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
 from foster.learner.mend_report import MendReport
 from foster.learner.reports import UpdateError
@@ -20,17 +21,23 @@ from foster.system.files import user_path
 
 
 def mend_bundle(
-    old: Path, bundle: Path, mend: Callable[[Learner], MendReport], is_promoting: bool, device: str = ""
+    old: Path,
+    bundle: Path,
+    mend: Callable[[Learner], MendReport],
+    is_promoting: bool,
+    check: Callable[[Knowledge], object] | None = None,
+    device: str = "cpu",
 ) -> None:
     """Load `old`, mend it, and write what it is then as `bundle`, whole or not at all. Where answers may change, before
-    and after are compared on a `device`."""
+    and after are compared on a `device`, once a `check` has found nothing against it."""
     bundle = user_path(bundle)
     check_free(bundle)
     if is_promoting:
         check_promotable(bundle)
     source = real_folder(user_path(old))  # before a link to it moves
-    learner = Learner.load(source, device=device or "cpu")
-    if device:
+    learner = Learner.load(source, device=device)
+    if check is not None and learner.knowledge is not None:
+        check(learner.knowledge)
         typer.echo(f"comparing before and after on the photos that {source} keeps ...", err=True)
     try:
         report = mend(learner)

@@ -51,8 +51,16 @@ def merge(
     how near that is, and what the classes lost, is measured on held-out photos and printed.
     """
     from foster.cli.mend_actions import mend_bundle
+    from foster.learner.mending import merging
 
-    mend_bundle(old, bundle, lambda learner: learner.merge(names, into, max_drop=max_drop), is_promoting, device=device)
+    mend_bundle(
+        old,
+        bundle,
+        lambda learner: learner.merge(names, into, max_drop=max_drop),
+        is_promoting,
+        lambda knowledge: merging(knowledge, names, into),
+        device,
+    )
 
 
 def forget(
@@ -69,5 +77,13 @@ def forget(
     The backbone's weights were trained on them and stay as they are; what can still be told by them is printed.
     """
     from foster.cli.mend_actions import mend_bundle
+    from foster.learner.mending import forgetting
 
-    mend_bundle(old, bundle, lambda learner: learner.forget(*names, max_drop=max_drop), is_promoting, device=device)
+    mend_bundle(
+        old,
+        bundle,
+        lambda learner: learner.forget(*names, max_drop=max_drop),
+        is_promoting,
+        lambda knowledge: forgetting(knowledge, names),
+        device,
+    )

@@ -1,10 +1,11 @@
 """Options that several commands have."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from foster.errors import SettingsError
+from foster.errors import DataError, SettingsError
 
 
 def _imported(names: list[str] | None) -> list[str] | None:
@@ -29,6 +30,23 @@ Recipe = Annotated[
     str | None,
     typer.Option(
         metavar="NAME_OR_TOML", help="Settings to lay over these: plus, or a file of your own ('foster presets')."
+    ),
+]
+
+
+def _named(text: str) -> Path:
+    """A folder or file of photos; what is empty would be the working folder."""
+    if not text.strip():
+        raise DataError(
+            "'' names no photos; give a folder with one subfolder for each class, or a CSV of path and label"
+        )
+    return Path(text)
+
+
+Photos = Annotated[
+    Path,
+    typer.Argument(
+        metavar="PHOTOS", parser=_named, help="A folder with one subfolder a class, or a CSV of path and label."
     ),
 ]
 

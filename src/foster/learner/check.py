@@ -72,6 +72,7 @@ def check_photos(
     others = find_photos(test) if test is not None else None
     learner = Learner.load(bundle, device=device) if isinstance(bundle, str | Path) else bundle
     describer, remarks = describer_for(learner, device) if has_labels_judged or learner else (None, [])
+    remarks = [*([photos.doubt] if photos.doubt else []), *remarks]
     look, findings = _look(photos, others, describer, listener)
     findings += _small(photos, look)
     groups = alike(look.sketches)

@@ -87,6 +87,8 @@ def learn(
     `minutes` also shortens or stretches the schedules to that time.
     """
     began = time.monotonic()
+    if photos.doubt:
+        listener(events.Warned(photos.doubt))
     with explained_memory_errors(find_device(settings.device)):
         follower = Follower(listener, stop)
         plan = make_plan(before, settings, photos, backbone, lambda message: listener(events.Warned(message)), follower)

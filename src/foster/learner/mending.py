@@ -18,6 +18,7 @@ from foster.learner.classifier import Classifier
 from foster.learner.knowledge import Knowledge
 from foster.learner.mend_report import MendReport, Remains
 from foster.learner.regrouping import Regrouping, regrouped
+from foster.learner.reports import UNKNOWN
 from foster.learner.update_check import UpdateCheck, compare, problem
 from foster.settings.learner import LearnerSettings
 from foster.training.engine import find_device
@@ -57,14 +58,17 @@ def _folder_name(text: str, origin: str) -> str:
         raise DataError(
             f"no folder of photos can be called '{name}' ({origin}); choose one without slashes or a first dot"
         )
+    if name == UNKNOWN:
+        raise DataError(
+            f"photos of things never learned are called '{name}', in answers and in test folders; choose another name "
+            f"({origin})"
+        )
     return name
 
 
-def merge(
-    knowledge: Knowledge, settings: LearnerSettings, names: Sequence[str], into: str, max_drop: float | None
-) -> Mended:
-    """Several classes become one, named `into`, in the place of the first; its probability is the sum of theirs, as
-    nearly as one row of the head gives it."""
+def merging(knowledge: Knowledge, names: Sequence[str], into: str) -> Regrouping:
+    """How classes are grouped where some of them become one, named `into`, in the place of the first; a DataError where
+    they cannot."""
     ids = sorted({_known_id(knowledge, name) for name in names})
     if len(ids) < 2:
         raise DataError("merge takes two different classes or more; 'foster rename' gives one class another name")
@@ -73,36 +77,49 @@ def merge(
         raise DataError(f"there is a class '{name}' already; name it among the classes to merge, or choose another")
     groups = [tuple(ids) if k == ids[0] else (k,) for k in range(knowledge.num_classes) if k not in ids[1:]]
     class_names = [name if group[0] == ids[0] else knowledge.class_names[group[0]] for group in groups]
-    regrouping = Regrouping(tuple(groups), tuple(class_names))
+    return Regrouping(tuple(groups), tuple(class_names))
+
+
+def merge(
+    knowledge: Knowledge, settings: LearnerSettings, names: Sequence[str], into: str, max_drop: float | None
+) -> Mended:
+    """Several classes become one; its probability is the sum of theirs, as nearly as one row of the head gives it."""
+    regrouping = merging(knowledge, names, into)
     seen = _Seen(knowledge, settings)
     after = regrouped(knowledge, settings, regrouping, seen.features)
-    merged_id = groups.index(tuple(ids))
+    merged_id = next(k for k, group in enumerate(regrouping.groups) if len(group) > 1)
     report = MendReport(
-        renamed={knowledge.class_names[k]: name for k in ids},
+        renamed={knowledge.class_names[k]: after.class_names[merged_id] for k in regrouping.groups[merged_id]},
         num_exemplars=len(after.exemplars.stack_of(merged_id)),
         num_held_out=len(after.held_out.stack_of(merged_id)) if after.held_out.num_classes else 0,
     )
     return _measured(seen, after, regrouping, report, max_drop)
 
 
-def forget(knowledge: Knowledge, settings: LearnerSettings, names: Sequence[str], max_drop: float | None) -> Mended:
-    """Classes are gone, with their outputs, their means and all images that were kept of them."""
-    ids = sorted({_known_id(knowledge, name) for name in names})
+def forgetting(knowledge: Knowledge, names: Sequence[str]) -> Regrouping:
+    """The classes without some of them; a DataError where they cannot go."""
+    ids = {_known_id(knowledge, name) for name in names}
     if not ids:
         raise DataError("name a class to forget")
     staying = [k for k in range(knowledge.num_classes) if k not in ids]
     if not staying:
-        last = f"'{knowledge.class_names[ids[0]]}' is the last class" if len(ids) == 1 else "no class would be left"
+        last = f"'{knowledge.class_names[0]}' is the last class" if len(ids) == 1 else "no class would be left"
         raise DataError(f"{last}: a classifier knows one at least; delete the bundle instead")
-    regrouping = Regrouping(tuple((k,) for k in staying), tuple(knowledge.class_names[k] for k in staying))
+    return Regrouping(tuple((k,) for k in staying), tuple(knowledge.class_names[k] for k in staying))
+
+
+def forget(knowledge: Knowledge, settings: LearnerSettings, names: Sequence[str], max_drop: float | None) -> Mended:
+    """Classes are gone, with their outputs, their means and all images that were kept of them."""
+    regrouping = forgetting(knowledge, names)
     seen = _Seen(knowledge, settings)
     after = regrouped(knowledge, settings, regrouping, seen.features)
+    gone = [k for k in range(knowledge.num_classes) if (k,) not in regrouping.groups]
     num_gone = [
-        sum(len(memory.stack_of(k)) for k in ids if k < memory.num_classes)
+        sum(len(memory.stack_of(k)) for k in gone if k < memory.num_classes)
         for memory in (knowledge.exemplars, knowledge.held_out)
     ]
-    gone = tuple(knowledge.class_names[k] for k in ids)
-    report = MendReport({}, forgotten=gone, num_exemplars=num_gone[0], num_held_out=num_gone[1])
+    names = tuple(knowledge.class_names[k] for k in gone)
+    report = MendReport({}, forgotten=names, num_exemplars=num_gone[0], num_held_out=num_gone[1])
     return _measured(seen, after, regrouping, report, max_drop)
 
 

@@ -2,16 +2,13 @@
 
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryFile
 
 from PIL import Image
 
-from foster.bundle.files import check_outside
 from foster.data.photos.decode import ImageError, ImageLike, decode, quiet_pillow
 from foster.errors import FolderError
 from foster.learner.check_report import KINDS, CheckReport, Photo
-from foster.reports.contact_sheet import INK, NUM_COLUMNS, TILE, WRONG, Section, Tile, draw_sections
-from foster.system.files import unwritable
+from foster.reports.contact_sheet import INK, NUM_COLUMNS, TILE, WRONG, Section, Tile, check_writable, draw_sections
 
 MOST_PICTURES = 600
 """On a sheet; what is found more often is in the table and in JSON."""
@@ -27,18 +24,12 @@ def check_place(path: Path) -> None:
     """Refuse a name that no picture can have, or a place that cannot be written, before anything is looked at."""
     if path.suffix.lower() not in FORMATS:
         raise FolderError(f"cannot write '{path}': its name must end in {', '.join(sorted(FORMATS))}")
-    check_outside(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise unwritable(path, error) from None
+    check_writable(path)
 
 
 def draw_check(report: CheckReport, path: Path) -> int:
     """A section for each kind, and in it one for each group of photos that belong together; returns how many pictures
-    are on the sheet."""
+    are on the sheet, which is not drawn where there are none."""
     sections: list[Section] = []
     num_left = MOST_PICTURES
     for kind, (title, is_problem) in KINDS.items():
@@ -58,9 +49,11 @@ def draw_check(report: CheckReport, path: Path) -> int:
             if photos:
                 sections.append(Section(finding.detail, [_tile(photo) for photo in photos]))
                 num_left -= len(photos)
+    if not sections:
+        return 0
     legend = [("red: a problem", WRONG), ("black: a remark; a > b: in class a, looks like b", INK)]
     with quiet_pillow():
-        draw_sections(sections or [Section("nothing was found", ())], legend, path)
+        draw_sections(sections, legend, path)
     return MOST_PICTURES - num_left
 
 

@@ -3,13 +3,16 @@
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import NamedTuple
 
 from PIL import Image, ImageDraw, ImageFont
 
+from foster.bundle.files import check_outside
 from foster.bundle.folder import Bundle
 from foster.data.photos.decode import decode
 from foster.errors import FolderError
+from foster.system.files import unwritable
 
 TILE, TEXT_HEIGHT, MARGIN, NUM_COLUMNS = 84, 14, 6, 12
 INK, HELD_OUT, WRONG = (30, 30, 30), (0, 90, 200), (190, 30, 30)
@@ -30,6 +33,17 @@ class Section(NamedTuple):
     heading: str
     tiles: Sequence[Tile]
     colour: Colour = INK
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a place that cannot be written before anything is drawn; its folder is made."""
+    check_outside(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise unwritable(path, error) from None
 
 
 def draw_sheet(bundle: Bundle, title: str, path: Path) -> None:
@@ -71,7 +85,9 @@ def draw_sections(sections: Sequence[Section], legend: Sequence[tuple[str, Colou
         draw.text((MARGIN + 3 * position * pitch_x, top), text, colour, font=heading_font)
     try:
         sheet.save(path)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise unwritable(path, error) from None
+    except ValueError as error:
         raise FolderError(f"cannot write '{path}': {error}") from None
 
 

@@ -60,6 +60,8 @@ def where_text(
 ) -> str:
     """Where the training stands; a `learn` has one task, and its phases in words that need no paper."""
     what = event.variant if isinstance(event, events.Evaluated) else event.phase
+    if is_learn and isinstance(event, events.Evaluated) and event.task == 0:
+        return "learned"  # nothing is compressed in a first learn
     return PLAIN_WORDS.get(what, what) if is_learn else f"task {event.task + 1}/{num_tasks} {what}"
 
 
@@ -70,10 +72,12 @@ def planned_text(event: events.LearnPlanned) -> list[str]:
 
 def evaluated_text(event: events.Evaluated, num_tasks: int, is_learn: bool) -> str:
     # A group of classes without a test image has no accuracy.
-    groups = {"old": event.old_accuracy, "new": event.new_accuracy, "top-5": event.top5}
-    known = [f"{name} {value:.2f}" for name, value in groups.items() if value is not None and not math.isnan(value)]
+    names = ("known", "new", "") if is_learn else ("old", "new", "top-5")
+    groups = zip(names, (event.old_accuracy, event.new_accuracy, event.top5), strict=True)
+    told = [f"{name} {value:.2f}" for name, value in groups if name and value is not None and not math.isnan(value)]
+    details = f" ({', '.join(told)})" if told and not (is_learn and len(told) == 1) else ""
     of_what = " of held-out images" if is_learn else ""
-    return f"{where_text(event, num_tasks, is_learn)}: {event.accuracy:.2f} %{of_what} ({', '.join(known)})"
+    return f"{where_text(event, num_tasks, is_learn)}: {event.accuracy:.2f} %{of_what}{details}"
 
 
 def run_ended_text(event: events.RunEnded) -> str:

@@ -1,10 +1,11 @@
 """What the settings of a run and those of a learner have in common, and how both are made from plain data."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import ConfigDict, Field, SerializeAsAny, model_validator
+from pydantic import ConfigDict, Field, SerializeAsAny, field_validator, model_validator
 
 from foster.errors import SettingsError, suggestion
 from foster.settings.augmentation import AUGMENTATIONS, AugmentationSettings, augmentation_table
@@ -16,6 +17,12 @@ from foster.settings.plugins import load_plugins
 
 PRETRAINED_RATE = 0.1
 """What learning rates are multiplied by where the backbone began pretrained."""
+
+
+def device_problem(name: str) -> str | None:
+    """What is wrong with the name of a device, if anything."""
+    is_one = re.fullmatch(r"auto|cpu|cuda(:\d+)?", name)
+    return None if is_one else f"choose from auto, cpu, cuda or cuda:N, not {short(name)}"
 
 
 class CommonSettings(Frozen):
@@ -44,7 +51,7 @@ class CommonSettings(Frozen):
     """Images that are kept of each class, in place of memory_total."""
     selection: Literal["herding", "random"] = "herding"
     """How the kept images are chosen."""
-    device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
+    device: str = "auto"
     """auto, cpu, cuda or cuda:N; auto takes a GPU where there is one."""
     checkpoint_minutes: float = Field(default=5.0, ge=0)
     """How often unfinished training is saved, so that it can be continued; 0 means after every epoch."""
@@ -54,6 +61,13 @@ class CommonSettings(Frozen):
     """Modules, or files of Python, that register methods, datasets or backbones of one's own."""
     engine: EngineSettings = EngineSettings()
     options: SerializeAsAny[MethodSettings]
+
+    @field_validator("device")
+    @classmethod
+    def _is_a_device(cls, name: str) -> str:
+        if wrong := device_problem(name):
+            raise ValueError(wrong)
+        return name
 
     @model_validator(mode="after")
     def _has_one_budget(self) -> Self:

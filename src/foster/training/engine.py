@@ -12,6 +12,7 @@ from foster.data.augmentation.pipeline import Normaliser
 from foster.data.images import Stack, on_device
 from foster.errors import DeviceError
 from foster.networks.network import Output
+from foster.settings.base import device_problem
 from foster.system.crew import local_device
 from foster.training.distributed import Statistics, in_shares
 from foster.training.views import TrunkViews
@@ -24,6 +25,8 @@ side, 41 of 224. A ResNet keeps about 16 numbers of each pixel alive at a time, 
 
 def find_device(name: str) -> torch.device:
     """The device by name; `auto` takes a GPU where there is one."""
+    if wrong := device_problem(name):
+        raise DeviceError(f"device: {wrong}")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     device = torch.device(local_device(name))

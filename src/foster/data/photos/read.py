@@ -42,7 +42,7 @@ class Photos:
     """Images that may not be decoded yet, with the class name of each. `title` names their source in messages.
 
     What a folder also holds is counted: `passed_over` as in FoundFiles, and classes without any image. `hint` is what
-    to look at where files are missing.
+    to look at where files are missing, `doubt` what to look at before they are learned.
     """
 
     items: Sequence[ImageLike]
@@ -51,6 +51,7 @@ class Photos:
     passed_over: Mapping[str, int] = field(default_factory=dict)
     empty_classes: tuple[str, ...] = ()
     hint: str = ""
+    doubt: str = ""
 
     def __len__(self) -> int:
         return len(self.items)

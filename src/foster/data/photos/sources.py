@@ -25,6 +25,7 @@ from foster.data.photos.find import (
     passed_over_text,
     shown,
 )
+from foster.data.photos.layout import doubt_of, inner_folders
 from foster.data.photos.read import Photos
 from foster.errors import DataError
 from foster.system.files import read_plain, user_path
@@ -34,7 +35,6 @@ Labels: TypeAlias = Sequence[object] | NDArray[Any] | Tensor
 Source: TypeAlias = str | Path | tuple[Images, Labels] | ImageSet | Photos
 """A folder, a CSV file, `(images, labels)`, or images that are already at hand."""
 
-SPLIT_NAMES = frozenset({"train", "training", "test", "testing", "val", "valid", "validation"})
 PATH_COLUMNS = ("path", "file", "filename", "filepath", "file_path", "image", "image_path")
 LABEL_COLUMNS = ("label", "class", "class_name", "category")
 LABEL_RULE = "there must be one name or number for each image; of one-hot rows, give the argmax"
@@ -97,19 +97,15 @@ def _from_folder(folder: Path) -> Photos:
         loose = len(image_files(folder))
         hint = f"it holds {loose} images, but no subfolders" if loose else "it holds neither subfolders nor images"
         raise DataError(f"{title} must have one subfolder for each class; {hint}")
-    if all(entry.name.lower() in SPLIT_NAMES for entry in entries):
-        training = max(entries, key=lambda entry: entry.name.lower().startswith("train"))
-        raise DataError(
-            f"{title} holds the parts of a dataset ({', '.join(entry.name for entry in entries)}), not classes; "
-            f"give one part, for example '{shown(training)}'"
-        )
     items: list[ImageLike] = []
     labels: list[str] = []
     names = _class_names(entries, title)
     passed_over = Counter({BESIDE_CLASSES: len(seen) - len(entries)})
+    inner: dict[Path, tuple[str, ...]] = {}
     for entry, name in zip(entries, names, strict=True):
         files = find_files(entry)
         items += files.images
+        inner |= {entry: inner_folders(entry, files.images)} if files.images else {}
         labels += [name] * len(files.images)
         passed_over += files.passed_over
     passed_over = +passed_over
@@ -118,7 +114,7 @@ def _from_folder(folder: Path) -> Photos:
         raise DataError(f"no images below {title} (names that end in {', '.join(sorted(SUFFIXES))}){others}")
     full = set(labels)
     empty = tuple(name for name in dict.fromkeys(names) if name not in full)
-    return Photos(items, tuple(labels), title, passed_over, empty)
+    return Photos(items, tuple(labels), title, passed_over, empty, doubt=doubt_of(inner, title))
 
 
 def _class_names(folders: Sequence[Path], origin: str) -> list[str]:

@@ -1,0 +1,49 @@
+"""Whether the folders in a folder of photos are classes, or lie one level above them."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from foster.data.photos.find import shown
+from foster.errors import DataError
+
+SPLIT_NAMES = frozenset({"train", "training", "test", "testing", "val", "valid", "validation"})
+DATE = re.compile(r".*(19|20)\d\d.*|\d{3}\w{5}")
+"""What photos of one class are sorted by: 2024, 17.5.2024, or a camera's 100CANON."""
+
+NUM_NAMED = 4
+
+
+def inner_folders(folder: Path, images: Iterable[Path]) -> tuple[str, ...]:
+    """The subfolders that hold the `images` below a folder; none where it holds one of them itself."""
+    places = dict.fromkeys(image.relative_to(folder).parts[:-1] for image in images)
+    return () if () in places else tuple(dict.fromkeys(place[0] for place in places))
+
+
+def doubt_of(inner: Mapping[Path, Sequence[str]], title: str) -> str:
+    """What to look at where folders that are taken for classes hold nothing but folders (`inner_folders`); empty where
+    they look like classes. The parts of a dataset, such as `test`, are none: a DataError says so."""
+    parts = [entry for entry in inner if entry.name.lower() in SPLIT_NAMES]
+    if len(parts) == len(inner) or (parts and all(inner.values())):
+        training = max(inner, key=lambda entry: (entry.name.lower().startswith("train"), entry not in parts))
+        raise DataError(
+            f"{title} holds the parts of a dataset ({_some([entry.name for entry in inner])}), not classes; "
+            f"give one part, for example '{shown(training)}'"
+        )
+    for part in parts:
+        if inner[part]:
+            found = f"'{shown(part)}' holds folders ({_some(inner[part])})"
+            raise DataError(f"{found}, so it is no class but a part of a dataset; move it out of {title}")
+    names = [name for names in inner.values() for name in names]
+    if not all(inner.values()) or len(names) == len(inner) or all(DATE.fullmatch(name) for name in names):
+        return ""
+    first = next(iter(inner))
+    taken = _some([entry.name for entry in inner])
+    return (
+        f"{title} holds only folders of folders, and {taken} are taken for the classes; if the classes are "
+        f"{_some(inner[first])}, give '{shown(first)}' in its place"
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join([*map(shown, names[:NUM_NAMED]), *["..."] * (len(names) > NUM_NAMED)])
