@@ -173,15 +173,16 @@ def test_photos_of_a_finished_task_leave_the_memory(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held: list[weakref.ref[torch.Tensor]] = []
-    num_alive = []
+    num_alive, is_ahead = [], []
     develop = darkroom.Darkroom.develop
 
-    def watched(self: darkroom.Darkroom, photos: Any, what: str) -> Any:
+    def watched(self: darkroom.Darkroom, photos: Any, what: str, coming: Any) -> Any:
         is_task = what.startswith("task")
         if is_task:
             gc.collect()
             num_alive.append(sum(reference() is not None for reference in held))
-        for part in develop(self, photos, what):
+            is_ahead.append(coming is not None)
+        for part in develop(self, photos, what, coming):
             if is_task:
                 held.append(weakref.ref(part.pixels))
             yield part
@@ -189,3 +190,4 @@ def test_photos_of_a_finished_task_leave_the_memory(
     monkeypatch.setattr(darkroom.Darkroom, "develop", watched)
     start(settings_for(small, "base_classes=1", "increment=1", method="replay"), tmp_path / "run")
     assert num_alive == [0, 0, 0, 0]
+    assert is_ahead == [False, True, True, True]  # those of the next task are decoded beside the training

@@ -48,6 +48,8 @@ class Scenario(Sequence[ScenarioTask]):
         self.std = dataset.std
         self._train = dataset.train.with_class_order(self.class_order)
         self._test = dataset.test.with_class_order(self.class_order)
+        self._expected: dict[int, Album] = {}
+        """Photos of tasks to come that are being decoded."""
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -89,9 +91,24 @@ class Scenario(Sequence[ScenarioTask]):
             index=position,
             num_known=num_known,
             num_new=num_new,
-            train=_decoded(_seen(self._train, num_known, num_known + num_new), f"task {position + 1}"),
+            train=self._decoded(position, _seen(self._train, num_known, num_known + num_new)),
             test=_seen(self._test, num_known, num_known + num_new),
         )
+
+    def expect(self, index: int) -> None:
+        """Let the photos of a task, if there is one, be decoded beside whatever comes before it is asked for."""
+        if index >= len(self) or index in self._expected or not isinstance(self._train.stack, Album):
+            return
+        num_known = sum(self.task_sizes[:index])
+        photos = _seen(self._train, num_known, num_known + self.task_sizes[index]).stack
+        assert isinstance(photos, Album)
+        self._expected[index] = photos.apart(f"task {index + 1}")
+        self._expected[index].expect()
+
+    def close(self) -> None:
+        """No further task will be asked for: what is decoded beforehand is not wanted any more."""
+        while self._expected:
+            self._expected.popitem()[1].dismiss()
 
     def test_up_to(self, index: int) -> ImageSet:
         """The test images of all classes seen once task `index` is learned."""
@@ -106,6 +123,18 @@ class Scenario(Sequence[ScenarioTask]):
             num_bytes += images.stack.prepare(what)
         return num_bytes
 
+    def _decoded(self, position: int, images: ImageSet) -> ImageSet:
+        """Images as they are; photos decoded once for the whole task, without those that cannot be read."""
+        if not isinstance(images.stack, Album):
+            return images
+        album = self._expected.pop(position, None) or images.stack.apart(f"task {position + 1}")
+        decoded = replace(images, stack=album).readable()
+        counts = images.class_counts(), decoded.class_counts()
+        for name, before, after in zip(images.class_names, *(count.tolist() for count in counts), strict=True):
+            if before and not after:
+                raise DataError(f"none of the {before} photos of class '{name}' can be read")
+        return decoded
+
     def _position(self, index: int) -> int:
         """The index counted from the front; -1 is the last task."""
         position = index + len(self) if index < 0 else index
@@ -117,18 +146,6 @@ class Scenario(Sequence[ScenarioTask]):
 def _seen(images: ImageSet, first: int, last: int) -> ImageSet:
     """The images of the classes `first <= id < last`, naming no later class."""
     return replace(images.of_classes(first, last), class_names=images.class_names[:last])
-
-
-def _decoded(images: ImageSet, what: str) -> ImageSet:
-    """Images as they are; photos decoded once for the whole task, without those that cannot be read."""
-    if not isinstance(images.stack, Album):
-        return images
-    decoded = replace(images, stack=images.stack.apart(what)).readable()
-    counts = images.class_counts(), decoded.class_counts()
-    for name, before, after in zip(images.class_names, *(count.tolist() for count in counts), strict=True):
-        if before and not after:
-            raise DataError(f"none of the {before} photos of class '{name}' can be read")
-    return decoded
 
 
 def class_order_from_seed(num_classes: int, seed: int) -> tuple[int, ...]:

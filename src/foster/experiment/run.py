@@ -1,10 +1,12 @@
 """An experiment: for every task and phase, train, evaluate, remember and save, in one folder."""
 
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 from foster import events
 from foster.data.download import Follower
+from foster.data.photos.decode import quiet_pillow
 from foster.data.scenario import ScenarioTask
 from foster.data.task import Task
 from foster.errors import DataError
@@ -79,7 +81,8 @@ class Experiment:
         for remark in self._remarks:
             self._warn(remark)
         resume = resume_command(self.folder.path) if self.folder.can_resume else ""
-        with explained_memory_errors(self.engine.device, self.settings.batch_size, resume), explained_indeterminism():
+        memory_errors = explained_memory_errors(self.engine.device, self.settings.batch_size, resume)
+        with memory_errors, explained_indeterminism(), quiet_pillow(), closing(self.scenario):
             state = self._start()
             barrier()  # nobody writes before all have read
             while state.task < len(self.scenario):
@@ -219,6 +222,9 @@ class Experiment:
         self._tell(events.Warned(message))
 
     def _tell(self, event: events.Event) -> None:
+        if isinstance(event, events.EpochEnded):
+            # Not before: until then other things are made ready, on the same cores.
+            self.scenario.expect(event.task + 1)
         if not isinstance(event, events.Decoding):
             self.folder.note(event)
         self._listener(event)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from foster.data.augmentation.pipeline import Normaliser
 from foster.data.images import Stack, on_device
+from foster.data.photos.album import Album
 from foster.errors import DeviceError
 from foster.networks.network import Output
 from foster.settings.base import device_problem
@@ -59,6 +60,8 @@ def in_batches(
     """What `forward` makes of uint8 images wherever they live, a batch at a time on the device, without gradients and
     in full precision: an answer does not depend on where it was computed."""
     size = inference_batch_size((images.shape[2], images.shape[3]))
+    if isinstance(images, Album):
+        images.develop_here()  # all at once, over all cores
     with torch.no_grad(), exact_convolutions():
         parts = [forward(on_device(batch, device)) for batch in images.split(size)]
     return tuple(torch.cat(column) for column in zip(*parts, strict=True))

@@ -8,94 +8,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foster import events
 from foster.data.photos.crops import can_crop, crops_at, crops_of
-from foster.data.photos.darkroom import Darkroom, Developed
+from foster.data.photos.darkroom import Darkroom
 from foster.data.photos.encoded import Encoded, PhotoBytes, PhotoFiles
-from foster.data.photos.pixels import jpeg_of, pixels_of
+from foster.data.photos.store import PhotoStore, owners_of
 from foster.data.photos.strata import NUM_STRATA
-from foster.system.crew import crew, gathered
-
-
-class PhotoStore:
-    """Photos that share a list, and the pixels of those that are developed. A photo's number never changes."""
-
-    def __init__(self, photos: Encoded, darkroom: Darkroom, what: str = "the photos") -> None:
-        self.photos = photos
-        self.darkroom = darkroom
-        self.what = what
-        self.sizes = np.zeros((len(photos), 2), np.int64)
-        self.is_known = np.zeros(len(photos), bool)
-        """Whose size is known here; with several processes that is more than those whose pixels are here."""
-        self.is_developed = np.zeros(len(photos), bool)
-        self._chunk = np.zeros(len(photos), np.int32)
-        self._offset = np.zeros(len(photos), np.int64)
-        self._chunks: list[Tensor] = []
-
-    @property
-    def has_ids(self) -> bool:
-        """Whether every photo is known by an id."""
-        return len(getattr(self.photos, "ids", ())) == len(self.photos)
-
-    def survey(self, numbers: NDArray[np.int64]) -> None:
-        """Learn the sizes of photos that are not known yet. Each process decodes its share, and tells the others."""
-        team = crew()
-        if team.is_alone:
-            self.develop(numbers)
-            return
-        missing = np.unique(numbers[~self.is_known[numbers]])
-        if not len(missing):
-            return
-        # From the cache nothing is decoded: all may read all of it.
-        is_own = owners_of(missing) == team.rank
-        self.develop(missing if self.darkroom.cache else missing[is_own])
-        shares = [missing[owners_of(missing) == rank] for rank in range(team.size)]
-        own = torch.from_numpy(self.sizes[shares[team.rank]])
-        for share, sizes in zip(shares, gathered(own, [len(share) for share in shares]), strict=True):
-            self.sizes[share], self.is_known[share] = sizes.numpy(), True
-        others = missing[(self.sizes[missing].min(1) == 0) & ~is_own]
-        if len(others) and not self.darkroom.cache:
-            first = self.photos.name(int(others[0]))
-            message = f"{len(others)} more photos of {self.what} cannot be read by other processes"
-            self.darkroom.follower.listener(events.Warned(f"{message} and are left out, such as '{first}'"))
-
-    def develop(self, numbers: NDArray[np.int64]) -> None:
-        """Decode those of the photos whose pixels are not here yet."""
-        missing = np.unique(numbers[~self.is_developed[numbers]])
-        if not len(missing):
-            return
-        is_all = len(missing) == len(self.photos)
-        for part in self.darkroom.develop(self.photos if is_all else self.photos.select(missing), self.what):
-            self.keep(part._replace(positions=missing[part.positions]))
-
-    def keep(self, part: Developed) -> None:
-        """Take pixels that were decoded elsewhere, at their positions in the list."""
-        rows = part.positions
-        self.sizes[rows], self.is_known[rows], self.is_developed[rows] = part.sizes, True, True
-        self._chunk[rows], self._offset[rows] = len(self._chunks), part.offsets
-        self._chunks.append(part.pixels)
-
-    def content(self, number: int) -> bytes:
-        """The photo as it is kept: its file, or once more encoded at the size in which it is used."""
-        if not self.darkroom.reencodes or isinstance(self.photos, PhotoBytes):
-            return self.photos.content(number)
-        if self.is_developed[number]:
-            return jpeg_of(self.pixels(number).cpu().numpy())
-        return jpeg_of(pixels_of(self.photos.content(number), self.darkroom.short_side))
-
-    def pixels(self, number: int) -> Tensor:
-        """A developed photo, uint8 `[height, width, 3]`, where it is kept."""
-        height, width = self.sizes[number].tolist()
-        start = int(self._offset[number])
-        return self._chunks[int(self._chunk[number])][start : start + 3 * height * width].view(height, width, 3)
-
-    def addresses(self, numbers: NDArray[np.int64], device: torch.device) -> NDArray[np.int64] | None:
-        """Where in the memory of `device` the photos begin; None where they are kept elsewhere."""
-        index = torch.cuda.current_device() if device.index is None else device.index
-        if any((chunk.device.type, chunk.device.index) != (device.type, index) for chunk in self._chunks):
-            return None
-        starts = np.array([chunk.data_ptr() for chunk in self._chunks], np.int64)
-        return np.asarray(starts[self._chunk[numbers]] + self._offset[numbers], dtype=np.int64)
 
 
 class Gathered(NamedTuple):
@@ -180,6 +97,16 @@ class Album:
             store.survey(self._numbers[positions])
         return self.sizes.amin(1) > 0
 
+    def expect(self) -> None:
+        """Begin to decode photos that `developed` will be asked for, beside whatever else is done until then."""
+        for store, positions in self._by_store():
+            store.expect(self._numbers[positions])
+
+    def dismiss(self) -> None:
+        """They are not wanted any more."""
+        for store in self._stores:
+            store.dismiss()
+
     def develop_here(self) -> None:
         """Decode what this process needs of it and does not have yet."""
         for store, positions in self._by_store():
@@ -261,11 +188,6 @@ class Album:
             positions = np.flatnonzero(self._store_ids == number)
             if len(positions):
                 yield store, positions
-
-
-def owners_of(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The rank of the process that decodes the photos of these numbers."""
-    return np.asarray(numbers % NUM_STRATA * crew().size // NUM_STRATA, dtype=np.int64)
 
 
 def _sent(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:

@@ -48,6 +48,13 @@ class Strip(NamedTuple):
                 room[end - one.size : end] = one.ravel()
         return cls(positions, sizes, offsets_of(sizes), pixels, unreadable)
 
+    @classmethod
+    def joined(cls, strips: Sequence["Strip"]) -> "Strip":
+        """All of them as one."""
+        positions, sizes = (np.concatenate(column) for column in zip(*(strip[:2] for strip in strips), strict=True))
+        unreadable = {position: reason for strip in strips for position, reason in strip.unreadable.items()}
+        return cls(positions, sizes, offsets_of(sizes), torch.cat([strip.pixels for strip in strips]), unreadable)
+
 
 def offsets_of(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Where each of the photos begins that lie one after the other."""

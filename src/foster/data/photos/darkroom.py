@@ -3,9 +3,9 @@
 import os
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from foster import events
 from foster.data.download import Follower
+from foster.data.photos.ahead import Ahead
 from foster.data.photos.cache import CacheFolder, Strip
 from foster.data.photos.crops import centre_boxes, middle_boxes, whole_boxes
 from foster.data.photos.decode import ImageError, quiet_pillow
@@ -29,10 +30,16 @@ from foster.errors import DataError
 Place = Literal["auto", "device", "host", "disk"]
 
 DEVELOPED_AT_ONCE = 512
+DEVELOPED_TOGETHER = 16
+"""Photos that a thread decodes and packs before it asks for more, so that it seldom waits for Python's lock."""
+
 SHARE_OF_DEVICE = 0.6
 """How much of a device's free memory photos may take: the network, its gradients and the batches need the rest."""
 
 SHARE_OF_HOST = 0.7
+SHARE_AHEAD = 0.3
+"""How much of the host's free memory photos may take that wait for their task."""
+
 TYPICAL_SHORT_SIDE = 375
 """Of photos that keep their size, as ImageNet's have it."""
 
@@ -87,24 +94,35 @@ class Darkroom:
     def cache_folder(self) -> CacheFolder | None:
         return CacheFolder(self.cache, self.short_side) if self.cache else None
 
-    def develop(self, photos: Encoded, what: str) -> Iterator[Developed]:
-        """All photos, some at a time, in order; those that cannot be read have no pixels, and are told of.
+    def ahead(self, photos: Encoded) -> Ahead[Sequence[Strip]] | None:
+        """Begin to decode photos that `develop` will be asked for; None where there is no room for them to wait, and
+        where they are read from the disk."""
+        needed = len(photos) * typical_photo_bytes(self.short_side)
+        if self.cache is not None or needed > SHARE_AHEAD * _available_memory():
+            return None
+        return Ahead(self._strips(photos, is_beside=True))
+
+    def develop(
+        self, photos: Encoded, what: str, coming: Iterable[Sequence[Strip]] | None = None
+    ) -> Iterator[Developed]:
+        """All photos, some at a time, in order; those that cannot be read have no pixels, and are told of. `coming` are
+        the same photos, decoded `ahead`.
 
         Raises DataError where too many cannot be read.
         """
         began, num_done, num_bytes = time.monotonic(), 0, 0
         unreadable: list[Unreadable] = []
         place = "" if isinstance(photos, PhotoFiles) else self.chosen
-        for strip in self._strips(photos):
+        for strips in coming or self._strips(photos):
             self.follower.stop.raise_if_set()
-            for position, reason in strip.unreadable.items():
+            for position, reason in (one for strip in strips for one in strip.unreadable.items()):
                 unreadable.append(Unreadable(photos.name(position), reason))
                 self._check(unreadable, photos, what)
-            num_done += len(strip.positions)
-            num_bytes += strip.pixels.nbytes
+            num_done += sum(len(strip.positions) for strip in strips)
+            num_bytes += sum(strip.pixels.nbytes for strip in strips)
             if not place:
                 place = self.chosen = self.choose(num_bytes * len(photos) // max(1, num_done))
-            yield self._kept(strip, place)
+            yield from self._kept(strips, place)
             self.follower.listener(events.Decoding(what, num_done, len(photos)))
         if len(photos) and len(unreadable) == len(photos):
             raise DataError(f"none of the {len(photos)} photos of {what} can be read: {unreadable[0].reason}")
@@ -133,32 +151,53 @@ class Darkroom:
             self.follower.stop.raise_if_set()
         return num_bytes
 
-    def _strips(self, photos: Encoded) -> Iterator[Strip]:
+    def _strips(self, photos: Encoded, is_beside: bool = False) -> Iterator[Sequence[Strip]]:
         folder = self.cache_folder
         if folder is None or not isinstance(photos, PhotoFiles):
             starts = range(0, len(photos), DEVELOPED_AT_ONCE)
-            yield from self._decoded(
-                photos, (np.arange(first, min(first + DEVELOPED_AT_ONCE, len(photos))) for first in starts)
-            )
+            parts = (np.arange(first, min(first + DEVELOPED_AT_ONCE, len(photos))) for first in starts)
+            yield from self._decoded(photos, parts, is_beside)
             return
         for part in folder.parts(photos):
             strip = folder.read(part, photos)
             if strip is None and self.place == "disk":
                 strip = self._written(folder, part, photos)
             if strip is not None:
-                yield strip
+                yield [strip]
             else:
                 yield from self._decoded(photos, [part])
 
     def _written(self, folder: CacheFolder, part: NDArray[np.int64], photos: PhotoFiles) -> Strip:
         (decoded,) = self._decoded(photos, [part])
-        folder.write(part, photos, decoded)
+        folder.write(part, photos, Strip.joined(decoded))
         strip = folder.read(part, photos)
         assert strip is not None, "what was written is there"
         return strip
 
-    def _decoded(self, photos: Encoded, parts: Iterable[NDArray[np.int64]]) -> Iterator[Strip]:
-        """Each part over all cores; while one is put where it is kept, the next is decoded."""
+    def _decoded(
+        self, photos: Encoded, parts: Iterable[NDArray[np.int64]], is_beside: bool = False
+    ) -> Iterator[Sequence[Strip]]:
+        """Each part over all cores; while one is put where it is kept, the next is decoded. Beside something else, half
+        of the cores are left to that."""
+        num_threads = self.num_threads or _num_cores()
+        begun: deque[list[Future[Strip]]] = deque()
+        # Who has others working beside has quieted Pillow: that is done in one thread for all.
+        with (
+            nullcontext() if is_beside else quiet_pillow(),
+            ThreadPoolExecutor(max(1, num_threads // 2) if is_beside else num_threads) as pool,
+        ):
+            for part in parts:
+                together = (
+                    part[first : first + DEVELOPED_TOGETHER] for first in range(0, len(part), DEVELOPED_TOGETHER)
+                )
+                begun.append([pool.submit(self._strip, photos, positions) for positions in together])
+                if len(begun) > 1:
+                    yield [strip.result() for strip in begun.popleft()]
+            for strips in begun:
+                yield [strip.result() for strip in strips]
+
+    def _strip(self, photos: Encoded, positions: NDArray[np.int64]) -> Strip:
+        """Some photos, decoded one after the other in the thread that asks for it."""
 
         def one(position: int) -> NDArray[np.uint8] | str:
             try:
@@ -168,23 +207,21 @@ class Darkroom:
             except OSError as error:
                 return error.strerror or "it cannot be read"
 
-        begun: deque[tuple[NDArray[np.int64], Iterator[NDArray[np.uint8] | str]]] = deque()
-        with quiet_pillow(), ThreadPoolExecutor(self.num_threads or _num_cores()) as pool:
-            for part in parts:
-                begun.append((part, pool.map(one, part.tolist())))
-                if len(begun) > 1:
-                    positions, decoded = begun.popleft()
-                    yield Strip.of(positions, list(decoded))
-            for positions, decoded in begun:
-                yield Strip.of(positions, list(decoded))
+        return Strip.of(positions, [one(position) for position in positions.tolist()])
 
-    def _kept(self, strip: Strip, place: str) -> Developed:
-        pixels = strip.pixels
+    def _kept(self, strips: Sequence[Strip], place: str) -> Iterator[Developed]:
+        """Photos where they are to be kept; on a device, all of `strips` in one piece of its memory."""
+        room, start = None, 0
         if place == "device":
-            pixels = pixels.to(self.device)
-        elif place == "host" and strip.is_on_disk:
-            pixels = pixels.clone()
-        return Developed(strip.positions, strip.sizes, strip.offsets, pixels)
+            room = torch.empty(sum(len(strip.pixels) for strip in strips), dtype=torch.uint8, device=self.device)
+        for strip in strips:
+            if room is not None:
+                room[start : start + len(strip.pixels)] = strip.pixels
+                yield Developed(strip.positions, strip.sizes, strip.offsets + start, room)
+                start += len(strip.pixels)
+            else:
+                pixels = strip.pixels.clone() if place == "host" and strip.is_on_disk else strip.pixels
+                yield Developed(strip.positions, strip.sizes, strip.offsets, pixels)
 
     def choose(self, num_bytes: int) -> str:
         """Where photos of so many bytes go."""

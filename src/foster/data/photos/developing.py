@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from foster.data.photos.album import Album, PhotoStore
+from foster.data.photos.album import Album
 from foster.data.photos.cache import Strip
 from foster.data.photos.darkroom import Darkroom, Developed
 from foster.data.photos.decode import ImageError
@@ -28,6 +28,7 @@ from foster.data.photos.read import (
     read_photos,
 )
 from foster.data.photos.resize import Resizing
+from foster.data.photos.store import PhotoStore
 from foster.settings.learner_defaults import SMALL_SIDE
 
 

@@ -76,10 +76,13 @@ def _quick(content: bytes, short_side: int) -> NDArray[np.uint8] | None:
     if library is None or not content.startswith(b"\xff\xd8\xff"):
         return None
     try:
-        with Image.open(io.BytesIO(content), formats=["JPEG"]) as header:
-            is_plain = header.mode in ("RGB", "L") and max(header.size) <= 16_384
-            if not is_plain or ("exif" in header.info and header.getexif().get(ExifTags.Base.Orientation, 1) != 1):
-                return None
+        height, width, colours, _ = library.decode_jpeg_header(content)
+        if colours not in ("YCbCr", "Gray", "RGB") or max(height, width) > 16_384:
+            return None
+        if b"Exif\0" in content:  # in nearly all photos it is not, and reading it takes Python's lock for long
+            with Image.open(io.BytesIO(content), formats=["JPEG"]) as header:
+                if header.getexif().get(ExifTags.Base.Orientation, 1) != 1:
+                    return None
         side = 2 * short_side
         pixels: NDArray[np.uint8] = library.decode_jpeg(content, "RGB", min_height=side, min_width=side)
     except Exception:  # a decoder raises nearly everything; Pillow has the last word

@@ -1,0 +1,69 @@
+"""A store decodes each photo once, ahead of time where it is told to expect that."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from photo_folders import files_of
+
+from foster.data.photos import darkroom as darkroom_module
+from foster.data.photos.darkroom import Darkroom
+from foster.data.photos.store import PhotoStore
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How long the files are that were decoded."""
+    lengths: list[int] = []
+    decode = darkroom_module.pixels_of
+
+    def counted(content: bytes, side: int) -> NDArray[Any]:
+        lengths.append(len(content))
+        return decode(content, side)
+
+    monkeypatch.setattr(darkroom_module, "pixels_of", counted)
+    return lengths
+
+
+def all_pixels(store: PhotoStore, numbers: NDArray[np.int64]) -> torch.Tensor:
+    return torch.cat([store.pixels(number).flatten() for number in numbers.tolist()])
+
+
+@pytest.mark.parametrize("together", [1, 4, 100])
+def test_photos_that_were_expected_are_decoded_once_and_are_the_same(
+    folder: Path, decoded: list[int], monkeypatch: pytest.MonkeyPatch, together: int
+) -> None:
+    monkeypatch.setattr(darkroom_module, "DEVELOPED_TOGETHER", together)
+    monkeypatch.setattr(darkroom_module, "DEVELOPED_AT_ONCE", 6)
+    plain, ahead = (PhotoStore(files_of(folder), Darkroom(32, 40)) for _ in range(2))
+    numbers = np.array([12, 3, 4, 5, 9, 1, 2, 0, 14])
+    plain.survey(numbers)
+    num_decoded = len(decoded)
+    ahead.expect(numbers)
+    ahead.survey(numbers)
+    assert len(decoded) == 2 * num_decoded == 18
+    assert np.array_equal(ahead.sizes, plain.sizes)
+    assert np.array_equal(ahead.is_developed, plain.is_developed)
+    assert torch.equal(all_pixels(ahead, numbers), all_pixels(plain, numbers))
+
+
+def test_expecting_other_photos_than_are_asked_for_does_no_harm(folder: Path) -> None:
+    plain, ahead = (PhotoStore(files_of(folder), Darkroom(32, 40)) for _ in range(2))
+    numbers = np.array([2, 0, 14])
+    plain.survey(numbers)
+    ahead.expect(np.arange(5))
+    ahead.survey(numbers)
+    assert torch.equal(all_pixels(ahead, numbers), all_pixels(plain, numbers))
+    assert ahead.is_developed.sum() == 3
+
+
+def test_nothing_waits_where_there_is_no_room_or_a_cache(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos = files_of(folder)
+    assert Darkroom(32, 40, cache=tmp_path).ahead(photos) is None
+    monkeypatch.setattr(darkroom_module, "_available_memory", lambda: 1000.0)
+    assert Darkroom(32, 40).ahead(photos) is None
