@@ -3,10 +3,11 @@
     python benchmarks/imagenet.py --folder /tmp/photos --out imagenet.json       # on a GPU: 33,000 photos, 3 tasks
     python benchmarks/imagenet.py --folder /tmp/photos --part decode,augment     # some parts alone
 
-Parts: make (JPEGs of 300 to 500 pixels), decode (photos a second over all cores), augment (milliseconds a batch),
-foster and wa (whole runs of three tasks, whose events tell the images a second of each phase and of each task, beside
-those of the same steps on images that lie ready and are not changed). With the numbers of a task goes what the preset's
-own number of epochs would make of it. The numbers are written after every part.
+Parts: make (JPEGs of 300 to 500 pixels), decode (photos a second, over all cores and by fewer threads), augment
+(milliseconds a batch), infer (images a second, by how many at a time), foster and wa (whole runs of three tasks, whose
+events tell the images a second of each phase, beside those of the same steps on images that lie ready and are not
+changed). Every second of a task belongs to one of its parts, and with its numbers goes what the preset's own number of
+epochs would make of it. The numbers are written after every part.
 """
 
 import argparse
@@ -17,7 +18,9 @@ import os
 import shutil
 import statistics
 import time
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
+from run import RECORDING, STEPS, Stopwatch, TimedExperiment, timed_phases, timed_recording
 
 from foster import events
 from foster.data.augmentation.pipeline import Augmentation
@@ -34,22 +38,26 @@ from foster.data.images import ImageSet
 from foster.data.photos.album import Album
 from foster.data.photos.darkroom import Darkroom
 from foster.data.photos.pixels import _simplejpeg
+from foster.data.photos.store import PhotoStore
 from foster.data.task import Task
 from foster.experiment.folder import RunFolder
 from foster.experiment.pace import _seconds_a_step
 from foster.experiment.parts import build_engine
 from foster.experiment.plan import make_plan
-from foster.experiment.run import Experiment
+from foster.networks import build_backbone
+from foster.networks.heads import Head
+from foster.networks.network import Network
 from foster.seeding import Address
 from foster.settings.augmentation import AUGMENTATIONS
 from foster.settings.experiment import Settings, load_settings
 from foster.settings.photos import PhotoSettings
-from foster.system.signals import StopRequest
+from foster.training import engine as engine_module
 from foster.training.engine import find_device
 from foster.training.phase import Phase
 
-PARTS = ("make", "decode", "augment", "foster", "wa")
+PARTS = ("make", "decode", "augment", "infer", "foster", "wa")
 NUM_TEST = 10
+DECODING = "decoding"
 
 
 def main() -> None:
@@ -129,44 +137,74 @@ def training_set(arguments: argparse.Namespace, data: Path, num_photos: int) -> 
 
 
 def measure_decode(arguments: argparse.Namespace, data: Path) -> dict[str, Any]:
-    """Photos a second from files to pixels where they are kept, over all cores."""
+    """Photos a second from files to pixels where they are kept, over all cores; and by fewer threads, for fewer."""
     images = training_set(arguments, data, 8_000)
     album = images.stack
     assert isinstance(album, Album)
     began = time.monotonic()
     album.developed()
     seconds = time.monotonic() - began
-    place = album.darkroom.chosen
-    return {"photos": len(images), "seconds": seconds, "photos_a_second": len(images) / seconds, "place": place}
+    found = {"photos": len(images), "seconds": seconds, "photos_a_second": len(images) / seconds}
+    by_threads = {}
+    for num_threads in (1, 2, 4, 8):
+        some = training_set(arguments, data, 100 + 200 * num_threads).stack
+        assert isinstance(some, Album)
+        some.darkroom.num_threads = num_threads
+        began = time.monotonic()
+        some.developed()
+        by_threads[num_threads] = len(some) / (time.monotonic() - began)
+    return found | {"place": album.darkroom.chosen, "photos_a_second_by_threads": by_threads}
 
 
 def measure_augment(arguments: argparse.Namespace, data: Path) -> dict[str, Any]:
-    """Milliseconds of the device for a batch: cut and resized alone, and with all that the presets do to it."""
+    """Milliseconds for a batch: cut and resized alone, and with all that the presets do to it; of those, what the host
+    takes to ask for it, and what it takes before that to look up where the photos are."""
     images = training_set(arguments, data, 2 * arguments.batch_size)
     device = find_device("auto")
     crop_alone = Augmentation(resized_crop=(0.08, 1.0), flip=True)
     found: dict[str, Any] = {}
     for name, augmentation in (
-        ("crop_ms", crop_alone),
-        ("imagenet_ms", Augmentation(**dict(AUGMENTATIONS["imagenet"]))),
-        ("photo_auto_ms", Augmentation(**dict(AUGMENTATIONS["photo-auto"]))),
+        ("crop", crop_alone),
+        ("imagenet", Augmentation(**dict(AUGMENTATIONS["imagenet"]))),
+        ("photo_auto", Augmentation(**dict(AUGMENTATIONS["photo-auto"]))),
     ):
         feed = make_feed(images, augmentation, arguments.batch_size, Address(1, "feed"), device)
         order, changes = feed._drawn(0)
         part = slice(0, min(arguments.batch_size, feed.num_images))
-        timings, waits = [], []
+        timings: dict[str, list[float]] = {"gather": [], "host": [], "": []}
         for _ in range(8):
             began = time.perf_counter()
             gathered = feed._gathered(order[part])  # type: ignore[attr-defined]
-            waits.append(time.perf_counter() - began)
+            timings["gather"].append(time.perf_counter() - began)
             began = time.perf_counter()
             feed._sent(gathered, changes, part)  # type: ignore[attr-defined]
+            timings["host"].append(time.perf_counter() - began)
             if device.type == "cuda":
                 torch.cuda.synchronize()
-            timings.append(time.perf_counter() - began)
-        found[name] = 1e3 * statistics.median(timings)
-        found[name.replace("_ms", "_gather_ms")] = 1e3 * statistics.median(waits)
+            timings[""].append(time.perf_counter() - began)
+        for kind, seconds in timings.items():
+            found["_".join(filter(None, (name, kind, "ms")))] = 1e3 * statistics.median(seconds)
     return found
+
+
+def measure_infer(arguments: argparse.Namespace, data: Path) -> dict[str, Any]:
+    """Images a second of a network in inference, with the photos decoded, by how many images it sees at a time."""
+    settings = settings_of(arguments, data, "foster", arguments.epochs_scale)
+    engine = build_engine(settings.engine, settings.device, settings.facts.mean, settings.facts.std)
+    images = training_set(arguments, data, 2048 if engine.device.type == "cuda" else 8)
+    backbone = build_backbone(arguments.backbone)
+    network = Network([backbone], Head(backbone.feature_size, arguments.classes)).to(engine.device)
+    usual, rates = engine_module.INFERENCE_PIXELS, {}
+    for pixels in (2**21, 2**22, 2**23, 2**24):
+        engine_module.INFERENCE_PIXELS = pixels
+        seconds = []
+        for _ in range(2):  # the second time is what counts
+            began = time.perf_counter()
+            engine.infer(network, images.stack).logits.sum().item()
+            seconds.append(time.perf_counter() - began)
+        rates[engine_module.inference_batch_size(images.image_size)] = len(images) / seconds[-1]
+    engine_module.INFERENCE_PIXELS = usual
+    return {"images": len(images), "images_a_second_by_batch": rates}
 
 
 def settings_of(arguments: argparse.Namespace, data: Path, method: str, scale: float, *more: str) -> Settings:
@@ -197,17 +235,52 @@ def measure_wa(arguments: argparse.Namespace, data: Path) -> dict[str, Any]:
     return measured_run(arguments, data, "wa", 0.4 * arguments.epochs_scale)
 
 
+class TimedRun(TimedExperiment):
+    """A run that tells a stopwatch what it does, and what of it belongs to each task."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.heard: list[events.Event] = []
+        self.tasks: list[dict[str, float]] = []
+        super().__init__(*arguments)
+        self._watch.stop()
+        self._before = dict(self._watch.seconds)
+
+    def _count(self, event: events.Event) -> None:
+        super()._count(event)
+        if not isinstance(event, events.Decoding):
+            self.heard.append(event)
+
+    def _close_task(self, *arguments: Any) -> Any:
+        following = super()._close_task(*arguments)
+        self._watch.stop()
+        seconds = self._watch.seconds
+        spent = {name: value - self._before.get(name, 0.0) for name, value in seconds.items()}
+        self.tasks.append({name: value for name, value in spent.items() if value})
+        self._before = dict(seconds)
+        return following
+
+
+@contextmanager
+def timed_decoding(watch: Stopwatch) -> Iterator[None]:
+    """Inside, waiting for decoded photos is a part of its own."""
+    original = PhotoStore.develop
+
+    def develop(store: PhotoStore, numbers: Any) -> None:
+        with watch.part(DECODING):
+            original(store, numbers)
+
+    PhotoStore.develop = develop  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        PhotoStore.develop = original  # type: ignore[method-assign]
+
+
 def measured_run(arguments: argparse.Namespace, data: Path, method: str, scale: float) -> dict[str, Any]:
     """A run of three tasks: images a second of each phase's epochs and of each task as a whole."""
     settings = settings_of(arguments, data, method, scale)
     path = arguments.folder / f"run-{method}"
     shutil.rmtree(path, ignore_errors=True)
-    heard: list[tuple[float, events.Event]] = []
-
-    def listen(event: events.Event) -> None:
-        if not isinstance(event, events.Decoding):
-            heard.append((time.monotonic(), event))
-
     alone = steps_alone(settings_of(arguments, data, method, scale, "augmentation=none"))
     plan = make_plan(settings)
     if torch.cuda.is_available():  # the peak is that of the run, and not of what was measured before it
@@ -215,20 +288,22 @@ def measured_run(arguments: argparse.Namespace, data: Path, method: str, scale: 
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     began = time.monotonic()
-    folder = RunFolder(path)
-    with folder.opened(settings):
-        results = Experiment(settings, folder, listen, StopRequest()).run()
+    folder, watch = RunFolder(path), Stopwatch()
+    run = TimedRun(settings, folder, watch)
+    with folder.opened(settings), timed_phases(watch), timed_recording(watch), timed_decoding(watch):
+        results = run.run()
     seconds = time.monotonic() - began
-    peak = results["environment"]["peak_gpu_bytes"]
+    watch.stop()
+    peak = max(watch.peak_bytes.values(), default=0)
     return {
         "seconds": seconds,
         "accuracy": results["accuracy"],
-        "phases": phase_rates(heard, alone),
-        "tasks": task_rates(heard, alone, results["task_seconds"], 1 / scale),
+        "phases": phase_rates(run.heard, alone),
+        "tasks": task_rates(run.heard, alone, run.tasks, 1 / scale),
         "decoded": [
-            {"what": event.what, "photos_a_second": event.num_photos / event.seconds, "place": event.place}
-            for _, event in heard
-            if isinstance(event, events.PhotosDecoded) and event.seconds > 0
+            {"what": event.what, "photos": event.num_photos, "seconds": event.seconds, "place": event.place}
+            for event in run.heard
+            if isinstance(event, events.PhotosDecoded)
         ],
         "planned_bytes": plan.training_bytes,
         "peak_bytes": peak,
@@ -251,14 +326,14 @@ def steps_alone(settings: Settings) -> dict[str, float]:
     return rates
 
 
-Heard = list[tuple[float, events.Event]]
+Heard = list[events.Event]
 
 
 def phase_rates(heard: Heard, alone: dict[str, float]) -> list[dict[str, Any]]:
     """Of each phase the images a second of its later epochs: the first waits for what is recorded before it."""
-    sizes = {event.task: event.num_images for _, event in heard if isinstance(event, events.TaskStarted)}
+    sizes = {event.task: event.num_images for event in heard if isinstance(event, events.TaskStarted)}
     epochs: dict[tuple[int, str], list[float]] = {}
-    for _, event in heard:
+    for event in heard:
         if isinstance(event, events.EpochEnded):
             epochs.setdefault((event.task, event.phase), []).append(event.seconds)
     found = []
@@ -281,31 +356,39 @@ def phase_rates(heard: Heard, alone: dict[str, float]) -> list[dict[str, Any]]:
 
 
 def task_rates(
-    heard: Heard, alone: dict[str, float], task_seconds: list[float], stretch: float
-) -> list[dict[str, float]]:
-    """Of each task what stands beside its epochs, and the share of its time that the steps alone would take: here, and
-    with the preset's number of epochs."""
-    decoding: dict[int, float] = {}
-    for _, event in heard:
-        if isinstance(event, events.PhotosDecoded) and event.what.startswith("task"):
-            decoding[int(event.what.split()[1])] = event.seconds
+    heard: Heard, alone: dict[str, float], tasks: list[dict[str, float]], stretch: float
+) -> list[dict[str, Any]]:
+    """Of each task the seconds of its parts, and the share of its time that the steps alone would take: here, and with
+    the preset's number of epochs. What the epochs take beyond their usual time stands beside them."""
     found = []
-    for task, seconds in enumerate(task_seconds, start=1):
+    for task, parts in enumerate(tasks, start=1):
         phases = [phase for phase in phase_rates(heard, alone) if phase["task"] == task]
         epochs = sum(phase["epochs"] * phase["epoch_s"] for phase in phases)
         steps = sum(phase["epochs"] * phase["epoch_s"] * phase["share_of_steps_alone"] for phase in phases)
-        whole = seconds + decoding.get(task, 0.0)
+        whole = sum(parts.values())
         beside = max(0.0, whole - epochs)
         found.append(
             {
                 "seconds": whole,
-                "decoding_s": decoding.get(task, 0.0),
+                "parts_s": named_parts(parts, epochs),
                 "beside_epochs_s": beside,
                 "share_of_steps_alone": steps / whole,
                 "share_with_the_presets_epochs": stretch * steps / (stretch * epochs + beside),
             }
         )
     return found
+
+
+def named_parts(parts: Mapping[str, float], epochs: float) -> dict[str, float]:
+    """The parts that there always are; all that belongs to none of them is `other`."""
+    in_phases = sum(seconds for name, seconds in parts.items() if name.startswith(STEPS))
+    named = {
+        "epochs": epochs,
+        "phases beside their usual epochs": in_phases - epochs,
+        **{name: parts.get(name, 0.0) for name in (DECODING, RECORDING, "evaluation", "choosing exemplars")},
+        "checkpoints": parts.get("checkpoints", 0.0),
+    }
+    return named | {"other": sum(parts.values()) - sum(named.values())}
 
 
 if __name__ == "__main__":

@@ -80,7 +80,13 @@ def test_photos_are_made_decoded_and_trained_on(tmp_path: Path) -> None:
     assert numbers["decode"]["photos"] == 24
     assert [entry["phase"] for entry in numbers["foster"]["phases"]] == ["learn", *["boost", "compress"] * 2]
     assert min(entry["images_a_second"] for entry in numbers["wa"]["phases"]) > 0
-    assert all(task["share_of_steps_alone"] > 0 for task in numbers["foster"]["tasks"])
+    assert len(numbers["foster"]["tasks"]) == 3
+    for task in numbers["foster"]["tasks"]:
+        assert task["share_of_steps_alone"] > 0
+        assert task["seconds"] == pytest.approx(sum(task["parts_s"].values()))
+        assert min(task["parts_s"][name] for name in ("epochs", "decoding", "evaluation", "checkpoints")) > 0
+    whole, tasks = numbers["foster"]["seconds"], sum(task["seconds"] for task in numbers["foster"]["tasks"])
+    assert 0.3 * whole < tasks < whole  # each second once; what is left is the assembly
 
 
 @pytest.mark.slow

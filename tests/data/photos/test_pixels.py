@@ -62,3 +62,26 @@ def test_a_photo_that_is_encoded_again_has_the_size_in_use_and_looks_the_same() 
 def test_an_empty_file_is_no_photo() -> None:
     with pytest.raises(ImageError, match="empty"):
         pixels.pixels_of(b"", 100)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+@pytest.mark.parametrize("orientation", [None, 1, 6])
+def test_a_jpeg_is_decoded_quickly_unless_it_may_be_turned_or_has_other_colours(
+    mode: str, orientation: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("simplejpeg")
+    target, exif = io.BytesIO(), Image.Exif()
+    exif[0x0112] = orientation or 1
+    picture = Image.new("RGB", (60, 40), (200, 90, 30)).convert(mode)
+    picture.save(target, "JPEG", dpi=(72, 72), **({"exif": exif.tobytes()} if orientation else {}))
+    opened = []
+    see = pixels.Image.open
+
+    def counted(*arguments: object, **options: object) -> object:
+        opened.append(1)
+        return see(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(pixels.Image, "open", counted)
+    found = pixels._quick(target.getvalue(), 0)
+    assert (found is None) == (mode == "CMYK" or orientation == 6)
+    assert bool(opened) == (orientation is not None and mode != "CMYK")
