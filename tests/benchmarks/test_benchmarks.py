@@ -183,13 +183,32 @@ def test_kernels_without_a_second_input_set_are_refused() -> None:
 @pytest.mark.slow
 def test_students_of_one_teacher_are_compared(tmp_path: Path) -> None:
     boosted = run("students.py", "prepare", str(tmp_path / "run"), "digits", "epochs_scale=0.006", "backbone=resnet8")
-    assert "boosted: " in boosted.stdout, boosted.stderr
+    assert "ready: " in boosted.stdout, boosted.stderr
     tries = ("", "foster.temperature=4")
     found = run("students.py", "try", str(tmp_path / "run"), *tries, "--out", str(tmp_path / "tries.json"))
     assert found.returncode == 0, found.stderr
     first, second = json.loads((tmp_path / "tries.json").read_text()).values()
     assert first["boosted"] == second["boosted"], "they have the same teacher"
     assert first["compressed"] != second["compressed"]
+    assert first["compressed"]["best_accuracy"] >= first["compressed"]["accuracy"]
+
+
+@pytest.mark.slow
+def test_teachers_of_a_first_task_are_compared_with_their_students(tmp_path: Path) -> None:
+    runs = [str(tmp_path / name) for name in ("labels", "mixed")]
+    common = ("digits", "epochs_scale=0.006", "backbone=resnet8", "foster.first_teachers=1", "base_classes=6")
+    for folder, share in zip(runs, (0, 1), strict=True):
+        done = run("students.py", "prepare", folder, *common, f"foster.first_cutmix={share}", "--task", "1")
+        assert "ready: " in done.stdout, done.stderr
+    tries = ("foster.first_teachers=0", "", "seed=3")
+    found = run("students.py", "try", runs[0], *tries, "--also", runs[1], "--out", str(tmp_path / "tries.json"))
+    assert "seed=3: a try may set foster." in found.stdout
+    rows = json.loads((tmp_path / "tries.json").read_text())
+    accuracies = {name: row["compressed"]["accuracy"] for name, row in rows.items()}
+    assert accuracies.keys() == {
+        f"{kind}: {name}" for kind in ("labels", "mixed") for name in ("foster.first_teachers=0", "as it is")
+    }
+    assert len(set(accuracies.values())) > 2, "two teachers, and a student of each"
 
 
 @pytest.mark.slow

@@ -66,7 +66,7 @@ class Foster(Method[FosterSettings]):
         """The first task: networks that learn from labels, one unless more teach, and a student where they teach."""
         networks = []
         for number in range(1, max(1, self.settings.first_teachers) + 1):
-            yield self.learn(task, number)
+            yield self.learn_first(task, number)
             networks.append(self.network)
         if self.settings.first_teachers:
             teacher = mean_of(networks)
@@ -79,7 +79,7 @@ class Foster(Method[FosterSettings]):
 
             yield distil("distil", teacher, student, terms, self.settings, self.settings.first_distil, task.training)
 
-    def learn(self, task: Task, number: int = 1) -> Phase:
+    def learn_first(self, task: Task, number: int = 1) -> Phase:
         """A new network that learns the first task from labels; the first, or one more."""
         with self.initialising(task, numbered("network", number)):
             network = self.network = self.new_network([task.num_new])

@@ -58,8 +58,10 @@ def distil(
 
 def distillation_loss(settings: StudentSettings, temperature: float, weights: Tensor) -> Loss:
     """As the settings choose it, with the classes' weights `[C]`. `temperature` is the method's; where compression has
-    its own, the loss grows with its square, by which gradients shrink."""
+    its own, gradients keep their size, and the weights mean what they meant: the same number added to a class's logits.
+    """
     own = settings.compress_temperature or temperature
+    weights = weights ** (temperature / own)
     table: dict[str, Loss] = {
         "balanced": lambda student, teacher: balanced_distillation(student, teacher, weights, own),
         "paper": lambda student, teacher: balanced_distillation_of_paper(student, teacher, weights),
