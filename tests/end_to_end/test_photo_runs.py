@@ -13,7 +13,7 @@ from tiny_runs import resume, start
 
 from foster import events
 from foster.cli.launch import prepare_photos
-from foster.data.photos import darkroom
+from foster.data.photos import darkroom, encoded
 from foster.errors import DataError
 from foster.experiment.folder import RunFolder
 from foster.experiment.plan import make_plan
@@ -77,14 +77,14 @@ def test_photos_in_memory_on_disk_and_from_the_cache_give_the_same_run(
     on_disk = start(settings_for(data, "engine.resident=disk", f"engine.photo_cache={cache}"), tmp_path / "disk")
     assert numbers(on_disk) == numbers(plain)
     assert prepare_photos(settings_for(data), cache, quiet=True) > 0
-    decode = darkroom.pixels_of
+    decode = encoded.pixels_of
     kept = []
 
     def only_exemplars(content: bytes, side: int) -> Any:
         kept.append(content)
         return decode(content, side)
 
-    monkeypatch.setattr(darkroom, "pixels_of", only_exemplars)
+    monkeypatch.setattr(encoded, "pixels_of", only_exemplars)
     host = start(settings_for(data, "engine.resident=off", f"engine.photo_cache={cache}"), tmp_path / "host")
     assert numbers(host) == numbers(plain)
     assert len(kept) == 8 + 16 + 24  # the exemplars after each task; every other photo comes from the cache

@@ -89,14 +89,19 @@ def load_scenario(settings: Settings, follower: Follower | None = None) -> Scena
     return Scenario(dataset, settings.base_classes, settings.increment, _class_order(settings, dataset.class_names))
 
 
-def build_darkroom(settings: Settings, follower: Follower | None = None) -> Darkroom:
-    """Where photos of many sizes are decoded and kept, as the settings ask for it."""
-    place: Place = PLACES[settings.engine.resident]
-    cache = Path(settings.engine.photo_cache) if settings.engine.photo_cache else None
-    if place == "disk" and cache is None:
+def place_for_photos(engine: EngineSettings) -> tuple[Place, Path | None]:
+    """Where photos of many sizes are to be kept, and the folder of their cache on disk, which can be written."""
+    cache = Path(engine.photo_cache) if engine.photo_cache else None
+    if engine.resident == "disk" and cache is None:
         raise SettingsError("engine.resident=disk needs a folder for the decoded photos: set engine.photo_cache=FOLDER")
     if cache is not None:
         check_writable(cache)
+    return PLACES[engine.resident], cache
+
+
+def build_darkroom(settings: Settings, follower: Follower | None = None) -> Darkroom:
+    """Where photos of many sizes are decoded and kept, as the settings ask for it."""
+    place, cache = place_for_photos(settings.engine)
     photos = settings.photos
     return Darkroom(
         photos.image_size,

@@ -9,10 +9,11 @@ import torch
 from foster.bundle.history import trained_positions
 from foster.data.images import ImageSet, ids_of
 from foster.data.memory import ExemplarMemory
-from foster.data.photos.developing import read_stack
+from foster.data.photos.developing import learners_darkroom, read_stack
 from foster.data.photos.read import Photos, Unreadable, item_name, measured_sizes, none_readable
 from foster.data.photos.resize import Resizing, typical_side
 from foster.errors import DataError
+from foster.experiment.parts import place_for_photos
 from foster.learner.duplicates import Entry, KeptElsewhere, SharedPhotos, kept_elsewhere, relatives, shared_photos
 from foster.learner.held_out import is_held_out, smallest_positions
 from foster.learner.knowledge import Knowledge
@@ -61,7 +62,8 @@ def choose_resizing(photos: Photos, settings: LearnerSettings, knowledge: Knowle
 
 def take_in(photos: Photos, resizing: Resizing, settings: LearnerSettings, knowledge: Knowledge | None) -> Intake:
     """Read all photos; leave out what is already stored; hold out a part of every class."""
-    read = read_stack(photos, resizing, settings.max_unreadable)
+    darkroom = learners_darkroom(resizing, find_device(settings.device), *place_for_photos(settings.engine))
+    read = read_stack(photos, resizing, settings.max_unreadable, darkroom)
     known = knowledge.class_names if knowledge else ()
     readable = set(read.labels)
     names = (*known, *(name for name in photos.class_names if name in readable and name not in known))

@@ -10,6 +10,7 @@ from foster.bundle.manifest import Preprocessing
 from foster.data.augmentation.pipeline import Augmentation
 from foster.data.download import Follower
 from foster.data.images import ImageSet, Stack, concatenate, on_device
+from foster.data.photos.album import Album
 from foster.data.photos.developing import album_of, are_photos, learners_darkroom
 from foster.data.photos.read import Photos
 from foster.data.unlabeled import load_unlabeled
@@ -26,6 +27,7 @@ from foster.settings.augmentation import AUGMENTATIONS, AugmentationSettings
 from foster.settings.learner import DEFAULT_MEMORY_TOTAL, LearnerSettings
 from foster.settings.learner_defaults import WITHOUT_WEIGHTS, augmentation_for, backbone_for, batch_size_for
 from foster.settings.methods import MethodSettings
+from foster.system.crew import add_up, crew
 from foster.training.engine import find_device
 
 SMALLEST_STD = 0.01
@@ -261,12 +263,17 @@ def _try_to_make(
 def statistics(images: Stack) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of each channel of uint8 images `[N, 3, H, W]`, for values from 0 to 1."""
     stride = -(-len(images) // NUM_IMAGES_FOR_STATISTICS)
-    count, total, squares = 0, torch.zeros(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
-    for chunk in images[::stride].split(16):  # as doubles, many would take more than all photos do
+    count, total, squares = torch.zeros(3, 3, dtype=torch.float64)
+    some = images[::stride]
+    if isinstance(some, Album):  # each process has its own
+        some = some[some.owners() == crew().rank]
+    for chunk in some.split(16):  # as doubles, many would take more than all photos do
         values = on_device(chunk, torch.device("cpu")).double()
         count += values[:, 0].numel()
         total += values.sum(dim=(0, 2, 3))
         squares += values.square().sum(dim=(0, 2, 3))
+    if isinstance(some, Album):
+        count, total, squares = add_up(torch.stack((count, total, squares)))
     mean = total / count
     std = (squares / count - mean.square()).clamp_min(0).sqrt() / 255
     rounded = [[round(value, 4) for value in values.tolist()] for values in (mean / 255, std.clamp_min(SMALLEST_STD))]

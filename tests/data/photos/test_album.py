@@ -69,3 +69,17 @@ def test_pixels_go_when_nobody_needs_their_task_any_more(folder: Path) -> None:
 def test_kept_photos_need_no_files() -> None:
     album = Album.of(PhotoBytes([photo(0, k) for k in range(3)]), Darkroom(16, 20))
     assert on_device(album, CPU).shape == (3, 3, 16, 16)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_photos_on_the_device_and_on_the_host_are_cut_together(folder: Path) -> None:
+    device = torch.device("cuda", 0)
+    there, here = (Album.of(files_of(folder), Darkroom(32, 40, device, place)) for place in ("device", "host"))
+    for album in (there, here):
+        album.developed()
+    chosen = torch.tensor([2, 17, 29, 2, 14, 16])
+    mixed, plain = there.joined(here)[chosen], here.joined(here)[chosen]
+    assert torch.equal(on_device(mixed, device), on_device(plain, device))
+    assert mixed.gathered(device).are_sent.tolist() == [False, True, True, False, False, True]
+    assert torch.equal(on_device(mixed, CPU), on_device(plain, CPU))

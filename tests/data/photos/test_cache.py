@@ -11,7 +11,7 @@ import torch
 from photo_folders import files_of, photo
 
 from foster.data.images import on_device
-from foster.data.photos import darkroom as darkroom_module
+from foster.data.photos import encoded
 from foster.data.photos.album import Album
 from foster.data.photos.darkroom import Darkroom
 
@@ -26,7 +26,7 @@ def test_the_disk_cache_gives_the_same_pixels_and_decodes_nothing_again(
     room = Darkroom(32, 40, place="disk", cache=tmp_path / "cache")
     num_bytes = room.prepare(files_of(folder), "the photos")
     assert num_bytes == int(3 * plain.sizes.prod(1).sum())
-    monkeypatch.setattr(darkroom_module, "pixels_of", lambda *_: pytest.fail("it was decoded again"))
+    monkeypatch.setattr(encoded, "pixels_of", lambda *_: pytest.fail("it was decoded again"))
     for place in ("disk", "host"):
         cached = Album.of(files_of(folder), Darkroom(32, 40, place=place, cache=tmp_path / "cache"))
         assert torch.equal(cached.developed(), readable)

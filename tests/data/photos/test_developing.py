@@ -1,18 +1,25 @@
 """Photos as a learner takes them in: each with its id, and seen as the network sees it."""
 
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from photo_folders import write_photos
 
 from foster.data.images import ids_of, on_device
+from foster.data.photos import developing
+from foster.data.photos import store as store_module
 from foster.data.photos.album import Album
-from foster.data.photos.developing import album_of, learners_darkroom, read_stack
+from foster.data.photos.developing import ReadStack, album_of, learners_darkroom, read_stack
 from foster.data.photos.read import read_photos
 from foster.data.photos.resize import Resizing
 from foster.data.photos.sources import find_photos
 from foster.errors import DataError
+from foster.system.crew import Crew
 
 CPU = torch.device("cpu")
 SIDE = 72
@@ -54,3 +61,67 @@ def test_too_many_unreadable_photos_are_refused_as_images_are(photos: Path) -> N
     for resizing in (Resizing(16, 16), Resizing(SIDE, SIDE)):
         with pytest.raises(DataError, match=r"stopped at 1 unreadable of 16 images .*\(limit 0\)"):
             read_stack(find_photos(photos), resizing, max_unreadable=0)
+
+
+def test_photos_in_a_file_of_the_cache_are_the_same_and_the_file_is_gone(photos: Path, tmp_path: Path) -> None:
+    resizing = Resizing(SIDE, SIDE, "crop")
+    plain = read_stack(find_photos(photos), resizing)
+    darkroom = learners_darkroom(resizing, CPU, "disk", tmp_path)
+    kept = read_stack(find_photos(photos), resizing, darkroom=darkroom)
+    assert darkroom.chosen == "disk"
+    assert torch.equal(on_device(kept.stack, CPU), on_device(plain.stack, CPU))
+    assert list(tmp_path.iterdir()) == []
+
+
+class TwoProcesses:
+    """Two threads that believe to be processes: each has its rank, and hears what the other has found."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._own = threading.local()
+        self._found: dict[int, torch.Tensor] = {}
+        self._both = threading.Barrier(2, timeout=60)
+        for module in (developing, store_module):
+            monkeypatch.setattr(module, "crew", lambda: Crew(getattr(self._own, "rank", 0), 2))
+        monkeypatch.setattr(developing, "gathered", self._gathered)
+
+    def _gathered(self, own: torch.Tensor, counts: Sequence[int]) -> list[torch.Tensor]:
+        self._found[self._own.rank] = own
+        self._both.wait()
+        assert [len(self._found[rank]) for rank in range(2)] == list(counts)
+        return [self._found[rank] for rank in range(2)]
+
+    def read(self, photos: Path, resizing: Resizing, max_unreadable: int | None = None) -> list[ReadStack | DataError]:
+        def one(rank: int) -> ReadStack | DataError:
+            self._own.rank = rank
+            try:
+                return read_stack(find_photos(photos), resizing, max_unreadable)
+            except DataError as error:
+                return error
+
+        with ThreadPoolExecutor(2) as threads:
+            return list(threads.map(one, range(2)))
+
+
+def test_each_of_two_processes_decodes_its_share_and_knows_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos, resizing = write_photos(tmp_path / "photos", 2, 20, broken=1), Resizing(SIDE, SIDE, "crop")
+    alone = read_stack(find_photos(photos), resizing)
+    assert isinstance(alone.stack, Album)
+    both = TwoProcesses(monkeypatch)
+    have = []
+    for read in both.read(photos, resizing):
+        assert isinstance(read, ReadStack)
+        assert isinstance(read.stack, Album)
+        assert (read.labels, read.unreadable) == (alone.labels, alone.unreadable)
+        assert read.stack.ids() == alone.stack.ids()
+        assert torch.equal(read.stack.sizes, alone.stack.sizes)
+        have.append(read.stack._stores[0].is_developed.copy())
+        # What else is needed here is decoded here, to the same pixels.
+        assert torch.equal(on_device(read.stack, CPU), on_device(alone.stack, CPU))
+    assert np.array_equal(have[0], ~have[1])
+    assert have[0].any()
+    assert have[1].any()
+    (first, second) = both.read(photos, resizing, max_unreadable=0)
+    assert isinstance(first, DataError)
+    assert str(second) == str(first)

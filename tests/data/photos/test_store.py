@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from photo_folders import files_of
 
 from foster.data.photos import darkroom as darkroom_module
+from foster.data.photos import encoded
 from foster.data.photos.darkroom import Darkroom
 from foster.data.photos.store import PhotoStore
 
@@ -18,13 +19,13 @@ from foster.data.photos.store import PhotoStore
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How long the files are that were decoded."""
     lengths: list[int] = []
-    decode = darkroom_module.pixels_of
+    decode = encoded.pixels_of
 
     def counted(content: bytes, side: int) -> NDArray[Any]:
         lengths.append(len(content))
         return decode(content, side)
 
-    monkeypatch.setattr(darkroom_module, "pixels_of", counted)
+    monkeypatch.setattr(encoded, "pixels_of", counted)
     return lengths
 
 

@@ -16,25 +16,24 @@ from foster.data.photos.strata import NUM_STRATA
 
 
 class Gathered(NamedTuple):
-    """What a device needs to cut some photos: their sizes, and where they are there, or their pixels to be sent."""
+    """What a device needs to cut some photos: their sizes and where they begin, in its memory or, of those that
+    `are_sent`, in the `pixels` that travel there."""
 
     sizes: Tensor
-    addresses: Tensor
-    pixels: Tensor | None
+    starts: Tensor
+    are_sent: Tensor
+    pixels: Tensor
 
     def crops(self, boxes: Tensor, is_mirrored: Tensor, out_size: tuple[int, int], device: torch.device) -> Tensor:
         """uint8 `[n, 3, *out_size]` on `device`."""
-        if self.pixels is None:
-            addresses, sizes, boxes, is_mirrored = _sent((self.addresses, self.sizes, boxes, is_mirrored), device)
-            return crops_at(addresses, sizes, boxes, is_mirrored, out_size)
-        pixels = self.pixels.to(device, non_blocking=True)
+        pixels = self.pixels.to(device, non_blocking=True) if len(self.pixels) else self.pixels
         if device.type == "cuda" and can_crop():
-            addresses = self.addresses + pixels.data_ptr()
+            addresses = self.starts + pixels.data_ptr() * self.are_sent
             addresses, sizes, boxes, is_mirrored = _sent((addresses, self.sizes, boxes, is_mirrored), device)
             return crops_at(addresses, sizes, boxes, is_mirrored, out_size)
         photos = [
             pixels[start : start + 3 * height * width].view(height, width, 3)
-            for start, (height, width) in zip(self.addresses.tolist(), self.sizes.tolist(), strict=True)
+            for start, (height, width) in zip(self.starts.tolist(), self.sizes.tolist(), strict=True)
         ]
         return crops_of(photos, boxes, is_mirrored, out_size)
 
@@ -155,21 +154,20 @@ class Album:
 
     def gathered(self, device: torch.device) -> Gathered:
         """What `device` needs of the photos, all of them developed; in memory from which it can copy by itself."""
-        sizes, addresses = self.sizes, torch.zeros(len(self), dtype=torch.int64)
-        for store, own in self._by_store():
-            starts = store.addresses(self._numbers[own], device) if device.type == "cuda" and can_crop() else None
-            if starts is None:
-                return self._packed(sizes, device)
-            addresses[torch.from_numpy(own)] = torch.from_numpy(starts)
-        return Gathered(sizes, addresses, None)
-
-    def _packed(self, sizes: Tensor, device: torch.device) -> Gathered:
-        ends = (3 * sizes.prod(1)).cumsum(0)
+        sizes, are_sent = self.sizes, torch.ones(len(self), dtype=torch.bool)
+        starts = torch.zeros(len(self), dtype=torch.int64)
+        for store, own in self._by_store() if device.type == "cuda" and can_crop() else ():
+            addresses = store.addresses(self._numbers[own], device)
+            if addresses is not None:
+                starts[own], are_sent[own] = torch.from_numpy(addresses), False
+        lengths = 3 * sizes.prod(1) * are_sent
+        ends = lengths.cumsum(0)
         pixels = torch.empty(int(ends[-1]) if len(ends) else 0, dtype=torch.uint8, pin_memory=device.type == "cuda")
-        for (store, number), end in zip(self._places(), ends.tolist(), strict=True):
-            photo = store.pixels(number)
-            pixels[end - photo.numel() : end] = photo.reshape(-1)
-        return Gathered(sizes, ends - 3 * sizes.prod(1), pixels)
+        for (store, number), end, length in zip(self._places(), ends.tolist(), lengths.tolist(), strict=True):
+            if length:
+                pixels[end - length : end] = store.pixels(number).reshape(-1)
+        starts = torch.where(are_sent, ends - lengths, starts)
+        return Gathered(sizes, starts, are_sent, pixels)
 
     def centre_crops(self, device: torch.device) -> Tensor:
         """The square in the middle of every photo: what a network is tested on, uint8 `[N, 3, H, W]` on `device`."""

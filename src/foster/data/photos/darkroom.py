@@ -22,7 +22,6 @@ from foster.data.photos.cache import CacheFolder, Strip
 from foster.data.photos.crops import centre_boxes, middle_boxes, whole_boxes
 from foster.data.photos.decode import ImageError, quiet_pillow
 from foster.data.photos.encoded import Encoded, PhotoFiles
-from foster.data.photos.pixels import pixels_of
 from foster.data.photos.read import Unreadable
 from foster.data.photos.resize import Resizing
 from foster.errors import DataError
@@ -122,7 +121,7 @@ class Darkroom:
             num_bytes += sum(strip.pixels.nbytes for strip in strips)
             if not place:
                 place = self.chosen = self.choose(num_bytes * len(photos) // max(1, num_done))
-            yield from self._kept(strips, place)
+            yield from self.kept(strips, place)
             self.follower.listener(events.Decoding(what, num_done, len(photos)))
         if len(photos) and len(unreadable) == len(photos):
             raise DataError(f"none of the {len(photos)} photos of {what} can be read: {unreadable[0].reason}")
@@ -201,7 +200,7 @@ class Darkroom:
 
         def one(position: int) -> NDArray[np.uint8] | str:
             try:
-                return pixels_of(photos.content(position), self.short_side)
+                return photos.pixels(position, self.short_side)
             except ImageError as error:
                 return str(error)
             except OSError as error:
@@ -209,7 +208,7 @@ class Darkroom:
 
         return Strip.of(positions, [one(position) for position in positions.tolist()])
 
-    def _kept(self, strips: Sequence[Strip], place: str) -> Iterator[Developed]:
+    def kept(self, strips: Sequence[Strip], place: str) -> Iterator[Developed]:
         """Photos where they are to be kept; on a device, all of `strips` in one piece of its memory."""
         room, start = None, 0
         if place == "device":

@@ -1,19 +1,23 @@
 """Photos as a learner takes them in: decoded once, each with the id that its picture has for life."""
 
+import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
 from foster.data.photos.album import Album
 from foster.data.photos.cache import Strip
-from foster.data.photos.darkroom import Darkroom, Developed
+from foster.data.photos.darkroom import Darkroom, Developed, Place
 from foster.data.photos.decode import ImageError
 from foster.data.photos.encoded import PhotoItems
-from foster.data.photos.pixels import image_id, shrunk
+from foster.data.photos.pixels import ID_LENGTH, image_id, shrunk
 from foster.data.photos.read import (
     COPIES_OF_PHOTOS,
     DECODED_AT_ONCE,
@@ -28,8 +32,12 @@ from foster.data.photos.read import (
     read_photos,
 )
 from foster.data.photos.resize import Resizing
-from foster.data.photos.store import PhotoStore
+from foster.data.photos.store import PhotoStore, owners_of
+from foster.errors import DataError
 from foster.settings.learner_defaults import SMALL_SIDE
+from foster.system.crew import crew, gathered
+
+CPU = torch.device("cpu")
 
 
 class _Photo(NamedTuple):
@@ -51,54 +59,108 @@ def are_photos(resizing: Resizing) -> bool:
     return max(resizing.size) > SMALL_SIDE
 
 
-def learners_darkroom(resizing: Resizing) -> Darkroom:
-    """How a learner keeps photos: in the host's memory, a seventh larger than its network sees them, so that what is
-    cut out of them stays sharp. Exemplars are encoded at that size."""
+def learners_darkroom(
+    resizing: Resizing, device: torch.device = CPU, place: Place = "host", cache: Path | None = None
+) -> Darkroom:
+    """How a learner keeps photos: a seventh larger than its network sees them, so that what is cut out of them stays
+    sharp. Exemplars are encoded at that size."""
     side = max(resizing.size)
-    return Darkroom(side, round(side * 8 / 7), place="host", resizing=resizing, reencodes=True)
+    return Darkroom(side, round(side * 8 / 7), device, place, cache, resizing=resizing, reencodes=True)
 
 
-def read_stack(photos: Photos, resizing: Resizing, max_unreadable: int | None = None) -> ReadStack:
-    """All photos. Unreadable ones are listed and left out, up to the limit of `read_photos`."""
+def read_stack(
+    photos: Photos, resizing: Resizing, max_unreadable: int | None = None, darkroom: Darkroom | None = None
+) -> ReadStack:
+    """All photos. Unreadable ones are listed and left out, up to the limit of `read_photos`.
+
+    Those above the size of small images go where the `darkroom` says. Of several processes each decodes its share, and
+    tells the others what it found.
+    """
     if not are_photos(resizing):
         read = read_photos(photos, resizing, max_unreadable)
         return ReadStack(read.images, read.labels, read.unreadable)
-    check_room(len(photos), resizing, COPIES_OF_PHOTOS)
-    darkroom = learners_darkroom(resizing)
+    darkroom = darkroom or learners_darkroom(resizing)
+    if darkroom.cache is None:
+        check_room(len(photos), resizing, COPIES_OF_PHOTOS)
 
     def make(picture: Image.Image) -> _Photo:
         # A picture has the id of what the network sees of it: it is the same whatever is kept.
         return _Photo(shrunk(picture, darkroom.short_side), image_id(resizing(picture)))
 
-    found: list[_Photo] = []
-    strips: list[Strip] = []
-    ids: list[str] = []
-    kept: list[int] = []
-    unreadable: list[Unreadable] = []
+    def each(positions: Sequence[int]) -> Iterator[_Photo | ImageError]:
+        return each_decoded([photos.items[k] for k in positions], make, max(resizing.size), SMALLEST_SIDE)
 
-    def close_strip() -> None:
-        positions = np.arange(len(ids) - len(found), len(ids))
-        strips.append(Strip.of(positions, [photo.pixels for photo in found]))
-        found.clear()
-
-    for position, photo in enumerate(each_decoded(photos.items, make, max(resizing.size), SMALLEST_SIDE)):
+    def again(position: int) -> NDArray[np.uint8]:
+        (photo,) = each([position])
         if isinstance(photo, ImageError):
-            noted_unreadable(photo, position, photos, max_unreadable, unreadable)
-            continue
-        found.append(photo)
-        ids.append(photo.id)
-        kept.append(position)
-        if len(found) == DECODED_AT_ONCE:
-            close_strip()
-    close_strip()
-    names = [item_name(photos.items[k], k) for k in kept]
-    store = PhotoStore(PhotoItems(names, ids), darkroom)
-    for strip in strips:
-        store.keep(Developed(strip.positions, strip.sizes, strip.offsets, strip.pixels))
-    album = Album([store], np.zeros(len(ids), np.int16), np.arange(len(ids)))
-    if not ids:
+            raise photo
+        return photo.pixels
+
+    names = [item_name(item, position) for position, item in enumerate(photos.items)]
+    items = PhotoItems(names, [""] * len(names), again)
+    store, ids = PhotoStore(items, darkroom), items.ids  # which become known from here on
+    numbers = np.arange(len(photos))
+    shares = [numbers[owners_of(numbers) == rank] for rank in range(crew().size)]
+    unreadable: list[Unreadable] = []
+    reasons: dict[int, ImageError] = {}
+    found: list[NDArray[np.uint8] | str] = []
+    own = shares[crew().rank].tolist()
+    for done, (position, photo) in enumerate(zip(own, each(own), strict=True), start=1):
+        if isinstance(photo, ImageError):
+            reasons[position] = photo
+            if crew().is_alone:  # else when all know it
+                noted_unreadable(photo, position, photos, max_unreadable, unreadable)
+        else:
+            ids[position] = photo.id
+        found.append(str(photo) if isinstance(photo, ImageError) else photo.pixels)
+        if done % DECODED_AT_ONCE == 0 or done == len(own):
+            _keep(store, Strip.of(np.array(own[done - len(found) : done]), found), len(own))
+            found.clear()
+    if not crew().is_alone:
+        _share(store, ids, shares)
+        for position in np.flatnonzero(store.sizes.min(1) == 0).tolist():
+            reason = reasons.get(position) or next(error for error in each([position]) if isinstance(error, ImageError))
+            noted_unreadable(reason, position, photos, max_unreadable, unreadable)
+    kept = np.flatnonzero(store.sizes.min(1) > 0)
+    if not len(kept):
         raise none_readable(unreadable, photos)
-    return ReadStack(album, tuple(photos.labels[k] for k in kept), tuple(unreadable))
+    album = Album([store], np.zeros(len(kept), np.int16), kept)
+    return ReadStack(album, tuple(photos.labels[k] for k in kept.tolist()), tuple(unreadable))
+
+
+def _keep(store: PhotoStore, strip: Strip, num_photos: int) -> None:
+    """Put decoded photos, some of `num_photos`, where there is room for all."""
+    darkroom = store.darkroom
+    if not darkroom.chosen:
+        try:
+            darkroom.chosen = darkroom.choose(strip.pixels.nbytes * num_photos // len(strip.positions))
+        except DataError:  # what the whole memory cannot hold has been refused
+            darkroom.chosen = "host"
+    if darkroom.chosen == "disk":
+        strip = strip._replace(pixels=_on_disk(strip.pixels, darkroom))
+    for part in darkroom.kept([strip], darkroom.chosen):
+        store.keep(part)
+
+
+def _on_disk(pixels: Tensor, darkroom: Darkroom) -> Tensor:
+    """The same in a file in the cache's folder that is gone when nobody needs it any more."""
+    if not len(pixels):
+        return pixels
+    with tempfile.NamedTemporaryFile(dir=darkroom.cache) as file:
+        pixels.numpy().tofile(file)
+        file.flush()
+        return torch.from_numpy(np.memmap(file.name, np.uint8, "c"))
+
+
+def _share(store: PhotoStore, ids: list[str], shares: Sequence[NDArray[np.int64]]) -> None:
+    """Tell the other processes the sizes and ids of this one's photos, and hear theirs."""
+    own, counts = shares[crew().rank], [len(share) for share in shares]
+    texts = torch.tensor([list(ids[k].ljust(ID_LENGTH).encode()) for k in own.tolist()], dtype=torch.int64)
+    row = torch.cat((torch.from_numpy(store.sizes[own]), texts.view(len(own), ID_LENGTH)), dim=1)
+    for share, rows in zip(shares, gathered(row, counts), strict=True):
+        store.sizes[share], store.is_known[share] = rows[:, :2].numpy(), True
+        for position, text in zip(share.tolist(), rows[:, 2:].tolist(), strict=True):
+            ids[position] = bytes(text).decode().strip()
 
 
 def album_of(images: Tensor, darkroom: Darkroom) -> Album:

@@ -1,6 +1,6 @@
 """Photos as they were encoded: a compact list of files, or the bytes themselves."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foster.data.photos.find import shown
+from foster.data.photos.pixels import pixels_of
 
 
 class Encoded(Protocol):
@@ -19,6 +20,9 @@ class Encoded(Protocol):
 
     def content(self, position: int) -> bytes:
         """The encoded photo. Raises OSError."""
+
+    def pixels(self, position: int, short_side: int) -> NDArray[np.uint8]:
+        """The decoded photo `[height, width, 3]`, at most so large. Raises OSError and ImageError."""
 
     def select(self, positions: NDArray[np.int64]) -> "Encoded":
         """Some of the photos, in this order."""
@@ -64,6 +68,9 @@ class PhotoFiles:
     def content(self, position: int) -> bytes:
         return self.path(position).read_bytes()
 
+    def pixels(self, position: int, short_side: int) -> NDArray[np.uint8]:
+        return pixels_of(self.content(position), short_side)
+
     def select(self, positions: NDArray[np.int64]) -> "PhotoFiles":
         names = np.frombuffer(self._names, np.uint8)
         starts = np.where(positions > 0, self._ends[positions - 1], 0)
@@ -94,17 +101,23 @@ class PhotoBytes:
     def content(self, position: int) -> bytes:
         return self.contents[position]
 
+    def pixels(self, position: int, short_side: int) -> NDArray[np.uint8]:
+        return pixels_of(self.contents[position], short_side)
+
     def select(self, positions: NDArray[np.int64]) -> "PhotoBytes":
         ids = [self.ids[position] for position in positions.tolist()] if self.ids else ()
         return PhotoBytes([self.contents[position] for position in positions.tolist()], ids)
 
 
 class PhotoItems:
-    """Photos that somebody else has decoded already: their names are left."""
+    """Photos that somebody else decodes, in a way of their own: their names and ids are left, and that way."""
 
-    def __init__(self, names: Sequence[str], ids: Sequence[str]) -> None:
+    def __init__(
+        self, names: Sequence[str], ids: Sequence[str], decode: Callable[[int], NDArray[np.uint8]] | None = None
+    ) -> None:
         self.names = list(names)
         self.ids = list(ids)
+        self._decode = decode
 
     def __len__(self) -> int:
         return len(self.names)
@@ -115,6 +128,12 @@ class PhotoItems:
     def content(self, position: int) -> bytes:
         raise FileNotFoundError(self.names[position])
 
+    def pixels(self, position: int, short_side: int) -> NDArray[np.uint8]:
+        if self._decode is None:
+            raise FileNotFoundError(self.names[position])
+        return self._decode(position)
+
     def select(self, positions: NDArray[np.int64]) -> "PhotoItems":
-        chosen = positions.tolist()
-        return PhotoItems([self.names[k] for k in chosen], [self.ids[k] for k in chosen])
+        chosen, decode = positions.tolist(), self._decode
+        again = None if decode is None else lambda position: decode(chosen[position])
+        return PhotoItems([self.names[k] for k in chosen], [self.ids[k] for k in chosen], again)

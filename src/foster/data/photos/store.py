@@ -12,7 +12,7 @@ from foster.data.photos.ahead import Ahead
 from foster.data.photos.cache import Strip
 from foster.data.photos.darkroom import Darkroom, Developed
 from foster.data.photos.encoded import Encoded, PhotoBytes
-from foster.data.photos.pixels import jpeg_of, pixels_of
+from foster.data.photos.pixels import jpeg_of
 from foster.data.photos.strata import NUM_STRATA
 from foster.system.crew import crew, gathered
 
@@ -106,7 +106,7 @@ class PhotoStore:
             return self.photos.content(number)
         if self.is_developed[number]:
             return jpeg_of(self.pixels(number).cpu().numpy())
-        return jpeg_of(pixels_of(self.photos.content(number), self.darkroom.short_side))
+        return jpeg_of(self.photos.pixels(number, self.darkroom.short_side))
 
     def pixels(self, number: int) -> Tensor:
         """A developed photo, uint8 `[height, width, 3]`, where it is kept."""
