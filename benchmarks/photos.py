@@ -3,13 +3,16 @@
     python benchmarks/photos.py --data data                    # CIFAR-100 as PNG folders, ten learns, on a GPU
     python benchmarks/photos.py --data data --tasks 2 --classes 4 --per-class 10 --preset fast    # a trial on a CPU
     python benchmarks/photos.py --data data --weights lite0.safetensors    # without their package
+    python benchmarks/photos.py --data data --held-out 100 --also "foster.compress_cutmix=1.0"    # settings to choose
     python benchmarks/photos.py --save-weights lite0.safetensors    # writes that file and does nothing else
 
 Images of `--side` pixels and `--per-class` photos of each class, the first of the training set; accuracy on all test
-images of the classes seen. Beside them stands the simple way: the same frozen backbone and the nearest class mean.
+images of the classes seen or, with `--held-out`, on as many training images a class that come after those learned: test
+images choose no settings. Beside them stands the simple way: the same frozen backbone and the nearest class mean.
 """
 
 import argparse
+import itertools
 import json
 import sys
 import tempfile
@@ -50,6 +53,8 @@ def main() -> None:
     parser.add_argument("--side", type=int, default=64)
     parser.add_argument("--preset", default="standard")
     parser.add_argument("--ways", nargs="*", choices=list(WAYS), default=list(WAYS))
+    parser.add_argument("--also", nargs="*", default=[], metavar="'KEY=VALUE ...'", help="every way with these, too")
+    parser.add_argument("--held-out", type=int, help="evaluate on so many training images a class, not on the test's")
     parser.add_argument("--weights", default="", help="a .safetensors file with the pretrained weights")
     parser.add_argument("--save-weights", type=Path, help="write the package's weights as such a file")
     parser.add_argument("--out", type=Path, help="write the numbers as JSON")
@@ -82,31 +87,39 @@ def compare(given: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         for index, group in enumerate(groups):
-            write_photos(dataset.train, group, folder / f"task{index}", given.per_class)
-            write_photos(dataset.test, group, folder / f"test{index}", None)
-        for way in given.ways:
-            found[way] = learned(way, groups, folder, given)
-            print(f"{way}: {found[way]['accuracy'][-1]:.2f} %, {sum(found[way]['seconds']):.0f} s", flush=True)
+            write_photos(dataset.train, group, folder / f"task{index}", slice(given.per_class))
+            if given.held_out:
+                after = slice(given.per_class, given.per_class + given.held_out)
+                write_photos(dataset.train, group, folder / f"test{index}", after)
+            else:
+                write_photos(dataset.test, group, folder / f"test{index}", slice(None))
+        for way, changes in itertools.product(given.ways, ["", *given.also]):
+            name = f"{way}, {changes}" if changes else way
+            found[name] = learned(way, changes.split(), groups, folder, given)
+            print(f"{name}: {found[name]['accuracy'][-1]:.2f} %, {sum(found[name]['seconds']):.0f} s", flush=True)
         found["nearest class mean, frozen"] = simple(groups, folder, given)
     device = find_device("auto")
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-    facts = {key: getattr(given, key) for key in ("tasks", "classes", "per_class", "side", "preset")}
+    facts = {key: getattr(given, key) for key in ("tasks", "classes", "per_class", "side", "preset", "held_out")}
     return {**facts, "date": time.strftime("%Y-%m-%d"), "device": name, "torch": torch.__version__, "ways": found}
 
 
-def write_photos(images: ImageSet, classes: list[int], folder: Path, per_class: int | None) -> None:
+def write_photos(images: ImageSet, classes: list[int], folder: Path, which: slice) -> None:
     for label in classes:
         place = folder / images.class_names[label]
         place.mkdir(parents=True)
-        for number, image in enumerate(images.of_classes(label, label + 1).images[:per_class]):
+        for number, image in enumerate(images.of_classes(label, label + 1).images[which]):
             Image.fromarray(image.permute(1, 2, 0).numpy()).save(place / f"{number:04d}.png", compress_level=1)
 
 
-def learned(way: str, groups: list[list[int]], folder: Path, given: argparse.Namespace) -> dict[str, Any]:
+def learned(
+    way: str, changes: list[str], groups: list[list[int]], folder: Path, given: argparse.Namespace
+) -> dict[str, Any]:
     settings = dict(WAYS[way])
     if settings["backbone"] == PRETRAINED and given.weights:
         settings["weights"] = given.weights
     learner: Learner = foster.Learner(preset=given.preset, image_size=given.side, resize="stretch", **settings)
+    learner.configure(changes)
     accuracies, seconds = [], []
     tests: list[Photos] = []
     for index in range(len(groups)):
@@ -150,9 +163,10 @@ def simple(groups: list[list[int]], folder: Path, given: argparse.Namespace) -> 
 
 
 def table(numbers: dict[str, Any]) -> str:
+    seen = f"{numbers['held_out']} held-out images a class" if numbers["held_out"] else "the test images"
     head = (
         f"{numbers['classes']} classes of CIFAR-100 in {numbers['tasks']} learns, {numbers['per_class']} photos "
-        f"a class at {numbers['side']} pixels, preset {numbers['preset']}: "
+        f"a class at {numbers['side']} pixels, preset {numbers['preset']}, on {seen}: "
         f"{numbers['device']}, torch {numbers['torch']}"
     )
     lines = [
