@@ -151,7 +151,8 @@ class Decoding(Event):
 
 @dataclass(frozen=True)
 class PhotosDecoded(Event):
-    """The photos of `what` are decoded and kept: `place` is device, host or disk."""
+    """The photos of `what` are decoded and kept: `place` is device, host or disk. Where they were decoded beside what
+    came before, `seconds` is what was left to wait for."""
 
     what: str
     num_photos: int
@@ -159,6 +160,7 @@ class PhotosDecoded(Event):
     num_bytes: int
     place: str
     seconds: float
+    was_ahead: bool = False
 
 
 @dataclass(frozen=True)

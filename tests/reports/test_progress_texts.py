@@ -5,6 +5,7 @@ import math
 
 from foster import events
 from foster.reports.progress_texts import (
+    decoded_text,
     evaluated_text,
     losses_text,
     received_text,
@@ -64,3 +65,10 @@ def test_a_download_of_unknown_length_has_no_end():
 def test_the_first_task_knows_nothing():
     started = events.TaskStarted(task=0, num_tasks=5, num_new=2, num_known=0, num_images=1234)
     assert task_started_text(started) == "task 1/5: 2 new classes, none known, 1,234 images"
+
+
+def test_photos_that_were_decoded_beforehand_have_no_rate() -> None:
+    event = events.PhotosDecoded("task 2", 1300, 0, 2**30, "device", seconds=2.0)
+    assert decoded_text(event) == "1,300 photos of task 2: 1.0 GiB on the device, in 2 s (650 a second)"
+    ahead = decoded_text(dataclasses.replace(event, was_ahead=True))
+    assert ahead == "1,300 photos of task 2: 1.0 GiB on the device, decoded beside the task before it (2 s more)"

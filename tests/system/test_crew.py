@@ -1,13 +1,17 @@
 """Processes that train together: alone nothing happens, and two agree, add up and gather."""
 
 import multiprocessing
+import os
+import re
+import signal
 import socket
 from typing import Any
 
 import pytest
 import torch
 
-from foster.errors import SettingsError
+from foster.errors import DeviceError, SettingsError
+from foster.system import crew as crew_module
 from foster.system.crew import (
     ALONE,
     Crew,
@@ -72,7 +76,26 @@ def _member(results: Any) -> None:
     results.put((found.rank, found.size, sums.tolist(), parts, answers, refusal))
 
 
-def test_two_processes_add_up_gather_and_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+def _left_behind(results: Any) -> None:
+    """The first waits for the second, which is gone; torchrun's signal comes while it finds out who that is."""
+    try:
+        with joined() as found:
+            barrier()
+            if found.rank == 1:
+                os._exit(9)
+            look = crew_module._lost
+
+            def ended_meanwhile(*arguments: Any) -> Any:
+                signal.raise_signal(signal.SIGTERM)
+                return look(*arguments)
+
+            crew_module._lost = ended_meanwhile
+            barrier()
+    except DeviceError as error:
+        results.put(str(error))
+
+
+def _pair(target: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[Any]]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
@@ -82,8 +105,22 @@ def test_two_processes_add_up_gather_and_agree(monkeypatch: pytest.MonkeyPatch) 
     members = []
     for rank in range(2):
         monkeypatch.setenv("RANK", str(rank))
-        members.append(FORK.Process(target=_member, args=(results,)))
+        members.append(FORK.Process(target=target, args=(results,)))
         members[-1].start()
+    return results, members
+
+
+def test_who_is_lost_is_told_although_torchrun_ends_those_who_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    results, members = _pair(_left_behind, monkeypatch)
+    found = results.get(timeout=60)
+    assert re.fullmatch(r"rank 1 \(process \d+ on .+\) is gone: all 2 processes stop", found)
+    for member in members:
+        member.join(timeout=60)
+    assert [member.exitcode for member in members] == [0, 9]
+
+
+def test_two_processes_add_up_gather_and_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    results, members = _pair(_member, monkeypatch)
     found = sorted(results.get(timeout=60) for _ in members)
     for member in members:
         member.join(timeout=60)

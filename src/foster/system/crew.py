@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from foster.errors import DeviceError, SettingsError
 from foster.system.output import complain
+from foster.system.signals import ignore_echoes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -98,7 +99,10 @@ def joined() -> Iterator[Crew]:
     try:
         yield team
     except RuntimeError as error:
-        lost = _lost(team, store) if _LOST.search(str(error)) else {}
+        if not _LOST.search(str(error)):
+            raise
+        ignore_echoes()  # torchrun ends those who are left, and gives them time for a last word
+        lost = _lost(team, store)
         if not lost:
             raise
         line = f"{' and '.join(lost.values())} is gone: all {team.size} processes stop"

@@ -129,10 +129,8 @@ class Darkroom:
             first = unreadable[0]
             message = f"{len(unreadable)} of {len(photos):,} photos of {what} cannot be read and are left out, such as "
             self.follower.listener(events.Warned(f"{message}'{first.name}': {first.reason}"))
-        seconds = time.monotonic() - began
-        self.follower.listener(
-            events.PhotosDecoded(what, len(photos), len(unreadable), num_bytes, place or "host", seconds)
-        )
+        seconds, facts = time.monotonic() - began, (len(photos), len(unreadable), num_bytes, place or "host")
+        self.follower.listener(events.PhotosDecoded(what, *facts, seconds, was_ahead=coming is not None))
 
     def prepare(self, photos: PhotoFiles, what: str) -> int:
         """Write the disk cache of all files, from where an earlier call was interrupted. Returns its bytes."""
