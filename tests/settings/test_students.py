@@ -9,7 +9,7 @@ from foster.settings.students import StudentSettings
 def test_the_published_method_does_none_of_it() -> None:
     assert StudentSettings().model_dump(exclude={"first_distil", "others_weight"}) == {
         "compress_with": "balanced",
-        "compress_temperature": None,
+        "compress_temperature": 0,
         "compress_cutmix": 0,
         "compress_mixup": 0,
         "compress_unmixed": 0,

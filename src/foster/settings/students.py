@@ -19,8 +19,9 @@ class StudentSettings(Frozen):
     others_weight: float = Field(default=1.0, ge=0)
     """The weight of the other classes' term in decoupled distillation. In the others it is 1 - p of the first choice,
     next to nothing where the teacher is sure."""
-    compress_temperature: float | None = Field(default=None, gt=0)
-    """The temperature of compression, where it is another one than `temperature`; gradients keep their size."""
+    compress_temperature: float = Field(default=0.0, ge=0)
+    """The temperature of compression, where it is another one than `temperature`; gradients keep their size. 0: it is
+    that one."""
     compress_cutmix: float = Field(default=0.0, ge=0, le=1)
     """The share of images that have a rectangle of another one while compressing; the teacher sees the same mix."""
     compress_mixup: float = Field(default=0.0, ge=0, le=1)
