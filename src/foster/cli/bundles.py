@@ -5,12 +5,9 @@ from typing import Annotated
 
 import typer
 
-from foster.cli.options import Photos, Plugins, Recipe, with_recipe
+from foster.cli.options import Device, IsJson, Photos, Plugins, Quiet, Recipe, with_recipe
 
 Bundle = Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder of a bundle, or a link to one.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-IsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
 def add_commands(app: typer.Typer) -> None:

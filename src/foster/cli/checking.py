@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from foster.cli.bundles import Device, IsJson, Quiet
-from foster.cli.options import Photos, Plugins
+from foster.cli.options import Device, IsJson, Photos, Plugins, Quiet
 
 
 def add_commands(app: typer.Typer) -> None:

@@ -6,13 +6,12 @@ from typing import Annotated
 
 import typer
 
-from foster.cli.options import Plugins, Recipe, with_recipe
+from foster.cli.options import Data, Plugins, Quiet, Recipe, with_recipe
 
 Source = Annotated[str, typer.Argument(metavar="PRESET_OR_TOML", help="A preset's name, a .toml file or a run folder.")]
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings to change, e.g. method=replay seed=1.")
 ]
-Data = Annotated[Path | None, typer.Option(help="The folder of the data files.")]
 Out = Annotated[Path | None, typer.Option(help="The run folder; by default runs/SCENARIO-METHOD-sSEED.")]
 Deterministic = Annotated[
     bool, typer.Option("--deterministic", help="The same numbers in every run on a GPU, too (engine.deterministic).")
@@ -21,7 +20,6 @@ Trackers = Annotated[
     list[str] | None, typer.Option("--track", metavar="MODULE:NAME", help="Tell a tracker of your own of every event.")
 ]
 TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Write losses and accuracies to RUN/tensorboard.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
 def add_commands(app: typer.Typer) -> None:

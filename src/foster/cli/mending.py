@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from foster.cli.bundles import Bundle, Device
-from foster.cli.options import Plugins
+from foster.cli.bundles import Bundle
+from foster.cli.options import Device, Plugins
 
 New = Annotated[Path, typer.Option("--bundle", metavar="NEW", help="The bundle to write; must not exist.")]
 MaxDrop = Annotated[

@@ -7,6 +7,14 @@ import typer
 
 from foster.errors import DataError, SettingsError
 
+Data = Annotated[Path | None, typer.Option(help="The folder of the data files.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+IsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+Jobs = Annotated[int, typer.Option(min=1, max=1024, help="How many runs share the CPU, where runs use it.")]
+JobsPerGpu = Annotated[int, typer.Option(min=1, max=1024, help="How many runs share each visible GPU.")]
+IsDryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, list the runs, start none.")]
+
 
 def _imported(names: list[str] | None) -> list[str] | None:
     if names:

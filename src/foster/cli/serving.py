@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from foster.cli.bundles import Bundle, Device
-from foster.cli.options import Plugins, unknown_choice
+from foster.cli.bundles import Bundle
+from foster.cli.options import Device, Plugins, unknown_choice
 from foster.system.files import user_path
 
 MEBIBYTE = 2**20

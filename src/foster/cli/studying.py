@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from foster.cli.options import Data, IsDryRun, Jobs, JobsPerGpu
 from foster.errors import SettingsError
 
 HELP = (
@@ -30,13 +31,13 @@ def study(
         ),
     ] = None,
     preset: Annotated[str | None, typer.Option(help="Another preset than the study's own.")] = None,
-    data: Annotated[Path | None, typer.Option(help="The folder of the data files.")] = None,
+    data: Data = None,
     out: Annotated[
         Path | None, typer.Option(help="The folder of all runs; by default runs/study-NAME, or runs/studies.")
     ] = None,
-    jobs_per_gpu: Annotated[int, typer.Option(min=1, help="How many runs share each visible GPU.")] = 1,
-    jobs: Annotated[int, typer.Option(min=1, help="How many runs share the CPU, where runs use it.")] = 1,
-    is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, list the runs, start none.")] = False,
+    jobs_per_gpu: JobsPerGpu = 1,
+    jobs: Jobs = 1,
+    is_dry_run: IsDryRun = False,
 ) -> None:
     from foster.studies.study import distinct_runs, load_study, plan_study, study_names
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from foster.cli.options import Plugins, Recipe, with_recipe
+from foster.cli.options import Data, IsDryRun, Jobs, JobsPerGpu, Plugins, Recipe, with_recipe
 
 HELP = (
     "Train every combination of comma lists: method=foster,replay seed=1993,1,2 is six runs.\n\n"
@@ -40,11 +40,11 @@ def sweep(
         list[str] | None, typer.Argument(metavar="[KEY=VALUE[,VALUE]...]...", help="The settings to vary or change.")
     ] = None,
     recipe: Recipe = None,
-    data: Annotated[Path | None, typer.Option(help="The folder of the data files.")] = None,
+    data: Data = None,
     out: Annotated[Path | None, typer.Option(help="The folder of all runs; by default runs/sweep-NAME.")] = None,
-    jobs_per_gpu: Annotated[int, typer.Option(min=1, max=1024, help="How many runs share each visible GPU.")] = 1,
-    jobs: Annotated[int, typer.Option(min=1, max=1024, help="How many runs share the CPU, where runs use it.")] = 1,
-    is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, list the runs, start none.")] = False,
+    jobs_per_gpu: JobsPerGpu = 1,
+    jobs: Jobs = 1,
+    is_dry_run: IsDryRun = False,
     cluster: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", help="Hand the runs to this Ray cluster; 'local' starts one here."),

@@ -115,6 +115,7 @@ def make_plan(
 
     `look_at` is called with every phase when it would be trained. The networks are made on `device`.
     """
+    check_first_task(settings)
     facts = settings.facts
     per_class = round(facts.num_train / facts.num_classes)
     if settings.validation_share:
@@ -152,17 +153,17 @@ def idle_method(
     unlabeled: ImageSet | None = None,
     device: torch.device = torch.device("cpu"),  # noqa: B008 (a device is a constant)
 ) -> Method[Any]:
-    """The method of a run, to be asked and rehearsed: it looks at no image, and loads no weights.
-
-    A first task that it is to take over must be there.
-    """
+    """The method of a run, to be asked and rehearsed: it looks at no image, and loads no weights."""
     # Which images are remembered makes no difference here, and choosing them at random takes no features.
     backbone = chosen_backbone(settings, is_trained=True).make
     infer = _Nothing(settings.facts.image_size)
-    method = method_at(settings, Workplace(backbone, settings.seed, infer, device, "random", unlabeled))
+    return method_at(settings, Workplace(backbone, settings.seed, infer, device, "random", unlabeled))
+
+
+def check_first_task(settings: Settings) -> None:
+    """Refuse to take over a first task that is not there, or was another one."""
     if settings.first_task_from:
-        first_network_file(settings, method.result_name)
-    return method
+        first_network_file(settings, idle_method(settings).result_name)
 
 
 def _place_of_photos(settings: Settings, num_bytes: int) -> str:

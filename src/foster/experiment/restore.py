@@ -20,7 +20,7 @@ def last_network(path: Path) -> Network:
     checkpoint = folder.checkpoints.load(lambda message: None)
     if checkpoint is None:
         raise DataError(f"there is no checkpoint in '{folder.checkpoints.folder}', from which to restore the network")
-    settings = folder.settings().model_copy(update={"first_task_from": ""})  # it may be gone by now
+    settings = folder.settings()
     with torch.random.fork_rng(devices=[]):
         network = idle_method(settings).new_network(settings.task_sizes)
     restore_trained(network, checkpoint.parts["network"])

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -17,9 +16,9 @@ from foster.data.scenario import Scenario
 from foster.errors import DataError, FosterError
 from foster.experiment.folder import EVENTS, SETTINGS, RunFolder, read_events
 from foster.experiment.keepsakes import Predictions, kept_networks, read_predictions, read_weights
-from foster.experiment.parts import chosen_backbone, load_scenario, method_at
+from foster.experiment.parts import load_scenario
+from foster.experiment.plan import idle_method
 from foster.learner.learner import Learner
-from foster.methods.base import Method, Workplace
 from foster.networks.boosted import BoostedNetwork, Sums
 from foster.networks.heads import Head
 from foster.networks.network import Network, Output
@@ -126,15 +125,9 @@ class RunArchive(Archive):
             raise DataError(f"'{self.folder}' has no checkpoint of a task that was learned")
         return checkpoint
 
-    def _method(self) -> Method[Any]:
-        """The run's method on the CPU, knowing nothing."""
-        device = torch.device("cpu")
-        backbone = chosen_backbone(self.settings, is_trained=True).make
-        return method_at(self.settings, Workplace(backbone, self.settings.seed, _no_inference, device))
-
     def _frame(self, num_tasks: int) -> Network:
         """An untrained network as it is after so many tasks."""
-        return self._method().new_network(self.settings.task_sizes[:num_tasks])
+        return idle_method(self.settings).new_network(self.settings.task_sizes[:num_tasks])
 
     def network(self) -> Network:
         with explained_misfit():
@@ -169,7 +162,7 @@ class RunArchive(Archive):
         return Output(out.logits.cpu(), out.features.cpu())
 
     def exemplars(self) -> ImageSet:
-        memory = self._method().memory
+        memory = idle_method(self.settings).memory
         if "memory" in self._checkpoint.parts:
             memory.load_state(self._checkpoint.parts["memory"])
         images = memory.exemplars(self.class_names)
@@ -242,7 +235,3 @@ def _with_names_of_their_own(archives: list[Archive]) -> list[Archive]:
         if names.count(archive.name) > 1 and isinstance(archive, RunArchive):
             archive.name = archive.path.stem if archive.path.is_file() else archive.path.name
     return archives
-
-
-def _no_inference(network: nn.Module, images: Stack) -> Output:
-    raise NotImplementedError("nothing is inferred for an empty frame")

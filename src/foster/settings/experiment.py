@@ -4,7 +4,6 @@ import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -174,12 +173,11 @@ DATASET_SECTIONS: dict[str, Callable[[str], bool]] = {
 
 
 def preset_names() -> list[str]:
-    folder = resources.files("foster") / "presets"
-    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    return toml_text.packaged_names("presets")
 
 
 def preset_text(name: str) -> str:
-    return (resources.files("foster") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
+    return toml_text.packaged_text("presets", name)
 
 
 def load_settings(

@@ -2,25 +2,23 @@
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from foster.errors import SettingsError, suggestion
 from foster.settings.keys import check_keys, short, toml_value
-from foster.settings.toml import read_toml
+from foster.settings.toml import packaged_names, packaged_text, read_toml
 
 KEY = "recipe"
 
 
 def recipe_names() -> list[str]:
     """The recipes that come with the package."""
-    folder = resources.files("foster") / "recipes"
-    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    return packaged_names("recipes")
 
 
 def recipe_text(name: str) -> str:
-    return (resources.files("foster") / "recipes" / f"{name}.toml").read_text(encoding="utf-8")
+    return packaged_text("recipes", name)
 
 
 def read_recipe(recipe: str) -> dict[str, Any]:

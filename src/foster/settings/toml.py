@@ -3,6 +3,7 @@
 import json
 import tomllib
 from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,16 @@ def read_toml(path: Path, kind: str = "settings file") -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         # Not only TOMLDecodeError: Python itself refuses overlong numbers, and NUL in a path.
         raise SettingsError(f"'{path}' is not valid TOML: {error}") from None
+
+
+def packaged_names(room: str) -> list[str]:
+    """The TOML files that come with the package in the folder `room`, by their names without the ending."""
+    entries = (resources.files("foster") / room).iterdir()
+    return sorted(entry.name.removesuffix(".toml") for entry in entries if entry.name.endswith(".toml"))
+
+
+def packaged_text(room: str, name: str) -> str:
+    return (resources.files("foster") / room / f"{name}.toml").read_text(encoding="utf-8")
 
 
 def dumps(data: Mapping[str, Any]) -> str:

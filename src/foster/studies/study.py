@@ -3,7 +3,6 @@
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 from typing import Literal
 
@@ -12,10 +11,8 @@ from pydantic import Field, model_validator
 from foster.errors import SettingsError, suggestion
 from foster.settings.fit import Frozen
 from foster.settings.keys import validated
+from foster.settings.toml import packaged_names, packaged_text, read_toml
 from foster.sweep.grid import PlannedRun, distinct_name, plan_runs
-from foster.system.files import read_plain
-
-MAX_FILE_BYTES = 2**20
 
 Metric = Literal["average", "final", "new", "old", "boosted", "boosted_final", "compression", "tasks"]
 
@@ -76,28 +73,18 @@ class Study(Frozen):
 
 
 def study_names() -> list[str]:
-    folder = resources.files("foster") / "studies"
-    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    return packaged_names("studies")
 
 
 def load_study(source: str) -> Study:
     """A study by its name, or from a .toml file of one's own."""
     if source in study_names():
-        text = (resources.files("foster") / "studies" / f"{source}.toml").read_text(encoding="utf-8")
-    elif not source.endswith(".toml"):
+        data = tomllib.loads(packaged_text("studies", source))
+    elif source.endswith(".toml"):
+        data = read_toml(Path(source), "study")
+    else:
         hint = suggestion(source, study_names())
         raise SettingsError(f"unknown study '{source}'{hint} (a file of your own ends in .toml)")
-    else:
-        try:
-            text = read_plain(Path(source), max_bytes=MAX_FILE_BYTES, may_be_link=True).decode()
-        except OSError as error:
-            raise SettingsError(f"cannot read study '{source}': {error.strerror}") from None
-        except UnicodeDecodeError:
-            raise SettingsError(f"cannot read study '{source}': not UTF-8 text") from None
-    try:
-        data = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise SettingsError(f"study '{source}' is not valid TOML: {error}") from None
     return validated(Study, data, f"study {source}")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from foster.errors import DataError, FolderError, FosterError, SettingsError
 from foster.experiment.folder import RunFolder, differing_key
 from foster.experiment.parts import check_backbone_name
-from foster.experiment.plan import idle_method
+from foster.experiment.plan import check_first_task
 from foster.sweep.grid import PlannedRun, distinct_name
 from foster.system.files import user_path
 
@@ -68,5 +68,4 @@ def _check(run: PlannedRun, out: Path) -> None:
         folder.check_same(run.settings)
         return
     folder.check_free()
-    if run.settings.first_task_from:
-        idle_method(run.settings)
+    check_first_task(run.settings)
