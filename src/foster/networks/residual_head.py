@@ -25,13 +25,18 @@ class ResidualHead(Head):
         logits: Tensor = self.linear(self.new_norm(features) + self.old_norm(features), self.weight, self.bias)
         return logits
 
+    @property
     @torch.no_grad()
+    def affine(self) -> tuple[Tensor, Tensor]:
+        """Weight and bias that make the same logits of features in eval mode, the norms folded into them."""
+        scales, shifts = zip(*(_affine(norm) for norm in (self.new_norm, self.old_norm)), strict=True)
+        weight = self.weight.double()
+        folded = weight * sum(scales), self.bias.double() + weight @ sum(shifts)
+        return folded[0].to(self.weight.dtype), folded[1].to(self.weight.dtype)
+
     def folded(self) -> Head:
         """The linear head that says the same in eval mode."""
-        scales, shifts = zip(*(_affine(norm) for norm in (self.new_norm, self.old_norm)), strict=True)
-        weight, bias = self.weight.double(), self.bias.double()
-        folded = (weight * sum(scales), bias + weight @ sum(shifts))
-        return Head.from_values(*(values.to(self.weight.dtype) for values in folded))
+        return Head.from_values(*self.affine)
 
 
 @torch.no_grad()
