@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from foster.learner.familiarity import KEPT_SHARE, Familiarity, auroc
+from foster.evaluation.predict import nearest_mean_scores
+from foster.learner.familiarity import KEPT_SHARE, PREFIX, Familiarity, auroc
 
 
 def photos(count: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -18,7 +19,7 @@ def photos(count: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
 @pytest.fixture
 def familiarity() -> Familiarity:
     _, features, labels = photos(60, 0)
-    found = Familiarity.fitted(features, labels, 3, photos(200, 1)[:2])
+    found = Familiarity.fitted(features, labels, photos(200, 1)[:2])
     assert found is not None
     return found
 
@@ -49,32 +50,60 @@ def test_it_survives_a_bundle(familiarity: Familiarity) -> None:
 
 def test_too_few_photos_say_nothing() -> None:
     _, features, labels = photos(60, 0)
-    assert Familiarity.fitted(features, labels, 3, photos(19, 1)[:2]) is None
+    assert Familiarity.fitted(features, labels, photos(19, 1)[:2]) is None
 
 
 def test_auroc_counts_pairs() -> None:
     assert auroc(torch.tensor([3.0, 1.0]), torch.tensor([2.0, 1.0])) == pytest.approx((2 + 0 + 0.5) / 4)
 
 
-def test_regrouped_classes_have_the_means_of_their_groups(familiarity: Familiarity) -> None:
+def test_a_photo_that_is_unsure_of_its_class_is_strange_however_near_it_is(familiarity: Familiarity) -> None:
+    probability, features, _ = photos(100, 3)
+    unsure = familiarity.scores(torch.full_like(probability, 1 / 3), features)
+    assert (unsure < familiarity.threshold).all()
+
+
+def test_a_bundle_of_before_answers_as_it_did(familiarity: Familiarity) -> None:
+    probability, features, labels = photos(200, 1)
+    steps = torch.linspace(0, 1, 101)
+    means = torch.nn.functional.normalize(torch.stack([features[labels == k].mean(0) for k in range(3)]))
+    cosine = nearest_mean_scores(torch.nn.functional.normalize(features), means).amax(1)
+    kept = {
+        "means": means,
+        "confidences": torch.quantile(probability.amax(1), steps),
+        "nearnesses": torch.quantile(cosine, steps),
+        "threshold": torch.tensor(0.125),
+    }
+    old = Familiarity.of({f"{PREFIX}{name}": value for name, value in kept.items()})
+    assert old is not None
+    assert old.threshold == 0.125
+    ranks = [values.argsort().argsort() / 199 for values in (probability.amax(1), cosine)]
+    torch.testing.assert_close(old.scores(probability, features), sum(ranks) / 2, atol=0.01, rtol=0)
+    again = Familiarity.of(old.tensors())
+    assert again is not None
+    assert torch.equal(again.scores(probability, features), old.scores(probability, features))
+    forgot = old.regrouped([(0,), (2,)], (probability, features))
+    assert forgot is not None
+    assert torch.equal(forgot.means, means[[0, 2]])
+
+
+def test_merged_classes_keep_their_means_and_forgotten_ones_are_strange(familiarity: Familiarity) -> None:
     probability, features, labels = photos(200, 1)
     staying = labels != 1
-    regrouped = familiarity.regrouped([(0, 2)], (probability[staying], features[staying]))
+    held_out = probability[staying], features[staying]
+    regrouped = familiarity.regrouped([(0, 2)], held_out)
     assert regrouped is not None
-    torch.testing.assert_close(regrouped.means, torch.nn.functional.normalize(familiarity.means[[0, 2]].mean(0)[None]))
-    answered = regrouped.scores(probability[staying], features[staying]) >= regrouped.threshold
-    assert answered.float().mean() == pytest.approx(KEPT_SHARE, abs=0.02)
+    assert regrouped.owners.tolist() == [0, 0]
+    assert torch.equal(regrouped.means, familiarity.means[[0, 2]])
+    assert (regrouped.scores(*held_out) >= regrouped.threshold).float().mean() == pytest.approx(KEPT_SHARE, abs=0.02)
+    assert (regrouped.scores(probability, features)[~staying] < regrouped.threshold).all()
     assert familiarity.regrouped([(0,)], (probability[:5], features[:5])) is None, "too few"
 
 
-def test_the_mean_of_a_class_without_images_is_a_number_that_is_never_near() -> None:
+def test_a_class_without_images_has_no_mean() -> None:
     _, features, labels = photos(60, 0)
-    found = Familiarity.fitted(features, labels, 4, photos(200, 1)[:2])
+    found = Familiarity.fitted(features, 2 * labels, photos(200, 1)[:2])
     assert found is not None
+    assert found.owners.tolist() == [0, 2, 4]
     assert all(bool(value.isfinite().all()) for value in found.tensors().values())
-    with_it, without = found.scores(*photos(50, 2)[:2]), found.regrouped([(0,), (1,), (2,)], photos(200, 1)[:2])
-    assert without is not None
-    torch.testing.assert_close(with_it, without.scores(*photos(50, 2)[:2]))
-    joined = found.regrouped([(0, 3), (1,), (2,)], photos(200, 1)[:2])
-    assert joined is not None
-    assert torch.equal(joined.means[0], found.means[0])
+    assert found.regrouped([(1,), (3,)], photos(200, 1)[:2]) is None

@@ -49,7 +49,7 @@ def test_what_is_unknown_is_told_by_the_bundle_where_it_can(small_bundle: Path, 
     knowledge, images = learner.knowledge, torch.randint(0, 256, (40, 3, 8, 8), dtype=torch.uint8)
     assert knowledge is not None
     described = learner.classifier().described(images)
-    familiarity = Familiarity.fitted(described[1], torch.arange(40) % 2, 2, described)
+    familiarity = Familiarity.fitted(described[1], torch.arange(40) % 2, described)
     learner.knowledge = replace(knowledge, familiarity=familiarity)
     served = Served.load(learner.save(tmp_path / "v2"), "cpu", "auto")
     assert served.unknown_below == "auto"

@@ -30,6 +30,8 @@ def test_devices_are_found_by_name() -> None:
     assert find_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
     with pytest.raises(DeviceError, match=r"device 'cuda:99' was asked for, but \d+ GPUs? (is|are) visible"):
         find_device("cuda:99")
+    with pytest.raises(DeviceError, match="device: choose from auto, cpu, cuda or cuda:N, not 'gpu'"):
+        find_device("gpu")
 
 
 def test_images_are_normalised_channel_by_channel() -> None:
@@ -75,7 +77,7 @@ def test_many_images_are_taken_some_at_a_time(num_images: int, monkeypatch: pyte
     whole = ENGINE.infer(network, some_images(num_images))
     sizes: list[int] = []
     network.head.register_forward_hook(lambda module, inputs, output: sizes.append(len(output)))
-    monkeypatch.setattr(engine, "INFERENCE_PIXELS", 3 * 64)
+    monkeypatch.setattr(engine, "INFERENCE_PIXELS", {"cpu": 3 * 64})
     parts = ENGINE.infer(network, some_images(num_images))
     assert sizes == {0: [0], 1: [1], 7: [3, 3, 1]}[num_images]
     assert parts.features.shape == (num_images, 64)

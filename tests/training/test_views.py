@@ -6,6 +6,9 @@ from torch import Tensor
 
 from foster.data.augmentation.pipeline import Augmentation, Normaliser
 from foster.data.images import ImageSet
+from foster.data.photos.album import Album
+from foster.data.photos.developing import album_of, learners_darkroom
+from foster.data.photos.resize import Resizing
 from foster.networks import build_backbone
 from foster.networks.trunk import Trunk, cut
 from foster.seeding import Address
@@ -50,6 +53,17 @@ def test_no_image_is_seen_twice_in_one_view(trunk: CountingTrunk, images: Tensor
     assert trunk.num_seen == 11
     assert torch.equal(again[:4], first[3:])
     assert torch.equal(views.plain(images.flip(0)), views.plain(images).flip(0))
+
+
+def test_photos_that_have_ids_are_cut_out_once(
+    trunk: CountingTrunk, images: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    album = album_of(images, learners_darkroom(Resizing(16, 16, "crop")))
+    views = TrunkViews(trunk, NORMALISER, CPU)
+    maps = views.plain(album)
+    monkeypatch.setattr(Album, "centre_crops", None)
+    assert torch.equal(views.plain(album[torch.arange(11).flip(0)]), maps.flip(0))
+    assert trunk.num_seen == 11
 
 
 def test_an_epoch_shows_every_image_once_in_views_that_differ(trunk: CountingTrunk, images: Tensor) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from foster.data.augmentation.pipeline import Normaliser
-from foster.data.images import ImageSet, Stack, on_device
+from foster.data.images import ImageSet, Stack
 from foster.evaluation.predict import class_means, nearest_mean_scores
 from foster.networks.network import Network
 from foster.networks.trunk import Trunk
@@ -117,8 +117,8 @@ def scores_of_all(classifier: Classifier, images: Stack, engine: Engine) -> Tens
         if views is None or not len(part):
             return (classifier.all_scores(part),)
         with torch.no_grad():
-            maps = (classifier.network.features(views.plain(on_device(some, cpu))) for some in part.split(64))
+            maps = (classifier.network.features(views.plain(some)) for some in part.split(64))
             return (torch.cat([classifier.scores_of(features) for features in maps]).cpu(),)
 
-    views, cpu = engine.views, torch.device("cpu")
-    return in_shares(scores, images, cpu)[0]
+    views = engine.views
+    return in_shares(scores, images, torch.device("cpu"))[0]

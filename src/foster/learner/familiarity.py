@@ -1,14 +1,15 @@
 """Does a photo show anything that was learned? Confidence and nearness to a class, compared with photos that do."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from foster.data.herding import unit_length
-from foster.evaluation.predict import class_means, nearest_mean_scores
+from foster.evaluation.predict import nearest_mean_scores
+from foster.learner.feature_space import FeatureSpace
 
 MIN_IMAGES = 20
 """With fewer held-out images, what is usual for known things would be noise."""
@@ -25,8 +26,8 @@ Unknown = float | Literal["auto"] | None
 """Below which probability a photo is unknown; "auto" goes by its familiarity."""
 
 NUM_QUANTILES = 101
-NOWHERE = 1e6
-"""Where the mean of a class without an image lies: never the nearest, and a number that a bundle may hold."""
+BELOW_ALL = 5.0
+"""How much being stranger than all known photos counts, for each time that these are apart."""
 PREFIX = "familiarity."
 
 
@@ -36,66 +37,76 @@ class Familiarity:
     threshold above which `KEPT_SHARE` of them lie."""
 
     means: Tensor
-    """Unit-length class means, `[C, d]`."""
+    """Means of classes that have images, `[M, k]`, in the coordinates of the `space`."""
+    owners: Tensor
+    """The id of each mean's class, `[M]`; a class that was merged has several means."""
     confidences: Tensor
     nearnesses: Tensor
     """Quantiles of both, `[NUM_QUANTILES]`."""
     threshold: float
+    space: FeatureSpace | None
+    """None in bundles of earlier versions, whose nearness is the cosine to unit-length means `[M, d]`."""
 
     @classmethod
-    def fitted(
-        cls, features: Tensor, labels: Tensor, num_classes: int, held_out: tuple[Tensor, Tensor]
-    ) -> "Familiarity | None":
+    def fitted(cls, features: Tensor, labels: Tensor, held_out: tuple[Tensor, Tensor]) -> "Familiarity | None":
         """From features `[N, d]` of trained photos, and probabilities and features of held-out ones; None for few."""
-        means = class_means(features.float().cpu(), labels.cpu(), num_classes)
-        return cls._of_means(means.clamp_max(NOWHERE), held_out)
+        if len(held_out[1]) < MIN_IMAGES:
+            return None
+        space, means = FeatureSpace.fitted(features, labels)
+        return cls._calibrated(means, labels.cpu().unique(), space, held_out)
 
     def regrouped(self, groups: Sequence[Sequence[int]], held_out: tuple[Tensor, Tensor]) -> "Familiarity | None":
         """For classes that are groups of these, with what is usual now for held-out photos."""
-        return self._of_means(torch.stack([_mean_of(self.means[list(group)]) for group in groups]), held_out)
+        new_ids = {k: new for new, group in enumerate(groups) for k in group}
+        staying = [row for row, owner in enumerate(self.owners.tolist()) if owner in new_ids]
+        if len(held_out[1]) < MIN_IMAGES or not staying:
+            return None
+        owners = torch.tensor([new_ids[owner] for owner in self.owners[staying].tolist()])
+        return self._calibrated(self.means[staying], owners, self.space, held_out)
 
     @classmethod
-    def _of_means(cls, means: Tensor, held_out: tuple[Tensor, Tensor]) -> "Familiarity | None":
+    def _calibrated(
+        cls, means: Tensor, owners: Tensor, space: FeatureSpace | None, held_out: tuple[Tensor, Tensor]
+    ) -> "Familiarity":
         probability, spared = held_out
-        if len(spared) < MIN_IMAGES:
-            return None
         steps = torch.linspace(0, 1, NUM_QUANTILES)
         confidences = torch.quantile(probability.float().cpu().amax(1), steps)
-        nearnesses = torch.quantile(_nearness(spared.cpu(), means), steps)
-        unset = cls(means, confidences, nearnesses, 0.0)
-        threshold = torch.quantile(unset.scores(probability, spared), 1 - KEPT_SHARE)
-        return cls(means, confidences, nearnesses, float(threshold))
+        unset = cls(means, owners, confidences, torch.empty(0), 0.0, space)
+        unset = replace(unset, nearnesses=torch.quantile(unset.nearness(spared), steps))
+        return replace(unset, threshold=float(torch.quantile(unset.scores(probability, spared), 1 - KEPT_SHARE)))
+
+    def nearness(self, features: Tensor) -> Tensor:
+        """To the nearest class, `[N]`, of features `[N, d]`."""
+        if self.space is not None:
+            return self.space.nearness(features, self.means)
+        return nearest_mean_scores(unit_length(features.cpu()), self.means).amax(1)
 
     def scores(self, probability: Tensor, features: Tensor) -> Tensor:
         """From 0 to 1, `[N]`, for probabilities `[N, C]` and features `[N, d]`: the share of known photos that are less
-        sure, and of those that are farther from a class, on average."""
+        sure, and of those that are farther from a class. Their geometric mean is small where one of them is; bundles of
+        earlier versions have the arithmetic one."""
         sure = _share_below(self.confidences, probability.float().cpu().amax(1))
-        near = _share_below(self.nearnesses, _nearness(features.cpu(), self.means))
-        return (sure + near) / 2
+        near = _share_below(self.nearnesses, self.nearness(features))
+        if self.space is None:
+            return (sure + near) / 2
+        return ((_logarithm(sure) + _logarithm(near)) / 2).exp()
 
     def tensors(self) -> dict[str, Tensor]:
         """For a bundle."""
-        named = {"means": self.means, "confidences": self.confidences, "nearnesses": self.nearnesses}
-        named["threshold"] = torch.tensor(self.threshold)
+        named = {"means": self.means, "owners": self.owners, "threshold": torch.tensor(self.threshold)}
+        named |= {"confidences": self.confidences, "nearnesses": self.nearnesses}
+        named |= self.space.tensors() if self.space else {}
         return {f"{PREFIX}{name}": value for name, value in named.items()}
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> "Familiarity | None":
         """What `tensors` gave, among other weights; None where it is not there."""
         own = {name.removeprefix(PREFIX): value for name, value in tensors.items() if name.startswith(PREFIX)}
-        if own.keys() != {"means", "confidences", "nearnesses", "threshold"}:
+        if not own.keys() >= {"means", "confidences", "nearnesses", "threshold"}:
             return None
-        return cls(own["means"], own["confidences"], own["nearnesses"], float(own["threshold"]))
-
-
-def _mean_of(means: Tensor) -> Tensor:
-    """The unit-length mean `[d]` of some class means; one alone as it is, those of classes without images left out."""
-    known = means[(means < NOWHERE).all(1)]
-    return unit_length(known.mean(0)) if len(known) > 1 else (known if len(known) else means)[0]
-
-
-def _nearness(features: Tensor, means: Tensor) -> Tensor:
-    return nearest_mean_scores(unit_length(features), means).amax(1)
+        means, owners = own["means"], own.get("owners", torch.arange(len(own["means"])))
+        threshold = float(own["threshold"])
+        return cls(means, owners, own["confidences"], own["nearnesses"], threshold, FeatureSpace.of(own))
 
 
 def _share_below(quantiles: Tensor, values: Tensor) -> Tensor:
@@ -106,6 +117,12 @@ def _share_below(quantiles: Tensor, values: Tensor) -> Tensor:
     inside = (position - 1 + ((values - low) / (high - low).clamp_min(1e-12)).clamp(0, 1)) / (len(quantiles) - 1)
     spread = (quantiles[-1] - quantiles[0]).clamp_min(1e-6)
     return inside + ((values - quantiles[0]) / spread).clamp_max(0)
+
+
+def _logarithm(shares: Tensor) -> Tensor:
+    """Of shares of known photos; none of them is as little as half of the smallest that can be told apart, and below it
+    the order goes on."""
+    return shares.clamp_min(0.5 / (NUM_QUANTILES - 1)).log() + BELOW_ALL * shares.clamp_max(0)
 
 
 def auroc(known: Tensor, unknown: Tensor) -> float:

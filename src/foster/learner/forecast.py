@@ -66,7 +66,7 @@ def forecast(plan: Plan, method: Method[Any], task: Task, engine: Engine) -> For
     sample = task.training.select(chosen)
     seconds_before = 0.0
     if engine.views is not None:
-        part = on_device(sample.stack[:8], torch.device("cpu"))
+        part = sample.stack[:8]
         began = time.monotonic()
         engine.views.plain(part)
         num_seen = plan.num_training_images * plan.num_views + len(plan.held_out)
@@ -88,12 +88,7 @@ def forecast(plan: Plan, method: Method[Any], task: Task, engine: Engine) -> For
                 num_parameters = max(num_parameters, sum(value.numel() for value in phase.network.parameters()))
     maps = 0
     if engine.views is not None:
-        maps = (
-            engine.views.plain(on_device(sample.stack[:1], torch.device("cpu"))).numel()
-            * 2
-            * plan.num_training_images
-            * plan.num_views
-        )
+        maps = engine.views.plain(sample.stack[:1]).numel() * 2 * plan.num_training_images * plan.num_views
     num_copies = COPIES_OF_A_LEARN if isinstance(sample.stack, Tensor) else COPIES_OF_PHOTOS
     images = num_copies * sample.stack.shape[1:].numel() * plan.num_training_images
     num_bytes = BYTES_OF_PROCESS + images + maps + BYTES_OF_STATE * num_parameters

@@ -247,7 +247,7 @@ def _familiarity(
     trained = concatenate(plan.intake.train, plan.exemplars_before)
     features = engine.infer(method.network, trained.stack).features
     held_out = probabilities(scores, temperature), engine.infer(method.network, plan.held_out.stack).features
-    return Familiarity.fitted(features, trained.labels, plan.intake.num_known + plan.intake.num_new, held_out)
+    return Familiarity.fitted(features, trained.labels, held_out)
 
 
 def _report(

@@ -19,9 +19,10 @@ from foster.training.distributed import Statistics, in_shares
 from foster.training.views import TrunkViews
 
 INFERENCE_IMAGES = 512
-INFERENCE_PIXELS = 2**21
-"""One inference batch holds at most so many images, and images of at most so many pixels: 512 of 32 or 64 pixels a
-side, 41 of 224. A ResNet keeps about 16 numbers of each pixel alive at a time, so that is a few hundred megabytes."""
+INFERENCE_PIXELS = {"cuda": 2**21, "cpu": 2**18}
+"""One inference batch holds at most so many images, and images of at most so many pixels: on a GPU 512 of 32 or 64
+pixels a side, 41 of 224. A ResNet keeps about 16 numbers of each pixel alive at a time, so that is a few hundred
+megabytes. A CPU gets new memory from the system for that much, which takes longer than to compute what goes in."""
 
 
 def find_device(name: str) -> torch.device:
@@ -40,10 +41,11 @@ def find_device(name: str) -> torch.device:
     return device
 
 
-def inference_batch_size(image_size: tuple[int, int]) -> int:
+def inference_batch_size(image_size: tuple[int, int], device: torch.device) -> int:
     """How many images of this height and width are inferred at a time."""
     height, width = image_size
-    return max(1, min(INFERENCE_IMAGES, INFERENCE_PIXELS // (height * width)))
+    pixels = INFERENCE_PIXELS.get(device.type, INFERENCE_PIXELS["cpu"])
+    return max(1, min(INFERENCE_IMAGES, pixels // (height * width)))
 
 
 def exact_convolutions() -> AbstractContextManager[object]:
@@ -55,15 +57,18 @@ def exact_convolutions() -> AbstractContextManager[object]:
 
 
 def in_batches(
-    forward: Callable[[Tensor], tuple[Tensor, ...]], images: Stack, device: torch.device
+    forward: Callable[[Tensor], tuple[Tensor, ...]],
+    images: Stack,
+    device: torch.device,
+    see: Callable[[Stack, torch.device], Tensor] = on_device,
 ) -> tuple[Tensor, ...]:
-    """What `forward` makes of uint8 images wherever they live, a batch at a time on the device, without gradients and
-    in full precision: an answer does not depend on where it was computed."""
-    size = inference_batch_size((images.shape[2], images.shape[3]))
+    """What `forward` makes of images wherever they live, a batch at a time as the device can `see` it (uint8), without
+    gradients and in full precision: an answer does not depend on where it was computed."""
+    size = inference_batch_size((images.shape[2], images.shape[3]), device)
     if isinstance(images, Album):
         images.develop_here()  # all at once, over all cores
     with torch.no_grad(), exact_convolutions():
-        parts = [forward(on_device(batch, device)) for batch in images.split(size)]
+        parts = [forward(see(batch, device)) for batch in images.split(size)]
     return tuple(torch.cat(column) for column in zip(*parts, strict=True))
 
 
@@ -112,13 +117,15 @@ class Engine:
         """
         was_training = [module for module in network.modules() if module.training]
         network.eval()
-        see = self.views.plain if self.views else self._normaliser
+
+        def see(batch: Stack, device: torch.device) -> Tensor:
+            return self.views.plain(batch) if self.views else self._normaliser(on_device(batch, device))
 
         def forward(batch: Tensor) -> Output:
-            out = network(see(batch))
+            out = network(batch)
             return Output(out.logits, out.features)
 
-        columns = in_shares(lambda part: in_batches(forward, part, self.device), images, self.device)
+        columns = in_shares(lambda part: in_batches(forward, part, self.device, see), images, self.device)
         for module in was_training:
             module.training = True
         return Output(*columns)

@@ -13,6 +13,7 @@ from torch import Tensor
 from foster.data.augmentation.pipeline import Augmentation, Changes, Normaliser
 from foster.data.feed import Batch, Feed
 from foster.data.images import ImageSet, Stack, on_device
+from foster.data.photos.album import Album
 from foster.networks.trunk import Trunk
 from foster.seeding import Address, generator
 from foster.system.crew import ALONE, crew, gathered
@@ -26,8 +27,8 @@ HASHED_AT_ONCE = 256
 SHARE_OF_MEMORY = 0.25
 """Maps that take more than this share of the machine's memory are kept in a file that is gone when they are."""
 
-Key = tuple[bytes, int]
-"""The hash of an image's pixels, and the number of the view: 0 for the image as it is."""
+Key = tuple[bytes | str, int]
+"""A photo's id, or the hash of an image's pixels, and the number of the view: 0 for the image as it is."""
 
 
 @dataclass(eq=False)
@@ -43,23 +44,18 @@ class TrunkViews:
     _blocks: list[Tensor] = field(default_factory=list, repr=False)
     _slots: dict[Key, tuple[int, int]] = field(default_factory=dict, repr=False)
 
-    def plain(self, images: Tensor) -> Tensor:
-        """The maps of uint8 images `[N, 3, H, W]` as they are, float32 `[N, C, h, w]` on the device."""
+    def plain(self, images: Stack) -> Tensor:
+        """The maps of images as they are, float32 `[N, C, h, w]` on the device."""
         return self.gathered(self.slots(images, 1)[:, 0])
 
     def slots(self, images: Stack, num_views: int) -> Tensor:
         """Where the views of each image are kept, int64 `[N, num_views, 2]`; those that are not known yet are made."""
-        cpu = torch.device("cpu")
-        hashes = [
-            hashlib.blake2b(image.numpy().data, digest_size=16).digest()
-            for some in images.split(HASHED_AT_ONCE)
-            for image in on_device(some, cpu).contiguous()
-        ]
+        names = _names_of(images)
         for view in range(num_views):
-            missing = [k for k, image in enumerate(hashes) if (image, view) not in self._slots]
+            missing = [k for k, name in enumerate(names) if (name, view) not in self._slots]
             if missing:
-                self._keep([(hashes[k], view) for k in missing], images[torch.tensor(missing)], view)
-        locations = [self._slots[image, view] for image in hashes for view in range(num_views)]
+                self._keep([(names[k], view) for k in missing], images[torch.tensor(missing)], view)
+        locations = [self._slots[name, view] for name in names for view in range(num_views)]
         return torch.tensor(locations, dtype=torch.int64).view(len(images), num_views, 2)
 
     def gathered(self, slots: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -124,6 +120,17 @@ class ViewFeed(Feed):
             part = self._crew.part_of(slice(start, min(start + self.batch_size, self.num_images)))
             maps = self._views.gathered(slots[part], torch.float16)
             yield Batch(maps, labels[part].to(self._device, non_blocking=True))
+
+
+def _names_of(images: Stack) -> Sequence[bytes | str]:
+    """What tells images apart. Photos that have ids are not cut out again for it."""
+    if isinstance(images, Album) and images.has_ids:
+        return images.ids()
+    return [
+        hashlib.blake2b(image.numpy().data, digest_size=16).digest()
+        for some in images.split(HASHED_AT_ONCE)
+        for image in on_device(some, torch.device("cpu")).contiguous()
+    ]
 
 
 def room(shape: tuple[int, ...]) -> Tensor:

@@ -137,6 +137,11 @@ class Album:
         """The encoded photos, as they are kept."""
         return [store.content(number) for store, number in self._places()]
 
+    @property
+    def has_ids(self) -> bool:
+        """Whether every photo is known by an id."""
+        return all(store.has_ids for store in self._stores)
+
     def ids(self) -> list[str]:
         """The ids of the photos; all of them must have one."""
         places = self._places()
@@ -149,7 +154,7 @@ class Album:
 
     def owned(self) -> "Album":
         """The same photos with their encoded bytes in memory: the files may be deleted."""
-        ids = self.ids() if all(store.has_ids for store in self._stores) else ()
+        ids = self.ids() if self.has_ids else ()
         return Album.of(PhotoBytes(self.contents(), ids), self.darkroom, "the exemplars")
 
     def gathered(self, device: torch.device) -> Gathered:
