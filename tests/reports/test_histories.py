@@ -24,6 +24,19 @@ def test_every_loss_term_is_drawn_where_its_phase_was_trained(kept_runs):
     assert np.isfinite(drawn["L_BKD"][-1])
 
 
+def test_a_phase_of_one_epoch_is_a_point(kept_runs, monkeypatch: pytest.MonkeyPatch):
+    (archive,) = open_archives([kept_runs["foster"]])
+    losses = [{"L_LA": 3.0}, {"L_BKD": 2.0}, {"L_LA": 3.0}, {"L_LA": 2.5}, {"L_BKD": 2.0}]
+    told = [
+        {"event": "EpochEnded", "task": k // 2, "phase": "boost", "epoch": k, "losses": loss}
+        for k, loss in enumerate(losses)
+    ]
+    monkeypatch.setattr("foster.reports.histories.epochs_of", lambda events: told)
+    (axes,) = loss_figure([archive]).axes
+    points = {line.get_label(): line.get_markevery() for line in axes.lines if not line.get_label().startswith("_")}
+    assert points == {"L_LA": [0], "L_BKD": [1, 4]}
+
+
 def test_new_and_old_accuracy_have_a_panel_each(write_run):
     told = {"new_accuracy": [90.0, 80.0], "old_accuracy": [None, 55.0]}
     runs = [read_result(write_run(method, method=method, **told)) for method in ("foster", "wa")]

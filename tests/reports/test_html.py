@@ -104,6 +104,27 @@ def test_the_table_of_classes_sorts_and_filters(browser, run_report):
     page.context.close()
 
 
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+def test_a_thousand_classes_are_scrolled_in_their_table_under_its_head(browser, run_report, size):
+    page, wrong = opened(browser, run_report, size)
+    found = page.evaluate(
+        """() => {
+          const body = document.querySelector("#classes tbody");
+          const rows = [...body.rows];
+          for (let k = rows.length; k < 1000; k++) body.append(rows[k % rows.length].cloneNode(true));
+          const box = document.querySelector("#classes .wide");
+          box.scrollTop = box.scrollHeight;
+          const top = (element) => element.getBoundingClientRect().top;
+          return [box.clientHeight, top(box.querySelector("th")) - top(box), box.scrollTop];
+        }"""
+    )
+    assert found[0] < size[1]
+    assert abs(found[1]) < 2
+    assert found[2] > 10_000
+    assert not wrong
+    page.context.close()
+
+
 def test_a_report_holds_everything_and_is_small(run_report, bundle_report):
     for path in (run_report, bundle_report):
         text = path.read_text(encoding="utf-8")

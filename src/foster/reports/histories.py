@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from foster.errors import DataError
 from foster.reports.archive import RunArchive
 from foster.reports.results import RunResult
@@ -88,6 +90,12 @@ def epochs_of(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(by_epoch.values())
 
 
+def _alone(values: Sequence[float]) -> list[int]:
+    """Where a value has no neighbour: the loss of a phase of one epoch, which is a point and no line."""
+    padded = np.pad(~np.isnan(values), 1)
+    return np.flatnonzero(padded[1:-1] & ~padded[:-2] & ~padded[2:]).tolist()
+
+
 def _draw_losses(axes: "Axes", archive: RunArchive) -> None:
     epochs = epochs_of(archive.events)
     if not epochs:
@@ -95,7 +103,14 @@ def _draw_losses(axes: "Axes", archive: RunArchive) -> None:
     terms = list(dict.fromkeys(name for event in epochs for name in event["losses"] if name != "total"))
     for term, colour in zip(terms, COLOURS * (1 + len(terms) // len(COLOURS)), strict=False):
         values = [event["losses"].get(term, math.nan) for event in epochs]
-        axes.plot(range(1, len(epochs) + 1), values, color=colour, linewidth=1.2, label=term)
+        looks: dict[str, Any] = {
+            "color": colour,
+            "linewidth": 1.2,
+            "marker": ".",
+            "markersize": 2.5,
+            "markevery": _alone(values),
+        }
+        axes.plot(range(1, len(epochs) + 1), values, label=term, **looks)
     starts = [k for k, event in enumerate(epochs) if k == 0 or event["task"] != epochs[k - 1]["task"]]
     for start in some_of(starts[1:]):
         axes.axvline(start + 0.5, color=SOFT_INK, linewidth=0.5)
