@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # pip compiles all of every package, one file after the other. These are half of it, and hardly any of it is imported.
-RARE := /(tests?|testing|ray|sympy|networkx|jedi|debugpy|babel|pip|setuptools|mypy|mypyc|torchgen|tensorboard)/
+RARE := /(tests?|testing|ray|sympy|networkx|jedi|babel|pip|setuptools|mypy|mypyc|torchgen|tensorboard)/
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 

@@ -206,6 +206,9 @@ def test_mixed_cross_entropy_counts_both_labels_by_their_shares() -> None:
     found = mixed_cross_entropy(values, labels, torch.tensor([0.25, 0.5])).item()
     assert found == pytest.approx((first + math.log(2)) / 2, rel=1e-5)
     torch.testing.assert_close(mixed_cross_entropy(values, labels, torch.ones(2)), cross_entropy(values, labels))
+    values, labels = logits([1, 2, 3], [3, 1, 2], [1, 1, 2]), torch.tensor([0, 1, 2])
+    others = cross_entropy(values, torch.tensor([2, 1, 0]))
+    torch.testing.assert_close(mixed_cross_entropy(values, labels, torch.zeros(3)), others, msg="the other end")
 
 
 def test_balanced_distillation_of_the_paper_is_a_divergence_without_normalisation() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from registries import TABLES, registries_kept
 from typer.testing import CliRunner, Result
 
 import foster
@@ -15,15 +16,11 @@ from foster.bundle.files import BundleError
 from foster.bundle.manifest import read_manifest
 from foster.cli import app
 from foster.events import EpochEnded, Event
-from foster.networks import BACKBONES
 from foster.settings import plugins
-from foster.settings.datasets import CATALOGUE
 from foster.settings.experiment import load_settings
-from foster.settings.methods import METHOD_SETTINGS
 
 PLUGIN = Path(__file__).parents[1] / "support" / "outside" / "my_lab.py"
 PAGE = Path(__file__).parents[2] / "docs" / "plugins.md"
-TABLES = (METHOD_SETTINGS, CATALOGUE, BACKBONES, plugins._ORIGINS)
 SETTINGS = """
 plugins = ["my_lab"]
 method = "smooth"
@@ -44,11 +41,8 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "mine.toml").write_text(SETTINGS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    before = [dict(table) for table in TABLES]
-    yield tmp_path
-    for table, old in zip(TABLES, before, strict=True):
-        table.clear()
-        table.update(old)
+    with registries_kept():
+        yield tmp_path
     sys.modules.pop("my_lab", None)
 
 

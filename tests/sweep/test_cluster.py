@@ -2,7 +2,10 @@
 
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,10 +17,12 @@ from foster.experiment.folder import RunFolder
 from foster.sweep import cluster, run
 from foster.sweep.cluster import connected
 from foster.sweep.grid import plan_runs
+from foster.sweep.slots import Slot
 
 ray = pytest.importorskip("ray")
 
 
+@pytest.mark.slow
 def test_runs_of_a_lost_node_go_on_at_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ray.cluster_utils import Cluster
 
@@ -73,6 +78,58 @@ class _Display:
 
     def show(self, statuses: Any) -> None:
         """The table is not looked at here."""
+
+
+class _Lost(Exception):  # noqa: N818 (Ray calls it an error)
+    """What Ray raises where a machine is gone."""
+
+
+class _LocalRay:
+    """Ray's part in a sweep with threads of this process for machines; one is gone when its process exits with 77."""
+
+    exceptions = SimpleNamespace(RayError=_Lost)
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(8)
+
+    def remote(self, kind: type) -> Any:
+        def call(method: Any) -> Any:
+            return SimpleNamespace(remote=lambda *given: self._threads.submit(self._done, method, *given))
+
+        def actor() -> Any:
+            made = kind()
+            return SimpleNamespace(run=call(made.run), tell=call(made.tell), signal=call(made.signal))
+
+        return SimpleNamespace(options=lambda **shares: SimpleNamespace(remote=actor))
+
+    def _done(self, method: Any, *given: Any) -> Any:
+        if (outcome := method(*given)) == 77:
+            raise _Lost
+        return outcome
+
+    def wait(self, futures: list[Future[Any]], timeout: float) -> tuple[list[Future[Any]], list[Future[Any]]]:
+        return [one for one in futures if one.done()], [one for one in futures if not one.done()]
+
+    def get(self, future: Future[Any]) -> Any:
+        return future.result()
+
+
+def test_a_run_whose_machine_is_gone_is_started_again_and_the_others_are_not(
+    stand_in: Callable[[str], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    local = _LocalRay()
+    monkeypatch.setattr(cluster, "_ray", lambda: local)
+    stand_in(f'echo started; case "$*" in *-s1,*) mkdir {tmp_path}/was-lost && exit 77;; esac; exit 0')
+    runs = plan_runs("digits", ["seed=1,2", "device=cpu"])
+    run.sweep(runs, tmp_path / "out", [Slot(is_remote=True)] * 2, cluster.Cluster(1, 2), has_table=False)
+    said = capsys.readouterr()
+    assert f"{runs[0].name}: its machine is gone; it goes on from its checkpoint elsewhere" in said.err
+    assert "2 runs: 2 finished" in said.out
+    starts = [(tmp_path / "out" / f"{planned.name}.log").read_text().count("started") for planned in runs]
+    assert starts == [2, 1]
 
 
 def test_a_cluster_that_is_not_there_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
