@@ -12,6 +12,7 @@ from foster.data.photos.resize import Resizing
 from foster.networks import build_backbone
 from foster.networks.trunk import Trunk, cut
 from foster.seeding import Address
+from foster.system.crew import Crew
 from foster.training import views as module
 from foster.training.views import TrunkViews, ViewFeed
 
@@ -85,6 +86,24 @@ def test_an_epoch_shows_every_image_once_in_views_that_differ(trunk: CountingTru
     later = list(feed.batches(1, first_step=2))
     assert torch.equal(later[0].images, epochs[1][2].images)
     assert trunk.num_seen == 33
+
+
+def test_each_of_two_processes_makes_its_share_of_the_maps(
+    trunk: CountingTrunk, images: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    how = {"augmentation": Augmentation(flip=True, crop_padding=2), "num_views": 3, "seed": 1}
+    alone, shared = (TrunkViews(trunk, NORMALISER, CPU, **how) for _ in range(2))  # type: ignore[arg-type]
+    expected = [alone.gathered(slots) for slots in alone.slots(images, 3).unbind(1)]
+    others = iter([maps[6:].half() for maps in expected])
+    monkeypatch.setattr(module, "gathered", lambda own, counts: [own, next(others)] if counts == [6, 5] else [])
+    shared.plain(images[8:])  # what one process alone has made does not bring them out of step
+    trunk.num_seen = 0
+    found = [shared.gathered(slots) for slots in shared.slots(images, 3, Crew(0, 2)).unbind(1)]
+    assert trunk.num_seen == 3 * 6
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-3)
+    shared.slots(images, 3, Crew(0, 2))
+    assert trunk.num_seen == 3 * 6
 
 
 def test_maps_that_are_much_of_the_memory_are_kept_in_a_file(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from foster.data.images import Stack
 from foster.data.photos.album import Album
 from foster.networks.freezing import is_frozen
-from foster.system.crew import add_up, crew, gathered
+from foster.system.crew import Crew, add_up, crew, gathered
 
 Statistics = Literal["process", "shared"]
 
@@ -44,16 +44,24 @@ def agree_on_statistics(network: nn.Module) -> None:
                 add_up(values.div_(crew().size))
 
 
+def shares_of(images: Stack, team: Crew) -> list[Tensor]:
+    """For each process which of the images are its own, of photos those that it decodes; all of them, where there are
+    too few to share."""
+    everything = [torch.arange(len(images))] * team.size
+    if team.is_alone or len(images) < FEWEST_TO_SHARE * team.size:
+        return everything
+    owners = images.owners() if isinstance(images, Album) else everything[0] * team.size // len(images)
+    shares = [(owners == rank).nonzero().squeeze(1) for rank in range(team.size)]
+    return shares if all(map(len, shares)) else everything
+
+
 def in_shares(work: Callable[[Stack], tuple[Tensor, ...]], images: Stack, device: torch.device) -> tuple[Tensor, ...]:
     """What `work` makes of all images, where each process does its share of them: the same everywhere, in order."""
     team = crew()
-    if team.is_alone or len(images) < FEWEST_TO_SHARE * team.size:
-        return work(images)
-    owners = images.owners() if isinstance(images, Album) else torch.arange(len(images)) * team.size // len(images)
-    shares = [(owners == rank).nonzero().squeeze(1) for rank in range(team.size)]
-    if not all(map(len, shares)):
-        return work(images)
+    shares = shares_of(images, team)
     counts = [len(own) for own in shares]
+    if counts[team.rank] == len(images):
+        return work(images)
     columns = [gathered(column, counts) for column in work(images[shares[team.rank]])]
     order = torch.cat(shares).argsort().to(device)
     return tuple(torch.cat(parts)[order] for parts in columns)
@@ -118,4 +126,4 @@ def shared_statistics(modules: Iterable[nn.Module], is_wanted: bool) -> Iterator
             part.__class__ = nn.BatchNorm2d
 
 
-__all__ = ["Statistics", "agree_on_statistics", "average", "in_shares", "shared_statistics"]
+__all__ = ["Statistics", "agree_on_statistics", "average", "in_shares", "shared_statistics", "shares_of"]

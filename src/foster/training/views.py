@@ -5,7 +5,6 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -16,8 +15,9 @@ from foster.data.images import ImageSet, Stack, on_device
 from foster.data.photos.album import Album
 from foster.networks.trunk import Trunk
 from foster.seeding import Address, generator
-from foster.system.crew import ALONE, crew, gathered
+from foster.system.crew import ALONE, Crew, gathered
 from foster.system.memory import main_memory
+from foster.training.distributed import shares_of
 
 IMAGES_AT_ONCE = {"cpu": 8, "cuda": 64}
 """A trunk sees so many images at a time: on a CPU what it makes of a few still fits into the cache."""
@@ -43,18 +43,21 @@ class TrunkViews:
     seed: int = 0
     _blocks: list[Tensor] = field(default_factory=list, repr=False)
     _slots: dict[Key, tuple[int, int]] = field(default_factory=dict, repr=False)
+    _shared: set[Key] = field(default_factory=set, repr=False)
+    """What all processes have."""
 
     def plain(self, images: Stack) -> Tensor:
         """The maps of images as they are, float32 `[N, C, h, w]` on the device."""
         return self.gathered(self.slots(images, 1)[:, 0])
 
-    def slots(self, images: Stack, num_views: int) -> Tensor:
-        """Where the views of each image are kept, int64 `[N, num_views, 2]`; those that are not known yet are made."""
-        names = _names_of(images)
+    def slots(self, images: Stack, num_views: int, team: Crew = ALONE) -> Tensor:
+        """Where the views of each image are kept, int64 `[N, num_views, 2]`; those that are not known yet are made. A
+        `team` asks for the same ones together, and each process makes its share."""
+        names, known = _names_of(images), self._slots if team.is_alone else self._shared
         for view in range(num_views):
-            missing = [k for k, name in enumerate(names) if (name, view) not in self._slots]
+            missing = [k for k, name in enumerate(names) if (name, view) not in known]
             if missing:
-                self._keep([(names[k], view) for k in missing], images[torch.tensor(missing)], view)
+                self._keep([(names[k], view) for k in missing], images[torch.tensor(missing)], view, team)
         locations = [self._slots[name, view] for name in names for view in range(num_views)]
         return torch.tensor(locations, dtype=torch.int64).view(len(images), num_views, 2)
 
@@ -72,28 +75,28 @@ class TrunkViews:
         return sent
 
     @torch.no_grad()
-    def _keep(self, keys: Sequence[Key], images: Stack, view: int) -> None:
+    def _keep(self, keys: Sequence[Key], images: Stack, view: int, team: Crew) -> None:
         size = IMAGES_AT_ONCE.get(self.device.type, IMAGES_AT_ONCE["cpu"])
-        # All processes ask for the same augmented views at the same time; images as they are, each where it needs them.
-        team = crew() if view and len(images) >= crew().size else ALONE
-        ends = [len(images) * rank // team.size for rank in range(team.size + 1)]
-        first, last = ends[team.rank : team.rank + 2]
+        shares = shares_of(images, team)
+        own = shares[team.rank].numpy()
         random = generator(Address(self.seed, "view", epoch=view))
         changes = Changes(self.augmentation if view else Augmentation(), images.shape, random)
         block: Tensor | None = None
-        for start in range(first, last, size):
-            part = slice(start, min(start + size, last))
-            maps = self.trunk(self.normaliser(changes.done_to(on_device(images[part], self.device), part)))
+        for start in range(0, len(own), size):
+            part = own[start : start + size]
+            seen = on_device(images[torch.from_numpy(part)], self.device)
+            maps = self.trunk(self.normaliser(changes.done_to(seen, part)))
             if block is None:
                 block = room((len(images), *maps.shape[1:]))
-            block[part] = maps
+            block[part] = maps.to(block)
         assert block is not None, "there is at least one image"
-        if not team.is_alone:
-            parts = gathered(block[first:last], [end - start for start, end in pairwise(ends)])
-            for (start, end), maps in zip(pairwise(ends), parts, strict=True):
-                block[start:end] = maps
+        if len(own) < len(images):
+            parts = gathered(block[own], [len(share) for share in shares])
+            for share, others in zip(shares, parts, strict=True):
+                block[share] = others
         for row, key in enumerate(keys):
             self._slots.setdefault(key, (len(self._blocks), row))
+        self._shared.update(() if team.is_alone else keys)
         self._blocks.append(block)
 
 
@@ -105,7 +108,7 @@ class ViewFeed(Feed):
     ) -> None:
         super().__init__(data, Augmentation(), batch_size, address, device)
         self._views = views
-        self._slots = views.slots(data.stack, views.num_views)
+        self._slots = views.slots(data.stack, views.num_views, self._crew)
 
     @property
     def sample(self) -> Tensor:

@@ -108,7 +108,7 @@ class Decisions(NamedTuple):
     operations: Tensor  # int64: position in OPERATIONS, or -1 for nothing
     magnitudes: Tensor  # float64, with sign
 
-    def part(self, images: slice) -> "Decisions":
+    def part(self, images: slice | NDArray[np.int64]) -> "Decisions":
         return Decisions(self.operations[images], self.magnitudes[images])
 
 

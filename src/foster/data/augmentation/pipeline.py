@@ -12,6 +12,7 @@ from itertools import islice
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from foster.data.augmentation import autoaugment
@@ -42,9 +43,12 @@ class Augmentation:
     """A black square with this side, its centre anywhere in the image."""
 
 
+Part = slice | NDArray[np.int64]
+"""Some of a set's images: those from one to another, or the positions of each."""
+
 # One kind of change with its decisions drawn: says what has to be done with some of the images, one thing after the
 # other, and whether kernels of our own can do it.
-Change = Callable[[slice, bool], Sequence[Work]]
+Change = Callable[[Part, bool], Sequence[Work]]
 
 BRIGHTNESS = list(OPERATIONS).index("Brightness")
 
@@ -67,7 +71,7 @@ class Changes:
         chunks = [self.done_to(images[part], part) for part in _chunks(images)]
         return chunks[0] if len(chunks) == 1 else torch.cat(chunks)
 
-    def done_to(self, images: Tensor, part: slice) -> Tensor:
+    def done_to(self, images: Tensor, part: Part) -> Tensor:
         """The images `part` of the set, changed. The given ones are never written to."""
         has_kernels = can_operate(images)
         works = [work for change in self._changes for work in change(part, has_kernels)]
@@ -162,7 +166,7 @@ def _plan_brightness(augmentation: Augmentation, shape: torch.Size, generator: t
     low, high = max(0.0, 1 - augmentation.brightness), 1 + augmentation.brightness
     factors = low + (high - low) * torch.rand(shape[0], generator=generator).numpy()
 
-    def change(part: slice, has_kernels: bool) -> Sequence[Work]:
+    def change(part: Part, has_kernels: bool) -> Sequence[Work]:
         if not has_kernels:
             return [Work([factors[part]], brighten)]
         operations = np.full(len(factors[part]), BRIGHTNESS)

@@ -15,7 +15,7 @@ from torch import Tensor
 from foster.data.photos.album import Album
 from foster.data.photos.cache import Strip
 from foster.data.photos.darkroom import Darkroom, Developed, Place
-from foster.data.photos.decode import ImageError
+from foster.data.photos.decode import ImageError, decode
 from foster.data.photos.encoded import PhotoItems
 from foster.data.photos.pixels import ID_LENGTH, image_id, shrunk
 from foster.data.photos.read import (
@@ -91,10 +91,7 @@ def read_stack(
         return each_decoded([photos.items[k] for k in positions], make, max(resizing.size), SMALLEST_SIDE)
 
     def again(position: int) -> NDArray[np.uint8]:
-        (photo,) = each([position])
-        if isinstance(photo, ImageError):
-            raise photo
-        return photo.pixels
+        return shrunk(decode(photos.items[position], max(resizing.size)), darkroom.short_side)
 
     names = [item_name(item, position) for position, item in enumerate(photos.items)]
     items = PhotoItems(names, [""] * len(names), again)
