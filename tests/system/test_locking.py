@@ -144,7 +144,7 @@ def test_where_the_file_system_knows_no_locks_a_dead_process_does_not_block(tmp_
     process.join()
     (tmp_path / "lock").write_text(json.dumps({"process": process.pid, "host": socket.gethostname()}))
     with locked(tmp_path):
-        pass
+        assert json.loads((tmp_path / "lock").read_text())["process"] == os.getpid()
 
 
 @pytest.mark.usefixtures("no_locks")
@@ -159,4 +159,4 @@ def test_where_the_file_system_knows_no_locks_a_process_elsewhere_is_believed(tm
 def test_a_lock_file_of_any_content_is_no_obstacle(content: str, tmp_path: Path):
     (tmp_path / "lock").write_text(content, encoding="latin1")
     with locked(tmp_path):
-        pass
+        assert json.loads((tmp_path / "lock").read_text())["process"] == os.getpid()
