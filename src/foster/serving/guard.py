@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 import hmac
 import ipaddress
-import json
 from collections.abc import Callable
 from http.cookies import CookieError, SimpleCookie
 from typing import NamedTuple
@@ -12,6 +11,7 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from foster.serving.options import Options
@@ -92,7 +92,8 @@ class Guard:
                 return
             refusal = Refusal(401, "a token is needed: send the header 'Authorization: Bearer TOKEN'")
         if refusal is not None:
-            await _refuse(refusal, send)
+            needs = {"www-authenticate": "Bearer"} if refusal.status == 401 else None
+            await JSONResponse({"error": refusal.reason}, refusal.status, needs)(scope, receive, send)
             return
         held = 0
         end = asyncio.get_running_loop().time() + self._options.timeout
@@ -181,12 +182,3 @@ def _cookie(headers: Headers) -> str:
     except CookieError:
         return ""
     return morsel.value if morsel else ""
-
-
-async def _refuse(refusal: Refusal, send: Send) -> None:
-    body = json.dumps({"error": refusal.reason}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if refusal.status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
-    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from foster.errors import DeviceError, SettingsError
-from foster.sweep.job import LOST
+from foster.sweep.job import LOST, spawned
 from foster.sweep.slots import Slot
 
 LOCAL = "local"
@@ -27,16 +27,7 @@ class _Runner:
     def run(self, command: Sequence[str], environment: Mapping[str, str], log: str) -> int:
         """Start the process and wait for its end; returns its exit code."""
         known = {name: value for name, value in os.environ.items() if name.startswith("CUDA")}
-        with Path(log).open("ab") as file:
-            self._process = subprocess.Popen(
-                list(command),
-                bufsize=0,
-                stdin=subprocess.PIPE,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                env={**environment, **known},
-                start_new_session=True,
-            )
+        self._process = spawned(command, {**environment, **known}, Path(log))
         return self._process.wait()
 
     def tell(self, line: bytes) -> None:

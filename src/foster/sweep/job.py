@@ -35,7 +35,7 @@ class Process(Protocol):
 
 
 class Starter(Protocol):
-    """Starts processes elsewhere."""
+    """Starts processes, here or elsewhere."""
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], log: Path, slot: Slot) -> Process: ...
 
@@ -80,9 +80,17 @@ class Job:
         return State.FAILED, message + ("; is the main memory full?" if exit_code == -signal.SIGKILL else "")
 
 
-def start(
-    run: RunStatus, settings: Settings, slot: Slot, environment: Mapping[str, str], elsewhere: Starter | None = None
-) -> Job:
+class Here:
+    """Starts processes on this machine."""
+
+    def start(self, command: Sequence[str], environment: Mapping[str, str], log: Path, slot: Slot) -> Process:
+        try:
+            return spawned(command, {**environment, "CUDA_VISIBLE_DEVICES": slot.gpu or ""}, log)
+        except OSError as error:
+            raise TrainingError(f"cannot start a process for it: {error.strerror or error}") from None
+
+
+def start(run: RunStatus, settings: Settings, slot: Slot, environment: Mapping[str, str], starter: Starter) -> Job:
     """Start or continue the run; a problem with that is one of this run alone."""
     # Its settings as they were checked: the file they came from may change while the sweep goes on.
     settings_path = run.folder.with_name(f"{run.folder.name}.toml")
@@ -91,37 +99,29 @@ def start(
     command += ["--resume", "--quiet"]
     log = log_path(run)
     try:
-        file = log.open("ab")
+        with log.open("ab") as file:
+            log_start = file.tell()
     except OSError as error:
         raise unwritable(log, error) from None
-    with file:
-        log_start = file.tell()
-    if elsewhere is not None:
-        variables = {**environment, STOPS_WITH_INPUT: "1"}
-        run.state, run.slot, run.began = State.RUNNING, slot.name, time.monotonic()
-        return Job(run, slot, elsewhere.start(command, variables, log.absolute(), slot), log_start)
-    process = _started(command, log, {**environment, "CUDA_VISIBLE_DEVICES": slot.gpu or "", STOPS_WITH_INPUT: "1"})
+    process = starter.start(command, {**environment, STOPS_WITH_INPUT: "1"}, log.absolute(), slot)
     run.state, run.slot, run.began = State.RUNNING, slot.name, time.monotonic()
     return Job(run, slot, process, log_start)
 
 
-def _started(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """The process of a run on this machine."""
+def spawned(command: Sequence[str], environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+    """The process of a run, its words added to `log`."""
     with log.open("ab") as file:
-        try:
-            return subprocess.Popen(
-                command,
-                # Unbuffered, and closed by the system when the sweep is killed: then the run stops as well.
-                bufsize=0,
-                stdin=subprocess.PIPE,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                # The terminal's Ctrl-C would reach it as well, and two of them end a run at once.
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise TrainingError(f"cannot start a process for it: {error.strerror or error}") from None
+        return subprocess.Popen(
+            list(command),
+            # Unbuffered, and closed by the system when the sweep is killed: then the run stops as well.
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=dict(environment),
+            # The terminal's Ctrl-C would reach it as well, and two of them end a run at once.
+            start_new_session=True,
+        )
 
 
 def log_path(run: RunStatus) -> Path:

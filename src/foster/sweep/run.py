@@ -16,7 +16,7 @@ from foster.reports.tables import summary_table
 from foster.settings.experiment import Settings
 from foster.sweep.folders import placed
 from foster.sweep.grid import PlannedRun
-from foster.sweep.job import LOST, Job, Starter, log_path, start
+from foster.sweep.job import LOST, Here, Job, Starter, log_path, start
 from foster.sweep.slots import Slot, environment_for, needs_gpu
 from foster.sweep.status import RunStatus, State
 from foster.sweep.table import Display, counts, display_for, number_of_runs
@@ -103,7 +103,7 @@ class _Executor:
         heard: list[int],
         elsewhere: Starter | None = None,
     ) -> None:
-        self._elsewhere = elsewhere
+        self._starter = elsewhere or Here()
         self._out = out
         self._settings = {run.name: run.settings for run in runs}
         self._statuses = [status_of(run, out) for run in runs]
@@ -159,7 +159,7 @@ class _Executor:
             if slot is None or self._is_held_up(run):
                 continue
             try:
-                self._jobs.append(start(run, self._settings[run.name], slot, self._environment, self._elsewhere))
+                self._jobs.append(start(run, self._settings[run.name], slot, self._environment, self._starter))
                 self._free.remove(slot)
             except (FosterError, OSError) as error:
                 run.state, run.message = State.FAILED, str(error)
