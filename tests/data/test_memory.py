@@ -9,6 +9,7 @@ from torch import Tensor
 
 from foster.data.images import ImageSet
 from foster.data.memory import SELECTIONS, ExemplarMemory, select
+from foster.data.photos.darkroom import Darkroom
 from foster.errors import DataError, SettingsError
 from foster.seeding import Address, generator
 
@@ -188,6 +189,12 @@ def test_a_known_class_can_be_replaced() -> None:
     memory.remember(1, numbered_images(3))
     memory.remember(0, numbered_images(7, 8, 9))
     assert [values_of(memory.of_class(class_id)) for class_id in range(2)] == [[7, 8, 9], [3]]
+    before = memory.exemplars(("cat", "dog"))
+    memory.remember(0, numbered_images(5, 6))
+    after = memory.exemplars(("cat", "dog"))
+    assert before is not None
+    assert after is not None
+    assert (values_of(before.images), values_of(after.images)) == ([7, 8, 9, 3], [5, 6, 3])
 
 
 def test_classes_arrive_in_the_order_of_their_ids() -> None:
@@ -265,10 +272,15 @@ def test_a_memory_without_images_can_be_saved_loaded_and_filled(num_classes: int
         {"images": numbered_images(1), "counts": torch.tensor([2])},
         {"images": numbered_images(1), "counts": torch.tensor([2, -1])},
         {"images": numbered_images(1).float(), "counts": torch.tensor([1])},
+        {"contents": torch.zeros(5).byte(), "lengths": torch.tensor([5])},
+        {"contents": torch.zeros(5).byte(), "lengths": torch.tensor([5]), "counts": torch.tensor([2])},
+        {"contents": torch.zeros(5).byte(), "lengths": torch.tensor([4]), "counts": torch.tensor([1])},
+        {"contents": torch.zeros(5).byte(), "lengths": torch.tensor([5]), "counts": torch.tensor([2, -1])},
+        {"contents": torch.zeros(5).byte(), "lengths": torch.tensor([6, -1]), "counts": torch.tensor([2])},
     ],
 )
 def test_a_damaged_state_is_refused_and_the_memory_stays_as_it_was(state: dict[str, Tensor]) -> None:
-    memory = ExemplarMemory()
+    memory = ExemplarMemory(darkroom=Darkroom(8, 8))
     memory.remember(0, numbered_images(7))
     with pytest.raises(DataError, match="damaged"):
         memory.load_state(state)

@@ -157,6 +157,7 @@ class ExemplarMemory:
 
     def _load_photos(self, contents: Tensor, lengths: Tensor, counts: Tensor) -> None:
         is_consistent = int(counts.sum()) == len(lengths) and int(lengths.sum()) == len(contents)
+        is_consistent = is_consistent and not bool((counts < 0).any() or (lengths < 0).any())
         if contents.dtype != torch.uint8 or contents.ndim != 1 or not is_consistent or self.darkroom is None:
             raise DataError(
                 f"exemplar memory is damaged: {len(contents)} bytes for {len(lengths)} photos of {counts.tolist()}"
