@@ -8,7 +8,7 @@ from sklearn.datasets import load_sample_images
 from torch import Tensor
 
 from foster.data.augmentation import pipeline as augmentation
-from foster.data.augmentation.pipeline import Augmentation, Normaliser, augment
+from foster.data.augmentation.pipeline import Augmentation, Normaliser, PhotoChanges, augment
 from foster.data.photos.crops import random_boxes
 from foster.settings.augmentation import AUGMENTATIONS
 
@@ -175,6 +175,13 @@ def test_cutout_blackens_a_square_with_its_centre_anywhere(size: int, side: int)
     assert_uniform(centres[0] * size + centres[1], size * size)
 
 
+def test_the_centre_of_a_hole_lies_in_the_image_whatever_its_shape() -> None:
+    images = torch.full((NUM_DRAWS, 3, 4, 20), 9, dtype=torch.uint8)
+    is_black = augment(images, Augmentation(cutout=2), seeded())[:, 0] == 0
+    assert bool(is_black.flatten(1).any(1).all()), "every image has one"
+    assert bool(is_black.any(0).all()), "and every pixel is in some"
+
+
 def test_the_hole_is_black_whatever_autoaugment_does() -> None:
     result = augment(photo_tiles(32, 32, 200), Augmentation(policy="cifar10", cutout=16), seeded())
     brightest = F.max_pool2d(result.amax(1, keepdim=True).float(), 8, stride=1)  # the smallest hole is 8 by 8
@@ -219,6 +226,14 @@ def test_a_resized_crop_takes_the_place_of_the_crop() -> None:
         augment(images, Augmentation(resized_crop=(0.3, 0.6), crop_padding=padding), seeded()) for padding in (0, 4)
     )
     assert torch.equal(alone, both)
+
+
+def test_a_resized_crop_takes_the_place_of_the_crop_of_photos_as_well() -> None:
+    images, sizes = photo_tiles(8, 8, 4), torch.tensor([[30, 40]]).expand(4, 2)
+    padded = Augmentation(crop_padding=2)
+    cropped = PhotoChanges(replace(padded, resized_crop=(0.08, 1.0)), sizes, images.shape, seeded())
+    assert cropped.done_to_all(images) is images
+    assert PhotoChanges(padded, sizes, images.shape, seeded()).done_to_all(images) is not images
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
