@@ -45,5 +45,5 @@ def operate(images: Tensor, choices: Tensor, numbers: Tensor, is_measuring: bool
             )
         grid = num_images, -(-size // BLOCK)
         arguments = images, choices, numbers, tables, means, output, size, height, width
-        kernels.change[grid](*arguments, block=BLOCK, num_warps=4, enable_fp_fusion=False)
+        kernels.change[grid](*arguments, block=BLOCK, num_warps=8, enable_fp_fusion=False)
     return output
