@@ -68,6 +68,15 @@ def test_an_empty_or_missing_folder_holds_no_checkpoint(tmp_path: Path):
     assert CheckpointStore(tmp_path / "missing").load(no_warning) is None
 
 
+def test_who_looks_on_leaves_alone_what_another_process_may_be_writing(tmp_path: Path):
+    store, left = fill(tmp_path), tmp_path / ".manifest.0123456789ab.part"
+    left.write_text("half")
+    assert store.load(no_warning, is_looking_on=True) is not None
+    assert left.exists()
+    assert store.load(no_warning) is not None
+    assert not left.exists()
+
+
 def test_what_is_kept_is_the_newest_two_and_the_newest_that_shares_no_file(tmp_path: Path):
     fill(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
@@ -257,6 +266,7 @@ def test_a_file_that_has_become_huge_is_passed_over_unread(name: str, tmp_path: 
         {"seconds": float("nan")},
         {"position": {"epoch": 0}},
         {"position": {"epoch": 0, "step": 0, "loss_sums": "none"}},
+        {"position": {"epoch": 0, "step": 0, "loss_sums": [1.0]}},  # without the part 'fit'
     ],
 )
 def test_how_far_a_task_has_come_is_typed_and_has_all_its_parts(change: dict[str, Any]):
