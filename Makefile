@@ -19,9 +19,9 @@ $(READY): pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (a few minutes the first time)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "foster needs Python 3.11 or newer: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
-# An old pip takes twice as long to find out what belongs together, but it serves.
-	@$(BIN)/python -m pip install --quiet --quiet --no-compile --upgrade pip || true
-	@$(BIN)/python -m pip install --quiet --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
+# An old pip takes twice as long to find out what belongs together; with setuptools here, none is fetched to build.
+	@$(BIN)/python -m pip install --quiet --quiet --no-compile --constraint constraints.txt --upgrade pip setuptools
+	@$(BIN)/python -m pip install --quiet --quiet --no-compile --no-build-isolation --constraint constraints.txt --editable '.[dev]'
 	@$(BIN)/python -m compileall -qq -j 0 -x '$(RARE)' $(VENV)/lib || true
 	@touch $@
 
