@@ -28,10 +28,12 @@ SCHEDULES = {
     "podnet": [*USUAL, ("finetune", "finetune")],
     "coil": USUAL,
     "der": [("learn", "first"), ("expand", "later")],
-    "foster": [("learn", "first"), ("boost", "boost"), ("compress", "compress")],
+    "foster": [("learn", "first"), ("distil", "first_distil"), ("boost", "boost"), ("compress", "compress")],
     "joint": [("learn", "first"), ("learn", "first")],
 }
-"""The phases of the first and the second task in order, each with its schedule."""
+"""The phases of the first and the second task in order, each with its schedule, and all that have one switched on."""
+
+SWITCHES: dict[str, dict[str, Any]] = {"foster": {"first_teachers": 1}}
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +91,7 @@ def with_telling_schedules(kind: type[MethodSettings]) -> MethodSettings:
 
 @pytest.mark.parametrize("name", METHOD_SETTINGS)
 def test_every_phase_is_trained_with_its_own_schedule(name: str) -> None:
-    settings = with_telling_schedules(METHOD_SETTINGS[name])
+    settings = with_telling_schedules(METHOD_SETTINGS[name]).model_copy(update=SWITCHES.get(name, {}))
     method = new_method(method_class(name), settings)
     found: list[tuple[str, Any]] = []
     for index in range(2):
