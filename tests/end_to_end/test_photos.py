@@ -97,7 +97,9 @@ def test_what_will_be_done_is_told_first_and_the_time_left_covers_all_phases(cou
 
 
 @pytest.mark.slow
-def test_twenty_classes_of_sixty_photos_as_good_as_the_simple_way_in_four_times_its_seconds(tmp_path: Path) -> None:
+def test_twenty_classes_of_sixty_photos_as_good_as_the_simple_way_in_less_than_four_times_its_seconds(
+    tmp_path: Path,
+) -> None:
     """Ten classes and ten more. Processor seconds, all in one process: a busy machine slows both alike."""
     write_photos(tmp_path / "first", NAMES[:10], 60)
     write_photos(tmp_path / "second", NAMES[10:20], 60)
@@ -121,5 +123,5 @@ def test_twenty_classes_of_sixty_photos_as_good_as_the_simple_way_in_four_times_
     print(found, seconds)
     assert found[0] >= max(90, found[1])
     assert max(seconds["first"], seconds["second"]) < 180, "two cores have 180 processor seconds in 90 s"
-    assert seconds["first"] + seconds["second"] <= 4 * seconds["simple"]
-    assert 400 / seconds["predict"] > 10, "one core: half of 20 a second"
+    assert seconds["first"] + seconds["second"] <= 3.5 * seconds["simple"]
+    assert 400 / seconds["predict"] > 20, "on one core"

@@ -73,7 +73,7 @@ def learn_bundle(
             if not quiet:
                 typer.echo(f"reading {source}", err=True)
             if (slowed := use_free_cores()) and not quiet:
-                output.complain(slowed)
+                typer.echo(slowed, err=True)
             _learn(learner, source, bundle, max_drop, is_restarting, quiet, minutes)
     if team.is_first:
         conclude(bundle, is_promoting)

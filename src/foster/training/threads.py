@@ -17,8 +17,10 @@ def use_free_cores() -> str | None:
     torch.set_num_threads(min(num_threads, torch.get_num_threads()))
     if num_threads == num_cores:
         return None
-    threads = "1 thread" if num_threads == 1 else f"{num_threads} threads"
-    return f"{threads}: other programs keep this machine's {num_cores} cores busy (OMP_NUM_THREADS decides otherwise)"
+    return (
+        f"computing on {num_threads} of {num_cores} cores, since other programs keep this machine busy "
+        f"(OMP_NUM_THREADS={num_cores} takes all)"
+    )
 
 
 def free_cores(num_cores: int, load: float) -> int:
