@@ -152,7 +152,10 @@ def assert_size_is_bounded(bundles: list[Path], story: Story) -> None:
     assert weights[2] - weights[0] == head_rows
     images = [len(list(bundle.rglob("*.png"))) for bundle in bundles]
     assert max(images) <= story.memory_total
-    assert folder_bytes(bundles[2]) < folder_bytes(bundles[0]) + head_rows + 10_000
+    beside = [_tensor_bytes(bundle) - size for bundle, size in zip(bundles, weights, strict=True)]
+    assert max(beside) < 100_000, "what is usual for known photos is two covariances of 64 features, and not more"
+    sizes = [folder_bytes(bundle) - size for bundle, size in zip(bundles, beside, strict=True)]
+    assert sizes[2] < sizes[0] + head_rows + 10_000
 
 
 def test_the_next_learn_needs_only_the_bundle(tmp_path: Path) -> None:
@@ -174,5 +177,9 @@ def test_the_next_learn_needs_only_the_bundle(tmp_path: Path) -> None:
 
 def _network_bytes(bundle: Path) -> int:
     """Of the weights alone: what is usual for known photos is kept beside them."""
+    return _tensor_bytes(bundle, left_out=FAMILIARITY)
+
+
+def _tensor_bytes(bundle: Path, left_out: str = "-") -> int:
     tensors = load_file(bundle / "network.safetensors")
-    return sum(tensor.nbytes for name, tensor in tensors.items() if not name.startswith(FAMILIARITY))
+    return sum(tensor.nbytes for name, tensor in tensors.items() if not name.startswith(left_out))
