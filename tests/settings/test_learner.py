@@ -187,6 +187,13 @@ def test_pretrained_backbones_are_trained_gently() -> None:
     assert free.scaled_options(100, is_pretrained=True, batch_size=16).first.max_gradient == 0
 
 
+@pytest.mark.parametrize(("given", "betas"), [("", [0.8, 0.95]), ("foster.beta_boost=0.9", [0.9, 0.9])])
+def test_a_pretrained_learner_corrects_less_unless_told_otherwise(given: str, betas: list[float]) -> None:
+    settings = learner_settings(given.split())
+    found = [settings.scaled_options(100, is_pretrained=how, batch_size=16) for how in (True, False)]
+    assert [options.beta_boost_of(1) for options in found if isinstance(options, FosterSettings)] == betas
+
+
 def test_small_batches_take_small_steps() -> None:
     settings = learner_settings(["method=bic"])
     options = settings.scaled_options(100, is_pretrained=False, batch_size=16)

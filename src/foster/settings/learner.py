@@ -131,7 +131,8 @@ class LearnerSettings(CommonSettings):
             for name, fit in options
             if isinstance(fit, FitSettings) and fit.max_gradient is None
         }
-        return options.model_copy(update=fits)
+        values = {name: value for name, value in options.pretrained_values.items() if getattr(options, name) is None}
+        return options.model_copy(update=fits | values)
 
     def nested(self) -> dict[str, Any]:
         """As complete, without what belongs to the machine: of the weights' file, only the name, and of plug-ins those

@@ -1,8 +1,7 @@
-"""The settings of every method, with the schedules that its authors and the field use as defaults.
+"""The settings of every method, with the schedules that its authors and the field use as defaults; without torch."""
 
-No torch here: the command lists methods and checks settings before anything heavy is imported.
-"""
-
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
@@ -38,6 +37,8 @@ class MethodSettings(Frozen):
     """The settings that shape the network, which a learner cannot change later."""
     head_schedules: ClassVar[tuple[str, ...]] = ()
     """Those of phases that train no backbone, and so need not be gentle with a pretrained one."""
+    pretrained_values: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    """What a learner whose backbone begins with pretrained weights takes for settings that are None."""
     unlabeled_key: ClassVar[str] = ""
     """The setting that names extra images without labels, a dataset or a folder, where there is one."""
 
@@ -86,6 +87,7 @@ class FosterSettings(StudentSettings, MethodSettings):
     look = ("#D55E00", "o")
     refreshes_by_phases = True
     fixed_options = ("compression",)
+    pretrained_values = MappingProxyType({"beta_boost": 0.8})  # 0.95 would take pretrained new classes for old ones
     unlabeled_key = "unlabeled"
     published_augmentation = "auto"
 
@@ -93,8 +95,8 @@ class FosterSettings(StudentSettings, MethodSettings):
     boost: FitSettings = cosine(170)
     compress: FitSettings = cosine(130, weight_decay=0)
 
-    beta_boost: float | tuple[float, ...] = 0.95
-    """beta of logits alignment: one number, or one a task after the first; 0 switches it off, 1 counts images."""
+    beta_boost: float | tuple[float, ...] | None = None
+    """beta of logits alignment, one number or one a task after the first: 0 is off, 1 counts images, None is 0.95."""
     beta_compress: float = Field(default=0.97, ge=0, le=1)
     """beta of balanced distillation; 0 gives plain distillation."""
     temperature: float = Field(default=2.0, gt=0)
@@ -124,10 +126,11 @@ class FosterSettings(StudentSettings, MethodSettings):
 
     def beta_boost_of(self, task: int) -> float:
         """beta for logits alignment in task `task` (the first boosted task is 1)."""
-        return self.beta_boost[task - 1] if isinstance(self.beta_boost, tuple) else self.beta_boost
+        beta = self.beta_boost[task - 1] if isinstance(self.beta_boost, tuple) else self.beta_boost
+        return 0.95 if beta is None else beta
 
     def problem(self, num_tasks: int) -> str | None:
-        betas = self.beta_boost if isinstance(self.beta_boost, tuple) else (self.beta_boost,)
+        betas = self.beta_boost if isinstance(self.beta_boost, tuple) else (self.beta_boost_of(1),)
         if not all(0 <= beta <= 1 for beta in betas):
             return f"foster.beta_boost: each beta must lie in 0 <= beta <= 1 (got {self.beta_boost})"
         if self.sums == "probabilities" and not self.compression:
