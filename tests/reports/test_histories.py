@@ -37,6 +37,16 @@ def test_a_phase_of_one_epoch_is_a_point(kept_runs, monkeypatch: pytest.MonkeyPa
     assert points == {"L_LA": [0], "L_BKD": [1, 4]}
 
 
+def test_tasks_keep_their_numbers_where_the_first_one_was_taken_over(kept_runs, monkeypatch: pytest.MonkeyPatch):
+    (archive,) = open_archives([kept_runs["foster"]])
+    own = [event for event in epochs_of(archive.events) if event["task"]]
+    monkeypatch.setattr("foster.reports.histories.epochs_of", lambda events: own)
+    (axes,) = loss_figure([archive]).axes
+    assert [text.get_text() for text in axes.texts] == [
+        f"task {number + 1}" for number in sorted({e["task"] for e in own})
+    ]
+
+
 def test_new_and_old_accuracy_have_a_panel_each(write_run):
     told = {"new_accuracy": [90.0, 80.0], "old_accuracy": [None, 55.0]}
     runs = [read_result(write_run(method, method=method, **told)) for method in ("foster", "wa")]

@@ -116,10 +116,9 @@ def _draw_losses(axes: "Axes", archive: RunArchive) -> None:
         axes.axvline(start + 0.5, color=SOFT_INK, linewidth=0.5)
     middles = [(start + end) / 2 for start, end in zip(starts, [*starts[1:], len(epochs)], strict=True)]
     if len(starts) <= 12:
-        for task, middle in enumerate(middles):
-            axes.text(
-                middle, 1.0, f"task {task + 1}", transform=axes.get_xaxis_transform(), ha="center", va="top", size=8
-            )
+        for start, middle in zip(starts, middles, strict=True):
+            task = f"task {epochs[start]['task'] + 1}"  # a first task that was taken over has no epochs
+            axes.text(middle, 1.0, task, transform=axes.get_xaxis_transform(), ha="center", va="top", size=8)
     axes.set_title(f"{archive.name}, {archive.result.scenario}")
     axes.set_xlim(1, max(2, len(epochs)))
     axes.set_ylim(bottom=0)
