@@ -509,7 +509,7 @@ def test_the_student_and_its_teacher_see_the_same_mixed_images(monkeypatch: pyte
         found = compress.phase.objective(images, labels)["L_BKD"].item()
         student, teacher = course.method.network(mixed).logits, course.boosted(mixed).logits
     settings = course.method.settings
-    targets = softmax(teacher / settings.temperature) * weights_by_hand(COUNTS, settings.beta_compress)
+    targets = softmax(teacher / settings.temperature) * weights_by_hand(COUNTS, settings.beta_of_compression)
     targets /= targets.sum(1, keepdim=True)
     assert found == pytest.approx(distilled(student / settings.temperature, targets), rel=1e-4)
 

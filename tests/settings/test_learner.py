@@ -187,11 +187,19 @@ def test_pretrained_backbones_are_trained_gently() -> None:
     assert free.scaled_options(100, is_pretrained=True, batch_size=16).first.max_gradient == 0
 
 
-@pytest.mark.parametrize(("given", "betas"), [("", [0.8, 0.95]), ("foster.beta_boost=0.9", [0.9, 0.9])])
-def test_a_pretrained_learner_corrects_less_unless_told_otherwise(given: str, betas: list[float]) -> None:
-    settings = learner_settings(given.split())
-    found = [settings.scaled_options(100, is_pretrained=how, batch_size=16) for how in (True, False)]
-    assert [options.beta_boost_of(1) for options in found if isinstance(options, FosterSettings)] == betas
+@pytest.mark.parametrize(
+    ("given", "pretrained", "from_scratch"),
+    [("", (0.8, 0.94), (0.95, 0.97)), ("foster.beta_boost=0.9 foster.beta_compress=0", (0.9, 0), (0.9, 0))],
+)
+def test_a_pretrained_learner_corrects_less_unless_told_otherwise(
+    given: str, pretrained: tuple[float, float], from_scratch: tuple[float, float]
+) -> None:
+    def betas(is_pretrained: bool) -> tuple[float, float]:
+        options = learner_settings(given.split()).scaled_options(100, is_pretrained, batch_size=16)
+        assert isinstance(options, FosterSettings)
+        return options.beta_boost_of(1), options.beta_of_compression
+
+    assert (betas(True), betas(False)) == (pretrained, from_scratch)
 
 
 def test_small_batches_take_small_steps() -> None:

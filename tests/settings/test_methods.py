@@ -42,7 +42,7 @@ CONSTANTS: dict[str, dict[str, float]] = {
     "podnet": {"num_proxies": 10, "spatial_weight": 5.0, "flat_weight": 1.0, "margin": 0.6},
     "coil": {"temperature": 2.0, "sinkhorn": 0.464, "norm": 3.0, "transport_weight": 1e-3},
     "foster": {
-        "beta_compress": 0.97,
+        "beta_of_compression": 0.97,
         "temperature": 2.0,
         "distillation_weight": 1.0,
         "boost_branches": 1,

@@ -184,7 +184,7 @@ class Foster(Method[FosterSettings]):
 
     def compression_loss(self, task: Task) -> Loss:
         """(student logits, teacher logits) -> loss, as the settings choose it."""
-        weights = class_weights(task.class_counts, self.settings.beta_compress).to(self.workplace.device)
+        weights = class_weights(task.class_counts, self.settings.beta_of_compression).to(self.workplace.device)
         return distillation_loss(self.settings, self.settings.temperature, weights)
 
     def extra_scale(self, task: Task) -> float:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from foster.reports.results import RunResult
-from foster.settings.keys import flat
-from foster.settings.methods import MEMORY_KEYS, METHOD_SETTINGS
+from foster.settings.keys import MEMORY_KEYS, flat
+from foster.settings.methods import METHOD_SETTINGS
 from foster.settings.recipes import laid_over
 from foster.system.output import printable
 

@@ -19,6 +19,9 @@ COMMAND_LINE = "on the command line"
 UNSETTABLE = frozenset({"memory_total", "memory_per_class", "order_seed"})
 """Keys that `key=none` on the command line takes away."""
 
+MEMORY_KEYS = frozenset({"memory_total", "memory_per_class", "selection"})
+"""Settings of a run that change nothing for a method without a memory."""
+
 UNION_MEMBERS = ("AugmentationSettings", "str", "float", "tuple[float, ...]")
 """What pydantic adds to the place of an error where a value may be of several kinds."""
 

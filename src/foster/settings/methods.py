@@ -87,7 +87,7 @@ class FosterSettings(StudentSettings, MethodSettings):
     look = ("#D55E00", "o")
     refreshes_by_phases = True
     fixed_options = ("compression",)
-    pretrained_values = MappingProxyType({"beta_boost": 0.8})  # 0.95 would take pretrained new classes for old ones
+    pretrained_values = MappingProxyType({"beta_boost": 0.8, "beta_compress": 0.94})  # the published favour old classes
     unlabeled_key = "unlabeled"
     published_augmentation = "auto"
 
@@ -97,8 +97,8 @@ class FosterSettings(StudentSettings, MethodSettings):
 
     beta_boost: float | tuple[float, ...] | None = None
     """beta of logits alignment, one number or one a task after the first: 0 is off, 1 counts images, None is 0.95."""
-    beta_compress: float = Field(default=0.97, ge=0, le=1)
-    """beta of balanced distillation; 0 gives plain distillation."""
+    beta_compress: float | None = Field(default=None, ge=0, le=1)
+    """beta of balanced distillation; 0 gives plain distillation, None is 0.97."""
     temperature: float = Field(default=2.0, gt=0)
     alignment: Literal["logits", "weights", "none"] = "logits"
     """Against the bias to new classes while boosting: scaled logits, weight alignment afterwards, or nothing."""
@@ -128,6 +128,10 @@ class FosterSettings(StudentSettings, MethodSettings):
         """beta for logits alignment in task `task` (the first boosted task is 1)."""
         beta = self.beta_boost[task - 1] if isinstance(self.beta_boost, tuple) else self.beta_boost
         return 0.95 if beta is None else beta
+
+    @property
+    def beta_of_compression(self) -> float:
+        return 0.97 if self.beta_compress is None else self.beta_compress
 
     def problem(self, num_tasks: int) -> str | None:
         betas = self.beta_boost if isinstance(self.beta_boost, tuple) else (self.beta_boost_of(1),)
@@ -293,6 +297,3 @@ METHOD_SETTINGS: dict[str, type[MethodSettings]] = {
 """The one table of methods, in the order in which they are listed."""
 
 DEFAULT_METHOD = "foster"
-
-MEMORY_KEYS = frozenset({"memory_total", "memory_per_class", "selection"})
-"""Settings of a run that change nothing for a method without a memory."""

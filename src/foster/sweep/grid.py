@@ -10,7 +10,7 @@ from pathlib import Path
 
 from foster.errors import SettingsError
 from foster.settings.experiment import Settings, is_used, load_settings
-from foster.settings.methods import MEMORY_KEYS
+from foster.settings.keys import MEMORY_KEYS
 
 LONGEST_NAME = 150
 """Names become file names with an ending, which most file systems limit to 255 bytes."""
