@@ -64,6 +64,17 @@ def test_evaluation_by_class_and_as_json(command: Command, bundle: Path, shelf: 
     assert any(row["mistaken_for"] for row in record["classes"])
 
 
+def test_unknown_things_that_a_bundle_cannot_tell_are_said_to_be_so(
+    command: Command, bundle: Path, shelf: Path
+) -> None:
+    shutil.copytree(shelf / "photos", "test")
+    (write_photos(Path("other"), nine=4) / "nine").rename("test/unknown")
+    evaluated = command("evaluate", bundle, "test", "--device", "cpu")
+    assert "unknown things cannot be told: too few images were held out" in evaluated.out
+    refused = command("predict", bundle, "test", "--unknown", "auto", "--device", "cpu")
+    assert "by 20 held-out images or more, and this learner has fewer" in refused.err
+
+
 def test_classes_that_failed_were_lost_in_compression_or_could_not_be_measured_are_told() -> None:
     checked = UpdateCheck(
         "held-out",

@@ -77,10 +77,12 @@ def test_things_that_were_never_learned_are_refused_more_often(course: Course, t
     for number in range(20):
         noise = torch.randint(256, (80, 120, 3), dtype=torch.uint8).numpy()
         Image.fromarray(noise).save(tmp_path / "unknown" / f"{number}.png")
+    (tmp_path / "unknown" / "broken.png").write_bytes(b"broken")
     if course.learner.knowledge is None or course.learner.knowledge.familiarity is None:
         pytest.fail("24 photos are held out, which is enough")
     report = course.learner.evaluate(tmp_path)
     assert report.unknown is not None
+    assert [Path(entry.name).name for entry in report.unreadable] == ["broken.png"]
     assert report.unknown.auroc > 0.8
     assert report.unknown.num_refused / 20 > report.unknown.num_known_refused / 48
     answers = course.learner.predict(tmp_path / "unknown", unknown_below="auto")

@@ -159,6 +159,7 @@ def test_what_cannot_be_shown_is_told(kept_runs, tmp_path: Path):
     page = page_of(open_archives([alone]))
     assert [shown.kind for shown in page.figures] == ["accuracy", "new-old", "matrix"]
     assert any(line.startswith("confusion: ") and "results file alone" in line for line in page.missing)
+    assert not any("no runs to draw" in line for line in page.missing), "each figure says what it lacks"
 
 
 def test_the_command_writes_a_report_and_refuses_what_is_none(kept_runs, tmp_path: Path):

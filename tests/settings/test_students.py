@@ -28,6 +28,12 @@ def test_an_image_is_mixed_in_one_way_alone() -> None:
         load_settings("digits", ["foster.compress_cutmix=0.7", "foster.compress_mixup=0.5"])
 
 
+def test_the_printed_loss_takes_no_temperature() -> None:
+    load_settings("digits", ["foster.compress_with=paper"])
+    with pytest.raises(SettingsError, match=r"compress_temperature: .* has no temperature; leave it at 0"):
+        load_settings("digits", ["foster.compress_with=paper", "foster.compress_temperature=4"])
+
+
 @pytest.mark.parametrize(("teachers", "phases"), [(0, 1), (1, 2), (3, 4)])
 def test_every_teacher_of_the_first_task_and_its_student_have_a_phase(teachers: int, phases: int) -> None:
     assert FosterSettings(first_teachers=teachers).num_first_phases == phases

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from foster.cli.bundle_texts import CHECK_COLUMNS, CHECK_TITLES, columns, listed, percent
 from foster.data.photos.find import passed_over_text
 from foster.data.photos.read import Unreadable
-from foster.learner.reports import EvaluationReport, LearnReport
+from foster.learner.reports import UNKNOWN, EvaluationReport, LearnReport
 from foster.learner.update_check import ClassChange, UpdateCheck
 from foster.reports.text import ABSENT, duration
 from foster.system.output import printable
@@ -137,5 +137,7 @@ def evaluation_text(report: EvaluationReport) -> str:
     if report.unknown_classes:
         left_out = [f"{name} ({count})" for name, count in report.unknown_classes.items()]
         text += f"left out, since the bundle does not know them: {listed(left_out)}\n"
+    if UNKNOWN in report.unknown_classes:
+        text += "unknown things cannot be told: too few images were held out for --unknown auto\n"
     lines = left_out_lines(report.empty_classes, report.passed_over) + unreadable_lines(report.unreadable)
     return text + "".join(f"{line}\n" for line in lines)

@@ -30,9 +30,10 @@ def assess(knowledge: Knowledge, classifier: Classifier, photos: Photos) -> Eval
     probability, features = classifier.described(read.images)
     true = torch.tensor([ids[name] for name in read.labels])
     strange = [k for k, label in enumerate(photos.labels) if label == UNKNOWN and UNKNOWN not in ids]
-    refused = None
+    refused, unreadable = None, read.unreadable
     if strange and knowledge.familiarity is not None:
         others = read_photos(_chosen(photos, strange), knowledge.resizing, max_unreadable=len(strange), num_copies=1)
+        unreadable += others.unreadable
         familiar = knowledge.familiarity.scores(probability, features)
         foreign = knowledge.familiarity.scores(*classifier.described(others.images))
         threshold = knowledge.familiarity.threshold
@@ -48,7 +49,7 @@ def assess(knowledge: Knowledge, classifier: Classifier, photos: Photos) -> Eval
         unknown_classes={name: count for name, count in unknown.items() if refused is None or name != UNKNOWN},
         empty_classes=photos.empty_classes,
         passed_over=photos.passed_over,
-        unreadable=read.unreadable,
+        unreadable=unreadable,
         confusion=_confusion(true, probability.argmax(1), knowledge.class_names),
         num_trained_on=knowledge.num_trained_on(read.images),
         unknown=refused,

@@ -18,8 +18,8 @@ KEPT_SHARE = 0.95
 """How many photos of known things are answered, and not called unknown."""
 
 UNFAMILIAR = (
-    "unknown_below='auto' needs held-out images, of which this learner has too few; give a probability such as 0.7, or "
-    "learn with preset fast or standard"
+    f"'auto' tells unknown things by {MIN_IMAGES} held-out images or more, and this learner has fewer; give a "
+    "probability such as 0.7, or learn more photos, or hold out more: presets fast and standard, or validation_share"
 )
 
 Unknown = float | Literal["auto"] | None

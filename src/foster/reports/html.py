@@ -107,7 +107,8 @@ def _title(runs: Sequence[RunArchive], bundles: Sequence[BundleArchive]) -> str:
 
 
 def _able(kind: str, runs: Sequence[RunArchive]) -> Sequence[RunArchive]:
-    """A head that compares directions has no norms that matter; it need not hide those of others."""
+    """A head that compares directions has no norms that matter; it need not hide those of others.
+    Where no run has any, the figure says why."""
     if kind != "head-norms":
         return runs
     able = []
@@ -117,7 +118,7 @@ def _able(kind: str, runs: Sequence[RunArchive]) -> Sequence[RunArchive]:
             able.append(run)
         except FosterError:
             continue
-    return able
+    return able or runs
 
 
 def _run_headlines(run: RunArchive) -> list[tuple[str, str]]:

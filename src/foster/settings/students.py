@@ -21,7 +21,7 @@ class StudentSettings(Frozen):
     next to nothing where the teacher is sure."""
     compress_temperature: float = Field(default=0.0, ge=0)
     """The temperature of compression, where it is another one than `temperature`; gradients keep their size. 0: it is
-    that one."""
+    that one. The loss as the paper prints it has none."""
     compress_cutmix: float = Field(default=0.0, ge=0, le=1)
     """The share of images that have a rectangle of another one while compressing; the teacher sees the same mix."""
     compress_mixup: float = Field(default=0.0, ge=0, le=1)
@@ -66,5 +66,10 @@ class StudentSettings(Frozen):
             return (
                 "foster.compress_mixup: an image is mixed in one way alone; "
                 f"compress_cutmix and compress_mixup together must be at most 1 (got {shares:g})"
+            )
+        if self.compress_with == "paper" and self.compress_temperature:
+            return (
+                "foster.compress_temperature: the loss as the paper prints it has no temperature; "
+                "leave it at 0, or choose another compress_with than paper"
             )
         return None
