@@ -113,6 +113,20 @@ def test_runs_are_found_at_any_depth_and_once(write_run, tmp_path: Path):
     assert [run.path for run in found] == paths
 
 
+def test_what_a_sweep_writes_beside_its_runs_is_passed_over(write_run, tmp_path: Path):
+    runs = [write_run(f"sweep/seed={seed},scale=0.5").parent for seed in (1, 2)]
+    for run in runs:
+        for ending in (".log", ".toml"):
+            run.with_name(run.name + ending).write_text("task 1/5")
+    found = find_results(sorted((tmp_path / "sweep").iterdir()))
+    assert [result.path.parent for result in found] == runs
+    with pytest.raises(DataError, match=r"scale=0.5.log' is damaged"):
+        find_results((tmp_path / "sweep").glob("*.log"))
+    (tmp_path / "sweep" / "other.log").write_text("task 1/5")
+    with pytest.raises(DataError, match=r"other.log"):
+        find_results((tmp_path / "sweep").iterdir())
+
+
 def test_a_folder_of_collected_results_needs_no_run_folders(write_run, tmp_path: Path):
     collected = tmp_path / "results"
     collected.mkdir()

@@ -22,7 +22,7 @@ from foster.learner.learner import Learner
 from foster.networks.boosted import BoostedNetwork, Sums
 from foster.networks.heads import Head
 from foster.networks.network import Network, Output
-from foster.reports.results import RunResult, find_results, read_result
+from foster.reports.results import RunResult, find_results, read_result, without_notes
 from foster.settings.experiment import Settings
 from foster.system.files import user_path
 from foster.training.checkpoint import Checkpoint, Progress, explained_misfit
@@ -220,7 +220,7 @@ class BundleArchive(Archive):
 def open_archives(paths: Iterable[Path], data: Path | None = None) -> list[Archive]:
     """A bundle is one archive; a folder gives all runs in it or below it; a results file is the run that wrote it."""
     archives: list[Archive] = []
-    for path in (user_path(path) for path in paths):
+    for path in without_notes(user_path(path) for path in paths):
         if (path / MANIFEST).exists():
             archives.append(BundleArchive(path))
         else:

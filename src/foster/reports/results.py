@@ -16,6 +16,8 @@ from foster.reports.text import ABSENT, CLASSIFIERS
 from foster.system.documents import Count, Percent, Seconds, Words, checked, read_json
 
 FILE_NAME = "results.json"
+BESIDE_A_RUN = frozenset({".log", ".toml"})
+"""Endings of what a sweep writes beside a run's folder, under its name."""
 MAX_RESULTS_BYTES = 256 * 2**20
 
 
@@ -122,7 +124,7 @@ def find_results(folders: Iterable[Path | str]) -> list[RunResult]:
     read as it is.
     """
     paths: dict[Path, Path] = {}
-    for folder in map(Path, folders):
+    for folder in without_notes(map(Path, folders)):
         try:
             files = [folder] if folder.is_file() else sorted(_run_files(folder)) or sorted(folder.glob("*.json"))
             is_folder = folder.is_dir()
@@ -134,6 +136,13 @@ def find_results(folders: Iterable[Path | str]) -> list[RunResult]:
         for path in files:
             paths.setdefault(path.resolve(), path)
     return [read_result(path) for path in paths.values()]
+
+
+def without_notes(paths: Iterable[Path]) -> list[Path]:
+    """Those that are not what a sweep writes beside a run's folder: `sweep/*` of a shell names it, too. All of them
+    where nothing else is there."""
+    given = list(paths)
+    return [path for path in given if path.suffix not in BESIDE_A_RUN or not path.with_suffix("").is_dir()] or given
 
 
 def _run_files(folder: Path) -> Iterator[Path]:
