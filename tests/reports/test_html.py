@@ -68,6 +68,10 @@ def test_every_figure_is_seen_and_nothing_goes_wrong(browser, name: str, size, s
         assert box["height"] > 60
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0], "the page itself is not scrolled sideways"
     assert page.evaluate("[...document.images].every(image => image.naturalWidth > 0)")
+    below = "cards => cards.nextElementSibling.getBoundingClientRect().top - cards.getBoundingClientRect().bottom"
+    gaps = [cards.evaluate(below) for cards in page.locator(".pictures:not(:last-child)").all()]
+    assert gaps, "there are cards"
+    assert min(gaps) > 8, "what follows cards does not touch them"
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     brightness = sum(int(part) for part in re.findall(r"\d+", ground)[:3])
     assert brightness < 200 if scheme == "dark" else brightness > 600
