@@ -5,7 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from foster.experiment.plan import Plan, TimeEstimate
-from foster.reports.text import duration
+from foster.reports.text import duration, size_text
 
 MIB = 2**20
 
@@ -34,7 +34,7 @@ def plan_table(plan: Plan) -> Group:
         table,
         "",
         f"in all: {plan.total_epochs:,} epochs, {plan.total_steps:,} steps; "
-        f"at the end {plan.memory_images:,} exemplars in {plan.memory_bytes / MIB:.1f} MiB",
+        f"at the end {plan.memory_images:,} exemplars in {size_text(plan.memory_bytes)}",
         f"estimated memory while training: {plan.training_bytes / MIB:,.0f} MiB, and what torch itself needs",
         *_photos(plan),
         _time(plan.time),
