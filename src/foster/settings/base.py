@@ -180,7 +180,10 @@ def make(model: type[Model], data: Mapping[str, Any], origin: str) -> Model:
 def _check_name(key: str, name: Any, known: Iterable[str], origin: str) -> None:
     known = list(known)
     if not isinstance(name, str) or name not in known:
-        raise SettingsError(f"unknown {key} '{name}'{suggestion(str(name), known)} ({key} in {origin})")
+        hint = suggestion(str(name), known)
+        if key in ("method", "dataset") and "did you mean" not in hint:
+            hint += ", or name the plug-in that has it (--plugin)"
+        raise SettingsError(f"unknown {key} '{name}'{hint} ({key} in {origin})")
 
 
 def method_section(name: str, section: Any, origin: str) -> MethodSettings:
