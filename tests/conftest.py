@@ -1,4 +1,5 @@
 import math
+import os
 import shutil
 import signal
 from collections.abc import Iterator
@@ -13,8 +14,10 @@ from foster.kernels import modules
 from foster.learner.learner import Learner
 from foster.system.signals import SIGNALS
 
-# Tests train small networks, often in several processes at once: more threads would only be in each other's way.
+# Tests train small networks, often in several processes at once: more threads would only be in each other's way. And no
+# command that a test starts or calls looks around whether this machine is busy.
 torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture(autouse=True)
