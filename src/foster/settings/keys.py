@@ -1,6 +1,7 @@
 """Dotted keys of settings: which there are, how one is set from text, and what is said where it does not fit."""
 
 import difflib
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -22,7 +23,7 @@ UNSETTABLE = frozenset({"memory_total", "memory_per_class", "order_seed"})
 MEMORY_KEYS = frozenset({"memory_total", "memory_per_class", "selection"})
 """Settings of a run that change nothing for a method without a memory."""
 
-UNION_MEMBERS = ("AugmentationSettings", "str", "float", "tuple[float, ...]")
+UNION_MEMBER = re.compile(r"AugmentationSettings|str|float|(tuple|literal)\[.*|constrained-.*")
 """What pydantic adds to the place of an error where a value may be of several kinds."""
 
 FIELD_NAMES = {
@@ -136,7 +137,7 @@ def validated(model: type[Model], data: Any, origin: str, prefix: str = "") -> M
     except ValidationError as error:
         # Where a value may be of several kinds, the deepest error is about the kind that was meant.
         first = max(error.errors(), key=lambda problem: len(problem["loc"]))
-    key = prefix + ".".join(str(part) for part in first["loc"] if part not in UNION_MEMBERS)
+    key = prefix + ".".join(str(part) for part in first["loc"] if not UNION_MEMBER.fullmatch(str(part)))
     message = first["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
     if first["type"] == "missing":

@@ -131,7 +131,7 @@ class LearnerSettings(CommonSettings):
             for name, fit in options
             if isinstance(fit, FitSettings) and fit.max_gradient is None
         }
-        values = {name: value for name, value in options.pretrained_values.items() if getattr(options, name) is None}
+        values = {name: value for name, value in options.pretrained_values.items() if getattr(options, name) == "auto"}
         return options.model_copy(update=fits | values)
 
     def nested(self) -> dict[str, Any]:

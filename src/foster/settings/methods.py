@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -38,7 +38,7 @@ class MethodSettings(Frozen):
     head_schedules: ClassVar[tuple[str, ...]] = ()
     """Those of phases that train no backbone, and so need not be gentle with a pretrained one."""
     pretrained_values: ClassVar[Mapping[str, Any]] = MappingProxyType({})
-    """What a learner whose backbone begins with pretrained weights takes for settings that are None."""
+    """What a learner whose backbone begins with pretrained weights takes for settings that are auto."""
     unlabeled_key: ClassVar[str] = ""
     """The setting that names extra images without labels, a dataset or a folder, where there is one."""
 
@@ -95,10 +95,10 @@ class FosterSettings(StudentSettings, MethodSettings):
     boost: FitSettings = cosine(170)
     compress: FitSettings = cosine(130, weight_decay=0)
 
-    beta_boost: float | tuple[float, ...] | None = None
-    """beta of logits alignment, one number or one a task after the first: 0 is off, 1 counts images, None is 0.95."""
-    beta_compress: float | None = Field(default=None, ge=0, le=1)
-    """beta of balanced distillation; 0 gives plain distillation, None is 0.97."""
+    beta_boost: float | tuple[float, ...] | Literal["auto"] = "auto"
+    """beta of logits alignment, one number or one a task after the first: 0 is off, 1 counts images, auto is 0.95."""
+    beta_compress: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = "auto"
+    """beta of balanced distillation; 0 gives plain distillation, auto is 0.97."""
     temperature: float = Field(default=2.0, gt=0)
     alignment: Literal["logits", "weights", "none"] = "logits"
     """Against the bias to new classes while boosting: scaled logits, weight alignment afterwards, or nothing."""
@@ -127,11 +127,11 @@ class FosterSettings(StudentSettings, MethodSettings):
     def beta_boost_of(self, task: int) -> float:
         """beta for logits alignment in task `task` (the first boosted task is 1)."""
         beta = self.beta_boost[task - 1] if isinstance(self.beta_boost, tuple) else self.beta_boost
-        return 0.95 if beta is None else beta
+        return 0.95 if beta == "auto" else beta
 
     @property
     def beta_of_compression(self) -> float:
-        return 0.97 if self.beta_compress is None else self.beta_compress
+        return 0.97 if self.beta_compress == "auto" else self.beta_compress
 
     def problem(self, num_tasks: int) -> str | None:
         betas = self.beta_boost if isinstance(self.beta_boost, tuple) else (self.beta_boost_of(1),)
