@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from commands import Command
 
-from foster.cli.options import with_recipe
+from foster.cli.options import with_recipes
 
 
-def test_a_recipe_comes_before_the_overrides_which_may_change_it() -> None:
-    assert with_recipe(["seed=3"], "plus") == ["recipe=plus", "seed=3"]
-    assert with_recipe(None, None) == []
+def test_recipes_come_before_the_overrides_which_may_change_them() -> None:
+    assert with_recipes(["seed=3"], ["plus", "my.toml"]) == ["recipe=plus", "recipe=my.toml", "seed=3"]
+    assert with_recipes(None, None) == []
 
 
 def test_a_plug_in_is_imported_before_its_method_is_asked_for(command: Command, tmp_path: Path) -> None:

@@ -51,6 +51,18 @@ def test_a_file_of_ones_own_is_a_recipe(mine: str) -> None:
     assert (settings.batch_size, options(settings).compress.epochs, settings.recipe) == (64, 7, "mine")
 
 
+def test_recipes_are_laid_over_each_other_in_their_order(mine: str, tmp_path: Path) -> None:
+    settings = load_settings(PRESET, ["recipe=plus", f"recipe={mine}"])
+    assert (options(settings).compress.epochs, options(settings).boost_branches) == (7, 2)
+    assert options(load_settings(PRESET, [f"recipe={mine}", "recipe=plus"])).compress.epochs == 390
+    assert settings.recipe == "plus+mine"
+    saved = tmp_path / "settings.toml"
+    saved.write_text(settings.toml())
+    assert load_settings(str(saved)) == settings
+    learner = learner_settings(["recipe=plus", f"recipe={mine}"])
+    assert (learner.batch_size, learner.recipe) == (64, "plus+mine")
+
+
 @pytest.mark.parametrize("recipe", ["plus", "mine"])
 def test_saved_settings_are_read_as_they_were(recipe: str, mine: str, tmp_path: Path) -> None:
     asked = mine if recipe == "mine" else recipe

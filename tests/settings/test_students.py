@@ -1,7 +1,7 @@
 import pytest
 
 from foster.errors import SettingsError
-from foster.settings.experiment import load_settings
+from foster.settings.experiment import check_used, load_settings
 from foster.settings.methods import FosterSettings
 from foster.settings.students import StudentSettings
 
@@ -32,6 +32,31 @@ def test_the_printed_loss_takes_no_temperature() -> None:
     load_settings("digits", ["foster.compress_with=paper"])
     with pytest.raises(SettingsError, match=r"compress_temperature: .* has no temperature; leave it at 0"):
         load_settings("digits", ["foster.compress_with=paper", "foster.compress_temperature=4"])
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "needs", "gives"),
+    [
+        ("others_weight", 2, "compress_with=decoupled", ["compress_with=decoupled"]),
+        ("first_distil.epochs", 9, "first_teachers=N", ["first_teachers=1"]),
+        ("compress_unmixed", 0.2, "compress_cutmix=N or compress_mixup=N", ["compress_mixup=0.5"]),
+        ("compress_cutmix", 0.5, "compression=true or first_teachers=N", ["compression=false", "first_teachers=1"]),
+        ("compress_start", 0.5, "compression=true", ["first_teachers=1"]),
+    ],
+)
+def test_a_setting_that_needs_another_one_is_no_silent_nothing(
+    key: str, value: float, needs: str, gives: list[str]
+) -> None:
+    without = ["foster.compression=false"] if "compression" in needs else []
+    asked, given = f"foster.{key}={value}", [f"foster.{setting}" for setting in gives]
+    settings = load_settings("digits", [*without, asked])
+    with pytest.raises(SettingsError, match=rf"^foster.{key} has no effect: it needs {needs} \(on the command"):
+        check_used([asked], settings)
+    # In a file it may stand and wait.
+    assert settings.remarks == [f"foster.{key.partition('.')[0]}: this has no effect without {needs}"]
+    check_used([asked], with_effect := load_settings("digits", [asked, *given]))
+    assert with_effect.remarks == []
+    check_used(["foster.beta_boost=0.9"], settings)
 
 
 @pytest.mark.parametrize(("teachers", "phases"), [(0, 1), (1, 2), (3, 4)])

@@ -45,6 +45,15 @@ def test_a_setting_of_one_method_does_not_multiply_the_runs_of_another():
     ]
 
 
+def test_a_setting_that_needs_another_one_multiplies_only_the_runs_that_have_it():
+    grid = ["foster.compress_with=balanced,decoupled", "foster.others_weight=1,2"]
+    assert [run.name.partition(",")[2] for run in plan_runs("digits", grid)] == [
+        "foster.compress_with=balanced",
+        "foster.compress_with=decoupled,foster.others_weight=1",
+        "foster.compress_with=decoupled,foster.others_weight=2",
+    ]
+
+
 def test_a_run_has_the_name_that_foster_run_gives_it_and_what_else_was_given():
     (usual,) = plan_runs("digits", ["seed=7"])
     assert usual.name == usual.settings.run_name

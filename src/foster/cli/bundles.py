@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from foster.cli.options import Device, IsJson, Photos, Plugins, Quiet, Recipe, with_recipe
+from foster.cli.options import Device, IsJson, Photos, Plugins, Quiet, Recipes, with_recipes
 
 Bundle = Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder of a bundle, or a link to one.")]
 
@@ -39,7 +39,7 @@ def learn(
             help="fast, standard or paper: how long to train; by default as in the old bundle, else standard."
         ),
     ] = None,
-    recipe: Recipe = None,
+    recipes: Recipes = None,
     max_drop: Annotated[
         float | None,
         typer.Option(metavar="POINTS", min=0, help="Write nothing if the known classes lose more accuracy than this."),
@@ -67,7 +67,7 @@ def learn(
     """
     from foster.cli.bundle_actions import learn_bundle
 
-    changes = with_recipe(overrides, recipe)
+    changes = with_recipes(overrides, recipes)
     learn_bundle(source, changes, bundle, old, preset, max_drop, is_promoting, is_restarting, quiet, plugins, minutes)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from foster.cli.options import Data, Plugins, Quiet, Recipe, with_recipe
+from foster.cli.options import Data, Plugins, Quiet, Recipes, with_recipes
 
 Source = Annotated[str, typer.Argument(metavar="PRESET_OR_TOML", help="A preset's name, a .toml file or a run folder.")]
 Overrides = Annotated[
@@ -33,7 +33,7 @@ def add_commands(app: typer.Typer) -> None:
 def run(
     source: Source,
     overrides: Overrides = None,
-    recipe: Recipe = None,
+    recipes: Recipes = None,
     data: Data = None,
     out: Out = None,
     quiet: Quiet = False,
@@ -46,7 +46,7 @@ def run(
     """Train one method on one scenario: everything is written to the run folder."""
     from foster.settings.experiment import check_used, load_settings
 
-    changes = [*with_recipe(overrides, recipe), *(["engine.deterministic=true"] if is_deterministic else [])]
+    changes = [*with_recipes(overrides, recipes), *(["engine.deterministic=true"] if is_deterministic else [])]
     settings = load_settings(source, changes, plugins=plugins, data=str(data) if data else None)
     check_used(changes, settings)
     # Imported only now: what is wrong with the settings is said before torch is loaded.
@@ -84,7 +84,7 @@ def _trackers(named: list[str] | None, has_tensorboard: bool) -> list[str]:
 def plan(
     source: Source,
     overrides: Overrides = None,
-    recipe: Recipe = None,
+    recipes: Recipes = None,
     data: Data = None,
     is_measuring: Annotated[
         bool, typer.Option("--measure", help="Time a few real steps of each phase on this device.")
@@ -97,7 +97,7 @@ def plan(
     from foster.settings.experiment import check_used, load_settings
     from foster.system.output import show
 
-    changes = with_recipe(overrides, recipe)
+    changes = with_recipes(overrides, recipes)
     settings = load_settings(source, changes, plugins=plugins, data=str(data) if data else None)
     check_used(changes, settings)
     from foster.experiment.pace import measured_plan, timed_plan

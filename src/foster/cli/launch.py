@@ -8,7 +8,7 @@ from typing import Any
 from foster.data.download import Follower
 from foster.events import Listener
 from foster.experiment.execute import Finished, begin, go_on, resumed_settings
-from foster.experiment.folder import ReadFolder, RunFolder, resume_command
+from foster.experiment.folder import ReadFolder, RunFolder
 from foster.experiment.parts import load_scenario
 from foster.reports.progress import progress_for
 from foster.reports.results import find_results
@@ -90,7 +90,7 @@ def _watched(work: Work, settings: Settings, folder: RunFolder, quiet: bool, tra
             return work(settings, own, followed, stop).results
         except Stopped as stopped:
             if folder.holds_run:
-                stopped.add_hint(f"all is saved; continue with: {resume_command(folder.path)}")
+                stopped.add_hint(f"all is saved; continue with: {folder.resume_command}")
             raise
 
 

@@ -34,10 +34,12 @@ Plugins = Annotated[
     ),
 ]
 
-Recipe = Annotated[
-    str | None,
+Recipes = Annotated[
+    list[str] | None,
     typer.Option(
-        metavar="NAME_OR_TOML", help="Settings to lay over these: plus, or a file of your own ('foster presets')."
+        "--recipe",
+        metavar="NAME_OR_TOML",
+        help="Settings to lay over these: plus, or a file of your own ('foster presets'); may be repeated.",
     ),
 ]
 
@@ -59,9 +61,9 @@ Photos = Annotated[
 ]
 
 
-def with_recipe(overrides: list[str] | None, recipe: str | None) -> list[str]:
-    """The overrides of a command, its recipe among them."""
-    return [*([f"recipe={recipe}"] if recipe else []), *(overrides or [])]
+def with_recipes(overrides: list[str] | None, recipes: list[str] | None) -> list[str]:
+    """The overrides of a command, its recipes among them."""
+    return [*(f"recipe={recipe}" for recipe in recipes or ()), *(overrides or [])]
 
 
 def unknown_choice(unknown: str | None, unknown_below: float | None) -> float | Literal["auto"] | None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from foster.cli.options import Data, IsDryRun, Jobs, JobsPerGpu, Plugins, Recipe, with_recipe
+from foster.cli.options import Data, IsDryRun, Jobs, JobsPerGpu, Plugins, Recipes, with_recipes
 
 HELP = (
     "Train every combination of comma lists: method=foster,replay seed=1993,1,2 is six runs.\n\n"
@@ -39,7 +39,7 @@ def sweep(
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE[,VALUE]...]...", help="The settings to vary or change.")
     ] = None,
-    recipe: Recipe = None,
+    recipes: Recipes = None,
     data: Data = None,
     out: Annotated[Path | None, typer.Option(help="The folder of all runs; by default runs/sweep-NAME.")] = None,
     jobs_per_gpu: JobsPerGpu = 1,
@@ -53,7 +53,7 @@ def sweep(
 ) -> None:
     from foster.sweep.grid import default_folder, plan_runs
 
-    runs = plan_runs(source, with_recipe(overrides, recipe), data=str(data) if data else None, plugins=plugins)
+    runs = plan_runs(source, with_recipes(overrides, recipes), data=str(data) if data else None, plugins=plugins)
     folder = out or default_folder(source)
     # Only now, since it imports torch: a wrong key is answered at once.
     from foster.sweep import run as sweeping

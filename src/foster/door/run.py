@@ -20,7 +20,17 @@ from foster.settings.toml import value_text
 from foster.system.files import user_path
 from foster.system.signals import StopRequest
 
-PLACE = "in the keywords"
+ASKED = "in the keywords"
+
+
+class NamedFolder(RunFolder):
+    """The folder of a run that a script began: what goes wrong with it is said in the words of a script."""
+
+    chosen_by = "folder=..."
+
+    @property
+    def resume_command(self) -> str:
+        return f"foster.run(..., folder={str(self.path)!r}, resume=True)"
 
 
 def run(
@@ -52,7 +62,7 @@ def run(
         raise SettingsError("resume=True needs the folder of the run: folder=...")
     with _listening(listener, progress) as tell:
         if folder is not None:
-            return _run_in(RunFolder(user_path(folder)), chosen, resume, tell)
+            return _run_in(NamedFolder(user_path(folder)), chosen, resume, tell)
         with TemporaryDirectory(prefix="foster-") as temporary:
             fleeting = FleetingFolder(Path(temporary, "run"))
             return _result(fleeting, begin(chosen, fleeting, tell, StopRequest()))
@@ -85,7 +95,7 @@ def _run_in(folder: RunFolder, settings: Settings, resume: bool, tell: Listener)
         return _result(folder, work(settings, folder, tell, StopRequest()))
     except KeyboardInterrupt as interrupt:
         if folder.holds_run:
-            interrupt.add_note(f"the run goes on with foster.run(..., folder={str(folder.path)!r}, resume=True)")
+            interrupt.add_note(f"the run goes on with {folder.resume_command}")
         raise
 
 
@@ -95,8 +105,8 @@ def _result(folder: RunFolder, finished: Finished) -> Result:
 
 def _settings(source: str | Path | None, keywords: Mapping[str, Any]) -> Settings:
     overrides = [f"{key}={_text(key, value)}" for key, value in _dotted(keywords).items()]
-    settings = load_settings(None if source is None else str(source), overrides, asked=PLACE)
-    check_used(overrides, settings, PLACE)
+    settings = load_settings(None if source is None else str(source), overrides, asked=ASKED)
+    check_used(overrides, settings, ASKED)
     return settings
 
 
@@ -112,7 +122,7 @@ def _text(key: str, value: Any) -> str:
     try:
         return value_text(str(value) if isinstance(value, Path) else value)
     except TypeError:
-        raise SettingsError(f"{key}: a {type(value).__name__} is no value of a setting ({PLACE})") from None
+        raise SettingsError(f"{key}: a {type(value).__name__} is no value of a setting ({ASKED})") from None
 
 
 @contextmanager

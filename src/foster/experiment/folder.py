@@ -40,6 +40,8 @@ class RunFolder:
     can_resume = True
     is_written = True
     """Whether this process writes to it."""
+    chosen_by = "--out"
+    """What names another folder."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -87,6 +89,10 @@ class RunFolder:
         return settings
 
     @property
+    def resume_command(self) -> str:
+        return f"foster resume {shlex.quote(str(self.path))}"
+
+    @property
     def writer(self) -> str:
         """The process that is writing to the folder, such as `process 12 on host`; empty where there is none."""
         return writer_of(self.path)
@@ -97,7 +103,7 @@ class RunFolder:
         if difference:
             raise FolderError(
                 f"'{self.path}' holds a run with other settings ({difference}); continue that one with "
-                f"'{resume_command(self.path)}', or choose another folder with --out"
+                f"'{self.resume_command}', or choose another folder with {self.chosen_by}"
             )
 
     def check_nothing_learned(self) -> None:
@@ -112,21 +118,21 @@ class RunFolder:
 
     def check_free(self) -> None:
         """A new run needs a folder that does not hold anything yet."""
+        other = f"choose another folder with {self.chosen_by}"
         if self.is_finished:
-            raise FolderError(f"'{self.path}' already holds a run, which is finished; choose another folder with --out")
+            raise FolderError(f"'{self.path}' already holds a run, which is finished; {other}")
         if self.holds_run:
             raise FolderError(
-                f"'{self.path}' already holds a run; continue it with '{resume_command(self.path)}', "
-                "or choose another folder with --out"
+                f"'{self.path}' already holds a run; continue it with '{self.resume_command}', or {other}"
             )
         if self.path.exists() and not self.path.is_dir():
-            raise FolderError(f"'{self.path}' is a file; choose another folder with --out")
+            raise FolderError(f"'{self.path}' is a file; {other}")
         try:
             entries = list(self.path.iterdir()) if self.path.is_dir() else []
         except OSError as error:
             raise unwritable(self.path, error) from None
         if not all(entry.name == LOCK or is_temporary(entry) for entry in entries):
-            raise FolderError(f"'{self.path}' is not empty; choose another folder with --out")
+            raise FolderError(f"'{self.path}' is not empty; {other}")
 
     @contextmanager
     def opened(self, settings: Settings | None = None) -> Iterator["RunFolder"]:
@@ -234,10 +240,6 @@ def check_same_settings(saved: Mapping[str, Any], settings: Settings) -> None:
             f"the checkpoint was made with other settings ({difference} as {SETTINGS} says now); "
             "put it back, or start a new run in another folder"
         )
-
-
-def resume_command(path: Path) -> str:
-    return f"foster resume {shlex.quote(str(path))}"
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:

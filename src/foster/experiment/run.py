@@ -12,7 +12,7 @@ from foster.data.task import Task
 from foster.errors import DataError
 from foster.evaluation.network import evaluate_scores, network_scores
 from foster.experiment.first_task import check_phases, first_network
-from foster.experiment.folder import RunFolder, check_same_settings, resume_command
+from foster.experiment.folder import RunFolder, check_same_settings
 from foster.experiment.keepsakes import keep_network, keep_predictions
 from foster.experiment.parts import (
     build_augmentation,
@@ -80,7 +80,7 @@ class Experiment:
         self._tell(events.RunStarted(self.settings.method, self.scenario.name, len(self.scenario), folder, device))
         for remark in self._remarks:
             self._warn(remark)
-        resume = resume_command(self.folder.path) if self.folder.can_resume else ""
+        resume = self.folder.resume_command if self.folder.can_resume else ""
         memory_errors = explained_memory_errors(self.engine.device, self.settings.batch_size, resume)
         with memory_errors, explained_indeterminism(), quiet_pillow(), closing(self.scenario):
             state = self._start()

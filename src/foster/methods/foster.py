@@ -18,14 +18,7 @@ from foster.losses import (
     mixed_cross_entropy,
 )
 from foster.methods.base import Method
-from foster.methods.students import (
-    Loss,
-    compression_data,
-    distil,
-    distillation_loss,
-    move_towards,
-    old_logits_of,
-)
+from foster.methods.students import Loss, compression_data, distil, distillation_loss, move_towards, old_logits_of
 from foster.networks.boosted import BoostedNetwork, BoostedOutput, joined, mean_of
 from foster.networks.heads import Head
 from foster.networks.network import Network, Output
@@ -49,12 +42,9 @@ class Foster(Method[FosterSettings]):
     def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
         if task.is_first:
             yield from self.first(task)
-            self.remember(task)
-            yield Evaluate("boosted", self.network)
             return
         boosted = [self.boosted_network(task, number) for number in range(1, self.settings.boost_branches + 1)]
-        for number, network in enumerate(boosted, start=1):
-            yield self.boost(task, network, number)
+        yield from (self.boost(task, network, number) for number, network in enumerate(boosted, start=1))
         teacher = self.after_boost(task, boosted)
         yield Evaluate("boosted", teacher)
         if self.settings.compression:
@@ -62,7 +52,7 @@ class Foster(Method[FosterSettings]):
             yield self.compress(task, teacher, student, boosted[0].old)
             self.after_compress(task, student)
 
-    def first(self, task: Task) -> Iterator[Phase]:
+    def first(self, task: Task) -> Iterator[Phase | Evaluate]:
         """The first task: networks that learn from labels, one unless more teach, and a student where they teach."""
         networks = []
         for number in range(1, max(1, self.settings.first_teachers) + 1):
@@ -78,6 +68,8 @@ class Foster(Method[FosterSettings]):
                 return {"L_KD": loss(own.logits, teacher.logits)}
 
             yield distil("distil", teacher, student, terms, self.settings, self.settings.first_distil, task.training)
+        self.remember(task)
+        yield Evaluate("boosted", self.network)
 
     def learn_first(self, task: Task, number: int = 1) -> Phase:
         """A new network that learns the first task from labels; the first, or one more."""

@@ -62,8 +62,9 @@ def _tile(photo: Photo, looks_like: str | None = None) -> Tile:
     if looks_like is not None:
         half = CAPTION_LENGTH // 2
         return Tile(partial(_picture, photo.item), f"{photo.label[:half]} > {looks_like[:half]}")
-    place = f"{photo.label}/{Path(photo.name).name}"
-    return Tile(partial(_picture, photo.item), place if len(place) <= CAPTION_LENGTH else f"…{place[-CAPTION_LENGTH:]}")
+    caption = f"{photo.label}/{Path(photo.name).name}"
+    short = caption if len(caption) <= CAPTION_LENGTH else f"…{caption[-CAPTION_LENGTH:]}"
+    return Tile(partial(_picture, photo.item), short)
 
 
 def _picture(item: ImageLike) -> Image.Image:

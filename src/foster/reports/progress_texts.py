@@ -74,8 +74,8 @@ def evaluated_text(event: events.Evaluated, num_tasks: int, is_learn: bool) -> s
     # A group of classes without a test image has no accuracy.
     names = ("known", "new", "") if is_learn else ("old", "new", "top-5")
     groups = zip(names, (event.old_accuracy, event.new_accuracy, event.top5), strict=True)
-    told = [f"{name} {value:.2f}" for name, value in groups if name and value is not None and not math.isnan(value)]
-    details = f" ({', '.join(told)})" if told and not (is_learn and len(told) == 1) else ""
+    known = [f"{name} {value:.2f}" for name, value in groups if name and value is not None and not math.isnan(value)]
+    details = f" ({', '.join(known)})" if known and not (is_learn and len(known) == 1) else ""
     of_what = " of held-out images" if is_learn else ""
     return f"{where_text(event, num_tasks, is_learn)}: {event.accuracy:.2f} %{of_what}{details}"
 

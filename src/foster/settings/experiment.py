@@ -26,7 +26,7 @@ from foster.settings.keys import COMMAND_LINE, check_keys, flat
 from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS, MethodSettings
 from foster.settings.photos import PhotoSettings
 from foster.settings.plugins import check_imported
-from foster.settings.recipes import read_recipe, take_recipe, with_recipe
+from foster.settings.recipes import read_recipe, take_recipes, with_recipes
 from foster.settings.toml import read_toml
 
 
@@ -189,7 +189,7 @@ def load_settings(
     imports_plugins: bool = True,
     **given: Any,
 ) -> Settings:
-    """Settings from a preset's name, a TOML file or nothing, then a recipe (as a keyword or `recipe=NAME`), then
+    """Settings from a preset's name, a TOML file or nothing, then recipes (a keyword, or each as `recipe=NAME`), then
     `key=value` overrides, then keywords that are not None. `asked` tells in messages where the overrides stand.
 
     The plug-ins that the file names, and more `plugins`, are imported first, unless `imports_plugins` is False: then
@@ -201,30 +201,39 @@ def load_settings(
     else:
         check_imported(plugins_asked(data, origin), f"'{origin}'")
     check_keys(data, keys_for(Settings), origin, Settings.listing)
-    recipe, overrides = take_recipe(overrides, given.pop("recipe", None))
-    data = with_recipe(data, recipe, keys_for(Settings), Settings.listing)
+    recipes, overrides = take_recipes(overrides, given.pop("recipe", None))
+    data = with_recipes(data, recipes, keys_for(Settings), Settings.listing)
     apply_overrides(Settings, data, overrides, origin, asked)
     data.update({key: value for key, value in given.items() if value is not None})
     settings = make_settings(data, f"{origin} or {asked}" if overrides and source else origin)
-    if recipe and not any(is_used(key, settings) for key in flat(read_recipe(recipe))):
-        raise SettingsError(f"recipe {recipe} has no effect: the method is {settings.method} ({asked})")
+    for recipe in recipes:
+        reasons = [why_unused(key, settings) for key in flat(read_recipe(recipe))]
+        if all(reasons):
+            raise SettingsError(f"recipe {recipe} has no effect: {reasons[0] if reasons else 'it is empty'} ({asked})")
     return settings
 
 
 def is_used(key: str, settings: Settings) -> bool:
-    """Whether the key stands in the settings that a run has: other methods' sections do not."""
-    section = key.split(".")[0]
+    """Whether the key changes anything in the settings that a run has."""
+    return not why_unused(key, settings)
+
+
+def why_unused(key: str, settings: Settings) -> str:
+    """Why it does not: it is another method's or dataset's, or needs another setting; empty where it does."""
+    section, _, own_key = key.partition(".")
     if section in DATASET_SECTIONS:
-        return DATASET_SECTIONS[section](settings.dataset)
-    return section not in METHOD_SETTINGS or section == settings.method
+        return "" if DATASET_SECTIONS[section](settings.dataset) else f"the dataset is {settings.dataset}"
+    if section in METHOD_SETTINGS and section != settings.method:
+        return f"the method is {settings.method}"
+    lacking = settings.options.lacking(own_key) if section == settings.method else ""
+    return f"it needs {lacking}" if lacking else ""
 
 
 def check_used(overrides: Sequence[str], settings: Settings, asked: str = COMMAND_LINE) -> None:
     """Refuse a `key=value` that changes nothing; `asked` says where it stands."""
     for key in (override.partition("=")[0].strip() for override in overrides):
-        if not is_used(key, settings):
-            decider = "dataset" if key.split(".")[0] in DATASET_SECTIONS else "method"
-            raise SettingsError(f"{key} has no effect: the {decider} is {getattr(settings, decider)} ({asked})")
+        if reason := why_unused(key, settings):
+            raise SettingsError(f"{key} has no effect: {reason} ({asked})")
 
 
 def make_settings(data: Mapping[str, Any], origin: str) -> Settings:

@@ -1,6 +1,7 @@
 """What every settings class is, and how one phase is trained."""
 
-from typing import Literal
+from types import MappingProxyType
+from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -9,6 +10,25 @@ class Frozen(BaseModel):
     """Settings are checked once, never changed, and know all their keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+
+
+class Options(Frozen):
+    """Settings of which some mean nothing unless others have a value."""
+
+    needs: ClassVar[MappingProxyType[str, tuple[str, ...]]] = MappingProxyType({})
+    """By setting, what gives it an effect: one of these `key=value`, where N is any number but 0."""
+
+    def lacking(self, key: str) -> str:
+        """What the setting at or above the dotted `key` would need to have an effect; empty where it has one."""
+        needed = self.needs.get(key.partition(".")[0], ())
+        wanted = [(getattr(self, name), value) for name, _, value in (need.partition("=") for need in needed)]
+        is_met = any(own if value in ("N", "true") else own == value for own, value in wanted)
+        return "" if is_met else " or ".join(needed)
+
+    def without_effect(self) -> dict[str, str]:
+        """The settings that are not as usual, and to no effect, with what each would need."""
+        changed = [key for key in self.needs if getattr(self, key) != type(self).model_fields[key].get_default()]
+        return {key: lacking for key in changed if (lacking := self.lacking(key))}
 
 
 class FitSettings(Frozen):
@@ -34,6 +54,13 @@ class FitSettings(Frozen):
         if self.milestones and self.milestones[0] < 1:
             raise ValueError(f"milestones are numbers of epochs from 1 on, not {self.milestones[0]}")
         return self
+
+    @property
+    def remark(self) -> str:
+        """What may not be meant, as `key: remark`; empty where all is well."""
+        if not self.milestones or self.milestones[0] < self.epochs:
+            return ""
+        return f"milestones: {list(self.milestones)} lie beyond its {self.epochs} epochs; the rate never falls"
 
     def scaled(self, factor: float) -> "FitSettings":
         """The same schedule over `factor` times as many epochs."""

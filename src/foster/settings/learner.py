@@ -16,7 +16,7 @@ from foster.settings.keys import is_part, key_hint
 from foster.settings.learner_defaults import PRESETS
 from foster.settings.methods import MethodSettings
 from foster.settings.plugins import plugins_of
-from foster.settings.recipes import laid_over, take_recipe, with_recipe
+from foster.settings.recipes import laid_over, take_recipes, with_recipes
 
 DEFAULT_MEMORY_TOTAL = 2000
 PUBLISHED_BATCH_SIZE = 128
@@ -164,14 +164,13 @@ def learner_settings(
     before: dict[str, Any] = {} if base is None else base.complete()
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     overrides = import_plugins(changes, overrides, (), origin)
-    recipe, overrides = take_recipe(overrides, changes.pop("recipe", None))
+    recipes, overrides = take_recipes(overrides, changes.pop("recipe", None))
     has_parts = any(is_part(override, "augmentation") for override in overrides)
     if has_parts:
         changes.setdefault("augmentation", LearnerSettings.augmentation_asked(before))
     apply_overrides(LearnerSettings, changes, overrides, origin)
     _check_first_level(changes, origin)
-    if recipe:
-        changes = laid_over(with_recipe({}, recipe, learner_keys(), LearnerSettings.listing), changes)
+    changes = laid_over(with_recipes({}, recipes, learner_keys(), LearnerSettings.listing), changes)
     if base is not None and not has_parts and isinstance(changes.get("augmentation"), Mapping):
         before["augmentation"] = augmentation_table(before["augmentation"], origin)
     if "preset" in changes:

@@ -6,14 +6,14 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from foster.settings.fit import FitSettings, Frozen, cosine, with_milestones
+from foster.settings.fit import FitSettings, Options, cosine, with_milestones
 from foster.settings.students import StudentSettings
 
 FIELD_FIRST_TASK = with_milestones(200, 60, 120, 170, weight_decay=5e-4)
 """How the field trains the first task of most baselines."""
 
 
-class MethodSettings(Frozen):
+class MethodSettings(Options):
     """What every method has: how the first task is trained, and all that others must know of the method."""
 
     built_by: ClassVar[str | type[Any]]
@@ -70,12 +70,9 @@ class MethodSettings(Frozen):
 
     def remarks(self, num_tasks: int) -> list[str]:
         """What may not be meant, as `key: remark`, without the method's name."""
+        idle = [f"{key}: this has no effect without {needed}" for key, needed in self.without_effect().items()]
         fits = {name: value for name, value in self if isinstance(value, FitSettings)}
-        return [
-            f"{name}.milestones: {list(fit.milestones)} lie beyond its {fit.epochs} epochs; the rate never falls"
-            for name, fit in fits.items()
-            if fit.milestones and fit.milestones[0] >= fit.epochs
-        ]
+        return idle + [f"{name}.{fit.remark}" for name, fit in fits.items() if fit.remark]
 
 
 class FosterSettings(StudentSettings, MethodSettings):
@@ -219,6 +216,7 @@ class WaSettings(MethodSettings):
     summary = "replay with distillation, then align the norms of the new head rows to the old ones"
     paper = "Zhao et al.: Maintaining Discrimination and Fairness in Class Incremental Learning (WA). CVPR 2020"
     look = ("#E69F00", "^")
+    needs = MappingProxyType({"distillation_weight": ("weighting=fixed",)})
     later: FitSettings = with_milestones(170, 60, 100, 140)
     temperature: float = Field(default=2.0, gt=0)
     weighting: Literal["fixed", "share"] = "fixed"
@@ -232,6 +230,7 @@ class PodnetSettings(MethodSettings):
     paper = "Douillard et al.: PODNet: Pooled Outputs Distillation for Small-Tasks Incremental Learning. ECCV 2020"
     look = ("#AA9C00", "<")
     fixed_options = ("num_proxies",)
+    needs = MappingProxyType({"margin": ("hinge=true",)})
     classifies_by = "nearest_mean"
     first: FitSettings = cosine(160)
     later: FitSettings = cosine(160)
@@ -240,7 +239,7 @@ class PodnetSettings(MethodSettings):
     spatial_weight: float = Field(default=5.0, ge=0)
     flat_weight: float = Field(default=1.0, ge=0)
     margin: float = Field(default=0.6, ge=0)
-    """By how much, in cosines, a class must win before its loss is 0; without the hinge it has no effect."""
+    """By how much, in cosines, a class must win before its loss is 0."""
     hinge: bool = True
     """The loss of PODNet's authors; false is the public toolkit's, which is never 0."""
 

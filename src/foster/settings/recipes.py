@@ -31,28 +31,31 @@ def read_recipe(recipe: str) -> dict[str, Any]:
     return read_toml(Path(recipe), "recipe")
 
 
-def take_recipe(overrides: Sequence[str], asked: str | None = None) -> tuple[str, list[str]]:
-    """The recipe that is asked for, by itself or as `recipe=NAME`, empty for none; and the other overrides."""
+def take_recipes(overrides: Sequence[str], asked: str | None = None) -> tuple[list[str], list[str]]:
+    """The recipes that are asked for, by one's name or as `recipe=NAME`, in their order; and the other overrides."""
     given = [override for override in overrides if override.partition("=")[0].strip() == KEY]
-    if asked is None and given:
-        asked = toml_value(given[-1].partition("=")[2].strip())
-        if not isinstance(asked, str):
-            raise SettingsError(f"recipe: this is the name of a recipe or a TOML file, not {short(asked)}")
-    return "" if asked in (None, "none") else str(asked), [each for each in overrides if each not in given]
+    named = [toml_value(each.partition("=")[2].strip()) for each in given] if asked is None else [asked]
+    return [_name(each) for each in named if each != "none"], [each for each in overrides if each not in given]
 
 
-def with_recipe(data: Mapping[str, Any], recipe: str, keys: Sequence[str], listing: str) -> dict[str, Any]:
-    """Plain data of a settings file with `recipe` laid over it. Without one, a recipe of ours, or a file, that the data
-    name themselves is laid under them: what a file says for itself stays."""
-    name = recipe or data.get(KEY, "")
-    if not isinstance(name, str):
-        raise SettingsError(f"recipe: this is the name of a recipe or a TOML file, not {short(name)}")
-    if not recipe and not (name in recipe_names() or name.endswith(".toml")):
+def with_recipes(data: Mapping[str, Any], recipes: Sequence[str], keys: Sequence[str], listing: str) -> dict[str, Any]:
+    """Plain data of a settings file with the recipes laid over it, one after the other. Without any, a recipe of ours,
+    or a file, that the data name themselves is laid under them: what a file says for itself stays."""
+    own = _name(data.get(KEY, ""))
+    if not recipes and not (own in recipe_names() or own.endswith(".toml")):
         return dict(data)  # what a run notes of a recipe that was a file
-    changes = read_recipe(name)
-    check_keys(changes, keys, f"recipe {name}", listing)
-    merged = laid_over(data, changes) if recipe else laid_over(changes, data)
-    return {**merged, KEY: Path(name).stem}
+    merged = dict(data)
+    for name in recipes or [own]:
+        changes = read_recipe(name)
+        check_keys(changes, keys, f"recipe {name}", listing)
+        merged = laid_over(merged, changes) if recipes else laid_over(changes, merged)
+    return {**merged, KEY: "+".join(Path(name).stem for name in recipes or [own])}
+
+
+def _name(asked: Any) -> str:
+    if not isinstance(asked, str):
+        raise SettingsError(f"recipe: this is the name of a recipe or a TOML file, not {short(asked)}")
+    return asked
 
 
 def laid_over(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

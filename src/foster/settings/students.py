@@ -1,17 +1,40 @@
 """How one network is distilled from others: in compression, and in a first task. All of it is off by default."""
 
+from types import MappingProxyType
 from typing import Literal
 
 from pydantic import Field
 
-from foster.settings.fit import FitSettings, Frozen, cosine
+from foster.settings.fit import FitSettings, Options, cosine
 
-NOT_IN_FIRST = frozenset({"compress_repeats", "compress_start", "compress_old_weight", "compress_residual"})
-"""What is about the old network or its exemplars."""
+IN_COMPRESSION = ("compression=true",)
+IN_ANY_STUDENT = (*IN_COMPRESSION, "first_teachers=N")
 
 
-class StudentSettings(Frozen):
+class StudentSettings(Options):
     """What the student starts from, what it sees, and what it is to learn of what its teacher says."""
+
+    needs = MappingProxyType(
+        {
+            "compress_with": IN_ANY_STUDENT,
+            "compress_temperature": IN_ANY_STUDENT,
+            "compress_cutmix": IN_ANY_STUDENT,
+            "compress_mixup": IN_ANY_STUDENT,
+            "compress_unmixed": ("compress_cutmix=N", "compress_mixup=N"),
+            "others_weight": ("compress_with=decoupled",),
+            "first_distil": ("first_teachers=N",),
+            # These are about the old network or its exemplars.
+            "compress_repeats": IN_COMPRESSION,
+            "compress_start": IN_COMPRESSION,
+            "compress_old_weight": IN_COMPRESSION,
+            "compress_residual": IN_COMPRESSION,
+            "align_student": IN_COMPRESSION,
+            "unlabeled": IN_COMPRESSION,
+            "align_exponent_base": ("alignment=weights", "align_teacher=true", "align_student=true"),
+            "distillation_weight": ("distillation=true",),
+            "gamma": ("alignment=logits",),
+        }
+    )
 
     compress_with: Literal["balanced", "paper", "plain", "decoupled"] = "balanced"
     """Balanced distillation as in the code, as the paper prints it, plain distillation, or the balanced one in two
@@ -50,8 +73,8 @@ class StudentSettings(Frozen):
     def first_task_options(self) -> tuple[str, ...]:
         """The settings on which the first task depends: where it has no student, none of what a student learns."""
         by_labels = ("first", "first_cutmix", "first_teachers")
-        of_compression = {name for name in type(self).model_fields if name.startswith("compress_")}
-        shared = {"first_distil", "temperature", "beta_compress", "others_weight", *of_compression - NOT_IN_FIRST}
+        of_students = {key for key, needed in self.needs.items() if needed == IN_ANY_STUDENT}
+        shared = {"first_distil", "temperature", "beta_compress", "others_weight", "compress_unmixed", *of_students}
         return (*by_labels, *sorted(shared)) if self.first_teachers else by_labels
 
     @property

@@ -108,8 +108,11 @@ def _axis(override: str) -> _Axis:
 
 def _check_used(key: str, runs: Sequence[Settings]) -> None:
     """Refuse to vary what changes nothing: the user would wait for several runs, and see one or the same again."""
-    section = key.split(".")[0]
-    if not any(is_used(key, settings) for settings in runs):
+    section, _, own_key = key.partition(".")
+    lacking = {settings.options.lacking(own_key) for settings in runs if settings.method == section}
+    if lacking and all(lacking):
+        reason = f"it needs {lacking.pop()}"
+    elif not any(is_used(key, settings) for settings in runs):
         reason = f"no run of this sweep has {'dataset' if section == 'synthetic' else 'method'} {section}"
     elif key in MEMORY_KEYS and not any(settings.options.uses_memory for settings in runs):
         reason = "no run of this sweep has a method with a memory"

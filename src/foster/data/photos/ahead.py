@@ -1,7 +1,7 @@
 """Photos that are decoded before they are asked for, beside whatever else is done meanwhile."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from queue import SimpleQueue
 from typing import Generic, TypeVar
@@ -15,7 +15,7 @@ class Ahead(Generic[Item]):
     An exception inside is raised where its item is asked for. `cancel` ends the work after the item in hand.
     """
 
-    def __init__(self, items: Iterator[Item]) -> None:
+    def __init__(self, items: Generator[Item, None, None]) -> None:
         self._done: SimpleQueue[tuple[Item] | BaseException | None] = SimpleQueue()
         self._is_cancelled = threading.Event()
         self._thread = threading.Thread(target=self._work, args=(items,), name="ahead", daemon=True)
@@ -30,9 +30,9 @@ class Ahead(Generic[Item]):
     def cancel(self) -> None:
         self._is_cancelled.set()
 
-    def _work(self, items: Iterator[Item]) -> None:
+    def _work(self, items: Generator[Item, None, None]) -> None:
         try:
-            with closing(items):  # type: ignore[type-var]
+            with closing(items):
                 for item in items:
                     if self._is_cancelled.is_set():
                         break

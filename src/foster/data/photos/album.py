@@ -135,7 +135,7 @@ class Album:
 
     def contents(self) -> list[bytes]:
         """The encoded photos, as they are kept."""
-        return [store.content(number) for store, number in self._places()]
+        return [store.content(number) for store, number in self._stored()]
 
     @property
     def has_ids(self) -> bool:
@@ -144,8 +144,7 @@ class Album:
 
     def ids(self) -> list[str]:
         """The ids of the photos; all of them must have one."""
-        places = self._places()
-        return [store.photos.ids[number] for store, number in places]  # type: ignore[attr-defined]
+        return [store.photos.ids[number] for store, number in self._stored()]
 
     @property
     def nbytes(self) -> int:
@@ -168,7 +167,7 @@ class Album:
         lengths = 3 * sizes.prod(1) * are_sent
         ends = lengths.cumsum(0)
         pixels = torch.empty(int(ends[-1]) if len(ends) else 0, dtype=torch.uint8, pin_memory=device.type == "cuda")
-        for (store, number), end, length in zip(self._places(), ends.tolist(), lengths.tolist(), strict=True):
+        for (store, number), end, length in zip(self._stored(), ends.tolist(), lengths.tolist(), strict=True):
             if length:
                 pixels[end - length : end] = store.pixels(number).reshape(-1)
         starts = torch.where(are_sent, ends - lengths, starts)
@@ -181,7 +180,7 @@ class Album:
         boxes = self.darkroom.frames(gathered.sizes)
         return gathered.crops(boxes, torch.zeros(len(self), dtype=torch.int64), self.out_size, device)
 
-    def _places(self) -> list[tuple[PhotoStore, int]]:
+    def _stored(self) -> list[tuple[PhotoStore, int]]:
         pairs = zip(self._store_ids.tolist(), self._numbers.tolist(), strict=True)
         return [(self._stores[store], number) for store, number in pairs]
 

@@ -3,7 +3,7 @@
 import os
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
@@ -148,7 +148,7 @@ class Darkroom:
             self.follower.stop.raise_if_set()
         return num_bytes
 
-    def _strips(self, photos: Encoded, is_beside: bool = False) -> Iterator[Sequence[Strip]]:
+    def _strips(self, photos: Encoded, is_beside: bool = False) -> Generator[Sequence[Strip], None, None]:
         folder = self.cache_folder
         if folder is None or not isinstance(photos, PhotoFiles):
             starts = range(0, len(photos), DEVELOPED_AT_ONCE)

@@ -14,6 +14,10 @@ from foster.data.photos.pixels import pixels_of
 class Encoded(Protocol):
     """Photos by position, each with a name for messages; nothing is decoded here."""
 
+    @property
+    def ids(self) -> Sequence[str]:
+        """By which they are known; empty where they have none."""
+
     def __len__(self) -> int: ...
 
     def name(self, position: int) -> str: ...
@@ -30,6 +34,8 @@ class Encoded(Protocol):
 
 class PhotoFiles:
     """Files in folders, a few dozen bytes each: the number of the folder, and the end of its name in one long text."""
+
+    ids: Sequence[str] = ()
 
     def __init__(self, folders: Sequence[Path], folder_ids: NDArray[np.int32], names: bytes, ends: NDArray[np.int64]):
         self.folders = tuple(folders)

@@ -39,7 +39,7 @@ class PhotoStore:
     @property
     def has_ids(self) -> bool:
         """Whether every photo is known by an id."""
-        return len(getattr(self.photos, "ids", ())) == len(self.photos)
+        return len(self.photos.ids) == len(self.photos)
 
     def survey(self, numbers: NDArray[np.int64]) -> None:
         """Learn the sizes of photos that are not known yet. Each process decodes its share, and tells the others."""
