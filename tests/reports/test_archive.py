@@ -92,5 +92,10 @@ def test_runs_of_one_method_are_named_by_their_folders(kept_runs, tmp_path: Path
         (tmp_path / name / "settings.toml").write_bytes((kept_runs["foster"] / "settings.toml").read_bytes())
         paths.append(tmp_path / name)
     assert [archive.name for archive in open_archives(paths)] == ["first", "second"]
+    for path, seed in zip(paths, "12", strict=True):  # as a sweep names them
+        path.rename(tmp_path / f"synthetic-b0-inc2-foster-s{seed},epochs_scale=0.1")
+    of_a_sweep = open_archives([tmp_path])
+    assert [(run.name, run.method) for run in of_a_sweep] == [("foster-s1", "foster"), ("foster-s2", "foster")]
+    paths = [run.path for run in of_a_sweep]
     assert [archive.name for archive in open_archives(paths[:1])] == ["foster"]
     assert torch.is_grad_enabled()

@@ -55,5 +55,8 @@ def test_new_and_old_accuracy_have_a_panel_each(write_run):
     for axes, values in zip((new, old), curves.values(), strict=True):
         assert list(axes.lines[0].get_ydata()) == values
         assert {text.get_text().split()[0] for text in axes.texts} == {"foster", "wa"}
+    without = read_result(write_run("none"))
+    some, _ = new_old_figure([without, *runs], ["a", "b", "c"]).axes
+    assert {text.get_text().split()[0] for text in some.texts} == {"b", "c"}
     with pytest.raises(DataError, match="new from old"):
-        new_old_figure([read_result(write_run("none"))])
+        new_old_figure([without])

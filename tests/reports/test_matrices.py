@@ -4,6 +4,7 @@ import pytest
 from foster.errors import DataError
 from foster.reports import matrices
 from foster.reports.archive import open_archives
+from foster.reports.markup import THEMED
 from foster.reports.matrices import accuracy_matrix_figure, confusion, confusion_figure
 from foster.reports.results import read_result
 
@@ -31,6 +32,8 @@ def test_an_accuracy_matrix_is_written_out_task_by_task(write_run):
     run = read_result(write_run("a", accuracy_matrix=matrix))
     axes = accuracy_matrix_figure([run]).axes[0]
     assert [text.get_text() for text in axes.texts] == ["90", "70", "50"]
+    assert axes.texts[0].get_color() not in THEMED, "a bright cell is bright in a dark report, too"
+    assert accuracy_matrix_figure([run], ["mine"]).axes[0].get_title(loc="left").startswith("mine: ")
     with pytest.raises(DataError, match="accuracy matrix"):
         accuracy_matrix_figure([read_result(write_run("b"))])
 

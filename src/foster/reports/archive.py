@@ -33,6 +33,7 @@ class Archive:
     """A run or a bundle: the classes that it knows in order of arrival, and how it tells them apart."""
 
     name: str
+    method: str
     class_names: tuple[str, ...]
     task_sizes: tuple[int, ...]
 
@@ -71,7 +72,7 @@ class RunArchive(Archive):
 
     def __init__(self, results_file: Path, data: Path | None = None) -> None:
         self.result: RunResult = read_result(results_file)
-        self.name = self.result.method
+        self.name = self.method = self.result.method
         self.class_names, self.task_sizes = self.result.classes, self.result.task_sizes
         self.path = results_file.parent if (results_file.parent / SETTINGS).is_file() else results_file
         self._data = data
@@ -178,6 +179,7 @@ class BundleArchive(Archive):
         self.folder = folder
         self.name = folder.name
         self.manifest = read_manifest(folder)
+        self.method = self.manifest.method
         self.class_names, self.task_sizes = self.manifest.classes, self.manifest.task_sizes
 
     @cached_property
@@ -229,9 +231,12 @@ def open_archives(paths: Iterable[Path], data: Path | None = None) -> list[Archi
 
 
 def _with_names_of_their_own(archives: list[Archive]) -> list[Archive]:
-    """Runs of one method are told apart by their folders."""
+    """Runs of one method are told apart by their folders; of a sweep's long names, by what differs."""
     names = [archive.name for archive in archives]
-    for archive in archives:
-        if names.count(archive.name) > 1 and isinstance(archive, RunArchive):
-            archive.name = archive.path.stem if archive.path.is_file() else archive.path.name
+    alike = [run for run in archives if isinstance(run, RunArchive) and names.count(run.name) > 1]
+    words = [(run.path.stem if run.path.is_file() else run.path.name).split(",") for run in alike]
+    shared = set.intersection(*map(set, words)) if words else set()
+    prefix = f"{alike[0].result.scenario}-" if len({run.result.scenario for run in alike}) == 1 else ""
+    for run, own in zip(alike, words, strict=True):
+        run.name = ",".join([word for word in own if word not in shared] or own).removeprefix(prefix)
     return archives

@@ -57,7 +57,7 @@ def tsne_figure(archives: Sequence[RunArchive]) -> "Figure":
             if panel < len(tasks):
                 axes.set_title(f"{ends[task]} classes", loc="center", weight="normal", size=9)
             if panel % len(tasks) == 0:
-                axes.set_ylabel(archive.name, weight="bold", color=colour_of(archive.name))
+                axes.set_ylabel(archive.name, weight="bold", color=colour_of(archive.method))
         _name_classes(figure, [archives[0].class_names[class_id] for class_id in chosen])
     return figure
 
@@ -86,7 +86,7 @@ def head_norm_figure(archives: Sequence[Archive]) -> "Figure":
 
 
 def _draw_norms(axes: "Axes", archive: Archive, norms: NDArray[np.float32]) -> None:
-    colour = colour_of(archive.name)
+    colour = colour_of(archive.method)
     edges = np.cumsum((0, *archive.task_sizes))
     edges = edges[edges <= len(norms)]
     axes.bar(range(len(norms)), norms, width=0.8, color=colour, alpha=0.45, linewidth=0)

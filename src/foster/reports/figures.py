@@ -53,14 +53,15 @@ def _only(archives: Sequence[Archive]) -> Archive:
 KINDS = {
     "accuracy": Kind(
         lambda archives: accuracy_figure(_results(archives)),
-        "Accuracy on all classes seen so far; the number beside a curve is its mean, and the arrow the gap at the end.",
+        "Accuracy on all classes seen so far. The number beside a curve is its mean; an arrow is the gap between the "
+        "two best at the end, where it is wide enough to be drawn.",
     ),
     "new-old": Kind(
         lambda archives: new_old_figure(_results(archives), [archive.name for archive in archives]),
         "How well the classes of the last task are learned, and how well those before them are kept.",
     ),
     "matrix": Kind(
-        lambda archives: accuracy_matrix_figure(_results(archives)),
+        lambda archives: accuracy_matrix_figure(_results(archives), [archive.name for archive in archives]),
         "Read down a column: how a task's accuracy falls while others are learned after it.",
     ),
     "confusion": Kind(

@@ -30,10 +30,11 @@ HEIGHT = 2.6
 
 def new_old_figure(results: Sequence[RunResult], names: Sequence[str] = ()) -> "Figure":
     """After each task, the accuracy on the classes of that task (left) and on those of all before it (right)."""
-    shown = [result for result in results if result.new_accuracy]
-    if not shown:
+    named = zip(results, names or [result.method for result in results], strict=True)
+    told = [(result, name) for result, name in named if result.new_accuracy]
+    if not told:
         raise DataError("none of the runs tells new from old accuracy")
-    labels = list(names) or [result.method for result in shown]
+    shown, labels = [result for result, _ in told], [name for _, name in told]
     known = [LOOKS[result.method] for result in shown if result.method in LOOKS]
     free = [look for look in LOOKS.values() if look not in known]
     looks = [LOOKS.get(result.method) or free[k % len(free)] for k, result in enumerate(shown)]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from foster.errors import DataError
 from foster.reports.archive import Archive
 from foster.reports.results import RunResult
-from foster.reports.style import INK, grid_of_axes, new_figure, some_of, styled, wrapped
+from foster.reports.style import grid_of_axes, new_figure, some_of, styled, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,22 +23,25 @@ MOST_CLASSES = 300
 """With more, a matrix is of tasks: a class would be smaller than a point."""
 MOST_WRITTEN = 12
 """Tasks whose accuracies are written into the matrix."""
+ON_BRIGHT = "#222222"
+"""Letters on a bright cell. They stay dark in a dark report, since the cell stays bright."""
 
 
-def accuracy_matrix_figure(results: Sequence[RunResult]) -> "Figure":
+def accuracy_matrix_figure(results: Sequence[RunResult], names: Sequence[str] = ()) -> "Figure":
     """A panel a run: after each task (rows), the accuracy on the classes of each task so far (columns)."""
-    shown = [result for result in results if result.accuracy_matrix]
+    named = zip(results, names or [result.method for result in results], strict=True)
+    shown = [(result, name) for result, name in named if result.accuracy_matrix]
     if not shown:
         raise DataError("none of the runs has an accuracy matrix")
     with styled():
         figure, panels = _panels(len(shown), 3.6)
-        for axes, result in zip(panels, shown, strict=True):
+        for axes, (result, name) in zip(panels, shown, strict=True):
             size = len(result.accuracy_matrix)
             values = np.full((size, size), np.nan)
             for row, accuracies in enumerate(result.accuracy_matrix):
                 values[row, : len(accuracies)] = accuracies
             picture = axes.imshow(values, vmin=0, vmax=100)
-            _without_frame(axes, f"{result.method}: {result.final_accuracy:.1f} % at the end")
+            _without_frame(axes, f"{name}: {result.final_accuracy:.1f} % at the end")
             axes.set(xlabel="accuracy on the classes of task", ylabel="after task")
             _number_tasks(axes, size)
             if size <= MOST_WRITTEN:
@@ -129,7 +132,7 @@ def _mark_tasks(axes: "Axes", archive: Archive) -> None:
 def _write_values(axes: "Axes", values: NDArray[np.float64]) -> None:
     for (row, column), value in np.ndenumerate(values):
         if np.isfinite(value):
-            colour = INK if value > 55 else "white"
+            colour = ON_BRIGHT if value > 55 else "white"
             axes.text(column, row, f"{value:.0f}", ha="center", va="center", color=colour, size=8)
 
 
