@@ -7,6 +7,7 @@ from commands import Command, Outcome, python
 
 import foster
 import foster.cli.demo
+from foster.cli import app
 
 
 def test_help_lists_presets_and_methods_never_load_torch(tmp_path: Path) -> None:
@@ -36,6 +37,14 @@ def test_help_names_every_command(command: Command) -> None:
     assert done.code == 0
     for name in ("run", "resume", "plan", "demo", "presets", "methods", "table", "compare"):
         assert f" {name} " in done.out
+    assert " [KEY=VALUE]..." in command("run", "--help").out
+
+
+def test_the_help_of_a_command_is_as_wide_as_the_terminal_and_begins_with_a_sentence() -> None:
+    for registered in app.registered_commands:
+        first, *others = (registered.help or "").split("\n\n")
+        assert first.endswith("."), first
+        assert not [part for part in (first, *others) if "\n" in part and not part.startswith("\b")]
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,9 @@ def test_a_schedule_that_becomes_cosine_lets_its_milestones_go() -> None:
     [
         (plain(dataset=None), "dataset: this key is missing (in here)"),
         (plain(increment=None), "increment: this key is missing (in here)"),
-        (plain(increment="two"), "increment: input should be a valid integer"),
+        (plain(increment="two"), "increment: this is a whole number, not 'two'"),
+        (plain(class_order="a,b"), "class_order: this is a list, such as"),
+        (plain(foster={"boost": 3}), "foster.boost: this is a table of settings, not 3"),
         (plain(foster={"first": {"epochs": 0}}), "foster.first.epochs:"),
         (plain(replay={"later": {"epochs": 0}}), "replay.later.epochs:"),
         (plain(seed=float("inf")), "seed:"),

@@ -88,7 +88,7 @@ def test_the_suggested_key_belongs_to_the_method_in_use() -> None:
     ("override", "mentions"),
     [
         ("seed=-1", ["seed:", "greater than or equal to 0", "not -1"]),
-        ("seed=3.5", ["seed:", "integer", "not 3.5"]),
+        ("seed=3.5", ["seed:", "whole number", "3.5"]),
         ("seed=4294967296", ["seed:", "not 4294967296"]),
         ("batch_size=1", ["batch_size:", "not 1"]),
         ("increment=0", ["increment:", "not 0"]),

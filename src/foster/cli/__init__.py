@@ -1,5 +1,6 @@
 """The command `foster`: it parses, hands over, and prints errors as one line. No logic, and no torch at import."""
 
+import inspect
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -90,6 +91,12 @@ def _options(
     pass
 
 
+def _flowing(text: str) -> str:
+    """A command's help with one line a paragraph, which flows to any width; what stands after a \\b keeps its lines."""
+    parts = text.split("\n\n")
+    return "\n\n".join(part if part.startswith("\b") else part.replace("\n", " ") for part in parts)
+
+
 experiments.add_commands(app)
 listing.add_commands(app)
 sweeping.add_commands(app)
@@ -99,6 +106,8 @@ bundles.add_commands(app)
 mending.add_commands(app)
 checking.add_commands(app)
 serving.add_commands(app)
+for _command in app.registered_commands:
+    _command.help = _flowing(_command.help or inspect.getdoc(_command.callback) or "")
 
 
 def main() -> None:

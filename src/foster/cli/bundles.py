@@ -28,7 +28,7 @@ def learn(
     bundle: Annotated[Path, typer.Option("--bundle", metavar="NEW", help="The bundle to write; must not exist.")],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Settings to change, e.g. memory_total=500 (see --keys)."),
+        typer.Argument(metavar="KEY=VALUE", help="Settings to change, e.g. memory_total=500 (see --keys)."),
     ] = None,
     old: Annotated[
         Path | None, typer.Option("--from", metavar="OLD", help="The bundle to continue; it is never changed.")
@@ -73,9 +73,7 @@ def learn(
 
 def predict(
     bundle: Bundle,
-    images: Annotated[
-        list[Path], typer.Argument(metavar="IMAGES_OR_FOLDERS...", help="Image files, or folders of them.")
-    ],
+    images: Annotated[list[Path], typer.Argument(metavar="IMAGE_OR_FOLDER", help="Image files, or folders of them.")],
     top: Annotated[int, typer.Option(min=1, metavar="K", help="How many classes to show for each image.")] = 1,
     is_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     is_csv: Annotated[bool, typer.Option("--csv", help="CSV with a header.")] = False,

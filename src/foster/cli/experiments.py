@@ -10,7 +10,7 @@ from foster.cli.options import Data, Plugins, Quiet, Recipes, with_recipes
 
 Source = Annotated[str, typer.Argument(metavar="PRESET_OR_TOML", help="A preset's name, a .toml file or a run folder.")]
 Overrides = Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings to change, e.g. method=replay seed=1.")
+    list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings to change, e.g. method=replay seed=1.")
 ]
 Out = Annotated[Path | None, typer.Option(help="The run folder; by default runs/SCENARIO-METHOD-sSEED.")]
 Deterministic = Annotated[
@@ -61,7 +61,7 @@ def resume(
     overrides: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[KEY=VALUE]...",
+            metavar="KEY=VALUE",
             help="Where and how it goes on: device, checkpoint_minutes, keep_networks, engine.*; engine.resident=off.",
         ),
     ] = None,
@@ -135,7 +135,7 @@ def prepare(
 def demo(
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Settings to change, e.g. epochs_scale=0.1 for a quicker look."),
+        typer.Argument(metavar="KEY=VALUE", help="Settings to change, e.g. epochs_scale=0.1 for a quicker look."),
     ] = None,
     out: Annotated[Path, typer.Option(help="The folder for the runs and the figure.")] = Path("runs/demo"),
     quiet: Quiet = False,

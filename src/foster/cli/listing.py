@@ -7,7 +7,7 @@ import typer
 
 from foster.cli.options import Plugins
 
-Folders = Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="Run folders, or folders that hold some.")]
+Folders = Annotated[list[Path], typer.Argument(metavar="FOLDER", help="Run folders, or folders that hold some.")]
 
 
 def add_commands(app: typer.Typer) -> None:

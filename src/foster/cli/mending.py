@@ -37,7 +37,7 @@ def rename(
 
 def merge(
     old: Bundle,
-    names: Annotated[list[str], typer.Argument(metavar="CLASSES...", help="Two classes or more.")],
+    names: Annotated[list[str], typer.Argument(metavar="CLASS", help="Two classes or more.")],
     into: Annotated[str, typer.Option(metavar="NAME", help="The class that they become; may be one of them.")],
     bundle: New,
     max_drop: MaxDrop = 1.0,
@@ -65,7 +65,7 @@ def merge(
 
 def forget(
     old: Bundle,
-    names: Annotated[list[str], typer.Argument(metavar="CLASSES...", help="The classes to forget.")],
+    names: Annotated[list[str], typer.Argument(metavar="CLASS", help="The classes to forget.")],
     bundle: New,
     max_drop: MaxDrop = 1.0,
     is_promoting: Promote = False,

@@ -10,7 +10,7 @@ from foster.errors import FolderError
 from foster.reports.text import size_text
 
 Subjects = Annotated[
-    list[Path], typer.Argument(metavar="RUN...", help="Run folders, folders that hold some, results files, bundles.")
+    list[Path], typer.Argument(metavar="RUN", help="Run folders, folders that hold some, results files, bundles.")
 ]
 Data = Annotated[Path | None, typer.Option(help="The folder of the data files, where pictures are needed.")]
 
@@ -22,7 +22,7 @@ def add_commands(app: typer.Typer) -> None:
 
 
 FIGURE_HELP = (
-    "Draw a figure of runs or bundles. KIND is one of:\n\n"
+    "Draw runs or bundles; KIND is one of nine figures.\n\n"
     "\b\n"
     "accuracy    accuracy after each task, with the gap at the end\n"
     "new-old     accuracy on new and on old classes, by task\n"

@@ -108,7 +108,7 @@ def serve(
 def label_next(
     bundle: Bundle,
     photos: Annotated[
-        list[Path], typer.Argument(metavar="PHOTOS...", help="Photos without a label: files, or folders of them.")
+        list[Path], typer.Argument(metavar="PHOTO_OR_FOLDER", help="Photos without a label: files, or folders of them.")
     ],
     count: Annotated[int, typer.Option(metavar="N", min=1, help="How many photos to choose.")] = 50,
     copy: Annotated[

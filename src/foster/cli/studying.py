@@ -26,7 +26,7 @@ def study(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME]... [KEY=VALUE[,VALUE]...]...",
+            metavar="NAME|KEY=VALUE[,VALUE]",
             help="Names of studies or .toml files, then settings of all runs, and seeds.",
         ),
     ] = None,

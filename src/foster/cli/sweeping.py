@@ -37,7 +37,7 @@ def sweep(
         str, typer.Argument(metavar="PRESET_OR_TOML", help="A preset's name, a .toml file or a run folder.")
     ],
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE[,VALUE]...]...", help="The settings to vary or change.")
+        list[str] | None, typer.Argument(metavar="KEY=VALUE[,VALUE]", help="The settings to vary or change.")
     ] = None,
     recipes: Recipes = None,
     data: Data = None,

@@ -26,6 +26,16 @@ MEMORY_KEYS = frozenset({"memory_total", "memory_per_class", "selection"})
 UNION_MEMBER = re.compile(r"AugmentationSettings|str|float|(tuple|literal)\[.*|constrained-.*")
 """What pydantic adds to the place of an error where a value may be of several kinds."""
 
+KINDS = {
+    "int": "this is a whole number",
+    "float": "this is a number",
+    "bool": "this is true or false",
+    "string": "this is a text",
+    "tuple": 'this is a list, such as ["a", "b"] or [1, 2]',
+    "model": "this is a table of settings",
+}
+"""What a value must be, in words of ours; pydantic's speak of parsing, of tuples and of our classes."""
+
 FIELD_NAMES = {
     "init_cls": "base_classes",
     "memory_size": "memory_total",
@@ -140,6 +150,9 @@ def validated(model: type[Model], data: Any, origin: str, prefix: str = "") -> M
     key = prefix + ".".join(str(part) for part in first["loc"] if not UNION_MEMBER.fullmatch(str(part)))
     message = first["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
+    kind, separator, fault = first["type"].partition("_")
+    if kind in KINDS and separator and fault in ("type", "parsing", "from_float"):
+        message = KINDS[kind]
     if first["type"] == "missing":
         raise SettingsError(f"{key}: this key is missing (in {origin})")
     if first["type"] == "extra_forbidden":
