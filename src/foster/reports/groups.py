@@ -3,6 +3,7 @@
 import hashlib
 import json
 import statistics
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,7 +46,7 @@ class Group:
 
     `detail` holds the name of its recipe, what sets it apart from other groups of its method and augmentation, such as
     `beta_boost=0.95`, what is not the same for all methods of its scenario, such as `memory_total=2000`, and what makes
-    it incomparable: `(unfinished)`, `(on validation images)`. No two runs have the same seeds: those that differ in how
+    it incomparable: `(unfinished)`, `(on validation images)`. What more than half of them share is not told. No two runs have the same seeds: those that differ in how
     they compute are groups of their own, and of those that differ in nothing the first one counts.
     """
 
@@ -87,29 +88,35 @@ def by_scenario(results: Iterable[RunResult]) -> dict[str, list[Group]]:
 
 def _groups(runs: Sequence[RunResult]) -> list[Group]:
     """Split the runs of one scenario."""
-    conditions = _differing_conditions(runs)
+    conditions = _telling([_conditions(run) for run in runs])
     methods: dict[tuple[str, str, str], list[RunResult]] = {}
     for run in runs:
         methods.setdefault((run.method, run.augmentation, _recipe_name(run)), []).append(run)
     return [group for alike in methods.values() for group in _by_recipe(alike, conditions)]
 
 
-def _differing_conditions(runs: Sequence[RunResult]) -> set[str]:
-    """The settings outside the methods' own sections that have several values among the runs that have them."""
-    values: dict[str, set[str]] = {}
-    for run in runs:
-        for key, value in _recipe(run):
-            if key not in ("method", "augmentation") and not key.startswith(f"{run.method}."):
-                values.setdefault(key, set()).add(value)
-    return {key for key, variants in values.items() if len(variants) > 1}
+def _conditions(run: RunResult) -> Recipe:
+    """The settings outside the methods' own sections."""
+    own = f"{run.method}."
+    return tuple(
+        pair for pair in _recipe(run) if not (pair[0].startswith(own) or pair[0] in ("method", "augmentation"))
+    )
 
 
-def _by_recipe(runs: Sequence[RunResult], conditions: Collection[str]) -> list[Group]:
+def _telling(recipes: Sequence[Recipe]) -> set[tuple[str, str]]:
+    """The settings that set some of these apart: of several values of a key, all but the one of more than half."""
+    counts = Counter(pair for recipe in recipes for pair in recipe)
+    num_with = Counter(key for recipe in recipes for key, _ in recipe)
+    usual = len(recipes) / 2
+    return {pair for pair, count in counts.items() if count < num_with[pair[0]] and count <= usual}
+
+
+def _by_recipe(runs: Sequence[RunResult], conditions: Collection[tuple[str, str]]) -> list[Group]:
     """Split runs of one method and augmentation by their recipe and by what makes them incomparable."""
     recipes: dict[tuple[Recipe, str], list[RunResult]] = {}
     for run in sorted(runs, key=lambda run: run.seed):
         recipes.setdefault((_recipe(run), _caveat(run)), []).append(run)
-    shared = set.intersection(*(set(recipe) for recipe, _ in recipes))
+    told = _telling([recipe for recipe, _ in recipes]) | set(conditions)
     groups = []
     for (recipe, caveat), members in recipes.items():
         for computing, alike in _by_computing(members).items():
@@ -117,8 +124,7 @@ def _by_recipe(runs: Sequence[RunResult], conditions: Collection[str]) -> list[G
             for run in alike:
                 once.setdefault((run.seed, run.order_seed), run)
             method = alike[0].method
-            differing = [pair for pair in recipe if pair not in shared or pair[0] in conditions]
-            pairs = sorted((key.removeprefix(f"{method}."), value) for key, value in differing)
+            pairs = sorted((key.removeprefix(f"{method}."), value) for key, value in recipe if (key, value) in told)
             repeats = f"({len(alike) - len(once)} repeated left out)" if len(alike) > len(once) else ""
             words = [_recipe_name(alike[0]), *(_short_setting(*pair) for pair in (*pairs, *computing)), caveat, repeats]
             detail = " ".join(filter(None, words))
