@@ -5,9 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from tiny_runs import ignore, stopped_run, tiny_settings
 
 import foster
 from foster.evaluation.metrics import average_incremental_accuracy
+from foster.experiment.execute import begin
+from foster.experiment.folder import RunFolder
+from foster.system.signals import StopRequest
 
 PUBLISHED = Path(__file__).parents[2] / "results"
 
@@ -70,6 +74,27 @@ def test_the_network_of_a_folder_classifies(folder: Path) -> None:
     assert result.network is result.network
     with torch.no_grad():
         assert result.network(torch.zeros(2, 3, 8, 8)).logits.shape == (2, 4)
+
+
+def test_the_network_of_a_folder_is_the_one_that_was_trained(tmp_path: Path) -> None:
+    finished = begin(tiny_settings("der"), RunFolder(tmp_path / "run"), ignore, StopRequest())
+    state = torch.get_rng_state()
+    (result,) = foster.load_results(tmp_path / "run")
+    found, trained = result.network.state_dict(), finished.network.state_dict()
+    assert torch.equal(torch.get_rng_state(), state), "torch's own generator is left alone"
+    assert list(found) == list(trained)
+    assert all(torch.equal(value, trained[name]) for name, value in found.items())
+    for path in (tmp_path / "run" / "checkpoints").iterdir():
+        path.unlink()
+    (result,) = foster.load_results(tmp_path / "run")
+    with pytest.raises(foster.DataError, match="there is no checkpoint in"):
+        _ = result.network
+
+
+def test_a_run_that_is_not_finished_has_no_network_yet(tmp_path: Path) -> None:
+    (result,) = foster.load_results(stopped_run(tmp_path / "run"))
+    with pytest.raises(foster.DataError, match="is not finished"):
+        _ = result.network
 
 
 def test_a_results_file_alone_has_no_network() -> None:

@@ -17,7 +17,7 @@ def test_a_results_file_is_read_whole(write_run):
     assert (run.augmentation, run.hardware) == ("plain", "NVIDIA H200")
     assert (run.result, run.classifier) == ("compressed", "head")
     assert run.classes_seen == (4, 6, 7)
-    assert run.accuracy == (99.0, 80.0, 70.5)
+    assert run.accuracy == [99.0, 80.0, 70.5]
     assert run.average_incremental_accuracy == pytest.approx(83.16666)
     assert (run.final_accuracy, run.forgetting) == (70.5, 12.5)
     assert (run.params, run.memory_bytes, run.train_seconds) == (470_004, 6_144_000, 724.0)

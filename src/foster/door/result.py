@@ -1,7 +1,7 @@
 """What a run found out, as a researcher asks for it: numbers, the network, a figure."""
 
 import json
-from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -16,72 +16,28 @@ if TYPE_CHECKING:
     from foster.networks.network import Network
 
 
-class Result:
+@dataclass(frozen=True, repr=False, eq=False)
+class Result(RunResult):
     """The results of one run. Accuracies are in percent, on the test images of all classes seen so far.
 
-    `accuracy[t]` is that after task t, `accuracy_matrix[t][k]` after task t on the classes of task k.
+    `accuracy[t]` is that after task t, `accuracy_matrix[t][k]` after task t on the classes of task k;
+    `average_incremental_accuracy` is the mean of `accuracy` over all tasks, the first included; `forgetting` is how far
+    each earlier task fell from its best to its last accuracy, on average, in points. `settings` is all that decided
+    what the run did, as in its settings file, without paths.
     """
 
-    def __init__(self, run: RunResult, data: dict[str, Any], find_network: Callable[[], "Network"]) -> None:
-        self._run = run
-        self._data = data
-        self._find_network = find_network
+    _data: dict[str, Any] = field(default_factory=dict)
+    _network: "Network | None" = None
 
     @classmethod
-    def read(cls, run: RunResult, find_network: Callable[[], "Network"] | None = None) -> Self:
-        """Of the file that `run` was read from; its network is restored from the folder when it is asked for."""
-        data: dict[str, Any] = json.loads(read_plain(run.path, may_be_link=True))
-        return cls(run, data, find_network or (lambda: _restored(run.path)))
-
-    @property
-    def method(self) -> str:
-        return self._run.method
-
-    @property
-    def scenario(self) -> str:
-        return self._run.scenario
-
-    @property
-    def seed(self) -> int:
-        return self._run.seed
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Everything that decided what the run did, as in its settings file, without paths."""
-        return dict(self._run.settings)
+    def of(cls, run: RunResult, network: "Network | None" = None) -> Self:
+        """With all that the run's file holds; without a network, that is restored from the folder when asked for."""
+        return cls(**vars(run), _data=json.loads(read_plain(run.path, may_be_link=True)), _network=network)
 
     @property
     def is_finished(self) -> bool:
         """False for a run that is under way or was interrupted: its results are those of the tasks so far."""
-        return self._run.finished
-
-    @property
-    def accuracy(self) -> list[float]:
-        """After each task."""
-        return list(self._run.accuracy)
-
-    @property
-    def accuracy_matrix(self) -> list[list[float]]:
-        """Row t, after task t, holds the accuracy on each task up to t."""
-        return [list(row) for row in self._data["accuracy_matrix"]]
-
-    @property
-    def average_incremental_accuracy(self) -> float:
-        """The mean of `accuracy` over all tasks, the first included."""
-        return self._run.average_incremental_accuracy
-
-    @property
-    def final_accuracy(self) -> float:
-        return self._run.final_accuracy
-
-    @property
-    def forgetting(self) -> float:
-        """How far each earlier task fell from its best to its last accuracy, on average, in points."""
-        return self._run.forgetting
-
-    @property
-    def train_seconds(self) -> float:
-        return self._run.train_seconds
+        return self.finished
 
     @cached_property
     def network(self) -> "Network":
@@ -89,9 +45,7 @@ class Result:
 
         That of a run which was read from a folder comes from its last checkpoint, on the CPU.
         """
-        network = self._find_network()
-        network.eval()
-        return network
+        return (self._network or _restored(self)).eval()
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain data: what `results.json` holds."""
@@ -119,7 +73,7 @@ class Results(list[Result]):
         alone are a mean with a band."""
         from foster.reports.curves import accuracy_figure
 
-        return accuracy_figure([result._run for result in self], title)
+        return accuracy_figure(self, title)
 
     def table(self) -> str:
         """Accuracy after each task, a row a method, as text."""
@@ -129,7 +83,7 @@ class Results(list[Result]):
 
         window = Console(width=120, color_system=None, force_terminal=False)
         with window.capture() as capture:
-            window.print(accuracy_table([result._run for result in self]))
+            window.print(accuracy_table(self))
         return capture.get().rstrip()
 
     def __repr__(self) -> str:
@@ -141,17 +95,16 @@ def load_results(*folders: str | Path) -> Results:
 
     `foster.load_results("runs")` finds all runs in `runs/`, `foster.load_results("runs/wa", "runs/der")` those two.
     """
-    return Results(_read(find_results(user_path(folder) for folder in folders or ("runs",))))
+    return Results(map(Result.of, find_results(user_path(folder) for folder in folders or ("runs",))))
 
 
-def _read(runs: Iterable[RunResult]) -> list[Result]:
-    return [Result.read(run) for run in runs]
-
-
-def _restored(path: Path) -> "Network":
+def _restored(run: RunResult) -> "Network":
     """The network of the finished run that wrote this results file."""
-    from foster.experiment.restore import last_network
+    from foster.reports.archive import RunArchive
 
-    if path.name != FILE_NAME:
-        raise DataError(f"'{path}' is a results file alone: the network of a run lies in its folder")
-    return last_network(path.parent)
+    if run.path.name != FILE_NAME:
+        raise DataError(f"'{run.path}' is a results file alone: the network of a run lies in its folder")
+    if not run.finished:
+        # Its checkpoints may be those of the middle of a task, and another process may be writing them.
+        raise DataError(f"the run in '{run.path.parent}' is not finished; its network is there when it is")
+    return RunArchive(run.path).network()

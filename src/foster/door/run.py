@@ -90,7 +90,7 @@ def _run_in(folder: RunFolder, settings: Settings, resume: bool, tell: Listener)
     else:
         settings, work = resumed_settings(settings, folder), go_on
         if folder.is_finished:
-            return Result.read(read_result(folder.path / RESULTS))
+            return Result.of(read_result(folder.path / RESULTS))
     try:
         return _result(folder, work(settings, folder, tell, StopRequest()))
     except KeyboardInterrupt as interrupt:
@@ -100,7 +100,7 @@ def _run_in(folder: RunFolder, settings: Settings, resume: bool, tell: Listener)
 
 
 def _result(folder: RunFolder, finished: Finished) -> Result:
-    return Result.read(read_result(folder.path / RESULTS), lambda: finished.network)
+    return Result.of(read_result(folder.path / RESULTS), finished.network)
 
 
 def _settings(source: str | Path | None, keywords: Mapping[str, Any]) -> Settings:

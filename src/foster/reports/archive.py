@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -27,6 +28,7 @@ from foster.settings.experiment import Settings
 from foster.system.files import user_path
 from foster.training.checkpoint import Checkpoint, Progress, explained_misfit
 from foster.training.engine import Engine, find_device
+from foster.training.fit import restore_trained
 
 
 class Archive:
@@ -123,17 +125,18 @@ class RunArchive(Archive):
     def _checkpoint(self) -> Checkpoint:
         checkpoint = RunFolder(self.folder).checkpoints.load(lambda message: None, is_looking_on=True)
         if checkpoint is None or "network" not in checkpoint.parts:
-            raise DataError(f"'{self.folder}' has no checkpoint of a task that was learned")
+            raise DataError(f"there is no checkpoint in '{self.folder}' of a task that was learned")
         return checkpoint
 
     def _frame(self, num_tasks: int) -> Network:
         """An untrained network as it is after so many tasks."""
-        return idle_method(self.settings).new_network(self.settings.task_sizes[:num_tasks])
+        with torch.random.fork_rng(devices=[]):
+            return idle_method(self.settings).new_network(self.settings.task_sizes[:num_tasks])
 
     def network(self) -> Network:
         with explained_misfit():
             network = self._frame(Progress.of(self._checkpoint).task)
-            network.load_state_dict(self._checkpoint.parts["network"])
+        restore_trained(network, self._checkpoint.parts["network"])
         return network
 
     def network_after(self, task: int, variant: str | None = None) -> nn.Module:

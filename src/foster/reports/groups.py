@@ -45,9 +45,10 @@ class Group:
     """Runs of one scenario, method, augmentation and recipe.
 
     `detail` holds the name of its recipe, what sets it apart from other groups of its method and augmentation, such as
-    `beta_boost=0.95`, what is not the same for all methods of its scenario, such as `memory_total=2000`, and what makes
-    it incomparable: `(unfinished)`, `(on validation images)`. What more than half of them share is not told. No two runs have the same seeds: those that differ in how
-    they compute are groups of their own, and of those that differ in nothing the first one counts.
+    `beta_boost=0.95`, what is not the same for all methods of its scenario, such as `memory_total=2000`, less what more
+    than half of them share, and what makes it incomparable: `(unfinished)`, `(on validation images)`. No two runs have
+    the same seeds: those that differ in how they compute are groups of their own, and of those that differ in nothing
+    the first one counts.
     """
 
     method: str

@@ -50,7 +50,7 @@ class RunResult:
     settings: dict[str, Any]
     hardware: Words
     classes_seen: tuple[Count, ...]
-    accuracy: Annotated[tuple[Percent, ...], Field(min_length=1)]
+    accuracy: Annotated[list[Percent], Field(min_length=1)]
     average_incremental_accuracy: Percent
     final_accuracy: Percent
     forgetting: Change
@@ -66,7 +66,7 @@ class RunResult:
     """After each task on the classes of that task."""
     old_accuracy: tuple[Measured, ...] = ()
     """After each task on the classes of the tasks before it; None after the first."""
-    accuracy_matrix: tuple[tuple[float, ...], ...] = ()
+    accuracy_matrix: list[list[float]] = field(default_factory=list)
     """Row t: after task t on the classes of each task up to t."""
     classes: tuple[str, ...] = ()
     """All names in order of arrival."""
