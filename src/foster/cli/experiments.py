@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from foster.cli.options import Data, Plugins, Quiet, Recipes, with_recipes
+from foster.cli.options import Data, Plugins, Quiet, Recipes, chosen_settings, with_recipes
 
 Source = Annotated[str, typer.Argument(metavar="PRESET_OR_TOML", help="A preset's name, a .toml file or a run folder.")]
 Overrides = Annotated[
@@ -44,11 +44,8 @@ def run(
     has_tensorboard: TensorBoard = False,
 ) -> None:
     """Train one method on one scenario: everything is written to the run folder."""
-    from foster.settings.experiment import check_used, load_settings
-
     changes = [*with_recipes(overrides, recipes), *(["engine.deterministic=true"] if is_deterministic else [])]
-    settings = load_settings(source, changes, plugins=plugins, data=str(data) if data else None)
-    check_used(changes, settings)
+    settings = chosen_settings(source, changes, data, plugins)
     # Imported only now: what is wrong with the settings is said before torch is loaded.
     from foster.cli.launch import launch
 
@@ -94,12 +91,9 @@ def plan(
     plugins: Plugins = None,
 ) -> None:
     """Show what a run would do, before anything is trained: tasks, images, exemplars, epochs, memory, time."""
-    from foster.settings.experiment import check_used, load_settings
     from foster.system.output import show
 
-    changes = with_recipes(overrides, recipes)
-    settings = load_settings(source, changes, plugins=plugins, data=str(data) if data else None)
-    check_used(changes, settings)
+    settings = chosen_settings(source, with_recipes(overrides, recipes), data, plugins)
     from foster.experiment.pace import measured_plan, timed_plan
     from foster.reports.plans import plan_table
 
@@ -120,11 +114,9 @@ def prepare(
     quiet: Quiet = False,
 ) -> None:
     """Decode all photos of a scenario once, into a folder on disk that later runs read; goes on where it stopped."""
-    from foster.settings.experiment import check_used, load_settings
     from foster.system.output import report
 
-    settings = load_settings(source, overrides or [], data=str(data) if data else None)
-    check_used(overrides or [], settings)
+    settings = chosen_settings(source, overrides or [], data)
     from foster.cli.launch import prepare_photos
     from foster.reports.text import size_text
 

@@ -1,11 +1,14 @@
 """Options that several commands have."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from foster.errors import DataError, SettingsError
+
+if TYPE_CHECKING:
+    from foster.settings.experiment import Settings
 
 Data = Annotated[Path | None, typer.Option(help="The folder of the data files.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
@@ -64,6 +67,15 @@ Photos = Annotated[
 def with_recipes(overrides: list[str] | None, recipes: list[str] | None) -> list[str]:
     """The overrides of a command, its recipes among them."""
     return [*(f"recipe={recipe}" for recipe in recipes or ()), *(overrides or [])]
+
+
+def chosen_settings(source: str, changes: list[str], data: Path | None, plugins: list[str] | None = None) -> "Settings":
+    """The settings that a command is asked for; what has no effect on them is refused."""
+    from foster.settings.experiment import check_used, load_settings
+
+    settings = load_settings(source, changes, plugins=plugins, data=str(data) if data else None)
+    check_used(changes, settings)
+    return settings
 
 
 def unknown_choice(unknown: str | None, unknown_below: float | None) -> float | Literal["auto"] | None:

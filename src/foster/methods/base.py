@@ -4,7 +4,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -21,11 +21,8 @@ from foster.seeding import Address, generator, initialisation
 from foster.settings.methods import MethodSettings
 from foster.training.phase import Evaluate, Phase
 
-
-class Inference(Protocol):
-    """Runs a network in eval mode over uint8 images `[N, 3, H, W]`, without gradients."""
-
-    def __call__(self, network: nn.Module, images: Stack) -> Output: ...
+Inference = Callable[[nn.Module, Stack], Output]
+"""Runs a network in eval mode over uint8 images `[N, 3, H, W]`, without gradients."""
 
 
 @dataclass(frozen=True)

@@ -157,9 +157,8 @@ def _draw(axes: "Axes", panel: Panel, of_scenario: Sequence[Curve]) -> None:
     axes.set_ylim(*_limits(of_scenario))
     counts = sorted({count for curve in panel.curves for count in curve.classes_seen})
     axes.set_xticks(counts if len(counts) <= 12 else counts[:: math.ceil(len(counts) / 11)])
-    axes.set_xlim(counts[0], counts[-1] if len(counts) > 1 else counts[0] + 1)
+    axes.set(xlim=(counts[0], max(counts[-1], counts[0] + 1)), ylabel="accuracy on all classes seen (%)")
     axes.set_xlabel("\n".join(filter(None, ("classes seen", panel.note))))
-    axes.set_ylabel("accuracy on all classes seen (%)")
     measure = "average incremental\naccuracy (%)"
     axes.text(1.02, -0.03, measure, transform=axes.transAxes, va="top", color=SOFT_INK, size=8)
     _draw_gap(axes, panel.curves)

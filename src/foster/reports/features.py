@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -48,8 +48,9 @@ def tsne_figure(archives: Sequence[RunArchive]) -> "Figure":
             points, labels = _laid_out(archive, task, chosen[chosen < ends[task]])
             for rank, class_id in enumerate(chosen):
                 own = points[labels == class_id]
-                colour, marker = COLOURS[rank % 10], MARKERS[rank // 10]
-                axes.scatter(own[:, 0], own[:, 1], s=7, color=colour, marker=marker, linewidths=0, rasterized=True)
+                colour, marker, name = COLOURS[rank % 10], MARKERS[rank // 10], archives[0].class_names[class_id]
+                dots = axes.scatter(own[:, 0], own[:, 1], s=7, color=colour, marker=marker, label=name)
+                dots.set(linewidths=0, rasterized=True)
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set(visible=True, color=GRID)
             axes.margins(0.08)
@@ -58,7 +59,8 @@ def tsne_figure(archives: Sequence[RunArchive]) -> "Figure":
                 axes.set_title(f"{ends[task]} classes", loc="center", weight="normal", size=9)
             if panel % len(tasks) == 0:
                 axes.set_ylabel(archive.name, weight="bold", color=colour_of(archive.method))
-        _name_classes(figure, [archives[0].class_names[class_id] for class_id in chosen])
+        look: dict[str, Any] = {"frameon": False, "fontsize": 7, "labelspacing": 0.3, "handletextpad": 0}
+        figure.legend(handles=panels[0].collections, loc="outside right upper", markerscale=1.5, **look)
     return figure
 
 
@@ -74,8 +76,6 @@ def head_norm_figure(archives: Sequence[Archive]) -> "Figure":
 
     Where the rows of the last task are longer than all others, much is taken for a new class.
     """
-    if not archives:
-        raise DataError("there are no runs to draw")
     with styled():
         figure = new_figure(8.5, 1.9 * len(archives) + 0.4)
         panels = grid_of_axes(figure, len(archives), 1)
@@ -97,9 +97,7 @@ def _draw_norms(axes: "Axes", archive: Archive, norms: NDArray[np.float32]) -> N
             axes.text((first + last - 1) / 2, mean, f"{mean:.2f}", ha="center", va="bottom", size=8, color=INK)
     for edge in some_of(edges[1:-1].tolist()):
         axes.axvline(edge - 0.5, color=SOFT_INK, linewidth=0.5)
-    axes.set_title(archive.name)
-    axes.set_xlim(-0.5, len(norms) - 0.5)
-    axes.set_ylim(0, 1.15 * float(norms.max()))
+    axes.set(title=archive.name, xlim=(-0.5, len(norms) - 0.5), ylim=(0, 1.15 * float(norms.max())))
     axes.set_ylabel("norm of row")
     if len(norms) <= MOST_CLASSES:
         axes.set_xticks(range(len(norms)), archive.class_names[: len(norms)], size=8)
@@ -118,15 +116,3 @@ def _laid_out(
     perplexity = max(2.0, min(30.0, (len(features) - 1) / 3))
     laid_out = TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(features)
     return laid_out, some.labels.numpy()
-
-
-def _name_classes(figure: "Figure", names: Sequence[str]) -> None:
-    from matplotlib.lines import Line2D
-
-    handles = [
-        Line2D([], [], color=COLOURS[rank % 10], marker=MARKERS[rank // 10], linestyle="", markersize=4, label=name)
-        for rank, name in enumerate(names)
-    ]
-    figure.legend(
-        handles=handles, loc="outside right upper", frameon=False, fontsize=7, labelspacing=0.3, handletextpad=0
-    )

@@ -8,26 +8,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from foster.experiment.folder import FREE_SETTINGS
 from foster.reports.results import RunResult
 from foster.settings.keys import MEMORY_KEYS, flat
 from foster.settings.methods import METHOD_SETTINGS
 from foster.settings.recipes import laid_over
 from foster.system.output import printable
 
-NOT_RECIPE = frozenset(
-    {
-        "seed",
-        "order_seed",
-        "data",
-        "device",
-        "checkpoint_minutes",
-        "keep_networks",
-        "first_task_from",
-        "engine",
-        "recipe",
-    }
-    | {"plugins"}
-)
+NOT_RECIPE = frozenset({*FREE_SETTINGS, "seed", "order_seed", "recipe"})
 """Settings that say which run it is, where its data lie, how it computes or what it keeps, not what is learned how."""
 
 COMPUTES = ("device", "engine")

@@ -49,32 +49,20 @@ def new_old_figure(results: Sequence[RunResult], names: Sequence[str] = ()) -> "
                 values = result.new_accuracy if kind == "new" else result.old_accuracy
                 points = [(x, y) for x, y in zip(result.classes_seen, values, strict=False) if y is not None]
                 across, up = [x for x, _ in points], [y for _, y in points]
-                axes.plot(
-                    across,
-                    up,
-                    color=look.colour,
-                    marker=look.marker,
-                    markeredgecolor="white",
-                    markevery=max(1, len(up) // 10),
-                    clip_on=False,
-                )
+                marks: dict[str, Any] = {"markeredgecolor": "white", "markevery": max(1, len(up) // 10)}
+                axes.plot(across, up, color=look.colour, marker=look.marker, clip_on=False, **marks)
                 ends += [End(up[-1], f"{label}  {up[-1]:.1f}", look)] if up and math.isfinite(up[-1]) else []
-            axes.set_title(f"{kind} classes")
-            axes.set_xlabel("classes seen")
-            axes.set_ylim(0, 100)
             counts = sorted({count for result in shown for count in result.classes_seen[int(kind == "old") :]})
             axes.set_xticks(counts[:: -(-len(counts) // 12)])
-            axes.set_xlim(counts[0] - (len(counts) == 1), counts[-1])
+            axes.set(xlim=(counts[0] - (len(counts) == 1), counts[-1]), ylim=(0, 100), title=f"{kind} classes")
+            axes.set(xlabel="classes seen", ylabel=f"accuracy on the {kind} classes (%)")
             axes.tick_params(labelleft=True)
-            axes.set_ylabel(f"accuracy on the {kind} classes (%)")
             label_ends(axes, ends, 2.7)
     return figure
 
 
 def loss_figure(archives: Sequence[RunArchive]) -> "Figure":
     """A panel a run: each loss term after each epoch, all phases of all tasks one after the other."""
-    if not archives:
-        raise DataError("there are no runs to draw")
     with styled():
         figure = new_figure(9.5, HEIGHT * len(archives) + 0.3)
         for axes, archive in zip(grid_of_axes(figure, len(archives), 1), archives, strict=True):
@@ -104,14 +92,8 @@ def _draw_losses(axes: "Axes", archive: RunArchive) -> None:
     terms = list(dict.fromkeys(name for event in epochs for name in event["losses"] if name != "total"))
     for term, colour in zip(terms, COLOURS * (1 + len(terms) // len(COLOURS)), strict=False):
         values = [event["losses"].get(term, math.nan) for event in epochs]
-        looks: dict[str, Any] = {
-            "color": colour,
-            "linewidth": 1.2,
-            "marker": ".",
-            "markersize": 2.5,
-            "markevery": _alone(values),
-        }
-        axes.plot(range(1, len(epochs) + 1), values, label=term, **looks)
+        points: dict[str, Any] = {"marker": ".", "markersize": 2.5, "markevery": _alone(values)}
+        axes.plot(range(1, len(epochs) + 1), values, label=term, color=colour, linewidth=1.2, **points)
     starts = [k for k, event in enumerate(epochs) if k == 0 or event["task"] != epochs[k - 1]["task"]]
     for start in some_of(starts[1:]):
         axes.axvline(start + 0.5, color=SOFT_INK, linewidth=0.5)
@@ -120,16 +102,7 @@ def _draw_losses(axes: "Axes", archive: RunArchive) -> None:
         for start, middle in zip(starts, middles, strict=True):
             task = f"task {epochs[start]['task'] + 1}"  # a first task that was taken over has no epochs
             axes.text(middle, 1.0, task, transform=axes.get_xaxis_transform(), ha="center", va="top", size=8)
-    axes.set_title(f"{archive.name}, {archive.result.scenario}")
-    axes.set_xlim(1, max(2, len(epochs)))
-    axes.set_ylim(bottom=0)
-    axes.set_xlabel("epochs, all phases of all tasks")
-    axes.set_ylabel("mean over the epoch")
-    axes.legend(
-        loc="lower right",
-        bbox_to_anchor=(1, 1),
-        ncols=len(terms),
-        frameon=False,
-        labelcolor="linecolor",
-        handlelength=1,
-    )
+    axes.set(title=f"{archive.name}, {archive.result.scenario}", xlim=(1, max(2, len(epochs))), ylim=(0, None))
+    axes.set(xlabel="epochs, all phases of all tasks", ylabel="mean over the epoch")
+    above: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": len(terms)}
+    axes.legend(**above, frameon=False, labelcolor="linecolor", handlelength=1)

@@ -1,6 +1,6 @@
 """Runs and bundles -> one HTML file that holds everything: it opens from the disk, on any screen, and prints."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from foster.reports.archive import Archive, BundleArchive, RunArchive, open_arch
 from foster.reports.calibration import calibration_figure
 from foster.reports.figures import KINDS
 from foster.reports.markup import svg
-from foster.reports.mistakes import class_rows, confused_pairs, surest_mistakes
+from foster.reports.mistakes import ClassRow, class_rows, confused_pairs, surest_mistakes
 from foster.reports.reproduce import command
 from foster.reports.text import ABSENT, duration, size_text
 from foster.settings.keys import flat
@@ -22,7 +22,6 @@ from foster.version import __version__
 
 if TYPE_CHECKING:
     from markupsafe import Markup
-    from matplotlib.figure import Figure
 
 OF_ALL = ("accuracy", "new-old", "confusion", "matrix", "head-norms", "losses", "tsne")
 """Figures in which runs stand side by side."""
@@ -46,23 +45,23 @@ class Page:
     title: str
     version: str = __version__
     headlines: list[tuple[str, str]] = field(default_factory=list)
-    compared: list[dict[str, Any]] = field(default_factory=list)
+    compared: Sequence[RunArchive] = ()
     figures: list[Shown] = field(default_factory=list)
     class_columns: list[str] = field(default_factory=list)
     classes: list[Any] = field(default_factory=list)
     parts: list[dict[str, Any]] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
 
-    def draw(self, kind: str, make: Callable[[], "Figure"], reading: str = "") -> list[Shown]:
-        """The figure, or a line that says why there is none."""
+    def tried(self, what: str, make: Callable[[], list[Any]]) -> list[Any]:
+        """What can be made; nothing, and a line that says why, where it cannot."""
         try:
-            return [Shown(kind, reading or KINDS[kind].reading, svg(make()))]
+            return make()
         except FosterError as error:
-            self.missing.append(f"{kind}: {error}")
+            self.missing.append(f"{what}: {error}")
             return []
 
     def drawn(self, kind: str, archives: Sequence[Archive]) -> list[Shown]:
-        return self.draw(kind, lambda: KINDS[kind].draw(archives))
+        return self.tried(kind, lambda: [Shown(kind, KINDS[kind].reading, svg(KINDS[kind].draw(archives)))])
 
 
 def write_report(paths: Iterable[Path], out: Path, data: Path | None = None) -> None:
@@ -77,6 +76,7 @@ def report(archives: Sequence[Archive]) -> str:
     environment = Environment(
         loader=PackageLoader("foster.reports"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
+    environment.filters["duration"] = duration
     return environment.get_template("report.html").render(page=page_of(archives))
 
 
@@ -88,11 +88,10 @@ def page_of(archives: Sequence[Archive]) -> Page:
         page.headlines = _run_headlines(runs[0])
     if len(bundles) == 1 and not runs:
         page.headlines = _bundle_headlines(bundles[0])
-    page.compared = [_compared(run) for run in runs] if len(runs) > 1 else []
+    page.compared = runs if len(runs) > 1 else ()
     for kind in OF_ALL if runs else ():
         page.figures += page.drawn(kind, _able(kind, runs))
-    if runs:
-        _add_classes(page, runs)
+    page.classes = page.tried("accuracy by class", lambda: _class_rows(page, runs)) if runs else []
     # The exemplars of many runs would be most of the file.
     kinds = OF_ONE if len(runs) == 1 else OF_ONE[:1]
     page.parts = [_run_part(page, run, kinds) for run in runs] + [_bundle_part(page, bundle) for bundle in bundles]
@@ -145,56 +144,36 @@ def _bundle_headlines(bundle: BundleArchive) -> list[tuple[str, str]]:
     return [*lines, ("exemplars", str(num_exemplars)), ("size", size_text(folder_bytes(bundle.folder)))]
 
 
-def _compared(run: RunArchive) -> dict[str, Any]:
-    result = run.result
-    return {
-        "name": run.name,
-        "scenario": result.scenario,
-        "average": result.average_incremental_accuracy,
-        "boosted": result.boosted.average_incremental_accuracy if result.boosted else None,
-        "final": result.final_accuracy,
-        "forgetting": result.forgetting,
-        "params": result.params,
-        "seconds": result.train_seconds,
-        "time": duration(result.train_seconds),
-        "seed": result.seeds,
-    }
-
-
-def _add_classes(page: Page, runs: Sequence[RunArchive]) -> None:
+def _class_rows(page: Page, runs: Sequence[RunArchive]) -> list[ClassRow]:
     """A column a run where all know the same classes and were tested on the same images; else the first run alone."""
-    try:
-        first = runs[0].all_predictions
-        predictions, page.class_columns = [runs[0].predictions()[1]], [runs[0].name]
-        if len(runs) == 1 and "boosted" in first.by_variant and runs[0].result.result != "boosted":
-            predictions.append(first.by_variant["boosted"])
-            page.class_columns = [runs[0].result.result, "boosted"]
-        for run in runs[1:]:
-            labels, predicted = run.predictions()
-            if run.class_names == runs[0].class_names and labels.tolist() == first.labels.tolist():
-                predictions.append(predicted)
-                page.class_columns.append(run.name)
-    except FosterError as error:
-        page.missing.append(f"accuracy by class: {error}")
-        return
-    page.classes = class_rows(runs[0].class_names, runs[0].task_sizes, first.labels, predictions)
+    first = runs[0].all_predictions
+    predictions, page.class_columns = [runs[0].predictions()[1]], [runs[0].name]
+    if len(runs) == 1 and "boosted" in first.by_variant and runs[0].result.result != "boosted":
+        predictions.append(first.by_variant["boosted"])
+        page.class_columns = [runs[0].result.result, "boosted"]
+    for run in runs[1:]:
+        labels, predicted = run.predictions()
+        if run.class_names == runs[0].class_names and labels.tolist() == first.labels.tolist():
+            predictions.append(predicted)
+            page.class_columns.append(run.name)
+    return class_rows(runs[0].class_names, runs[0].task_sizes, first.labels, predictions)
 
 
 def _run_part(page: Page, run: RunArchive, kinds: Sequence[str]) -> dict[str, Any]:
-    result = run.result
-    part: dict[str, Any] = {"name": run.name, "place": str(run.path), "environment": result.environment}
-    part["settings"] = {key: value_text(value) for key, value in flat(result.settings).items() if value is not None}
-    part["figures"] = [figure for kind in kinds for figure in page.drawn(kind, [run])]
-    part["compression"] = _compression(run)
-    try:
-        part["command"] = command(run.settings)
-    except FosterError as error:
-        page.missing.append(f"the command of {run.name}: {error}")
-    try:
-        part["pairs"] = confused_pairs(run)
-    except FosterError as error:
-        page.missing.append(f"confused pairs of {run.name}: {error}")
-    return part
+    return {
+        "name": run.name,
+        "path": run.path,
+        "environment": run.result.environment,
+        "settings": _settings(run.result.settings),
+        "figures": [figure for kind in kinds for figure in page.drawn(kind, [run])],
+        "compression": _compression(run),
+        "command": "".join(page.tried(f"the command of {run.name}", lambda: [command(run.settings)])),
+        "pairs": page.tried(f"confused pairs of {run.name}", lambda: confused_pairs(run)),
+    }
+
+
+def _settings(nested: Mapping[str, Any]) -> dict[str, str]:
+    return {key: value_text(value) for key, value in flat(nested).items() if value is not None}
 
 
 def _compression(run: RunArchive) -> list[dict[str, float]]:
@@ -208,17 +187,16 @@ def _compression(run: RunArchive) -> list[dict[str, float]]:
 
 def _bundle_part(page: Page, bundle: BundleArchive) -> dict[str, Any]:
     manifest = bundle.manifest
+    reading = "On the dashed line, an answer is right as often as its confidence says; below it, it is too sure."
+    curve = page.tried("calibration", lambda: [Shown("calibration", reading, svg(calibration_figure(bundle)))])
     part: dict[str, Any] = {
         "name": bundle.name,
-        "place": str(bundle.folder),
+        "path": bundle.folder,
         "environment": {"foster": manifest.foster, "method": manifest.method, "backbone": manifest.backbone},
-        "settings": {key: value_text(value) for key, value in flat(manifest.settings).items() if value is not None},
+        "settings": _settings(manifest.settings),
         "learns": _learns(bundle),
-        "figures": [],
+        "figures": curve + [figure for kind in OF_A_BUNDLE for figure in page.drawn(kind, [bundle])],
     }
-    curve = "On the dashed line, an answer is right as often as its confidence says; below it, it is too sure."
-    part["figures"] = page.draw("calibration", lambda: calibration_figure(bundle), curve)
-    part["figures"] += [figure for kind in OF_A_BUNDLE for figure in page.drawn(kind, [bundle])]
     try:
         labels, predicted = bundle.predictions()
         part["classes"] = class_rows(bundle.class_names, bundle.task_sizes, labels, [predicted])

@@ -95,9 +95,7 @@ def confusion(labels: NDArray[np.int64], predicted: NDArray[np.int64], num_class
 
 
 def _panels(count: int, side: float) -> "tuple[Figure, list[Axes]]":
-    if not count:
-        raise DataError("there are no runs to draw")
-    num_columns = min(count, PANELS_IN_A_ROW)
+    num_columns = max(1, min(count, PANELS_IN_A_ROW))
     figure = new_figure(num_columns * side + 0.8, -(-count // num_columns) * (side + 0.2))
     return figure, grid_of_axes(figure, count, num_columns)
 

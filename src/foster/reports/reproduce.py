@@ -3,11 +3,13 @@
 import shlex
 from typing import Any
 
+from foster.errors import SettingsError
+from foster.experiment.folder import FREE_SETTINGS
 from foster.settings.experiment import Settings, load_settings, preset_names
 from foster.settings.keys import flat
 from foster.settings.toml import value_text
 
-MACHINE = ("data", "device", "engine", "checkpoint_minutes", "keep_networks", "first_task_from")
+MACHINE = {*FREE_SETTINGS} - {"plugins"}
 """What says where and how a run computes, not what it learns."""
 
 
@@ -31,8 +33,6 @@ def _changes(settings: Settings, preset: str) -> list[str]:
 
 
 def _can(preset: str, overrides: list[str]) -> bool:
-    from foster.errors import SettingsError
-
     try:
         load_settings(preset, overrides)
     except SettingsError:

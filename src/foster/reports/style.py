@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foster.errors import FolderError
+from foster.errors import DataError, FolderError
 from foster.settings.methods import METHOD_SETTINGS
 
 if TYPE_CHECKING:
@@ -120,12 +120,12 @@ def new_figure(width: float, height: float) -> "Figure":
     return figure
 
 
-def grid_of_axes(
-    figure: "Figure", count: int, num_columns: int, *, sharex: bool = False, sharey: bool = False
-) -> "list[Axes]":
-    """`count` axes in rows of `num_columns`, those that are not needed taken away."""
+def grid_of_axes(figure: "Figure", count: int, num_columns: int, *, sharey: bool = False) -> "list[Axes]":
+    """`count` axes in rows of `num_columns`, those that are not needed taken away; DataError for none."""
+    if not count:
+        raise DataError("there are no runs to draw")
     num_columns = min(count, num_columns)
-    made = figure.subplots(-(-count // num_columns), num_columns, squeeze=False, sharex=sharex, sharey=sharey).flat
+    made = figure.subplots(-(-count // num_columns), num_columns, squeeze=False, sharey=sharey).flat
     for spare in made[count:]:
         spare.remove()
     return list(made[:count])

@@ -163,22 +163,14 @@ def _axis_figure(outcome: Outcome) -> "Figure":
                 positions, means, yerr=spreads if any(spreads) else None, color=colour, marker=marker, capsize=2
             )
             for position, mean in zip(positions, means, strict=True):
-                axes.annotate(
-                    f"{mean:.1f}",
-                    (position, mean),
-                    (0, offset),
-                    textcoords="offset points",
-                    ha="center",
-                    size=8,
-                    bbox=PAPER,
-                )
+                beside = axes.annotate(f"{mean:.1f}", (position, mean), (0, offset), textcoords="offset points")
+                beside.set(ha="center", size=8, bbox=PAPER)
             ends.append(End(means[-1], label, look))
         if study.is_logarithmic:
             axes.set_xscale("log")
         axes.set_xticks(positions, [f"{at[name]:g}" for name in shown], minor=False)
         axes.minorticks_off()
         axes.margins(y=0.15)
-        axes.set_title(f"{study.title}, {outcome.scenario}")
-        axes.set(xlabel=study.axis, ylabel="accuracy (%)")
+        axes.set(title=f"{study.title}, {outcome.scenario}", xlabel=study.axis, ylabel="accuracy (%)")
         label_ends(axes, ends, 3.0)
     return figure

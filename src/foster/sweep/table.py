@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import takewhile
-from typing import Protocol, Self, TextIO
+from typing import Self, TextIO
 
 from rich import box
 from rich.console import Console, Group, JustifyMethod
@@ -32,19 +32,7 @@ NARROW, NARROW_COLUMNS = 72, ("run", "state", "task", "accuracy")
 """Characters below which a terminal has room for these columns only."""
 
 
-class Display(Protocol):
-    """Shows the runs of a sweep while it lasts."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *exception: object) -> None: ...
-
-    def show(self, runs: Sequence[RunStatus]) -> None: ...
-
-    def say(self, line: str) -> None: ...
-
-
-def display_for(stream: TextIO | None = None) -> Display:
+def display_for(stream: TextIO | None = None) -> "Display":
     """What suits `stream` (standard error by default): a live table on a terminal, else plain lines."""
     stream = sys.stderr if stream is None else stream
     if stream.isatty() and not Console(file=stream).is_dumb_terminal:
@@ -109,6 +97,9 @@ class LiveTable:
     def say(self, line: str) -> None:
         with suppress(OSError, ValueError):
             self._live.console.print(Text(line), soft_wrap=True)
+
+
+Display = PlainLines | LiveTable
 
 
 def status_table(runs: Sequence[RunStatus], width: int) -> Table:

@@ -124,6 +124,3 @@ def shared_statistics(modules: Iterable[nn.Module], is_wanted: bool) -> Iterator
     finally:
         for part in norms:
             part.__class__ = nn.BatchNorm2d
-
-
-__all__ = ["Statistics", "agree_on_statistics", "average", "in_shares", "shared_statistics", "shares_of"]
