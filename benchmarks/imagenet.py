@@ -194,16 +194,17 @@ def measure_infer(arguments: argparse.Namespace, data: Path) -> dict[str, Any]:
     images = training_set(arguments, data, 2048 if engine.device.type == "cuda" else 8)
     backbone = build_backbone(arguments.backbone)
     network = Network([backbone], Head(backbone.feature_size, arguments.classes)).to(engine.device)
-    usual, rates = engine_module.INFERENCE_PIXELS, {}
+    kind, rates = engine.device.type, {}
+    usual = engine_module.INFERENCE_PIXELS[kind]
     for pixels in (2**21, 2**22, 2**23, 2**24):
-        engine_module.INFERENCE_PIXELS = pixels
+        engine_module.INFERENCE_PIXELS[kind] = pixels
         seconds = []
         for _ in range(2):  # the second time is what counts
             began = time.perf_counter()
             engine.infer(network, images.stack).logits.sum().item()
             seconds.append(time.perf_counter() - began)
-        rates[engine_module.inference_batch_size(images.image_size)] = len(images) / seconds[-1]
-    engine_module.INFERENCE_PIXELS = usual
+        rates[engine_module.inference_batch_size(images.image_size, engine.device)] = len(images) / seconds[-1]
+    engine_module.INFERENCE_PIXELS[kind] = usual
     return {"images": len(images), "images_a_second_by_batch": rates}
 
 

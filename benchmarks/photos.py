@@ -25,7 +25,7 @@ from PIL import Image
 
 import foster
 from foster.data.images import ImageSet
-from foster.data.photos.read import Photos, read_photos
+from foster.data.photos.read import ReadPhotos, read_photos
 from foster.data.photos.resize import Resizing
 from foster.data.photos.sources import find_photos
 from foster.data.sources import load as load_dataset
@@ -63,12 +63,9 @@ def main() -> None:
         if given.save_weights:
             save_weights(given.save_weights)
             return
-        numbers = compare(given)
+        print(table(compare(given)))
     except FosterError as error:
         sys.exit(str(error))
-    print(table(numbers))
-    if given.out:
-        given.out.write_text(json.dumps(numbers, indent=1) + "\n")
 
 
 def save_weights(path: Path) -> None:
@@ -83,7 +80,18 @@ def compare(given: argparse.Namespace) -> dict[str, Any]:
     order = torch.randperm(100, generator=torch.Generator().manual_seed(1993))[: given.classes].tolist()
     size = -(-len(order) // given.tasks)
     groups = [order[start : start + size] for start in range(0, len(order), size)]
+    device = find_device("auto")
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+    facts = {key: getattr(given, key) for key in ("tasks", "classes", "per_class", "side", "preset", "held_out")}
     found: dict[str, Any] = {}
+    numbers = {**facts, "date": time.strftime("%Y-%m-%d"), "device": name, "torch": torch.__version__, "ways": found}
+
+    def add(name: str, way: dict[str, Any]) -> None:
+        found[name] = way
+        print(f"{name}: {way['accuracy'][-1]:.2f} %, {sum(way['seconds']):.0f} s", flush=True)
+        if given.out:
+            given.out.write_text(json.dumps(numbers, indent=1) + "\n")
+
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         for index, group in enumerate(groups):
@@ -94,14 +102,9 @@ def compare(given: argparse.Namespace) -> dict[str, Any]:
             else:
                 write_photos(dataset.test, group, folder / f"test{index}", slice(None))
         for way, changes in itertools.product(given.ways, ["", *given.also]):
-            name = f"{way}, {changes}" if changes else way
-            found[name] = learned(way, changes.split(), groups, folder, given)
-            print(f"{name}: {found[name]['accuracy'][-1]:.2f} %, {sum(found[name]['seconds']):.0f} s", flush=True)
-        found["nearest class mean, frozen"] = simple(groups, folder, given)
-    device = find_device("auto")
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-    facts = {key: getattr(given, key) for key in ("tasks", "classes", "per_class", "side", "preset", "held_out")}
-    return {**facts, "date": time.strftime("%Y-%m-%d"), "device": name, "torch": torch.__version__, "ways": found}
+            add(f"{way}, {changes}" if changes else way, learned(way, changes.split(), groups, folder, given))
+        add("nearest class mean, frozen", simple(groups, folder, given))
+    return numbers
 
 
 def write_photos(images: ImageSet, classes: list[int], folder: Path, which: slice) -> None:
@@ -121,16 +124,15 @@ def learned(
     learner: Learner = foster.Learner(preset=given.preset, image_size=given.side, resize="stretch", **settings)
     learner.configure(changes)
     accuracies, seconds = [], []
-    tests: list[Photos] = []
+    tests: list[ReadPhotos] = []
     for index in range(len(groups)):
         began = time.perf_counter()
         learner.learn(folder / f"task{index}")
         seconds.append(time.perf_counter() - began)
-        test = read_photos(find_photos(folder / f"test{index}"), learner.resizing)
-        tests.append(Photos(list(test.images), test.labels, "the test"))
-        reports = [learner.evaluate(part) for part in tests]
-        right = sum(entry.num_right for report in reports for entry in report.classes)
-        accuracies.append(100 * right / sum(report.num_images for report in reports))
+        tests.append(read_photos(find_photos(folder / f"test{index}"), learner.resizing))
+        found = learner.classifier().probabilities(torch.cat([test.images for test in tests])).argmax(1)
+        expected = [learner.class_names.index(label) for test in tests for label in test.labels]
+        accuracies.append(100 * float((found == torch.tensor(expected)).float().mean()))
     return {"accuracy": accuracies, "seconds": seconds}
 
 
