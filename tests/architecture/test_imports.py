@@ -33,8 +33,8 @@ WITHOUT_TORCH = ("foster", "settings.experiment", "settings.learner", "errors", 
 WITHOUT_EXPERIMENT_SETTINGS = ("data", "kernels", "losses", "networks", "training", "evaluation", "methods", "bundle")
 MOST_LINES = 300
 
-KNOWING_METHODS = ("cli.demo", "reports.published")
-"""What is about some of them: the demo, and the table of published numbers."""
+KNOWING_METHODS = ("cli.demo",)
+"""What is about some of them."""
 
 NAMES_ALLOWED = ("networks.boosted finetune",)
 """Other things of the same name."""

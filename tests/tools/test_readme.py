@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 
 from foster.errors import DataError
-from foster.reports.readme import BEGIN, END, main, results_block, with_block
 from foster.reports.results import read_result
 from foster.settings.experiment import load_settings
 from foster.settings.methods import METHOD_SETTINGS
+
+pytest.importorskip("readme", reason="the tools are not part of the package")
+from readme import BEGIN, END, main, results_block, with_block
 
 REPOSITORY = Path(__file__).parents[2]
 

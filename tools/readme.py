@@ -1,4 +1,4 @@
-"""Write the README's tables of results from `results/*.json`: `python -m foster.reports.readme [--check]`."""
+"""Write the README's tables of results from `results/*.json`: `python tools/readme.py [--check]`."""
 
 import argparse
 import json
@@ -9,7 +9,6 @@ from pathlib import Path
 
 from foster.errors import DataError, FosterError
 from foster.reports.groups import NOT_RECIPE, Group, by_scenario
-from foster.reports.published import PUBLISHED, Published
 from foster.reports.results import RunResult, read_result
 from foster.reports.tables import Grid, classifiers
 from foster.reports.text import ABSENT, mean_and_spread
@@ -17,6 +16,7 @@ from foster.settings.experiment import load_settings, preset_names
 from foster.settings.keys import flat
 from foster.settings.methods import METHOD_SETTINGS
 from foster.settings.recipes import recipe_names
+from published import PUBLISHED, Published
 
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 
@@ -33,7 +33,7 @@ which the published baselines used; `auto` adds AutoAugment and Cutout, which FO
 the order in which classes arrive, 1993 in all published runs; another order is another problem, easier or harder by
 points, and has a row of its own. *Difference* is ours minus the paper's, where class order, augmentation and settings
 are those that the method's published number was made with. The tables are generated from the files in `results/` by
-`python -m foster.reports.readme`."""
+`python tools/readme.py`."""
 
 PUBLISHED_ORDER = 1993
 """The seed of the class order that all published numbers were made with."""
@@ -136,7 +136,7 @@ def with_block(readme: str, block: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0 when the README is up to date or was written, 1 when `--check` finds it stale, 2 for bad files."""
-    parser = argparse.ArgumentParser(prog="python -m foster.reports.readme", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python tools/readme.py", description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 when the table is stale")
     parser.add_argument("--root", type=Path, default=Path(), help="the folder of README.md and results/")
     given = parser.parse_args(arguments)
@@ -157,7 +157,7 @@ def _refresh(root: Path, only_check: bool) -> int:
     if new == old:
         return 0
     if only_check:
-        print(f"the results in '{path}' are stale: run python -m foster.reports.readme", file=sys.stderr)
+        print(f"the results in '{path}' are stale: run python tools/readme.py", file=sys.stderr)
         return 1
     path.write_text(new, encoding="utf-8")
     return 0

@@ -1,0 +1,3 @@
+from written_runs import write_run
+
+__all__ = ["write_run"]
