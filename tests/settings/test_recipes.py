@@ -88,9 +88,11 @@ def test_a_learner_takes_a_recipe_and_keeps_it() -> None:
 
 
 def test_recipes_that_cannot_be_used_are_refused_with_a_reason(tmp_path: Path) -> None:
-    wrong = tmp_path / "wrong.toml"
+    wrong, odd = tmp_path / "wrong.toml", tmp_path / "odd.toml"
+    odd.write_text('method = "x"\n')
     wrong.write_text("[foster]\nboost_branch = 2\n")
     for overrides, words in (
+        ([f"recipe={odd}"], f"unknown method 'x'.*method in preset {PRESET} or recipe {odd}"),
         (["recipe=pluss"], "did you mean 'plus'"),
         (["recipe=missing.toml"], "cannot read recipe 'missing.toml'"),
         ([f"recipe={wrong}"], "boost_branches"),

@@ -42,10 +42,14 @@ def study(
     from foster.studies.study import distinct_runs, load_study, plan_study, study_names
 
     if not words:
+        from foster.reports.text import counted
+
         width = max(map(len, study_names()))
         for known in study_names():
             loaded = load_study(known)
-            typer.echo(f"{known:<{width}}  {loaded.title}: {len(loaded.variants)} variants on {loaded.preset}")
+            typer.echo(
+                f"{known:<{width}}  {loaded.title}: {counted(len(loaded.variants), 'variant')} on {loaded.preset}"
+            )
         return
     names = [word for word in words if "=" not in word]
     overrides = [word for word in words if "=" in word]

@@ -56,10 +56,10 @@ def sweep(
     runs = plan_runs(source, with_recipes(overrides, recipes), data=str(data) if data else None, plugins=plugins)
     folder = out or default_folder(source)
     # Only now, since it imports torch: a wrong key is answered at once.
+    from foster.reports.text import counted
     from foster.sweep import run as sweeping
     from foster.sweep.folders import placed
     from foster.sweep.slots import find_slots
-    from foster.sweep.table import number_of_runs
 
     if cluster and not is_dry_run:
         from foster.sweep.cluster import connected
@@ -80,4 +80,4 @@ def sweep(
         is_to_continue = status.is_continued and status.state == "waiting"
         typer.echo(f"{'to continue' if is_to_continue else status.state:<12}{run.name}")
     devices = ", ".join(slot.name for slot in slots)
-    typer.echo(f"{number_of_runs(len(runs))}, {len(slots)} at a time ({devices}), in {folder}")
+    typer.echo(f"{counted(len(runs), 'run')}, {len(slots)} at a time ({devices}), in {folder}")

@@ -25,7 +25,7 @@ from foster.reports.progress_texts import (
     task_started_text,
     where_text,
 )
-from foster.reports.text import duration
+from foster.reports.text import counted, duration
 
 SECONDS_BETWEEN_LINES = 30.0
 """A plain line is written at least this often while training or downloading."""
@@ -84,7 +84,7 @@ class LineProgress:
                     self._write(line)
             case events.PhaseStarted():
                 self._num_tasks, self._tenths = event.num_tasks, 0
-                self._write(f"{self._where(event)}: {event.epochs} epochs of {event.steps} steps")
+                self._write(f"{self._where(event)}: {counted(event.epochs, 'epoch')} of {counted(event.steps, 'step')}")
             case events.EpochEnded():
                 # The line that ends the phase says the rest.
                 if event.epoch + 1 < event.epochs and self._is_due(event.epoch + 1, event.epochs):

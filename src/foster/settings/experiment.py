@@ -205,7 +205,8 @@ def load_settings(
     data = with_recipes(data, recipes, keys_for(Settings), Settings.listing)
     apply_overrides(Settings, data, overrides, origin, asked)
     data.update({key: value for key, value in given.items() if value is not None})
-    settings = make_settings(data, f"{origin} or {asked}" if overrides and source else origin)
+    places = [origin, *(f"recipe {recipe}" for recipe in recipes), *([asked] if overrides and source else [])]
+    settings = make_settings(data, " or ".join(places))
     for recipe in recipes:
         reasons = [why_unused(key, settings) for key in flat(read_recipe(recipe))]
         if all(reasons):

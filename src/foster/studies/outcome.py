@@ -78,7 +78,9 @@ class Outcome:
         parts += [self.claims().markdown()] if self.study.claims else []
         seeds = sorted({run.seeds for runs in self.runs.values() for run in runs})
         hardware = sorted({run.hardware for runs in self.runs.values() for run in runs})
-        parts.append(f"{self.scenario}, seeds {', '.join(seeds)}, on {', '.join(hardware)}.")
+        parts.append(
+            f"{self.scenario}, {'seeds' if len(seeds) > 1 else 'seed'} {', '.join(seeds)}, on {', '.join(hardware)}."
+        )
         return "\n\n".join(parts) + "\n"
 
     def record(self) -> dict[str, Any]:

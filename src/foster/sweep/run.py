@@ -13,13 +13,14 @@ from foster.experiment.parts import check_data
 from foster.reports.progress import progress_for
 from foster.reports.results import find_results
 from foster.reports.tables import summary_table
+from foster.reports.text import counted
 from foster.settings.experiment import Settings
 from foster.sweep.folders import placed
 from foster.sweep.grid import PlannedRun
 from foster.sweep.job import LOST, Here, Job, Starter, log_path, start
 from foster.sweep.slots import Slot, environment_for, needs_gpu
 from foster.sweep.status import RunStatus, State
-from foster.sweep.table import Display, counts, display_for, number_of_runs
+from foster.sweep.table import Display, counts, display_for
 from foster.system.locking import locked
 from foster.system.output import report
 from foster.system.signals import Stopped, heard_signals, stop_on_signals
@@ -55,7 +56,7 @@ def sweep(
         first = f"{failed[0].name}: {failed[0].message}"
         log = log_path(failed[0])
         raise TrainingError(
-            f"{len(failed)} of {number_of_runs(len(statuses))} failed: {first}{' ...' if len(failed) > 1 else ''}"
+            f"{len(failed)} of {counted(len(statuses), 'run')} failed: {first}{' ...' if len(failed) > 1 else ''}"
             + (f"; see {shlex.quote(str(log))}" if log.is_file() else "")
         )
 
@@ -73,7 +74,7 @@ def _stopped(number: int, statuses: Sequence[RunStatus]) -> Stopped:
     num_killed = sum(run.state is State.KILLED for run in statuses)
     stopped = Stopped(number)
     stopped.add_hint(
-        f"{number_of_runs(num_killed)} could not save and will go on from the last checkpoint; "
+        f"{counted(num_killed, 'run')} could not save and will go on from the last checkpoint; "
         "start the same sweep again to continue"
         if num_killed
         else "all is saved; start the same sweep again to continue"

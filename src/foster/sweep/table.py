@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from foster.reports.text import ABSENT
+from foster.reports.text import ABSENT, counted
 from foster.sweep.status import RunStatus, State
 
 STYLES = {
@@ -149,8 +149,4 @@ def counts(runs: Sequence[RunStatus]) -> str:
     """`6 runs: 2 running, 1 finished, 3 waiting`."""
     num_in = Counter(run.state for run in runs)
     parts = ", ".join(f"{num_in[state]} {state}" for state in State if num_in[state])
-    return f"{number_of_runs(len(runs))}: {parts}"
-
-
-def number_of_runs(count: int) -> str:
-    return f"{count} {'run' if count == 1 else 'runs'}"
+    return f"{counted(len(runs), 'run')}: {parts}"
