@@ -176,3 +176,7 @@ class RunFailed(Event):
 
 
 Listener = Callable[[Event], None]
+
+
+def ignore(event: Event) -> None:
+    """A listener that does nothing."""

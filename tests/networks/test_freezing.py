@@ -7,7 +7,7 @@ from torch import nn
 
 from foster.networks import build_backbone
 from foster.networks.boosted import BoostedNetwork
-from foster.networks.freezing import freeze, is_frozen, training_mode, unfreeze
+from foster.networks.freezing import evaluating, freeze, is_frozen, training_mode, unfreeze
 from foster.networks.network import Network
 
 
@@ -80,3 +80,11 @@ def test_training_mode_wakes_what_is_no_longer_frozen() -> None:
     unfreeze(network[0]).eval()
     training_mode(network)
     assert network[0].training
+
+
+def test_whoever_looks_at_a_network_leaves_every_part_in_its_mode() -> None:
+    network = nn.Sequential(nn.BatchNorm1d(2), nn.Sequential(nn.Dropout(), nn.BatchNorm1d(2)))
+    network[1].eval()
+    with evaluating(network):
+        assert not any(module.training for module in network.modules())
+    assert [module.training for module in network.modules()] == [True, True, False, False, False]

@@ -21,15 +21,11 @@ from foster.system.signals import StopRequest
 SECONDS_BETWEEN_LOOKS = 0.2
 
 
-def _ignore(event: events.Event) -> None:
-    """Nobody listens."""
-
-
 @dataclass(frozen=True)
 class Follower:
     """Who follows a download: is told how far it is, and may ask to stop it."""
 
-    listener: events.Listener = _ignore
+    listener: events.Listener = events.ignore
     stop: StopRequest = field(default_factory=StopRequest)
 
 

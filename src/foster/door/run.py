@@ -8,7 +8,7 @@ from typing import Any
 
 from foster.door.result import Result
 from foster.errors import SettingsError
-from foster.events import Event, Listener
+from foster.events import Event, Listener, ignore
 from foster.experiment.execute import Finished, begin, go_on, resumed_settings
 from foster.experiment.folder import RESULTS, FleetingFolder, RunFolder
 from foster.experiment.pace import measured_plan, timed_plan
@@ -129,7 +129,7 @@ def _text(key: str, value: Any) -> str:
 def _listening(listener: Listener | None, progress: bool) -> Iterator[Listener]:
     from foster.reports.progress import progress_for
 
-    with progress_for() if progress else nullcontext(_ignore) as show:
+    with progress_for() if progress else nullcontext(ignore) as show:
 
         def tell(event: Event) -> None:
             show(event)
@@ -137,7 +137,3 @@ def _listening(listener: Listener | None, progress: bool) -> Iterator[Listener]:
                 listener(event)
 
         yield tell
-
-
-def _ignore(event: Event) -> None:
-    """Nothing is shown."""

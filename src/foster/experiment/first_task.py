@@ -4,30 +4,16 @@ from pathlib import Path
 from typing import Any
 
 from foster.errors import FosterError, SettingsError
-from foster.experiment.folder import RunFolder
+from foster.experiment.folder import FREE_SETTINGS, RunFolder
 from foster.experiment.keepsakes import kept_networks, read_weights
 from foster.settings.experiment import Settings
-from foster.settings.keys import flat, short
+from foster.settings.keys import MEMORY_KEYS, flat, short
 from foster.system.files import user_path
 from foster.training.checkpoint import Tensors
 
-DECISIVE = (
-    "method",
-    "dataset",
-    "seed",
-    "order_seed",
-    "class_order",
-    "validation_share",
-    "backbone",
-    "weights",
-    "learning_rate_scale",
-    "batch_size",
-    "epochs_scale",
-    "augmentation",
-    "synthetic",
-    "photos",
-)
-"""What the first task depends on, beside its classes and some of the method's own settings."""
+SILENT = frozenset({*FREE_SETTINGS, *MEMORY_KEYS, "recipe", "base_classes", "increment", "options"})
+"""What the first task does not depend on, or what is told of it otherwise: by its classes and some of the method's own
+settings."""
 
 
 def first_network(settings: Settings, variant: str) -> Tensors:
@@ -69,6 +55,6 @@ def _facts(settings: Settings) -> dict[str, Any]:
     options = settings.options.model_dump(mode="json")
     decisive = settings.options.first_task_options
     own = {key: value for key, value in options.items() if decisive is None or key in decisive}
-    plain = settings.model_dump(mode="json", include=set(DECISIVE))
+    plain = settings.model_dump(mode="json", exclude=set(SILENT))
     plain["order_seed"] = settings.seed if settings.order_seed is None else settings.order_seed
     return flat({**plain, "base_classes": settings.task_sizes[0], settings.method: own})

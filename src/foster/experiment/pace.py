@@ -1,12 +1,9 @@
 """How long a run will take: from runs that were timed on the same device, or from a few steps made now."""
 
 import os
-import statistics
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +14,20 @@ from pydantic import BaseModel, Field, ValidationError
 from foster.data.images import ImageSet
 from foster.data.task import Task
 from foster.errors import FosterError
-from foster.events import Event
 from foster.experiment.folder import RESULTS, RunFolder
 from foster.experiment.parts import build_augmentation, build_engine, describe_environment, planned_engine
 from foster.experiment.plan import Plan, TimeEstimate, make_plan
 from foster.settings.experiment import Settings, all_keys, make_settings
-from foster.settings.fit import FitSettings
 from foster.settings.keys import filled
-from foster.system.signals import StopRequest
 from foster.training.engine import Engine
 from foster.training.phase import Phase
-from foster.training.task import TaskState, Trainer
+from foster.training.task import seconds_an_epoch
 
 MOST_RUNS = 200
 """The newest runs that are looked at for their times."""
 
-TIMED_EPOCHS = 4
 STEPS_AN_EPOCH = {"cpu": 1, "cuda": 50}
-"""So many short epochs of a phase are begun. The first is not timed: in it kernels are chosen and recorded."""
+"""Of the short epochs that are timed."""
 
 
 class _Timed(BaseModel):
@@ -100,30 +93,13 @@ def measured_plan(settings: Settings) -> Plan:
 
 def _seconds_a_step(phase: Phase, task: int, settings: Settings, engine: Engine, image_size: int) -> float:
     """How long one step of the phase takes, with noise for images."""
-    began: list[float] = []
-
-    def on_epoch(epoch: int) -> None:
-        if engine.device.type == "cuda":
-            torch.cuda.synchronize(engine.device)
-        began.append(time.monotonic())
-        if phase.on_epoch is not None:
-            phase.on_epoch(epoch)
-
     num_steps = STEPS_AN_EPOCH[engine.device.type]
     count = num_steps * settings.batch_size
     chosen = torch.arange(count) * len(phase.data) // count
     noise = torch.randint(256, (count, 3, image_size, image_size), dtype=torch.uint8)
     data = ImageSet(noise, phase.data.labels[chosen], phase.data.class_names)
-    schedule = FitSettings(epochs=TIMED_EPOCHS, learning_rate=1e-6)
-    augmentation, num_tasks = build_augmentation(settings), len(settings.task_sizes)
-    trainer = Trainer(engine, augmentation, settings.batch_size, 0, _ignore, StopRequest(), 0.0, num_tasks)
-    trainer.train(replace(phase, data=data, fit=schedule, on_epoch=on_epoch), TaskState(task), None)
-    _, *epochs = [after - before for before, after in pairwise(began)]
-    return statistics.median(epochs) / num_steps
-
-
-def _ignore(event: Event) -> None:
-    """Nobody looks on."""
+    seconds = seconds_an_epoch(phase, data, task, engine, build_augmentation(settings), settings.batch_size)
+    return seconds / num_steps
 
 
 def _timed_runs(folder: Path) -> Iterator[tuple[Path, _Timed, Settings]]:

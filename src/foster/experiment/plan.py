@@ -17,6 +17,7 @@ from foster.errors import DataError
 from foster.experiment.first_task import check_phases, first_network_file
 from foster.experiment.parts import build_darkroom, chosen_backbone, method_at
 from foster.methods.base import Method, Workplace
+from foster.networks.freezing import evaluating
 from foster.networks.network import Output
 from foster.settings.experiment import Settings
 from foster.training.phase import Phase
@@ -227,10 +228,8 @@ class _Nothing:
     def __call__(self, network: nn.Module, images: Stack) -> Output:
         device = next(network.parameters()).device
         # One image is enough to learn their sizes, of any network. BatchNorm must not learn from it.
-        was_training = [module for module in network.modules() if module.training]
-        out = network.eval()(torch.zeros(1, 3, self.image_size, self.image_size, device=device))
-        for module in was_training:
-            module.training = True
+        with evaluating(network):
+            out = network(torch.zeros(1, 3, self.image_size, self.image_size, device=device))
         logits, features = (torch.zeros_like(values).expand(len(images), -1) for values in (out.logits, out.features))
         return Output(logits, features)
 

@@ -18,15 +18,10 @@ from foster.learner.plan import Plan
 from foster.learner.training import phases_of
 from foster.methods.base import Method
 from foster.networks.network import Output
-from foster.settings.fit import FitSettings
 from foster.system.crew import crew
-from foster.system.signals import StopRequest
 from foster.training.engine import Engine
 from foster.training.phase import Phase
-from foster.training.task import TaskState, Trainer
-
-TIMED_STEPS = 2
-"""Steps of each phase that are timed, after one that is not: in it memory is found and kernels are chosen."""
+from foster.training.task import seconds_an_epoch
 
 BYTES_OF_STATE = 16
 """float32 weight, gradient and momentum, and one copy of the weight."""
@@ -61,7 +56,7 @@ class Forecast:
 
 def forecast(plan: Plan, method: Method[Any], task: Task, engine: Engine) -> Forecast:
     """Rehearse the task on a copy of the method, which stays as it is."""
-    count = plan.batch_size * (TIMED_STEPS + 1)
+    count = plan.batch_size
     chosen = torch.arange(count) % plan.num_training_images
     sample = task.training.select(chosen)
     seconds_before = 0.0
@@ -95,26 +90,11 @@ def forecast(plan: Plan, method: Method[Any], task: Task, engine: Engine) -> For
     return Forecast(seconds_before, tuple(phases), num_bytes)
 
 
-def _seconds_a_step(phase: Phase, sample: ImageSet, plan: Plan, engine: Engine, task: int) -> float:
-    """How long one step takes, on real images. What it does to the network does not matter: nobody keeps it."""
-    moments: list[float] = []
-
-    def on_epoch(epoch: int) -> None:
-        if engine.device.type == "cuda":
-            torch.cuda.synchronize(engine.device)
-        moments.append(time.monotonic())
-
-    data = sample.select(torch.arange(plan.batch_size))
+def _seconds_a_step(phase: Phase, data: ImageSet, plan: Plan, engine: Engine, task: int) -> float:
+    """How long one step takes, on a batch of real images."""
     if not crew().is_alone:  # processes share photos only where there are many; a batch of images they always can
         data = replace(data, stack=on_device(data.stack, torch.device("cpu")))
-    schedule = FitSettings(epochs=TIMED_STEPS + 2, learning_rate=1e-6)
-    trainer = Trainer(engine, plan.augmentation, plan.batch_size, 0, _ignore, StopRequest(), 0.0, task + 1)
-    trainer.train(replace(phase, data=data, fit=schedule, on_epoch=on_epoch), TaskState(task), None)
-    return (moments[-1] - moments[1]) / (len(moments) - 2)
-
-
-def _ignore(event: events.Event) -> None:
-    """Nobody looks on."""
+    return seconds_an_epoch(phase, data, task, engine, plan.augmentation, plan.batch_size)
 
 
 class _Nothing:

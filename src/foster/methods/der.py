@@ -57,7 +57,7 @@ class DynamicallyExpandable(Method[DerSettings]):
         else:
             yield self.expand(task)
             if self.settings.align:
-                self.align(task)
+                self.network.align(task.num_known)
         self.remember(task)
 
     def num_branches(self, num_tasks: int) -> int:
@@ -86,8 +86,3 @@ class DynamicallyExpandable(Method[DerSettings]):
         for branch in network.branches[:-1]:
             freeze(branch)
         return network
-
-    def align(self, task: Task) -> None:
-        head = self.network.head
-        assert isinstance(head, Head)
-        head.align(task.num_known)

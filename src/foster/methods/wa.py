@@ -8,7 +8,6 @@ from foster.data.task import Task
 from foster.losses import cross_entropy, distillation
 from foster.methods.base import Method
 from foster.methods.distilling import learn_with_teacher
-from foster.networks.heads import Head
 from foster.settings.methods import WaSettings
 from foster.training.phase import Evaluate, Phase
 
@@ -26,7 +25,7 @@ class WeightAlignment(Method[WaSettings]):
             yield self.learn_first(task)
         else:
             yield self.learn(task)
-            self.align(task)
+            self.network.align(task.num_known)
         self.remember(task)
 
     def learn(self, task: Task) -> Phase:
@@ -47,8 +46,3 @@ class WeightAlignment(Method[WaSettings]):
         share = task.num_known / task.num_total
         table = {"fixed": (1.0, self.settings.distillation_weight), "share": (1 - share, share)}
         return table[self.settings.weighting]
-
-    def align(self, task: Task) -> None:
-        head = self.network.head
-        assert isinstance(head, Head), "weight alignment is defined for a linear head"
-        head.align(task.num_known)

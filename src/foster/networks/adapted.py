@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from foster.errors import SettingsError, words_of
 from foster.networks import BACKBONES, build_backbone
 from foster.networks.determinism import any_operation
+from foster.networks.freezing import evaluating
 from foster.networks.network import Backbone
 from foster.networks.pretrained import PACKAGES, packaged_weights
 from foster.networks.trunk import Trunk, cut
@@ -157,15 +158,12 @@ def _trial(module: nn.Module, image_size: tuple[int, int], name: str) -> object:
 
     The images are real ones: torch's `meta` device, which computes shapes alone, takes longer than a small network.
     """
-    was_training = module.training
     try:
-        with torch.no_grad(), any_operation():
-            return module.eval()(torch.zeros(NUM_TRIAL_IMAGES, 3, *image_size))
+        with torch.no_grad(), any_operation(), evaluating(module):
+            return module(torch.zeros(NUM_TRIAL_IMAGES, 3, *image_size))
     except Exception as error:
         height, width = image_size
         raise SettingsError(f"backbone '{name}' cannot take images of {height} x {width}: {words_of(error)}") from None
-    finally:
-        module.train(was_training)
 
 
 def _described(out: object) -> str:

@@ -1,5 +1,7 @@
 """Freezing: a frozen module stays in eval mode. One rule, no flags."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from torch import nn
@@ -21,6 +23,18 @@ def is_frozen(module: nn.Module) -> bool:
     """Whether the module has parameters and none of them is trained."""
     trained = [parameter.requires_grad for parameter in module.parameters()]
     return bool(trained) and not any(trained)
+
+
+@contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """Inside, the network is in eval mode; afterwards every part is in the mode that it had."""
+    was_training = [module for module in network.modules() if module.training]
+    network.eval()
+    try:
+        yield
+    finally:
+        for module in was_training:
+            module.training = True
 
 
 def training_mode(network: nn.Module) -> None:

@@ -38,14 +38,10 @@ def progress_for(stream: TextIO | None = None, quiet: bool = False) -> AbstractC
     """The listener that suits `stream` (standard error by default): live on a terminal, else plain lines."""
     stream = sys.stderr if stream is None else stream
     if quiet or stream is None:  # Python has no standard error where it was closed
-        return nullcontext(_ignore)
+        return nullcontext(events.ignore)
     if stream.isatty() and not Console(file=stream).is_dumb_terminal:
         return TerminalProgress(stream)
     return LineProgress(stream)
-
-
-def _ignore(event: Event) -> None:
-    """Nothing is shown."""
 
 
 class LineProgress:

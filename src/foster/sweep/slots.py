@@ -9,6 +9,7 @@ import foster
 from foster.errors import DeviceError
 from foster.settings.experiment import Settings
 from foster.sweep.grid import PlannedRun
+from foster.system.memory import num_cores
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,7 @@ def needs_gpu(settings: Settings, has_gpus: bool) -> bool:
 def environment_for(num_slots: int) -> dict[str, str]:
     """For every run: its share of the CPU's cores, and this very package, wherever it was imported from."""
     environment = dict(os.environ)
-    num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    environment.setdefault("OMP_NUM_THREADS", str(max(1, num_cores // max(1, num_slots))))
+    environment.setdefault("OMP_NUM_THREADS", str(max(1, num_cores() // max(1, num_slots))))
     package_folder = str(Path(foster.__file__).parents[1])
     known = environment.get("PYTHONPATH")
     environment["PYTHONPATH"] = f"{package_folder}{os.pathsep}{known}" if known else package_folder

@@ -1,4 +1,4 @@
-"""The main memory of this machine."""
+"""The main memory of this machine, and its cores."""
 
 import os
 
@@ -9,3 +9,8 @@ def main_memory() -> int | None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return None
+
+
+def num_cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

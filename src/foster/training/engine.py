@@ -12,6 +12,7 @@ from foster.data.augmentation.pipeline import Normaliser
 from foster.data.images import Stack, on_device
 from foster.data.photos.album import Album
 from foster.errors import DeviceError
+from foster.networks.freezing import evaluating
 from foster.networks.network import Output
 from foster.settings.base import device_problem
 from foster.system.crew import local_device
@@ -115,8 +116,6 @@ class Engine:
 
         Always in float32: what is chosen and reported does not depend on the precision of training.
         """
-        was_training = [module for module in network.modules() if module.training]
-        network.eval()
 
         def see(batch: Stack, device: torch.device) -> Tensor:
             return self.views.plain(batch) if self.views else self._normaliser(on_device(batch, device))
@@ -125,7 +124,5 @@ class Engine:
             out = network(batch)
             return Output(out.logits, out.features)
 
-        columns = in_shares(lambda part: in_batches(forward, part, self.device, see), images, self.device)
-        for module in was_training:
-            module.training = True
-        return Output(*columns)
+        with evaluating(network):
+            return Output(*in_shares(lambda part: in_batches(forward, part, self.device, see), images, self.device))

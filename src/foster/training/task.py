@@ -3,15 +3,19 @@
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import torch
 
 from foster import events
 from foster.data.augmentation.pipeline import Augmentation
 from foster.data.feed import Feed, make_feed
+from foster.data.images import ImageSet
 from foster.data.task import Task
 from foster.networks.layout import on_host
 from foster.seeding import Address
+from foster.settings.fit import FitSettings
 from foster.system.crew import agreed, crew
 from foster.system.signals import StopRequest
 from foster.training.checkpoint import Checkpoint, CheckpointStore, Progress, Tensors
@@ -22,6 +26,9 @@ from foster.training.views import ViewFeed
 
 STEPS_BETWEEN_QUESTIONS = 50
 """Several processes ask each other so often within an epoch whether one of them wants to save or to stop."""
+
+REHEARSED_EPOCHS = 4
+"""So many short ones tell how long a phase takes."""
 
 
 @dataclass
@@ -156,3 +163,23 @@ class Trainer:
         """Whether the last checkpoint is older than it should be; 0 minutes mean after every epoch."""
         interval = 60 * self.checkpoint_minutes
         return time.monotonic() - saved >= interval and (is_epoch_end or interval > 0)
+
+
+def seconds_an_epoch(
+    phase: Phase, data: ImageSet, task: int, engine: Engine, augmentation: Augmentation, batch_size: int
+) -> float:
+    """How long an epoch of `data` takes in this phase: some are made now, and all but the first are timed, in which
+    memory is found and kernels are chosen. What they do to the network does not matter: nobody keeps it."""
+    began: list[float] = []
+
+    def on_epoch(epoch: int) -> None:
+        if engine.device.type == "cuda":
+            torch.cuda.synchronize(engine.device)
+        began.append(time.monotonic())
+        if phase.on_epoch is not None:
+            phase.on_epoch(epoch)
+
+    schedule = FitSettings(epochs=REHEARSED_EPOCHS, learning_rate=1e-6)
+    trainer = Trainer(engine, augmentation, batch_size, 0, events.ignore, StopRequest(), 0.0, task + 1)
+    trainer.train(replace(phase, data=data, fit=schedule, on_epoch=on_epoch), TaskState(task), None)
+    return (began[-1] - began[1]) / (len(began) - 2)

@@ -4,6 +4,8 @@ import os
 
 import torch
 
+from foster.system.memory import num_cores
+
 
 def use_free_cores() -> str | None:
     """Leave the cores that are busy to others, and say so; None where all are free, or where OMP_NUM_THREADS decides.
@@ -12,17 +14,17 @@ def use_free_cores() -> str | None:
     """
     if "OMP_NUM_THREADS" in os.environ or not hasattr(os, "getloadavg"):
         return None
-    num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    num_threads = free_cores(num_cores, os.getloadavg()[0])
+    usable = num_cores()
+    num_threads = free_cores(usable, os.getloadavg()[0])
     torch.set_num_threads(min(num_threads, torch.get_num_threads()))
-    if num_threads == num_cores:
+    if num_threads == usable:
         return None
     return (
-        f"computing on {num_threads} of {num_cores} cores, since other programs keep this machine busy "
-        f"(OMP_NUM_THREADS={num_cores} takes all)"
+        f"computing on {num_threads} of {usable} cores, since other programs keep this machine busy "
+        f"(OMP_NUM_THREADS={usable} takes all)"
     )
 
 
-def free_cores(num_cores: int, load: float) -> int:
+def free_cores(usable: int, load: float) -> int:
     """How many cores are left beside programs that keep `load` of them busy; at least one."""
-    return max(1, num_cores - round(load))
+    return max(1, usable - round(load))

@@ -1,6 +1,5 @@
 """Photos are developed once: decoded over all cores, and kept as uint8 pixels on the device, on the host or on disk."""
 
-import os
 import time
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -22,9 +21,10 @@ from foster.data.photos.cache import CacheFolder, Strip
 from foster.data.photos.crops import centre_boxes, middle_boxes, whole_boxes
 from foster.data.photos.decode import ImageError, quiet_pillow
 from foster.data.photos.encoded import Encoded, PhotoFiles
-from foster.data.photos.read import Unreadable
+from foster.data.photos.read import NUM_SHOWN, Unreadable, most_unreadable
 from foster.data.photos.resize import Resizing
 from foster.errors import DataError
+from foster.system.memory import num_cores
 
 Place = Literal["auto", "device", "host", "disk"]
 
@@ -41,8 +41,6 @@ SHARE_AHEAD = 0.3
 
 TYPICAL_SHORT_SIDE = 375
 """Of photos that keep their size, as ImageNet's have it."""
-
-MAX_UNREADABLE, MAX_UNREADABLE_SHARE, NUM_SHOWN = 100, 0.1, 5
 
 
 class Developed(NamedTuple):
@@ -176,7 +174,7 @@ class Darkroom:
     ) -> Iterator[Sequence[Strip]]:
         """Each part over all cores; while one is put where it is kept, the next is decoded. Beside something else, half
         of the cores are left to that."""
-        num_threads = self.num_threads or _num_cores()
+        num_threads = self.num_threads or num_cores()
         begun: deque[list[Future[Strip]]] = deque()
         # Who has others working beside has quieted Pillow: that is done in one thread for all.
         with (
@@ -227,8 +225,7 @@ class Darkroom:
         return place_for(num_bytes, self.device, has_cache=self.cache is not None)
 
     def _check(self, unreadable: list[Unreadable], photos: Encoded, what: str) -> None:
-        limit = max(3, min(MAX_UNREADABLE, int(MAX_UNREADABLE_SHARE * len(photos))))
-        limit = limit if self.max_unreadable is None else self.max_unreadable
+        limit = most_unreadable(len(photos), self.max_unreadable)
         if len(unreadable) > limit:
             listed = "; ".join(f"'{photo.name}': {photo.reason}" for photo in unreadable[:NUM_SHOWN])
             raise DataError(
@@ -267,7 +264,3 @@ def _available_memory() -> float:
             if line.startswith("MemAvailable:"):
                 return float(line.split()[1]) * 1024
     return float("inf")
-
-
-def _num_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -109,12 +109,16 @@ def read_photos(
     return ReadPhotos(images[: len(kept)], tuple(photos.labels[k] for k in kept), tuple(unreadable))
 
 
+def most_unreadable(num_photos: int, asked: int | None) -> int:
+    """How many of so many photos may be unreadable, unless somebody asked for another number."""
+    return max(3, min(MAX_UNREADABLE, int(MAX_UNREADABLE_SHARE * num_photos))) if asked is None else asked
+
+
 def noted_unreadable(
     error: ImageError, position: int, photos: Photos, max_unreadable: int | None, unreadable: list[Unreadable]
 ) -> None:
     """Add one more to those that cannot be read. Raises DataError where they are too many."""
-    limit = max(3, min(MAX_UNREADABLE, int(MAX_UNREADABLE_SHARE * len(photos))))
-    limit = limit if max_unreadable is None else max_unreadable
+    limit = most_unreadable(len(photos), max_unreadable)
     unreadable.append(Unreadable(item_name(photos.items[position], position), str(error)))
     if len(unreadable) > limit:
         raise _too_many(unreadable, photos, limit)
