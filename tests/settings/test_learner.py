@@ -227,3 +227,15 @@ def test_an_augmentation_and_its_parts_take_the_place_of_any_earlier_one():
     for base in (learner_settings(), learner_settings(["augmentation=photo"]), learner_settings(augmentation={})):
         changed = learner_settings(["augmentation.flip=false", "augmentation=auto"], base=base)
         assert changed.augmentation == AUGMENTATIONS["auto"].model_copy(update={"flip": False})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        (["wa.temperature=3"], "the method is foster"),
+        (["foster.others_weight=2"], "it needs compress_with=decoupled"),
+    ],
+)
+def test_an_override_that_changes_nothing_is_refused(overrides: list[str], reason: str) -> None:
+    with pytest.raises(SettingsError, match=f"has no effect: {reason} .on the command line.$"):
+        learner_settings(overrides)

@@ -1,7 +1,8 @@
 import pytest
 
 from foster.errors import SettingsError
-from foster.settings.experiment import check_used, load_settings
+from foster.settings.base import check_used
+from foster.settings.experiment import load_settings
 from foster.settings.methods import FosterSettings
 from foster.settings.students import StudentSettings
 

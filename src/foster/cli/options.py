@@ -71,7 +71,8 @@ def with_recipes(overrides: list[str] | None, recipes: list[str] | None) -> list
 
 def chosen_settings(source: str, changes: list[str], data: Path | None, plugins: list[str] | None = None) -> "Settings":
     """The settings that a command is asked for; what has no effect on them is refused."""
-    from foster.settings.experiment import check_used, load_settings
+    from foster.settings.base import check_used
+    from foster.settings.experiment import load_settings
 
     settings = load_settings(source, changes, plugins=plugins, data=str(data) if data else None)
     check_used(changes, settings)

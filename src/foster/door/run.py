@@ -14,7 +14,8 @@ from foster.experiment.folder import RESULTS, FleetingFolder, RunFolder
 from foster.experiment.pace import measured_plan, timed_plan
 from foster.experiment.plan import Plan
 from foster.reports.results import read_result
-from foster.settings.experiment import Settings, check_used, load_settings
+from foster.settings.base import check_used
+from foster.settings.experiment import Settings, load_settings
 from foster.settings.keys import flat
 from foster.settings.toml import value_text
 from foster.system.files import user_path

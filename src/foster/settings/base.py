@@ -83,6 +83,14 @@ class CommonSettings(Frozen):
         """The setting that names extra images without labels."""
         return f"{self.method}.{self.options.unlabeled_key}"
 
+    def why_unused(self, key: str) -> str:
+        """Why a dotted key changes nothing: it is another method's, or needs another setting; empty where it does."""
+        section, _, own_key = key.partition(".")
+        if section in METHOD_SETTINGS and section != self.method:
+            return f"the method is {self.method}"
+        lacking = self.options.lacking(own_key) if section == self.method else ""
+        return f"it needs {lacking}" if lacking else ""
+
     def scheduled(self, epochs_factor: float, is_pretrained: bool, rate: float = 1.0) -> MethodSettings:
         """The method's settings with epochs and learning rates as they are to be used: `rate` times the published ones
         where nobody says otherwise, and a tenth of that for a pretrained backbone."""
@@ -135,6 +143,13 @@ def apply_overrides(
         if is_part(override, "augmentation"):
             data["augmentation"] = augmentation_table(model.augmentation_asked(data), origin)
         apply_override(data, override, keys, model.listing, asked)
+
+
+def check_used(overrides: Sequence[str], settings: CommonSettings, asked: str = COMMAND_LINE) -> None:
+    """Refuse a `key=value` that changes nothing; `asked` says where it stands."""
+    for key in (override.partition("=")[0].strip() for override in overrides):
+        if reason := settings.why_unused(key):
+            raise SettingsError(f"{key} has no effect: {reason} ({asked})")
 
 
 def import_plugins(

@@ -123,6 +123,12 @@ class Settings(CommonSettings):
     def augmentation_settings(self) -> AugmentationSettings:
         return AUGMENTATIONS[self.augmentation] if isinstance(self.augmentation, str) else self.augmentation
 
+    def why_unused(self, key: str) -> str:
+        section = key.partition(".")[0]
+        if section in DATASET_SECTIONS:
+            return "" if DATASET_SECTIONS[section](self.dataset) else f"the dataset is {self.dataset}"
+        return super().why_unused(key)
+
     @property
     def remarks(self) -> list[str]:
         """What may not be meant, a line each."""
@@ -208,7 +214,7 @@ def load_settings(
     places = [origin, *(f"recipe {recipe}" for recipe in recipes), *([asked] if overrides and source else [])]
     settings = make_settings(data, " or ".join(places))
     for recipe in recipes:
-        reasons = [why_unused(key, settings) for key in flat(read_recipe(recipe))]
+        reasons = [settings.why_unused(key) for key in flat(read_recipe(recipe))]
         if all(reasons):
             raise SettingsError(f"recipe {recipe} has no effect: {reasons[0] if reasons else 'it is empty'} ({asked})")
     return settings
@@ -216,25 +222,7 @@ def load_settings(
 
 def is_used(key: str, settings: Settings) -> bool:
     """Whether the key changes anything in the settings that a run has."""
-    return not why_unused(key, settings)
-
-
-def why_unused(key: str, settings: Settings) -> str:
-    """Why it does not: it is another method's or dataset's, or needs another setting; empty where it does."""
-    section, _, own_key = key.partition(".")
-    if section in DATASET_SECTIONS:
-        return "" if DATASET_SECTIONS[section](settings.dataset) else f"the dataset is {settings.dataset}"
-    if section in METHOD_SETTINGS and section != settings.method:
-        return f"the method is {settings.method}"
-    lacking = settings.options.lacking(own_key) if section == settings.method else ""
-    return f"it needs {lacking}" if lacking else ""
-
-
-def check_used(overrides: Sequence[str], settings: Settings, asked: str = COMMAND_LINE) -> None:
-    """Refuse a `key=value` that changes nothing; `asked` says where it stands."""
-    for key in (override.partition("=")[0].strip() for override in overrides):
-        if reason := why_unused(key, settings):
-            raise SettingsError(f"{key} has no effect: {reason} ({asked})")
+    return not settings.why_unused(key)
 
 
 def make_settings(data: Mapping[str, Any], origin: str) -> Settings:

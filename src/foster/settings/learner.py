@@ -10,9 +10,9 @@ from pydantic import Field, field_validator
 
 from foster.errors import SettingsError
 from foster.settings.augmentation import AugmentationSettings, augmentation_table
-from foster.settings.base import CommonSettings, apply_overrides, import_plugins, keys_for, make
+from foster.settings.base import CommonSettings, apply_overrides, check_used, import_plugins, keys_for, make
 from foster.settings.fit import FitSettings
-from foster.settings.keys import is_part, key_hint
+from foster.settings.keys import check_keys, is_part
 from foster.settings.learner_defaults import PRESETS
 from foster.settings.methods import MethodSettings
 from foster.settings.plugins import plugins_of
@@ -169,7 +169,7 @@ def learner_settings(
     if has_parts:
         changes.setdefault("augmentation", LearnerSettings.augmentation_asked(before))
     apply_overrides(LearnerSettings, changes, overrides, origin)
-    _check_first_level(changes, origin)
+    check_keys(changes, learner_keys(), origin, LearnerSettings.listing)
     changes = laid_over(with_recipes({}, recipes, learner_keys(), LearnerSettings.listing), changes)
     if base is not None and not has_parts and isinstance(changes.get("augmentation"), Mapping):
         before["augmentation"] = augmentation_table(before["augmentation"], origin)
@@ -178,6 +178,7 @@ def learner_settings(
     if changes.get("memory_total") is not None or changes.get("memory_per_class") is not None:
         before = {key: value for key, value in before.items() if not key.startswith("memory_")}
     settings = make_learner_settings(laid_over(before, changes), origin)
+    check_used(overrides, settings)
     if base is not None and has_learned:
         _check_kept(base, settings, origin)
     return settings
@@ -186,14 +187,6 @@ def learner_settings(
 def make_learner_settings(data: Mapping[str, Any], origin: str) -> LearnerSettings:
     """Checked settings from plain data in the layout of `LearnerSettings.nested`; no plug-in is imported for it."""
     return make(LearnerSettings, data, origin)
-
-
-def _check_first_level(changes: Mapping[str, Any], origin: str) -> None:
-    keys = learner_keys()
-    known = {key.partition(".")[0] for key in keys}
-    for key in changes:
-        if key not in known:
-            raise SettingsError(f"unknown key '{key}'{key_hint(key, keys, LearnerSettings.listing)} (in {origin})")
 
 
 def _check_kept(base: LearnerSettings, settings: LearnerSettings, origin: str) -> None:
