@@ -26,7 +26,7 @@ class PhotoStore:
         self.what = what
         self.sizes = np.zeros((len(photos), 2), np.int64)
         self.is_known = np.zeros(len(photos), bool)
-        """Whose size is known here; with several processes that is more than those whose pixels are here."""
+        """Whose size every process knows, and knows that all others do: the same in all of them at any time."""
         self.is_developed = np.zeros(len(photos), bool)
         self._chunk = np.zeros(len(photos), np.int32)
         self._offset = np.zeros(len(photos), np.int64)
@@ -94,7 +94,7 @@ class PhotoStore:
     def keep(self, part: Developed) -> None:
         """Take pixels that were decoded elsewhere, at their positions in the list."""
         rows = part.positions
-        self.sizes[rows], self.is_known[rows], self.is_developed[rows] = part.sizes, True, True
+        self.sizes[rows], self.is_developed[rows] = part.sizes, True
         if not self._chunks or self._chunks[-1] is not part.pixels:
             self._chunks.append(part.pixels)
             self._starts = None
