@@ -36,14 +36,14 @@ def test_what_cannot_be_gets_one_line(command: Command, bundle: Path, options: t
 
 
 def test_folders_of_class_folders_are_remarked_on(command: Command) -> None:
-    write_photos(Path("photos/january"), zero=3, one=3)
-    write_photos(Path("photos/february"), two=3)
+    write_photos(Path("photos/phone"), zero=3, one=3)
+    write_photos(Path("photos/camera"), two=3)
     done = command("check", "photos", "--quick", "-q")
-    assert "if the classes are two, give 'photos/february' in its place" in done.out
+    assert "if the classes are two, give 'photos/camera' in its place" in done.out
     write_photos(Path("photos/test"), zero=3)
     done = command("check", "photos", "--quick", "-q")
     assert done.code == 2
-    assert "(february, january, test), not classes; give one part, for example 'photos/february'" in done.err
+    assert "(camera, phone, test), not classes; give one part, for example 'photos/camera'" in done.err
 
 
 def test_no_sheet_is_drawn_of_nothing(command: Command) -> None:

@@ -19,7 +19,7 @@ def test_the_exit_code_tells_problems_from_remarks_and_from_mistakes(command: Co
     found = command("check", photos, "--quick", "-q", "--out", "out/sheet.png")
     assert found.code == 1
     assert "cannot be read" in found.out
-    assert "out/sheet.png: 1 photos" in found.err
+    assert "out/sheet.png: 1 photo" in found.err
     assert Path("out/sheet.png").is_file()
     assert command("check", "nowhere", "--quick").code == 2
     assert "0 where nothing or only remarks" in " ".join(command("check", "--help").out.split()).replace("│ ", "")

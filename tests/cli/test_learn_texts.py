@@ -117,7 +117,7 @@ def test_what_was_left_out_is_listed_up_to_a_limit() -> None:
     assert ".heic" in left_out_lines([], {".heic": 3})[0]
     assert unreadable_lines([]) == []
     few = unreadable_lines([Unreadable("a\nb.png", "empty")])
-    assert few[0] == "1 images cannot be read and were left out:"
+    assert few[0] == "left out, cannot be read: 1 image"
     assert len(few) == 2
     assert "\n" not in few[1]
     many = unreadable_lines([Unreadable(f"{k}.png", "empty") for k in range(NUM_UNREADABLE_SHOWN + 1)])

@@ -9,7 +9,7 @@ def test_problems_are_told_from_remarks() -> None:
     photos = (Photo("a/1.jpg", "a", "a/1.jpg"), Photo("t/1.jpg", "a", "t/1.jpg", is_test=True))
     findings = (Finding("in-test", photos, "the same photo"), Finding("mislabelled", photos[:1], "looks like b", "b"))
     report = CheckReport("photos", {"a": 3, "b": 4}, 1, {}, findings)
-    assert str(report) == "7 photos of 2 classes: 1 problems and 1 remarks"
+    assert str(report) == "7 photos of 2 classes: 1 problem and 1 remark"
     assert report.problems == findings[:1]
     assert report.of_kind("mislabelled") == findings[1:]
     record = json.loads(json.dumps(report.record()))

@@ -72,3 +72,8 @@ def test_photos_that_were_decoded_beforehand_have_no_rate() -> None:
     assert decoded_text(event) == "1,300 photos of task 2: 1.0 GiB on the device, in 2 s (650 a second)"
     ahead = decoded_text(dataclasses.replace(event, was_ahead=True))
     assert ahead == "1,300 photos of task 2: 1.0 GiB on the device, decoded beside the task before it (2 s more)"
+
+
+def test_a_learn_that_goes_on_speaks_of_no_task_and_no_phase():
+    told = resumed_text(events.RunResumed(task=1, phase="boost", epoch=2), 2, is_learn=True)
+    assert told == "going on where it stopped: learning the new classes beside the known ones, epoch 3"

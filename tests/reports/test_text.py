@@ -1,6 +1,6 @@
 """Numbers as people read them."""
 
-from foster.reports.text import counted, duration, mean_and_spread, size_text
+from foster.reports.text import duration, mean_and_spread, size_text
 
 
 def test_durations_read_well():
@@ -24,7 +24,3 @@ def test_sizes_read_well():
     sizes = {0: "0 bytes", 1023: "1023 bytes", 1024: "1.0 KiB", 1536 * 1024: "1.5 MiB", 3 * 2**30: "3.0 GiB"}
     assert {size: size_text(size) for size in sizes} == sizes
     assert size_text(5 * 2**40) == "5120.0 GiB"
-
-
-def test_one_is_counted_as_one():
-    assert [counted(number, "step") for number in (0, 1, 2)] == ["0 steps", "1 step", "2 steps"]

@@ -81,7 +81,7 @@ def test_an_epoch_shows_every_image_once_in_views_that_differ(trunk: CountingTru
     ]
     assert torch.equal(maps[0], maps[2])
     assert not torch.equal(maps[0], maps[1])
-    assert maps[0].dtype == feed.sample.dtype == torch.float16
+    assert maps[0].dtype == feed.sample.dtype == torch.float32
     assert maps[0].shape[1:] == feed.sample.shape[1:]
     later = list(feed.batches(1, first_step=2))
     assert torch.equal(later[0].images, epochs[1][2].images)

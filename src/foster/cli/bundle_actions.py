@@ -30,6 +30,7 @@ from foster.reports.progress import progress_for
 from foster.reports.text import size_text
 from foster.settings.learner import learner_settings
 from foster.system import output
+from foster.system.counts import counted
 from foster.system.crew import agreed, barrier, crew, joined
 from foster.system.files import user_path
 from foster.system.output import printable
@@ -149,8 +150,8 @@ def conclude(bundle: Path, is_promoting: bool, *before: str) -> None:
     manifest, name = read_manifest(bundle), shlex.quote(str(bundle))
     num_exemplars = sum(entry.use == "exemplars" for entry in manifest.exemplars)
     size = size_text(folder_bytes(bundle))
-    classes = "1 class" if len(manifest.classes) == 1 else f"{len(manifest.classes)} classes"
-    lines = [*before, f"{bundle}: {classes}, {num_exemplars} exemplars, {size}"]
+    what = f"{counted(len(manifest.classes), 'class')}, {counted(num_exemplars, 'exemplar')}, {size}"
+    lines = [*before, f"{bundle}: {what}"]
     if is_promoting:
         try:
             lines.append(promotion_text(promote(bundle)))
@@ -215,7 +216,7 @@ def predict_images(
         else:
             output.echo(_prediction_line(prediction, width))
     if num_failed:
-        typer.echo(f"{num_failed} of {len(files)} images cannot be read", err=True)
+        typer.echo(f"{num_failed} of {counted(len(files), 'image')} cannot be read", err=True)
     if num_failed == len(files):
         raise typer.Exit(1)
 
@@ -273,6 +274,6 @@ def show_exemplars(bundle: Path, show: Path | None, remove: Sequence[str]) -> No
         check_writable(show)
         whole = read_bundle(bundle)
         draw_sheet(whole, str(bundle), show)
-        output.report(f"{show}: {len(whole.manifest.exemplars)} images with their ids", path=show)
+        output.report(f"{show}: {counted(len(whole.manifest.exemplars), 'image')} with their ids", path=show)
     if not remove and show is None:
         output.echo(exemplars_text(read_manifest(bundle)), nl=False)

@@ -17,6 +17,7 @@ from foster.bundle.promotion import Promotion
 from foster.reports.text import ABSENT, duration, size_text
 from foster.settings.learner import LearnerSettings
 from foster.settings.learner_defaults import PRESETS
+from foster.system.counts import counted
 from foster.system.output import plain_text, printable
 
 MAX_LISTED = 12
@@ -77,21 +78,25 @@ def info_text(manifest: Manifest, folder: Path) -> str:
     facts = manifest.preprocessing
     uses = Counter(entry.use for entry in manifest.exemplars)
     calibrated = (
-        f"{manifest.temperature:g}, fitted on {manifest.num_calibration_images} held-out images"
+        f"{manifest.temperature:g}, fitted on {counted(manifest.num_calibration_images, 'held-out image')}"
         if manifest.num_calibration_images
         else "not calibrated (too few images are held out)"
     )
     kept = manifest.settings.get("memory_per_class")
     size = size_text(folder_bytes(folder.resolve()))
     budget = f"{kept} a class" if kept else f"{manifest.settings.get('memory_total') or 2000} in all"
+    kept_images = f"{counted(uses['exemplars'], 'exemplar')} and {counted(uses['held-out'], 'held-out image')}"
     rows = [
         ("bundle", f"{folder} ({size}, schema {manifest.schema_version}, foster {manifest.foster})"),
         ("method", manifest.method),
         *([("plug-ins", ", ".join(map(str, manifest.plugins)))] if manifest.plugins else []),
         ("backbone", manifest.backbone),
         ("images", f"{facts.height} x {facts.width}, {facts.rule}"),
-        ("classes", f"{len(manifest.classes)} in {_tasks(len(manifest.task_sizes))}: {listed(manifest.classes)}"),
-        ("memory", f"{uses['exemplars']} exemplars and {uses['held-out']} held-out images (budget {budget})"),
+        (
+            "classes",
+            f"{len(manifest.classes)} in {counted(len(manifest.task_sizes), 'task')}: {listed(manifest.classes)}",
+        ),
+        ("memory", f"{kept_images} (budget {budget})"),
         ("temperature", calibrated),
         ("unknown", _unknown_text(manifest)),
     ]
@@ -174,7 +179,3 @@ def exemplars_text(manifest: Manifest) -> str:
         "--show sheet.png draws them all with their ids, --remove ID deletes one (CLASSID/ID where two classes keep it)"
     )
     return f"{table}\n{hint}\n"
-
-
-def _tasks(count: int) -> str:
-    return "1 task" if count == 1 else f"{count} tasks"

@@ -9,6 +9,7 @@ from foster.learner.check import check_photos
 from foster.reports.check_sheet import check_place, draw_check
 from foster.reports.progress import progress_for
 from foster.system import output
+from foster.system.counts import counted
 from foster.system.files import user_path
 
 FOUND_PROBLEMS = 1
@@ -39,6 +40,8 @@ def check_folder(
     output.echo(output.json_text(report.record()) if is_json else check_report_text(report), nl=is_json)
     if sheet is not None:
         count = draw_check(report, sheet)
-        typer.echo(f"{sheet}: {count} photos" if count else f"no photo to show, so {sheet} is not drawn", err=True)
+        typer.echo(
+            f"{sheet}: {counted(count, 'photo')}" if count else f"no photo to show, so {sheet} is not drawn", err=True
+        )
     if report.problems:
         raise typer.Exit(FOUND_PROBLEMS)

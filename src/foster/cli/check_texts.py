@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from foster.cli.bundle_texts import columns
 from foster.cli.learn_texts import left_out_lines
 from foster.learner.check_report import KINDS, CheckReport, Finding
+from foster.system.counts import counted
 from foster.system.output import printable
 
 NUM_SHOWN = 10
@@ -14,9 +15,10 @@ NUM_PHOTOS_SHOWN = 4
 def check_report_text(report: CheckReport) -> str:
     """A table of what was found, then each kind with some of its photos; problems first."""
     counts = report.class_counts.values()
-    test = f", {report.num_test_photos} test photos" if report.num_test_photos else ""
+    test = f", {counted(report.num_test_photos, 'test photo')}" if report.num_test_photos else ""
     sizes = f"{min(counts)} each" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)} each"
-    lines = [f"{report.num_photos} photos of {len(counts)} classes ({sizes}) in {printable(report.title)}{test}"]
+    what = f"{counted(report.num_photos, 'photo')} of {counted(len(counts), 'class')}"
+    lines = [f"{what} ({sizes}) in {printable(report.title)}{test}"]
     lines += left_out_lines((), report.passed_over)
     lines += list(report.remarks)
     if not report.findings:

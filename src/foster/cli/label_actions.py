@@ -15,6 +15,7 @@ from foster.data.photos.find import found_files, shown
 from foster.errors import DataError, FolderError
 from foster.learner.label_next import WorthLabelling, label_next
 from foster.learner.learner import Learner
+from foster.system.counts import counted
 from foster.system.files import user_path
 from foster.system.output import echo, json_text, printable
 
@@ -38,9 +39,9 @@ def show_label_next(
             name = padded(printable(shown(entry.path)), width)
             typer.echo(f"{name}   {printable(entry.label)} {100 * entry.confidence:.1f} %")
     if ranking.unreadable:
-        typer.echo(f"{len(ranking.unreadable)} of {len(files)} images cannot be read", err=True)
+        typer.echo(f"{len(ranking.unreadable)} of {counted(len(files), 'image')} cannot be read", err=True)
     if copy is not None:
-        typer.echo(f"{len(ranking.chosen)} photos copied to {copy}", err=True)
+        typer.echo(f"{counted(len(ranking.chosen), 'photo')} copied to {copy}", err=True)
         typer.echo(f"next: foster serve BUNDLES --feedback FOLDER --to-label {shlex.quote(str(copy))}", err=True)
 
 

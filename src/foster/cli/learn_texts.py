@@ -8,6 +8,7 @@ from foster.data.photos.read import Unreadable
 from foster.learner.reports import UNKNOWN, EvaluationReport, LearnReport
 from foster.learner.update_check import ClassChange, UpdateCheck
 from foster.reports.text import ABSENT, duration
+from foster.system.counts import counted
 from foster.system.output import printable
 
 NUM_CLASSES_SHOWN = 40
@@ -28,12 +29,12 @@ def learn_text(report: LearnReport, preset: str, num_shown: int | None = NUM_CLA
     if report.more_of:
         lines.append("more of: " + listed([f"{name} (+{count})" for name, count in report.more_of.items()]))
     if report.num_repeated:
-        lines.append(f"{report.num_repeated} images were already among the exemplars and were passed over")
+        lines.append(f"passed over, already among the exemplars: {counted(report.num_repeated, 'image')}")
     lines += doubles_lines(report)
     lines += left_out_lines(report.empty_classes, report.passed_over)
     lines.append(
-        f"{report.num_trained} images trained on, {report.num_held_out} held out, in {duration(report.seconds)} "
-        f"(preset {preset})"
+        f"{counted(report.num_trained, 'image')} trained on, {report.num_held_out:,} held out, "
+        f"in {duration(report.seconds)} (preset {preset})"
     )
     lines += unreadable_lines(report.unreadable)
     if report.held_out is None:
@@ -107,7 +108,7 @@ def left_out_lines(empty_classes: Sequence[str], passed_over: Mapping[str, int])
 
 
 def unreadable_lines(unreadable: Sequence[Unreadable]) -> list[str]:
-    lines = [f"{len(unreadable)} images cannot be read and were left out:"] if unreadable else []
+    lines = [f"left out, cannot be read: {counted(len(unreadable), 'image')}"] if unreadable else []
     lines += [f"  {printable(entry.name)}: {printable(entry.reason)}" for entry in unreadable[:NUM_UNREADABLE_SHOWN]]
     return lines + (["  ..."] if len(unreadable) > NUM_UNREADABLE_SHOWN else [])
 
@@ -119,7 +120,8 @@ def evaluation_text(report: EvaluationReport) -> str:
         for entry in sorted(report.classes, key=lambda entry: entry.accuracy)
     ]
     text = columns("lrrl", ("class", "images", "accuracy", "most often mistaken for"), rows)
-    text += f"\naccuracy {report.accuracy:.2f} % on {report.num_images} images of {len(report.classes)} classes"
+    on = f"{counted(report.num_images, 'image')} of {counted(len(report.classes), 'class')}"
+    text += f"\naccuracy {report.accuracy:.2f} % on {on}"
     text += f" (mean over classes {report.class_accuracy:.2f} %)"
     text += f", confidence off by {report.calibration_error:.1f} points\n"
     if report.num_trained_on:

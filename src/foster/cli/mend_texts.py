@@ -5,6 +5,7 @@ from pathlib import Path
 from foster.cli.bundle_texts import listed
 from foster.cli.learn_texts import check_text
 from foster.learner.mend_report import MendReport, Remains
+from foster.system.counts import counted
 from foster.system.output import printable
 
 NUM_ANSWERS_SHOWN = 3
@@ -24,7 +25,7 @@ def mend_text(report: MendReport) -> str:
 
 
 def _done(report: MendReport) -> str:
-    images = f"{report.num_exemplars} exemplars and {report.num_held_out} held-out photos"
+    images = f"{counted(report.num_exemplars, 'exemplar')} and {counted(report.num_held_out, 'held-out photo')}"
     if report.forgotten:
         what = "its output and its mean" if len(report.forgotten) == 1 else "their outputs and their means"
         return f"forgot {listed(report.forgotten)}: {what}, {images} are gone"

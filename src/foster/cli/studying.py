@@ -42,7 +42,7 @@ def study(
     from foster.studies.study import distinct_runs, load_study, plan_study, study_names
 
     if not words:
-        from foster.reports.text import counted
+        from foster.system.counts import counted
 
         width = max(map(len, study_names()))
         for known in study_names():

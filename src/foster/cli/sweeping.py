@@ -56,10 +56,10 @@ def sweep(
     runs = plan_runs(source, with_recipes(overrides, recipes), data=str(data) if data else None, plugins=plugins)
     folder = out or default_folder(source)
     # Only now, since it imports torch: a wrong key is answered at once.
-    from foster.reports.text import counted
     from foster.sweep import run as sweeping
     from foster.sweep.folders import placed
     from foster.sweep.slots import find_slots
+    from foster.system.counts import counted
 
     if cluster and not is_dry_run:
         from foster.sweep.cluster import connected

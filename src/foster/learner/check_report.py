@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from foster.data.photos.decode import ImageLike
+from foster.system.counts import counted
 
 
 class Kind(NamedTuple):
@@ -95,8 +96,8 @@ class CheckReport:
 
     def __str__(self) -> str:
         others = len(self.findings) - len(self.problems)
-        what = f"{self.num_photos} photos of {len(self.class_counts)} classes"
-        return f"{what}: {len(self.problems)} problems and {others} remarks"
+        what = f"{counted(self.num_photos, 'photo')} of {counted(len(self.class_counts), 'class')}"
+        return f"{what}: {counted(len(self.problems), 'problem')} and {counted(others, 'remark')}"
 
     def record(self) -> dict[str, Any]:
         """Plain data, for JSON."""

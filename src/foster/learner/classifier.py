@@ -14,6 +14,7 @@ from foster.networks.trunk import Trunk
 from foster.training.distributed import in_shares
 from foster.training.engine import Engine, in_batches
 from foster.training.memory_errors import explained_memory_errors
+from foster.training.views import MAPS_AT_ONCE
 
 
 class Classifier(nn.Module):
@@ -117,7 +118,7 @@ def scores_of_all(classifier: Classifier, images: Stack, engine: Engine) -> Tens
         if views is None or not len(part):
             return (classifier.all_scores(part),)
         with torch.no_grad():
-            maps = (classifier.network.features(views.plain(some)) for some in part.split(64))
+            maps = (classifier.network.features(views.plain(some)) for some in part.split(MAPS_AT_ONCE))
             return (torch.cat([classifier.scores_of(features) for features in maps]).cpu(),)
 
     views = engine.views

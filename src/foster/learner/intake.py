@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from foster.bundle.history import trained_positions
 from foster.data.images import ImageSet, ids_of
 from foster.data.memory import ExemplarMemory
+from foster.data.photos.album import Album
 from foster.data.photos.developing import learners_darkroom, read_stack
 from foster.data.photos.read import Photos, Unreadable, item_name, measured_sizes, none_readable
 from foster.data.photos.resize import Resizing, typical_side
@@ -87,7 +88,7 @@ def take_in(photos: Photos, resizing: Resizing, settings: LearnerSettings, knowl
     again = Counter(names[label] for label in fresh.labels.tolist() if label < len(known))
     return Intake(
         train=train,
-        held_out=fresh.select(mask),
+        held_out=_as_kept(fresh.select(mask)),
         num_known=len(known),
         num_new=len(names) - len(known),
         more_of=dict(again),
@@ -99,6 +100,11 @@ def take_in(photos: Photos, resizing: Resizing, settings: LearnerSettings, knowl
         passed_over=photos.passed_over,
         unreadable=read.unreadable,
     )
+
+
+def _as_kept(images: ImageSet) -> ImageSet:
+    """Photos as a bundle keeps them, which is as JPEGs: what is measured now is measured alike by whoever loads it."""
+    return replace(images, stack=images.stack.owned()) if isinstance(images.stack, Album) else images
 
 
 def _stored(memory: ExemplarMemory) -> set[Entry]:

@@ -30,6 +30,7 @@ from foster.networks.adapted import ModuleLike, check_choice
 from foster.settings.learner import LearnerSettings, learner_settings
 from foster.settings.methods import DEFAULT_METHOD
 from foster.settings.plugins import load_plugins
+from foster.system.counts import counted
 from foster.system.signals import StopRequest
 from foster.training.engine import find_device
 from foster.training.memory_errors import explained_memory_errors
@@ -120,7 +121,8 @@ class Learner:
             return f"<Learner: {self.settings.method}, has learned nothing yet>"
         known, size = self.knowledge, self.knowledge.preprocessing
         what = f"{known.method} with {known.backbone} at {size.height} x {size.width}"
-        return f"<Learner: {what}, {known.num_classes} classes, {known.exemplars.num_images} exemplars>"
+        kept = counted(known.exemplars.num_images, "exemplar")
+        return f"<Learner: {what}, {counted(known.num_classes, 'class')}, {kept}>"
 
     @property
     def class_names(self) -> tuple[str, ...]:

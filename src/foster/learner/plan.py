@@ -27,6 +27,7 @@ from foster.settings.augmentation import AUGMENTATIONS, AugmentationSettings
 from foster.settings.learner import DEFAULT_MEMORY_TOTAL, LearnerSettings
 from foster.settings.learner_defaults import WITHOUT_WEIGHTS, augmentation_for, backbone_for, batch_size_for
 from foster.settings.methods import MethodSettings
+from foster.system.counts import counted
 from foster.system.crew import add_up, crew
 from foster.training.engine import find_device
 
@@ -112,16 +113,16 @@ class Plan:
         intake, size = self.intake, self.preprocessing
         new = intake.class_names[intake.num_known :]
         shown = ", ".join(new[:NUM_SHOWN]) + (", ..." if len(new) > NUM_SHOWN else "")
-        photos = f"{len(intake.train)} photos, {len(intake.held_out)} more held out to measure"
+        photos = f"{counted(len(intake.train), 'photo')}, {len(intake.held_out):,} more held out to measure"
         known = (
-            f"; {len(self.exemplars_before)} kept photos of {intake.num_known} known classes"
+            f"; {counted(len(self.exemplars_before), 'kept photo')} of {counted(intake.num_known, 'known class')}"
             if intake.num_known
             else ""
         )
         start = "pretrained" if self.backbone.is_pretrained else "from scratch"
         trunk = f", its first {self.backbone.num_frozen} parts frozen" if self.backbone.num_frozen else ""
         return (
-            f"{len(new)} new classes ({shown}): {photos}{known}" if new else f"no new class: {photos}{known}",
+            f"{counted(len(new), 'new class')} ({shown}): {photos}{known}" if new else f"no new class: {photos}{known}",
             f"{self.backbone.name} ({start}{trunk}), images of {size.height} x {size.width} for the bundle's life",
         )
 

@@ -12,6 +12,7 @@ from foster.errors import FosterError
 from foster.learner.duplicates import KeptElsewhere, SharedPhotos
 from foster.learner.mend_report import MendReport
 from foster.learner.update_check import UpdateCheck
+from foster.system.counts import counted
 
 UNKNOWN = "unknown"
 
@@ -136,7 +137,7 @@ class EvaluationReport:
         return sum(entry.accuracy for entry in self.classes) / len(self.classes)
 
     def __str__(self) -> str:
-        return f"{self.accuracy:.2f} % of {self.num_images} images of {len(self.classes)} classes"
+        return f"{self.accuracy:.2f} % of {counted(self.num_images, 'image')} of {counted(len(self.classes), 'class')}"
 
     @property
     def accuracy(self) -> float:
@@ -231,18 +232,16 @@ class LearnReport:
             return None
         return (
             f"compression took the new classes from {self.new_variants[best]:.1f} to {after:.1f} % on held-out images, "
-            f"by more than {limit:g} points; nothing was changed (longer training helps: --preset standard)"
+            f"by more than {limit:g} points; nothing was changed (longer training helps: preset=standard)"
         )
 
     def __str__(self) -> str:
-        what = [f"{len(self.new_classes)} new classes"] if self.new_classes else []
+        what = [counted(len(self.new_classes), "new class")] if self.new_classes else []
         what += [f"more of {len(self.more_of)}"] if self.more_of else []
         check = self.held_out
         accuracy = f"; {check.accuracy:.1f} % on held-out photos, mean over classes" if check and check.classes else ""
-        return (
-            f"learned {' and '.join(what) or 'nothing new'} from {self.num_trained} photos, {self.num_held_out} held "
-            f"out, in {self.seconds:.0f} s{accuracy}"
-        )
+        photos = f"{counted(self.num_trained, 'photo')}, {self.num_held_out:,} held out"
+        return f"learned {' and '.join(what) or 'nothing new'} from {photos}, in {self.seconds:.0f} s{accuracy}"
 
     def record(self) -> dict[str, Any]:
         """Plain data for a bundle's history."""

@@ -25,7 +25,8 @@ from foster.reports.progress_texts import (
     task_started_text,
     where_text,
 )
-from foster.reports.text import counted, duration
+from foster.reports.text import duration
+from foster.system.counts import counted
 
 SECONDS_BETWEEN_LINES = 30.0
 """A plain line is written at least this often while training or downloading."""
@@ -70,7 +71,7 @@ class LineProgress:
                 self._num_tasks = event.num_tasks
                 self._write(run_started_text(event))
             case events.RunResumed():
-                self._write(resumed_text(event, self._num_tasks))
+                self._write(resumed_text(event, self._num_tasks, self._is_learn))
             case events.TaskStarted():
                 self._num_tasks = event.num_tasks
                 self._write(task_started_text(event))
@@ -179,7 +180,7 @@ class TerminalProgress:
                 self._print(Text(run_started_text(event), style="bold"))
                 self._show("preparing")
             case events.RunResumed():
-                self._print(Text(resumed_text(event, self._num_tasks)))
+                self._print(Text(resumed_text(event, self._num_tasks, self._is_learn)))
             case events.TaskStarted():
                 self._num_tasks = event.num_tasks
                 self._show(f"task {event.task + 1}/{event.num_tasks}")

@@ -4,6 +4,7 @@ import math
 
 from foster import events
 from foster.reports.text import duration, size_text
+from foster.system.counts import counted
 
 PLAIN_WORDS = {
     "learn": "learning",
@@ -15,18 +16,23 @@ PLAIN_WORDS = {
 
 
 def run_started_text(event: events.RunStarted) -> str:
-    return f"{event.method} on {event.scenario}: {event.num_tasks} tasks on {event.device}, in {event.folder}"
+    return (
+        f"{event.method} on {event.scenario}: {counted(event.num_tasks, 'task')} on {event.device}, in {event.folder}"
+    )
 
 
-def resumed_text(event: events.RunResumed, num_tasks: int) -> str:
+def resumed_text(event: events.RunResumed, num_tasks: int, is_learn: bool = False) -> str:
     """Between two tasks there is no phase yet."""
+    if is_learn:
+        return f"going on where it stopped: {PLAIN_WORDS.get(event.phase, event.phase)}, epoch {event.epoch + 1}"
     phase = f" {event.phase}, epoch {event.epoch + 1}" if event.phase else ""
     return f"resumed at task {event.task + 1}/{num_tasks}{phase}"
 
 
 def task_started_text(event: events.TaskStarted) -> str:
     known = f"{event.num_known} known" if event.num_known else "none known"
-    return f"task {event.task + 1}/{event.num_tasks}: {event.num_new} new classes, {known}, {event.num_images:,} images"
+    what = f"{counted(event.num_new, 'new class')}, {known}, {counted(event.num_images, 'image')}"
+    return f"task {event.task + 1}/{event.num_tasks}: {what}"
 
 
 def losses_text(event: events.EpochEnded, is_learn: bool) -> str:

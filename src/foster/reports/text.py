@@ -28,11 +28,6 @@ def mean_and_spread(values: Sequence[float]) -> str:
     return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.2f}"
 
 
-def counted(number: int, what: str) -> str:
-    """`1 run`, `2 runs`."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
 def size_text(num_bytes: float) -> str:
     """`512 bytes`, `1.2 MiB`."""
     for unit in ("bytes", "KiB", "MiB"):

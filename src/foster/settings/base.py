@@ -197,7 +197,7 @@ def _check_name(key: str, name: Any, known: Iterable[str], origin: str) -> None:
     if not isinstance(name, str) or name not in known:
         hint = suggestion(str(name), known)
         if key in ("method", "dataset") and "did you mean" not in hint:
-            hint += ", or name the plug-in that has it (--plugin)"
+            hint += ", or name the plug-in that has it (--plugin, or from Python plugins=[...])"
         raise SettingsError(f"unknown {key} '{name}'{hint} ({key} in {origin})")
 
 

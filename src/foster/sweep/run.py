@@ -13,7 +13,6 @@ from foster.experiment.parts import check_data
 from foster.reports.progress import progress_for
 from foster.reports.results import find_results
 from foster.reports.tables import summary_table
-from foster.reports.text import counted
 from foster.settings.experiment import Settings
 from foster.sweep.folders import placed
 from foster.sweep.grid import PlannedRun
@@ -21,6 +20,7 @@ from foster.sweep.job import LOST, Here, Job, Starter, log_path, start
 from foster.sweep.slots import Slot, environment_for, needs_gpu
 from foster.sweep.status import RunStatus, State
 from foster.sweep.table import Display, counts, display_for
+from foster.system.counts import counted
 from foster.system.locking import locked
 from foster.system.output import report
 from foster.system.signals import Stopped, heard_signals, stop_on_signals

@@ -13,8 +13,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from foster.reports.text import ABSENT, counted
+from foster.reports.text import ABSENT
 from foster.sweep.status import RunStatus, State
+from foster.system.counts import counted
 
 STYLES = {
     State.WAITING: "dim",

@@ -17,7 +17,7 @@ from foster.networks.network import Output
 from foster.settings.base import device_problem
 from foster.system.crew import local_device
 from foster.training.distributed import Statistics, in_shares
-from foster.training.views import TrunkViews
+from foster.training.views import MAPS_AT_ONCE, TrunkViews
 
 INFERENCE_IMAGES = 512
 INFERENCE_PIXELS = {"cuda": 2**21, "cpu": 2**18}
@@ -62,10 +62,11 @@ def in_batches(
     images: Stack,
     device: torch.device,
     see: Callable[[Stack, torch.device], Tensor] = on_device,
+    batch_size: int | None = None,
 ) -> tuple[Tensor, ...]:
     """What `forward` makes of images wherever they live, a batch at a time as the device can `see` it (uint8), without
     gradients and in full precision: an answer does not depend on where it was computed."""
-    size = inference_batch_size((images.shape[2], images.shape[3]), device)
+    size = batch_size or inference_batch_size((images.shape[2], images.shape[3]), device)
     if isinstance(images, Album):
         images.develop_here()  # all at once, over all cores
     with torch.no_grad(), exact_convolutions():
@@ -124,5 +125,8 @@ class Engine:
             out = network(batch)
             return Output(out.logits, out.features)
 
+        size = MAPS_AT_ONCE if self.views else None
         with evaluating(network):
-            return Output(*in_shares(lambda part: in_batches(forward, part, self.device, see), images, self.device))
+            return Output(
+                *in_shares(lambda part: in_batches(forward, part, self.device, see, size), images, self.device)
+            )

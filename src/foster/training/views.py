@@ -22,6 +22,9 @@ from foster.training.distributed import shares_of
 IMAGES_AT_ONCE = {"cpu": 8, "cuda": 64}
 """A trunk sees so many images at a time: on a CPU what it makes of a few still fits into the cache."""
 
+MAPS_AT_ONCE = 64
+"""Of a trunk's maps, which are small, so many are seen at a time."""
+
 HASHED_AT_ONCE = 256
 
 SHARE_OF_MEMORY = 0.25
@@ -107,21 +110,41 @@ class ViewFeed(Feed):
         self, data: ImageSet, views: TrunkViews, batch_size: int, address: Address, device: torch.device
     ) -> None:
         super().__init__(data, Augmentation(), batch_size, address, device)
+        self.device, self.num_views = device, views.num_views
         self._views = views
         self._slots = views.slots(data.stack, views.num_views, self._crew)
+        # On a GPU they travel in half of the bytes; a CPU computes with what it gathers.
+        self._dtype = torch.float32 if device.type == "cpu" else torch.float16
+        self._shown = torch.empty(0), torch.empty(0)
 
     @property
     def sample(self) -> Tensor:
-        return self._views.gathered(self._slots[:1, 0], torch.float16)[:0]
+        return self._views.gathered(self._slots[:1, 0], self._dtype)[:0]
+
+    @property
+    def num_rows(self) -> int:
+        """All views of all images."""
+        return len(self._slots) * self.num_views
+
+    def all_maps(self) -> Iterator[Tensor]:
+        """The maps of every view of the first image, then of the second, and so on, some at a time."""
+        for slots in self._slots.flatten(0, 1).split(MAPS_AT_ONCE):
+            yield self._views.gathered(slots, self._dtype)
+
+    def rows_of(self, maps: Tensor) -> Tensor | None:
+        """Where the last batch's maps stand among all, `[B]`; None for any other tensor."""
+        shown, rows = self._shown
+        return rows if maps is shown else None
 
     def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         random = generator(self.address(epoch))
         order = torch.randperm(len(self._data), generator=random)[: self.num_images]
-        chosen = torch.randint(self._views.num_views, (len(order),), generator=random)
-        slots, labels = self._slots[order, chosen], self._data.labels[order]
+        chosen = torch.randint(self.num_views, (len(order),), generator=random)
+        slots, labels, rows = self._slots[order, chosen], self._data.labels[order], order * self.num_views + chosen
         for start in range(first_step * self.batch_size, self.num_images, self.batch_size):
             part = self._crew.part_of(slice(start, min(start + self.batch_size, self.num_images)))
-            maps = self._views.gathered(slots[part], torch.float16)
+            maps = self._views.gathered(slots[part], self._dtype)
+            self._shown = maps, rows[part]
             yield Batch(maps, labels[part].to(self._device, non_blocking=True))
 
 

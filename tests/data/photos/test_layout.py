@@ -37,9 +37,9 @@ def test_classes_are_not_doubted(folders: dict[Path, Sequence[str]]) -> None:
 
 
 def test_folders_of_folders_are_doubted_and_the_place_of_the_classes_is_named() -> None:
-    assert doubt_of(inner(january=CLASSES, february=("fox",)), "'photos'") == (
-        "'photos' holds only folders of folders, and january, february are taken for the classes; if the classes are "
-        "cat, dog, give 'photos/january' in its place"
+    assert doubt_of(inner(phone=CLASSES, camera=("fox",)), "'photos'") == (
+        "'photos' holds only folders of folders, and phone, camera are taken for the classes; if the classes are "
+        "cat, dog, give 'photos/phone' in its place"
     )
 
 
@@ -62,3 +62,11 @@ def test_the_parts_of_a_dataset_are_no_classes(folders: dict[Path, Sequence[str]
     with pytest.raises(DataError) as error:
         doubt_of(folders, "'photos'")
     assert line in str(error.value)
+
+
+@pytest.mark.parametrize("names", [("2024-01", "2024-02"), ("January", "February"), ("100CANON",)])
+def test_dates_above_classes_are_refused_and_the_first_is_named(names: tuple[str, ...]) -> None:
+    with pytest.raises(DataError) as error:
+        doubt_of(inner(**dict.fromkeys(names, CLASSES)), "'photos'")
+    assert f"are dates ({', '.join(names)}), and the classes (cat, dog) lie inside them" in str(error.value)
+    assert f"one date at a time, 'photos/{names[0]}' first" in str(error.value)

@@ -8,8 +8,9 @@ from foster.data.photos.find import shown
 from foster.errors import DataError
 
 SPLIT_NAMES = frozenset({"train", "training", "test", "testing", "val", "valid", "validation"})
-DATE = re.compile(r".*(19|20)\d\d.*|\d{3}\w{5}")
-"""What photos of one class are sorted by: 2024, 17.5.2024, or a camera's 100CANON."""
+MONTH = "jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sep(tember)?|oct(ober)?|(nov|dec)(ember)?"
+DATE = re.compile(rf".*(19|20)\d\d.*|\d{{3}}\w{{5}}|{MONTH}", re.IGNORECASE)
+"""What photos are sorted by that is no class: 2024, 17.5.2024, January, or a camera's 100CANON."""
 
 NUM_NAMED = 4
 
@@ -39,6 +40,12 @@ def doubt_of(inner: Mapping[Path, Sequence[str]], title: str) -> str:
         return ""
     first = next(iter(inner))
     taken = _some([entry.name for entry in inner])
+    if all(DATE.fullmatch(entry.name) for entry in inner) and not any(map(DATE.fullmatch, names)):
+        raise DataError(
+            f"the folders in {title} are dates ({taken}), and the classes ({_some(inner[first])}) lie inside them; "
+            f"give one date at a time, '{shown(first)}' first and each as a learn of its own, or put the photos of "
+            "each class into one folder"
+        )
     return (
         f"{title} holds only folders of folders, and {taken} are taken for the classes; if the classes are "
         f"{_some(inner[first])}, give '{shown(first)}' in its place"

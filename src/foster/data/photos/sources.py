@@ -86,7 +86,8 @@ def _from_folder(folder: Path) -> Photos:
     title = f"'{shown(folder)}'"
     if (folder / "bundle.json").is_file():
         raise DataError(
-            f"{title} is a bundle, not photos; to teach it more: foster learn PHOTOS --from {shown(folder)}"
+            f"{title} is a bundle, not photos; to teach it more, give photos and begin with it: foster learn PHOTOS "
+            f"--from {shown(folder)}, or from Python foster.load({shown(folder)!r}).learn(photos)"
         )
     try:
         seen = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
