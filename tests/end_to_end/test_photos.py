@@ -99,7 +99,7 @@ def test_what_will_be_done_is_told_first_and_the_time_left_covers_all_phases(cou
 
 
 @pytest.mark.slow
-def test_twenty_classes_of_sixty_photos_as_good_as_the_simple_way_in_less_than_four_times_its_seconds(
+def test_twenty_classes_of_sixty_photos_as_good_as_the_simple_way_in_three_times_its_seconds(
     tmp_path: Path,
 ) -> None:
     """Ten classes and ten more. Processor seconds, all in one process: a busy machine slows both alike."""
@@ -125,5 +125,5 @@ def test_twenty_classes_of_sixty_photos_as_good_as_the_simple_way_in_less_than_f
     print(found, seconds)
     assert found[0] >= max(90, found[1])
     assert max(seconds["first"], seconds["second"]) < 180, "two cores have 180 processor seconds in 90 s"
-    assert seconds["first"] + seconds["second"] <= 3.5 * seconds["simple"]
+    assert seconds["first"] + seconds["second"] <= 3 * seconds["simple"]
     assert 400 / seconds["predict"] > 20, "on one core"
