@@ -1,6 +1,7 @@
 """The disk cache of decoded photos: the same pixels, decoded once, whatever happens to files and processes."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -14,6 +15,10 @@ from foster.data.images import on_device
 from foster.data.photos import encoded
 from foster.data.photos.album import Album
 from foster.data.photos.darkroom import Darkroom
+from foster.data.photos.developing import learners_darkroom, read_stack
+from foster.data.photos.resize import Resizing
+from foster.data.photos.sources import find_photos
+from foster.errors import FolderError
 
 CPU = torch.device("cpu")
 
@@ -32,6 +37,20 @@ def test_the_disk_cache_gives_the_same_pixels_and_decodes_nothing_again(
         assert torch.equal(cached.developed(), readable)
         assert torch.equal(on_device(cached[readable], CPU), on_device(plain[readable], CPU))
     assert room.prepare(files_of(folder), "the photos") == num_bytes
+
+
+def test_a_full_disk_is_called_so(folder: Path, tmp_path: Path) -> None:
+    resizing = Resizing(72, 72)
+    on_disk = learners_darkroom(resizing, place="disk", cache=tmp_path)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(FolderError, match="pixels': File too large"):
+            Darkroom(32, 40, place="disk", cache=tmp_path / "cache").prepare(files_of(folder), "the photos")
+        with pytest.raises(FolderError, match=f"cannot write '{tmp_path}': File too large"):
+            read_stack(find_photos(folder), resizing, max_unreadable=9, darkroom=on_disk)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_a_changed_file_or_strip_is_decoded_again_when_the_cache_is_prepared(folder: Path, tmp_path: Path) -> None:

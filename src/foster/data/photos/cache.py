@@ -115,7 +115,7 @@ class CacheFolder:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with writing(path) as temporary:
-                pixels.tofile(temporary)
+                temporary.write_bytes(pixels.data)  # numpy's own would not say that the disk is full
             write_json(path.with_suffix(".json"), facts)
         except OSError as error:
             raise unwritable(self.folder, error) from None
