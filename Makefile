@@ -2,9 +2,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# pip compiles all of every package, one file after the other. These are half of it, and hardly any of it is imported.
-RARE := /(tests?|testing|ray|sympy|networkx|jedi|babel|pip|setuptools|mypy|mypyc|torchgen|tensorboard)/
+IMPORTED := $(VENV)/.imported
 
+# Lint, and what the tests need, at the same time.
+MAKEFLAGS += --jobs=2
+# A command that a test starts would compile all of foster anew.
+unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
@@ -21,20 +24,27 @@ $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 # An old pip takes twice as long to find out what belongs together; with setuptools here, none is fetched to build.
 	@$(BIN)/python -m pip install --quiet --quiet --no-compile --constraint constraints.txt --upgrade pip setuptools
+# Two pips fetch and unpack what is known to be needed. Then one finds out what is right, also where that was not.
+	@sed '/^# .* timm /,$$d; /^#/d' constraints.txt | xargs -P 2 -n 24 \
+		$(BIN)/python -m pip install --quiet --quiet --no-compile --no-deps || true
 	@$(BIN)/python -m pip install --quiet --quiet --no-compile --no-build-isolation --constraint constraints.txt --editable '.[dev]'
-	@$(BIN)/python -m compileall -qq -j 0 -x '$(RARE)' $(VENV)/lib || true
 	@touch $@
 
 demo: setup ## run FOSTER, replay and fine-tuning on handwritten digits
 	@$(BIN)/foster demo
 
-test: lint ## lint, then every test that is not slow
+test: lint $(IMPORTED) ## lint, then every test that is not slow
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow"
+
+# One process imports all that the tests need, and so compiles it, beside mypy: two would both do all of it.
+$(IMPORTED): $(READY)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --collect-only --quiet --quiet > /dev/null || true
+	@touch $@
 
 lint: setup ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	MYPY_NUM_WORKERS=2 $(BIN)/mypy
+	$(BIN)/mypy
 
 build: setup ## wheel and source archive in dist/
 	@rm -rf build/lib

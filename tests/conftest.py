@@ -1,3 +1,4 @@
+import gc
 import math
 import os
 import shutil
@@ -18,6 +19,11 @@ from foster.system.signals import SIGNALS
 # command that a test starts or calls looks around whether this machine is busy.
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: no search for garbage needs to look through it again."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

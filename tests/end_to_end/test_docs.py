@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from IPython.core.interactiveshell import InteractiveShell
 from registries import registries_kept
-from traitlets.config import Config
 from typer.testing import CliRunner
 
 from foster.cli import app
@@ -59,6 +57,9 @@ def test_your_own_method_is_thirty_lines_and_works_as_the_page_shows_it(
 
 
 def test_the_notebook_runs_as_it_stands(tmp_path: Path) -> None:
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
     cells = [cell for cell in json.loads((DOCS / "notebook.ipynb").read_text())["cells"] if cell["cell_type"] == "code"]
     assert not any(cell["outputs"] for cell in cells), "committed without outputs"
     shell = InteractiveShell(config=Config({"HistoryManager": {"enabled": False}}))

@@ -25,10 +25,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built as `make build` does, from a copy, so that nothing is left in the repository."""
     source = tmp_path_factory.mktemp("source")
     for name in PARTS:
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
-        copy(ROOT / name, source / name)
-    for left in source.glob("src/*.egg-info"):
-        shutil.rmtree(left)
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        else:
+            shutil.copyfile(ROOT / name, source / name)
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", source / "dist"]
     done = subprocess.run([*command, source], capture_output=True, text=True, env=outside())
     assert done.returncode == 0, done.stdout + done.stderr
@@ -44,8 +44,8 @@ def command(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, with_pip=False)
     python = folder / "bin" / "python"
-    install = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel]
-    subprocess.run(install, check=True, env=outside())
+    install = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-compile", "--no-deps"]
+    subprocess.run([*install, "--no-index", wheel], check=True, env=outside())
     (packages,) = folder.glob("lib/python*/site-packages")
     # Files of this kind inside the lent folder are not read, so that the repository itself stays out of sight.
     (packages / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")

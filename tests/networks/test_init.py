@@ -37,7 +37,8 @@ def images(num_images: int = 4, size: int = 32) -> Tensor:
     ],
 )
 def test_a_backbone_has_exactly_the_published_number_of_parameters(name: str, expected: int) -> None:
-    assert num_parameters(build_backbone(name)) == expected
+    with torch.device("meta"):
+        assert num_parameters(build_backbone(name)) == expected
 
 
 @pytest.mark.parametrize("name", BACKBONES)

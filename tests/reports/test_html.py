@@ -1,5 +1,6 @@
 """The report in a real browser: what a reader sees, at a desk and on a phone, by day and by night."""
 
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 from foster.cli import app
 from foster.errors import FolderError
 from foster.reports.archive import open_archives
-from foster.reports.html import page_of, report, write_report
+from foster.reports.html import page_of, write_report
 
 DESK, PHONE = (1280, 900), (390, 844)
 
@@ -44,9 +45,9 @@ def browser() -> Iterator[Any]:
         started.close()
 
 
-def opened(browser: Any, path: Path, size: tuple[int, int] = DESK, scheme: str = "light") -> tuple[Any, list[str]]:
+def opened(browser: Any, path: Path, size: tuple[int, int] = DESK) -> tuple[Any, list[str]]:
     """The page and what went wrong on it, requests to anywhere else included."""
-    context = browser.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)
+    context = browser.new_context(viewport={"width": size[0], "height": size[1]})
     page, wrong = context.new_page(), []
     page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
@@ -55,11 +56,10 @@ def opened(browser: Any, path: Path, size: tuple[int, int] = DESK, scheme: str =
     return page, wrong
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
 @pytest.mark.parametrize("name", ["run_report", "bundle_report"])
-def test_every_figure_is_seen_and_nothing_goes_wrong(browser, name: str, size, scheme: str, request):
-    page, wrong = opened(browser, request.getfixturevalue(name), size, scheme)
+def test_every_figure_is_seen_and_nothing_goes_wrong(browser, name: str, size, request):
+    page, wrong = opened(browser, request.getfixturevalue(name), size)
     figures = page.locator("figure svg")
     assert figures.count() >= 4
     for index in range(figures.count()):
@@ -72,12 +72,14 @@ def test_every_figure_is_seen_and_nothing_goes_wrong(browser, name: str, size, s
     gaps = [cards.evaluate(below) for cards in page.locator(".pictures:not(:last-child)").all()]
     assert gaps, "there are cards"
     assert min(gaps) > 8, "what follows cards does not touch them"
-    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    brightness = sum(int(part) for part in re.findall(r"\d+", ground)[:3])
-    assert brightness < 200 if scheme == "dark" else brightness > 600
-    ink = page.evaluate("getComputedStyle(document.querySelector('figure svg g[id^=text] g')).fill")
-    text = sum(int(part) for part in re.findall(r"\d+", ink)[:3])
-    assert (text > 400) == (scheme == "dark"), "a figure's letters can be read on its ground"
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        brightness = sum(int(part) for part in re.findall(r"\d+", ground)[:3])
+        assert brightness < 200 if scheme == "dark" else brightness > 600
+        ink = page.evaluate("getComputedStyle(document.querySelector('figure svg g[id^=text] g')).fill")
+        text = sum(int(part) for part in re.findall(r"\d+", ink)[:3])
+        assert (text > 400) == (scheme == "dark"), "a figure's letters can be read on its ground"
     assert not wrong
     page.context.close()
 
@@ -141,22 +143,6 @@ def test_a_report_holds_everything_and_is_small(run_report, bundle_report):
         assert part in learned
 
 
-def test_names_from_files_cannot_write_into_the_page(kept_runs, tmp_path: Path):
-    import json
-
-    folder = tmp_path / "run"
-    shutil.copytree(kept_runs["finetune"], folder)
-    results = json.loads((folder / "results.json").read_text())
-    evil = "<script>alert(1)</script>--><b>"
-    results["classes"] = [evil, *results["classes"][1:]]
-    results["settings"]["data"] = evil
-    (folder / "results.json").write_text(json.dumps(results))
-    text = report(open_archives([folder]))
-    assert "&lt;script&gt;alert(1)" in text
-    assert evil not in text
-    assert "<script>alert" not in text
-
-
 def test_what_cannot_be_shown_is_told(kept_runs, tmp_path: Path):
     alone = tmp_path / "alone.json"
     alone.write_bytes((kept_runs["foster"] / "results.json").read_bytes())
@@ -166,11 +152,24 @@ def test_what_cannot_be_shown_is_told(kept_runs, tmp_path: Path):
     assert not any("no runs to draw" in line for line in page.missing), "each figure says what it lacks"
 
 
-def test_the_command_writes_a_report_and_refuses_what_is_none(kept_runs, tmp_path: Path):
-    out = tmp_path / "report.html"
-    done = CliRunner().invoke(app, ["report", str(kept_runs["finetune"]), "--out", str(out)])
+def test_the_command_writes_a_report_into_which_names_from_files_cannot_write(kept_runs, tmp_path: Path):
+    folder, out = tmp_path / "run", tmp_path / "report.html"
+    shutil.copytree(kept_runs["finetune"], folder)
+    results = json.loads((folder / "results.json").read_text())
+    evil = "<script>alert(1)</script>--><b>"
+    results["classes"] = [evil, *results["classes"][1:]]
+    results["settings"]["data"] = evil
+    (folder / "results.json").write_text(json.dumps(results))
+    done = CliRunner().invoke(app, ["report", str(folder), "--out", str(out)])
     assert done.exit_code == 0, done.output
     assert done.output.startswith(f"report: {out} (")
+    text = out.read_text(encoding="utf-8")
+    assert "&lt;script&gt;alert(1)" in text
+    assert evil not in text
+    assert "<script>alert" not in text
+
+
+def test_a_folder_is_no_place_for_a_report(kept_runs, tmp_path: Path):
     refused = CliRunner().invoke(app, ["report", str(kept_runs["finetune"]), "--out", str(tmp_path)])
     assert refused.exit_code == FolderError.exit_code
     assert "name a file that ends in .html" in refused.stderr

@@ -1,6 +1,7 @@
 """A run that was interrupted anywhere ends exactly as one that was not."""
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,12 @@ from tiny_runs import (
 from foster import events
 from foster.errors import DataError, FolderError
 from foster.events import Event
-from foster.experiment.folder import RunFolder, read_events
+from foster.experiment.folder import RunFolder
 from foster.settings.methods import METHOD_SETTINGS
 from foster.system.signals import Stopped, StopRequest
 
 Reference = Callable[..., Outcome]
+Stop = Callable[[str, Path], Path]
 
 
 def at(kind: type[Event], **fields: object) -> Callable[[Event], bool]:
@@ -56,6 +58,20 @@ inside a phase the next epoch and step."""
 def interruption(place: str) -> Interruption:
     is_the_place, num_steps, _ = PLACES[place]
     return Interruption(is_the_place, num_steps)
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Stop:
+    """Copies a run of foster that was stopped at a place, made once, to a folder of the test's own."""
+    made: dict[str, Path] = {}
+
+    def copied(place: str, path: Path) -> Path:
+        if place not in made:
+            made[place] = tmp_path_factory.mktemp("stopped") / "run"
+            interrupted(tiny_settings(), made[place], interruption(place))
+        return Path(shutil.copytree(made[place], path))
+
+    return copied
 
 
 def standing(path: Path) -> tuple[object, ...]:
@@ -158,17 +174,6 @@ def test_foster_without_compression_resumes_with_all_its_branches(tmp_path: Path
     assert_same(outcome(tmp_path / "run"), uninterrupted("foster", *options))
 
 
-def test_losses_of_an_interrupted_epoch_are_those_of_the_whole_epoch(tmp_path: Path):
-    def losses(path: Path) -> dict[tuple[int, str, int], dict[str, float]]:
-        lines = [line for line in read_events(path / "events.jsonl") if line["event"] == "EpochEnded"]
-        return {(line["task"], line["phase"], line["epoch"]): line["losses"] for line in lines}
-
-    start(tiny_settings(), tmp_path / "whole")
-    interrupted(tiny_settings(), tmp_path / "cut", interruption("in the middle of an epoch of boost"))
-    resume(tmp_path / "cut")
-    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
-
-
 def test_the_same_settings_and_seed_give_the_same_results_and_weights(tmp_path: Path, uninterrupted: Reference):
     start(tiny_settings(), tmp_path / "again")
     assert_same(outcome(tmp_path / "again"), uninterrupted("foster"))
@@ -196,8 +201,8 @@ def test_results_that_were_lost_after_the_end_are_written_again(tmp_path: Path, 
     assert_same(outcome(tmp_path / "run"), uninterrupted("replay"))
 
 
-def test_a_checkpoint_of_other_settings_is_refused_with_the_key_and_both_values(tmp_path: Path):
-    interrupted(tiny_settings(), tmp_path / "run", interruption("between two tasks"))
+def test_a_checkpoint_of_other_settings_is_refused_with_the_key_and_both_values(tmp_path: Path, stopped: Stop):
+    stopped("between two tasks", tmp_path / "run")
     settings = tmp_path / "run" / "settings.toml"
     text = settings.read_text(encoding="utf-8")
     settings.write_text(text.replace("batch_size = 16", "batch_size = 8"), encoding="utf-8")
@@ -215,13 +220,13 @@ def change_saved_settings(path: Path, change: Callable[[dict[str, Any]], None]) 
 
 
 def test_a_run_that_began_before_some_settings_were_there_goes_on_with_their_defaults(
-    tmp_path: Path, uninterrupted: Reference
+    tmp_path: Path, stopped: Stop, uninterrupted: Reference
 ):
     def make_older(settings: dict[str, Any]) -> None:
         del settings["selection"], settings["foster"]["gamma"], settings["foster"]["compress"]["momentum"]
         settings["foster"]["later_removed"] = None
 
-    interrupted(tiny_settings(), tmp_path / "run", interruption("in the middle of compress"))
+    stopped("in the middle of compress", tmp_path / "run")
     change_saved_settings(tmp_path / "run", make_older)
     settings = tmp_path / "run" / "settings.toml"
     text = settings.read_text(encoding="utf-8")
@@ -240,8 +245,10 @@ def test_a_run_that_began_before_some_settings_were_there_goes_on_with_their_def
         ("gamma", "cubic", "foster.gamma: input should be 'code' or 'paper', not 'cubic'"),
     ],
 )
-def test_a_run_with_a_setting_that_is_gone_says_which(key: str, value: object, said: str, tmp_path: Path):
-    interrupted(tiny_settings(), tmp_path / "run", interruption("after the first task"))
+def test_a_run_with_a_setting_that_is_gone_says_which(
+    key: str, value: object, said: str, tmp_path: Path, stopped: Stop
+):
+    stopped("after the first task", tmp_path / "run")
     change_saved_settings(tmp_path / "run", lambda settings: settings["foster"].update({key: value}))
     with pytest.raises(
         FolderError, match=re.escape(f"another version of foster began this: {said} (in the checkpoint)")
@@ -249,8 +256,8 @@ def test_a_run_with_a_setting_that_is_gone_says_which(key: str, value: object, s
         resume(tmp_path / "run")
 
 
-def test_where_and_how_often_a_run_saves_may_change_on_resume(tmp_path: Path, uninterrupted: Reference):
-    interrupted(tiny_settings(), tmp_path / "run", interruption("in the middle of compress"))
+def test_where_and_how_often_a_run_saves_may_change_on_resume(tmp_path: Path, stopped: Stop, uninterrupted: Reference):
+    stopped("in the middle of compress", tmp_path / "run")
     settings = tmp_path / "run" / "settings.toml"
     text = settings.read_text(encoding="utf-8")
     assert "checkpoint_minutes = 0.0" in text
@@ -261,8 +268,8 @@ def test_where_and_how_often_a_run_saves_may_change_on_resume(tmp_path: Path, un
     assert torch.equal(found.parts["network"]["head.weight"], expected.parts["network"]["head.weight"])
 
 
-def test_a_checkpoint_of_other_classes_is_refused(tmp_path: Path):
-    interrupted(tiny_settings(), tmp_path / "run", interruption("between two tasks"))
+def test_a_checkpoint_of_other_classes_is_refused(tmp_path: Path, stopped: Stop):
+    stopped("between two tasks", tmp_path / "run")
     folder = RunFolder(tmp_path / "run")
     checkpoint = folder.checkpoints.load(print)
     assert checkpoint is not None
@@ -271,8 +278,8 @@ def test_a_checkpoint_of_other_classes_is_refused(tmp_path: Path):
         resume(tmp_path / "run")
 
 
-def test_intact_weights_of_another_shape_are_refused_in_one_line(tmp_path: Path):
-    interrupted(tiny_settings(), tmp_path / "run", interruption("between two tasks"))
+def test_intact_weights_of_another_shape_are_refused_in_one_line(tmp_path: Path, stopped: Stop):
+    stopped("between two tasks", tmp_path / "run")
     folder = RunFolder(tmp_path / "run")
     checkpoint = folder.checkpoints.load(print)
     assert checkpoint is not None

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from foster.errors import FosterError
 from foster.events import Event, TaskEnded
-from foster.experiment.folder import RunFolder
+from foster.experiment.folder import RunFolder, read_events
 from foster.experiment.run import Experiment
 from foster.settings.experiment import Settings, load_settings
 from foster.system.signals import Stopped, StopRequest
@@ -128,6 +128,8 @@ class Outcome:
 
     results: dict[str, Any]
     parts: dict[str, dict[str, Tensor]]
+    losses: dict[tuple[int, str, int], dict[str, float]]
+    """Of every epoch, by task, phase and epoch."""
 
 
 def outcome(path: Path) -> Outcome:
@@ -139,12 +141,15 @@ def outcome(path: Path) -> Outcome:
     assert not warned
     for key in ("peak_gpu_bytes", "peak_gpu_reserved_bytes"):  # what was there before in the same process counts, too
         del results["environment"][key]
-    return Outcome({key: value for key, value in results.items() if key not in TIME_FIELDS}, checkpoint.parts)
+    ended = [line for line in read_events(path / "events.jsonl") if line["event"] == "EpochEnded"]
+    losses = {(line["task"], line["phase"], line["epoch"]): line["losses"] for line in ended}
+    return Outcome({key: value for key, value in results.items() if key not in TIME_FIELDS}, checkpoint.parts, losses)
 
 
 def assert_same(found: Outcome, expected: Outcome) -> None:
-    """Bit for bit: results, weights and memory."""
+    """Bit for bit: results, losses, weights and memory."""
     assert found.results == expected.results
+    assert found.losses == expected.losses
     assert found.parts.keys() == expected.parts.keys()
     for part, tensors in expected.parts.items():
         assert found.parts[part].keys() == tensors.keys()

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,7 @@ from foster.sweep.cluster import connected
 from foster.sweep.grid import plan_runs
 from foster.sweep.slots import Slot
 
-ray = pytest.importorskip("ray")
+pytestmark = pytest.mark.skipif(not find_spec("ray"), reason="ray is not installed")
 
 
 @pytest.mark.slow

@@ -2,12 +2,11 @@
 
 import copy
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch._dynamo.testing import CompileCounter
 from torch.nn import functional
 
 from foster.data.augmentation.pipeline import Augmentation
@@ -27,6 +26,9 @@ from foster.training.accelerate import compiled_backbones
 from foster.training.engine import Engine
 from foster.training.fit import fit
 from foster.training.phase import Phase
+
+if TYPE_CHECKING:  # torch's compiler takes seconds to import: two tests here need it
+    from torch._dynamo.testing import CompileCounter
 
 IMAGES = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
@@ -141,8 +143,10 @@ def test_fused_parts_are_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def counter(monkeypatch: pytest.MonkeyPatch) -> Iterator[CompileCounter]:
+def counter(monkeypatch: pytest.MonkeyPatch) -> Iterator["CompileCounter"]:
     """Counts what the compiler is given. It traces and guards as always; what it traced then runs uncompiled."""
+    from torch._dynamo.testing import CompileCounter
+
     counter, really_compile = CompileCounter(), torch.compile
     torch._dynamo.reset()
     accelerate._compiled.cache_clear()
@@ -154,7 +158,7 @@ def counter(monkeypatch: pytest.MonkeyPatch) -> Iterator[CompileCounter]:
     torch._dynamo.reset()
 
 
-def compilations(counter: CompileCounter, modules: list[nn.Module], loss: Callable[[], Tensor]) -> int:
+def compilations(counter: "CompileCounter", modules: list[nn.Module], loss: Callable[[], Tensor]) -> int:
     """How many parts are compiled in a phase of two steps on `modules`."""
     before = counter.frame_count
     for module in modules:
@@ -173,7 +177,7 @@ def loss_of(network: nn.Module) -> Callable[[], Tensor]:
     return loss
 
 
-def test_a_network_that_grows_by_a_branch_a_task_compiles_nothing_after_the_second(counter: CompileCounter) -> None:
+def test_a_network_that_grows_by_a_branch_a_task_compiles_nothing_after_the_second(counter: "CompileCounter") -> None:
     network = Network.create(build_backbone("resnet8"), 2)
     found = []
     for _ in range(6):
@@ -183,7 +187,7 @@ def test_a_network_that_grows_by_a_branch_a_task_compiles_nothing_after_the_seco
     assert found == [4, 4, 0, 0, 0, 0]
 
 
-def test_boosting_and_compressing_compile_nothing_after_the_first_time(counter: CompileCounter) -> None:
+def test_boosting_and_compressing_compile_nothing_after_the_first_time(counter: "CompileCounter") -> None:
     network = Network.create(build_backbone("resnet8"), 2)
     found = [compilations(counter, [network], loss_of(network))]
 
