@@ -143,7 +143,32 @@ _CIFAR100_FILES = Published(
     },
 )
 
-_IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_CIFAR100 = DatasetFacts(
+    name="cifar100",
+    description="CIFAR-100, 60,000 photographs of 100 classes, 32 x 32",
+    num_classes=100,
+    num_train=50_000,
+    num_test=10_000,
+    image_size=32,
+    mean=(0.5071, 0.4867, 0.4408),
+    std=(0.2675, 0.2565, 0.2761),
+    read_by="foster.data.sources:read_cifar",
+    published=_CIFAR100_FILES,
+)
+
+_IMAGENET = DatasetFacts(
+    name="imagenet1000",
+    description="ImageNet (ILSVRC 2012), 1.28 million photos of 1,000 classes, from its published files",
+    num_classes=1000,
+    num_train=1_281_167,
+    num_test=50_000,
+    image_size=224,
+    mean=(0.485, 0.456, 0.406),
+    std=(0.229, 0.224, 0.225),
+    read_by="foster.data.sources:read_trees",
+    photo_augmentations=(("plain", "imagenet"), ("auto", "photo-auto")),
+    survey=_imagenet_facts,
+)
 
 CATALOGUE: dict[str, DatasetFacts] = {
     facts.name: facts
@@ -159,67 +184,33 @@ CATALOGUE: dict[str, DatasetFacts] = {
             std=(0.3760, 0.3760, 0.3760),
             read_by="foster.data.sources:read_digits",
         ),
-        DatasetFacts(
+        replace(
+            _CIFAR100,
             name="cifar10",
             description="CIFAR-10, 60,000 photographs of 10 classes, 32 x 32",
             num_classes=10,
-            num_train=50_000,
-            num_test=10_000,
-            image_size=32,
             mean=(0.4914, 0.4822, 0.4465),
             std=(0.2470, 0.2435, 0.2616),
-            read_by="foster.data.sources:read_cifar",
             published=_CIFAR10_FILES,
         ),
-        DatasetFacts(
-            name="cifar100",
-            description="CIFAR-100, 60,000 photographs of 100 classes, 32 x 32",
-            num_classes=100,
-            num_train=50_000,
-            num_test=10_000,
-            image_size=32,
-            mean=(0.5071, 0.4867, 0.4408),
-            std=(0.2675, 0.2565, 0.2761),
-            read_by="foster.data.sources:read_cifar",
-            published=_CIFAR100_FILES,
-        ),
-        DatasetFacts(
-            name="imagenet1000",
-            description="ImageNet (ILSVRC 2012), 1.28 million photos of 1,000 classes, from its published files",
-            num_classes=1000,
-            num_train=1_281_167,
-            num_test=50_000,
-            image_size=224,
-            mean=_IMAGENET_MEAN,
-            std=_IMAGENET_STD,
-            read_by="foster.data.sources:read_trees",
-            photo_augmentations=(("plain", "imagenet"), ("auto", "photo-auto")),
-            survey=_imagenet_facts,
-        ),
-        DatasetFacts(
+        _CIFAR100,
+        _IMAGENET,
+        replace(
+            _IMAGENET,
             name="imagenet100",
             description="ImageNet-100: the first 100 of its classes as the seed 1993 shuffles them, or photos.subset",
             num_classes=100,
             num_train=128_856,
             num_test=5_000,
-            image_size=224,
-            mean=_IMAGENET_MEAN,
-            std=_IMAGENET_STD,
-            read_by="foster.data.sources:read_trees",
             photo_augmentations=(("plain", "imagenet100"), ("auto", "photo-auto")),
-            survey=_imagenet_facts,
         ),
-        DatasetFacts(
+        replace(
+            _IMAGENET,
             name="folder",
             description="photos of your own: train/CLASS/... and test/CLASS/..., or one tree and photos.test_share",
             num_classes=0,
             num_train=0,
             num_test=0,
-            image_size=224,
-            mean=_IMAGENET_MEAN,
-            std=_IMAGENET_STD,
-            read_by="foster.data.sources:read_trees",
-            photo_augmentations=(("plain", "imagenet"), ("auto", "photo-auto")),
             survey=_folder_facts,
         ),
         DatasetFacts(

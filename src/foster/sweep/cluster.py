@@ -8,6 +8,7 @@ import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +41,14 @@ class _Runner:
             self._process.send_signal(number)
 
 
+@dataclass(frozen=True)
 class _Input:
     """What stands for the pipe to a process."""
 
-    def __init__(self, actor: Any) -> None:
-        self._actor = actor
+    actor: Any
 
     def write(self, line: bytes) -> None:
-        self._actor.tell.remote(line)
+        self.actor.tell.remote(line)
 
     def close(self) -> None:
         """The process ends with the actor, which ends when nobody knows it any more."""
@@ -75,23 +76,23 @@ class RemoteProcess:
         self._actor.signal.remote(number)
 
 
+@dataclass(frozen=True)
 class Cluster:
     """Starts processes on the machines of a Ray cluster, each with a share of a GPU, or with a core."""
 
-    def __init__(self, jobs_per_gpu: int, jobs: int) -> None:
-        self._jobs_per_gpu = jobs_per_gpu
-        self._jobs = jobs
+    jobs_per_gpu: int
+    jobs: int
 
     def slots(self, wants_gpu: bool) -> list[Slot]:
         """As many places as the machines have by now."""
         ray = _ray()
         nodes = [node for node in ray.nodes() if node["Alive"]]
         if not wants_gpu:
-            return [Slot(is_remote=True)] * self._jobs * len(nodes)
+            return [Slot(is_remote=True)] * self.jobs * len(nodes)
         num_gpus = int(sum(node["Resources"].get("GPU", 0) for node in nodes))
         if not num_gpus:
             raise DeviceError("device 'cuda' was asked for, but no machine of the cluster has a GPU; use device=cpu")
-        return [Slot("any", is_remote=True)] * self._jobs_per_gpu * num_gpus
+        return [Slot("any", is_remote=True)] * self.jobs_per_gpu * num_gpus
 
     @property
     def has_gpus(self) -> bool:
@@ -100,9 +101,9 @@ class Cluster:
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], log: Path, slot: Slot) -> RemoteProcess:
         ray = _ray()
-        share: dict[str, float] = {"num_cpus": 1.0 / self._jobs}
+        share: dict[str, float] = {"num_cpus": 1.0 / self.jobs}
         if slot.gpu is not None:
-            share = {"num_cpus": 0.0, "num_gpus": 1.0 / self._jobs_per_gpu}
+            share = {"num_cpus": 0.0, "num_gpus": 1.0 / self.jobs_per_gpu}
         actor = ray.remote(_Runner).options(max_concurrency=3, **share).remote()
         return RemoteProcess(actor, actor.run.remote(list(command), dict(environment), str(log)))
 

@@ -82,11 +82,7 @@ def write_bytes(path: Path, data: bytes, *, is_verified: bool = False, is_folder
 
     check = verify if is_verified else None
     with writing(path, check=check, is_folder_flushed=is_folder_flushed) as temporary:
-        descriptor = os.open(temporary, os.O_WRONLY)
-        try:
-            write_all(descriptor, data)
-        finally:
-            os.close(descriptor)
+        _write(temporary, 0, data)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -111,25 +107,24 @@ def write_json(path: Path, data: Any, *, is_verified: bool = False) -> None:
 def write_new(path: Path, data: bytes) -> None:
     """A file that is not there yet, in a folder that nobody reads yet; it is flushed by whoever ends that folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    try:
-        write_all(descriptor, data)
-    finally:
-        os.close(descriptor)
+    _write(path, os.O_CREAT | os.O_EXCL, data)
 
 
 def append_line(path: Path, line: str) -> None:
     """Add a line to a file in one go: a crash or a full disk can only cut this last line."""
     try:
         # A link could lead out of the folder, and a pipe could be waited for without end.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
-        descriptor = os.open(path, flags, 0o666)
-        try:
-            write_all(descriptor, (line + "\n").encode())
-        finally:
-            os.close(descriptor)
+        _write(path, os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, (line + "\n").encode())
     except OSError as error:
         raise unwritable(path, error) from None
+
+
+def _write(path: Path, flags: int, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | flags, 0o666)
+    try:
+        write_all(descriptor, data)
+    finally:
+        os.close(descriptor)
 
 
 def write_all(descriptor: int, data: bytes) -> None:

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median_low
 
 import torch
@@ -28,30 +28,22 @@ class _ClosedEpoch:
     """When, by the clock."""
 
 
+@dataclass
 class EpochLog:
     """Turns loss sums into events, one epoch late, so that the device never waits for the host to read them.
 
     `start` is the epoch in which the training began here; `sums_before` are its losses from before that.
     """
 
-    def __init__(
-        self,
-        phase: Phase,
-        num_images: int,
-        listener: Listener,
-        task: int,
-        start: int = 0,
-        sums_before: Sequence[float] = (),
-    ) -> None:
-        self._phase = phase
-        self._num_images = num_images
-        self._listener = listener
-        self._task = task
-        self._start = start
-        self._sums_before = sums_before
-        self._last = time.monotonic()
-        self._durations: list[float] = []
-        self._pending: _ClosedEpoch | None = None
+    phase: Phase
+    num_images: int
+    listener: Listener
+    task: int
+    start: int = 0
+    sums_before: Sequence[float] = ()
+    _last: float = field(default_factory=time.monotonic)
+    _durations: list[float] = field(default_factory=list)
+    _pending: _ClosedEpoch | None = None
 
     def close(self, epoch: int, rate: float, names: tuple[str, ...], sums: Tensor) -> None:
         """Take the loss sums of a finished epoch, which start again from 0, and report the epoch before it."""
@@ -75,14 +67,14 @@ class EpochLog:
 
     def check_weights(self, epoch: int) -> None:
         """Weights that are not numbers are never saved: a finite loss says nothing of the step that follows it."""
-        tensors = [tensor for tensor in self._phase.network.state_dict().values() if tensor.is_floating_point()]
+        tensors = [tensor for tensor in self.phase.network.state_dict().values() if tensor.is_floating_point()]
         if not bool(torch.stack([tensor.sum(dtype=torch.float64) for tensor in tensors]).sum().isfinite()):
             raise TrainingError(f"the weights are not finite numbers {self._where(epoch)}")
 
     def _with_those_before(self, epoch: int, sums: list[float]) -> tuple[float, ...]:
-        if epoch != self._start or not self._sums_before:
+        if epoch != self.start or not self.sums_before:
             return tuple(sums)
-        return tuple(before + after for before, after in zip(self._sums_before, sums, strict=True))
+        return tuple(before + after for before, after in zip(self.sums_before, sums, strict=True))
 
     def _report(self, closed: _ClosedEpoch | None) -> None:
         if closed is None:
@@ -91,16 +83,16 @@ class EpochLog:
             closed.copied.synchronize()
         losses = self._losses(closed.names, self._with_those_before(closed.epoch, closed.sums.tolist()))
         self._check(losses, closed.epoch)
-        epochs = self._phase.fit.epochs
+        epochs = self.phase.fit.epochs
         self._durations.append(closed.seconds)
         per_epoch = median_low(self._durations)  # a first epoch that was slow says little of the others
         # It is told when the next epoch is over, which is no longer to come.
         left = max(0.0, per_epoch * (epochs - closed.epoch - 1) - (time.monotonic() - closed.ended))
-        name = self._phase.name
-        self._listener(EpochEnded(self._task, name, closed.epoch, epochs, losses, closed.rate, closed.seconds, left))
+        name = self.phase.name
+        self.listener(EpochEnded(self.task, name, closed.epoch, epochs, losses, closed.rate, closed.seconds, left))
 
     def _losses(self, names: Sequence[str], sums: Sequence[float]) -> dict[str, float]:
-        losses = {name: value / self._num_images for name, value in zip(names, sums, strict=True)}
+        losses = {name: value / self.num_images for name, value in zip(names, sums, strict=True)}
         losses["total"] = sum(losses.values())
         return losses
 
@@ -111,8 +103,8 @@ class EpochLog:
 
     def _where(self, epoch: int) -> str:
         return (
-            f"in task {self._task + 1}, phase {self._phase.name}, epoch {epoch + 1}; "
-            f"try a learning rate below {self._phase.fit.learning_rate:g}"
+            f"in task {self.task + 1}, phase {self.phase.name}, epoch {epoch + 1}; "
+            f"try a learning rate below {self.phase.fit.learning_rate:g}"
         )
 
 
