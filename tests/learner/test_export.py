@@ -217,3 +217,4 @@ def test_the_snippet_prepares_a_photo_as_predict_does(
     found = np.array(names["image"])
     assert np.array_equal(found, expected.permute(1, 2, 0).numpy())
     compile(text, "snippet", "exec")
+    assert ("def middle" in text) == (rule == "crop")

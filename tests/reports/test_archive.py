@@ -44,9 +44,11 @@ def test_looking_at_a_run_changes_nothing_in_its_folder(kept_runs):
     assert contents() == before
 
 
-def test_a_bundle_is_judged_by_what_it_holds_out(bundle):
-    (archive,) = open_archives([bundle])
+def test_a_bundle_is_judged_by_what_it_holds_out(bundle, tmp_path: Path):
+    (current := tmp_path / "current").symlink_to(bundle)
+    (archive,) = open_archives([current])
     assert isinstance(archive, BundleArchive)
+    assert archive.name == bundle.name
     assert archive.class_names == ("0", "1", "2", "3", "4")
     assert archive.task_sizes == (3, 2)
     labels, predicted = archive.predictions()

@@ -134,19 +134,21 @@ def export_facts(knowledge: Knowledge) -> dict[str, Any]:
     }
 
 
-def snippet(knowledge: Knowledge, file: Path) -> str:
-    """A program that answers for a photo with nothing but Pillow, NumPy and onnxruntime: as `foster predict` does."""
-    height, width = knowledge.preprocessing.size
-    box = ""
-    if knowledge.preprocessing.rule == "crop":
-        box = f", box=middle(image.size, {width} / {height})"
-    return f"""import json, numpy, onnxruntime
-from PIL import Image, ImageOps
-
+MIDDLE = """
 def middle(size, aspect):
     w, h = min(size[0], size[1] * aspect), min(size[1], size[0] / aspect)
     return (size[0] - w) / 2, (size[1] - h) / 2, (size[0] + w) / 2, (size[1] + h) / 2
+"""
 
+
+def snippet(knowledge: Knowledge, file: Path) -> str:
+    """A program that answers for a photo with nothing but Pillow, NumPy and onnxruntime: as `foster predict` does."""
+    height, width = knowledge.preprocessing.size
+    is_cropped = knowledge.preprocessing.rule == "crop"
+    box = f", box=middle(image.size, {width} / {height})" if is_cropped else ""
+    return f"""import json, numpy, onnxruntime
+from PIL import Image, ImageOps
+{MIDDLE if is_cropped else ""}
 image = ImageOps.exif_transpose(Image.open("photo.jpg")).convert("RGB")
 image = image.resize(({width}, {height}), Image.Resampling.BILINEAR{box}, reducing_gap=3.0)
 session = onnxruntime.InferenceSession({str(file)!r})

@@ -180,7 +180,7 @@ class BundleArchive(Archive):
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.name = folder.name
+        self.name = folder.resolve().name  # whoever reads it later has another 'current'
         self.manifest = read_manifest(folder)
         self.method = self.manifest.method
         self.class_names, self.task_sizes = self.manifest.classes, self.manifest.task_sizes

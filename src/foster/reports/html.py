@@ -141,7 +141,7 @@ def _bundle_headlines(bundle: BundleArchive) -> list[tuple[str, str]]:
     except FosterError:
         lines.append(("held-out accuracy", ABSENT))
     num_exemplars = sum(entry.use == "exemplars" for entry in manifest.exemplars)
-    return [*lines, ("exemplars", str(num_exemplars)), ("size", size_text(folder_bytes(bundle.folder)))]
+    return [*lines, ("exemplars", f"{num_exemplars:,}"), ("size", size_text(folder_bytes(bundle.folder)))]
 
 
 def _class_rows(page: Page, runs: Sequence[RunArchive]) -> list[ClassRow]:
@@ -187,7 +187,8 @@ def _compression(run: RunArchive) -> list[dict[str, float]]:
 
 def _bundle_part(page: Page, bundle: BundleArchive) -> dict[str, Any]:
     manifest = bundle.manifest
-    reading = "On the dashed line, an answer is right as often as its confidence says; below it, it is too sure."
+    reading = "On the dashed line, an answer is right as often as its confidence says; below it, it is too sure. "
+    reading += "Larger points stand for more images."
     curve = page.tried("calibration", lambda: [Shown("calibration", reading, svg(calibration_figure(bundle)))])
     part: dict[str, Any] = {
         "name": bundle.name,
