@@ -1,4 +1,5 @@
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +22,12 @@ def test_the_command_gives_the_same_settings_again(preset: str, overrides: list[
     again = load_settings(found, changes)
     assert _learned(again.nested()) == _learned(wanted.nested())
     assert len(changes) <= len(overrides) + 5
+
+
+def test_the_command_says_nothing_that_a_run_would_refuse(tmp_path: Path):
+    (mine := tmp_path / "mine.toml").write_text("[foster]\nothers_weight = 2.0\nbeta_boost = 0.9\n")
+    assert command(load_settings("digits", [f"recipe={mine}"])) == "foster run digits foster.beta_boost=0.9"
+    assert "recipe=" in command(load_settings("cifar100-b0-inc10", ["recipe=plus"]))
 
 
 def test_what_a_preset_says_need_not_be_said_again():

@@ -105,7 +105,7 @@ def _by_recipe(runs: Sequence[RunResult], conditions: Collection[tuple[str, str]
     recipes: dict[tuple[Recipe, str], list[RunResult]] = {}
     for run in sorted(runs, key=lambda run: run.seed):
         recipes.setdefault((_recipe(run), _caveat(run)), []).append(run)
-    told = _telling([recipe for recipe, _ in recipes]) | set(conditions)
+    telling = _telling([recipe for recipe, _ in recipes]) | set(conditions)
     groups = []
     for (recipe, caveat), members in recipes.items():
         for computing, alike in _by_computing(members).items():
@@ -113,7 +113,7 @@ def _by_recipe(runs: Sequence[RunResult], conditions: Collection[tuple[str, str]
             for run in alike:
                 once.setdefault((run.seed, run.order_seed), run)
             method = alike[0].method
-            pairs = sorted((key.removeprefix(f"{method}."), value) for key, value in recipe if (key, value) in told)
+            pairs = sorted((key.removeprefix(f"{method}."), value) for key, value in recipe if (key, value) in telling)
             repeats = f"({len(alike) - len(once)} repeated left out)" if len(alike) > len(once) else ""
             words = [_recipe_name(alike[0]), *(_short_setting(*pair) for pair in (*pairs, *computing)), caveat, repeats]
             detail = " ".join(filter(None, words))

@@ -7,6 +7,7 @@ from foster.errors import SettingsError
 from foster.experiment.folder import FREE_SETTINGS
 from foster.settings.experiment import Settings, load_settings, preset_names
 from foster.settings.keys import flat
+from foster.settings.recipes import recipe_names
 from foster.settings.toml import value_text
 
 MACHINE = {*FREE_SETTINGS} - {"plugins"}
@@ -25,7 +26,10 @@ def _changes(settings: Settings, preset: str) -> list[str]:
     given = load_settings(preset)
     method = [f"method={settings.method}"] if given.method != settings.method else []
     before = _learned(load_settings(preset, method) if _can(preset, method) else given)
-    keys = [key for key in before | wanted if before.get(key) != wanted.get(key)]
+    # What has no effect would be refused; a recipe of one's own is known by what it changed.
+    silent = set() if wanted["recipe"] in recipe_names() else {"recipe"}
+    silent |= {key for key in wanted if settings.why_unused(key)}
+    keys = [key for key in before | wanted if before.get(key) != wanted.get(key) and key not in silent]
     taken_away = [f"{key}=none" for key in keys if wanted.get(key) is None and key in before]
     changed = [f"{key}={value_text(wanted[key])}" for key in keys if wanted.get(key) is not None and key != "method"]
     # What is taken away comes first: two budgets of the memory exclude each other.
