@@ -20,6 +20,9 @@ from foster.system.signals import SIGNALS
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Nor does this process wait for the disk: no machine fails here, and the order of flushes has a test of its own.
+os.fsync = lambda descriptor: None
+
 
 def pytest_collection_finish() -> None:
     """What was imported stays: no search for garbage needs to look through it again."""

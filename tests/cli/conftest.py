@@ -14,7 +14,6 @@ __all__ = ["write_run"]
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
     """`foster` as it is called, in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("os.fsync", lambda descriptor: None)
     return lambda *arguments: run_main(capsys, monkeypatch, *arguments)
 
 

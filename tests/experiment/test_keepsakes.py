@@ -11,11 +11,6 @@ from foster.experiment.keepsakes import PREDICTIONS, keep_predictions, kept_netw
 from foster.reports.results import read_result
 
 
-@pytest.fixture(autouse=True)
-def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.fsync", lambda descriptor: None)
-
-
 def accuracy(predicted: np.ndarray, labels: np.ndarray) -> float:
     return 100 * float((predicted == labels).mean())
 

@@ -27,11 +27,6 @@ NUM_DIGITS = 1442
 IMAGE_BYTES = 3 * 8 * 8
 
 
-@pytest.fixture(autouse=True)
-def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.fsync", lambda descriptor: None)
-
-
 class Finished:
     """A run's folder and what its results file holds."""
 

@@ -12,10 +12,8 @@ def kept_runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Folders of tiny runs of foster and finetune that kept their networks."""
     folder = tmp_path_factory.mktemp("kept")
     # Noise has as good as no structure: what is frozen is wrong often enough.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("os.fsync", lambda descriptor: None)
-        for method in ("foster", "finetune"):
-            start(tiny_settings(method, "keep_networks=true", "synthetic.test_per_class=12"), folder / method)
+    for method in ("foster", "finetune"):
+        start(tiny_settings(method, "keep_networks=true", "synthetic.test_per_class=12"), folder / method)
     return {method: folder / method for method in ("foster", "finetune")}
 
 

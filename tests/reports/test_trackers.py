@@ -33,8 +33,7 @@ class Gone:
         raise ConnectionError("the server is gone")
 
 
-def test_a_tracker_is_told_of_every_event_and_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+def test_a_tracker_is_told_of_every_event_and_closed(tmp_path: Path):
     TOLD.clear()
     launch(tiny_settings("finetune"), tmp_path / "run", quiet=True, is_shown=False, trackers=[f"{__name__}:Recorder"])
     assert TOLD[0] == "run finetune"
