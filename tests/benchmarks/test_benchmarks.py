@@ -173,12 +173,6 @@ def test_a_wrong_setting_gets_one_line(whole_run: ModuleType, monkeypatch: pytes
         whole_run.main()
 
 
-def test_kernels_without_a_second_input_set_are_refused() -> None:
-    found = run("kernels.py", "--sets", "1")
-    assert found.returncode == 2
-    assert "--sets 1: at least 2" in found.stderr
-
-
 @pytest.mark.slow
 def test_students_of_one_teacher_are_compared(tmp_path: Path) -> None:
     boosted = run("students.py", "prepare", str(tmp_path / "run"), "digits", "epochs_scale=0.006", "backbone=resnet8")

@@ -35,6 +35,16 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
         sys.modules.pop(name, None)
 
 
+def test_kernels_without_a_second_input_set_are_refused(
+    kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["kernels.py", "--sets", "1"])
+    with pytest.raises(SystemExit) as ended:
+        kernels.main()
+    assert ended.value.code == 2
+    assert "--sets 1: at least 2" in capsys.readouterr().err
+
+
 def operations(kernels: ModuleType, shape: tuple[int, ...]) -> dict[str, Any]:
     case = kernels.make_case(kernels.Shape(*shape), batch_size=3, num_sets=4, device="cpu")
     traffic = case.images[0].nbytes + case.gradients[0].nbytes

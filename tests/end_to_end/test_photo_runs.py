@@ -110,8 +110,9 @@ def test_a_run_on_photos_is_resumed_in_the_middle_with_the_encoded_exemplars(dat
 
 
 def test_exemplars_can_be_encoded_once_more_at_the_size_in_which_photos_are_kept(small: Path, tmp_path: Path) -> None:
-    original = start(settings_for(small, "photos.short_side=24"), tmp_path / "original")
-    again = start(settings_for(small, "photos.short_side=24", "photos.exemplars=reencoded"), tmp_path / "again")
+    sides = ("photos.short_side=24",)
+    original = start(settings_for(small, *sides, method="replay"), tmp_path / "original")
+    again = start(settings_for(small, *sides, "photos.exemplars=reencoded", method="replay"), tmp_path / "again")
     assert again["memory_bytes"] < original["memory_bytes"]
 
 
@@ -124,7 +125,7 @@ def test_one_tree_is_divided_by_the_seed(tmp_path: Path) -> None:
     folder = write_photos(tmp_path / "tree", 4, 8)
     with pytest.raises(DataError, match=r"photos\.test_share=0\.2"):
         settings_for(folder)
-    settings = settings_for(folder, "photos.test_share=0.25")
+    settings = settings_for(folder, "photos.test_share=0.25", method="finetune")
     assert (settings.facts.num_classes, settings.facts.num_train, settings.facts.num_test) == (4, 24, 8)
     assert start(settings, tmp_path / "run")["finished"]
 
@@ -157,7 +158,7 @@ def test_lists_of_paths_take_the_place_of_folders(data: Path, tmp_path: Path) ->
         lines = [f"{path.relative_to(data)} {path.parent.name.split()[1]}" for path in paths]
         (tmp_path / f"{part}.txt").write_text("\n".join([f"{part}/class_0 0", *lines]))
     lists = [f"photos.{part}_list={tmp_path / part}.txt" for part in ("train", "test")]
-    settings = settings_for(data, *lists)
+    settings = settings_for(data, *lists, method="finetune")
     assert (settings.facts.num_classes, settings.facts.num_train, settings.facts.num_test) == (6, 72, 24)
     results = start(settings, tmp_path / "run")
     assert sorted(results["classes"]) == list("012345")

@@ -238,12 +238,12 @@ def test_without_compression_the_result_is_the_boosted_network(tmp_path: Path) -
 
 
 def test_unlabeled_images_can_come_from_another_dataset(tmp_path: Path) -> None:
-    settings = tiny("foster.unlabeled=digits", "base_classes=3", "foster.compress.epochs=1")
+    settings = tiny("foster.unlabeled=digits", "base_classes=3", "foster.compress.epochs=1", "batch_size=64")
     run(settings, tmp_path / "run")
     events = read_events(tmp_path / "run" / "events.jsonl")
     steps = {(event["task"], event["phase"]): event["steps"] for event in events if event["event"] == "PhaseStarted"}
-    assert steps[(1, "boost")] == 2
-    assert steps[(1, "compress")] == math.ceil((32 + NUM_DIGITS) / 16)
+    assert steps[(1, "boost")] == 1
+    assert steps[(1, "compress")] == math.ceil((32 + NUM_DIGITS) / 64)
     assert make_plan(settings).tasks[1].phases[1] == ("compress", 1, steps[(1, "compress")])
 
 
