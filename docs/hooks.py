@@ -78,13 +78,16 @@ def _tables(model: Any) -> dict[str, Any]:
 
 
 def _table(title: str, model: Any, prefix: str = "") -> str:
+    from foster.settings.fit import FitSettings
+
     rows = [f"## {title}", *([" ".join(model.__doc__.split())] if model.__doc__ else [])]
     lines = ["| key | default | meaning |", "| --- | --- | --- |"]
     for name, field in model.model_fields.items():
         if name == "options" or (name in _tables(model) and not prefix):
             continue
         default = "" if field.is_required() else _default(field.get_default(call_default_factory=True))
-        meaning = " ".join((field.description or "").split()).replace("|", "\\|")
+        text = "A schedule." if field.annotation is FitSettings else field.description or ""
+        meaning = " ".join(text.split()).replace("|", "\\|")
         lines.append(f"| `{prefix}{name}` | {default} | {meaning} |")
     return "\n\n".join([*rows, "\n".join(lines)])
 
@@ -92,5 +95,6 @@ def _table(title: str, model: Any, prefix: str = "") -> str:
 def _default(value: Any) -> str:
     if hasattr(value, "model_dump"):
         value = value.model_dump(exclude_defaults=True)
+    value = list(value) if isinstance(value, tuple) else value
     text = " ".join(str(value).split()).replace("|", "\\|")
     return f"`{text}`" if text and value is not None else "–"

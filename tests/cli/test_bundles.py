@@ -69,7 +69,15 @@ def test_promote_and_rollback_move_the_link(command: Command, bundle: Path) -> N
 def test_the_settings_are_listed_with_their_meaning(command: Command) -> None:
     done = command("learn", "--keys")
     assert done.code == 0
-    for text in ("memory_total", "validation_share", "fast", "standard", "paper", "foster.beta_boost"):
+    for text in (
+        "memory_total",
+        "validation_share",
+        "fast",
+        "standard",
+        "paper",
+        "foster.beta_boost",
+        "engine.resident",
+    ):
         assert text in done.out
 
 

@@ -6,13 +6,18 @@ from typing import Any
 import pytest
 
 from foster.errors import FosterError, SettingsError
+from foster.settings.augmentation import AugmentationSettings
+from foster.settings.datasets import SyntheticSettings
+from foster.settings.engine import EngineSettings
 from foster.settings.experiment import (
     Settings,
     load_settings,
     make_settings,
 )
-from foster.settings.fit import FitSettings
-from foster.settings.methods import FosterSettings, ReplaySettings
+from foster.settings.fit import FitSettings, Frozen
+from foster.settings.learner import LearnerSettings
+from foster.settings.methods import METHOD_SETTINGS, FosterSettings, ReplaySettings
+from foster.settings.photos import PhotoSettings
 
 
 def foster_options(settings: Settings) -> FosterSettings:
@@ -80,3 +85,15 @@ def test_plain_data_is_checked_as_a_file_is(data: dict[str, Any], mentions: str)
     with pytest.raises(SettingsError) as caught:
         make_settings(data, "here")
     assert mentions in str(caught.value)
+
+
+def test_every_key_has_a_meaning_for_the_lists_of_keys() -> None:
+    tables = (Settings, LearnerSettings, FitSettings, EngineSettings, PhotoSettings, SyntheticSettings)
+    for model in (*tables, AugmentationSettings, *METHOD_SETTINGS.values()):
+        nameless = [
+            name
+            for name, field in model.model_fields.items()
+            if not field.description
+            and not (isinstance(field.annotation, type) and issubclass(field.annotation, Frozen))
+        ]
+        assert not nameless, f"{model.__name__}: {nameless}"

@@ -15,6 +15,7 @@ from foster.bundle.history import entry_title, last_checks
 from foster.bundle.manifest import Manifest
 from foster.bundle.promotion import Promotion
 from foster.reports.text import ABSENT, duration, size_text
+from foster.settings.engine import EngineSettings
 from foster.settings.learner import LearnerSettings
 from foster.settings.learner_defaults import PRESETS
 from foster.system.counts import counted
@@ -62,12 +63,14 @@ def promotion_text(moved: Promotion) -> str:
 
 def keys_text() -> str:
     """All keys of `foster learn`, with their defaults and what they mean."""
+    own = {name: field for name, field in LearnerSettings.model_fields.items() if name not in ("options", "engine")}
+    engine = {f"engine.{name}": field for name, field in EngineSettings.model_fields.items()}
     rows = []
-    for name, field in LearnerSettings.model_fields.items():
-        if name in ("options", "engine"):
-            continue
-        default = "by preset or data" if field.default is None else str(field.default or "") or ABSENT
-        rows.append((name, default, (field.description or "").replace("\n", " ")))
+    for name, field in (own | engine).items():
+        default = (
+            "by preset or data" if field.default is None else ABSENT if field.default in ("", ()) else field.default
+        )
+        rows.append((name, str(default), (field.description or "").replace("\n", " ")))
     presets = [(name, preset.summary) for name, preset in PRESETS.items()]
     text = columns("lll", ("key", "default", "meaning"), rows)
     text += "\n" + columns("ll", ("preset", "training"), presets)

@@ -17,9 +17,13 @@ class AugmentationSettings(Frozen):
     resized_crop: tuple[Share, Share] | None = None
     """Range of the share of the image that a random crop covers before it is resized back."""
     crop_padding: int = Field(default=0, ge=0, le=64)
+    """By how many pixels at most an image is shifted to each side; what comes in is black."""
     flip: bool = False
+    """Mirror every second image, by chance."""
     brightness: float = Field(default=0.0, ge=0, le=1)
+    """The largest share by which an image becomes lighter or darker."""
     policy: Literal["none", "cifar10", "imagenet"] = "none"
+    """AutoAugment's policy of that name."""
     cutout: int = Field(default=0, ge=0, multiple_of=2)
     """The side of a black square at a random place, in pixels."""
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import ConfigDict, Field, SerializeAsAny, field_validator, model_validator
+from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from foster.errors import SettingsError, suggestion
 from foster.settings.augmentation import AUGMENTATIONS, AugmentationSettings, augmentation_table
@@ -27,8 +27,6 @@ def device_problem(name: str) -> str | None:
 
 class CommonSettings(Frozen):
     """What a run and a learner have in common. `options` holds the chosen method's own settings."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     listing: ClassVar[str]
     """The command that prints all keys."""

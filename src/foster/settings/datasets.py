@@ -35,10 +35,10 @@ class Published:
 class SyntheticSettings(Frozen):
     """The size of the dataset `synthetic`."""
 
-    num_classes: int = Field(default=10, ge=2, le=100_000)
-    train_per_class: int = Field(default=40, ge=1, le=1_000_000)
-    test_per_class: int = Field(default=10, ge=1, le=1_000_000)
-    image_size: int = Field(default=16, ge=8, le=4096)
+    num_classes: int = Field(default=10, ge=2, le=100_000, description="How many classes there are.")
+    train_per_class: int = Field(default=40, ge=1, le=1_000_000, description="Training images of each class.")
+    test_per_class: int = Field(default=10, ge=1, le=1_000_000, description="Test images of each class.")
+    image_size: int = Field(default=16, ge=8, le=4096, description="The side of an image in pixels.")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,9 @@ class EngineSettings(Frozen):
     error."""
 
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Of convolutions and activations in training; auto is bfloat16 on a GPU that has it."""
     compile: Choice = "auto"
+    """Compile blocks for which there are no kernels of ours (torch.compile)."""
     capture: Choice = "auto"
     """Record the whole step as one CUDA graph."""
     kernels: Choice = "auto"

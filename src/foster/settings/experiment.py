@@ -38,11 +38,13 @@ class Settings(CommonSettings):
     usual_augmentation = "published"
 
     dataset: str
+    """Of what: digits, cifar10, cifar100, imagenet100, imagenet1000, folder, synthetic, or a plug-in's."""
     data: str = ""
     """The folder of the data files; empty means $FOSTER_DATA or ./data."""
     base_classes: int = Field(default=0, ge=0)
     """Classes of the first task; 0 means as many as in the others."""
     increment: int = Field(ge=1)
+    """Classes of each task; the last one has what is left."""
     order_seed: int | None = Field(default=None, ge=0, lt=2**32)
     """The seed of the class order; the run's seed where it is not given."""
     class_order: tuple[str, ...] = ()
@@ -52,6 +54,7 @@ class Settings(CommonSettings):
     backbone: str = "resnet32"
     """A name, or `timm:NAME`."""
     batch_size: int = Field(default=128, ge=2)
+    """Images of a training step, of all processes together."""
     epochs_scale: float = Field(default=1.0, gt=0, le=1000)
     """Multiplies the epochs of every phase, milestones included."""
     augmentation: str | AugmentationSettings = "published"

@@ -1,7 +1,7 @@
 """What every settings class is, and how one phase is trained."""
 
 from types import MappingProxyType
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -9,7 +9,13 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 class Frozen(BaseModel):
     """Settings are checked once, never changed, and know all their keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+Temperature = Annotated[float, Field(gt=0, description="Of distillation: logits are divided by it.")]
+DistillationWeight = Annotated[float, Field(ge=0, description="Of distillation beside the other losses.")]
 
 
 class Options(Frozen):
@@ -35,15 +41,22 @@ class FitSettings(Frozen):
     """How one phase is trained: SGD with a cosine or a milestone schedule, stepped once an epoch."""
 
     epochs: int = Field(ge=1)
+    """How often all images are seen, before epochs_scale."""
     learning_rate: float = Field(default=0.1, gt=0, le=1e30)
+    """The rate of the first epoch."""
     weight_decay: float = Field(default=5e-4, ge=0, le=1e6)
+    """By which share of themselves, times the rate, all weights shrink in a step, BatchNorm's and biases included."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
+    """The share of the step before that is kept."""
     max_gradient: float | None = Field(default=None, ge=0)
     """The norm of all gradients together to which longer ones are shortened. 0 leaves them as they are, and so does
     None, except where a learner's backbone began pretrained: there it is 1."""
     schedule: Literal["cosine", "milestones"] = "cosine"
+    """The rate falls to 0 along a cosine, or is multiplied by `decay` at milestones."""
     milestones: tuple[int, ...] = ()
+    """The epochs after which it falls."""
     decay: float = Field(default=0.1, gt=0, le=1)
+    """What the rate is multiplied by at a milestone."""
 
     @model_validator(mode="after")
     def _milestones_belong_to_their_schedule(self) -> "FitSettings":

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from foster.settings.fit import FitSettings, Options, cosine, with_milestones
+from foster.settings.fit import DistillationWeight, FitSettings, Options, Temperature, cosine, with_milestones
 from foster.settings.students import StudentSettings
 
 FIELD_FIRST_TASK = with_milestones(200, 60, 120, 170, weight_decay=5e-4)
@@ -96,13 +96,14 @@ class FosterSettings(StudentSettings, MethodSettings):
     """beta of logits alignment, one number or one a task after the first: 0 is off, 1 counts images, auto is 0.95."""
     beta_compress: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = "auto"
     """beta of balanced distillation; 0 gives plain distillation, auto is 0.97."""
-    temperature: float = Field(default=2.0, gt=0)
+    temperature: Temperature = 2.0
     alignment: Literal["logits", "weights", "none"] = "logits"
     """Against the bias to new classes while boosting: scaled logits, weight alignment afterwards, or nothing."""
     gamma: Literal["code", "paper"] = "code"
-    feature_enhancement: bool = True
-    distillation: bool = True
-    distillation_weight: float = Field(default=1.0, ge=0)
+    """The scales of logits alignment as the code has them, or as the paper prints them."""
+    feature_enhancement: bool = Field(True, description="L_FE: the new branch alone tells all classes apart, too.")
+    distillation: bool = Field(True, description="L_KD: of the old network, while boosting.")
+    distillation_weight: DistillationWeight = 1.0
     new_on_old: Literal["finetune", "zero", "zero_with_bias"] = "finetune"
     """The paper's O, the new classes' weights on the old features: trained, held at 0, or that with a trained bias."""
     sums: Literal["logits", "probabilities"] = "logits"
@@ -111,11 +112,12 @@ class FosterSettings(StudentSettings, MethodSettings):
     """Train the old classes' weights on the old features; the paper freezes them."""
     compression: bool = True
     """False keeps the boosted network, which then grows by a backbone a task."""
-    align_teacher: bool = False
-    align_student: bool = False
+    align_teacher: bool = Field(False, description="Weight alignment of the boosted network before compression.")
+    align_student: bool = Field(False, description="Weight alignment of the compressed network.")
     align_exponent_base: float = Field(default=1.0, gt=0)
     """The aligned rows are further multiplied by base^(known/new)."""
     herding_features: Literal["boosted", "compressed"] = "boosted"
+    """The network by whose features exemplars are chosen."""
     boost_branches: int = Field(default=1, ge=1, le=8)
     """New branches that are trained one after the other on the same frozen network; their mean is compressed."""
     unlabeled: str = ""
@@ -183,8 +185,8 @@ class LwfSettings(MethodSettings):
     uses_memory = False
     first: FitSettings = with_milestones(200, 60, 120, 160, weight_decay=5e-4)
     later: FitSettings = with_milestones(250, 60, 120, 180, 220)
-    temperature: float = Field(default=2.0, gt=0)
-    distillation_weight: float = Field(default=3.0, ge=0)
+    temperature: Temperature = 2.0
+    distillation_weight: DistillationWeight = 3.0
 
 
 class IcarlSettings(MethodSettings):
@@ -194,7 +196,7 @@ class IcarlSettings(MethodSettings):
     look = ("#56B4E9", "P")
     classifies_by = "nearest_mean"
     later: FitSettings = with_milestones(170, 80, 120)
-    temperature: float = Field(default=2.0, gt=0)
+    temperature: Temperature = 2.0
 
 
 class BicSettings(MethodSettings):
@@ -206,7 +208,7 @@ class BicSettings(MethodSettings):
     first: FitSettings = with_milestones(170, 60, 100, 140)
     later: FitSettings = with_milestones(170, 60, 100, 140)
     correction: FitSettings = with_milestones(170, 60, 100, 140)
-    temperature: float = Field(default=2.0, gt=0)
+    temperature: Temperature = 2.0
     validation_share: float = Field(default=0.1, gt=0, lt=0.5)
     """The share of the memory that is held out, balanced over all classes, to fit the correction."""
 
@@ -218,10 +220,10 @@ class WaSettings(MethodSettings):
     look = ("#E69F00", "^")
     needs = MappingProxyType({"distillation_weight": ("weighting=fixed",)})
     later: FitSettings = with_milestones(170, 60, 100, 140)
-    temperature: float = Field(default=2.0, gt=0)
+    temperature: Temperature = 2.0
     weighting: Literal["fixed", "share"] = "fixed"
     """CE + 2 KD as in the field's runs, or (1-l) CE + l KD with l = known/total as the WA paper prints it."""
-    distillation_weight: float = Field(default=2.0, ge=0)
+    distillation_weight: DistillationWeight = 2.0
 
 
 class PodnetSettings(MethodSettings):
@@ -235,9 +237,9 @@ class PodnetSettings(MethodSettings):
     first: FitSettings = cosine(160)
     later: FitSettings = cosine(160)
     finetune: FitSettings = cosine(20, learning_rate=0.005)
-    num_proxies: int = Field(default=10, ge=1, le=1000)
-    spatial_weight: float = Field(default=5.0, ge=0)
-    flat_weight: float = Field(default=1.0, ge=0)
+    num_proxies: int = Field(default=10, ge=1, le=1000, description="Vectors that stand for a class.")
+    spatial_weight: float = Field(default=5.0, ge=0, description="Of the distance between pooled maps.")
+    flat_weight: float = Field(default=1.0, ge=0, description="Of the distance between features.")
     margin: float = Field(default=0.6, ge=0)
     """By how much, in cosines, a class must win before its loss is 0."""
     hinge: bool = True
@@ -252,10 +254,10 @@ class CoilSettings(MethodSettings):
     classifies_by = "nearest_mean"
     first: FitSettings = with_milestones(160, 80, 120, weight_decay=5e-4)
     later: FitSettings = with_milestones(160, 80, 120, weight_decay=5e-4)
-    temperature: float = Field(default=2.0, gt=0)
-    sinkhorn: float = Field(default=0.464, gt=0)
-    norm: float = Field(default=3.0, ge=1)
-    transport_weight: float = Field(default=1e-3, ge=0)
+    temperature: Temperature = 2.0
+    sinkhorn: float = Field(default=0.464, gt=0, description="How much a transport is smoothed.")
+    norm: float = Field(default=3.0, ge=1, description="The norm by which class centres are compared.")
+    transport_weight: float = Field(default=1e-3, ge=0, description="Of both transports in the loss.")
 
 
 class DerSettings(MethodSettings):

@@ -20,6 +20,7 @@ class PhotoSettings(Frozen):
     train_list: str = ""
     """dataset=folder: a file with `path label` on each line, in place of folders for the classes."""
     test_list: str = ""
+    """dataset=folder: the same for test photos."""
     test_share: float = Field(default=0.0, ge=0, lt=1)
     """dataset=folder: the share of each class's photos that are test photos, drawn by the seed, where there is no
     folder of them."""
