@@ -5,6 +5,10 @@ from typing import Any
 import torch
 
 from foster.data.images import ImageSet
+from foster.data.photos.album import Album
+from foster.data.photos.developing import learners_darkroom
+from foster.data.photos.encoded import PhotoBytes
+from foster.data.photos.resize import Resizing
 from foster.learner.fingerprint import difference, images_digest
 from foster.settings.learner import learner_settings
 
@@ -39,3 +43,8 @@ def test_what_differs_is_told_in_words() -> None:
 
 def test_where_it_computes_makes_no_difference() -> None:
     assert difference(of(device="cpu"), of(device="cuda")) is None
+
+
+def test_no_photos_have_a_digest_as_well() -> None:
+    album = Album.of(PhotoBytes([]), learners_darkroom(Resizing(96, 96, "crop")), "none")
+    assert images_digest(ImageSet(album, torch.empty(0, dtype=torch.int64), ())) != images_digest(images(1))

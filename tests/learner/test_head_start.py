@@ -5,7 +5,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor, nn
 
 from foster.data.images import ImageSet
-from foster.learner.head_start import SHRINKAGE, linear_discriminants, start_head
+from foster.learner.head_start import SHRINKAGE, left_out_scores, linear_discriminants, start_head
 from foster.networks import build_backbone
 from foster.networks.boosted import BoostedNetwork
 from foster.networks.network import Network, Output
@@ -38,6 +38,37 @@ def test_they_decide_as_those_of_scikit_learn() -> None:
     found = (features @ weight.T + bias).argmax(1)
     assert (found.numpy() == reference.predict(features.numpy())).mean() > 0.98
     torch.testing.assert_close(weight.sum(0), torch.zeros(6, dtype=torch.float64))
+
+
+def test_compact_classes_do_not_saturate_the_softmax() -> None:
+    features, labels = clusters()
+    means = torch.stack([features[labels == k].mean(0) for k in range(4)])
+    compact = means[labels] + (features - means[labels]) / 50
+    weight, bias = linear_discriminants(compact, labels, 4)
+    probability = (compact @ weight.T + bias).softmax(1)
+    assert (probability.argmax(1) == labels).all()
+    assert probability.amax(1).min() < 0.9999, "something is left to be learned"
+
+
+def test_photos_that_had_no_part_in_discriminants_say_how_sure_they_may_be() -> None:
+    """As each photo is left out in turn, by hand."""
+    chance = torch.Generator().manual_seed(3)
+    labels = torch.arange(3).repeat(14)
+    features = torch.randn(42, 60, generator=chance, dtype=torch.float64)
+    features += 0.3 * torch.randn(3, 60, generator=chance, dtype=torch.float64)[labels]
+    means = torch.stack([features[labels == k].mean(0) for k in range(3)])
+    spread = features - means[labels]
+    size = spread.square().mean() * torch.eye(60, dtype=torch.float64)
+    precision = ((1 - SHRINKAGE) * spread.T @ spread / 42 + SHRINKAGE * size).inverse()
+    scores, are_honest = left_out_scores(features, labels, means, precision)
+    assert are_honest.all()
+    for left_out in (0, 17, 41):
+        others = torch.arange(42) != left_out
+        fewer = torch.stack([features[others & (labels == k)].mean(0) for k in range(3)])
+        around = features[others] - fewer[labels[others]]
+        inverse = ((1 - SHRINKAGE) * around.T @ around / 42 + SHRINKAGE * size).inverse()
+        expected = features[left_out] @ inverse @ fewer.T - (fewer @ inverse * fewer).sum(1) / 2
+        torch.testing.assert_close(scores[left_out], expected)
 
 
 def test_a_plain_network_knows_its_classes_at_once() -> None:

@@ -63,11 +63,11 @@ def check_text(check: UpdateCheck, num_shown: int | None = NUM_CLASSES_SHOWN) ->
     rows: list[tuple[str, ...]] = []
     if known:
         before, after = percent(check.known_before), percent(check.known_after)
-        rows.append(("known classes", str(check.num_known_images), before, after, str(check.num_negative_flips)))
+        rows.append(("known classes, mean", str(check.num_known_images), before, after, str(check.num_negative_flips)))
         rows += _class_rows(losers, num_shown)
     if check.new:
         count = str(sum(entry.num_images for entry in check.new))
-        rows.append(("new classes", count, ABSENT, percent(check.new_after), ABSENT))
+        rows.append(("new classes, mean", count, ABSENT, percent(check.new_after), ABSENT))
         rows += _class_rows(check.new, num_shown)
     return columns("lrrrr", (CHECK_TITLES[check.kind], *CHECK_COLUMNS), rows)
 

@@ -57,12 +57,9 @@ def _known(knowledge: Knowledge) -> str:
 
 def _tensors(images: ImageSet) -> dict[str, Tensor]:
     stack = images.stack
-    pixels = (
-        stack
-        if isinstance(stack, Tensor)
-        else torch.frombuffer(bytearray("".join(stack.ids()), "ascii"), dtype=torch.uint8)
-    )
-    return {"images": pixels, "labels": images.labels}
+    if not isinstance(stack, Tensor):
+        stack = torch.tensor([*"".join(stack.ids()).encode()], dtype=torch.uint8)
+    return {"images": stack, "labels": images.labels}
 
 
 def _digest(tensors: Mapping[str, Tensor], *facts: object) -> str:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from foster.data.images import ImageSet
 from foster.evaluation.network import Infer
+from foster.learner.calibration import fit_temperature
 from foster.networks.boosted import BoostedNetwork
 from foster.networks.heads import Head
 from foster.networks.network import Network
@@ -17,7 +18,7 @@ SHRINKAGE = 0.4
 """By how much the covariance is drawn towards a multiple of the identity: few photos say little about it."""
 
 SCALE = 0.05
-"""What the discriminants are multiplied by: estimated from few photos, they are far too sure of themselves."""
+"""What discriminants are multiplied by, at most: estimated from few photos, they are far too sure of themselves."""
 
 
 @torch.no_grad()
@@ -58,13 +59,47 @@ def _discriminants(network: Network, num_classes: int, infer: Infer, data: Image
 
 def linear_discriminants(features: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
     """Weight `[C, d]` and bias `[C]` that tell Gaussian classes of one covariance and equal numbers apart, for features
-    `[N, d]` with labels `[N]`, centred so that logits sum to 0."""
+    `[N, d]` with labels `[N]`, centred so that logits sum to 0.
+
+    They are multiplied by at most `SCALE`, and by less where they would be surer than they are right of photos that had
+    no part in them: compact classes would saturate the softmax, and nothing would be learned any more.
+    """
     means = torch.stack([features[labels == k].mean(0) for k in range(num_classes)])
     spread = features - means[labels]
     covariance = spread.T @ spread / len(spread)
     identity = torch.eye(features.shape[1], dtype=features.dtype, device=features.device)
     size = covariance.diagonal().mean().clamp_min(torch.finfo(torch.float32).tiny)
     shrunk = (1 - SHRINKAGE) * covariance + SHRINKAGE * size * identity
-    weight = torch.linalg.solve(shrunk, means.T).T
+    precision = torch.cholesky_inverse(torch.linalg.cholesky(shrunk))
+    weight = means @ precision
     bias = -(weight * means).sum(1) / 2
-    return SCALE * (weight - weight.mean(0)), SCALE * (bias - bias.mean())
+    scores, are_honest = left_out_scores(features, labels, means, precision)
+    honest = scores[are_honest]
+    unit = honest.std().item() or 1.0  # a temperature is looked for around 1
+    temperature = fit_temperature(honest / unit, labels[are_honest])
+    scale = min(SCALE, 1 / (unit * temperature)) if temperature else SCALE
+    return scale * (weight - weight.mean(0)), scale * (bias - bias.mean())
+
+
+def left_out_scores(features: Tensor, labels: Tensor, means: Tensor, precision: Tensor) -> tuple[Tensor, Tensor]:
+    """What discriminants from all photos but one say of that one, `[N, C]`, and of which photos they do, `[N]`: a class
+    needs another one.
+
+    Without photo i of a class of n, at a distance d from its mean m, that mean is m - d / (n - 1), and the covariance S
+    becomes S - a dd', whose inverse is P + c (Pd)(Pd)' with c = a / (1 - a d'Pd).
+    """
+    counts = torch.bincount(labels, minlength=len(means))[labels].to(features)
+    others = (counts - 1).clamp_min(1)
+    spread = features - means[labels]
+    turned = spread @ precision
+    length = (turned * spread).sum(1)
+    share = (1 - SHRINKAGE) * counts / (others * len(features))
+    gain = share / (1 - share * length).clamp_min(1e-6)
+    along, of_means = (features * turned).sum(1), turned @ means.T
+    weight = means @ precision
+    products = features @ weight.T + (gain * along)[:, None] * of_means
+    squares = (weight * means).sum(1) + gain[:, None] * of_means.square()
+    rows, longer = torch.arange(len(labels), device=labels.device), 1 + gain * length
+    products[rows, labels] -= along * longer / others
+    squares[rows, labels] += (length / others - 2 * of_means[rows, labels]) * longer / others
+    return products - squares / 2, counts > 1

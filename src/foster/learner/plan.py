@@ -227,6 +227,8 @@ def make_plan(
         if are_photos(resizing):
             unlabeled = replace(unlabeled, stack=album_of(unlabeled.images, learners_darkroom(resizing)))
     intake = take_in(photos, resizing, settings, before)
+    if len(intake.class_names) == 1:
+        warn(f"every photo will be taken for '{intake.class_names[0]}': a second class is needed to tell it from")
     if before is not None:
         return Plan(before, settings, choice, before.preprocessing, intake, unlabeled, before.trunk)
     mean, std = (choice.mean, choice.std) if choice.mean and choice.std else statistics(intake.train.stack)

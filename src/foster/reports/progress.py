@@ -74,7 +74,8 @@ class LineProgress:
                 self._write(resumed_text(event, self._num_tasks, self._is_learn))
             case events.TaskStarted():
                 self._num_tasks = event.num_tasks
-                self._write(task_started_text(event))
+                if not self._is_learn:  # which has told what it will do, and has one task
+                    self._write(task_started_text(event))
             case events.LearnPlanned():
                 self._is_learn = True
                 for line in planned_text(event):
@@ -183,7 +184,7 @@ class TerminalProgress:
                 self._print(Text(resumed_text(event, self._num_tasks, self._is_learn)))
             case events.TaskStarted():
                 self._num_tasks = event.num_tasks
-                self._show(f"task {event.task + 1}/{event.num_tasks}")
+                self._show("preparing" if self._is_learn else f"task {event.task + 1}/{event.num_tasks}")
             case events.LearnPlanned():
                 self._is_learn = True
                 for line in planned_text(event):
