@@ -57,7 +57,7 @@ def test_values_on_the_command_line_are_toml_and_anything_else_is_text() -> None
     [
         ("method=fostr", ["unknown method 'fostr'", "did you mean 'foster'?"]),
         ("method=[1]", ["unknown method '[1]'", "replay"]),
-        ("method=qqqq", ["unknown method 'qqqq'; choose from", "name the plug-in that has it (--plugin)"]),
+        ("method=qqqq", ["unknown method 'qqqq'; choose from", "name the plug-in that has it (--plugin"]),
         ("dataset=digit", ["unknown dataset 'digit'", "did you mean 'digits'?"]),
         ("dataset={a=1}", ["unknown dataset", "cifar100"]),
         ("augmentation=plainn", ["unknown augmentation 'plainn'", "did you mean 'plain'?"]),
