@@ -23,6 +23,12 @@ def test_the_settings_of_a_method_read_back_as_its_defaults(name: str):
     assert METHOD_SETTINGS[name].model_validate(data[name]) == METHOD_SETTINGS[name]()
 
 
+def test_the_settings_of_a_method_are_explained_beside_their_values():
+    assert "# beta of balanced distillation; 0 gives plain distillation, auto is 0.97.\nbeta_compress" in (
+        method_settings_text("foster")
+    )
+
+
 def test_an_unknown_method_is_answered_with_the_closest():
     with pytest.raises(SettingsError, match="did you mean 'icarl'"):
         method_settings_text("icarll")

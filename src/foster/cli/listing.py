@@ -39,7 +39,7 @@ def methods(
     show: Annotated[str | None, typer.Option(metavar="NAME", help="Print all settings of one method as TOML.")] = None,
     plugins: Plugins = None,
 ) -> None:
-    """List the methods with their papers and settings."""
+    """List the methods with their papers and settings; --show explains the settings of one."""
     from foster.reports.methods import method_list, method_settings_text
 
     typer.echo(method_settings_text(show) if show else method_list(), nl=False)

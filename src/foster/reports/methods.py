@@ -31,12 +31,23 @@ def method_list() -> str:
             for line in textwrap.wrap(detail, 100, initial_indent=" " * 10, subsequent_indent=" " * 12)
         ]
         paragraphs.append("\n".join([f"{name:<10}{lines[0]}", *(" " * 10 + line for line in lines[1:]), *indented]))
-    return "\n\n".join(paragraphs) + "\n\n'foster methods --show NAME' prints the values of all settings.\n"
+    return (
+        "\n\n".join(paragraphs)
+        + "\n\n'foster methods --show NAME' prints all settings, with their values and what they mean.\n"
+    )
 
 
 def method_settings_text(name: str) -> str:
-    """All settings of one method with their default values, as TOML."""
+    """All settings of one method with their default values, as TOML, and what they mean as comments."""
     load_plugins(())
     if name not in METHOD_SETTINGS:
         raise SettingsError(f"unknown method '{name}'{suggestion(name, METHOD_SETTINGS)}")
-    return toml_text.dumps({name: METHOD_SETTINGS[name]().model_dump(mode="json")})
+    text = toml_text.dumps({name: METHOD_SETTINGS[name]().model_dump(mode="json")})
+    own, table, schedules = text.partition(f"\n[{name}.")
+    fields = METHOD_SETTINGS[name].model_fields
+    lines = []
+    for line in own.splitlines():
+        field = fields.get(line.partition(" = ")[0])
+        meaning = " ".join(field.description.split()) if field and field.description else ""
+        lines += [*textwrap.wrap(meaning, 100, initial_indent="# ", subsequent_indent="# "), line]
+    return "\n".join(lines) + "\n" + table + schedules

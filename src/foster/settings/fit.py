@@ -14,8 +14,8 @@ class Frozen(BaseModel):
     )
 
 
-Temperature = Annotated[float, Field(gt=0, description="Of distillation: logits are divided by it.")]
-DistillationWeight = Annotated[float, Field(ge=0, description="Of distillation beside the other losses.")]
+Temperature = Annotated[float, Field(gt=0, description="Of distillation: what logits are divided by.")]
+DistillationWeight = Annotated[float, Field(ge=0, description="The weight of distillation.")]
 
 
 class Options(Frozen):

@@ -102,7 +102,7 @@ class FosterSettings(StudentSettings, MethodSettings):
     gamma: Literal["code", "paper"] = "code"
     """The scales of logits alignment as the code has them, or as the paper prints them."""
     feature_enhancement: bool = Field(True, description="L_FE: the new branch alone tells all classes apart, too.")
-    distillation: bool = Field(True, description="L_KD: of the old network, while boosting.")
+    distillation: bool = Field(True, description="L_KD: the old network is distilled while boosting.")
     distillation_weight: DistillationWeight = 1.0
     new_on_old: Literal["finetune", "zero", "zero_with_bias"] = "finetune"
     """The paper's O, the new classes' weights on the old features: trained, held at 0, or that with a trained bias."""
@@ -238,8 +238,8 @@ class PodnetSettings(MethodSettings):
     later: FitSettings = cosine(160)
     finetune: FitSettings = cosine(20, learning_rate=0.005)
     num_proxies: int = Field(default=10, ge=1, le=1000, description="Vectors that stand for a class.")
-    spatial_weight: float = Field(default=5.0, ge=0, description="Of the distance between pooled maps.")
-    flat_weight: float = Field(default=1.0, ge=0, description="Of the distance between features.")
+    spatial_weight: float = Field(default=5.0, ge=0, description="The weight of distances between pooled maps.")
+    flat_weight: float = Field(default=1.0, ge=0, description="The weight of distances between features.")
     margin: float = Field(default=0.6, ge=0)
     """By how much, in cosines, a class must win before its loss is 0."""
     hinge: bool = True
@@ -257,7 +257,7 @@ class CoilSettings(MethodSettings):
     temperature: Temperature = 2.0
     sinkhorn: float = Field(default=0.464, gt=0, description="How much a transport is smoothed.")
     norm: float = Field(default=3.0, ge=1, description="The norm by which class centres are compared.")
-    transport_weight: float = Field(default=1e-3, ge=0, description="Of both transports in the loss.")
+    transport_weight: float = Field(default=1e-3, ge=0, description="The weight of both transports.")
 
 
 class DerSettings(MethodSettings):
