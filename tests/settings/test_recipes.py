@@ -59,6 +59,7 @@ def test_recipes_are_laid_over_each_other_in_their_order(mine: str, tmp_path: Pa
     saved = tmp_path / "settings.toml"
     saved.write_text(settings.toml())
     assert load_settings(str(saved)) == settings
+    assert load_settings(PRESET, ["recipe=none", 'recipe=""']) == load_settings(PRESET)
     learner = learner_settings(["recipe=plus", f"recipe={mine}"])
     assert (learner.batch_size, learner.recipe) == (64, "plus+mine")
 

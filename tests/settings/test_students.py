@@ -58,6 +58,7 @@ def test_a_setting_that_needs_another_one_is_no_silent_nothing(
     check_used([asked], with_effect := load_settings("digits", [asked, *given]))
     assert with_effect.remarks == []
     check_used(["foster.beta_boost=0.9"], settings)
+    check_used([f"foster.{key}=..."], load_settings("digits", without))  # as usual
 
 
 @pytest.mark.parametrize(("teachers", "phases"), [(0, 1), (1, 2), (3, 4)])

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from foster.errors import FosterError, SettingsError
-from foster.experiment.folder import FREE_SETTINGS, RunFolder
+from foster.experiment.folder import RunFolder
 from foster.experiment.keepsakes import kept_networks, read_weights
 from foster.settings.experiment import Settings
-from foster.settings.keys import MEMORY_KEYS, flat, short
+from foster.settings.keys import FREE_SETTINGS, MEMORY_KEYS, flat, short
 from foster.system.files import user_path
 from foster.training.checkpoint import Tensors
 

@@ -11,7 +11,7 @@ from typing import Any
 from foster.errors import FolderError, SettingsError
 from foster.events import Event
 from foster.settings.experiment import Settings, all_keys, load_settings, make_settings
-from foster.settings.keys import filled, flat, short
+from foster.settings.keys import FREE_SETTINGS, filled, flat, short
 from foster.system.documents import DocumentError, read_document
 from foster.system.files import (
     append_line,
@@ -29,9 +29,6 @@ from foster.training.checkpoint import CheckpointStore, NoCheckpoints
 SETTINGS, EVENTS, RESULTS, CHECKPOINTS = "settings.toml", "events.jsonl", "results.json", "checkpoints"
 
 MAX_RESULTS_BYTES, MAX_EVENTS_BYTES = 256 * 2**20, 2**30
-
-FREE_SETTINGS = ("data", "device", "checkpoint_minutes", "keep_networks", "first_task_from", "engine", "plugins")
-"""What may be changed in the middle of a run: where and how it runs, not what it does."""
 
 
 class RunFolder:

@@ -8,9 +8,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from foster.experiment.folder import FREE_SETTINGS
 from foster.reports.results import RunResult
-from foster.settings.keys import MEMORY_KEYS, flat
+from foster.settings.keys import FREE_SETTINGS, MEMORY_KEYS, flat
 from foster.settings.methods import METHOD_SETTINGS
 from foster.settings.recipes import laid_over
 from foster.system.output import printable

@@ -4,9 +4,8 @@ import shlex
 from typing import Any
 
 from foster.errors import SettingsError
-from foster.experiment.folder import FREE_SETTINGS
 from foster.settings.experiment import Settings, load_settings, preset_names
-from foster.settings.keys import flat
+from foster.settings.keys import FREE_SETTINGS, flat
 from foster.settings.recipes import recipe_names
 from foster.settings.toml import value_text
 

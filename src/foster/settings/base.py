@@ -144,9 +144,11 @@ def apply_overrides(
 
 
 def check_used(overrides: Sequence[str], settings: CommonSettings, asked: str = COMMAND_LINE) -> None:
-    """Refuse a `key=value` that changes nothing; `asked` says where it stands."""
+    """Refuse a `key=value` that changes nothing, unless the value is the usual one; `asked` says where it stands."""
     for key in (override.partition("=")[0].strip() for override in overrides):
-        if reason := settings.why_unused(key):
+        section, _, own_key = key.partition(".")
+        is_usual = section == settings.method and own_key.partition(".")[0] not in settings.options.without_effect()
+        if (reason := settings.why_unused(key)) and not is_usual:
             raise SettingsError(f"{key} has no effect: {reason} ({asked})")
 
 
