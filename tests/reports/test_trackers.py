@@ -1,3 +1,4 @@
+import json
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -64,17 +65,18 @@ def test_tensorboard_holds_losses_and_accuracies(tmp_path: Path):
     pytest.importorskip("tensorboard", reason="tensorboard is not installed")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    with ExitStack() as ends:
-        tell = tracked(["foster.reports.trackers:TensorBoard"], tmp_path, tiny_settings(), lambda event: None, ends)
-        tell(events.EpochEnded(0, "boost", 0, 2, {"L_LA": 1.5, "total": 1.5}, 0.1, 1.0, 1.0))
-        tell(events.Evaluated(0, "boosted", 71.0, 90.0, None, 71.0, (71.0,)))
-    found = EventAccumulator(str(tmp_path / "tensorboard"))
+    trackers = ["foster.reports.trackers:TensorBoard"]
+    launch(tiny_settings("finetune"), tmp_path / "run", quiet=True, is_shown=False, trackers=trackers)
+    found = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
     found.Reload()
     assert set(found.Tags()["scalars"]) == {
-        "boost/L_LA",
-        "boost/total",
-        "boost/learning_rate",
-        "accuracy/boosted",
-        "new_accuracy/boosted",
+        "learn/L_CE",
+        "learn/total",
+        "learn/learning_rate",
+        "accuracy/head",
+        "new_accuracy/head",
+        "old_accuracy/head",
     }
-    assert found.Scalars("boost/L_LA")[0].value == 1.5
+    lines = map(json.loads, (tmp_path / "run" / "events.jsonl").read_text().splitlines())
+    losses = [line["losses"]["L_CE"] for line in lines if line["event"] == "EpochEnded"]
+    assert [scalar.value for scalar in found.Scalars("learn/L_CE")] == pytest.approx(losses)

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from foster.errors import SettingsError
-from foster.events import EpochEnded, Evaluated, Event, Listener
+from foster.events import EpochEnded, Evaluated, Event, Listener, RunStarted
 from foster.settings.experiment import Settings
 from foster.system.output import complain
 
 Tracker = Callable[[Path, Settings], Listener]
-"""(the run's folder, its settings) -> who is told of every event. A `close` of the listener is called at the end."""
+"""(the run's folder, its settings) -> who is told of every event. A `close` of the listener is called at the end. The
+folder is there from `RunStarted` on: a run begins in one that is empty."""
 
 
 def tracked(names: Sequence[str], folder: Path, settings: Settings, listener: Listener, ends: ExitStack) -> Listener:
@@ -55,11 +56,14 @@ class TensorBoard:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise SettingsError("--tensorboard needs TensorBoard: pip install 'foster-cil[tensorboard]'") from None
-        self._writer: Any = SummaryWriter(str(folder / "tensorboard"))
+        self._open: Callable[[], Any] = lambda: SummaryWriter(str(folder / "tensorboard"))
+        self._writer: Any = None
         self._num_epochs = 0
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, EpochEnded):
+        if isinstance(event, RunStarted):  # before that, a run must find its folder empty
+            self._writer = self._open()
+        elif isinstance(event, EpochEnded):
             self._num_epochs += 1
             for term, value in event.losses.items():
                 self._writer.add_scalar(f"{event.phase}/{term}", value, self._num_epochs)
@@ -71,4 +75,5 @@ class TensorBoard:
                     self._writer.add_scalar(f"{name}/{event.variant}", value, event.task + 1)
 
     def close(self) -> None:
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
