@@ -4,8 +4,8 @@
     python benchmarks/students.py try RUN --data data --jobs 6 --out tries.json \\
         "" "foster.temperature=4" "foster.compress.epochs=780 foster.compress_cutmix=0.5"
 
-`prepare` runs FOSTER until the teacher of the last task is trained, or that of another one (`--task 1` at the end, with
-foster.first_teachers=1), and stops there. `try` goes on from there to the end of that task, once for each string of
+`prepare` runs FOSTER until the teacher of the last task is trained, or that of another one
+(`--task 3`), and stops there. `try` goes on from there to the end of that task, once for each string of
 settings, and tells the accuracy of the student, and of the boosted network where there is one, on all classes, on
 old and on new ones. And it tells which number, subtracted from all new logits, would be best in hindsight, and how good
 that is: so what a student knows is told apart from how it leans to new classes. `--also RUN` tries other teachers, too.
@@ -82,7 +82,7 @@ def prepare(settings: Settings, path: Path, number: int) -> None:
     index = (number or len(tasks)) - 1
     *teachers, _ = [phase for phase, _, _ in tasks[index].phases]
     if not teachers:
-        raise SettingsError(f"--task {index + 1} has no student; the first one has with foster.first_teachers=1")
+        raise SettingsError(f"--task {index + 1} has no student")
     stop = StopRequest()
 
     def listen(event: events.Event) -> None:

@@ -15,7 +15,6 @@ from foster.losses import (
     class_weights,
     cosines,
     cross_entropy,
-    decoupled_distillation,
     distillation,
     effective_number,
     feature_enhancement,
@@ -23,7 +22,6 @@ from foster.losses import (
     logit_scales,
     logit_scales_of_paper,
     logits_alignment,
-    mixed_cross_entropy,
     new_class_cross_entropy,
     pod_flat,
     pod_spatial,
@@ -183,34 +181,6 @@ def test_balanced_distillation_with_equal_weights_is_plain_distillation() -> Non
     torch.testing.assert_close(balanced_distillation(student, teacher, torch.ones(2), 2), plain)
 
 
-def test_decoupled_distillation_weighs_what_is_said_of_the_classes_that_are_not_the_first_choice() -> None:
-    """p = (4, 2, 1) / 7 and q = (1, 1, 2) / 4: the first choice 4/7 against 1/4, among the others 2:1 against 1:2."""
-    student, teacher = logits([1, 1, 2]), logits([4, 2, 1])
-    sure = -(4 / 7) * math.log(1 / 4) - (3 / 7) * math.log(3 / 4)
-    others = -(2 / 3) * math.log(1 / 3) - (1 / 3) * math.log(2 / 3)
-    for weight in (0.0, 2.0):
-        found = decoupled_distillation(student, teacher, torch.ones(3), 1.0, weight).item()
-        assert found == pytest.approx(sure + weight * others, rel=1e-5)
-
-
-def test_decoupled_distillation_with_what_the_others_have_left_is_balanced_distillation() -> None:
-    student, teacher, weights = logits([1, 1, 2]), logits([4, 2, 1]), torch.tensor([0.5, 2.0, 1.0])
-    # w p = (2, 4, 1): the second class is the first choice now, and 3/7 are left. Temperature 1 keeps the fractions.
-    expected = balanced_distillation(student, teacher, weights, 1.0)
-    torch.testing.assert_close(decoupled_distillation(student, teacher, weights, 1.0, 3 / 7), expected)
-
-
-def test_mixed_cross_entropy_counts_both_labels_by_their_shares() -> None:
-    values, labels = logits([1, 3], [1, 1]), torch.tensor([0, 1])
-    first = 0.25 * -math.log(1 / 4) + 0.75 * -math.log(3 / 4)
-    found = mixed_cross_entropy(values, labels, torch.tensor([0.25, 0.5])).item()
-    assert found == pytest.approx((first + math.log(2)) / 2, rel=1e-5)
-    torch.testing.assert_close(mixed_cross_entropy(values, labels, torch.ones(2)), cross_entropy(values, labels))
-    values, labels = logits([1, 2, 3], [3, 1, 2], [1, 1, 2]), torch.tensor([0, 1, 2])
-    others = cross_entropy(values, torch.tensor([2, 1, 0]))
-    torch.testing.assert_close(mixed_cross_entropy(values, labels, torch.zeros(3)), others, msg="the other end")
-
-
 def test_balanced_distillation_of_the_paper_is_a_divergence_without_normalisation() -> None:
     # The targets are (3/8, 3/8) and the student says (1/2, 1/2): 2 * 3/8 * log(3/4).
     teacher, student = logits([1, 3]), logits([1, 1])
@@ -227,7 +197,6 @@ def test_balanced_distillation_of_the_paper_is_zero_for_equal_outputs_and_weight
 LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "distillation": lambda student, teacher: distillation(student, teacher, 2),
     "balanced_distillation": lambda student, teacher: balanced_distillation(student, teacher, torch.ones(2), 2),
-    "decoupled_distillation": lambda student, teacher: decoupled_distillation(student, teacher, torch.ones(2), 2, 1),
     "balanced_distillation_of_paper": lambda student, teacher: balanced_distillation_of_paper(
         student, teacher, torch.ones(2)
     ),

@@ -49,14 +49,6 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(logits, labels)
 
 
-def mixed_cross_entropy(logits: Tensor, labels: Tensor, own_share: Tensor) -> Tensor:
-    """Cross-entropy for images mixed with those at the other end of the batch: `own_share` `[N]` of each image's loss
-    is by its own label, the rest by the other one's; batch mean."""
-    own = F.cross_entropy(logits, labels, reduction="none")
-    other = F.cross_entropy(logits, labels.flip(0), reduction="none")
-    return (own_share * own + (1 - own_share) * other).mean()
-
-
 def logits_alignment(logits: Tensor, labels: Tensor, scales: Tensor) -> Tensor:
     """L_LA = -log S(gamma * z)_y: cross-entropy on logits `[N, C]` scaled per class by `scales` `[C]`."""
     return F.cross_entropy(logits * scales, labels)
@@ -84,27 +76,6 @@ def balanced_distillation_of_paper(logits: Tensor, teacher_logits: Tensor, weigh
     """L_BKD as printed: KL(w * S(z') || S(z)) without re-normalisation or temperature, mean over the batch."""
     targets = F.softmax(teacher_logits, dim=1) * weights
     return (targets * (targets.clamp_min(1e-12).log() - F.log_softmax(logits, dim=1))).sum(1).mean()
-
-
-def decoupled_distillation(
-    logits: Tensor, teacher_logits: Tensor, weights: Tensor, temperature: float, others_weight: float
-) -> Tensor:
-    """Distillation towards p = w * S(z'/T), re-normalised, in two terms (DKD), batch mean; `weights` `[C]`.
-
-    With the teacher's first choice k and S of the student q: -p_k log q_k - (1 - p_k) log(1 - q_k), and `others_weight`
-    times -sum_c p^_c log q^_c, where p^ and q^ are p and q among the classes other than k. L_BKD is the same sum with
-    1 - p_k in place of `others_weight`. There is no label in it, so images may be mixed.
-    """
-    student, teacher = logits / temperature, teacher_logits / temperature + weights.log()
-    is_first = torch.arange(logits.shape[1], device=logits.device) == teacher.argmax(1, keepdim=True)
-    # Finite, so that what is left out weighs nothing instead of being no number.
-    others = torch.where(is_first, -1e4, 0.0)
-    log_p, log_q = F.log_softmax(teacher, dim=1), F.log_softmax(student, dim=1)
-    log_not_q = (student + others).logsumexp(1) - student.logsumexp(1)
-    p_first, log_q_first = (log_p.exp() * is_first).sum(1), (log_q * is_first).sum(1)
-    sure = -p_first * log_q_first - (1 - p_first) * log_not_q
-    rest = -(F.softmax(teacher + others, dim=1) * F.log_softmax(student + others, dim=1)).sum(1)
-    return (sure + others_weight * rest).mean()
 
 
 def new_class_cross_entropy(logits: Tensor, labels: Tensor, num_known: int) -> Tensor:

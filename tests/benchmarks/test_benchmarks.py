@@ -187,24 +187,6 @@ def test_students_of_one_teacher_are_compared(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_teachers_of_a_first_task_are_compared_with_their_students(tmp_path: Path) -> None:
-    runs = [str(tmp_path / name) for name in ("labels", "mixed")]
-    common = ("digits", "epochs_scale=0.006", "backbone=resnet8", "foster.first_teachers=1", "base_classes=6")
-    for folder, share in zip(runs, (0, 1), strict=True):
-        done = run("students.py", "prepare", folder, *common, f"foster.first_cutmix={share}", "--task", "1")
-        assert "ready: " in done.stdout, done.stderr
-    tries = ("foster.first_teachers=0", "", "seed=3")
-    found = run("students.py", "try", runs[0], *tries, "--also", runs[1], "--out", str(tmp_path / "tries.json"))
-    assert "seed=3: a try may set foster." in found.stdout
-    rows = json.loads((tmp_path / "tries.json").read_text())
-    accuracies = {name: row["compressed"]["accuracy"] for name, row in rows.items()}
-    assert accuracies.keys() == {
-        f"{kind}: {name}" for kind in ("labels", "mixed") for name in ("foster.first_teachers=0", "as it is")
-    }
-    assert len(set(accuracies.values())) > 2, "two teachers, and a student of each"
-
-
-@pytest.mark.slow
 def test_what_is_chosen_to_be_labelled_is_worth_more_than_chance_where_classes_are_new() -> None:
     found = run("label_next.py", "--count", "30", "--per-class", "3", "--seeds", "4", "--rules", "chance", "label-next")
     assert found.returncode == 0, found.stderr

@@ -32,18 +32,6 @@ def test_the_first_task_is_not_trained_again_and_all_that_follows_is_the_same(wh
     assert "first_task_from" not in results["settings"], "where files lie is nobody's business"
 
 
-def test_a_first_task_of_several_phases_is_taken_over_as_a_whole(tmp_path: Path):
-    with_teacher = ("foster.first_teachers=1", "foster.compress_cutmix=0.5")
-    expected = start(tiny_settings("foster", "keep_networks=true", *with_teacher), tmp_path / "whole")
-    heard: list[events.Event] = []
-    origin = f"first_task_from={tmp_path / 'whole'}"
-    results = start(tiny_settings("foster", origin, *with_teacher), tmp_path / "again", heard.append)
-    assert not [event for event in heard if isinstance(event, events.PhaseStarted) and event.task == 0]
-    assert results["accuracy_matrix"] == expected["accuracy_matrix"]
-    with pytest.raises(SettingsError, match="compress_cutmix"):
-        first_network(tiny_settings("foster", origin, "foster.first_teachers=1"), "compressed")
-
-
 def test_what_comes_after_the_first_task_may_differ(whole: Path):
     changed = tiny_settings("foster", f"first_task_from={whole}", "foster.beta_boost=0.5", "foster.boost.epochs=1")
     assert first_network(changed, "compressed").keys() == first_network(changed, "boosted").keys()

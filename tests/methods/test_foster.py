@@ -273,7 +273,7 @@ def test_the_boosting_loss_is_that_of_the_paper() -> None:
     assert boost.losses.keys() == {*expected, "total"}
 
 
-@pytest.mark.parametrize("kind", ["balanced", "paper", "plain", "decoupled"])
+@pytest.mark.parametrize("kind", ["balanced", "paper", "plain"])
 def test_the_compression_loss_is_the_chosen_one(kind: str) -> None:
     course = follow(options(compress_with=kind, beta_compress=0.9, temperature=3.0))
     compress = course.phase("compress")
@@ -285,21 +285,12 @@ def test_the_compression_loss_is_the_chosen_one(kind: str) -> None:
     weights = weights_by_hand(COUNTS, 0.9)
     raw = softmax(teacher / 3) * weights
     unscaled = softmax(teacher) * weights
-    first, own = raw.argmax(1), torch.arange(len(raw))
-    sure = (raw / raw.sum(1, keepdim=True))[own, first]
-    asked = softmax(student / 3)
-    rest, asked_rest = raw.clone(), asked.clone()
-    rest[own, first] = asked_rest[own, first] = 0
-    rest, asked_rest = (part / part.sum(1, keepdim=True) for part in (rest, asked_rest))
-    parted = -sure * asked[own, first].log() - (1 - sure) * (1 - asked[own, first]).log()
-    parted -= (rest * asked_rest.clamp_min(1e-30).log()).sum(1)
     expected = {
-        "decoupled": parted.mean().item(),
         "balanced": distilled(student / 3, raw / raw.sum(1, keepdim=True)),
         "paper": distilled(student, unscaled) + (unscaled * unscaled.log()).sum(1).mean().item(),
         "plain": distilled(student / 3, softmax(teacher / 3)),
     }
-    assert len({round(value, 4) for value in expected.values()}) == 4
+    assert len({round(value, 4) for value in expected.values()}) == 3
     assert {name: value.item() for name, value in found.items()} == pytest.approx({"L_BKD": expected[kind]}, rel=1e-4)
     assert compress.losses.keys() == {"L_BKD", "total"}
 
@@ -503,7 +494,7 @@ def test_the_student_and_its_teacher_see_the_same_mixed_images(monkeypatch: pyte
     compress = course.phase("compress")
     images, labels = batch_of(compress.phase)
     mixed = cutmix(images, 1.0)
-    monkeypatch.setattr("foster.methods.students.cutmix", lambda images, share: mixed if share == 1.0 else images)
+    monkeypatch.setattr("foster.methods.foster.cutmix", lambda images, share: mixed if share == 1.0 else images)
     course.method.network.eval()
     with torch.no_grad():
         found = compress.phase.objective(images, labels)["L_BKD"].item()
@@ -520,44 +511,6 @@ def test_several_branches_without_compression_are_refused() -> None:
     assert "boost_branches" in problem
 
 
-@pytest.mark.parametrize("num_teachers", [1, 2])
-def test_the_first_task_is_distilled_from_the_mean_of_its_teachers_into_a_fresh_network(num_teachers: int) -> None:
-    course = follow(options(first_teachers=num_teachers, first_distil=FIT, compress_cutmix=1.0))
-    names = ["learn", "learn-2"][:num_teachers]
-    assert course.story[: num_teachers + 3] == [*names, "distil", "remember", "evaluate boosted"]
-    distil, learned = course.phase("distil", 0), [course.phase(name, 0) for name in names]
-    (teacher,) = distil.phase.teachers
-    images, _ = batch_of(distil.phase)
-    with torch.no_grad():
-        said = [each.phase.network.eval()(images).logits for each in learned]
-        torch.testing.assert_close(teacher(images).logits, sum(said) / len(said))
-    starts = [*learned, distil]
-    assert len({float(each.before["head.weight"].sum()) for each in starts}) == len(starts), "all start differently"
-    assert course.networks[0] is distil.phase.network
-    assert len(course.networks[0].branches) == 1
-    assert course.boosted.old.state_dict().keys() == distil.after.keys()
-    for name, value in course.boosted.old.state_dict().items():
-        assert torch.equal(value, distil.after[name]), "what comes later grows from the student"
-
-
-def test_cutmix_in_the_first_task_learns_both_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    learn = follow(options(first_cutmix=1.0), num_tasks=1).phase("learn", 0)
-    images, labels = batch_of(learn.phase)
-    own_share = torch.linspace(0, 1, len(labels))
-    mix = images.flip(0)
-    monkeypatch.setattr(
-        "foster.methods.foster.cutmix_of_labelled", lambda images, share: (mix, own_share) if share == 1.0 else None
-    )
-    network = learn.phase.network.eval()
-    with torch.no_grad():
-        found = learn.phase.objective(images, labels)["L_CE"].item()
-        likely = log_softmax(network(mix).logits)
-    every = torch.arange(len(labels))
-    expected = -(own_share * likely[every, labels] + (1 - own_share) * likely[every, labels.flip(0)]).mean().item()
-    assert found == pytest.approx(expected, rel=1e-4)
-    assert any(not torch.equal(learn.after[name], value) for name, value in default().phase("learn", 0).after.items())
-
-
 @pytest.mark.parametrize("num_branches", [1, 2])
 def test_the_old_network_may_teach_the_known_classes_beside_the_teacher(num_branches: int) -> None:
     course = follow(options(compress_old_weight=0.5, boost_branches=num_branches))
@@ -571,31 +524,6 @@ def test_the_old_network_may_teach_the_known_classes_beside_the_teacher(num_bran
     assert compress.losses.keys() == {"L_BKD", "L_OLD", "total"}
 
 
-def test_a_residual_head_is_one_linear_head_again_when_the_task_is_over() -> None:
-    course = follow(options(compress_residual=True), num_tasks=3)
-    for task in (1, 2):
-        compress = course.phase("compress", task)
-        assert compress.changed("head.new_norm.") == {True}
-        assert compress.changed("head.old_norm.") == {False}
-        frame = Network.create(build_backbone("resnet8"), CLASSES_A_TASK * (task + 1))
-        frame.load_state_dict(course.networks[task].state_dict())
-    last = course.phase("compress", 2)
-    images, _ = batch_of(last.phase)
-    residual = last.phase.network
-    assert residual is course.method.network, "its head has been folded"
-    assert not torch.equal(residual.head.state_dict()["weight"], last.after["head.weight"])
-    with torch.no_grad():
-        features = residual.eval()(images).features.double()
-        normal = 0
-        for norm in ("new_norm", "old_norm"):
-            mean, variance, weight, bias = (
-                last.after[f"head.{norm}.{part}"].double() for part in ("running_mean", "running_var", "weight", "bias")
-            )
-            normal = normal + (features - mean) / (variance + 1e-5).sqrt() * weight + bias
-        expected = normal @ last.after["head.weight"].double().T + last.after["head.bias"].double()
-        torch.testing.assert_close(residual(images).logits.double(), expected, rtol=1e-4, atol=1e-4)
-
-
 def test_a_student_may_start_between_the_old_network_and_the_new_branches() -> None:
     course = follow(options(compress_start=0.25, boost_branches=2))
     first, second, compress = (course.phase(name) for name in ("boost", "boost-2", "compress"))
@@ -605,9 +533,3 @@ def test_a_student_may_start_between_the_old_network_and_the_new_branches() -> N
         old, new = first.after[f"old.{name}"], (first.after[part] + second.after[part]) / 2
         expected = 0.25 * old + 0.75 * new[: len(old)]
         torch.testing.assert_close(compress.before[name][: len(old)], expected, msg=name)
-
-
-def test_exemplars_may_be_seen_several_times_in_an_epoch_of_compression_alone() -> None:
-    course = follow(options(compress_repeats=3))
-    assert course.phase("compress").phase.data.class_counts(4).tolist() == [3 * QUOTA, 3 * QUOTA, 12, 12]
-    assert course.phase("boost").phase.data.class_counts(4).tolist() == COUNTS

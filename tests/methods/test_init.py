@@ -28,12 +28,10 @@ SCHEDULES = {
     "podnet": [*USUAL, ("finetune", "finetune")],
     "coil": USUAL,
     "der": [("learn", "first"), ("expand", "later")],
-    "foster": [("learn", "first"), ("distil", "first_distil"), ("boost", "boost"), ("compress", "compress")],
+    "foster": [("learn", "first"), ("boost", "boost"), ("compress", "compress")],
     "joint": [("learn", "first"), ("learn", "first")],
 }
-"""The phases of the first and the second task in order, each with its schedule, and all that have one switched on."""
-
-SWITCHES: dict[str, dict[str, Any]] = {"foster": {"first_teachers": 1}}
+"""The phases of the first and the second task in order, each with its schedule."""
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +89,7 @@ def with_telling_schedules(kind: type[MethodSettings]) -> MethodSettings:
 
 @pytest.mark.parametrize("name", METHOD_SETTINGS)
 def test_every_phase_is_trained_with_its_own_schedule(name: str) -> None:
-    settings = with_telling_schedules(METHOD_SETTINGS[name]).model_copy(update=SWITCHES.get(name, {}))
+    settings = with_telling_schedules(METHOD_SETTINGS[name])
     method = new_method(method_class(name), settings)
     found: list[tuple[str, Any]] = []
     for index in range(2):

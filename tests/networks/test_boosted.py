@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from foster.errors import SettingsError
 from foster.networks import build_backbone
-from foster.networks.boosted import BoostedNetwork, joined, mean_of
+from foster.networks.boosted import BoostedNetwork, joined
 from foster.networks.freezing import is_frozen
 from foster.networks.heads import CosineHead
 from foster.networks.network import Network
@@ -258,15 +258,6 @@ def test_joined_networks_give_the_mean_of_their_logits() -> None:
     networks[1].new_block.data.mul_(-2)
     networks[1].old_bias.data.add_(1)
     whole = joined(networks).eval()
-    expected = torch.stack([network(images()).logits for network in networks]).mean(0)
-    torch.testing.assert_close(whole(images()).logits, expected)
-    assert len(whole.branches) == 3
-
-
-def test_the_mean_of_networks_says_the_mean_of_what_they_say() -> None:
-    networks = [Network.create(build_backbone("resnet8"), 3).eval() for _ in range(3)]
-    networks[0].head.bias.data.add_(1)
-    whole = mean_of(networks).eval()
     expected = torch.stack([network(images()).logits for network in networks]).mean(0)
     torch.testing.assert_close(whole(images()).logits, expected)
     assert len(whole.branches) == 3

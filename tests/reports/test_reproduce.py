@@ -25,8 +25,9 @@ def test_the_command_gives_the_same_settings_again(preset: str, overrides: list[
 
 
 def test_the_command_says_nothing_that_a_run_would_refuse(tmp_path: Path):
-    (mine := tmp_path / "mine.toml").write_text("[foster]\nothers_weight = 2.0\nbeta_boost = 0.9\n")
-    assert command(load_settings("digits", [f"recipe={mine}"])) == "foster run digits foster.beta_boost=0.9"
+    (mine := tmp_path / "mine.toml").write_text('[foster]\nalignment = "none"\ngamma = "paper"\nbeta_boost = 0.9\n')
+    told = command(load_settings("digits", [f"recipe={mine}"]))
+    assert told == "foster run digits foster.beta_boost=0.9 'foster.alignment=\"none\"'"
     assert "recipe=" in command(load_settings("cifar100-b0-inc10", ["recipe=plus"]))
 
 

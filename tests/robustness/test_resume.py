@@ -99,31 +99,22 @@ def test_foster_interrupted_and_resumed_equals_an_uninterrupted_run(
 
 
 EVERYTHING = (
-    "foster.first_teachers=2",
-    "foster.first_cutmix=0.5",
     "foster.boost_branches=2",
-    "foster.compress_with=decoupled",
     "foster.compress_cutmix=0.5",
-    "foster.compress_mixup=0.3",
-    "foster.compress_unmixed=0.5",
     "foster.compress_start=0.5",
-    "foster.compress_residual=true",
-    "foster.compress_repeats=2",
+    "foster.compress_old_weight=1",
 )
-"""A student with all that may be asked of one; of two epochs, the second is without mixed images."""
+"""A student with all that may be asked of one."""
 
 
-def test_foster_with_everything_switched_on_resumes_among_teachers_and_in_a_students_last_epoch(tmp_path: Path):
+def test_foster_with_everything_switched_on_resumes_among_branches_and_in_a_students_last_epoch(tmp_path: Path):
     settings = tiny_settings("foster", *EVERYTHING)
     start(settings, tmp_path / "whole")
-    interrupted(settings, tmp_path / "run", Interruption(at(events.PhaseStarted, task=0, phase="learn-2"), 0))
-    for place in (
-        Interruption(at(events.PhaseStarted, task=0, phase="distil"), 2),
-        Interruption(at(events.PhaseStarted, task=1, phase="compress"), 4),
-    ):
-        with pytest.raises(Stopped):
-            resume(tmp_path / "run", place.listen, place)
-        assert standing(tmp_path / "run")[2] == 1, "in the second epoch"
+    interrupted(settings, tmp_path / "run", Interruption(at(events.PhaseStarted, task=1, phase="boost-2"), 0))
+    place = Interruption(at(events.PhaseStarted, task=1, phase="compress"), 2)
+    with pytest.raises(Stopped):
+        resume(tmp_path / "run", place.listen, place)
+    assert standing(tmp_path / "run")[2] == 1, "in the second epoch"
     resume(tmp_path / "run")
     assert_same(outcome(tmp_path / "run"), outcome(tmp_path / "whole"))
 

@@ -233,7 +233,7 @@ def test_an_augmentation_and_its_parts_take_the_place_of_any_earlier_one():
     ("overrides", "reason"),
     [
         (["wa.temperature=3"], "the method is foster"),
-        (["foster.others_weight=2"], "it needs compress_with=decoupled"),
+        (["foster.gamma=paper", "foster.alignment=none"], "it needs alignment=logits"),
     ],
 )
 def test_an_override_that_changes_nothing_is_refused(overrides: list[str], reason: str) -> None:

@@ -29,7 +29,6 @@ SCHEDULES = {
         "first": FOSTER_FIRST,
         "boost": ("cosine", 170, (), 0.1, 5e-4),
         "compress": ("cosine", 130, (), 0.1, 0.0),
-        "first_distil": FOSTER_FIRST,
     },
     "joint": {"first": FOSTER_FIRST},
 }
@@ -46,7 +45,6 @@ CONSTANTS: dict[str, dict[str, float]] = {
         "temperature": 2.0,
         "distillation_weight": 1.0,
         "boost_branches": 1,
-        "first_teachers": 0,
     },
 }
 """The published numbers of a method, beside its schedules."""

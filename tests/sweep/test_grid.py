@@ -46,11 +46,11 @@ def test_a_setting_of_one_method_does_not_multiply_the_runs_of_another():
 
 
 def test_a_setting_that_needs_another_one_multiplies_only_the_runs_that_have_it():
-    grid = ["foster.compress_with=balanced,decoupled", "foster.others_weight=1,2"]
+    grid = ["foster.alignment=none,logits", "foster.gamma=code,paper"]
     assert [run.name.partition(",")[2] for run in plan_runs("digits", grid)] == [
-        "foster.compress_with=balanced",
-        "foster.compress_with=decoupled,foster.others_weight=1",
-        "foster.compress_with=decoupled,foster.others_weight=2",
+        "foster.alignment=none",
+        "foster.alignment=logits,foster.gamma=code",
+        "foster.alignment=logits,foster.gamma=paper",
     ]
 
 

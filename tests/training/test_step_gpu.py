@@ -39,15 +39,8 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 FIT = FitSettings(epochs=2, learning_rate=0.02)
 BATCH_SIZE = 20
 PHASES = ["boost", "compress", "student", "replay", "coil", "podnet"]
-STUDENT = {
-    "compress_with": "decoupled",
-    "compress_cutmix": 0.5,
-    "compress_mixup": 0.5,
-    "compress_unmixed": 0.5,
-    "compress_old_weight": 1.0,
-    "compress_residual": True,
-}
-"""A student with all that may be asked of one; the second of its two epochs is without mixed images."""
+STUDENT = {"compress_cutmix": 0.5, "compress_old_weight": 1.0}
+"""A student with all that may be asked of one."""
 
 
 @pytest.fixture(autouse=True)

@@ -45,8 +45,8 @@ def first_network_file(settings: Settings, variant: str) -> Path:
 
 
 def check_phases(settings: Settings, num_phases: int) -> None:
-    """Refuse a first task with more phases than its method says can be taken over together."""
-    if num_phases > settings.options.num_first_phases:
+    """Refuse a first task of more than one phase: the last network does not tell what came of the others."""
+    if num_phases > 1:
         raise SettingsError(f"first_task_from: the first task of '{settings.method}' has more than one phase")
 
 

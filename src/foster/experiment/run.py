@@ -103,9 +103,7 @@ class Experiment:
             if not self.settings.first_task_from:
                 return TaskState(0)
             weights = first_network(self.settings, self.method.result_name)
-            # The networks of all its phases are alike, and none but the last one's outlives it.
-            num_phases = self.settings.options.num_first_phases
-            return TaskState(0, {f"phase-{k}": weights for k in range(num_phases)}, num_phases_done=num_phases)
+            return TaskState(0, {"phase-0": weights}, num_phases_done=1)
         with explained_misfit():
             self._check_same_run(checkpoint.state)
             return self._restored(checkpoint)

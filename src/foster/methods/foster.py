@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from foster.data.augmentation.mixing import cutmix_of_labelled
+from foster.data.augmentation.mixing import cutmix
+from foster.data.images import concatenate
 from foster.data.task import Task
 from foster.losses import (
     class_weights,
@@ -15,15 +16,14 @@ from foster.losses import (
     logit_scales,
     logit_scales_of_paper,
     logits_alignment,
-    mixed_cross_entropy,
 )
 from foster.methods.base import Method
-from foster.methods.students import Loss, compression_data, distil, distillation_loss, move_towards, old_logits_of
-from foster.networks.boosted import BoostedNetwork, BoostedOutput, joined, mean_of
-from foster.networks.heads import Head
-from foster.networks.network import Network, Output
-from foster.networks.residual_head import ResidualHead
+from foster.methods.students import Loss, distillation_loss, move_towards, old_logits_of
+from foster.networks.boosted import BoostedNetwork, joined
+from foster.networks.freezing import freeze
+from foster.networks.network import Network
 from foster.settings.methods import FosterSettings
+from foster.system.streams import both
 from foster.training.phase import Evaluate, Phase
 
 
@@ -53,37 +53,15 @@ class Foster(Method[FosterSettings]):
             self.after_compress(task, student)
 
     def first(self, task: Task) -> Iterator[Phase | Evaluate]:
-        """The first task: networks that learn from labels, one unless more teach, and a student where they teach."""
-        networks = []
-        for number in range(1, max(1, self.settings.first_teachers) + 1):
-            yield self.learn_first(task, number)
-            networks.append(self.network)
-        if self.settings.first_teachers:
-            teacher = mean_of(networks)
-            with self.initialising(task, "student"):
-                student = self.network = self.new_network([task.num_new])
-            loss = self.compression_loss(task)
-
-            def terms(own: Output, teacher: Output | BoostedOutput) -> dict[str, Tensor]:
-                return {"L_KD": loss(own.logits, teacher.logits)}
-
-            yield distil("distil", teacher, student, terms, self.settings, self.settings.first_distil, task.training)
-        self.remember(task)
-        yield Evaluate("boosted", self.network)
-
-    def learn_first(self, task: Task, number: int = 1) -> Phase:
-        """A new network that learns the first task from labels; the first, or one more."""
-        with self.initialising(task, numbered("network", number)):
+        with self.initialising(task, "network"):
             network = self.network = self.new_network([task.num_new])
-        share = self.settings.first_cutmix
 
         def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-            if not share:
-                return {"L_CE": cross_entropy(network(images).logits, labels)}
-            images, own_share = cutmix_of_labelled(images, share)
-            return {"L_CE": mixed_cross_entropy(network(images).logits, labels, own_share)}
+            return {"L_CE": cross_entropy(network(images).logits, labels)}
 
-        return Phase(numbered("learn", number, "-"), network, objective, self.settings.first, task.training)
+        yield Phase("learn", network, objective, self.settings.first, task.training)
+        self.remember(task)
+        yield Evaluate("boosted", network)
 
     def num_branches(self, num_tasks: int) -> int:
         return 1 if self.settings.compression else num_tasks
@@ -144,30 +122,29 @@ class Foster(Method[FosterSettings]):
             student = boosted[0].compressed()
         if self.settings.compress_start < 1:
             move_towards(student, boosted, self.settings.compress_start)
-        if self.settings.compress_residual:
-            assert isinstance(student.head, Head)
-            features = self.workplace.infer(boosted[0].old, task.training.stack).features
-            student.head = ResidualHead(student.head, features[:, : student.feature_size])
         return student
 
     def compress(self, task: Task, teacher: BoostedNetwork | Network, student: Network, old: Network) -> Phase:
         settings, num_known = self.settings, task.num_known
         loss, old_logits = self.compression_loss(task), old_logits_of(old)
+        freeze(teacher)
 
-        def terms(own: Output, teacher: Output | BoostedOutput) -> dict[str, Tensor]:
-            terms = {"L_BKD": loss(own.logits, teacher.logits)}
+        def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+            if settings.compress_cutmix:
+                images = cutmix(images, settings.compress_cutmix)
+            teacher_out, own = both(teacher, student, images)
+            terms = {"L_BKD": loss(own.logits, teacher_out.logits)}
             if settings.compress_old_weight:
-                known = distillation(own.logits[:, :num_known], old_logits(teacher.features), settings.temperature)
+                known = distillation(own.logits[:, :num_known], old_logits(teacher_out.features), settings.temperature)
                 terms["L_OLD"] = settings.compress_old_weight * known
             return terms
 
-        data = compression_data(settings, task, self.workplace.unlabeled)
-        return distil("compress", teacher, student, terms, settings, settings.compress, data)
+        unlabeled = self.workplace.unlabeled
+        data = task.training if unlabeled is None else concatenate(task.training, unlabeled)
+        return Phase("compress", student, objective, settings.compress, data, teachers=(teacher,))
 
     def after_compress(self, task: Task, student: Network) -> None:
         """The student is the network from now on, aligned and asked for exemplars where the settings say so."""
-        if isinstance(student.head, ResidualHead):
-            student.head = student.head.folded()
         if task.num_new and self.settings.align_student:
             student.align(task.num_known, self.extra_scale(task))
         self.network = student
@@ -177,7 +154,7 @@ class Foster(Method[FosterSettings]):
     def compression_loss(self, task: Task) -> Loss:
         """(student logits, teacher logits) -> loss, as the settings choose it."""
         weights = class_weights(task.class_counts, self.settings.beta_of_compression).to(self.workplace.device)
-        return distillation_loss(self.settings, self.settings.temperature, weights)
+        return distillation_loss(self.settings.compress_with, self.settings.temperature, weights)
 
     def extra_scale(self, task: Task) -> float:
         """base^(known/new), by which aligned rows are multiplied once more; 1 by default."""

@@ -180,16 +180,6 @@ class BoostedNetwork(nn.Module):
         return Network([backbone], known_rows.grown(self.num_classes - self.num_known))
 
 
-def mean_of(networks: Sequence[Network]) -> Network:
-    """The mean of networks with linear heads and the same classes, as one network of all their branches."""
-    heads = [network.head for network in networks]
-    if not all(isinstance(head, Head) for head in heads):
-        raise ValueError("only networks with linear heads have a mean with a linear head")
-    weights, biases = zip(*(head.affine for head in heads if isinstance(head, Head)), strict=True)
-    head = Head.from_values(torch.cat(weights, dim=1) / len(heads), torch.stack(biases).mean(0))
-    return Network([branch for network in networks for branch in network.frozen_branches()], head)
-
-
 def joined(networks: Sequence[BoostedNetwork]) -> Network:
     """The mean of boosted networks that grew from the same old one, as one plain network.
 

@@ -18,17 +18,30 @@ Temperature = Annotated[float, Field(gt=0, description="Of distillation: what lo
 DistillationWeight = Annotated[float, Field(ge=0, description="The weight of distillation.")]
 
 
+_NEVER = object()
+
+
 class Options(Frozen):
     """Settings of which some mean nothing unless others have a value."""
 
     needs: ClassVar[MappingProxyType[str, tuple[str, ...]]] = MappingProxyType({})
-    """By setting, what gives it an effect: one of these `key=value`, where N is any number but 0."""
+    """By setting, what gives it an effect: one of these `key=value`."""
+    retired: ClassVar[MappingProxyType[str, object]] = MappingProxyType({})
+    """Settings of earlier versions and the value with which each did nothing (`...`: any): files that have them so are
+    read as ever."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_retired(cls, given: object) -> object:
+        if not isinstance(given, dict):
+            return given
+        return {key: value for key, value in given.items() if cls.retired.get(key, _NEVER) not in (value, ...)}
 
     def lacking(self, key: str) -> str:
         """What the setting at or above the dotted `key` would need to have an effect; empty where it has one."""
         needed = self.needs.get(key.partition(".")[0], ())
         wanted = [(getattr(self, name), value) for name, _, value in (need.partition("=") for need in needed)]
-        is_met = any(own if value in ("N", "true") else own == value for own, value in wanted)
+        is_met = any(own == (value == "true" or value) for own, value in wanted)
         return "" if is_met else " or ".join(needed)
 
     def without_effect(self) -> dict[str, str]:

@@ -50,11 +50,6 @@ class MethodSettings(Options):
         return None
 
     @property
-    def num_first_phases(self) -> int:
-        """How many phases the first task has; the last one's network is its result."""
-        return 1
-
-    @property
     def unlabeled_source(self) -> str:
         """A dataset's name or a folder of extra images without labels; empty where there are none."""
         return getattr(self, self.unlabeled_key) if self.unlabeled_key else ""
@@ -123,6 +118,10 @@ class FosterSettings(StudentSettings, MethodSettings):
     unlabeled: str = ""
     """Extra unlabeled images for compression: a dataset name or a folder of images."""
 
+    @property
+    def first_task_options(self) -> tuple[str, ...]:
+        return ("first",)
+
     def beta_boost_of(self, task: int) -> float:
         """beta for logits alignment in task `task` (the first boosted task is 1)."""
         beta = self.beta_boost[task - 1] if isinstance(self.beta_boost, tuple) else self.beta_boost
@@ -148,7 +147,7 @@ class FosterSettings(StudentSettings, MethodSettings):
                 f"foster.beta_boost: {len(betas)} values, but the scenario boosts in {num_tasks - 1} tasks; "
                 "give one number or one value for each"
             )
-        return self.student_problem()
+        return None
 
     def remarks(self, num_tasks: int) -> list[str]:
         remarks = super().remarks(num_tasks)

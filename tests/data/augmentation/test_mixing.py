@@ -1,6 +1,6 @@
 import torch
 
-from foster.data.augmentation.mixing import cutmix, cutmix_of_labelled, mixed
+from foster.data.augmentation.mixing import cutmix
 
 NUM_IMAGES, SIDE = 4000, 16
 
@@ -42,29 +42,3 @@ def test_areas_are_spread_over_all_sizes() -> None:
     assert float(is_inside.mean((1, 2)).max()) > 0.8
     for across in (is_inside.mean((0, 1)), is_inside.mean((0, 2))):
         torch.testing.assert_close(across, across.flip(0), atol=0.025, rtol=0, msg="no side is nearer than another")
-
-
-def test_the_own_share_of_a_labelled_image_is_what_the_rectangle_leaves_of_it() -> None:
-    torch.manual_seed(0)
-    after, own_share = cutmix_of_labelled(images(), 0.5)
-    is_own = (after == images())[:, 0].float().mean((1, 2))
-    torch.testing.assert_close(own_share, is_own)
-    assert 0.3 < float((own_share == 1).float().mean()) < 0.7
-    torch.manual_seed(0)
-    assert torch.equal(after, cutmix(images(), 0.5)), "it is the same mix"
-
-
-def test_an_image_is_cut_or_blended_or_as_it_was_by_their_shares() -> None:
-    torch.manual_seed(0)
-    before = images()
-    after = mixed(before, torch.tensor(0.3), torch.tensor(0.5))
-    is_own, is_partner = after == before, after == before.flip(0)
-    is_blend = ~(is_own | is_partner).flatten(1).any(1)
-    is_cut = ~is_blend & ~is_own.flatten(1).all(1)
-    assert abs(float(is_blend.float().mean()) - 0.5) < 0.03
-    assert abs(float(is_cut.float().mean()) - 0.3) < 0.03
-    weight = ((after - before.flip(0)) / (before - before.flip(0)))[is_blend]
-    assert bool((weight.flatten(1).amax(1) - weight.flatten(1).amin(1) < 1e-2).all()), "one weight an image"
-    assert 0.45 < float(weight.mean()) < 0.55
-    assert float(weight.min()) < 0.05
-    assert torch.equal(mixed(before, 0.0, 0.0), before)

@@ -1,25 +1,19 @@
 """Images mixed with each other inside a training step: for a student that learns what its teacher says of any image.
 
 Everything is drawn on the device from its default generator, so that a recorded step draws anew each time. The other
-image of the i-th of a batch is the i-th from the end. A share may be a tensor on the device.
+image of the i-th of a batch is the i-th from the end.
 """
 
 import torch
 from torch import Tensor
 
 
-def cutmix(images: Tensor, share: Tensor | float) -> Tensor:
+def cutmix(images: Tensor, share: float) -> Tensor:
     """A rectangle of another image of the batch in about `share` of the images `[N, C, H, W]`; shape as it was."""
     return torch.where(_rectangles(images, share), images.flip(0), images)
 
 
-def cutmix_of_labelled(images: Tensor, share: Tensor | float) -> tuple[Tensor, Tensor]:
-    """As `cutmix`, and how much of each image is still its own, `[N]` from 0 to 1."""
-    is_inside = _rectangles(images, share)
-    return torch.where(is_inside, images.flip(0), images), 1 - is_inside.float().mean(dim=(1, 2, 3))
-
-
-def _rectangles(images: Tensor, share: Tensor | float) -> Tensor:
+def _rectangles(images: Tensor, share: float) -> Tensor:
     """Where each image is to be another one, bool `[N, 1, H, W]`: a rectangle in about `share` of them.
 
     It has the image's proportions, an area between none and all of it, each as likely as the other, and a centre
@@ -34,12 +28,3 @@ def _rectangles(images: Tensor, share: Tensor | float) -> Tensor:
     is_row = (rows - y).abs() < half_side
     is_inside: Tensor = is_row[:, None, :, None] & is_column[:, None, None, :]
     return is_inside
-
-
-def mixed(images: Tensor, cut_share: Tensor | float, blend_share: Tensor | float) -> Tensor:
-    """Images `[N, C, H, W]` of which about `cut_share` have a rectangle of another one, and about `blend_share` are a
-    sum of themselves and another one, in which any weights are as likely as others; none is both."""
-    chosen, weight = torch.rand(2, len(images), 1, 1, 1, device=images.device)
-    blended = torch.lerp(images.flip(0).float(), images.float(), weight).to(images.dtype)
-    is_cut = (chosen >= blend_share) & (chosen < blend_share + cut_share)
-    return torch.where(is_cut, cutmix(images, 1.0), torch.where(chosen < blend_share, blended, images))
