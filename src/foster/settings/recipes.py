@@ -35,9 +35,8 @@ def take_recipes(overrides: Sequence[str], asked: str | None = None) -> tuple[li
     """The recipes that are asked for, by one's name or as `recipe=NAME`, in their order; and the other overrides."""
     given = [override for override in overrides if override.partition("=")[0].strip() == KEY]
     named = [toml_value(each.partition("=")[2].strip()) for each in given] if asked is None else [asked]
-    return [_name(each) for each in named if each not in ("none", "")], [
-        each for each in overrides if each not in given
-    ]
+    recipes = [_name(each) for each in named if each not in ("none", "")]
+    return recipes, [each for each in overrides if each not in given]
 
 
 def with_recipes(data: Mapping[str, Any], recipes: Sequence[str], keys: Sequence[str], listing: str) -> dict[str, Any]:
