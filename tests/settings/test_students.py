@@ -1,8 +1,11 @@
+from pathlib import Path
+
 import pytest
 
-from foster.errors import SettingsError
+from foster.errors import FolderError, SettingsError
 from foster.settings.base import check_used
-from foster.settings.experiment import load_settings
+from foster.settings.experiment import all_keys, load_settings, make_settings
+from foster.settings.keys import filled
 from foster.settings.methods import FosterSettings
 from foster.settings.students import StudentSettings
 
@@ -16,11 +19,20 @@ def test_the_published_method_does_none_of_it() -> None:
     }
 
 
-def test_files_of_earlier_versions_are_read_unless_they_ask_for_what_is_gone() -> None:
+def test_files_of_earlier_versions_are_read_unless_they_ask_for_what_is_gone(tmp_path: Path) -> None:
     gone = {"compress_mixup": 0.0, "compress_repeats": 1, "first_teachers": 0, "first_distil": {"epochs": 7}}
-    assert FosterSettings.model_validate({**gone, "temperature": 3.0}) == FosterSettings(temperature=3.0)
-    with pytest.raises(SettingsError, match=r"foster.compress_mixup"):
-        load_settings("digits", ["foster.compress_mixup=0.5"])
+    saved = load_settings("digits").nested()
+    saved["foster"] |= gone
+    assert filled(saved, all_keys(), make_settings) == load_settings("digits")
+    saved["foster"]["compress_repeats"] = 2
+    with pytest.raises(FolderError, match=r"foster.compress_repeats = 2, but there is no such setting any more"):
+        filled(saved, all_keys(), make_settings)
+    file, head = tmp_path / "settings.toml", 'dataset = "digits"\nbase_classes = 2\nincrement = 2\n[foster]\n'
+    file.write_text(f"{head}compress_mixup = 0.0\nfirst_distil = {{ epochs = 7 }}\n")
+    assert load_settings(str(file)).options == FosterSettings()
+    file.write_text(f"{head}compress_mixup = 0.5\n")
+    with pytest.raises(SettingsError, match=r"unknown key 'foster.compress_mixup'"):
+        load_settings(str(file))
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from foster.networks.adapted import ModuleLike, choose_backbone
 from foster.networks.network import Network
 from foster.networks.trunk import Trunk
 from foster.seeding import Address, initialisation
-from foster.settings.keys import without_gone
+from foster.settings.keys import without_gone, without_retired
 from foster.settings.learner import LearnerSettings, learner_keys, make_learner_settings
 from foster.settings.methods import METHOD_SETTINGS
 from foster.settings.plugins import check_imported, load_plugins
@@ -65,7 +65,7 @@ def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSe
         check_imported(facts.plugins, "it")
         if facts.method not in METHOD_SETTINGS:
             raise SettingsError(f"unknown method '{facts.method}'{suggestion(facts.method, METHOD_SETTINGS)}")
-        kept = without_gone(facts.settings, learner_keys(), f"bundle '{title}'")
+        kept = without_gone(without_retired(facts.settings), learner_keys(), f"bundle '{title}'")
         # A bundle that does not speak of a trunk was written when there was none.
         settings = make_learner_settings({"trunk": "none", **kept}, f"bundle '{title}'")
         if settings.method != facts.method:

@@ -22,7 +22,7 @@ from foster.settings.datasets import (
     scenario_name,
     task_sizes,
 )
-from foster.settings.keys import COMMAND_LINE, check_keys, flat
+from foster.settings.keys import COMMAND_LINE, check_keys, flat, without_retired
 from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS, MethodSettings
 from foster.settings.photos import PhotoSettings
 from foster.settings.plugins import check_imported
@@ -209,6 +209,7 @@ def load_settings(
         overrides = import_plugins(data, overrides, plugins or (), origin, folder)
     else:
         check_imported(plugins_asked(data, origin), f"'{origin}'")
+    data = without_retired(data)
     check_keys(data, keys_for(Settings), origin, Settings.listing)
     recipes, overrides = take_recipes(overrides, given.pop("recipe", None))
     data = with_recipes(data, recipes, keys_for(Settings), Settings.listing)

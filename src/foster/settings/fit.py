@@ -18,9 +18,6 @@ Temperature = Annotated[float, Field(gt=0, description="Of distillation: what lo
 DistillationWeight = Annotated[float, Field(ge=0, description="The weight of distillation.")]
 
 
-_NEVER = object()
-
-
 class Options(Frozen):
     """Settings of which some mean nothing unless others have a value."""
 
@@ -29,13 +26,6 @@ class Options(Frozen):
     retired: ClassVar[MappingProxyType[str, object]] = MappingProxyType({})
     """Settings of earlier versions and the value with which each did nothing (`...`: any): files that have them so are
     read as ever."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_retired(cls, given: object) -> object:
-        if not isinstance(given, dict):
-            return given
-        return {key: value for key, value in given.items() if cls.retired.get(key, _NEVER) not in (value, ...)}
 
     def lacking(self, key: str) -> str:
         """What the setting at or above the dotted `key` would need to have an effect; empty where it has one."""

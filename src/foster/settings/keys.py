@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from foster.errors import FolderError, SettingsError, suggestion
 from foster.settings.fit import Frozen
-from foster.settings.methods import DEFAULT_METHOD
+from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS
 
 Model = TypeVar("Model", bound=Frozen)
 
@@ -75,6 +75,18 @@ def check_keys(data: Mapping[str, Any], keys: Sequence[str], origin: str, listin
             raise SettingsError(f"unknown key '{prefix}{key}'{key_hint(prefix + key, keys, listing)} (in {origin})")
         if isinstance(value, Mapping):
             check_keys(value, keys, origin, listing, f"{prefix}{key}.")
+
+
+def without_retired(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested settings of a file without those that are gone and did nothing there."""
+    kept = dict(data)
+    for name in METHOD_SETTINGS.keys() & data.keys():
+        retired, section = METHOD_SETTINGS[name].retired, data[name]
+        if isinstance(section, Mapping):
+            kept[name] = {
+                key: value for key, value in section.items() if key not in retired or retired[key] not in (value, ...)
+            }
+    return kept
 
 
 def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -175,7 +187,7 @@ def filled(saved: Mapping[str, Any], keys: Sequence[str], make: Callable[[Mappin
     """
     origin = "the checkpoint"
     try:
-        return make(without_gone(saved, keys, origin), origin)
+        return make(without_gone(without_retired(saved), keys, origin), origin)
     except SettingsError as error:
         raise FolderError(
             f"another version of foster began this: {error}; continue with that one, or start anew in another folder"
