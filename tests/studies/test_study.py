@@ -105,7 +105,7 @@ def test_variants_that_are_the_same_run_and_wrong_settings_are_refused(tmp_path:
     with pytest.raises(SettingsError, match="'x' and 'y' are the same run"):
         plan_study(load_study(own(tmp_path, same)))
     wrong = 'title = "a"\npreset = "digits"\nvariants = [{name = "x", set = ["foster.temprature=2"]}]'
-    with pytest.raises(SettingsError, match=r"foster\.temperature"):
+    with pytest.raises(SettingsError, match=r"foster\.temperature.*in the study's variant"):
         plan_study(load_study(own(tmp_path, wrong)))
     with pytest.raises(SettingsError, match="unknown study 'betta'; did you mean 'beta'"):
         load_study("betta")

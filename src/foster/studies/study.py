@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from foster.errors import SettingsError, suggestion
 from foster.settings.fit import Frozen
-from foster.settings.keys import validated
+from foster.settings.keys import COMMAND_LINE, validated
 from foster.settings.toml import packaged_names, packaged_text, read_toml
 from foster.sweep.grid import PlannedRun, distinct_name, plan_runs
 
@@ -105,7 +105,8 @@ def plan_study(
         if clash:
             raise SettingsError(f"{min(clash)} is what the study varies ('{variant.name}'); it cannot be given here")
         base = [pair for pair in study.base if pair.partition("=")[0] not in keys | said]
-        planned[variant.name] = plan_runs(preset, [*base, *own, *overrides], data=data)
+        asked = f"in the study's variant '{variant.name}' or {COMMAND_LINE}"
+        planned[variant.name] = plan_runs(preset, [*base, *own, *overrides], data=data, asked=asked)
         for run in planned[variant.name]:
             first = seen.setdefault(run.settings.toml(), variant.name)
             if first != variant.name:

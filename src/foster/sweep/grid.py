@@ -10,7 +10,7 @@ from pathlib import Path
 
 from foster.errors import SettingsError
 from foster.settings.experiment import Settings, is_used, load_settings
-from foster.settings.keys import MEMORY_KEYS
+from foster.settings.keys import COMMAND_LINE, MEMORY_KEYS
 
 LONGEST_NAME = 150
 """Names become file names with an ending, which most file systems limit to 255 bytes."""
@@ -39,12 +39,17 @@ class _Axis:
 
 
 def plan_runs(
-    source: str, overrides: Sequence[str], data: str | None = None, plugins: Sequence[str] | None = None
+    source: str,
+    overrides: Sequence[str],
+    data: str | None = None,
+    plugins: Sequence[str] | None = None,
+    asked: str = COMMAND_LINE,
 ) -> list[PlannedRun]:
     """All combinations of the overrides' values, in the order of a nested loop with the last key innermost.
 
     A key of one method's section multiplies the runs of that method alone. Everything is checked here: a wrong key or
-    value anywhere, or a list of values that no run looks at, is an error before the first run starts.
+    value anywhere, or a list of values that no run looks at, is an error before the first run starts. `asked` tells in
+    messages where the overrides stand.
     """
     axes = [_axis(override) for override in overrides]
     repeated = [key for key, count in Counter(axis.key for axis in axes).items() if count > 1]
@@ -53,7 +58,7 @@ def plan_runs(
     runs: dict[tuple[str, ...], Settings] = {}
     for values in itertools.product(*(axis.values for axis in axes)):
         pairs = [f"{axis.key}={value}" for axis, value in zip(axes, values, strict=True)]
-        settings = load_settings(source, pairs, plugins=plugins, data=data)
+        settings = load_settings(source, pairs, asked=asked, plugins=plugins, data=data)
         telling = [pair for pair in pairs if is_used(pair.partition("=")[0], settings)]
         runs.setdefault(tuple(telling), settings)
     varied = frozenset(axis.key for axis in axes if len(axis.values) > 1)
