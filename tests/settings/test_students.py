@@ -27,10 +27,8 @@ def test_files_of_earlier_versions_are_read_unless_they_ask_for_what_is_gone(tmp
     saved["foster"]["compress_repeats"] = 2
     with pytest.raises(FolderError, match=r"foster.compress_repeats = 2, but there is no such setting any more"):
         filled(saved, all_keys(), make_settings)
-    file, head = (
-        tmp_path / "settings.toml",
-        'dataset = "digits"\naugmentation = "none"\nbase_classes = 2\nincrement = 2\n[foster]\n',
-    )
+    file = tmp_path / "settings.toml"
+    head = 'dataset = "digits"\naugmentation = "none"\nbase_classes = 2\nincrement = 2\nmemory_total = 20\n[foster]\n'
     file.write_text(f"{head}compress_mixup = 0.0\nfirst_distil = {{ epochs = 7 }}\n")
     assert load_settings(str(file)).options == FosterSettings()
     file.write_text(f"{head}compress_mixup = 0.5\n")
