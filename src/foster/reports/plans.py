@@ -36,9 +36,18 @@ def plan_table(plan: Plan) -> Group:
         f"in all: {plan.total_epochs:,} epochs, {plan.total_steps:,} steps; "
         f"at the end {plan.memory_images:,} exemplars in {size_text(plan.memory_bytes)}",
         f"estimated memory while training: {plan.training_bytes / MIB:,.0f} MiB, and what torch itself needs",
+        *_uneven(plan),
         *_photos(plan),
         _time(plan.time),
     )
+
+
+def _uneven(plan: Plan) -> list[Text]:
+    """A plan is made before any data is read: of classes of many sizes it knows the mean."""
+    facts = plan.settings.facts
+    if facts.num_train % facts.num_classes == 0:
+        return []
+    return [Text("images: so many on average; the classes differ in size, and a task may have a few more or fewer")]
 
 
 def _photos(plan: Plan) -> list[Text]:
