@@ -81,5 +81,5 @@ def test_a_lost_process_stops_the_learn_with_its_name_and_one_goes_on(photos: Pa
     assert not bundle.exists()
     goes_on = [word for word in given if word != "--quiet"]
     assert ended([started(goes_on, tmp_path / "said")]) == [0]
-    assert "resumed at task 2" in (tmp_path / "said").read_text()
+    assert "going on where it stopped" in (tmp_path / "said").read_text()
     assert read_manifest(bundle).task_sizes == (2, 2)
