@@ -56,6 +56,12 @@ def opened(browser: Any, path: Path, size: tuple[int, int] = DESK) -> tuple[Any,
     return page, wrong
 
 
+def brightness(page: Any, place: str, colour: str) -> int:
+    """From 0 to 765."""
+    found = page.evaluate(f"getComputedStyle({place}).{colour}")
+    return sum(int(part) for part in re.findall(r"\d+", found)[:3])
+
+
 @pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
 @pytest.mark.parametrize("name", ["run_report", "bundle_report"])
 def test_every_figure_is_seen_and_nothing_goes_wrong(browser, name: str, size, request):
@@ -74,12 +80,12 @@ def test_every_figure_is_seen_and_nothing_goes_wrong(browser, name: str, size, r
     assert min(gaps) > 8, "what follows cards does not touch them"
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
-        ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        brightness = sum(int(part) for part in re.findall(r"\d+", ground)[:3])
-        assert brightness < 200 if scheme == "dark" else brightness > 600
-        ink = page.evaluate("getComputedStyle(document.querySelector('figure svg g[id^=text] g')).fill")
-        text = sum(int(part) for part in re.findall(r"\d+", ink)[:3])
-        assert (text > 400) == (scheme == "dark"), "a figure's letters can be read on its ground"
+        ground = brightness(page, "document.body", "backgroundColor")
+        assert ground < 200 if scheme == "dark" else ground > 600
+        figures_text = "document.querySelector('figure svg g[id^=text] g')"
+        for place, colour in (("document.body", "color"), (figures_text, "fill")):
+            letters = brightness(page, place, colour)
+            assert (letters > 400) == (scheme == "dark"), "letters of page and figures can be read on their ground"
     assert not wrong
     page.context.close()
 
