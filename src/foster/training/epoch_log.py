@@ -41,7 +41,7 @@ class EpochLog:
     task: int
     start: int = 0
     sums_before: Sequence[float] = ()
-    _last: float = field(default_factory=time.monotonic)
+    _last: float = field(default_factory=lambda: time.monotonic())  # a clock that tests may set
     _durations: list[float] = field(default_factory=list)
     _pending: _ClosedEpoch | None = None
 

@@ -279,7 +279,10 @@ def test_wrong_folders_say_what_is_expected(tmp_path: Path) -> None:
         find_photos(write_classes(tmp_path / "split", train=1, test=1))
     bundle = write_classes(tmp_path / "bundle", exemplars=1)
     (bundle / "bundle.json").write_text("{}")
-    with pytest.raises(DataError, match=r"is a bundle, not photos; to teach it more: foster learn PHOTOS --from"):
+    with pytest.raises(
+        DataError,
+        match=r"is a bundle, not photos; to teach it more, give photos and begin with it: foster learn PHOTOS --from",
+    ):
         find_photos(bundle)
     with pytest.raises(DataError, match="no images below"):
         find_photos(write_classes(tmp_path / "bare", cat=0))
