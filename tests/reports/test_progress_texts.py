@@ -77,3 +77,5 @@ def test_photos_that_were_decoded_beforehand_have_no_rate() -> None:
 def test_a_learn_that_goes_on_speaks_of_no_task_and_no_phase():
     told = resumed_text(events.RunResumed(task=1, phase="boost", epoch=2), 2, is_learn=True)
     assert told == "going on where it stopped: learning the new classes beside the known ones, epoch 3"
+    told = resumed_text(events.RunResumed(task=1, phase="compress again", epoch=0), 2, is_learn=True)
+    assert told == "going on where it stopped: compressing both into one network again, epoch 1"

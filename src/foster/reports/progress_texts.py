@@ -15,6 +15,12 @@ PLAIN_WORDS = {
 """What the phases and networks of a `learn` are called where the reader has photos and no paper."""
 
 
+def in_plain_words(what: str) -> str:
+    """The name of a phase or network of a `learn`; a phase may have been started again."""
+    name = what.removesuffix(" again")
+    return PLAIN_WORDS.get(name, name) + what.removeprefix(name)
+
+
 def run_started_text(event: events.RunStarted) -> str:
     return (
         f"{event.method} on {event.scenario}: {counted(event.num_tasks, 'task')} on {event.device}, in {event.folder}"
@@ -24,7 +30,7 @@ def run_started_text(event: events.RunStarted) -> str:
 def resumed_text(event: events.RunResumed, num_tasks: int, is_learn: bool = False) -> str:
     """Between two tasks there is no phase yet."""
     if is_learn:
-        return f"going on where it stopped: {PLAIN_WORDS.get(event.phase, event.phase)}, epoch {event.epoch + 1}"
+        return f"going on where it stopped: {in_plain_words(event.phase)}, epoch {event.epoch + 1}"
     phase = f" {event.phase}, epoch {event.epoch + 1}" if event.phase else ""
     return f"resumed at task {event.task + 1}/{num_tasks}{phase}"
 
@@ -68,7 +74,7 @@ def where_text(
     what = event.variant if isinstance(event, events.Evaluated) else event.phase
     if is_learn and isinstance(event, events.Evaluated) and event.task == 0:
         return "learned"  # nothing is compressed in a first learn
-    return PLAIN_WORDS.get(what, what) if is_learn else f"task {event.task + 1}/{num_tasks} {what}"
+    return in_plain_words(what) if is_learn else f"task {event.task + 1}/{num_tasks} {what}"
 
 
 def planned_text(event: events.LearnPlanned) -> list[str]:
