@@ -33,8 +33,9 @@ $(READY): pyproject.toml constraints.txt
 demo: setup ## run FOSTER, replay and fine-tuning on handwritten digits
 	@$(BIN)/foster demo
 
+# Three on two cores: tests that wait for a process of their own leave a core idle.
 test: lint $(IMPORTED) ## lint, then every test that is not slow
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not slow"
 
 # One process imports all that the tests need, and so compiles it, beside mypy: two would both do all of it.
 $(IMPORTED): $(READY)
