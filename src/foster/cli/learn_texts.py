@@ -46,8 +46,8 @@ def learn_text(report: LearnReport, preset: str, num_shown: int | None = NUM_CLA
         lines.append(f"on held-out images, mean over all classes: {', '.join(accuracies)}")
     lines += report.restarts
     if report.failed_classes:
-        names = listed(report.failed_classes)
-        lines.append(f"warning: not one held-out image is right of {names}; more photos or --preset standard may help")
+        help_of = "more photos or longer training (--preset, epochs_scale) may help"
+        lines.append(f"warning: not one held-out image is right of {listed(report.failed_classes)}; {help_of}")
     if loss := report.loss_of_new(WORTH_A_WARNING):
         lines.append(f"warning: {loss.replace('; nothing was changed', '')}")
     if report.held_out is not None and report.unmeasured_classes:
