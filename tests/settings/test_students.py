@@ -16,6 +16,7 @@ def test_the_published_method_does_none_of_it() -> None:
         "compress_cutmix": 0,
         "compress_start": 1,
         "compress_old_weight": 0,
+        "first_branches": 1,
     }
 
 

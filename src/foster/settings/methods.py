@@ -119,8 +119,8 @@ class FosterSettings(StudentSettings, MethodSettings):
     """Extra unlabeled images for compression: a dataset name or a folder of images."""
 
     @property
-    def first_task_options(self) -> tuple[str, ...]:
-        return ("first",)
+    def first_task_options(self) -> tuple[str, ...] | None:
+        return ("first",) if self.first_branches == 1 else None
 
     def beta_boost_of(self, task: int) -> float:
         """beta for logits alignment in task `task` (the first boosted task is 1)."""
@@ -137,11 +137,12 @@ class FosterSettings(StudentSettings, MethodSettings):
             return f"foster.beta_boost: each beta must lie in 0 <= beta <= 1 (got {self.beta_boost})"
         if self.sums == "probabilities" and not self.compression:
             return "foster.sums: probabilities can only be summed where the network is compressed (foster.compression)"
-        if self.boost_branches > 1 and (not self.compression or self.sums == "probabilities"):
-            return (
-                "foster.boost_branches: the mean of several branches' logits is compressed into one; "
-                "with compression=false or sums=probabilities it must be 1"
-            )
+        for key in ("boost_branches", "first_branches"):
+            if getattr(self, key) > 1 and (not self.compression or self.sums == "probabilities"):
+                return (
+                    f"foster.{key}: the mean of several branches' logits is compressed into one; "
+                    "with compression=false or sums=probabilities it must be 1"
+                )
         if isinstance(self.beta_boost, tuple) and len(betas) < num_tasks - 1:
             return (
                 f"foster.beta_boost: {len(betas)} values, but the scenario boosts in {num_tasks - 1} tasks; "

@@ -48,3 +48,5 @@ class StudentSettings(Options):
     """The student's first weights: this share of the old network's, and for the rest the mean of the new branches'."""
     compress_old_weight: float = Field(default=0.0, ge=0)
     """The weight of a second distillation while compressing: what the old network says of the known classes."""
+    first_branches: int = Field(default=1, ge=1, le=8)
+    """Networks that learn the first task, one after the other; the mean of several is compressed into one."""
