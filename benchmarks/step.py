@@ -31,7 +31,7 @@ from foster.networks.freezing import training_mode
 from foster.networks.network import Network
 from foster.seeding import Address
 from foster.settings.augmentation import AUGMENTATIONS
-from foster.settings.methods import FosterSettings
+from foster.settings.foster import FosterSettings
 from foster.training import step as step_module
 from foster.training.engine import Engine
 from foster.training.optim import Sgd

@@ -25,7 +25,8 @@ from foster.errors import DataError, SettingsError
 from foster.events import Event, PhaseStarted, TaskStarted
 from foster.learner.learner import Learner
 from foster.learner.reports import UpdateError
-from foster.settings.methods import METHOD_SETTINGS, FosterSettings, ReplaySettings
+from foster.settings.foster import FosterSettings
+from foster.settings.methods import METHOD_SETTINGS, ReplaySettings
 from foster.system.signals import Stopped, StopRequest
 
 

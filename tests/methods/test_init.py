@@ -14,7 +14,8 @@ from foster.methods.replay import Replay
 from foster.settings import plugins
 from foster.settings.experiment import load_settings
 from foster.settings.fit import FitSettings
-from foster.settings.methods import METHOD_SETTINGS, MethodSettings, ReplaySettings
+from foster.settings.method import MethodSettings
+from foster.settings.methods import METHOD_SETTINGS, ReplaySettings
 from foster.training.phase import Phase
 
 USUAL = [("learn", "first"), ("learn", "later")]

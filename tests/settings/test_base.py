@@ -15,8 +15,9 @@ from foster.settings.experiment import (
     make_settings,
 )
 from foster.settings.fit import FitSettings, Frozen
+from foster.settings.foster import FosterSettings
 from foster.settings.learner import LearnerSettings
-from foster.settings.methods import METHOD_SETTINGS, FosterSettings, ReplaySettings
+from foster.settings.methods import METHOD_SETTINGS, ReplaySettings
 from foster.settings.photos import PhotoSettings
 
 

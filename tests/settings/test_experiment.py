@@ -16,8 +16,9 @@ from foster.settings.experiment import (
     preset_text,
 )
 from foster.settings.fit import FitSettings
+from foster.settings.foster import FosterSettings
 from foster.settings.keys import flat
-from foster.settings.methods import METHOD_SETTINGS, FosterSettings
+from foster.settings.methods import METHOD_SETTINGS
 
 LIST_OF_INC10 = (0.98, 0.975, 0.97, 0.965, 0.96, 0.955, 0.95, 0.945, 0.94)
 LIST_OF_INC20 = (0.97, 0.96, 0.95, 0.94)

@@ -4,11 +4,8 @@ from typing import Any
 
 import pytest
 
-from foster.settings.experiment import (
-    load_settings,
-)
+from foster.settings.experiment import load_settings
 from foster.settings.fit import FitSettings, cosine, with_milestones
-from foster.settings.methods import FosterSettings
 
 
 def test_a_schedule_is_stretched_with_its_milestones_and_keeps_an_epoch() -> None:
@@ -17,8 +14,6 @@ def test_a_schedule_is_stretched_with_its_milestones_and_keeps_an_epoch() -> Non
     assert schedule.scaled(1) == schedule
     short = schedule.scaled(0.001)
     assert (short.epochs, short.milestones) == (1, (1,))
-    options = FosterSettings().scaled(0.5)
-    assert (options.first.epochs, options.boost.epochs, options.compress.epochs) == (100, 85, 65)
 
 
 def test_settings_cannot_be_changed() -> None:

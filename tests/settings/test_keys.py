@@ -7,8 +7,8 @@ from foster.settings.experiment import (
     Settings,
     load_settings,
 )
+from foster.settings.foster import FosterSettings
 from foster.settings.keys import flat, short, toml_value, without_gone
-from foster.settings.methods import FosterSettings
 
 
 def foster_options(settings: Settings) -> FosterSettings:

@@ -5,12 +5,13 @@ import pytest
 
 from foster.errors import SettingsError
 from foster.settings.augmentation import AUGMENTATIONS, AugmentationSettings
+from foster.settings.foster import FosterSettings
 from foster.settings.keys import flat
 from foster.settings.learner import LearnerSettings, learner_keys, learner_settings, make_learner_settings
 from foster.settings.learner_defaults import (
     PRESETS,
 )
-from foster.settings.methods import BicSettings, FosterSettings
+from foster.settings.methods import BicSettings
 
 
 def test_settings_survive_the_way_into_a_bundle_and_back() -> None:

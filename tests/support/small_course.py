@@ -16,7 +16,7 @@ from foster.data.task import Task
 from foster.methods.base import Method, Workplace
 from foster.seeding import Address
 from foster.settings.fit import FitSettings
-from foster.settings.methods import MethodSettings
+from foster.settings.method import MethodSettings
 from foster.training.engine import Engine
 from foster.training.fit import fit
 from foster.training.phase import Evaluate, Phase

@@ -23,7 +23,8 @@ from foster.methods.replay import Replay
 from foster.networks.layout import channels_last
 from foster.seeding import Address
 from foster.settings.fit import FitSettings
-from foster.settings.methods import CoilSettings, FosterSettings, PodnetSettings, ReplaySettings
+from foster.settings.foster import FosterSettings
+from foster.settings.methods import CoilSettings, PodnetSettings, ReplaySettings
 from foster.training.engine import Engine
 from foster.training.fit import fit
 from foster.training.optim import Sgd

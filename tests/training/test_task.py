@@ -12,7 +12,7 @@ from foster.data.augmentation.pipeline import Augmentation
 from foster.events import CheckpointWritten, Event, PhaseStarted, TaskStarted
 from foster.methods.foster import Foster
 from foster.settings.fit import FitSettings
-from foster.settings.methods import FosterSettings
+from foster.settings.foster import FosterSettings
 from foster.system.signals import Stopped, StopRequest
 from foster.training.checkpoint import CheckpointStore
 from foster.training.phase import Evaluate

@@ -26,7 +26,7 @@ from foster.networks.trunk import Trunk, cut
 from foster.settings.augmentation import AUGMENTATIONS, AugmentationSettings
 from foster.settings.learner import DEFAULT_MEMORY_TOTAL, LearnerSettings
 from foster.settings.learner_defaults import WITHOUT_WEIGHTS, augmentation_for, backbone_for, batch_size_for
-from foster.settings.methods import MethodSettings
+from foster.settings.method import MethodSettings
 from foster.system.counts import counted
 from foster.system.crew import add_up, crew
 from foster.training.engine import find_device

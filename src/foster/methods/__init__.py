@@ -6,7 +6,8 @@ from typing import Any, TypeVar, get_args
 
 from foster.errors import SettingsError
 from foster.methods.base import Method
-from foster.settings.methods import METHOD_SETTINGS, MethodSettings
+from foster.settings.method import MethodSettings
+from foster.settings.methods import METHOD_SETTINGS
 from foster.settings.plugins import register
 
 Story = TypeVar("Story", bound=type[Method[Any]])

@@ -18,7 +18,7 @@ from foster.networks.freezing import freeze, unfreeze
 from foster.networks.heads import CosineHead, Head
 from foster.networks.network import Backbone, Network, Output
 from foster.seeding import Address, generator, initialisation
-from foster.settings.methods import MethodSettings
+from foster.settings.method import MethodSettings
 from foster.training.phase import Evaluate, Phase
 
 Inference = Callable[[nn.Module, Stack], Output]

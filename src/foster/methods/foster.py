@@ -23,7 +23,7 @@ from foster.methods.students import Loss, distillation_loss, move_towards, old_l
 from foster.networks.boosted import BoostedNetwork, joined, mean_of
 from foster.networks.freezing import freeze
 from foster.networks.network import Network
-from foster.settings.methods import FosterSettings
+from foster.settings.foster import FosterSettings
 from foster.system.streams import both
 from foster.training.phase import Evaluate, Phase
 

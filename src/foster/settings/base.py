@@ -12,7 +12,8 @@ from foster.settings.augmentation import AUGMENTATIONS, AugmentationSettings, au
 from foster.settings.engine import EngineSettings
 from foster.settings.fit import FitSettings, Frozen
 from foster.settings.keys import COMMAND_LINE, apply_override, is_part, keys_of, short, toml_value, validated
-from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS, MethodSettings
+from foster.settings.method import MethodSettings
+from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS
 from foster.settings.plugins import load_plugins
 
 PRETRAINED_RATE = 0.1

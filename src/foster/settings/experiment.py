@@ -23,7 +23,8 @@ from foster.settings.datasets import (
     task_sizes,
 )
 from foster.settings.keys import COMMAND_LINE, check_keys, flat, without_retired
-from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS, MethodSettings
+from foster.settings.method import MethodSettings
+from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS
 from foster.settings.photos import PhotoSettings
 from foster.settings.plugins import check_imported
 from foster.settings.recipes import read_recipe, take_recipes, with_recipes

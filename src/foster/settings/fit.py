@@ -1,7 +1,6 @@
 """What every settings class is, and how one phase is trained."""
 
-from types import MappingProxyType
-from typing import Annotated, ClassVar, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -12,32 +11,6 @@ class Frozen(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
-
-
-Temperature = Annotated[float, Field(gt=0, description="Of distillation: what logits are divided by.")]
-DistillationWeight = Annotated[float, Field(ge=0, description="The weight of distillation.")]
-
-
-class Options(Frozen):
-    """Settings of which some mean nothing unless others have a value."""
-
-    needs: ClassVar[MappingProxyType[str, tuple[str, ...]]] = MappingProxyType({})
-    """By setting, what gives it an effect: one of these `key=value`."""
-    retired: ClassVar[MappingProxyType[str, object]] = MappingProxyType({})
-    """Settings of earlier versions and the value with which each did nothing (`...`: any): files that have them so are
-    read as ever."""
-
-    def lacking(self, key: str) -> str:
-        """What the setting at or above the dotted `key` would need to have an effect; empty where it has one."""
-        needed = self.needs.get(key.partition(".")[0], ())
-        wanted = [(getattr(self, name), value) for name, _, value in (need.partition("=") for need in needed)]
-        is_met = any(own == (value == "true" or value) for own, value in wanted)
-        return "" if is_met else " or ".join(needed)
-
-    def without_effect(self) -> dict[str, str]:
-        """The settings that are not as usual, and to no effect, with what each would need."""
-        changed = [key for key in self.needs if getattr(self, key) != type(self).model_fields[key].get_default()]
-        return {key: lacking for key in changed if (lacking := self.lacking(key))}
 
 
 class FitSettings(Frozen):

@@ -14,7 +14,7 @@ from foster.settings.base import CommonSettings, apply_overrides, check_used, im
 from foster.settings.fit import FitSettings
 from foster.settings.keys import check_keys, is_part
 from foster.settings.learner_defaults import PRESETS
-from foster.settings.methods import MethodSettings
+from foster.settings.method import MethodSettings
 from foster.settings.plugins import plugins_of
 from foster.settings.recipes import laid_over, take_recipes, with_recipes
 

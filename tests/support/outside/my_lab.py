@@ -12,7 +12,7 @@ from foster.data.task import Task
 from foster.losses import cross_entropy
 from foster.methods.base import Evaluate, Method
 from foster.settings.fit import FitSettings
-from foster.settings.methods import MethodSettings
+from foster.settings.method import MethodSettings
 from foster.training.phase import Phase
 
 

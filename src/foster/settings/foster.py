@@ -1,0 +1,127 @@
+"""The settings of FOSTER; without torch."""
+
+from types import MappingProxyType
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from foster.settings.fit import FitSettings, cosine
+from foster.settings.method import DistillationWeight, MethodSettings, Needs, Temperature
+
+IN_COMPRESSION = Needs("compression=true")
+ANY_ALIGNMENT = Needs("alignment=weights", "align_teacher=true", "align_student=true")
+
+
+class FosterSettings(MethodSettings):
+    """FOSTER. The defaults do what the published code does; the alternatives are those of the paper."""
+
+    built_by = "foster.methods.foster:Foster"
+    summary = "boost a new branch on what the old network gets wrong, then compress both into one backbone"
+    paper = "Wang, Zhou, Ye, Zhan: FOSTER: Feature Boosting and Compression for Class-Incremental Learning. ECCV 2022"
+    look = ("#D55E00", "o")
+    refreshes_by_phases = True
+    fixed_options = ("compression",)
+    pretrained_values = MappingProxyType({"beta_boost": 0.8, "beta_compress": 0.94})  # the published favour old classes
+    unlabeled_key = "unlabeled"
+    published_augmentation = "auto"
+    retired = MappingProxyType(
+        {
+            "others_weight": 1.0,
+            "compress_temperature": 0.0,
+            "compress_mixup": 0.0,
+            "compress_unmixed": 0.0,
+            "compress_repeats": 1,
+            "compress_residual": False,
+            "first_cutmix": 0.0,
+            "first_teachers": 0,
+            "first_distil": ...,
+        }
+    )
+
+    first: FitSettings = cosine(200)
+    boost: FitSettings = cosine(170)
+    compress: FitSettings = cosine(130, weight_decay=0)
+
+    beta_boost: float | tuple[float, ...] | Literal["auto"] = "auto"
+    """beta of logits alignment, one number or one a task after the first: 0 is off, 1 counts images, auto is 0.95."""
+    beta_compress: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = "auto"
+    """beta of balanced distillation; 0 gives plain distillation, auto is 0.97."""
+    temperature: Temperature = 2.0
+    alignment: Literal["logits", "weights", "none"] = "logits"
+    """Against the bias to new classes while boosting: scaled logits, weight alignment afterwards, or nothing."""
+    gamma: Annotated[Literal["code", "paper"], Needs("alignment=logits")] = "code"
+    """The scales of logits alignment as the code has them, or as the paper prints them."""
+    feature_enhancement: bool = Field(True, description="L_FE: the new branch alone tells all classes apart, too.")
+    distillation: bool = Field(True, description="L_KD: the old network is distilled while boosting.")
+    distillation_weight: Annotated[DistillationWeight, Needs("distillation=true")] = 1.0
+    new_on_old: Literal["finetune", "zero", "zero_with_bias"] = "finetune"
+    """The paper's O, the new classes' weights on the old features: trained, held at 0, or that with a trained bias."""
+    sums: Literal["logits", "probabilities"] = "logits"
+    """What old and new features add up: logits, S(. + .), or probabilities, S(.) + S(.) (the paper's supplement I)."""
+    train_old_block: bool = True
+    """Train the old classes' weights on the old features; the paper freezes them."""
+    compression: bool = True
+    """False keeps the boosted network, which then grows by a backbone a task."""
+    align_teacher: bool = Field(False, description="Weight alignment of the boosted network before compression.")
+    align_student: Annotated[bool, IN_COMPRESSION] = Field(
+        False, description="Weight alignment of the compressed network."
+    )
+    align_exponent_base: Annotated[float, ANY_ALIGNMENT] = Field(default=1.0, gt=0)
+    """The aligned rows are further multiplied by base^(known/new)."""
+    herding_features: Literal["boosted", "compressed"] = "boosted"
+    """The network by whose features exemplars are chosen."""
+    first_branches: int = Field(default=1, ge=1, le=8)
+    """Networks that learn the first task, one after the other; the mean of several is compressed into one."""
+    boost_branches: int = Field(default=1, ge=1, le=8)
+    """New branches that are trained one after the other on the same frozen network; their mean is compressed."""
+    unlabeled: Annotated[str, IN_COMPRESSION] = ""
+    """Extra unlabeled images for compression: a dataset name or a folder of images."""
+    compress_with: Annotated[Literal["balanced", "paper", "plain"], IN_COMPRESSION] = "balanced"
+    """Balanced distillation as in the code, as the paper prints it, or plain distillation."""
+    compress_cutmix: Annotated[float, IN_COMPRESSION] = Field(default=0.0, ge=0, le=1)
+    """The share of images that have a rectangle of another one while compressing; the teacher sees the same mix."""
+    compress_start: Annotated[float, IN_COMPRESSION] = Field(default=1.0, ge=0, le=1)
+    """The student's first weights: this share of the old network's, and for the rest the mean of the new branches'."""
+    compress_old_weight: Annotated[float, IN_COMPRESSION] = Field(default=0.0, ge=0)
+    """The weight of a second distillation while compressing: what the old network says of the known classes."""
+
+    @property
+    def first_task_options(self) -> tuple[str, ...] | None:
+        return ("first",) if self.first_branches == 1 else None
+
+    def beta_boost_of(self, task: int) -> float:
+        """beta for logits alignment in task `task` (the first boosted task is 1)."""
+        beta = self.beta_boost[task - 1] if isinstance(self.beta_boost, tuple) else self.beta_boost
+        return 0.95 if beta == "auto" else beta
+
+    @property
+    def beta_of_compression(self) -> float:
+        return 0.97 if self.beta_compress == "auto" else self.beta_compress
+
+    def problem(self, num_tasks: int) -> str | None:
+        betas = self.beta_boost if isinstance(self.beta_boost, tuple) else (self.beta_boost_of(1),)
+        if not all(0 <= beta <= 1 for beta in betas):
+            return f"foster.beta_boost: each beta must lie in 0 <= beta <= 1 (got {self.beta_boost})"
+        if self.sums == "probabilities" and not self.compression:
+            return "foster.sums: probabilities can only be summed where the network is compressed (foster.compression)"
+        for key in ("boost_branches", "first_branches"):
+            if getattr(self, key) > 1 and (not self.compression or self.sums == "probabilities"):
+                return (
+                    f"foster.{key}: the mean of several branches' logits is compressed into one; "
+                    "with compression=false or sums=probabilities it must be 1"
+                )
+        if isinstance(self.beta_boost, tuple) and len(betas) < num_tasks - 1:
+            return (
+                f"foster.beta_boost: {len(betas)} values, but the scenario boosts in {num_tasks - 1} tasks; "
+                "give one number or one value for each"
+            )
+        return None
+
+    def remarks(self, num_tasks: int) -> list[str]:
+        remarks = super().remarks(num_tasks)
+        if isinstance(self.beta_boost, tuple) and len(self.beta_boost) > num_tasks - 1:
+            remarks.append(
+                f"beta_boost: {len(self.beta_boost)} values, of which {num_tasks - 1} tasks use the first ones; "
+                "another cut of the classes has other published values ('foster presets')"
+            )
+        return remarks

@@ -1,0 +1,101 @@
+"""What the settings of every method are, and all that others must know of a method; without torch."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field
+
+from foster.settings.fit import FitSettings, Frozen, with_milestones
+
+Temperature = Annotated[float, Field(gt=0, description="Of distillation: what logits are divided by.")]
+DistillationWeight = Annotated[float, Field(ge=0, description="The weight of distillation.")]
+
+
+class Needs:
+    """Beside the type of a setting: what gives it an effect, any one of these `key=value`."""
+
+    def __init__(self, *any_of: str) -> None:
+        self.any_of = any_of
+
+
+FIELD_FIRST_TASK = with_milestones(200, 60, 120, 170, weight_decay=5e-4)
+"""How the field trains the first task of most baselines."""
+
+
+class MethodSettings(Frozen):
+    """What every method has: how the first task is trained, and all that others must know of the method."""
+
+    built_by: ClassVar[str | type[Any]]
+    """The class that tells its story, or where that is to be imported from: `module:Class`."""
+    summary: ClassVar[str] = ""
+    paper: ClassVar[str] = ""
+    look: ClassVar[tuple[str, str] | None] = None
+    """Colour and marker of its curves. Ours are after Okabe and Ito, and three after Tol, that colour-blind people can
+    tell apart; markers help in print."""
+    classifies_by: ClassVar[Literal["head", "nearest_mean"]] = "head"
+    """Which classifier gives the method's result."""
+    published_augmentation: ClassVar[str] = "plain"
+    uses_memory: ClassVar[bool] = True
+    keeps_all_images: ClassVar[bool] = False
+    """Whether nothing is ever forgotten, for want of any budget."""
+    starts_anew: ClassVar[bool] = False
+    """Whether every task begins with a fresh backbone, which may be a pretrained one."""
+    refreshes_by_phases: ClassVar[bool] = False
+    """Whether more images of known classes, without a new class, are learned by its phases (else: methods/refresh)."""
+    fixed_options: ClassVar[tuple[str, ...]] = ()
+    """The settings that shape the network, which a learner cannot change later."""
+    head_schedules: ClassVar[tuple[str, ...]] = ()
+    """Those of phases that train no backbone, and so need not be gentle with a pretrained one."""
+    pretrained_values: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    """What a learner whose backbone begins with pretrained weights takes for settings that are auto."""
+    unlabeled_key: ClassVar[str] = ""
+    """The setting that names extra images without labels, a dataset or a folder, where there is one."""
+    retired: ClassVar[Mapping[str, object]] = MappingProxyType({})
+    """Settings of earlier versions and the value with which each did nothing (`...`: any): files that have them so are
+    read as ever."""
+
+    first: FitSettings = FIELD_FIRST_TASK
+
+    @property
+    def first_task_options(self) -> tuple[str, ...] | None:
+        """The settings on which its first task depends; None for all."""
+        return None
+
+    @property
+    def unlabeled_source(self) -> str:
+        """A dataset's name or a folder of extra images without labels; empty where there are none."""
+        return getattr(self, self.unlabeled_key) if self.unlabeled_key else ""
+
+    @classmethod
+    def needs(cls) -> dict[str, tuple[str, ...]]:
+        """The settings that mean nothing unless another has a value, with what each needs."""
+        notes = [(key, note) for key, field in cls.model_fields.items() for note in field.metadata]
+        return {key: note.any_of for key, note in notes if isinstance(note, Needs)}
+
+    def lacking(self, key: str) -> str:
+        """What the setting at or above the dotted `key` would need to have an effect; empty where it has one."""
+        needed = self.needs().get(key.partition(".")[0], ())
+        wanted = [(getattr(self, name), value) for name, _, value in (need.partition("=") for need in needed)]
+        is_met = any(own == (value == "true" or value) for own, value in wanted)
+        return "" if is_met else " or ".join(needed)
+
+    def without_effect(self) -> dict[str, str]:
+        """The settings that are not as usual, and to no effect, with what each would need."""
+        changed = [key for key in self.needs() if getattr(self, key) != type(self).model_fields[key].get_default()]
+        return {key: lacking for key in changed if (lacking := self.lacking(key))}
+
+    def scaled(self, factor: float) -> Self:
+        """The same settings with every schedule stretched by `factor`."""
+        fits = {name: value.scaled(factor) for name, value in self if isinstance(value, FitSettings)}
+        return self.model_copy(update=fits)
+
+    def problem(self, num_tasks: int) -> str | None:
+        """What is wrong with these settings for a scenario of `num_tasks` tasks, as `key: reason`, or None."""
+        return None
+
+    def remarks(self, num_tasks: int) -> list[str]:
+        """What may not be meant, as `key: remark`, without the method's name."""
+        idle = [f"{key}: this has no effect without {needed}" for key, needed in self.without_effect().items()]
+        fits = {name: value for name, value in self if isinstance(value, FitSettings)}
+        return idle + [f"{name}.{fit.remark}" for name, fit in fits.items() if fit.remark]
