@@ -12,6 +12,7 @@ from foster.data.feed import Batch, Feed, ResidentFeed, StreamedFeed, fits, make
 from foster.data.images import ImageSet
 from foster.seeding import Address
 from foster.settings.augmentation import AUGMENTATIONS
+from foster.system.crew import Crew
 
 CPU = torch.device("cpu")
 ADDRESS = Address(seed=1, purpose="feed", task=2, phase="boost")
@@ -180,3 +181,19 @@ def test_a_setting_overrules_the_memory() -> None:
 def test_without_a_gpu_images_stay_where_they_are() -> None:
     assert fits(black(10_000), CPU)
     assert type(make_feed(black(10_000), *REST)) is ResidentFeed
+
+
+def test_each_of_several_processes_has_its_part_of_a_batch_but_all_of_too_few_images(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    members = [Crew(rank, size=4) for rank in range(4)]
+    parts = {count: [labels_in(monkeypatch, member, count) for member in members] for count in (11, 3)}
+    assert [len(part) for part in parts[11]] == [2] * 4
+    assert len({label for part in parts[11] for label in part}) == 8
+    assert [sorted(part) for part in parts[3]] == [[0, 1, 2]] * 4
+
+
+def labels_in(monkeypatch: pytest.MonkeyPatch, member: Crew, count: int) -> list[int]:
+    """What one of several processes sees of `count` images in an epoch."""
+    monkeypatch.setattr(feed_module, "crew", lambda: member)
+    return labels(list(feed_of(count, batch_size=8).batches(0)))

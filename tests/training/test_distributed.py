@@ -103,6 +103,19 @@ def test_a_lost_process_stops_all_with_its_name_and_one_goes_on(data: Path, tmp_
     assert results(out)["finished"]
 
 
+def test_two_processes_that_cannot_share_a_few_photos_all_train_on_all_of_them(data: Path, tmp_path: Path) -> None:
+    few = ("method=bic", "memory_per_class=2", "bic.first.learning_rate=0.01", "bic.later.learning_rate=0.01")
+    members = [
+        *crew_of(words(data, tmp_path / "2", *few), tmp_path),
+        started(words(data, tmp_path / "1", *few), tmp_path / "said"),
+    ]
+    assert ended(members) == [0, 0, 0], said_by(tmp_path, 0)
+    one, two = losses(tmp_path / "1"), losses(tmp_path / "2")
+    assert len(one) == len(two)
+    for alone, shared in zip(one, two, strict=True):
+        assert shared == pytest.approx(alone, rel=1e-3)
+
+
 def test_a_batch_that_cannot_be_shared_is_one_clear_line(data: Path, tmp_path: Path) -> None:
     members = crew_of(words(data, tmp_path / "run", "batch_size=9", "method=replay"), tmp_path)
     assert 0 not in ended(members)

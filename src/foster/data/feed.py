@@ -14,10 +14,10 @@ from torch import Tensor
 from foster.data.augmentation.pipeline import Augmentation, Changes, PhotoChanges
 from foster.data.images import ImageSet
 from foster.data.photos.album import Album
-from foster.data.photos.strata import num_strata, strata
+from foster.data.photos.strata import most_strata, num_strata, strata
 from foster.errors import SettingsError
 from foster.seeding import Address, generator
-from foster.system.crew import check_divides, crew
+from foster.system.crew import ALONE, Crew, check_divides, crew
 
 COPIES_OF_AN_EPOCH = 4
 """What an epoch of resident images takes at its peak, in copies: the data, the shuffled ones, and their changes."""
@@ -61,26 +61,30 @@ class Feed:
         self._augmentation = augmentation
         self._address = address
         self._device = device
-        self._crew = crew()
         check_divides(batch_size)
         self.batch_size = batch_size
+        self.team = self._sharing(crew())
         self.num_images = self._images_of_epoch()
         self.num_steps = -(-self.num_images // batch_size)
 
     @property
     def full_size(self) -> int:
         """The images of a full batch in this process; the largest there is."""
-        return min(self.batch_size, self.num_images) // self._crew.size
+        return min(self.batch_size, self.num_images) // self.team.size
 
     @property
     def last_size(self) -> int:
         """Those of the last batch of an epoch."""
-        return (self.num_images % self.batch_size or self.batch_size) // self._crew.size
+        return (self.num_images % self.batch_size or self.batch_size) // self.team.size
+
+    def _sharing(self, team: Crew) -> Crew:
+        """Who of the `team` share the batches: of too few images every process has all."""
+        return team if len(self._data) >= team.size else ALONE
 
     def _images_of_epoch(self) -> int:
         """Processes share every batch equally: what the last one has over sits the epoch out."""
         num_images = images_of_epoch(len(self._data), self.batch_size)
-        return num_images - num_images % self.batch_size % self._crew.size
+        return num_images - num_images % self.batch_size % self.team.size
 
     def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         """The batches of one epoch, from `first_step` on: the same ones whenever they are asked for."""
@@ -123,10 +127,7 @@ class ResidentFeed(Feed):
             self._arrival = torch.cuda.current_stream(device).record_event()
 
     def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
-        if self._device.type == "cuda":
-            images, labels = self._prepared_beside(epoch)
-        else:
-            images, labels = self._prepared(epoch)
+        images, labels = (self._prepared_beside if self._device.type == "cuda" else self._prepared)(epoch)
         for start in range(first_step * self.batch_size, self.num_images, self.batch_size):
             end = start + self.batch_size
             yield Batch(images[start:end], labels[start:end])
@@ -197,7 +198,7 @@ class StreamedFeed(Feed):
     def _parts(self, first_step: int) -> list[slice]:
         """The epoch in pieces of whole batches, from `first_step` on."""
         height, width = self._data.image_size
-        team = self._crew
+        team = self.team
         size = self.batch_size * (max(1, STREAMED_PIXELS // (self.batch_size * height * width)) if team.is_alone else 1)
         starts = range(first_step * self.batch_size, self.num_images, size)
         whole = [slice(start, min(start + size, self.num_images)) for start in starts]
@@ -227,14 +228,17 @@ class PhotoFeed(StreamedFeed):
         self._album = data.stack
         self._strata = strata(self._album.homes(), num_strata(len(data), batch_size))
         super().__init__(data, augmentation, batch_size, address, device)
-        if len(self._strata) % self._crew.size:
+        own = self._strata[self.team.part_of(slice(0, len(self._strata)))]
+        self._album[torch.cat(own)].develop_here()
+
+    def _sharing(self, team: Crew) -> Crew:
+        most = most_strata(self.batch_size)
+        if most % team.size:
             raise SettingsError(
-                f"{self._crew.size} processes cannot share {len(data)} photos in batches of {batch_size} equally; "
-                f"start as many as divide {len(self._strata)}"
+                f"{team.size} processes cannot share photos in batches of {self.batch_size} equally; "
+                f"start as many as divide {most}"
             )
-        if not self._crew.is_alone:
-            own = self._strata[self._crew.part_of(slice(0, len(self._strata)))]
-            self._album[torch.cat(own)].develop_here()
+        return ALONE if len(self._strata) % team.size else team
 
     def _images_of_epoch(self) -> int:
         count = len(self._strata)

@@ -38,8 +38,15 @@ def ready_step(phase: Phase, feed: Feed, engine: Engine, optimizer: Sgd) -> Iter
         recalled_features(modules, feed, phase.fit.epochs),
     ):
         # Only full batches run compiled: left-over sizes, and phases of less than a batch, differ from task to task.
-        full = feed.batch_size // crew().size
-        step = Step(phase.network, phase.objective, optimizer, engine, lambda batch_size: switch(batch_size == full))
+        full = feed.batch_size // feed.team.size
+        step = Step(
+            phase.network,
+            phase.objective,
+            optimizer,
+            engine,
+            compile_for=lambda size: switch(size == full),
+            num_sharing=feed.team.size,
+        )
         if engine.capture:
             # What the recordings of the phase before have left: nobody else can use it, in this process or another.
             torch.cuda.empty_cache()
@@ -52,6 +59,7 @@ class Step:
     """Sums each loss term, weighted by images, on the device: nothing waits for it.
 
     `compile_for` is told the size of each batch: a compilation for every left-over size would cost more than it gives.
+    `num_sharing` processes have an equal part of every batch each.
     A batch of a size for which the step was recorded replays that CUDA graph. An epoch has at most two sizes, the full
     one and that of the last, incomplete batch; both are recorded, so that every image counts as it does unrecorded.
     """
@@ -63,6 +71,7 @@ class Step:
         optimizer: Sgd,
         engine: Engine,
         compile_for: Callable[[int], None] = lambda batch_size: None,
+        num_sharing: int = 1,
     ) -> None:
         self.term_names: tuple[str, ...] = ()
         self.loss_sums = torch.zeros(0, dtype=torch.float64, device=engine.device)
@@ -71,6 +80,7 @@ class Step:
         self._optimizer = optimizer
         self._engine = engine
         self._compile_for = compile_for
+        self._num_sharing = num_sharing
         self._recordings: dict[int, _Recording] = {}
 
     def __call__(self, images: Tensor, labels: Tensor) -> None:
@@ -95,7 +105,7 @@ class Step:
         if not self.term_names:
             self.term_names = tuple(terms)
             self.loss_sums = torch.zeros(len(terms), dtype=torch.float64, device=self._engine.device)
-        self.loss_sums += losses * (len(labels) * crew().size)
+        self.loss_sums += losses * (len(labels) * self._num_sharing)
 
     def record(self, batch_sizes: Sequence[int], sample: Tensor) -> None:
         """Record the step for these batch sizes of images like `sample`; all weights and sums stay as they were."""

@@ -112,7 +112,7 @@ class ViewFeed(Feed):
         super().__init__(data, Augmentation(), batch_size, address, device)
         self.device, self.num_views = device, views.num_views
         self._views = views
-        self._slots = views.slots(data.stack, views.num_views, self._crew)
+        self._slots = views.slots(data.stack, views.num_views, self.team)
         # On a GPU they travel in half of the bytes; a CPU computes with what it gathers.
         self._dtype = torch.float32 if device.type == "cpu" else torch.float16
         self._shown = torch.empty(0), torch.empty(0)
@@ -142,7 +142,7 @@ class ViewFeed(Feed):
         chosen = torch.randint(self.num_views, (len(order),), generator=random)
         slots, labels, rows = self._slots[order, chosen], self._data.labels[order], order * self.num_views + chosen
         for start in range(first_step * self.batch_size, self.num_images, self.batch_size):
-            part = self._crew.part_of(slice(start, min(start + self.batch_size, self.num_images)))
+            part = self.team.part_of(slice(start, min(start + self.batch_size, self.num_images)))
             maps = self._views.gathered(slots[part], self._dtype)
             self._shown = maps, rows[part]
             yield Batch(maps, labels[part].to(self._device, non_blocking=True))

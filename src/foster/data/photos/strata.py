@@ -17,6 +17,11 @@ def num_strata(num_photos: int, batch_size: int) -> int:
     return count
 
 
+def most_strata(batch_size: int) -> int:
+    """Into how many of them photos are divided at most, however many there are."""
+    return num_strata(FEWEST_IN_A_STRATUM * NUM_STRATA, batch_size)
+
+
 def strata(homes: Tensor, count: int) -> list[Tensor]:
     """Positions in `count` groups of equal size, one more in some: each in the group of its home, `[N]` below
     `NUM_STRATA`, unless that is full."""
