@@ -65,7 +65,7 @@ def test_a_mended_bundle_is_exported_and_reported(command: Command, bundle: Path
     ("arguments", "line"),
     [
         (("rename", "v1", "zerro", "x", "--bundle", "v2"), "class 'zerro' is not known; did you mean 'zero'?"),
-        (("rename", "v1", "zero", "one", "--bundle", "v2"), "'foster merge' makes one class of two"),
+        (("rename", "v1", "zero", "one", "--bundle", "v2"), "merge makes one class of two"),
         (("merge", "v1", "zero", "--into", "x", "--bundle", "v2"), "two different classes or more"),
         (("forget", "v1", "zero", "one", "two", "--bundle", "v2"), "no class would be left"),
         (("forget", "v1", "zero", "--bundle", "v1"), "already exists"),

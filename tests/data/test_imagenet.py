@@ -81,7 +81,7 @@ def test_a_subset_of_ones_own_decides_how_many_classes_there_are(root: Path, tmp
 
 
 def test_where_imagenet_is_missing_one_line_says_what_belongs_where(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"train/WNID/\*\.JPEG .*--data"):
+    with pytest.raises(DataError, match=r"train/WNID/\*\.JPEG .*name its folder with data=FOLDER"):
         imagenet_trees(tmp_path, PhotoSettings(), is_subset=False)
     (tmp_path / "train" / "n1").mkdir(parents=True)
     with pytest.raises(DataError, match="has 1 class folders, not 1,000"):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from photo_folders import write_classes
 
 import foster
 from foster.events import EpochEnded, Event, PhaseStarted, RunEnded, TaskStarted
@@ -89,10 +90,14 @@ def test_an_augmentation_is_a_table_of_its_own() -> None:
         ({"batch_size": object()}, "batch_size: a object is no value of a setting"),
         ({"resume": True}, "resume=True needs the folder of the run"),
         ({"source": "cifar10-b0"}, "unknown preset 'cifar10-b0'"),
+        (
+            {"dataset": "folder", "data": "nowhere"},
+            "no folder 'nowhere' of photos; name theirs with data=FOLDER",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_before_anything_is_trained(keywords: dict[str, Any], message: str) -> None:
-    with pytest.raises(foster.SettingsError, match=message):
+    with pytest.raises((foster.SettingsError, foster.DataError), match=message):
         foster.run(**{**TINY, **keywords})
 
 
@@ -133,6 +138,16 @@ def test_a_keyboard_interrupt_comes_through_at_once_and_the_folder_can_be_resume
     again = foster.run(**TINY, folder=path, resume=True)
     assert again.to_dict() == whole.to_dict()
     assert all(torch.equal(a, b) for a, b in zip(again.network.parameters(), whole.network.parameters(), strict=True))
+
+
+def test_photos_that_came_since_the_last_call_are_seen(tmp_path: Path) -> None:
+    write_classes(tmp_path / "photos", cat=4, dog=4)
+    photos = {**TINY, "dataset": "folder", "data": tmp_path / "photos", "photos": {"test_share": 0.25}}
+    del photos["synthetic"]
+    assert foster.plan(**photos).tasks[0].new_images == 6
+    for name in ("cat", "dog"):
+        (tmp_path / "photos" / name / "more.png").write_bytes((tmp_path / "photos" / name / "0.png").read_bytes())
+    assert foster.plan(**photos).tasks[0].new_images == 8
 
 
 def test_resume_begins_a_run_where_the_folder_holds_none(tmp_path: Path) -> None:

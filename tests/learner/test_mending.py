@@ -153,7 +153,7 @@ def test_what_costs_more_than_the_limit_is_refused_and_changes_nothing(
     ("mend", "line"),
     [
         (lambda learner: learner.rename("on", "x"), r"class 'on' is not known; did you mean 'one'\?"),
-        (lambda learner: learner.rename("one", "two"), "a class 'two' already; 'foster merge' makes one class of two"),
+        (lambda learner: learner.rename("one", "two"), "a class 'two' already; merge makes one class of two"),
         (lambda learner: learner.rename("one", "one"), "'one' is the class's name already"),
         (lambda learner: learner.rename("one", "a/b"), "no folder of photos can be called 'a/b'"),
         (lambda learner: learner.merge(["one", "two"], "../x"), "no folder of photos can be called"),

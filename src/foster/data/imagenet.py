@@ -26,7 +26,7 @@ def imagenet_trees(folder: Path, photos: PhotoSettings, is_subset: bool) -> tupl
     if root is None:
         raise DataError(
             f"ImageNet is not in '{shown(folder)}': it should hold train/WNID/*.JPEG and val/WNID/*.JPEG or val/*.JPEG "
-            f"and one of {', '.join(LISTS)}; download it from image-net.org and name the folder with --data"
+            f"and one of {', '.join(LISTS)}; download it from image-net.org and name its folder with data=FOLDER"
         )
     all_names = sorted(entry.name for entry in (root / "train").iterdir() if entry.is_dir())
     names = _subset(all_names, photos, root) if is_subset else all_names
@@ -115,6 +115,8 @@ def _of_ground_truth(path: Path, files: list[str], all_names: list[str]) -> list
 
 def folder_trees(folder: Path, photos: PhotoSettings, seed: int) -> tuple[Tree, Tree]:
     """Photos of one's own: two lists, `train` and `test` folders, or one tree of which a share is for testing."""
+    if not folder.is_dir():
+        raise DataError(f"there is no folder '{shown(folder)}' of photos; name theirs with data=FOLDER")
     if photos.train_list:
         train = read_list(user_path(photos.train_list), folder)
         test = read_list(user_path(photos.test_list), folder) if photos.test_list else None

@@ -44,7 +44,7 @@ def rename(knowledge: Knowledge, old: str, new: str) -> Mended:
     if name == knowledge.class_names[class_id]:
         raise DataError(f"'{name}' is the class's name already")
     if name in knowledge.class_names:
-        raise DataError(f"there is a class '{name}' already; 'foster merge' makes one class of two")
+        raise DataError(f"there is a class '{name}' already; merge makes one class of two")
     names = list(knowledge.class_names)
     names[class_id] = name
     report = MendReport(renamed={knowledge.class_names[class_id]: name})
@@ -71,7 +71,7 @@ def merging(knowledge: Knowledge, names: Sequence[str], into: str) -> Regrouping
     they cannot."""
     ids = sorted({_known_id(knowledge, name) for name in names})
     if len(ids) < 2:
-        raise DataError("merge takes two different classes or more; 'foster rename' gives one class another name")
+        raise DataError("merge takes two different classes or more; rename gives one class another name")
     name = _folder_name(into, "the merged class")
     if name in knowledge.class_names and knowledge.class_names.index(name) not in ids:
         raise DataError(f"there is a class '{name}' already; name it among the classes to merge, or choose another")

@@ -109,7 +109,7 @@ class RunArchive(Archive):
             return load_scenario(self.settings)
         except FosterError as error:
             raise DataError(
-                f"the images of '{self.folder}' are not here: {error}; --data says where they are"
+                f"the images of '{self.folder}' are not here: {error}; say where with --data, from Python data=..."
             ) from None
 
     def predictions(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
