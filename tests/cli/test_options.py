@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 from commands import Command
+from typer.main import get_command
 
+from foster.cli import app
 from foster.cli.options import with_recipes
 
 
@@ -23,6 +25,12 @@ def test_a_plug_in_is_imported_before_its_method_is_asked_for(command: Command, 
     assert missing.code == 2
     assert "no_such_lab" in missing.err
     assert missing.err.count("\n") == 1
+
+
+def test_every_command_that_may_need_a_plug_in_can_be_told_of_one() -> None:
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    without = {name for name, one in commands.items() if not any("--plugin" in option.opts for option in one.params)}
+    assert without == {"compare", "demo", "exemplars", "info", "presets", "promote", "rollback", "table", "watch"}
 
 
 @pytest.mark.parametrize("words", [("check", ""), ("learn", " ", "--bundle", "v1"), ("evaluate", "v1", "")])

@@ -112,11 +112,12 @@ def prepare(
     overrides: Overrides = None,
     data: Data = None,
     quiet: Quiet = False,
+    plugins: Plugins = None,
 ) -> None:
     """Decode all photos of a scenario once, into a folder on disk that later runs read; goes on where it stopped."""
     from foster.system.output import report
 
-    settings = chosen_settings(source, overrides or [], data)
+    settings = chosen_settings(source, overrides or [], data, plugins)
     from foster.cli.launch import prepare_photos
     from foster.reports.text import size_text
 

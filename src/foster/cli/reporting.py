@@ -59,6 +59,7 @@ def report(
     subjects: Subjects,
     out: Annotated[Path, typer.Option(help="Where to write it.")] = Path("report.html"),
     data: Data = None,
+    plugins: Plugins = None,
 ) -> None:
     """One self-contained HTML file about runs or bundles: numbers, settings, figures, every class, mistakes."""
     if out.is_dir() or out.suffix.lower() not in (".html", ".htm"):

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from foster.cli.options import Data, IsDryRun, Jobs, JobsPerGpu
+from foster.cli.options import Data, IsDryRun, Jobs, JobsPerGpu, Plugins
 from foster.errors import SettingsError
 
 HELP = (
@@ -38,6 +38,7 @@ def study(
     jobs_per_gpu: JobsPerGpu = 1,
     jobs: Jobs = 1,
     is_dry_run: IsDryRun = False,
+    plugins: Plugins = None,
 ) -> None:
     from foster.studies.study import distinct_runs, load_study, plan_study, study_names
 
@@ -59,7 +60,7 @@ def study(
     if len(set(titles)) < len(titles):
         raise SettingsError(f"two studies are called '{next(title for title in titles if titles.count(title) > 1)}'")
     chosen = [load_study(name) for name in names]
-    planned = [plan_study(each, preset, overrides, str(data) if data else None) for each in chosen]
+    planned = [plan_study(each, preset, overrides, str(data) if data else None, plugins) for each in chosen]
     is_one = len(names) == 1
     folder = out or Path("runs") / (f"study-{titles[0]}" if is_one else "studies")
     # Only now, since it imports torch: a wrong key is answered at once.

@@ -89,7 +89,11 @@ def load_study(source: str) -> Study:
 
 
 def plan_study(
-    study: Study, preset: str | None = None, overrides: Sequence[str] = (), data: str | None = None
+    study: Study,
+    preset: str | None = None,
+    overrides: Sequence[str] = (),
+    data: str | None = None,
+    plugins: Sequence[str] | None = None,
 ) -> dict[str, list[PlannedRun]]:
     """The runs of each variant, checked, by its name. `overrides` are of all, and may list seeds: `seed=1993,1,2`."""
     preset = preset or study.preset
@@ -97,7 +101,7 @@ def plan_study(
     said = {override.partition("=")[0].strip() for override in overrides}
     planned: dict[str, list[PlannedRun]] = {}
     seen: dict[str, str] = {}
-    dataset = plan_runs(preset, [], data=data)[0].settings.dataset
+    dataset = plan_runs(preset, [], data=data, plugins=plugins)[0].settings.dataset
     for variant in study.variants:
         own = [study.swaps.get(dataset, {}).get(pair, pair) for pair in variant.set]
         keys = {pair.partition("=")[0] for pair in own}
@@ -106,7 +110,7 @@ def plan_study(
             raise SettingsError(f"{min(clash)} is what the study varies ('{variant.name}'); it cannot be given here")
         base = [pair for pair in study.base if pair.partition("=")[0] not in keys | said]
         asked = f"in the study's variant '{variant.name}' or {COMMAND_LINE}"
-        planned[variant.name] = plan_runs(preset, [*base, *own, *overrides], data=data, asked=asked)
+        planned[variant.name] = plan_runs(preset, [*base, *own, *overrides], data=data, plugins=plugins, asked=asked)
         for run in planned[variant.name]:
             first = seen.setdefault(run.settings.toml(), variant.name)
             if first != variant.name:
