@@ -82,6 +82,15 @@ def test_the_owner_may_move_all_of_it_away_at_any_time(tmp_path: Path) -> None:
     assert store.counts() == {"dog": 1}
 
 
+def test_what_is_moved_away_while_it_is_counted_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = FeedbackFolder(tmp_path, max_bytes=10**6)
+    store.store(photo(0), "cat")
+    monkeypatch.setattr(store, "_classes", lambda: iter([tmp_path / "cat", tmp_path / "gone"]))
+    monkeypatch.setattr("os.walk", lambda folder: iter([(str(tmp_path / "gone"), [], ["photo.jpg"])]))
+    assert store.store(photo(1), "cat").before is None
+    assert store.counts() == {"cat": 2}
+
+
 def test_a_folder_that_cannot_be_made_is_told_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(FolderError, match="cannot use"):

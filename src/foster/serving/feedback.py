@@ -6,6 +6,7 @@ FEEDBACK/cat/3f0c9d1e52ab7f64.jpg    class name / start of the hash of the file,
 """
 
 import io
+import os
 import re
 import threading
 from collections.abc import Iterator
@@ -126,9 +127,10 @@ class FeedbackFolder:
 
     def counts(self) -> dict[str, int]:
         """How many photos of each class are here, whoever put them there."""
-        counts = {
-            folder.name: sum(not file.name.startswith(".") for file in folder.iterdir()) for folder in self._classes()
-        }
+        counts: dict[str, int] = {}
+        for folder in self._classes():
+            with suppress(FileNotFoundError):
+                counts[folder.name] = sum(not name.startswith(".") for name in os.listdir(folder))
         return {name: count for name, count in sorted(counts.items()) if count}
 
     def _classes(self) -> Iterator[Path]:
@@ -141,7 +143,11 @@ class FeedbackFolder:
     def _check_room(self, num_bytes: int) -> None:
         if self._max_bytes is None:
             return
-        held = sum(path.stat().st_size for path in self._folder.rglob("*") if path.is_file())
+        held = 0
+        for folder, _, names in os.walk(self._folder):
+            for name in names:
+                with suppress(FileNotFoundError):
+                    held += Path(folder, name).stat().st_size
         if held + num_bytes > self._max_bytes:
             raise FullError(f"the feedback folder has reached its limit of {self._max_bytes:,} bytes")
 
