@@ -130,7 +130,7 @@ class FeedbackFolder:
         counts: dict[str, int] = {}
         for folder in self._classes():
             with suppress(FileNotFoundError):
-                counts[folder.name] = sum(not name.startswith(".") for name in os.listdir(folder))
+                counts[folder.name] = sum(not file.name.startswith(".") for file in folder.iterdir())
         return {name: count for name, count in sorted(counts.items()) if count}
 
     def _classes(self) -> Iterator[Path]:
