@@ -25,6 +25,7 @@ class RunStarted(Event):
     scenario: str
     num_tasks: int
     folder: str
+    """Empty where nothing is kept."""
     device: str
 
 

@@ -68,6 +68,14 @@ def test_several_results_are_a_table_and_a_figure(folder: Path, tmp_path: Path) 
     assert results[0].figure().axes
 
 
+def test_a_notebook_shows_a_table_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[object] = []
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr("rich.jupyter.display", lambda *parts: shown.append(parts))
+    assert "finetune" in foster.load_results(folder).table()
+    assert not shown
+
+
 def test_the_network_of_a_folder_classifies(folder: Path) -> None:
     (result,) = foster.load_results(folder / "foster")
     assert not result.network.training

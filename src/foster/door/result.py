@@ -81,7 +81,7 @@ class Results(list[Result]):
 
         from foster.reports.tables import accuracy_table
 
-        window = Console(width=120, color_system=None, force_terminal=False)
+        window = Console(width=120, color_system=None, force_terminal=False, force_jupyter=False)
         with window.capture() as capture:
             window.print(accuracy_table(self))
         return capture.get().rstrip()

@@ -74,7 +74,8 @@ class Experiment:
 
     def run(self) -> dict[str, Any]:
         """Learn all tasks that are not learned yet, and return what `results.json` holds at the end."""
-        folder, device = str(self.folder.path), str(self.engine.device)
+        device = str(self.engine.device)
+        folder = str(self.folder.path) if self.folder.can_resume else ""  # nobody need know where one is that goes
         if self.scenario.darkroom is not None:
             self.scenario.darkroom.follower = Follower(self._tell, self._stop)
         self._tell(events.RunStarted(self.settings.method, self.scenario.name, len(self.scenario), folder, device))

@@ -58,7 +58,8 @@ KINDS = {
     ),
     "new-old": Kind(
         lambda archives: new_old_figure(_results(archives), [archive.name for archive in archives]),
-        "How well the classes of the last task are learned, and how well those before them are kept.",
+        "How well the classes of the last task are learned, and how well those before them are kept; the number beside "
+        "a curve is its last value.",
     ),
     "matrix": Kind(
         lambda archives: accuracy_matrix_figure(_results(archives), [archive.name for archive in archives]),

@@ -22,9 +22,8 @@ def in_plain_words(what: str) -> str:
 
 
 def run_started_text(event: events.RunStarted) -> str:
-    return (
-        f"{event.method} on {event.scenario}: {counted(event.num_tasks, 'task')} on {event.device}, in {event.folder}"
-    )
+    folder = f", in {event.folder}" if event.folder else ""
+    return f"{event.method} on {event.scenario}: {counted(event.num_tasks, 'task')} on {event.device}{folder}"
 
 
 def resumed_text(event: events.RunResumed, num_tasks: int, is_learn: bool = False) -> str:
