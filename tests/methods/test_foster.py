@@ -483,27 +483,8 @@ def test_several_branches_are_boosted_one_after_the_other_and_their_mean_is_comp
         assert all(torch.equal(first.before[name], trained.before[name]) for name in first.before if "branches" in name)
 
 
-def test_several_networks_may_learn_the_first_task_and_their_mean_is_compressed() -> None:
-    course = follow(options(first_branches=2, align_student=True, compress_old_weight=1.0), num_tasks=1)
-    assert course.story == ["learn", "learn-2", "remember", "evaluate boosted", "compress"]
-    first, second, compress = (course.phase(name, 0) for name in ("learn", "learn-2", "compress"))
-    assert all(torch.equal(value, default().phase("learn", 0).after[name]) for name, value in first.after.items())
-    (teacher,) = compress.phase.teachers
-    images, _ = batch_of(compress.phase)
-    with torch.no_grad():
-        parts = [phase.phase.network.eval()(images).logits for phase in (first, second)]
-        torch.testing.assert_close(teacher(images).logits, sum(parts) / 2)
-    assert not torch.allclose(*parts), "they began with different weights"
-    assert course.evaluated == [(0, "boosted", teacher)]
-    assert course.choosers == [teacher]
-    assert all(torch.equal(first.after[name], value) for name, value in compress.before.items())
-    assert compress.phase.network is course.method.network
-    assert compress.losses.keys() == {"L_BKD", "total"}, "there is no old network yet"
-    assert all(torch.equal(compress.after[name], value) for name, value in values(course.method.network).items())
-
-
 def test_one_branch_is_the_published_method() -> None:
-    again = follow(options(boost_branches=1, first_branches=1, compress_cutmix=0.0))
+    again = follow(options(boost_branches=1, compress_cutmix=0.0))
     for name, value in default().networks[1].state_dict().items():
         assert torch.equal(again.networks[1].state_dict()[name], value), name
 
@@ -524,11 +505,10 @@ def test_the_student_and_its_teacher_see_the_same_mixed_images(monkeypatch: pyte
     assert found == pytest.approx(distilled(student / settings.temperature, targets), rel=1e-4)
 
 
-@pytest.mark.parametrize("key", ["boost_branches", "first_branches"])
-def test_several_branches_without_compression_are_refused(key: str) -> None:
-    problem = options(**{key: 2}, compression=False).problem(2)
+def test_several_branches_without_compression_are_refused() -> None:
+    problem = options(boost_branches=2, compression=False).problem(2)
     assert problem is not None
-    assert key in problem
+    assert "boost_branches" in problem
 
 
 @pytest.mark.parametrize("num_branches", [1, 2])

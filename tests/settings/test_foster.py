@@ -10,12 +10,11 @@ from foster.settings.keys import filled
 
 def test_the_published_method_changes_nothing_of_its_student() -> None:
     usual = {"compress_with": "balanced", "compress_cutmix": 0, "compress_start": 1, "compress_old_weight": 0}
-    usual |= {"first_branches": 1}
     assert FosterSettings().model_dump(include=set(usual)) == usual
 
 
 def test_files_of_earlier_versions_are_read_unless_they_ask_for_what_is_gone(tmp_path: Path) -> None:
-    gone = {"compress_mixup": 0.0, "compress_repeats": 1, "first_teachers": 0, "first_distil": {"epochs": 7}}
+    gone = {"compress_mixup": 0.0, "compress_repeats": 1, "first_branches": 1, "first_distil": {"epochs": 7}}
     saved = load_settings("digits").nested()
     saved["foster"] |= gone
     assert filled(saved, all_keys(), make_settings) == load_settings("digits")

@@ -1,6 +1,5 @@
 """FOSTER: feature boosting and compression for class-incremental learning (ECCV 2022)."""
 
-import copy
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -20,7 +19,7 @@ from foster.losses import (
 )
 from foster.methods.base import Method
 from foster.methods.students import Loss, distillation_loss, move_towards, old_logits_of
-from foster.networks.boosted import BoostedNetwork, joined, mean_of
+from foster.networks.boosted import BoostedNetwork, joined
 from foster.networks.freezing import freeze
 from foster.networks.network import Network
 from foster.settings.foster import FosterSettings
@@ -54,27 +53,15 @@ class Foster(Method[FosterSettings]):
             self.after_compress(task, student)
 
     def first(self, task: Task) -> Iterator[Phase | Evaluate]:
-        """The first task has nothing to boost: a network learns from labels, or several, whose mean is compressed."""
-        networks = [self.first_network(task, number) for number in range(1, self.settings.first_branches + 1)]
-        yield from (self.learn(task, network, number) for number, network in enumerate(networks, start=1))
-        self.network = teacher = networks[0] if len(networks) == 1 else mean_of(networks)
-        if len(networks) == 1 or self.settings.herding_features == "boosted":
-            self.remember(task)
-        yield Evaluate("boosted", teacher)
-        if len(networks) > 1:
-            student = copy.deepcopy(networks[0])
-            yield self.compress(task, teacher, student)
-            self.after_compress(task, student)
+        with self.initialising(task, "network"):
+            network = self.network = self.new_network([task.num_new])
 
-    def first_network(self, task: Task, number: int = 1) -> Network:
-        with self.initialising(task, numbered("network", number)):
-            return self.new_network([task.num_new])
-
-    def learn(self, task: Task, network: Network, number: int = 1) -> Phase:
         def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
             return {"L_CE": cross_entropy(network(images).logits, labels)}
 
-        return Phase(numbered("learn", number, "-"), network, objective, self.settings.first, task.training)
+        yield Phase("learn", network, objective, self.settings.first, task.training)
+        self.remember(task)
+        yield Evaluate("boosted", network)
 
     def num_branches(self, num_tasks: int) -> int:
         return 1 if self.settings.compression else num_tasks
@@ -137,12 +124,9 @@ class Foster(Method[FosterSettings]):
             move_towards(student, boosted, self.settings.compress_start)
         return student
 
-    def compress(
-        self, task: Task, teacher: BoostedNetwork | Network, student: Network, old: Network | None = None
-    ) -> Phase:
-        """The student learns what the teacher says, and what the old network says of the classes that it knows."""
+    def compress(self, task: Task, teacher: BoostedNetwork | Network, student: Network, old: Network) -> Phase:
         settings, num_known = self.settings, task.num_known
-        loss, old_logits = self.compression_loss(task), old_logits_of(old) if old else None
+        loss, old_logits = self.compression_loss(task), old_logits_of(old)
         freeze(teacher)
 
         def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
@@ -150,7 +134,7 @@ class Foster(Method[FosterSettings]):
                 images = cutmix(images, settings.compress_cutmix)
             teacher_out, own = both(teacher, student, images)
             terms = {"L_BKD": loss(own.logits, teacher_out.logits)}
-            if settings.compress_old_weight and old_logits:
+            if settings.compress_old_weight:
                 known = distillation(own.logits[:, :num_known], old_logits(teacher_out.features), settings.temperature)
                 terms["L_OLD"] = settings.compress_old_weight * known
             return terms
@@ -161,7 +145,7 @@ class Foster(Method[FosterSettings]):
 
     def after_compress(self, task: Task, student: Network) -> None:
         """The student is the network from now on, aligned and asked for exemplars where the settings say so."""
-        if task.num_known and task.num_new and self.settings.align_student:
+        if task.num_new and self.settings.align_student:
             student.align(task.num_known, self.extra_scale(task))
         self.network = student
         if self.settings.herding_features == "compressed":

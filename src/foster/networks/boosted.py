@@ -180,14 +180,6 @@ class BoostedNetwork(nn.Module):
         return Network([backbone], known_rows.grown(self.num_classes - self.num_known))
 
 
-def mean_of(networks: Sequence[Network]) -> Network:
-    """The mean of networks with linear heads and the same classes, as one network of all their branches, frozen."""
-    affine = [network.head.affine for network in networks if isinstance(network.head, Head)]
-    weights, biases = zip(*affine, strict=True)
-    head = Head.from_values(torch.cat(weights, dim=1) / len(networks), torch.stack(biases).mean(0))
-    return Network([branch for network in networks for branch in network.frozen_branches()], head)
-
-
 def joined(networks: Sequence[BoostedNetwork]) -> Network:
     """The mean of boosted networks that grew from the same old one, as one plain network.
 

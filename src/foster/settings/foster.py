@@ -34,6 +34,8 @@ class FosterSettings(MethodSettings):
             "compress_residual": False,
             "first_cutmix": 0.0,
             "first_teachers": 0,
+        "first_branches": 1,
+            "first_branches": 1,
             "first_distil": ...,
         }
     )
@@ -70,8 +72,6 @@ class FosterSettings(MethodSettings):
     """The aligned rows are further multiplied by base^(known/new)."""
     herding_features: Literal["boosted", "compressed"] = "boosted"
     """The network by whose features exemplars are chosen."""
-    first_branches: int = Field(default=1, ge=1, le=8)
-    """Networks that learn the first task, one after the other; the mean of several is compressed into one."""
     boost_branches: int = Field(default=1, ge=1, le=8)
     """New branches that are trained one after the other on the same frozen network; their mean is compressed."""
     unlabeled: Annotated[str, IN_COMPRESSION] = ""
@@ -86,8 +86,8 @@ class FosterSettings(MethodSettings):
     """The weight of a second distillation while compressing: what the old network says of the known classes."""
 
     @property
-    def first_task_options(self) -> tuple[str, ...] | None:
-        return ("first",) if self.first_branches == 1 else None
+    def first_task_options(self) -> tuple[str, ...]:
+        return ("first",)
 
     def beta_boost_of(self, task: int) -> float:
         """beta for logits alignment in task `task` (the first boosted task is 1)."""
@@ -104,12 +104,11 @@ class FosterSettings(MethodSettings):
             return f"foster.beta_boost: each beta must lie in 0 <= beta <= 1 (got {self.beta_boost})"
         if self.sums == "probabilities" and not self.compression:
             return "foster.sums: probabilities can only be summed where the network is compressed (foster.compression)"
-        for key in ("boost_branches", "first_branches"):
-            if getattr(self, key) > 1 and (not self.compression or self.sums == "probabilities"):
-                return (
-                    f"foster.{key}: the mean of several branches' logits is compressed into one; "
-                    "with compression=false or sums=probabilities it must be 1"
-                )
+        if self.boost_branches > 1 and (not self.compression or self.sums == "probabilities"):
+            return (
+                "foster.boost_branches: the mean of several branches' logits is compressed into one; "
+                "with compression=false or sums=probabilities it must be 1"
+            )
         if isinstance(self.beta_boost, tuple) and len(betas) < num_tasks - 1:
             return (
                 f"foster.beta_boost: {len(betas)} values, but the scenario boosts in {num_tasks - 1} tasks; "
