@@ -34,7 +34,6 @@ class FosterSettings(MethodSettings):
             "compress_residual": False,
             "first_cutmix": 0.0,
             "first_teachers": 0,
-        "first_branches": 1,
             "first_branches": 1,
             "first_distil": ...,
         }
