@@ -4,7 +4,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from foster.data.images import ImageSet
     from foster.data.sources import register_dataset
+    from foster.data.task import Task
     from foster.door.result import Result, Results, load_results
     from foster.door.run import plan, run
     from foster.errors import DataError, DeviceError, FolderError, FosterError, SettingsError, TrainingError
@@ -12,23 +14,38 @@ if TYPE_CHECKING:
     from foster.learner.learner import Learner, load
     from foster.learner.reports import CalibrationWarning, UpdateError
     from foster.methods import register_method
+    from foster.methods.base import Method
     from foster.networks import register_backbone
+    from foster.networks.freezing import freeze
+    from foster.networks.network import Backbone
+    from foster.settings.fit import FitSettings
+    from foster.settings.method import MethodSettings
+    from foster.training.phase import Evaluate, Phase
     from foster.version import __version__
 
 __all__ = [
+    "Backbone",
     "CalibrationWarning",
     "DataError",
     "DeviceError",
+    "Evaluate",
+    "FitSettings",
     "FolderError",
     "FosterError",
+    "ImageSet",
     "Learner",
+    "Method",
+    "MethodSettings",
+    "Phase",
     "Result",
     "Results",
     "SettingsError",
+    "Task",
     "TrainingError",
     "UpdateError",
     "__version__",
     "check_photos",
+    "freeze",
     "load",
     "load_results",
     "plan",
@@ -46,8 +63,16 @@ _NAMES = {
     "foster.learner.learner": ("Learner", "load"),
     "foster.learner.reports": ("CalibrationWarning", "UpdateError"),
     "foster.methods": ("register_method",),
+    "foster.methods.base": ("Method",),
     "foster.networks": ("register_backbone",),
+    "foster.networks.freezing": ("freeze",),
+    "foster.networks.network": ("Backbone",),
+    "foster.data.images": ("ImageSet",),
     "foster.data.sources": ("register_dataset",),
+    "foster.data.task": ("Task",),
+    "foster.settings.fit": ("FitSettings",),
+    "foster.settings.method": ("MethodSettings",),
+    "foster.training.phase": ("Evaluate", "Phase"),
     "foster.version": ("__version__",),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}

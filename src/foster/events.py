@@ -21,16 +21,19 @@ class Event:
 
 @dataclass(frozen=True)
 class RunStarted(Event):
+    """The data are read and the first task is about to begin, or to go on. `folder` is empty where nothing is kept."""
+
     method: str
     scenario: str
     num_tasks: int
     folder: str
-    """Empty where nothing is kept."""
     device: str
 
 
 @dataclass(frozen=True)
 class RunResumed(Event):
+    """The run goes on from a checkpoint: in the middle of a task, or before it where `phase` is empty."""
+
     task: int
     phase: str
     epoch: int
@@ -38,6 +41,8 @@ class RunResumed(Event):
 
 @dataclass(frozen=True)
 class TaskStarted(Event):
+    """New classes have arrived; `num_images` are trained on, exemplars included."""
+
     task: int
     num_tasks: int
     num_known: int
@@ -81,6 +86,8 @@ class EpochEnded(Event):
 
 @dataclass(frozen=True)
 class PhaseEnded(Event):
+    """A phase is trained; `seconds` are those since it began or went on here."""
+
     task: int
     phase: str
     seconds: float
@@ -101,6 +108,8 @@ class Evaluated(Event):
 
 @dataclass(frozen=True)
 class CheckpointWritten(Event):
+    """The run can go on from here; `seconds` is what writing took."""
+
     task: int
     phase: str
     epoch: int
@@ -109,6 +118,8 @@ class CheckpointWritten(Event):
 
 @dataclass(frozen=True)
 class TaskEnded(Event):
+    """A task is learned and evaluated. `accuracy` is the result's, in percent; `seconds` counts all attempts."""
+
     task: int
     accuracy: float
     num_exemplars: int
@@ -117,6 +128,8 @@ class TaskEnded(Event):
 
 @dataclass(frozen=True)
 class RunEnded(Event):
+    """All tasks are learned; accuracies in percent, and the seconds of all tasks."""
+
     average_incremental_accuracy: float
     final_accuracy: float
     seconds: float
@@ -173,6 +186,8 @@ class Waiting(Event):
 
 @dataclass(frozen=True)
 class RunFailed(Event):
+    """The run ended with an error; one line."""
+
     message: str
 
 

@@ -6,14 +6,9 @@ import torch
 from torch import Tensor, nn
 
 import foster
-from foster.data.images import ImageSet
+from foster import Evaluate, FitSettings, ImageSet, Method, MethodSettings, Phase, Task
 from foster.data.sources import Request
-from foster.data.task import Task
 from foster.losses import cross_entropy
-from foster.methods.base import Evaluate, Method
-from foster.settings.fit import FitSettings
-from foster.settings.method import MethodSettings
-from foster.training.phase import Phase
 
 
 class SmoothSettings(MethodSettings):
