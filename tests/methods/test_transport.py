@@ -77,6 +77,12 @@ def test_classifiers_are_means_of_directions_weighted_by_the_plan() -> None:
     torch.testing.assert_close(there, torch.tensor([[0.36, 0.88], [0.24, 0.92]]))
 
 
+def test_a_direction_that_all_classes_share_is_carried_as_it_is_whatever_their_numbers() -> None:
+    plan = sinkhorn(random_cost(5, 2), entropy=0.5)
+    there = carried(plan, torch.tensor([[3.0, 4.0]]).repeat(5, 1))
+    torch.testing.assert_close(there, torch.tensor([[0.6, 0.8]]).repeat(2, 1))
+
+
 def test_gradients_reach_the_classifiers_but_not_the_plan() -> None:
     cost = random_cost(3, 2).requires_grad_()
     classifiers = torch.eye(3, requires_grad=True)

@@ -1,6 +1,5 @@
 """Learning with a teacher: what the methods have in common that distil the old network into the grown one."""
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -21,12 +20,11 @@ Loss = Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]
 def learn_with_teacher(method: Method[Any], task: Task, loss: Loss, fit: FitSettings, data: ImageSet) -> Phase:
     """The phase `learn` of a later task: the method's network grows and learns from `data`.
 
-    The teacher is a frozen copy of the network as it was. It sees the same augmented images; its logits are `loss`'s
-    old ones.
+    The teacher is the network as it was, frozen. It sees the same augmented images; its logits are `loss`'s old ones.
     """
-    teacher = freeze(copy.deepcopy(method.network))
+    teacher = freeze(method.network)
     with method.initialising(task):
-        student = method.network = method.network.with_new_classes(task.num_new)
+        student = method.network = teacher.with_new_classes(task.num_new)
 
     def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
         old, new = both(teacher, student, images)

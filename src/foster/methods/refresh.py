@@ -1,6 +1,5 @@
 """More images of known classes and no new class: how a method without a rule of its own for this learns them."""
 
-import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,12 +19,12 @@ TEMPERATURE = 2.0
 def refresh(method: Method[Any], task: Task) -> Iterator[Phase | Evaluate]:
     """Fine-tune the network as it is on the new images and the exemplars, near to what it said before, and re-select.
 
-    L = L_CE + L_KD: cross-entropy over all classes, and distillation from a frozen copy. What is trained, the method
-    says (`Method.trained_again`), whatever its last phase left frozen: everything, but for DER's old branches and BiC's
-    corrections. PODNet's and COIL's old proxies are trained: here no class is newer than another.
+    L = L_CE + L_KD: cross-entropy over all classes, and distillation from what it was, frozen. What is trained, the
+    method says (`Method.trained_again`), whatever its last phase left frozen: everything, but for DER's old branches
+    and BiC's corrections. PODNet's and COIL's old proxies are trained: here no class is newer than another.
     """
-    teacher = freeze(copy.deepcopy(method.network))
-    network = method.network = method.trained_again()
+    network = method.trained_again()
+    teacher, method.network = freeze(method.network), network
 
     def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
         old, new = both(teacher, network, images)
