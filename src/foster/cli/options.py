@@ -73,8 +73,14 @@ def chosen_settings(source: str, changes: list[str], data: Path | None, plugins:
     """The settings that a command is asked for; what has no effect on them is refused."""
     from foster.settings.base import check_used
     from foster.settings.experiment import load_settings
+    from foster.sweep.grid import split_values
 
-    settings = load_settings(source, changes, plugins=plugins, data=str(data) if data else None)
+    try:
+        settings = load_settings(source, changes, plugins=plugins, data=str(data) if data else None)
+    except SettingsError as error:
+        if any(len(split_values(change.partition("=")[2])) > 1 for change in changes):
+            raise SettingsError(f"{error}; several values of a key are for 'foster sweep'") from None
+        raise
     check_used(changes, settings)
     return settings
 
