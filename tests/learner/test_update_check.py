@@ -1,6 +1,10 @@
+from typing import Any
+
 import numpy as np
 import pytest
 
+import foster
+from foster.errors import SettingsError
 from foster.learner.update_check import MIN_HELD_OUT, UpdateCheck, combined, compare, deciding, problem
 
 NAMES = ("cat", "dog", "owl")
@@ -115,3 +119,17 @@ def test_checks_are_combined_class_by_class() -> None:
     cat = both.classes[0]
     assert (cat.num_images, cat.num_right_before, cat.num_right_after, cat.num_negative_flips) == (8, 6, 4, 2)
     assert both.classes[2].num_right_before is None
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"max_drop": "5"}, "max_drop: this is a number of points, not '5'"),
+        ({"max_drop": float("nan")}, "max_drop: this is a number of points, not nan"),
+        ({"minutes": 0}, "minutes: this is a number above 0, not 0"),
+        ({"minutes": float("nan")}, "minutes: this is a number above 0, not nan"),
+    ],
+)
+def test_a_limit_that_means_nothing_is_refused_before_anything_is_read(limits: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        foster.Learner().learn("nowhere", **limits)

@@ -47,6 +47,8 @@ def test_what_belongs_to_the_machine_stays_on_the_machine() -> None:
         ("preset=slow", "unknown preset 'slow'; choose from fast, paper, standard"),
         ("augmentation=blur", "unknown augmentation 'blur'"),
         ("image_size=big", "image_size: this is a side such as 64"),
+        ("image_size=-3", "image_size: a side must lie in 4 to 4096, not -3 x -3"),
+        ("image_size=32x5000", "image_size: a side must lie in 4 to 4096, not 32 x 5000"),
         ("validation_share=0.9", "validation_share: input should be less than or equal to 0.5"),
         ("foster.first.epochs=0", "foster.first.epochs: input should be greater"),
         ("device=gpu", "device"),

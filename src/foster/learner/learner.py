@@ -25,6 +25,7 @@ from foster.learner.knowledge import Knowledge
 from foster.learner.mend_report import MendReport
 from foster.learner.reports import CalibrationWarning, EvaluationReport, LearnReport, Prediction, UpdateError
 from foster.learner.saving import load_knowledge, save_knowledge
+from foster.learner.update_check import check_limits
 from foster.learner.work_folder import WorkFolder, opened
 from foster.networks.adapted import ModuleLike, check_choice
 from foster.settings.learner import LearnerSettings, learner_settings
@@ -151,6 +152,7 @@ class Learner:
         interruption. The folder is removed when all is learned; a WorkFolder that is open stays as long as it is.
         `minutes` fits the training to a time. A `listener` is told first what will be done and how long it takes.
         """
+        check_limits(max_drop, minutes)
         settings = self.settings
         if changes:
             settings = learner_settings(base=settings, has_learned=self.knowledge is not None, **changes)

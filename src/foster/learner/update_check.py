@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from foster.errors import SettingsError
+
 MIN_HELD_OUT = 20
 """Fewer held-out images of known classes, in all, would decide about an update by chance."""
 
@@ -172,6 +174,14 @@ def combined(checks: Sequence[UpdateCheck]) -> UpdateCheck:
             )
         )
     return UpdateCheck(" and ".join(check.kind for check in checks), tuple(merged))
+
+
+def check_limits(max_drop: float | None, minutes: float | None) -> None:
+    """Refuse limits of a learn that mean nothing, before anything is trained for them."""
+    if max_drop is not None and (not isinstance(max_drop, int | float) or math.isnan(max_drop)):
+        raise SettingsError(f"max_drop: this is a number of points, not {max_drop!r}")
+    if minutes is not None and not (isinstance(minutes, int | float) and minutes > 0):
+        raise SettingsError(f"minutes: this is a number above 0, not {minutes!r}")
 
 
 def problem(checks: Sequence[UpdateCheck], max_drop: float) -> str | None:

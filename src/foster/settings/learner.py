@@ -13,7 +13,7 @@ from foster.settings.augmentation import AugmentationSettings, augmentation_tabl
 from foster.settings.base import CommonSettings, apply_overrides, check_used, import_plugins, keys_for, make
 from foster.settings.fit import FitSettings
 from foster.settings.keys import check_keys, is_part
-from foster.settings.learner_defaults import PRESETS
+from foster.settings.learner_defaults import PRESETS, SIDES
 from foster.settings.method import MethodSettings
 from foster.settings.plugins import plugins_of
 from foster.settings.recipes import laid_over, take_recipes, with_recipes
@@ -80,6 +80,8 @@ class LearnerSettings(CommonSettings):
         is_pair = isinstance(value, list | tuple) and len(value) == 2 and all(type(side) is int for side in value)
         if value != "auto" and not is_pair:
             raise ValueError("this is a side such as 64, a height and width such as 96x128, or auto")
+        if is_pair and not (SIDES[0] <= min(value) and max(value) <= SIDES[1]):
+            raise ValueError(f"a side must lie in {SIDES[0]} to {SIDES[1]}, not {value[0]} x {value[1]}")
         return value
 
     @property

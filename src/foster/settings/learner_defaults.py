@@ -50,6 +50,9 @@ PRESETS: dict[str, Preset] = {
     ),
 }
 
+SIDES = (4, 4096)
+"""The shortest and the longest side that images of a network may have."""
+
 SMALL_SIDE = 64
 """Images of up to so many pixels a side are icons, digits and thumbnails; larger ones are photos."""
 

@@ -9,6 +9,7 @@ from PIL import Image
 from torch import Tensor
 
 from foster.errors import SettingsError, suggestion
+from foster.settings.learner_defaults import SIDES
 
 RULES = ("stretch", "crop")
 
@@ -24,8 +25,9 @@ class Resizing:
     def __post_init__(self) -> None:
         if self.rule not in RULES:
             raise SettingsError(f"unknown resize rule '{self.rule}'{suggestion(self.rule, RULES)}")
-        if not (4 <= self.height <= 4096 and 4 <= self.width <= 4096):
-            raise SettingsError(f"image_size must lie in 4 to 4096, not {self.height} x {self.width}")
+        shortest, longest = SIDES
+        if not (shortest <= min(self.size) and max(self.size) <= longest):
+            raise SettingsError(f"image_size must lie in {shortest} to {longest}, not {self.height} x {self.width}")
 
     @property
     def size(self) -> tuple[int, int]:
