@@ -1,40 +1,50 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --quiet --no-compile
 READY := $(VENV)/.ready
 IMPORTED := $(VENV)/.imported
+COMPLETE := $(VENV)/.complete
 
-# Lint, and what the tests need, at the same time.
+# Two things at the same time, such as types and tests.
 MAKEFLAGS += --jobs=2
 # A command that a test starts would compile all of foster anew.
 unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint build docs
+.PHONY: help setup demo test suite lint build docs
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(READY) ## create .venv with everything that development needs
+setup: $(COMPLETE) ## create .venv with everything that development needs
 
+# What the tests need.
 $(READY): pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (a few minutes the first time)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "foster needs Python 3.11 or newer: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 # An old pip takes twice as long to find out what belongs together; with setuptools here, none is fetched to build.
-	@$(BIN)/python -m pip install --quiet --quiet --no-compile --constraint constraints.txt --upgrade pip setuptools
-# Two pips fetch and unpack what is known to be needed. Then one finds out what is right, also where that was not.
-	@sed '/^# .* timm /,$$d; /^#/d' constraints.txt | xargs -P 2 -n 24 \
-		$(BIN)/python -m pip install --quiet --quiet --no-compile --no-deps || true
-	@$(BIN)/python -m pip install --quiet --quiet --no-compile --no-build-isolation --constraint constraints.txt --editable '.[dev]'
+	@$(PIP) --constraint constraints.txt --upgrade pip setuptools
+# Two pips fetch and unpack what is known to be needed, the largest first, which are late in the alphabet. Then one finds
+# out what is right, also where that was not.
+	@sed '/^# What /,$$d; /^#/d' constraints.txt | sort -r | xargs -P 2 -n 20 $(PIP) --no-deps || true
+	@$(PIP) --no-build-isolation --constraint constraints.txt --editable '.[test]'
 	@touch $@
 
-demo: setup ## run FOSTER, replay and fine-tuning on handwritten digits
+# And the site, the cluster, hooks.
+$(COMPLETE): $(READY)
+	@$(PIP) --no-build-isolation --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: $(READY) ## run FOSTER, replay and fine-tuning on handwritten digits
 	@$(BIN)/foster demo
 
+test: lint suite ## lint, types, and every test that is not slow
+
 # Three on two cores: tests that wait for a process of their own leave a core idle.
-test: lint $(IMPORTED) ## lint, then every test that is not slow
+suite: $(IMPORTED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not slow"
 
 # One process imports all that the tests need, and so compiles it, beside mypy: two would both do all of it.
@@ -42,12 +52,12 @@ $(IMPORTED): $(READY)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --collect-only --quiet --quiet > /dev/null || true
 	@touch $@
 
-lint: setup ## ruff and mypy
+lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-build: setup ## wheel and source archive in dist/
+build: $(READY) ## wheel and source archive in dist/
 	@rm -rf build/lib
 	$(BIN)/python -m build --no-isolation
 

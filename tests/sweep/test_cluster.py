@@ -20,10 +20,9 @@ from foster.sweep.cluster import connected
 from foster.sweep.grid import plan_runs
 from foster.sweep.slots import Slot
 
-pytestmark = pytest.mark.skipif(not find_spec("ray"), reason="ray is not installed")
-
 
 @pytest.mark.slow
+@pytest.mark.skipif(not find_spec("ray"), reason="ray is not installed")
 def test_runs_of_a_lost_node_go_on_at_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ray.cluster_utils import Cluster
 
