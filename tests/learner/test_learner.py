@@ -224,18 +224,21 @@ def test_a_batch_of_grey_images_is_many_images_and_a_colour_image_is_one(taught:
 def test_answers_keep_the_given_order_and_a_broken_image_is_an_entry(taught: Learner, tmp_path: Path) -> None:
     broken = tmp_path / "broken.png"
     broken.write_bytes(b"no image")
+    dot = torch.zeros(3, 1, 1, dtype=torch.uint8)
     images: Sequence[Any] = [
         *unseen_digits().images[:300],
         broken,
+        dot,
         tmp_path / "missing.png",
         *unseen_digits().images[300:310],
     ]
     found = taught.predict(images)
-    assert [entry.error is not None for entry in found] == [False] * 300 + [True, True] + [False] * 10
+    assert [entry.error is not None for entry in found] == [False] * 300 + [True] * 3 + [False] * 10
     assert (found[300].name, found[300].error) == (str(broken), "not an image of a known format")
     assert found[300].label is None
+    assert found[301].error == "too small to show anything: 1 x 1 pixels"
     alone = taught.predict(unseen_digits().images[305])[0]
-    assert (found[307].label, found[307].top) == (alone.label, alone.top)
+    assert (found[308].label, found[308].top) == (alone.label, alone.top)
 
 
 def test_a_folder_is_predicted_recursively_in_order(taught: Learner, tmp_path: Path) -> None:

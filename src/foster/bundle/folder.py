@@ -76,9 +76,8 @@ class Bundle:
         if darkroom is not None:
             return self._photos(entries, darkroom, title)
         stacks: list[list[Tensor]] = [[] for _ in self.manifest.classes]
-        for entry, image in zip(
-            entries, decoded([self.image_files[entry.file] for entry in entries], resizing), strict=True
-        ):
+        files = [self.image_files[entry.file] for entry in entries]
+        for entry, image in zip(entries, decoded(files, resizing, smallest_side=1), strict=True):
             if isinstance(image, ImageError):
                 raise BundleError(f"'{entry.file}' in bundle '{title}' cannot be read: {image}")
             stacks[entry.class_id].append(image)

@@ -15,7 +15,7 @@ from foster.data.images import ids_of
 from foster.data.photos.decode import ImageError
 from foster.data.photos.likeness import Sketch, alike, sketch
 from foster.data.photos.pixels import image_id
-from foster.data.photos.read import SMALLEST_SIDE, Photos, Unreadable, each_decoded, item_name, none_readable
+from foster.data.photos.read import Photos, Unreadable, each_decoded, item_name, none_readable
 from foster.data.photos.resize import typical_side
 from foster.data.photos.sources import Source, find_photos
 from foster.errors import DataError
@@ -135,7 +135,7 @@ def _decoded(photos: Photos, describer: Describer | None) -> Iterator[_Seen | Im
     def seen(picture: Image.Image) -> _Seen:
         return _Seen(picture.size, sketch(picture), resizing(picture) if resizing else None)
 
-    return each_decoded(photos.items, seen, max(resizing.size) if resizing else 64, SMALLEST_SIDE)
+    return each_decoded(photos.items, seen, max(resizing.size) if resizing else 64)
 
 
 def _small(photos: Photos, look: _Look) -> list[Finding]:

@@ -21,7 +21,6 @@ from foster.data.photos.pixels import ID_LENGTH, image_id, shrunk
 from foster.data.photos.read import (
     COPIES_OF_PHOTOS,
     DECODED_AT_ONCE,
-    SMALLEST_SIDE,
     Photos,
     Unreadable,
     check_room,
@@ -89,7 +88,7 @@ def read_stack(
         return _Photo(shrunk(picture, darkroom.short_side), image_id(resizing(picture)))
 
     def each(positions: Sequence[int]) -> Iterator[_Photo | ImageError]:
-        return each_decoded([photos.items[k] for k in positions], make, max(resizing.size), SMALLEST_SIDE)
+        return each_decoded([photos.items[k] for k in positions], make, max(resizing.size))
 
     def again(position: int) -> NDArray[np.uint8]:
         return shrunk(decode(photos.items[position], max(resizing.size)), darkroom.short_side)

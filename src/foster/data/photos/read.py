@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from foster.data.photos.decode import MISSING, ImageError, ImageLike, decode, quiet_pillow, upright_size
+from foster.data.photos.decode import MISSING, SMALLEST_SIDE, ImageError, ImageLike, decode, quiet_pillow, upright_size
 from foster.data.photos.find import shown
 from foster.data.photos.resize import Resizing
 from foster.errors import DataError
@@ -21,9 +21,6 @@ from foster.system.memory import main_memory
 MAX_UNREADABLE = 100
 MAX_UNREADABLE_SHARE = 0.1
 NUM_SHOWN = 5
-SMALLEST_SIDE = 4
-"""Smaller pictures are neither learned nor measured on."""
-
 NUM_MEASURED = 200
 DECODED_AT_ONCE = 256
 
@@ -98,7 +95,7 @@ def read_photos(
     images = torch.empty(len(photos), 3, resizing.height, resizing.width, dtype=torch.uint8)
     unreadable: list[Unreadable] = []
     kept: list[int] = []
-    for position, image in enumerate(decoded(photos.items, resizing, SMALLEST_SIDE)):
+    for position, image in enumerate(decoded(photos.items, resizing)):
         if isinstance(image, ImageError):
             noted_unreadable(image, position, photos, max_unreadable, unreadable)
         else:
@@ -124,22 +121,24 @@ def noted_unreadable(
         raise _too_many(unreadable, photos, limit)
 
 
-def decoded(items: Sequence[ImageLike], resizing: Resizing, smallest_side: int = 1) -> Iterator[Tensor | ImageError]:
+def decoded(
+    items: Sequence[ImageLike], resizing: Resizing, smallest_side: int = SMALLEST_SIDE
+) -> Iterator[Tensor | ImageError]:
     """Each item as uint8 `[3, H, W]` or the reason why not, in order; decoded by several threads, some at a time."""
     return each_decoded(items, resizing, max(resizing.size), smallest_side)
 
 
 def each_decoded(
-    items: Sequence[ImageLike], work: Callable[[Image.Image], Outcome], target_side: int, smallest_side: int = 1
+    items: Sequence[ImageLike],
+    work: Callable[[Image.Image], Outcome],
+    target_side: int,
+    smallest_side: int = SMALLEST_SIDE,
 ) -> Iterator[Outcome | ImageError]:
     """What `work` makes of each picture, at `target_side` or larger, or the reason why it cannot be read, in order."""
 
     def one(item: ImageLike) -> Outcome | ImageError:
         try:
-            picture = decode(item, target_side)
-            if min(picture.size) < smallest_side:
-                return ImageError(f"too small to show anything: {picture.width} x {picture.height} pixels")
-            return work(picture)
+            return work(decode(item, target_side, smallest_side))
         except ImageError as error:
             return error
 
