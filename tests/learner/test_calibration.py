@@ -27,12 +27,25 @@ def test_a_calibrated_network_is_as_often_right_as_it_is_confident() -> None:
 
 
 def test_being_right_on_few_images_is_not_taken_for_certainty() -> None:
-    labels = torch.arange(20) % 4
-    scores = 10 * torch.eye(4)[labels]
-    temperature = fit_temperature(scores, labels)
-    assert temperature is not None
-    confidence = float(probabilities(scores, temperature).max(1).values.mean())
-    assert confidence == pytest.approx(21 / 22, abs=0.002)
+    def confidence(num_images: int, scale: float) -> float:
+        labels = torch.arange(num_images) % 4
+        scores = scale * torch.eye(4)[labels]
+        temperature = fit_temperature(scores, labels)
+        assert temperature is not None
+        return float(probabilities(scores, temperature).max(1).values.mean())
+
+    assert 0.95 < confidence(12, 10.0) < confidence(40, 10.0) < confidence(400, 10.0) < 1 - 1e-4
+    assert confidence(12, 0.3) == pytest.approx(confidence(12, 10.0), abs=1e-3), "whatever the scores are multiplied by"
+
+
+def test_a_dozen_images_are_not_believed_alone() -> None:
+    """What one more mistake among a dozen images changes is less than what they say for themselves."""
+    honest = 2 * torch.randn(720, 5, generator=torch.Generator().manual_seed(1))
+    labels = labels_drawn_from(honest)
+    found = [fit_temperature(5 * scores, own) for scores, own in zip(honest.split(12), labels.split(12), strict=True)]
+    logarithms = torch.tensor([temperature or 1.0 for temperature in found]).log()
+    assert float(logarithms.exp().median()) == pytest.approx(5.0, rel=0.2)
+    assert float(logarithms.std()) < 0.3
 
 
 def test_every_class_counts_the_same() -> None:

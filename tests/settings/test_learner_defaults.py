@@ -3,20 +3,31 @@
 from foster.settings.augmentation import AUGMENTATIONS
 from foster.settings.learner_defaults import (
     PRESETS,
+    asked_as,
     augmentation_for,
     backbone_for,
     batch_size_for,
     image_side_for,
     largest_side_for,
     resize_rule_for,
+    stem_for,
 )
+
+
+def test_photos_are_halved_by_a_small_backbone_on_a_cpu_and_smaller_images_are_not() -> None:
+    sides = {28: 28, 40: 32, 63: 32, 64: 64, 300: 64}
+    assert {side: image_side_for(side, largest_side_for("resnet32", False, side)) for side in sides} == sides
+    assert image_side_for(300, largest_side_for("resnet32", True, 300)) == 64
+    assert stem_for("resnet32", (64, 64), on_gpu=False) == "resnet32_coarse_stem"
+    assert stem_for("resnet32", (64, 64), on_gpu=True) == stem_for("resnet32", (32, 32), on_gpu=False) == "resnet32"
+    assert stem_for("resnet18", (192, 192), on_gpu=False) == "resnet18"
+    assert {asked_as(name) for name in ("resnet32", "resnet32_coarse_stem", "cosine_resnet32")} == {"resnet32"}
 
 
 def test_defaults_follow_the_images() -> None:
     sides = {5: 8, 8: 8, 28: 28, 30: 32, 64: 64, 65: 96, 120: 128, 150: 160, 200: 192, 4000: 224}
     assert {side: image_side_for(side) for side in sides} == sides
-    assert [image_side_for(300, largest_side_for(*what)) for what in (("auto", True), ("auto", False))] == [224, 192]
-    assert image_side_for(300, largest_side_for("resnet32", on_gpu=False)) == 32
+    assert [image_side_for(300, largest_side_for("auto", on_gpu, 300)) for on_gpu in (True, False)] == [224, 192]
     assert [backbone_for((side, side)) for side in (8, 64, 65)] == ["resnet32", "resnet32", "efficientnet_lite0"]
     assert [resize_rule_for((side, side)) for side in (64, 96)] == ["stretch", "crop"]
     assert [augmentation_for((side, side), "standard") for side in (8, 16, 32, 64, 96)] == [

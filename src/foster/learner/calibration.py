@@ -1,5 +1,7 @@
 """Confidence that means what it says: one temperature, fitted on images that were never trained on."""
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -15,6 +17,9 @@ UNCALIBRATED = (
 LOWEST, HIGHEST = 0.05, 20.0
 NUM_CANDIDATES = 61
 
+USUAL_SPREAD, USUAL_DEVIATION = 2.0, 0.5
+"""The standard deviation of calibrated scores, and by how much its logarithm differs between sets of photos."""
+
 
 def probabilities(scores: Tensor, temperature: float) -> Tensor:
     """softmax(scores / temperature) of scores `[N, C]`; a class at -inf has probability 0."""
@@ -25,34 +30,38 @@ def probabilities(scores: Tensor, temperature: float) -> Tensor:
 def fit_temperature(scores: Tensor, labels: Tensor) -> float | None:
     """The temperature under which scores `[N, C]` of held-out images best predict their labels `[N]`; None for too few.
 
-    Minimises the negative log-likelihood, in which every class counts the same however many images it holds. The
-    true class is believed with (n + 1) / (n + 2) and not with 1, as Platt did, so that a network that is right on all
-    of n images is not taken to be always right.
+    Minimises the negative log-likelihood, in which every class counts the same however many images it holds, and in
+    which few images are not believed alone: a temperature that leaves scores the usual spread is the likeliest before
+    any image is seen.
     """
     num_images, num_classes = scores.shape
     if num_images < MIN_IMAGES or num_classes < 2:
         return None
     scores, labels = scores.double().cpu(), labels.cpu()
+    usual = math.log(min(HIGHEST, max(LOWEST, _spread(scores) / USUAL_SPREAD)))
     # A class without a mean has a score of -inf; a finite one that is as good as it keeps the sums finite.
     scores = scores.clamp_min(float(scores[scores.isfinite()].min()) - 1000)
     counts = torch.bincount(labels, minlength=num_classes)
     weights = 1 / counts[labels].double()
-    weights /= weights.sum()
-    belief = (num_images + 1) / (num_images + 2)
-    targets = torch.full_like(scores, (1 - belief) / (num_classes - 1))
-    targets[torch.arange(num_images), labels] = belief
+    weights *= num_images / weights.sum()
 
-    def loss(temperature: float) -> float:
-        log_likelihood = (targets * functional.log_softmax(scores / temperature, dim=1)).sum(1)
-        return float(-(weights * log_likelihood).sum())
+    def loss(logarithm: float) -> float:
+        misfit = functional.cross_entropy(scores / math.exp(logarithm), labels, reduction="none")
+        return float(weights @ misfit) + ((logarithm - usual) / USUAL_DEVIATION) ** 2 / 2
 
-    low, high = torch.tensor([LOWEST, HIGHEST], dtype=torch.float64).log().tolist()
+    low, high = math.log(LOWEST), math.log(HIGHEST)
     for _ in range(3):  # each round looks more closely around the best of the last
         grid = torch.linspace(low, high, NUM_CANDIDATES, dtype=torch.float64)
-        best = min(grid.tolist(), key=lambda logarithm: loss(float(torch.tensor(logarithm).exp())))
+        best = min(grid.tolist(), key=loss)
         spacing = (high - low) / (NUM_CANDIDATES - 1)
         low, high = best - spacing, best + spacing
-    return round(min(HIGHEST, max(LOWEST, float(torch.tensor(best, dtype=torch.float64).exp()))), 4)
+    return round(min(HIGHEST, max(LOWEST, math.exp(best))), 4)
+
+
+def _spread(scores: Tensor) -> float:
+    """The standard deviation of scores `[N, C]` about the mean of their image, which a softmax does not see."""
+    known = scores.where(scores.isfinite(), torch.nan)
+    return float((known - known.nanmean(1, keepdim=True)).square().nanmean().sqrt())
 
 
 def expected_calibration_error(probability: Tensor, labels: Tensor, num_bins: int = 10) -> float:

@@ -56,7 +56,8 @@ def choose_resizing(photos: Photos, settings: LearnerSettings, knowledge: Knowle
         if not measured.sizes:
             raise none_readable(measured.unreadable, photos)
         on_gpu = find_device(settings.device).type == "cuda"
-        side = image_side_for(typical_side(measured.sizes), largest_side_for(settings.backbone, on_gpu))
+        typical = typical_side(measured.sizes)
+        side = image_side_for(typical, largest_side_for(settings.backbone, on_gpu, typical))
         size = side, side
     return Resizing(*size, resize_rule_for(size) if settings.resize == "auto" else settings.resize)
 

@@ -25,7 +25,7 @@ from foster.networks.pretrained import PACKAGES, is_installed
 from foster.networks.trunk import Trunk, cut
 from foster.settings.augmentation import AUGMENTATIONS, AugmentationSettings
 from foster.settings.learner import DEFAULT_MEMORY_TOTAL, LearnerSettings
-from foster.settings.learner_defaults import WITHOUT_WEIGHTS, augmentation_for, backbone_for, batch_size_for
+from foster.settings.learner_defaults import WITHOUT_WEIGHTS, augmentation_for, backbone_for, batch_size_for, stem_for
 from foster.settings.method import MethodSettings
 from foster.system.counts import counted
 from foster.system.crew import add_up, crew
@@ -195,6 +195,8 @@ def make_plan(
     check_engine(settings.engine, settings.device)
     resizing = choose_resizing(photos, settings, before)
     asked = backbone_for(resizing.size) if settings.backbone == "auto" else settings.backbone
+    if before is None and settings.image_size == "auto" and settings.backbone != "auto":
+        asked = stem_for(asked, resizing.size, find_device(settings.device).type == "cuda")
     if settings.backbone == "auto" and backbone is None and asked in PACKAGES and not is_installed(asked):
         warn(
             f"the pretrained weights are not installed, so the backbone starts from random ones and needs many more "

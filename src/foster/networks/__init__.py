@@ -10,10 +10,14 @@ from foster.errors import SettingsError, suggestion
 from foster.networks.efficientnet_lite import SCALES, EfficientNetLite
 from foster.networks.network import Backbone
 from foster.networks.resnet18 import fine_stem, full_size_stem, resnet, standard_stem
-from foster.networks.resnet_cifar import cifar_resnet, cosine_cifar_resnet
+from foster.networks.resnet_cifar import cifar_resnet, coarse_stem, cosine_cifar_resnet, small_stem
 from foster.settings.plugins import register
 
-_SMALL_DEPTHS = (8, 14, 20, 32, 44, 56)
+_SMALL = {
+    f"resnet{depth}{suffix}": (depth, stem)
+    for suffix, stem in (("", small_stem), ("_coarse_stem", coarse_stem))
+    for depth in (8, 14, 20, 32, 44, 56)
+}
 _LARGE = {
     "resnet18": (18, standard_stem),
     "resnet18_fine_stem": (18, fine_stem),
@@ -25,10 +29,10 @@ _LARGE = {
 }
 
 BACKBONES: dict[str, Callable[[], Backbone]] = {
-    **{f"resnet{depth}": partial(cifar_resnet, depth) for depth in _SMALL_DEPTHS},
+    **{name: partial(cifar_resnet, depth, stem=stem) for name, (depth, stem) in _SMALL.items()},
     **{name: partial(resnet, depth, stem) for name, (depth, stem) in _LARGE.items()},
     **{f"efficientnet_lite{member}": partial(EfficientNetLite, member) for member in SCALES},
-    **{f"cosine_resnet{depth}": partial(cosine_cifar_resnet, depth) for depth in _SMALL_DEPTHS},
+    **{f"cosine_{name}": partial(cosine_cifar_resnet, depth, stem) for name, (depth, stem) in _SMALL.items()},
     **{f"cosine_{name}": partial(resnet, depth, stem, has_last_relu=False) for name, (depth, stem) in _LARGE.items()},
 }
 """Name to builder: the family for small images, by depth, that for large ones, and the family for photos; of the first

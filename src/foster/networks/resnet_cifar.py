@@ -127,14 +127,25 @@ def small_stem(width: int) -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, width, kernel_size=3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
 
 
-def cifar_resnet(depth: int, shortcut: Shortcut = PaddedSubsample, has_last_relu: bool = True) -> ResNet:
+def coarse_stem(width: int) -> nn.Module:
+    """A 5x5 convolution that halves the image, BatchNorm and ReLU: photos of twice the side at the same cost."""
+    convolution = nn.Conv2d(3, width, kernel_size=5, stride=2, padding=2, bias=False)
+    return nn.Sequential(convolution, nn.BatchNorm2d(width), nn.ReLU())
+
+
+def cifar_resnet(
+    depth: int,
+    shortcut: Shortcut = PaddedSubsample,
+    has_last_relu: bool = True,
+    stem: Callable[[int], nn.Module] = small_stem,
+) -> ResNet:
     """The CIFAR ResNet of `depth` 6n + 2: 8, 14, 20, 32, 44, 56, ..."""
     num_blocks, remainder = divmod(depth - 2, 6)
     if remainder or num_blocks < 1:
         raise ValueError(f"the depth of a CIFAR ResNet is 6n + 2 (8, 14, 20, 32, ...), not {depth}")
-    return ResNet(small_stem(16), (16, 32, 64), num_blocks, shortcut, has_last_relu)
+    return ResNet(stem(16), (16, 32, 64), num_blocks, shortcut, has_last_relu)
 
 
-def cosine_cifar_resnet(depth: int) -> ResNet:
+def cosine_cifar_resnet(depth: int, stem: Callable[[int], nn.Module] = small_stem) -> ResNet:
     """The CIFAR ResNet for cosine heads: projection shortcuts, no last ReLU."""
-    return cifar_resnet(depth, shortcut=projection, has_last_relu=False)
+    return cifar_resnet(depth, shortcut=projection, has_last_relu=False, stem=stem)

@@ -13,7 +13,7 @@ from foster.settings.augmentation import AugmentationSettings, augmentation_tabl
 from foster.settings.base import CommonSettings, apply_overrides, check_used, import_plugins, keys_for, make
 from foster.settings.fit import FitSettings
 from foster.settings.keys import check_keys, is_part
-from foster.settings.learner_defaults import PRESETS, SIDES
+from foster.settings.learner_defaults import PRESETS, SIDES, asked_as
 from foster.settings.method import MethodSettings
 from foster.settings.plugins import plugins_of
 from foster.settings.recipes import laid_over, take_recipes, with_recipes
@@ -172,6 +172,8 @@ def learner_settings(
         changes.setdefault("augmentation", LearnerSettings.augmentation_asked(before))
     apply_overrides(LearnerSettings, changes, overrides, origin)
     check_keys(changes, learner_keys(), origin, LearnerSettings.listing)
+    if base is not None and has_learned and changes.get("backbone") == asked_as(base.backbone):
+        del changes["backbone"]  # as in the first learn, which took its variant
     changes = laid_over(with_recipes({}, recipes, learner_keys(), LearnerSettings.listing), changes)
     if base is not None and not has_parts and isinstance(changes.get("augmentation"), Mapping):
         before["augmentation"] = augmentation_table(before["augmentation"], origin)

@@ -60,6 +60,9 @@ PHOTO_SIDES = (96, 128, 160, 192, 224)
 SMALL_BACKBONES = tuple(f"resnet{depth}" for depth in (8, 14, 20, 32, 44, 56))
 """Those made for small images: at a photo's size they would take minutes for what they do in seconds."""
 
+COARSE_STEM = "_coarse_stem"
+"""What the names of small backbones end with that halve their images first."""
+
 WITHOUT_WEIGHTS = "resnet18"
 """The backbone for photos where no pretrained weights are at hand."""
 
@@ -72,11 +75,22 @@ def image_side_for(typical_side: int, largest: int = 224) -> int:
     return min(sides, key=lambda side: abs(side - typical_side))
 
 
-def largest_side_for(backbone: str, on_gpu: bool) -> int:
+def largest_side_for(backbone: str, on_gpu: bool, typical_side: int) -> int:
     """How large the network's images become where nobody says it: as large as the backbone and the device bear."""
     if backbone in SMALL_BACKBONES:
-        return SMALL_SIDE if on_gpu else SMALL_SIDE // 2
+        return SMALL_SIDE if on_gpu or typical_side >= SMALL_SIDE else SMALL_SIDE // 2
     return 224 if on_gpu else 192
+
+
+def stem_for(backbone: str, image_size: tuple[int, int], on_gpu: bool) -> str:
+    """The backbone as it is for images of a size that nobody gave: on a CPU a small one halves them first."""
+    is_halved = backbone in SMALL_BACKBONES and max(image_size) >= SMALL_SIDE and not on_gpu
+    return f"{backbone}{COARSE_STEM}" if is_halved else backbone
+
+
+def asked_as(backbone: str) -> str:
+    """What a first learn was asked for that took this backbone: by method and size it may have been a variant."""
+    return backbone.removeprefix("cosine_").removesuffix(COARSE_STEM)
 
 
 def backbone_for(image_size: tuple[int, int]) -> str:
