@@ -29,6 +29,21 @@ def test_image_size_backbone_and_normalisation_follow_the_first_images() -> None
     assert 0.01 <= facts.std[0] < 0.07
 
 
+def test_a_small_backbone_that_is_asked_for_halves_photos_first_and_is_asked_for_again_by_the_same_name() -> None:
+    learner = foster.Learner(backbone="resnet8", epochs_scale=0.001, memory_total=40, device="cpu")
+    images = np.random.default_rng(0).integers(0, 256, (16, 70, 100, 3), dtype=np.uint8)
+    learner.learn([*images[:8]], labels=["a", "b"] * 4)
+    assert learner.knowledge is not None
+    assert (learner.knowledge.backbone, learner.resizing.size) == ("resnet8_coarse_stem", (64, 64))
+    learner.learn([*images[8:]], labels=["c", "d"] * 4, backbone="resnet8")
+    assert learner.class_names == ("a", "b", "c", "d")
+    with pytest.raises(SettingsError, match="backbone: this learner has 'resnet8_coarse_stem' from its first learn"):
+        learner.configure(backbone="resnet14")
+    given = foster.Learner(backbone="resnet8", image_size=64, epochs_scale=0.001, device="cpu")
+    given.learn([*images[:8]], labels=["a", "b"] * 4)
+    assert given.settings.backbone == "resnet8", "a size that is given changes nothing else"
+
+
 class Wrong(Backbone):
     """Gives the 3 channels of its images as features."""
 
