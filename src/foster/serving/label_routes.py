@@ -6,7 +6,8 @@ from typing import Any, TypeVar
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
-from foster.data.photos.decode import SMALLEST_SIDE, ImageError, decode
+from foster.data.photos.decode import ImageError
+from foster.data.photos.read import decode_shown
 from foster.errors import DataError, FolderError
 from foster.serving.answers import (
     FeedbackCounts,
@@ -57,7 +58,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         folder = feedback()
 
         def store() -> StoredPhoto:
-            decode(content, 1, SMALLEST_SIDE)  # what cannot be read teaches nothing
+            decode_shown(content, 1)  # what cannot be read teaches nothing
             return StoredPhoto(**folder.store(content, label)._asdict())
 
         answer = await service.in_thread(lambda: _without_paths(store))

@@ -13,7 +13,7 @@ from torch.nn.functional import interpolate
 
 from foster.bundle.files import WEIGHTS
 from foster.bundle.manifest import read_manifest
-from foster.data.photos.decode import SMALLEST_SIDE, decode
+from foster.data.photos.read import decode_shown
 from foster.evaluation.gradcam import grad_cam
 from foster.learner.familiarity import Unknown
 from foster.learner.learner import Learner
@@ -70,7 +70,7 @@ class Served:
     def picture(self, content: bytes) -> Picture:
         """An image file for `heat_map`. Raises ImageError."""
         resizing = self.learner.resizing
-        picture = decode(content, max(resizing.size), SMALLEST_SIDE)
+        picture = decode_shown(content, max(resizing.size))
         return Picture(resizing(picture), picture.size)
 
     def heat_map(self, picture: Picture, label: str | None) -> tuple[str, bytes]:

@@ -35,9 +35,6 @@ MAX_SIDE = 40_000
 MAX_FILE_BYTES = 2**30
 """Larger images are refused before they are decoded: a file of some kilobytes may claim to be any size."""
 
-SMALLEST_SIDE = 4
-"""Smaller pictures show nothing: they are neither learned nor answered."""
-
 LARGE_PIXELS = 25_000_000
 """Larger images are decoded one at a time, however many threads there are, and made smaller where a target is known."""
 DRAFT_PIXELS = 4_000_000
@@ -91,20 +88,12 @@ def quiet_pillow() -> Iterator[None]:
         yield
 
 
-def decode(source: ImageLike, target_side: int | None = None, smallest_side: int = 1) -> Image.Image:
+def decode(source: ImageLike, target_side: int | None = None) -> Image.Image:
     """`source` as an upright RGB image, transparent parts on white; the first frame of an animation.
 
     With `target_side` a camera's JPEG may be decoded at a half, a quarter or an eighth of its size, at least four times
-    that side, and a very large image of another format may be made smaller, to twice that side. Raises ImageError,
-    also for a picture with a side below `smallest_side`.
+    that side, and a very large image of another format may be made smaller, to twice that side. Raises ImageError.
     """
-    picture = _decode(source, target_side)
-    if min(picture.size) < smallest_side:
-        raise ImageError(f"too small to show anything: {picture.width} x {picture.height} pixels")
-    return picture
-
-
-def _decode(source: ImageLike, target_side: int | None) -> Image.Image:
     if isinstance(source, torch.Tensor):
         return _guarded(lambda: _from_array(_channels_last(source)))
     if isinstance(source, np.ndarray):

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from foster.data.photos.decode import MISSING, SMALLEST_SIDE, ImageError, ImageLike, decode, quiet_pillow, upright_size
+from foster.data.photos.decode import MISSING, ImageError, ImageLike, decode, quiet_pillow, upright_size
 from foster.data.photos.find import shown
 from foster.data.photos.resize import Resizing
 from foster.errors import DataError
@@ -21,6 +21,9 @@ from foster.system.memory import main_memory
 MAX_UNREADABLE = 100
 MAX_UNREADABLE_SHARE = 0.1
 NUM_SHOWN = 5
+SMALLEST_SIDE = 4
+"""Smaller pictures show nothing: they are neither learned nor answered."""
+
 NUM_MEASURED = 200
 DECODED_AT_ONCE = 256
 
@@ -138,7 +141,7 @@ def each_decoded(
 
     def one(item: ImageLike) -> Outcome | ImageError:
         try:
-            return work(decode(item, target_side, smallest_side))
+            return work(decode_shown(item, target_side, smallest_side))
         except ImageError as error:
             return error
 
@@ -148,6 +151,14 @@ def each_decoded(
             with quiet_pillow():
                 outcomes = list(pool.map(one, chunk))
             yield from outcomes
+
+
+def decode_shown(item: ImageLike, target_side: int, smallest_side: int = SMALLEST_SIDE) -> Image.Image:
+    """As `decode`; a picture with a smaller side than that shows nothing. Raises ImageError."""
+    picture = decode(item, target_side)
+    if min(picture.size) < smallest_side:
+        raise ImageError(f"too small to show anything: {picture.width} x {picture.height} pixels")
+    return picture
 
 
 def measured_sizes(photos: Photos) -> MeasuredSizes:
