@@ -1,5 +1,7 @@
 """What is told of epochs: one epoch late, means over images, and never of losses that are not numbers."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -45,6 +47,22 @@ def test_the_losses_from_before_an_interruption_count_in_their_epoch_alone() -> 
     log.close(2, 0.1, ("L",), torch.tensor([2.0]))
     log.flush()
     assert [event.losses["L"] for event in told if isinstance(event, EpochEnded)] == [2.0, 0.5]
+
+
+def test_the_time_left_is_that_of_usual_epochs_and_less_by_what_has_passed_since(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[Event] = []
+    clock = iter([0.0, 10.0, 12.0, 12.0, 14.0, 14.0, 16.0])  # read when made, at each close, at each report
+    monkeypatch.setattr("foster.training.epoch_log.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    log = EpochLog(phase_of(nn.Linear(1, 1)), 4, told.append, task=0)
+    for epoch in range(3):
+        log.close(epoch, 0.1, ("L",), torch.tensor([1.0]))
+    log.flush()
+    ended = [event for event in told if isinstance(event, EpochEnded)]
+    assert [event.seconds for event in ended] == [10, 2, 2]
+    # After the first: two of 10 s, of which 2 s have passed. After the second: one of 2 s, which has passed.
+    assert [event.seconds_left for event in ended] == [18, 0, 0]
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
