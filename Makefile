@@ -33,7 +33,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PIP) --no-build-isolation --constraint constraints.txt --editable '.[test]'
 	@touch $@
 
-# And the site, the cluster, hooks.
+# And the site, hooks.
 $(COMPLETE): $(READY)
 	@$(PIP) --no-build-isolation --constraint constraints.txt --editable '.[dev]'
 	@touch $@

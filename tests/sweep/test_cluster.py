@@ -1,5 +1,6 @@
-"""A sweep over a Ray cluster of two nodes on this machine, one of which is killed in the middle."""
+"""A sweep over a Ray cluster on this machine: one node, two of which one is killed, and a stand-in for Ray."""
 
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -20,9 +21,35 @@ from foster.sweep.cluster import connected
 from foster.sweep.grid import plan_runs
 from foster.sweep.slots import Slot
 
+needs_ray = pytest.mark.skipif(not find_spec("ray"), reason="ray is not installed")
+
+
+def wait_until(is_true: Callable[[], object]) -> None:
+    ends = time.monotonic() + 120
+    while not is_true():
+        assert time.monotonic() < ends, "it never came"
+        time.sleep(0.02)
+
+
+@needs_ray
+def test_a_process_on_a_ray_cluster_is_told_lines_and_signals_and_gives_its_exit_code(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    script = "trap 'echo asked to stop; exit 7' TERM; read line; echo heard $line $MINE; while :; do sleep 0.02; done"
+    with connected("local", 1, 1) as found:
+        (slot,) = found.slots(wants_gpu=False)
+        process = found.start(["/bin/sh", "-c", f"echo ready; {script}"], {"MINE": "too"}, log, slot)
+        wait_until(lambda: log.exists() and "ready" in log.read_text())
+        process.stdin.write(b"this\n")
+        wait_until(lambda: "heard this too" in log.read_text())
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        wait_until(lambda: process.poll() is not None)
+        assert process.poll() == 7
+    assert "asked to stop" in log.read_text()
+
 
 @pytest.mark.slow
-@pytest.mark.skipif(not find_spec("ray"), reason="ray is not installed")
+@needs_ray
 def test_runs_of_a_lost_node_go_on_at_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ray.cluster_utils import Cluster
 
