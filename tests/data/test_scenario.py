@@ -1,14 +1,19 @@
 """A scenario behaves like a list of tasks, and a task shows nothing of the classes still to come."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from photo_folders import files_of, write_photos
 
+from foster.data.images import ImageSet
+from foster.data.photos.album import Album
+from foster.data.photos.darkroom import Darkroom
 from foster.data.scenario import Scenario, ScenarioTask, class_order_from_names, class_order_from_seed
 from foster.data.sources import Dataset, load
-from foster.errors import SettingsError
+from foster.errors import DataError, SettingsError
 from foster.settings.datasets import SyntheticSettings
 
 # numpy.random.seed(1993); numpy.random.permutation(100), as the logs of published runs print it.
@@ -155,3 +160,12 @@ def test_cutting_a_scenario_neither_copies_nor_changes_the_dataset(dataset: Data
 def test_a_class_order_that_is_no_permutation_of_the_classes_is_refused(dataset: Dataset, order: Sequence[int]) -> None:
     with pytest.raises(SettingsError, match="class_order must hold each number from 0 to 9 once"):
         Scenario(dataset, 0, 5, order)
+
+
+def test_a_class_of_which_no_photo_can_be_read_is_told_by_its_name(tmp_path: Path) -> None:
+    write_photos(tmp_path, num_classes=2, per_class=3, broken=3)
+    album = Album.of(files_of(tmp_path), Darkroom(16, 20, max_unreadable=9))
+    photos = ImageSet(album, torch.arange(6) // 3, ("broken", "whole"))
+    scenario = Scenario(Dataset("photos", photos, photos, (0.5,) * 3, (0.5,) * 3), 2, 2, [0, 1])
+    with pytest.raises(DataError, match="none of the 3 photos of class 'broken' can be read"):
+        scenario[0]

@@ -8,7 +8,7 @@ from photo_folders import write_classes
 from PIL import Image
 
 from foster.data.sources import load
-from foster.data.unlabeled import load_unlabeled
+from foster.data.unlabeled import _resized, load_unlabeled
 from foster.errors import DataError, SettingsError
 
 
@@ -26,6 +26,13 @@ def test_images_of_another_size_are_resized() -> None:
     assert found.images.dtype == torch.uint8
     means = [images.float().mean().item() for images in (found.images, load("synthetic").train.images)]
     assert means[0] == pytest.approx(means[1], rel=0.05)
+
+
+def test_a_much_smaller_image_keeps_something_of_every_pixel() -> None:
+    lines = torch.zeros(1, 3, 16, 16, dtype=torch.uint8)
+    lines[..., ::4] = 255  # which lie between the places that plain interpolation looks at
+    small = _resized(lines, (4, 4))
+    assert small.float().mean().item() == pytest.approx(255 / 4, rel=0.2)
 
 
 def test_a_folder_gives_all_images_below_it(tmp_path: Path) -> None:

@@ -37,6 +37,13 @@ def test_an_outlier_is_not_preferred_to_many_that_are_alike() -> None:
     assert sorted(position // 9 for position in chosen) == [0, 1]
 
 
+def test_of_more_photos_than_can_be_clustered_the_most_doubtful_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foster.learner.label_next.MOST_CLUSTERED", 3)
+    doubt = torch.tensor([0.2, 0.9, 0.2, 0.8, 0.7, 0.2])
+    features = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.1], [1.0, 0.2], [0.0, 1.0]])
+    assert set(doubtful_and_different(doubt, features, 2)) <= {1, 3, 4}
+
+
 def test_photos_are_chosen_by_what_the_learner_says_of_them(small_bundle: Path, tmp_path: Path) -> None:
     learner = foster.load(small_bundle, device="cpu")
     for k in range(12):

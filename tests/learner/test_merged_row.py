@@ -32,6 +32,15 @@ def test_its_probability_is_nearly_the_sum_on_other_photos(temperature: float) -
     assert (after.argmax(1) == wanted.argmax(1)).float().mean() > 0.97
 
 
+def test_a_class_with_many_photos_counts_no_more_than_one_with_few() -> None:
+    features, labels = course(0, count=40)
+    row, bias = merged_row(WEIGHT, BIAS, features, labels, [1, 3])
+    again = torch.cat([torch.arange(40), *[(labels == 0).nonzero()[:, 0]] * 9])
+    same_row, same_bias = merged_row(WEIGHT, BIAS, features[again], labels[again], [1, 3])
+    torch.testing.assert_close(same_row, row, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(same_bias, bias, rtol=1e-3, atol=1e-3)
+
+
 def test_what_all_logits_have_in_common_changes_nothing() -> None:
     features, labels = course(0)
     common = torch.randn(8, generator=torch.Generator().manual_seed(2))

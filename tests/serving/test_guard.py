@@ -6,6 +6,7 @@ import pytest
 from servers import client_of, photo, service_of
 
 from foster.serving.guard import session_of
+from foster.serving.options import Options
 
 
 def statuses(bundle: Path, requests: list[tuple[str, str, dict[str, str]]], **options: object) -> list[int]:
@@ -83,9 +84,30 @@ def test_a_body_that_does_not_come_is_not_waited_for(small_bundle: Path) -> None
 
     async def check() -> None:
         async with client_of(service_of(small_bundle, timeout=0.05)) as client:
-            assert (await client.post("/predict", content=stuck())).status_code == 408
+            answer = await client.post("/predict", content=stuck())
+            assert (answer.status_code, answer.headers["connection"]) == (408, "close")
 
     asyncio.run(check())
+
+
+def test_bodies_that_come_at_once_have_a_limit_together_and_those_that_are_answered_are_not_counted(
+    small_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = len(photo())
+    monkeypatch.setattr(Options, "max_held_bytes", property(lambda options: 2 * size))
+    assert statuses(small_bundle, [("POST", "/predict", {})] * 4) == [200] * 4
+
+    async def waiting(others: asyncio.Barrier) -> AsyncIterator[bytes]:
+        yield photo()
+        await others.wait()  # nobody's body ends before all have begun
+
+    async def check() -> list[int]:
+        async with client_of(service_of(small_bundle, timeout=0.2)) as client:
+            others = asyncio.Barrier(4)
+            answers = await asyncio.gather(*(client.post("/predict", content=waiting(others)) for _ in range(3)))
+            return sorted(answer.status_code for answer in answers)
+
+    assert asyncio.run(check()) == [408, 408, 429]
 
 
 def test_the_pages_run_nothing_but_their_own_scripts(small_bundle: Path) -> None:
