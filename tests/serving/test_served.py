@@ -38,6 +38,15 @@ def test_a_heat_map_has_the_shape_of_the_picture_and_is_clear_where_nothing_was_
     assert cropped.getchannel("A").crop((4, 0, 12, 8)).getextrema()[0] >= 60
 
 
+def test_a_bundle_that_cannot_answer_is_not_served(small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(learner: foster.Learner, *arguments: object) -> None:
+        raise foster.DeviceError("out of memory")
+
+    monkeypatch.setattr(foster.Learner, "answers", broken)
+    with pytest.raises(foster.DeviceError):
+        Served.load(small_bundle, "cpu", None)
+
+
 def test_a_class_that_is_not_known_cannot_be_explained(served: Served) -> None:
     with pytest.raises(KeyError):
         served.heat_map(Picture(torch.zeros(3, 8, 8, dtype=torch.uint8), (8, 8)), "dragon")

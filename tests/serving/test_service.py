@@ -33,7 +33,12 @@ def test_a_full_queue_refuses_at_once_and_takes_again_when_there_is_room(
     is_released = held_answers(monkeypatch)
 
     async def check(client: httpx.AsyncClient) -> None:
-        waiting = [asyncio.create_task(client.post("/predict", content=photo(k))) for k in range(3)]
+        waiting = [asyncio.create_task(client.post("/predict", content=photo(0)))]
+        while service.num_in_work < 1:
+            await asyncio.sleep(0.001)
+        three = [("file", (f"{k}.png", photo())) for k in range(3)]
+        assert (await client.post("/predict", files=three)).status_code == 429, "two would be taken"
+        waiting += [asyncio.create_task(client.post("/predict", content=photo(k))) for k in (1, 2)]
         while service.num_in_work < 3:
             await asyncio.sleep(0.001)
         refused = await client.post("/predict", content=photo())
