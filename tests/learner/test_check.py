@@ -115,11 +115,23 @@ def test_photos_that_a_bundle_was_trained_on_are_not_judged_by_it(learner: Learn
     assert any(f"trained on: {len(own)}" in remark for remark in report.remarks)
 
 
+def test_a_class_of_one_photo_in_many_sizes_does_not_stop_the_check(photos: Path) -> None:
+    shutil.rmtree(photos / "clock")
+    (photos / "clock").mkdir()
+    with Image.open(photos / "star" / "0.png") as picture:
+        mirrored = picture.transpose(Image.Transpose.FLIP_TOP_BOTTOM).rotate(90, expand=True)
+    for k in range(6):
+        mirrored.resize((80 - k, 120 - k)).save(photos / "clock" / f"{k}.png")
+    report = check_photos(photos)
+    assert [len(group) for group in found(report)["near-duplicate"]] == [6]
+    assert "mislabelled" not in found(report)
+
+
 def test_too_few_classes_are_not_judged_and_nothing_readable_is_an_error(photos: Path, tmp_path: Path) -> None:
     for thing in THINGS[1:]:
         shutil.rmtree(photos / thing)
     (remark,) = check_photos(photos).remarks
-    assert "two classes of 5 photos" in remark
+    assert "two classes of 5 different photos" in remark
     (tmp_path / "bad" / "a").mkdir(parents=True)
     (tmp_path / "bad" / "a" / "x.jpg").write_bytes(b"x")
     with pytest.raises(DataError, match="none of the 1 images"):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from foster.learner.suspicion import MIN_PHOTOS, confident_positions, cross_validated, judge
+from foster.learner.suspicion import MIN_PHOTOS, confident_positions, cross_validated, judge, judgeable
 
 
 def features(count: int, num_classes: int = 4) -> tuple[Tensor, Tensor]:
@@ -37,6 +37,13 @@ def test_photos_that_are_nearly_the_same_do_not_vouch_for_each_other() -> None:
     together = [*range(40), 40, 40, 40]
     found = judge(cross_validated(pictures, labels, together), labels)
     assert {one.position for one in found.suspects} == {40, 41, 42}
+
+
+def test_a_class_of_copies_or_of_another_classs_photos_cannot_be_judged() -> None:
+    names = ["burst"] * 6 + ["cat"] * 6 + ["dog"] * 9 + ["twin"] * 5
+    cats, dogs = list(range(1, 7)), list(range(7, 16))
+    assert judgeable(names, [0] * 6 + cats + dogs + dogs[:5]) == ["cat"], "of the dogs four are left"
+    assert judgeable(names[:21], [0] * 6 + cats + dogs) == ["cat", "dog"]
 
 
 def test_a_classifier_that_is_often_wrong_accuses_nobody() -> None:

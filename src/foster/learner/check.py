@@ -22,7 +22,7 @@ from foster.errors import DataError
 from foster.learner.check_report import KINDS, CheckReport, Finding, Photo
 from foster.learner.describing import Describer, describer_for
 from foster.learner.learner import Learner
-from foster.learner.suspicion import MIN_PHOTOS, Judgement, cross_validated, judge
+from foster.learner.suspicion import MIN_PHOTOS, Judgement, cross_validated, judge, judgeable
 
 FEW_PHOTOS = 10
 """A class with fewer is told of: a learner wants 20 or more."""
@@ -210,19 +210,18 @@ def _mislabelled(
             judgement = judge(look.probability[chosen], torch.tensor([known.index(labels[k]) for k in chosen]))
             findings += _accused(look, chosen, judgement, known)
             remarks += _doubted(judgement, "the bundle")
-    counts = Counter(labels)
-    names = [name for name in dict.fromkeys(labels) if counts[name] >= MIN_PHOTOS]
+    group_of = {k: number for number, group in enumerate(groups) for k in group}
+    alike_as = [group_of.get(k, len(groups) + k) for k in range(len(labels))]
+    names = judgeable(labels, alike_as)
     if set(names) - set(known) and len(names) > 1:
         chosen = [k for k, label in enumerate(labels) if label in names]
-        group_of = {k: number for number, group in enumerate(groups) for k in group}
-        own = [group_of.get(k, len(groups) + k) for k in chosen]
         ids = torch.tensor([names.index(labels[k]) for k in chosen])
-        judgement = judge(cross_validated(look.features[chosen], ids, own), ids)
+        judgement = judge(cross_validated(look.features[chosen], ids, [alike_as[k] for k in chosen]), ids)
         accused = _accused(look, chosen, judgement, names)
         findings += [finding for finding in accused if finding.photos[0].label not in known]
         remarks += _doubted(judgement, "a simple classifier")
     elif not findings and not set(labels) & set(known):
-        remarks.append(f"labels were not judged: that takes two classes of {MIN_PHOTOS} photos or more")
+        remarks.append(f"labels were not judged: that takes two classes of {MIN_PHOTOS} different photos or more")
     return findings, remarks
 
 

@@ -4,6 +4,7 @@ Confident learning (Northcutt, Jiang, Chuang: "Confident learning", 2021): a pho
 than it claims its own photos on average is probably one of its own. Where cleanlab is installed, it decides.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -93,7 +94,7 @@ def _by_cleanlab(probability: Tensor, labels: Tensor) -> list[int] | None:
 def cross_validated(features: Tensor, labels: Tensor, groups: Sequence[int]) -> Tensor:
     """Probabilities `[N, C]` of each photo by linear discriminants of the others' features `[N, d]`, labels `[N]`.
 
-    Photos of one group, which are nearly the same, are never on both sides. Every class needs MIN_PHOTOS photos.
+    Photos of one group, which are nearly the same, are never on both sides. The classes must be `judgeable`.
     """
     num_classes = int(labels.max()) + 1
     fold = _folds(labels, groups)
@@ -105,6 +106,15 @@ def cross_validated(features: Tensor, labels: Tensor, groups: Sequence[int]) -> 
             weight, bias = linear_discriminants(features[~inside], labels[~inside], num_classes)
             scores[inside] = features[inside] @ weight.T + bias
     return probabilities(scores, fit_temperature(scores, labels) or 1.0)
+
+
+def judgeable(labels: Sequence[str], groups: Sequence[int]) -> list[str]:
+    """The classes with MIN_PHOTOS groups of photos of their own: copies of one photo say no more than that one."""
+    classes: dict[int, set[str]] = defaultdict(set)
+    for label, group in zip(labels, groups, strict=True):
+        classes[group].add(label)
+    counts = Counter(label for own in classes.values() if len(own) == 1 for label in own)
+    return [name for name in dict.fromkeys(labels) if counts[name] >= MIN_PHOTOS]
 
 
 def _folds(labels: Tensor, groups: Sequence[int]) -> Tensor:
