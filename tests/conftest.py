@@ -7,17 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
-from gluon_emulation import emulated_kernels
 
-from foster.data.sources import load as load_dataset
-from foster.kernels import modules
-from foster.learner.learner import Learner
 from foster.system.signals import SIGNALS
+
+# Torch is imported where it is used: the process that hands tests out to others needs none of it.
 
 # Tests train small networks, often in several processes at once: more threads would only be in each other's way. And no
 # command that a test starts or calls looks around whether this machine is busy.
-torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Nor does this process wait for the disk: no machine fails here, and the order of flushes has a test of its own.
@@ -26,6 +22,9 @@ os.fsync = lambda descriptor: None
 
 def pytest_collection_finish() -> None:
     """What was imported stays: no search for garbage needs to look through it again."""
+    import torch
+
+    torch.set_num_threads(1)
     gc.freeze()
 
 
@@ -54,7 +53,9 @@ def _is_ignored(number: signal.Signals) -> bool:
 @pytest.fixture(scope="session")
 def small_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle of two digits that was barely trained. Tests change copies of it alone."""
-    torch.set_num_threads(1)
+    from foster.data.sources import load as load_dataset
+    from foster.learner.learner import Learner
+
     images = load_dataset("digits").train.of_classes(0, 2)
     labels = [images.class_names[label] for label in images.labels.tolist()]
     learner = Learner(backbone="resnet8", batch_size=16, memory_total=12, epochs_scale=0.006, device="cpu")
@@ -71,6 +72,8 @@ def bundle(small_bundle: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """New tensors start as not-a-number, so that a place which a kernel does not write shows."""
+    import torch
+
     with torch.device("cpu"):
         torch.empty(0)  # torch lists its functions that make tensors when one is first called so; not those below
     for name in ("empty", "empty_like"):
@@ -81,6 +84,11 @@ def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def emulation(monkeypatch: pytest.MonkeyPatch, poisoned_memory: None) -> Iterator[None]:
     """Kernels on the CPU, where all maps count as bfloat16 on a GPU."""
+    import torch
+    from gluon_emulation import emulated_kernels
+
+    from foster.kernels import modules
+
     monkeypatch.setattr(modules, "is_available", lambda: True)
     monkeypatch.setattr(modules, "_computes_in_bfloat16", lambda maps: maps.dtype is torch.bfloat16)
     with emulated_kernels():

@@ -78,7 +78,7 @@ def test_a_pretrained_backbone_is_trained_gently_in_later_learns_too(
 
 
 def test_a_backbone_from_scratch_keeps_the_published_rates_of_its_batch_size(rates: dict[str, float]) -> None:
-    learner = small_learner()
+    learner = small_learner(batch_size=None)
     learner.learn(*digits("zero", "one"))
     learner.learn(*digits("two", "three"), batch_size=128)
     assert rates == {"1 learn": 0.0125, "2 boost": 0.1, "2 compress": 0.1}
@@ -99,7 +99,7 @@ def test_joint_starts_every_learn_from_the_pretrained_weights(
 def test_joint_says_one_clear_line_where_its_pretrained_weights_are_gone(
     weights: Path, rates: dict[str, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learner = small_learner("joint", weights=str(weights))
+    learner = small_learner("joint", weights=str(weights), batch_size=None)
     learner.learn(*digits("zero", "one"))
     bundle = learner.save(tmp_path / "bundle")
     moved = shutil.move(weights, tmp_path / "moved.safetensors")

@@ -24,7 +24,7 @@ TINY = (
 )
 
 DIGITS = load_dataset("digits")
-QUICK = ("backbone=resnet8", "epochs_scale=0.02", "memory_total=60", "device=cpu")
+QUICK = ("backbone=resnet8", "batch_size=64", "epochs_scale=0.02", "memory_total=60", "device=cpu")
 
 
 class Outcome(NamedTuple):

@@ -37,10 +37,11 @@ def together(*parts: Labelled) -> Labelled:
 
 
 def small_learner(method: str = "foster", **settings: Any) -> Learner:
-    plain = {"backbone": "resnet8", "epochs_scale": 0.005, "memory_total": 60, "device": "cpu"}
+    """One that trains no longer than it must: few steps, of large batches."""
+    plain = {"backbone": "resnet8", "batch_size": 64, "epochs_scale": 0.005, "memory_total": 60, "device": "cpu"}
     return foster.Learner(method, **{**plain, **settings})
 
 
 def longer_learner(method: str = "foster", **settings: Any) -> Learner:
     """One that learns enough to tell digits apart."""
-    return small_learner(method, **{"epochs_scale": 0.02, **settings})
+    return small_learner(method, **{"batch_size": None, "epochs_scale": 0.02, **settings})
