@@ -1,5 +1,6 @@
 """A head start is what linear discriminants say of the features, in plain and in boosted networks."""
 
+import pytest
 import torch
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor, nn
@@ -93,3 +94,10 @@ def test_a_class_without_an_image_leaves_the_head_alone() -> None:
     before = network.head.state_dict()["weight"].clone()
     start_head(network, infer, data)
     assert torch.equal(network.head.state_dict()["weight"], before)
+
+
+@pytest.mark.filterwarnings("error")
+def test_classes_of_one_photo_each_have_a_head_start_without_a_word() -> None:
+    features = torch.tensor([[1.0, 0.0, 0.2], [0.0, 1.0, 0.1]], dtype=torch.float64)
+    weight, bias = linear_discriminants(features, torch.tensor([0, 1]), 2)
+    assert (features @ weight.T + bias).argmax(1).tolist() == [0, 1]

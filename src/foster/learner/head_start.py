@@ -75,7 +75,7 @@ def linear_discriminants(features: Tensor, labels: Tensor, num_classes: int) -> 
     bias = -(weight * means).sum(1) / 2
     scores, are_honest = left_out_scores(features, labels, means, precision)
     honest = scores[are_honest]
-    unit = honest.std().item() or 1.0  # a temperature is looked for around 1
+    unit = (honest.std().item() if honest.numel() > 1 else 0.0) or 1.0  # a temperature is looked for around 1
     temperature = fit_temperature(honest / unit, labels[are_honest])
     scale = min(SCALE, 1 / (unit * temperature)) if temperature else SCALE
     return scale * (weight - weight.mean(0)), scale * (bias - bias.mean())
