@@ -29,7 +29,7 @@ def test_image_size_backbone_and_normalisation_follow_the_first_images() -> None
     assert 0.01 <= facts.std[0] < 0.07
 
 
-def test_a_small_backbone_that_is_asked_for_halves_photos_first_and_is_asked_for_again_by_the_same_name() -> None:
+def test_a_small_backbone_that_is_asked_for_sees_photos_coarsely_and_is_asked_for_again_by_the_same_name() -> None:
     learner = foster.Learner(backbone="resnet8", epochs_scale=0.001, memory_total=40, device="cpu")
     images = np.random.default_rng(0).integers(0, 256, (16, 70, 100, 3), dtype=np.uint8)
     learner.learn([*images[:8]], labels=["a", "b"] * 4)

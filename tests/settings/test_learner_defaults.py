@@ -9,18 +9,21 @@ from foster.settings.learner_defaults import (
     batch_size_for,
     image_side_for,
     largest_side_for,
+    more_steps_for,
     resize_rule_for,
     stem_for,
 )
 
 
-def test_photos_are_halved_by_a_small_backbone_on_a_cpu_and_smaller_images_are_not() -> None:
+def test_a_small_backbone_sees_photos_coarsely_on_a_cpu_and_smaller_images_as_they_are() -> None:
     sides = {28: 28, 40: 32, 63: 32, 64: 64, 300: 64}
     assert {side: image_side_for(side, largest_side_for("resnet32", False, side)) for side in sides} == sides
     assert image_side_for(300, largest_side_for("resnet32", True, 300)) == 64
     assert stem_for("resnet32", (64, 64), on_gpu=False) == "resnet32_coarse_stem"
     assert stem_for("resnet32", (64, 64), on_gpu=True) == stem_for("resnet32", (32, 32), on_gpu=False) == "resnet32"
     assert stem_for("resnet18", (192, 192), on_gpu=False) == "resnet18"
+    assert [more_steps_for("resnet32_coarse_stem", size) for size in (16, 32)] == [2.5, 1.25], "as many photos"
+    assert more_steps_for("resnet32", 16) == 1
     assert {asked_as(name) for name in ("resnet32", "resnet32_coarse_stem", "cosine_resnet32")} == {"resnet32"}
 
 

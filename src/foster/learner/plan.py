@@ -25,7 +25,14 @@ from foster.networks.pretrained import PACKAGES, is_installed
 from foster.networks.trunk import Trunk, cut
 from foster.settings.augmentation import AUGMENTATIONS, AugmentationSettings
 from foster.settings.learner import DEFAULT_MEMORY_TOTAL, LearnerSettings
-from foster.settings.learner_defaults import WITHOUT_WEIGHTS, augmentation_for, backbone_for, batch_size_for, stem_for
+from foster.settings.learner_defaults import (
+    WITHOUT_WEIGHTS,
+    augmentation_for,
+    backbone_for,
+    batch_size_for,
+    more_steps_for,
+    stem_for,
+)
 from foster.settings.method import MethodSettings
 from foster.system.counts import counted
 from foster.system.crew import add_up, crew
@@ -91,7 +98,12 @@ class Plan:
     @property
     def options(self) -> MethodSettings:
         """The method's settings as they are used."""
-        return self.settings.scaled_options(self.steps_per_epoch, self.backbone.is_pretrained, self.batch_size)
+        steps, more = self.steps_per_epoch, self._more_steps
+        return self.settings.scaled_options(steps, self.backbone.is_pretrained, self.batch_size, more)
+
+    @property
+    def _more_steps(self) -> float:
+        return more_steps_for(self.backbone.name, self.batch_size)
 
     @property
     def is_short(self) -> bool:
@@ -101,7 +113,7 @@ class Plan:
     def within(self, seconds: float, seconds_before: float, seconds_of_training: float) -> "Plan":
         """The same plan with schedules that take this long, where that much is before them and so much they would take;
         never more than the published ones."""
-        factor = self.settings.epochs_factor(self.steps_per_epoch, self.backbone.is_pretrained)
+        factor = self.settings.epochs_factor(self.steps_per_epoch, self.backbone.is_pretrained, self._more_steps)
         share = max(0.0, seconds - seconds_before) / max(seconds_of_training, 1e-6)
         return self.with_epochs_scale(round(min(1.0, max(1e-4, factor * share)), 4))
 

@@ -111,20 +111,23 @@ class LearnerSettings(CommonSettings):
             )
         return total // num_classes
 
-    def epochs_factor(self, steps_per_epoch: int, is_pretrained: bool = False) -> float:
+    def epochs_factor(self, steps_per_epoch: int, is_pretrained: bool = False, more_steps: float = 1.0) -> float:
         """By what the method's published epochs are multiplied for a set of this many steps an epoch."""
         if self.epochs_scale is not None:
             return self.epochs_scale
         preset = PRESETS[self.preset]
         length = preset.pretrained if is_pretrained else preset.from_scratch
-        needed = length.min_steps / (steps_per_epoch * self.options.first.epochs)
+        needed = more_steps * length.min_steps / (steps_per_epoch * self.options.first.epochs)
         return max(length.epochs_scale, min(1.0, needed))
 
-    def scaled_options(self, steps_per_epoch: int, is_pretrained: bool, batch_size: int) -> MethodSettings:
+    def scaled_options(
+        self, steps_per_epoch: int, is_pretrained: bool, batch_size: int, more_steps: float = 1.0
+    ) -> MethodSettings:
         """The method's settings with epochs and learning rates as they are to be used: published rates are those of
         batches of 128, and from scratch smaller ones take smaller steps."""
         rate = 1.0 if is_pretrained else min(1.0, batch_size / PUBLISHED_BATCH_SIZE)
-        options = self.scheduled(self.epochs_factor(steps_per_epoch, is_pretrained), is_pretrained, rate)
+        factor = self.epochs_factor(steps_per_epoch, is_pretrained, more_steps)
+        options = self.scheduled(factor, is_pretrained, rate)
         if not is_pretrained:
             return options
         # Discriminants of few photos weigh features so heavily that a first step could undo the pretraining.
