@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_learners import digits, small_learner, unseen_digits
+from small_learners import digits, small_learner, together, unseen_digits
 
 import foster
+from foster.data.images import ids_of
 from foster.errors import DataError
+from foster.learner.held_out import position
 from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
 from foster.learner.reports import UpdateError
@@ -102,10 +104,12 @@ def test_a_forgotten_class_is_gone_and_says_what_remains(four: Learner, tmp_path
 def test_a_forgotten_class_can_be_learned_again_and_is_measured_on_nothing_trained_on(four: Learner) -> None:
     trained = known(four).trained_from["zero"]
     four.forget("zero")
-    report = four.learn(*digits("zero", "four"), epochs_scale=0.002)
+    again, new = digits("zero", last=None), digits("four")
+    report = four.learn(*together(again, new), epochs_scale=0.002, validation_share=0.5)
     assert set(report.new_classes) == {"zero", "four"}
     assert known(four).task_sizes == (1, 2, 2)
-    assert known(four).trained_from["zero"] <= trained
+    num_below = sum(position(image_hash) < trained for image_hash in ids_of(again[0]))
+    assert report.num_held_out == num_below + len(new[0]) // 2
     assert four.evaluate(*digits("zero", data=unseen_digits())).num_images
 
 
