@@ -29,7 +29,7 @@ PHOTO_RUN = (
     "memory_total=none",
     "memory_per_class=4",
     "backbone=resnet8",
-    "batch_size=8",
+    "batch_size=16",
     "augmentation=published",
     "device=cpu",
     "engine.threads=1",
@@ -59,11 +59,21 @@ def numbers(results: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in results.items() if key not in left_out}
 
 
+@pytest.fixture(scope="module")
+def told() -> list[events.Event]:
+    """What happened in `plain`."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def plain(data: Path, told: list[events.Event], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The results of a run with nothing but defaults."""
+    return start(settings_for(data), tmp_path_factory.mktemp("plain") / "run", told.append)
+
+
 def test_photos_in_memory_on_disk_and_from_the_cache_give_the_same_run(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: Path, plain: dict[str, Any], told: list[events.Event], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[events.Event] = []
-    plain = start(settings_for(data), tmp_path / "auto", told.append)
     warned = [event.message for event in told if isinstance(event, events.Warned)]
     assert any("2 of 24 photos of task" in message for message in warned)
     assert any("1 of 8 photos of the test photos" in message for message in warned)
@@ -91,8 +101,9 @@ def test_every_method_learns_from_photos(method: str, small: Path, tmp_path: Pat
     assert len(results["accuracy"]) == 2
 
 
-def test_a_run_on_photos_is_resumed_in_the_middle_with_the_encoded_exemplars(data: Path, tmp_path: Path) -> None:
-    whole = start(settings_for(data), tmp_path / "whole")
+def test_a_run_on_photos_is_resumed_in_the_middle_with_the_encoded_exemplars(
+    data: Path, plain: dict[str, Any], tmp_path: Path
+) -> None:
     stop = StopRequest()
 
     def stop_in_the_last_task(event: events.Event) -> None:
@@ -106,7 +117,7 @@ def test_a_run_on_photos_is_resumed_in_the_middle_with_the_encoded_exemplars(dat
     assert checkpoint.parts["memory"].keys() == {"contents", "lengths", "counts"}
     file = next((data / "train").rglob("*.jpg")).read_bytes()
     assert checkpoint.parts["memory"]["contents"][:3].tolist() == list(file[:3])
-    assert numbers(resume(tmp_path / "run")) == numbers(whole)
+    assert numbers(resume(tmp_path / "run")) == numbers(plain)
 
 
 def test_exemplars_can_be_encoded_once_more_at_the_size_in_which_photos_are_kept(small: Path, tmp_path: Path) -> None:

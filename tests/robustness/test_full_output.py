@@ -40,8 +40,16 @@ def shell(command: str, folder: Path, **environment: str) -> "subprocess.Complet
 
 
 @needs_full_device
-@pytest.mark.parametrize("command", ["presets", "--help", "run --help", "presets --show digits"])
-@pytest.mark.parametrize("buffering", ["", "1"])
+@pytest.mark.parametrize(
+    ("command", "buffering"),
+    [
+        ("presets", ""),
+        ("--help", ""),
+        ("presets --show digits", ""),
+        ("run --help", "1"),
+        ("presets --show digits", "1"),
+    ],
+)
 def test_output_onto_a_full_disk_is_one_line_and_exit_code_2(command: str, buffering: str, tmp_path: Path) -> None:
     done = shell(f"foster {command} > /dev/full", tmp_path, PYTHONUNBUFFERED=buffering)
     assert done.returncode == 2
