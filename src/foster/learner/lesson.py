@@ -81,10 +81,9 @@ def learn(
     """Learn the classes of `photos`, new ones and more of known ones.
 
     With `max_drop`, RefusedError is raised where the known classes lose more points than that, or the new ones by
-    compression. With `work`, a folder
-    that is held, what was trained is saved there, and what is found there is continued.
-    With `has_forecast`, what will be done and how long it takes is told first, and the time left covers all of it;
-    `minutes` also shortens or stretches the schedules to that time.
+    compression. With `work`, a folder that is held, what was trained is saved there, and what is found there is
+    continued. With `has_forecast`, what will be done and how long it takes is told first, and the time left covers all
+    of it; `minutes` also shortens or stretches the schedules to that time.
     """
     began = time.monotonic()
     if photos.doubt:
