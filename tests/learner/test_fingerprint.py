@@ -27,6 +27,12 @@ def test_a_digest_depends_on_pixels_labels_and_order_and_not_on_the_layout() -> 
     assert len({images_digest(plain), *map(images_digest, others)}) == 5
 
 
+def test_the_same_bytes_in_another_shape_are_other_images() -> None:
+    wide = torch.zeros(2, 3, 2, 8, dtype=torch.uint8)
+    square = ImageSet(wide.view(2, 3, 4, 4), torch.arange(2), ())
+    assert images_digest(ImageSet(wide, torch.arange(2), ())) != images_digest(square)
+
+
 def of(known: str = "", pictures: str = "a", unlabeled: str = "", **settings: Any) -> dict[str, Any]:
     nested = learner_settings(**settings).nested()
     return {"settings": nested, "known": known, "images": pictures, "unlabeled": unlabeled}

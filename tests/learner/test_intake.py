@@ -1,6 +1,8 @@
 """From photos to what is learned: their size, what is known already, and what cannot be read."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,8 @@ from foster.data.photos.read import read_photos
 from foster.data.photos.resize import Resizing
 from foster.data.photos.sources import Source, find_photos
 from foster.errors import DataError
-from foster.learner.intake import choose_resizing
+from foster.learner.duplicates import Entry
+from foster.learner.intake import _trained_before, choose_resizing
 from foster.learner.learner import Learner
 from foster.settings.learner import learner_settings
 
@@ -116,3 +119,12 @@ def test_a_class_without_a_readable_image_is_left_out_and_named(tmp_path: Path) 
     report = learner.learn(tmp_path)
     assert learner.class_names == ("a", "b")
     assert report.empty_classes == ("c",)
+
+
+def test_what_was_trained_on_counts_for_classes_that_were_forgotten_and_for_those_that_share_a_photo() -> None:
+    entry = {"new_classes": ["owl"], "trained_from": {"owl": 0.25}}  # which was forgotten since
+    knowledge: Any = SimpleNamespace(history=(entry,), trained_from={"cat": 0.5})
+    entries = {Entry(0, "aa"), Entry(2, "aa"), Entry(2, "bb"), Entry(3, "cc")}
+    names = ("cat", "owl", "lynx", "fox")
+    assert _trained_before(knowledge, entries, names) == {0: 0.5, 1: 0.25, 2: 0.5}, "the lynx has a photo of the cat"
+    assert _trained_before(None, entries, names) == {}

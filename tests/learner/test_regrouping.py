@@ -8,7 +8,7 @@ from foster.data.memory import ExemplarMemory
 from foster.errors import DataError
 from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
-from foster.learner.regrouping import Regrouping, regrouped
+from foster.learner.regrouping import Regrouping, _together, regrouped
 from foster.networks.heads import Head
 
 
@@ -40,6 +40,15 @@ def test_merged_exemplars_take_turns_within_what_a_class_may_keep() -> None:
     zero, one = known.exemplars.of_class(0), known.exemplars.of_class(1)
     assert torch.equal(both[:4], torch.stack([zero[0], one[0], zero[1], one[1]]))
     assert after.task_sizes == (1,)
+
+
+def test_a_photo_that_two_merged_classes_keep_is_kept_once() -> None:
+    pictures = torch.arange(5, dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, 3, 4, 4).contiguous()
+    memory = ExemplarMemory()
+    for class_id, own in enumerate(([0, 1, 2], [2, 0, 3, 4])):
+        memory.remember(class_id, pictures[own])
+    together = _together(memory, [(0, 1)], None).of_class(0)
+    assert together[:, 0, 0, 0].tolist() == [0, 2, 1, 3, 4]
 
 
 def test_a_network_that_keeps_more_than_we_know_is_left_alone(learner: Learner) -> None:

@@ -8,7 +8,7 @@ from small_learners import digits, small_learner
 from torch import Tensor, nn
 
 from foster.data.images import ImageSet
-from foster.learner.second_try import with_second_try
+from foster.learner.second_try import NUM_LOOKED_AT, _spread, with_second_try
 from foster.networks import build_backbone
 from foster.networks.network import Network, Output
 from foster.settings.fit import FitSettings
@@ -34,6 +34,15 @@ def spoiled(step: Phase) -> None:
     with torch.no_grad():
         step.network.head.weight.zero_()
         step.network.head.bias.copy_(torch.tensor([1.0, 0, 0, 0]))
+
+
+def test_what_is_looked_at_is_labelled_and_from_all_over_the_set() -> None:
+    labels = torch.tensor([-1] * 500 + [0] * 400 + [1] * 400)
+    data = ImageSet(torch.zeros(1, 3, 1, 1, dtype=torch.uint8).expand(1300, -1, -1, -1), labels, ("a", "b"))
+    looked_at = _spread(data)
+    assert len(looked_at) == NUM_LOOKED_AT
+    assert looked_at.class_counts().min() > 100
+    assert (looked_at.labels >= 0).all()
 
 
 def test_it_is_started_again_from_where_it_began() -> None:

@@ -4,16 +4,18 @@ import copy
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from small_learners import digits, small_learner
-from torch import Tensor
+from torch import Tensor, nn
 
 import foster
 from foster.errors import SettingsError
 from foster.events import Event, PhaseStarted, TaskStarted
 from foster.learner.learner import Learner
+from foster.learner.training import with_head_start
 from foster.networks import build_backbone
 from foster.training.phase import Phase
 from foster.training.task import TaskState, Trainer
@@ -148,3 +150,14 @@ def test_where_no_class_is_new_nothing_is_aligned() -> None:
     report = learner.learn(digits("one", first=50, last=90), listener=told.append)
     assert [event.phase for event in told if isinstance(event, PhaseStarted)] == ["boost", "compress"]
     assert (report.new_classes, report.more_of) == ((), {"one": 40})
+
+
+def test_a_head_is_set_before_the_first_phase_of_its_network_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_in: list[str] = []
+    monkeypatch.setattr("foster.learner.training.start_head", lambda network, infer, data: set_in.append(data))
+    first, second = nn.Linear(1, 1), nn.Linear(1, 1)
+    phases = [SimpleNamespace(network=first, data="learn"), SimpleNamespace(network=first, data="correct")]
+    phases.append(SimpleNamespace(network=second, data="compress"))
+    monkeypatch.setattr("foster.learner.training.Phase", SimpleNamespace)
+    assert list(with_head_start(iter(phases), None)) == phases  # type: ignore[arg-type]
+    assert set_in == ["learn", "compress"]

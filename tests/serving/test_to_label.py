@@ -31,6 +31,15 @@ def test_photos_wait_in_the_order_of_their_names_until_they_have_a_label(tmp_pat
     assert waiting.content("../secret") is None
 
 
+def test_a_file_that_becomes_another_photo_waits_as_that_one(tmp_path: Path) -> None:
+    folder, feedback = queue(tmp_path / "queue", 1), FeedbackFolder(tmp_path / "feedback")
+    waiting = PhotosToLabel(folder, feedback)
+    feedback.store(photo(0), "cat")
+    assert waiting.left() == []
+    (folder / "1-photo.png").write_bytes(photo(7) + b" ")
+    assert [waiting.content(entry.photo) for entry in waiting.left()] == [photo(7) + b" "]
+
+
 def test_a_preview_is_small_and_upright() -> None:
     file = io.BytesIO()
     exif = Image.Exif()

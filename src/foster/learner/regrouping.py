@@ -122,9 +122,10 @@ def _together(memory: ExemplarMemory, groups: Sequence[Sequence[int]], quota: in
             places = [list(range(end - len(stack), end)) for stack, end in zip(stacks, ends, strict=True)]
             whole, longest = joined(stacks), max(map(len, stacks))
             ids, by_turns = ids_of(whole), [own[k] for k in range(longest) for own in places if k < len(own)]
-            different = {ids[place]: place for place in reversed(by_turns)}
-            kept = list(different.values())[::-1][:quota]
-            stacks = [whole[torch.tensor(kept, dtype=torch.int64)]]
+            different: dict[str, int] = {}
+            for place in by_turns:
+                different.setdefault(ids[place], place)
+            stacks = [whole[torch.tensor(list(different.values())[:quota], dtype=torch.int64)]]
         if stacks:
             result.remember(class_id, stacks[0])
     return result
