@@ -7,15 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from photo_folders import write_photos
 from PIL import Image
 from small_learners import digits, longer_learner
 
+from foster.data.photos.album import Album
+from foster.data.photos.encoded import PhotoBytes
 from foster.data.photos.read import read_photos
 from foster.data.photos.resize import Resizing
 from foster.data.photos.sources import Source, find_photos
 from foster.errors import DataError
 from foster.learner.duplicates import Entry
-from foster.learner.intake import _trained_before, choose_resizing
+from foster.learner.intake import _trained_before, choose_resizing, take_in
 from foster.learner.learner import Learner
 from foster.settings.learner import learner_settings
 
@@ -128,3 +131,13 @@ def test_what_was_trained_on_counts_for_classes_that_were_forgotten_and_for_thos
     names = ("cat", "owl", "lynx", "fox")
     assert _trained_before(knowledge, entries, names) == {0: 0.5, 1: 0.25, 2: 0.5}, "the lynx has a photo of the cat"
     assert _trained_before(None, entries, names) == {}
+
+
+def test_held_out_photos_are_measured_as_the_bundle_keeps_them(tmp_path: Path) -> None:
+    photos = find_photos(write_photos(tmp_path / "photos", 2, 6, sides=(90, 120)))
+    intake = take_in(photos, Resizing(72, 72, "crop"), learner_settings(validation_share=0.4, device="cpu"), None)
+    album, cpu = intake.held_out.stack, torch.device("cpu")
+    assert isinstance(album, Album)
+    assert len(album) == 4
+    kept = Album.of(PhotoBytes(album.contents()), album.darkroom)
+    assert torch.equal(album.centre_crops(cpu), kept.centre_crops(cpu))
