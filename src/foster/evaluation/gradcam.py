@@ -11,14 +11,10 @@ from foster.networks.network import Backbone, Network
 
 
 def grad_cam(
-    network: Network,
-    images: Tensor,
-    class_ids: Tensor,
-    scores: Callable[[Tensor], Tensor] | None = None,
-    image_size: tuple[int, int] | None = None,
+    network: Network, images: Tensor, class_ids: Tensor, scores: Callable[[Tensor], Tensor] | None = None
 ) -> Tensor:
     """How much each place of an image speaks for class `class_ids` `[N]`: `[N, H, W]`, for normalised images
-    `[N, 3, H, W]`, or for a trunk's maps of images of this height and width.
+    `[N, 3, H, W]`.
 
     The last stage's maps A_k of every branch are weighted by their mean gradients, `relu(sum_k mean(dy/dA_k) A_k)`,
     enlarged to the image and divided by the largest value of the image: 0 to 1, all 0 where nothing speaks for the
@@ -34,15 +30,10 @@ def grad_cam(
         explained = (scores or network.head)(features).gather(1, class_ids[:, None])
         gradients = torch.autograd.grad(explained.sum(), maps)
     with torch.no_grad():
-        size = image_size or (images.shape[2], images.shape[3])
-        parts = [
-            interpolate(
-                (gradient.mean((2, 3), keepdim=True) * part).sum(1, keepdim=True),
-                size,
-                mode="bilinear",
-                align_corners=False,
-            )
+        weighted = [
+            (gradient.mean((2, 3), keepdim=True) * part).sum(1, keepdim=True)
             for gradient, part in zip(gradients, maps, strict=True)
         ]
+        parts = [interpolate(part, images.shape[2:], mode="bilinear", align_corners=False) for part in weighted]
         heat = torch.stack(parts).sum(0)[:, 0].relu()
         return heat / heat.amax((1, 2), keepdim=True).clamp_min(torch.finfo(heat.dtype).tiny)

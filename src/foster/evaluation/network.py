@@ -1,7 +1,9 @@
 """How well a network tells all classes seen apart: by its head, and by the nearest mean of exemplars."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from foster.data.images import ImageSet, Stack
@@ -10,6 +12,19 @@ from foster.evaluation.predict import class_means, nearest_mean_scores, ranks
 from foster.networks.network import Output
 
 Infer = Callable[[nn.Module, Stack], Output]
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """An inference for rehearsals that looks at one image, to learn all sizes: logits and features are zero."""
+
+    of_one: Callable[[nn.Module], Output]
+
+    @torch.no_grad()
+    def __call__(self, network: nn.Module, images: Stack) -> Output:
+        out = self.of_one(network)
+        logits, features = (torch.zeros_like(values).expand(len(images), -1) for values in (out.logits, out.features))
+        return Output(logits, features)
 
 
 def network_scores(

@@ -2,18 +2,20 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from foster.data.feed import images_of_epoch
-from foster.data.images import ImageSet, Stack
+from foster.data.images import ImageSet
 from foster.data.photos.darkroom import typical_photo_bytes
 from foster.data.task import Task
 from foster.data.unlabeled import num_unlabeled
 from foster.data.validation import num_held_out
 from foster.errors import DataError
+from foster.evaluation.network import Nothing
 from foster.experiment.first_task import check_phases, first_network_file
 from foster.experiment.parts import build_darkroom, chosen_backbone, method_at
 from foster.methods.base import Method, Workplace
@@ -157,7 +159,7 @@ def idle_method(
     """The method of a run, to be asked and rehearsed: it looks at no image, and loads no weights."""
     # Which images are remembered makes no difference here, and choosing them at random takes no features.
     backbone = chosen_backbone(settings, is_trained=True).make
-    infer = _Nothing(settings.facts.image_size)
+    infer = Nothing(partial(_of_blank, image_size=settings.facts.image_size))
     return method_at(settings, Workplace(backbone, settings.seed, infer, device, "random", unlabeled))
 
 
@@ -218,20 +220,12 @@ def _blank(count: int) -> Tensor:
     return torch.zeros(1, 3, 1, 1, dtype=torch.uint8).expand(count, -1, -1, -1)
 
 
-@dataclass(frozen=True)
-class _Nothing:
-    """An inference that looks at no image: all logits and features are zero."""
-
-    image_size: int
-
-    @torch.no_grad()
-    def __call__(self, network: nn.Module, images: Stack) -> Output:
-        device = next(network.parameters()).device
-        # One image is enough to learn their sizes, of any network. BatchNorm must not learn from it.
-        with evaluating(network):
-            out = network(torch.zeros(1, 3, self.image_size, self.image_size, device=device))
-        logits, features = (torch.zeros_like(values).expand(len(images), -1) for values in (out.logits, out.features))
-        return Output(logits, features)
+def _of_blank(network: nn.Module, image_size: int) -> Output:
+    """What any network says of one image without content. BatchNorm must not learn from it."""
+    device = next(network.parameters()).device
+    with evaluating(network):
+        out: Output = network(torch.zeros(1, 3, image_size, image_size, device=device))
+    return out
 
 
 def _activation_bytes(backbone: nn.Module, image_size: int) -> int:

@@ -7,17 +7,17 @@ from statistics import median_low
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from foster import events
-from foster.data.images import ImageSet, Stack, on_device
+from foster.data.images import ImageSet, on_device
 from foster.data.memory import BorrowedMemory
 from foster.data.photos.read import COPIES_OF_A_LEARN, COPIES_OF_PHOTOS
 from foster.data.task import Task
+from foster.evaluation.network import Nothing
 from foster.learner.plan import Plan
 from foster.learner.training import phases_of
 from foster.methods.base import Method
-from foster.networks.network import Output
 from foster.system.crew import crew
 from foster.training.engine import Engine
 from foster.training.phase import Phase
@@ -69,8 +69,9 @@ def forecast(plan: Plan, method: Method[Any], task: Task, engine: Engine) -> For
         engine = replace(engine, views=replace(engine.views, num_views=1))
     actor = copy.copy(method)
     actor.memory = BorrowedMemory(method.memory)
+    infer = Nothing(lambda network: engine.infer(network, sample.stack[:1]))
     # Which images would be remembered makes no difference here, and choosing them at random takes no features.
-    actor.workplace = replace(method.workplace, infer=_Nothing(engine, sample), selection="random")
+    actor.workplace = replace(method.workplace, infer=infer, selection="random")
     if hasattr(method, "network"):
         actor.network = copy.deepcopy(method.network)
     phases, num_parameters = [], 0
@@ -95,19 +96,6 @@ def _seconds_a_step(phase: Phase, data: ImageSet, plan: Plan, engine: Engine, ta
     if not crew().is_alone:  # processes share photos only where there are many; a batch of images they always can
         data = replace(data, stack=on_device(data.stack, torch.device("cpu")))
     return seconds_an_epoch(phase, data, task, engine, plan.augmentation, plan.batch_size)
-
-
-class _Nothing:
-    """An inference that looks at one image: all logits and features are zero."""
-
-    def __init__(self, engine: Engine, sample: ImageSet) -> None:
-        self._engine, self._image = engine, sample.stack[:1]
-
-    @torch.no_grad()
-    def __call__(self, network: nn.Module, images: Stack) -> Output:
-        out = self._engine.infer(network, self._image)
-        logits, features = (torch.zeros_like(values).expand(len(images), -1) for values in (out.logits, out.features))
-        return Output(logits, features)
 
 
 class LearnClock:

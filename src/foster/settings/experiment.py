@@ -258,9 +258,9 @@ def _read_source(source: str | None) -> tuple[dict[str, Any], str, Path | None]:
     return read_toml(path), str(path), path.parent
 
 
-def all_keys(method: str | None = None) -> list[str]:
-    """Every dotted key that a settings file or the command line may hold, of one method or of all."""
-    return keys_for(Settings, method)
+def all_keys() -> list[str]:
+    """Every dotted key that a settings file or the command line may hold."""
+    return keys_for(Settings)
 
 
 def _check_class_order(order: Sequence[str], num_classes: int, origin: str) -> None:

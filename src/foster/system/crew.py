@@ -127,11 +127,11 @@ def _lost(team: Crew, store: Any) -> dict[int, str]:
     return {team.size: "another process"}
 
 
-def check_divides(batch_size: int, what: str = "batch_size") -> None:
+def check_divides(batch_size: int) -> None:
     """Refuse a number of images that the processes cannot share equally."""
     size = crew().size
     if batch_size % size:
-        raise SettingsError(f"{what} {batch_size} cannot be shared by {size} processes; start as many as divide it")
+        raise SettingsError(f"batch_size {batch_size} cannot be shared by {size} processes; start as many as divide it")
 
 
 def barrier() -> None:
