@@ -1,11 +1,16 @@
 """Datasets agree with what the catalogue promises, and are the same every time."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
+from registries import registries_kept
 from sklearn.datasets import load_digits
 
-from foster.data.sources import Dataset, load
-from foster.errors import SettingsError
+from foster.data.images import ImageSet
+from foster.data.sources import Dataset, load, register_dataset
+from foster.errors import DataError, SettingsError
 from foster.settings.datasets import CATALOGUE, SyntheticSettings, dataset_facts
 
 
@@ -102,3 +107,22 @@ def test_synthetic_classes_can_be_learned(synthetic: Dataset) -> None:
     means = torch.stack([synthetic.train.of_classes(k, k + 1).images.float().mean(0) for k in range(10)]).flatten(1)
     nearest = torch.cdist(synthetic.test.images.flatten(1).float(), means).argmin(1)
     assert float((nearest == synthetic.test.labels).float().mean()) > 0.9
+
+
+IMAGES = ImageSet(torch.zeros(6, 3, 8, 8, dtype=torch.uint8), torch.arange(6) % 2, ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (None, "dataset 'mine': its function must return training and test images, an ImageSet each"),
+        ((IMAGES, IMAGES.images), "its function must return training and test images"),
+        ((IMAGES, replace(IMAGES, class_names=("a", "c"))), "the training and the test images name different classes"),
+        ((IMAGES, replace(IMAGES, labels=torch.arange(6))), "dataset 'mine': the labels must lie in 0 to 1"),
+    ],
+)
+def test_a_dataset_of_ones_own_is_told_what_it_must_return(returned: Any, message: str) -> None:
+    with registries_kept():
+        register_dataset("mine", num_classes=2, num_train=6, num_test=6, image_size=8)(lambda request: returned)
+        with pytest.raises(DataError, match=message):
+            load("mine")

@@ -1,9 +1,12 @@
 """One optimizer step as it is written: what it changes, what it sums up, and what it leaves behind."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 
+from foster.errors import TrainingError
 from foster.settings.fit import FitSettings
 from foster.training.engine import Engine
 from foster.training.optim import Sgd
@@ -58,3 +61,22 @@ def test_what_was_there_before_a_recording_comes_back_in_place() -> None:
     assert (network.weight.item(), optimizer.momentum[network.weight].item()) == (weight, momentum)
     assert step.loss_sums is sums, "a recording writes to the very same memory"
     assert sums.tolist() == [2.0]
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (torch.tensor(1.0), r"an objective returns its loss terms by name, \{'L_CE': ...\}, not Tensor"),
+        ({}, "an objective returns its loss terms by name"),
+        (
+            {"L": torch.ones(3)},
+            r"the loss term 'L' must be a scalar tensor, the mean over the batch, not of shape \[3\]",
+        ),
+        ({"L": 0.5}, "the loss term 'L' must be a scalar tensor, the mean over the batch, not a float"),
+    ],
+)
+def test_an_objective_of_ones_own_is_told_what_it_must_return(returned: Any, message: str) -> None:
+    network = OneNumber()
+    optimizer = Sgd(network, FitSettings(epochs=1, learning_rate=0.1), CPU)
+    with pytest.raises(TrainingError, match=message):
+        Step(network, lambda images, labels: returned, optimizer, ENGINE)(*batch(3))

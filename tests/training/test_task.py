@@ -9,6 +9,7 @@ import torch
 from small_course import engine, new_method, task_of
 
 from foster.data.augmentation.pipeline import Augmentation
+from foster.errors import TrainingError
 from foster.events import CheckpointWritten, Event, PhaseStarted, TaskStarted
 from foster.methods.foster import Foster
 from foster.settings.fit import FitSettings
@@ -126,3 +127,8 @@ def test_an_evaluation_that_fails_ends_the_task() -> None:
     steps = method.phases(task_of(method, 0))
     with pytest.raises(ValueError, match="boosted"):
         trainer_with([]).learn(steps, TaskState(0), refuse)
+
+
+def test_a_story_of_anything_else_is_refused() -> None:
+    with pytest.raises(TrainingError, match=r"phases\(\) yields a Phase or an Evaluate, not int"):
+        trainer_with([]).learn(iter([5]), TaskState(0), lambda wanted: None)  # type: ignore[list-item]

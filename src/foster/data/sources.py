@@ -83,7 +83,15 @@ def _read(facts: DatasetFacts, request: Request) -> tuple[ImageSet, ImageSet]:
     if isinstance(read, str):
         module, _, name = read.partition(":")
         read = getattr(importlib.import_module(module), name)
-    train, test = read(request)
+    pair = read(request)
+    if not (isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(images, ImageSet) for images in pair)):
+        raise DataError(f"dataset '{facts.name}': its function must return training and test images, an ImageSet each")
+    train, test = pair
+    if train.class_names != test.class_names:
+        raise DataError(f"dataset '{facts.name}': the training and the test images name different classes")
+    for images in pair:
+        if bool(((images.labels < 0) | (images.labels >= images.num_classes)).any()):
+            raise DataError(f"dataset '{facts.name}': the labels must lie in 0 to {images.num_classes - 1}")
     return train, test
 
 

@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from foster.data.imagenet import trees
+from foster.data.sources import counted
 from foster.door.result import Result
 from foster.errors import SettingsError
 from foster.events import Event, Listener, ignore
@@ -106,7 +107,8 @@ def _result(folder: RunFolder, finished: Finished) -> Result:
 
 
 def _settings(source: str | Path | None, keywords: Mapping[str, Any]) -> Settings:
-    trees.cache_clear()  # a notebook's photos may have changed since the last run
+    for looked_at in (trees, counted):
+        looked_at.cache_clear()  # a notebook's files may have changed since the last run
     overrides = [f"{key}={_text(key, value)}" for key, value in _dotted(keywords).items()]
     settings = load_settings(None if source is None else str(source), overrides, asked=ASKED)
     check_used(overrides, settings, ASKED)

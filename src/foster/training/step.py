@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from foster.data.feed import Feed
+from foster.errors import TrainingError
 from foster.kernels import DeferredGradients, compiled_side_by_side, drop_kernels, is_available, use_kernels
 from foster.kernels.folding import folded_frozen_parts
 from foster.system.crew import crew
@@ -97,6 +98,8 @@ class Step:
         with DeferredGradients():
             with self._engine.autocast:
                 terms = self._objective(self._engine.prepare(images), labels)
+            if not self.term_names:
+                _check_terms(terms)
             losses = torch.stack(list(terms.values()))
             losses.sum().backward()
         losses = average(self._optimizer.gradients(), losses.detach())
@@ -177,6 +180,16 @@ class Step:
                 self.loss_sums.zero_()
 
         return restore
+
+
+def _check_terms(terms: object) -> None:
+    """Refuse what an objective of somebody's own may return by mistake, before it is added up to something else."""
+    if not isinstance(terms, dict) or not terms:
+        raise TrainingError(f"an objective returns its loss terms by name, {{'L_CE': ...}}, not {type(terms).__name__}")
+    for name, term in terms.items():
+        if not isinstance(term, Tensor) or term.ndim:
+            what = f"of shape {list(term.shape)}" if isinstance(term, Tensor) else f"a {type(term).__name__}"
+            raise TrainingError(f"the loss term '{name}' must be a scalar tensor, the mean over the batch, not {what}")
 
 
 @functools.cache

@@ -13,6 +13,7 @@ from foster.data.augmentation.pipeline import Augmentation
 from foster.data.feed import Feed, make_feed
 from foster.data.images import ImageSet
 from foster.data.task import Task
+from foster.errors import TrainingError
 from foster.networks.layout import on_host
 from foster.seeding import Address
 from foster.settings.fit import FitSettings
@@ -112,6 +113,8 @@ class Trainer:
             if isinstance(phase, Evaluate):
                 evaluate(phase)
                 continue
+            if not isinstance(phase, Phase):
+                raise TrainingError(f"phases() yields a Phase or an Evaluate, not {type(phase).__name__}")
             name = f"phase-{num_phases}"
             num_phases += 1
             epochs[phase.name] = phase.fit.epochs
