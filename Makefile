@@ -24,7 +24,9 @@ setup: $(COMPLETE) ## create .venv with everything that development needs
 $(READY): pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (a few minutes the first time)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "foster needs Python 3.11 or newer: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
-	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+# Without the pip that venv would unpack first, where Python has one that can install another.
+	@test -x $(BIN)/python || $(PYTHON) -m venv --without-pip $(VENV)
+	@test -x $(BIN)/pip || $(PYTHON) -m pip --python $(BIN)/python install --quiet --no-compile pip 2> /dev/null || $(BIN)/python -m ensurepip > /dev/null
 # An old pip takes twice as long to find out what belongs together; with setuptools here, none is fetched to build.
 	@$(PIP) --constraint constraints.txt --upgrade pip setuptools
 # Two pips fetch and unpack what is known to be needed, the largest first, which are late in the alphabet. Then one finds

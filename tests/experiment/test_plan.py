@@ -25,7 +25,7 @@ TINY = (
     "base_classes=2",
     "increment=2",
     "memory_total=16",
-    "batch_size=8",
+    "batch_size=16",
     "epochs_scale=0.005",
     "device=cpu",
 )
@@ -172,7 +172,7 @@ def test_more_images_or_a_larger_batch_need_more_memory() -> None:
     def needed(*overrides: str) -> int:
         return make_plan(tiny(*overrides)).training_bytes
 
-    assert needed("batch_size=16") > needed()
+    assert needed("batch_size=32") > needed()
     assert needed("backbone=resnet20") > needed()
     assert needed("base_classes=4") > needed()
 
