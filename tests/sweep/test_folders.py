@@ -179,3 +179,20 @@ def test_a_first_task_to_take_over_must_be_there_where_a_run_begins(
         placed(plan_runs("digits", overrides), tmp_path)
     (begun,) = hold()
     assert names(placed(plan_runs("digits", overrides), tmp_path)) == [begun.name]
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("weights=nowhere.safetensors", "weights: there is no file 'nowhere.safetensors'"),
+        ("backbone=timm:resnet0", "backbone 'timm:resnet0'"),
+        ("backbone=resnet33", "unknown backbone 'resnet33'"),
+        ("foster.unlabeled=nowhere", r"foster\.unlabeled: 'nowhere' is neither a folder nor a dataset"),
+    ],
+)
+def test_what_would_make_every_run_fail_at_once_is_told_before_the_first(
+    override: str, message: str, tmp_path: Path
+) -> None:
+    runs = plan_runs("digits", [override, "seed=1,2"])
+    with pytest.raises(SettingsError, match=message):
+        placed(runs, tmp_path)

@@ -19,7 +19,7 @@ from foster.data.photos.cache import check_writable
 from foster.data.photos.darkroom import Darkroom, Place
 from foster.data.scenario import Scenario, class_order_from_names, class_order_from_seed
 from foster.data.sources import Dataset, load
-from foster.data.unlabeled import load_unlabeled
+from foster.data.unlabeled import load_unlabeled, num_unlabeled
 from foster.data.validation import hold_out
 from foster.errors import DeviceError, SettingsError, suggestion
 from foster.methods import method_class
@@ -51,6 +51,14 @@ def check_parts(settings: Settings) -> BackboneChoice:
 def check_backbone_name(name: str) -> None:
     if name not in BACKBONES and not name.startswith(TIMM_PREFIX):
         raise SettingsError(f"unknown backbone '{name}'{suggestion(name, BACKBONES)} (backbone in the settings)")
+
+
+def check_named(settings: Settings) -> None:
+    """Refuse a backbone, weights or unlabeled images that are not there; nothing is downloaded, and no image read."""
+    check_backbone_name(settings.backbone)
+    chosen_backbone(settings, is_trained=not settings.weights).make()
+    if source := settings.options.unlabeled_source:
+        num_unlabeled(source, settings.unlabeled_key)
 
 
 def chosen_backbone(settings: Settings, is_trained: bool = False) -> BackboneChoice:

@@ -7,7 +7,7 @@ from typing import Any
 
 from foster.errors import DataError, FolderError, FosterError, SettingsError
 from foster.experiment.folder import RunFolder, differing_key
-from foster.experiment.parts import check_backbone_name
+from foster.experiment.parts import check_named
 from foster.experiment.plan import check_first_task
 from foster.sweep.grid import PlannedRun, distinct_name
 from foster.system.files import user_path
@@ -24,6 +24,10 @@ def placed(runs: Sequence[PlannedRun], out: Path) -> list[PlannedRun]:
     placed_runs = [replace(run, name=_name(run, out, held)) for run in runs]
     for run in placed_runs:
         _check(run, out)
+    beginning = [run.settings for run in placed_runs if not RunFolder(out / run.name).holds_run]
+    named = {(each.method, each.backbone, each.weights, each.options.unlabeled_source): each for each in beginning}
+    for settings in named.values():
+        check_named(settings)
     return placed_runs
 
 
@@ -52,7 +56,6 @@ def _name(run: PlannedRun, out: Path, held: Mapping[str, dict[str, Any]]) -> str
 
 
 def _check(run: PlannedRun, out: Path) -> None:
-    check_backbone_name(run.settings.backbone)
     if run.settings.device.startswith("cuda:"):
         raise SettingsError(
             f"device: '{run.settings.device}' cannot be chosen in a sweep, which hands out the GPUs itself; "
