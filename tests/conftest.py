@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from made_once import made_once
 
 from foster.system.signals import SIGNALS
 
@@ -53,14 +54,18 @@ def _is_ignored(number: signal.Signals) -> bool:
 @pytest.fixture(scope="session")
 def small_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle of two digits that was barely trained. Tests change copies of it alone."""
-    from foster.data.sources import load as load_dataset
-    from foster.learner.learner import Learner
 
-    images = load_dataset("digits").train.of_classes(0, 2)
-    labels = [images.class_names[label] for label in images.labels.tolist()]
-    learner = Learner(backbone="resnet8", batch_size=16, memory_total=12, epochs_scale=0.006, device="cpu")
-    learner.learn(list(images.images[::8]), labels[::8])
-    return learner.save(tmp_path_factory.mktemp("bundles") / "v1")
+    def make(folder: Path) -> None:
+        from foster.data.sources import load as load_dataset
+        from foster.learner.learner import Learner
+
+        images = load_dataset("digits").train.of_classes(0, 2)
+        labels = [images.class_names[label] for label in images.labels.tolist()]
+        learner = Learner(backbone="resnet8", batch_size=16, memory_total=12, epochs_scale=0.006, device="cpu")
+        learner.learn(list(images.images[::8]), labels[::8])
+        learner.save(folder / "v1")
+
+    return made_once(tmp_path_factory, "small-bundle", make) / "v1"
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 from commands import Command, run_main, write_photos
+from made_once import made_once
 from written_runs import write_run
 
 import foster
@@ -20,12 +21,14 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 @pytest.fixture(scope="session")
 def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with photos and a bundle that knows three digits."""
-    folder = tmp_path_factory.mktemp("shelf")
-    photos = write_photos(folder / "photos", zero=40, one=40, two=40)
-    learner = foster.Learner(backbone="resnet8", epochs_scale=0.05, memory_total=60, device="cpu")
-    learner.learn(photos)
-    learner.save(folder / "v1")
-    return folder
+
+    def make(folder: Path) -> None:
+        photos = write_photos(folder / "photos", zero=40, one=40, two=40)
+        learner = foster.Learner(backbone="resnet8", epochs_scale=0.05, memory_total=60, device="cpu")
+        learner.learn(photos)
+        learner.save(folder / "v1")
+
+    return made_once(tmp_path_factory, "shelf", make)
 
 
 @pytest.fixture

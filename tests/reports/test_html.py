@@ -4,10 +4,12 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from made_once import made_once
 from typer.testing import CliRunner
 
 from foster.cli import app
@@ -20,16 +22,14 @@ DESK, PHONE = (1280, 900), (390, 844)
 
 @pytest.fixture(scope="module")
 def run_report(kept_runs, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("report") / "runs.html"
-    write_report(kept_runs.values(), path)
-    return path
+    write = partial(write_report, kept_runs.values())
+    return made_once(tmp_path_factory, "run-report", lambda folder: write(folder / "runs.html")) / "runs.html"
 
 
 @pytest.fixture(scope="module")
 def bundle_report(bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("report") / "bundle.html"
-    write_report([bundle], path)
-    return path
+    write = partial(write_report, [bundle])
+    return made_once(tmp_path_factory, "bundle-report", lambda folder: write(folder / "bundle.html")) / "bundle.html"
 
 
 @pytest.fixture(scope="module")

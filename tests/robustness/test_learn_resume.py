@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 from forked import started
 from full_disk import FullDisk
+from made_once import made_once
 from PIL import Image
 from tiny_runs import Interruption, told_kinds
 
@@ -67,14 +68,18 @@ class Shelf(NamedTuple):
 
 @pytest.fixture(scope="module")
 def shelf(tmp_path_factory: pytest.TempPathFactory) -> Shelf:
-    folder = tmp_path_factory.mktemp("shelf")
-    made = Shelf(folder / "first", folder / "second", folder / "v1", folder / "v2")
-    learner = foster.Learner(**TINY, **SCHEDULE)
-    learner.learn(write_photos(made.first, 0, 1))
-    learner.save(made.old)
-    learner.learn(write_photos(made.second, 2, 3))
-    learner.save(made.whole)
-    return made
+    def shelf_in(folder: Path) -> Shelf:
+        return Shelf(folder / "first", folder / "second", folder / "v1", folder / "v2")
+
+    def make(folder: Path) -> None:
+        made = shelf_in(folder)
+        learner = foster.Learner(**TINY, **SCHEDULE)
+        learner.learn(write_photos(made.first, 0, 1))
+        learner.save(made.old)
+        learner.learn(write_photos(made.second, 2, 3))
+        learner.save(made.whole)
+
+    return shelf_in(made_once(tmp_path_factory, "shelf-of-learns", make))
 
 
 def content(bundle: Path) -> dict[str, Any]:
