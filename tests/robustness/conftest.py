@@ -1,8 +1,9 @@
+import hashlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 import torch
+from made_once import made_once
 from tiny_runs import Outcome, outcome, start, tiny_settings
 
 
@@ -23,10 +24,9 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Out
     def of(method: str, *overrides: str) -> Outcome:
         key = (method, *overrides)
         if key not in made:
-            torch.set_num_threads(1)
-            path: Path = tmp_path_factory.mktemp("uninterrupted") / "run"
-            start(tiny_settings(*key), path)
-            made[key] = outcome(path)
+            name = hashlib.sha256("\n".join(key).encode()).hexdigest()[:16]
+            folder = made_once(tmp_path_factory, name, lambda folder: start(tiny_settings(*key), folder / "run"))
+            made[key] = outcome(folder / "run")
         return made[key]
 
     return of
