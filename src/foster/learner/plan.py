@@ -180,6 +180,7 @@ class Plan:
         """The settings with what the first `learn` decides for good."""
         return self.settings.model_copy(
             update={
+                "options": self.settings.options if self.before else self.settings.later_options(self.backbone.name),
                 "backbone": self.backbone.name,
                 "image_size": self.preprocessing.size,
                 "resize": self.preprocessing.rule,

@@ -22,6 +22,7 @@ class FosterSettings(MethodSettings):
     refreshes_by_phases = True
     fixed_options = ("compression",)
     pretrained_values = MappingProxyType({"beta_boost": 0.8, "beta_compress": 0.94})  # the published favour old classes
+    coarse_values = MappingProxyType({"compress_start": 0.0})  # a short compression ends nearer to where it begins
     unlabeled_key = "unlabeled"
     published_augmentation = "auto"
     retired = MappingProxyType(

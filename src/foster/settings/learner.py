@@ -13,7 +13,7 @@ from foster.settings.augmentation import AugmentationSettings, augmentation_tabl
 from foster.settings.base import CommonSettings, apply_overrides, check_used, import_plugins, keys_for, make
 from foster.settings.fit import FitSettings
 from foster.settings.keys import check_keys, is_part
-from foster.settings.learner_defaults import PRESETS, SIDES, asked_as
+from foster.settings.learner_defaults import PRESETS, SIDES, asked_as, is_coarse
 from foster.settings.method import MethodSettings
 from foster.settings.plugins import plugins_of
 from foster.settings.recipes import laid_over, take_recipes, with_recipes
@@ -138,6 +138,15 @@ class LearnerSettings(CommonSettings):
         }
         values = {name: value for name, value in options.pretrained_values.items() if getattr(options, name) == "auto"}
         return options.model_copy(update=fits | values)
+
+    def later_options(self, backbone: str) -> MethodSettings:
+        """The method's settings as a first learn with this backbone leaves them for later ones."""
+        options = self.options
+        if not is_coarse(backbone):
+            return options
+        usual = {name: type(options).model_fields[name].get_default() for name in options.coarse_values}
+        values = {name: value for name, value in options.coarse_values.items() if getattr(options, name) == usual[name]}
+        return options.model_copy(update=values)
 
     def nested(self) -> dict[str, Any]:
         """As complete, without what belongs to the machine: of the weights' file, only the name, and of plug-ins those

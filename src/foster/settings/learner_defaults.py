@@ -85,14 +85,18 @@ def largest_side_for(backbone: str, on_gpu: bool, typical_side: int) -> int:
 
 def stem_for(backbone: str, image_size: tuple[int, int], on_gpu: bool) -> str:
     """The backbone as it is for images of a size that nobody gave: on a CPU a small one sees photos coarsely."""
-    is_coarse = backbone in SMALL_BACKBONES and max(image_size) >= SMALL_SIDE and not on_gpu
-    return f"{backbone}{COARSE_STEM}" if is_coarse else backbone
+    has_little_time = backbone in SMALL_BACKBONES and max(image_size) >= SMALL_SIDE and not on_gpu
+    return f"{backbone}{COARSE_STEM}" if has_little_time else backbone
 
 
 def more_steps_for(backbone: str, batch_size: int) -> float:
     """How many times a preset's fewest steps are taken. A coarse stem leaves a third of the time a photo, and to see so
     many photos is enough, in however large batches."""
-    return 2.5 * SMALLEST_BATCH / batch_size if backbone.endswith(COARSE_STEM) else 1.0
+    return 2.5 * SMALLEST_BATCH / batch_size if is_coarse(backbone) else 1.0
+
+
+def is_coarse(backbone: str) -> bool:
+    return backbone.endswith(COARSE_STEM)
 
 
 def asked_as(backbone: str) -> str:

@@ -47,6 +47,8 @@ class MethodSettings(Frozen):
     """The settings that shape the network, which a learner cannot change later."""
     head_schedules: ClassVar[tuple[str, ...]] = ()
     """Those of phases that train no backbone, and so need not be gentle with a pretrained one."""
+    coarse_values: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    """What a learner whose small backbone sees photos coarsely takes later for settings that are as usual."""
     pretrained_values: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     """What a learner whose backbone begins with pretrained weights takes for settings that are auto."""
     unlabeled_key: ClassVar[str] = ""
