@@ -164,32 +164,6 @@ def test_an_interrupted_learn_changes_nothing(learner: Learner) -> None:
     assert learner.knowledge is knowledge
 
 
-def test_the_report_and_the_history_tell_what_happened(learner: Learner) -> None:
-    report = learner.learn(digits("two", "three"))
-    assert report.held_out is not None
-    assert [entry.name for entry in report.held_out.known] == ["zero", "one"]
-    assert [entry.name for entry in report.held_out.new] == ["two", "three"]
-    assert report.num_trained + report.num_held_out == 80
-    assert report.variants.keys() == {"boosted", "compressed"}
-    assert report.variants["compressed"] == report.held_out.accuracy
-    assert {check.kind for check in report.checks} == {"held-out", "exemplar"}
-    assert learner.knowledge is not None
-    first, second = learner.knowledge.history
-    assert second["new_classes"] == ["two", "three"]
-    assert second["checks"]["held-out"]["known_before"] == report.held_out.known_before
-    assert second["epochs"] == {"boost": 3, "compress": 3}
-    assert first["epochs"] == {"learn": 4}
-
-
-def test_nothing_is_held_out_where_the_preset_says_so() -> None:
-    learner = longer_learner(preset="paper")
-    report = learner.learn(digits("zero", "one"))
-    assert (report.num_held_out, report.checks) == (0, ())
-    assert learner.knowledge is not None
-    assert learner.knowledge.num_calibration_images == 0
-    assert learner.knowledge.exemplars.counts.tolist() == [30, 30]
-
-
 def test_classes_of_very_different_size_down_to_one_image(learner: Learner) -> None:
     many, one = digits("two", last=100), digits("three", last=1)
     events: list[Event] = []

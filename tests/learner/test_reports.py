@@ -16,7 +16,7 @@ from foster.data.memory import ExemplarMemory
 from foster.data.photos.pixels import image_id
 from foster.data.photos.resize import Resizing
 from foster.errors import DataError
-from foster.events import Evaluated, Event, Warned
+from foster.events import Event, Warned
 from foster.learner import lesson
 from foster.learner.duplicates import KeptElsewhere
 from foster.learner.knowledge import Memories
@@ -140,25 +140,6 @@ def test_the_places_survive_a_bundle_and_an_old_bundle_without_them_holds_nothin
     for entry in known(again).history:
         del entry["trained_from"]
     assert known(again).trained_from == {"zero": 0.0, "one": 0.0}
-
-
-def test_a_learn_that_holds_out_nothing_keeps_what_was_held_out_before() -> None:
-    learner = small_learner()
-    learner.learn(digits("zero", "one", "two", last=None))
-    held_out, temperature, num_images = known(learner).held_out, known(learner).temperature, 43
-    assert held_out.counts.tolist() == [2, 2, 2]
-    assert (known(learner).num_calibration_images, temperature != 1) == (num_images, True)
-    told: list[Event] = []
-    report = learner.learn(digits("three"), preset="paper", epochs_scale=0.005, listener=told.append)
-    assert report.num_held_out == 0
-    kept = known(learner).held_out
-    assert kept.counts.tolist() == [2, 2, 2, 0]
-    assert torch.equal(kept.of_class(0), held_out.of_class(0))
-    assert known(learner).exemplars.counts.tolist() == [13] * 4, "15 a class in all"
-    assert (known(learner).temperature, known(learner).num_calibration_images) == (temperature, num_images)
-    assert report.held_out is not None
-    assert [entry.name for entry in report.held_out.known] == ["zero", "one", "two"]
-    assert any(isinstance(event, Evaluated) for event in told)
 
 
 def test_a_learner_that_never_held_out_anything_spends_all_its_memory_on_exemplars() -> None:

@@ -3,33 +3,27 @@
 import copy
 import time
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from foster import events
 from foster.data.augmentation.pipeline import Normaliser
 from foster.data.download import Follower
-from foster.data.images import concatenate
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.read import Photos
 from foster.data.task import Task
 from foster.errors import DataError
 from foster.experiment.parts import build_engine, engine_settings
-from foster.learner.calibration import fit_temperature, probabilities
-from foster.learner.classifier import Classifier, scores_of_all
-from foster.learner.familiarity import Familiarity
 from foster.learner.fingerprint import fingerprint
-from foster.learner.forecast import LearnClock, forecast
-from foster.learner.held_out import kept_held_out
-from foster.learner.knowledge import Knowledge, Memories
+from foster.learner.forecast import Forecast, LearnClock, forecast
+from foster.learner.knowledge import Knowledge
+from foster.learner.outcome import outcome
 from foster.learner.plan import Plan, make_plan
 from foster.learner.reports import LearnReport
-from foster.learner.training import Trained, has_own_phases, train
-from foster.learner.update_check import UpdateCheck, compare, problem
+from foster.learner.training import Trained, train
+from foster.learner.update_check import problem
 from foster.learner.work_folder import WorkFolder
 from foster.methods import method_class
 from foster.methods.base import Method, Workplace
@@ -42,7 +36,6 @@ from foster.training.engine import Engine, find_device
 from foster.training.memory_errors import explained_memory_errors
 from foster.training.task import TaskState, Trainer
 from foster.training.views import TrunkViews
-from foster.version import __version__
 
 MIN_IMAGES = 2
 """One image alone has no statistics to normalise it by."""
@@ -86,76 +79,50 @@ def learn(
     of it; `minutes` also shortens or stretches the schedules to that time.
     """
     began = time.monotonic()
-    if photos.doubt:
-        listener(events.Warned(photos.doubt))
-    with explained_memory_errors(find_device(settings.device)):
-        follower = Follower(listener, stop)
-        plan = make_plan(before, settings, photos, backbone, lambda message: listener(events.Warned(message)), follower)
-    if plan.num_training_images < MIN_IMAGES:
-        raise DataError(f"one image is too little to learn from; give {MIN_IMAGES} or more (in {photos.title})")
-    if max_drop is not None and plan.uncompared:
-        listener(events.Warned(_unwatched(plan.uncompared)))
+    plan = _plan(before, settings, photos, backbone, max_drop, listener, stop)
     engine = _engine(plan)
     with explained_memory_errors(engine.device, plan.batch_size), explained_indeterminism():
         method = _method(plan, engine)
-        intake, names = plan.intake, plan.intake.class_names
-        exemplars = method.memory.exemplars(names)
+        intake = plan.intake
+        exemplars = method.memory.exemplars(intake.class_names)
         task = Task(len(plan.task_sizes), intake.num_known, intake.num_new, intake.train, exemplars)
         if has_forecast or minutes is not None:
-            ahead = forecast(plan, method, task, engine)
-            if minutes is not None:
-                kept = work.setting("epochs_scale") if work else None  # of the same learn, interrupted
-                before_training = of_first(ahead.seconds_before)  # all processes train equally long
-                fitted = plan.within(60 * minutes, before_training, of_first(ahead.seconds) - before_training)
-                plan = plan.with_epochs_scale(kept) if kept else fitted
-                method = _method(plan, engine)
-                ahead = forecast(plan, method, task, engine)
+            plan, method, ahead = _foreseen(plan, method, task, engine, minutes, work)
             listener(events.LearnPlanned(plan.lines(), ahead.seconds, ahead.num_bytes))
             listener = LearnClock(listener, ahead)
-        start = fingerprint(plan, method.workplace.unlabeled) if work else {}
-        state = (work.progress(start, listener) if work else None) or TaskState(task.index)
-        began -= state.seconds
-        trainer = _trainer(plan, engine, listener, stop)
-        trainer.stop_if_asked()
-        barrier()  # nobody writes before all have read
-        save = partial(state.save, work.checkpoints, {"learning": start}, listener) if work else None
-        trained = train(
-            trainer, method, task, plan.held_out, state, save, plan.backbone.is_pretrained, settings.preset != "paper"
-        )
-        after = _knowledge(plan, method)
-        classifier = after.classifier(engine.device, temperature=1.0)
-        scores = scores_of_all(classifier, plan.held_out.stack, engine)
-        temperature = fit_temperature(scores, plan.held_out.labels)
-        familiarity = _familiarity(plan, method, classifier, scores, temperature, engine)
-        checks = _checks(plan, scores, scores_of_all(classifier, plan.exemplars_before.stack, engine), engine)
-    report = _report(plan, method, after, trained, checks, temperature, time.monotonic() - began)
-    reason = None if max_drop is None else problem(checks, max_drop) or report.loss_of_new(max_drop)
-    entry = {
-        "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        "foster": __version__,
-        "source": photos.title.strip("'").rsplit("/", 1)[-1],
-        "preset": settings.preset,
-        "held_out_share": settings.held_out_share,
-        "trained_from": dict(intake.trained_from),
-        "epochs": trained.epochs,
-        "batch_size": plan.batch_size,
-        "device": str(engine.device),
-        "unknown_threshold": familiarity.threshold if familiarity else None,
-        **report.record(),
-    }
-    after = replace(
-        after,
-        temperature=report.temperature,
-        num_calibration_images=report.num_calibration_images,
-        familiarity=familiarity,
-        history=(*after.history, entry),
-    )
+        trained, earlier_seconds = _train(plan, method, task, engine, listener, stop, work)
+        after, report = outcome(plan, method, trained, engine, photos.title, began - earlier_seconds)
     # A schedule that was fitted to a time is that of this learn alone.
     resolved = plan.resolved().model_copy(update={"epochs_scale": settings.epochs_scale})
     learned = Learned(after, resolved, report)
-    if reason:
+    if max_drop is not None and (reason := problem(report.checks, max_drop) or report.loss_of_new(max_drop)):
         raise RefusedError(reason, learned)
     return learned
+
+
+def _plan(
+    before: Knowledge | None,
+    settings: LearnerSettings,
+    photos: Photos,
+    backbone: ModuleLike | None,
+    max_drop: float | None,
+    listener: events.Listener,
+    stop: StopRequest,
+) -> Plan:
+    """The photos read and everything decided; what may not be meant is told."""
+
+    def warn(message: str) -> None:
+        listener(events.Warned(message))
+
+    if photos.doubt:
+        warn(photos.doubt)
+    with explained_memory_errors(find_device(settings.device)):
+        plan = make_plan(before, settings, photos, backbone, warn, Follower(listener, stop))
+    if plan.num_training_images < MIN_IMAGES:
+        raise DataError(f"one image is too little to learn from; give {MIN_IMAGES} or more (in {photos.title})")
+    if max_drop is not None and plan.uncompared:
+        warn(_unwatched(plan.uncompared))
+    return plan
 
 
 def _engine(plan: Plan) -> Engine:
@@ -192,102 +159,51 @@ def _method(plan: Plan, engine: Engine) -> Method[Any]:
     return method
 
 
-def _trainer(plan: Plan, engine: Engine, listener: events.Listener, stop: StopRequest) -> Trainer:
-    seed, minutes, num_tasks = plan.settings.seed, plan.settings.checkpoint_minutes, len(plan.task_sizes) + 1
-    return Trainer(engine, plan.augmentation, plan.batch_size, seed, listener, stop, minutes, num_tasks)
+def _foreseen(
+    plan: Plan, method: Method[Any], task: Task, engine: Engine, minutes: float | None, work: WorkFolder | None
+) -> tuple[Plan, Method[Any], Forecast]:
+    """How long the learn will take, with the schedules as planned or as they fit into `minutes`."""
+    ahead = forecast(plan, method, task, engine)
+    if minutes is None:
+        return plan, method, ahead
+    kept = work.setting("epochs_scale") if work else None  # of the same learn, interrupted
+    before_training = of_first(ahead.seconds_before)  # all processes train equally long
+    fitted = plan.within(60 * minutes, before_training, of_first(ahead.seconds) - before_training)
+    plan = plan.with_epochs_scale(kept) if kept else fitted
+    method = _method(plan, engine)
+    return plan, method, forecast(plan, method, task, engine)
 
 
-def _knowledge(plan: Plan, method: Method[Any]) -> Knowledge:
-    """What is known once the method has been trained; calibration and history follow."""
-    intake = plan.intake
-    grew = has_own_phases(method, intake.num_new)
-    held_out = kept_held_out(plan.held_out, plan.held_out_quota)
-    return Knowledge(
-        class_names=intake.class_names,
-        task_sizes=(*plan.task_sizes, intake.num_new) if grew else plan.task_sizes,
-        method=plan.settings.method,
-        backbone=plan.backbone.name,
-        preprocessing=plan.preprocessing,
-        network=method.network,
-        trunk=plan.trunk,
-        memories=Memories(lambda: method.memory, lambda: held_out),
-        temperature=1.0,
-        num_calibration_images=0,
-        history=plan.before.history if plan.before else (),
-    )
-
-
-def _checks(plan: Plan, scores: Tensor, exemplar_scores: Tensor, engine: Engine) -> tuple[UpdateCheck, ...]:
-    """Before and after, on held-out images and on the exemplars that both networks were trained on."""
-    num_known, names = plan.intake.num_known, plan.intake.class_names
-    old = plan.before.classifier(engine.device) if plan.before else None
-    checks = []
-    for kind, images, now in (
-        ("held-out", plan.held_out, scores),
-        ("exemplar", plan.exemplars_before, exemplar_scores),
-    ):
-        if len(images):
-            then = scores_of_all(old, images.stack, engine).argmax(1).numpy() if old else None
-            checks.append(compare(kind, images.labels.numpy(), then, now.argmax(1).numpy(), names, num_known))
-    return tuple(checks)
-
-
-def _familiarity(
+def _train(
     plan: Plan,
     method: Method[Any],
-    classifier: Classifier,
-    scores: Tensor,
-    temperature: float | None,
+    task: Task,
     engine: Engine,
-) -> Familiarity | None:
-    """What is usual for known things, from what was trained on and, for the threshold, from what was held out."""
-    if not temperature:
-        return None
-    trained = concatenate(plan.intake.train, plan.exemplars_before)
-    features = engine.infer(method.network, trained.stack).features
-    held_out = probabilities(scores, temperature), engine.infer(method.network, plan.held_out.stack).features
-    return Familiarity.fitted(features, trained.labels, held_out)
-
-
-def _report(
-    plan: Plan,
-    method: Method[Any],
-    after: Knowledge,
-    trained: Trained,
-    checks: tuple[UpdateCheck, ...],
-    fitted: float | None,
-    seconds: float,
-) -> LearnReport:
-    intake = plan.intake
-    accuracies = dict(trained.accuracies)
-    result = next((check.accuracy for check in checks if check.kind == "held-out"), None)
-    if result is not None:
-        accuracies[method.result_name] = result
-    before = plan.before
-    # A network that nobody measured is better judged as the one before it than not at all.
-    kept = (before.temperature, before.num_calibration_images) if before else (1.0, 0)
-    temperature, num_calibration_images = (fitted, len(plan.held_out)) if fitted else kept
-    return LearnReport(
-        new_classes=after.class_names[intake.num_known :],
-        more_of=intake.more_of,
-        num_trained=len(intake.train),
-        num_held_out=len(intake.held_out),
-        num_repeated=intake.num_repeated,
-        kept_elsewhere=intake.kept_elsewhere,
-        shared=intake.shared,
-        empty_classes=intake.empty_classes,
-        passed_over=intake.passed_over,
-        unreadable=intake.unreadable,
-        num_exemplars=after.exemplars.num_images,
-        seconds=seconds,
-        temperature=temperature,
-        num_calibration_images=num_calibration_images,
-        variants=accuracies,
-        new_variants=trained.new_accuracies,
-        restarts=trained.restarts,
-        checks=checks,
-        uncompared=plan.uncompared,
+    listener: events.Listener,
+    stop: StopRequest,
+    work: WorkFolder | None,
+) -> tuple[Trained, float]:
+    """Train the method, from the beginning or from what `work` holds; and the seconds that the latter took."""
+    start = fingerprint(plan, method.workplace.unlabeled) if work else {}
+    state = (work.progress(start, listener) if work else None) or TaskState(task.index)
+    earlier_seconds = state.seconds
+    settings, num_tasks = plan.settings, len(plan.task_sizes) + 1
+    trainer = Trainer(
+        engine,
+        plan.augmentation,
+        plan.batch_size,
+        settings.seed,
+        listener,
+        stop,
+        settings.checkpoint_minutes,
+        num_tasks,
     )
+    trainer.stop_if_asked()
+    barrier()  # nobody writes before all have read
+    save = partial(state.save, work.checkpoints, {"learning": start}, listener) if work else None
+    is_pretrained, may_restart = plan.backbone.is_pretrained, settings.preset != "paper"
+    trained = train(trainer, method, task, plan.held_out, state, save, is_pretrained, may_restart)
+    return trained, earlier_seconds
 
 
 def _unwatched(names: tuple[str, ...]) -> str:

@@ -1,0 +1,147 @@
+"""What came of a learn: how sure its answers may be, what is usual for known things, before and after, its report."""
+
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from torch import Tensor
+
+from foster.data.images import concatenate
+from foster.learner.calibration import fit_temperature, probabilities
+from foster.learner.classifier import scores_of_all
+from foster.learner.familiarity import Familiarity
+from foster.learner.held_out import kept_held_out
+from foster.learner.knowledge import Knowledge, Memories
+from foster.learner.plan import Plan
+from foster.learner.reports import LearnReport
+from foster.learner.training import Trained, has_own_phases
+from foster.learner.update_check import UpdateCheck, compare
+from foster.methods.base import Method
+from foster.training.engine import Engine
+from foster.version import __version__
+
+
+def outcome(
+    plan: Plan, method: Method[Any], trained: Trained, engine: Engine, title: str, began: float
+) -> tuple[Knowledge, LearnReport]:
+    """What is known once the method has been trained, with its history, and what there is to tell of it.
+
+    `title` names the photos; `began` is when the learn did, on the monotonic clock.
+    """
+    after = _knowledge(plan, method)
+    classifier = after.classifier(engine.device, temperature=1.0)
+    scores = scores_of_all(classifier, plan.held_out.stack, engine)
+    temperature = fit_temperature(scores, plan.held_out.labels)
+    familiarity = _familiarity(plan, method, scores, temperature, engine)
+    checks = _checks(plan, scores, scores_of_all(classifier, plan.exemplars_before.stack, engine), engine)
+    report = _report(plan, method, after, trained, checks, temperature, time.monotonic() - began)
+    entry = {
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        "foster": __version__,
+        "source": title.strip("'").rsplit("/", 1)[-1],
+        "preset": plan.settings.preset,
+        "held_out_share": plan.settings.held_out_share,
+        "trained_from": dict(plan.intake.trained_from),
+        "epochs": trained.epochs,
+        "batch_size": plan.batch_size,
+        "device": str(engine.device),
+        "unknown_threshold": familiarity.threshold if familiarity else None,
+        **report.record(),
+    }
+    known = replace(
+        after,
+        temperature=report.temperature,
+        num_calibration_images=report.num_calibration_images,
+        familiarity=familiarity,
+        history=(*after.history, entry),
+    )
+    return known, report
+
+
+def _knowledge(plan: Plan, method: Method[Any]) -> Knowledge:
+    """What is known once the method has been trained; calibration and history follow."""
+    intake = plan.intake
+    grew = has_own_phases(method, intake.num_new)
+    held_out = kept_held_out(plan.held_out, plan.held_out_quota)
+    return Knowledge(
+        class_names=intake.class_names,
+        task_sizes=(*plan.task_sizes, intake.num_new) if grew else plan.task_sizes,
+        method=plan.settings.method,
+        backbone=plan.backbone.name,
+        preprocessing=plan.preprocessing,
+        network=method.network,
+        trunk=plan.trunk,
+        memories=Memories(lambda: method.memory, lambda: held_out),
+        temperature=1.0,
+        num_calibration_images=0,
+        history=plan.before.history if plan.before else (),
+    )
+
+
+def _checks(plan: Plan, scores: Tensor, exemplar_scores: Tensor, engine: Engine) -> tuple[UpdateCheck, ...]:
+    """Before and after, on held-out images and on the exemplars that both networks were trained on."""
+    num_known, names = plan.intake.num_known, plan.intake.class_names
+    old = plan.before.classifier(engine.device) if plan.before else None
+    checks = []
+    for kind, images, now in (
+        ("held-out", plan.held_out, scores),
+        ("exemplar", plan.exemplars_before, exemplar_scores),
+    ):
+        if len(images):
+            then = scores_of_all(old, images.stack, engine).argmax(1).numpy() if old else None
+            checks.append(compare(kind, images.labels.numpy(), then, now.argmax(1).numpy(), names, num_known))
+    return tuple(checks)
+
+
+def _familiarity(
+    plan: Plan, method: Method[Any], scores: Tensor, temperature: float | None, engine: Engine
+) -> Familiarity | None:
+    """What is usual for known things, from what was trained on and, for the threshold, from what was held out."""
+    if not temperature:
+        return None
+    trained = concatenate(plan.intake.train, plan.exemplars_before)
+    features = engine.infer(method.network, trained.stack).features
+    held_out = probabilities(scores, temperature), engine.infer(method.network, plan.held_out.stack).features
+    return Familiarity.fitted(features, trained.labels, held_out)
+
+
+def _report(
+    plan: Plan,
+    method: Method[Any],
+    after: Knowledge,
+    trained: Trained,
+    checks: tuple[UpdateCheck, ...],
+    temperature: float | None,
+    seconds: float,
+) -> LearnReport:
+    intake = plan.intake
+    accuracies = dict(trained.accuracies)
+    result = next((check.accuracy for check in checks if check.kind == "held-out"), None)
+    if result is not None:
+        accuracies[method.result_name] = result
+    before = plan.before
+    # A network that nobody measured is better judged as the one before it than not at all.
+    kept = (before.temperature, before.num_calibration_images) if before else (1.0, 0)
+    calibration = (temperature, len(plan.held_out)) if temperature else kept
+    return LearnReport(
+        new_classes=after.class_names[intake.num_known :],
+        more_of=intake.more_of,
+        num_trained=len(intake.train),
+        num_held_out=len(intake.held_out),
+        num_repeated=intake.num_repeated,
+        kept_elsewhere=intake.kept_elsewhere,
+        shared=intake.shared,
+        empty_classes=intake.empty_classes,
+        passed_over=intake.passed_over,
+        unreadable=intake.unreadable,
+        num_exemplars=after.exemplars.num_images,
+        seconds=seconds,
+        temperature=calibration[0],
+        num_calibration_images=calibration[1],
+        variants=accuracies,
+        new_variants=trained.new_accuracies,
+        restarts=trained.restarts,
+        checks=checks,
+        uncompared=plan.uncompared,
+    )
