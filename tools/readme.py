@@ -221,7 +221,7 @@ def _is_on_test_images(group: Group) -> bool:
 
 def _changes(scenario: str, group: Group) -> list[str]:
     """What of the group's settings is not as the scenario's preset, with its recipe if it is ours, has it, as
-    `key=value`."""
+    `key=value`; what that leaves open is no change."""
     if scenario not in preset_names() or group.method not in METHOD_SETTINGS:
         return []
     recipe = group.recipe if group.recipe in recipe_names() else None
@@ -230,7 +230,7 @@ def _changes(scenario: str, group: Group) -> list[str]:
         f"{key.removeprefix(f'{group.method}.')}={json.dumps(value)}"
         for run in group.runs
         for key, value in flat(run.settings).items()
-        if key.partition(".")[0] not in TOLD_ELSEWHERE and key in usual and value != usual[key]
+        if key.partition(".")[0] not in TOLD_ELSEWHERE and usual.get(key, value) not in (value, "auto")
     }
     return sorted(changed)
 

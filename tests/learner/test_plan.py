@@ -35,16 +35,13 @@ def test_a_small_backbone_that_is_asked_for_sees_photos_coarsely_and_is_asked_fo
     learner.learn([*images[:8]], labels=["a", "b"] * 4)
     assert learner.knowledge is not None
     assert (learner.knowledge.backbone, learner.resizing.size) == ("resnet8_coarse_stem", (64, 64))
-    assert learner.settings.options.model_dump()["compress_start"] == 0, "the student begins as the new branch"
-    learner.learn([*images[8:]], labels=["c", "d"] * 4, backbone="resnet8", foster={"compress_start": 0.5})
-    assert learner.settings.options.model_dump()["compress_start"] == 0.5, "unless somebody says otherwise"
+    learner.learn([*images[8:]], labels=["c", "d"] * 4, backbone="resnet8")
     assert learner.class_names == ("a", "b", "c", "d")
     with pytest.raises(SettingsError, match="backbone: this learner has 'resnet8_coarse_stem' from its first learn"):
         learner.configure(backbone="resnet14")
     given = foster.Learner(backbone="resnet8", image_size=64, epochs_scale=0.001, device="cpu")
     given.learn([*images[:8]], labels=["a", "b"] * 4)
     assert given.settings.backbone == "resnet8", "a size that is given changes nothing else"
-    assert given.settings.options.model_dump()["compress_start"] == 1
 
 
 class Wrong(Backbone):

@@ -9,8 +9,9 @@ from foster.settings.keys import filled
 
 
 def test_the_published_method_changes_nothing_of_its_student() -> None:
-    usual = {"compress_with": "balanced", "compress_cutmix": 0, "compress_start": 1, "compress_old_weight": 0}
+    usual = {"compress_with": "balanced", "compress_cutmix": 0, "compress_start": "auto", "compress_old_weight": 0}
     assert FosterSettings().model_dump(include=set(usual)) == usual
+    assert FosterSettings().start_of_compression == 1
 
 
 def test_files_of_earlier_versions_are_read_unless_they_ask_for_what_is_gone(tmp_path: Path) -> None:

@@ -98,8 +98,8 @@ class Plan:
     @property
     def options(self) -> MethodSettings:
         """The method's settings as they are used."""
-        steps, more = self.steps_per_epoch, self._more_steps
-        return self.settings.scaled_options(steps, self.backbone.is_pretrained, self.batch_size, more)
+        name, is_pretrained = self.backbone.name, self.backbone.is_pretrained
+        return self.settings.scaled_options(self.steps_per_epoch, is_pretrained, self.batch_size, name)
 
     @property
     def _more_steps(self) -> float:
@@ -180,7 +180,6 @@ class Plan:
         """The settings with what the first `learn` decides for good."""
         return self.settings.model_copy(
             update={
-                "options": self.settings.options if self.before else self.settings.later_options(self.backbone.name),
                 "backbone": self.backbone.name,
                 "image_size": self.preprocessing.size,
                 "resize": self.preprocessing.rule,

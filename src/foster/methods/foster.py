@@ -120,8 +120,8 @@ class Foster(Method[FosterSettings]):
         """What the boosted networks are compressed into, as it begins: the old network, unless the settings mix it."""
         with self.initialising(task, "student"):
             student = boosted[0].compressed()
-        if self.settings.compress_start < 1:
-            move_towards(student, boosted, self.settings.compress_start)
+        if self.settings.start_of_compression < 1:
+            move_towards(student, boosted, self.settings.start_of_compression)
         return student
 
     def compress(self, task: Task, teacher: BoostedNetwork | Network, student: Network, old: Network) -> Phase:

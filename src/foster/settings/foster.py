@@ -80,8 +80,9 @@ class FosterSettings(MethodSettings):
     """Balanced distillation as in the code, as the paper prints it, or plain distillation."""
     compress_cutmix: Annotated[float, IN_COMPRESSION] = Field(default=0.0, ge=0, le=1)
     """The share of images that have a rectangle of another one while compressing; the teacher sees the same mix."""
-    compress_start: Annotated[float, IN_COMPRESSION] = Field(default=1.0, ge=0, le=1)
-    """The student's first weights: this share of the old network's, and for the rest the mean of the new branches'."""
+    compress_start: Annotated[Annotated[float, Field(ge=0, le=1)] | Literal["auto"], IN_COMPRESSION] = "auto"
+    """The student's first weights: this share of the old network's, for the rest the mean of the new branches'. auto is
+    1, as published, and 0 for a learner that sees photos coarsely."""
     compress_old_weight: Annotated[float, IN_COMPRESSION] = Field(default=0.0, ge=0)
     """The weight of a second distillation while compressing: what the old network says of the known classes."""
 
@@ -97,6 +98,10 @@ class FosterSettings(MethodSettings):
     @property
     def beta_of_compression(self) -> float:
         return 0.97 if self.beta_compress == "auto" else self.beta_compress
+
+    @property
+    def start_of_compression(self) -> float:
+        return 1.0 if self.compress_start == "auto" else self.compress_start
 
     def problem(self, num_tasks: int) -> str | None:
         betas = self.beta_boost if isinstance(self.beta_boost, tuple) else (self.beta_boost_of(1),)

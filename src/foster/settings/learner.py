@@ -13,7 +13,7 @@ from foster.settings.augmentation import AugmentationSettings, augmentation_tabl
 from foster.settings.base import CommonSettings, apply_overrides, check_used, import_plugins, keys_for, make
 from foster.settings.fit import FitSettings
 from foster.settings.keys import check_keys, is_part
-from foster.settings.learner_defaults import PRESETS, SIDES, asked_as, is_coarse
+from foster.settings.learner_defaults import PRESETS, SIDES, asked_as, is_coarse, more_steps_for
 from foster.settings.method import MethodSettings
 from foster.settings.plugins import plugins_of
 from foster.settings.recipes import laid_over, take_recipes, with_recipes
@@ -121,32 +121,23 @@ class LearnerSettings(CommonSettings):
         return max(length.epochs_scale, min(1.0, needed))
 
     def scaled_options(
-        self, steps_per_epoch: int, is_pretrained: bool, batch_size: int, more_steps: float = 1.0
+        self, steps_per_epoch: int, is_pretrained: bool, batch_size: int, backbone: str = ""
     ) -> MethodSettings:
-        """The method's settings with epochs and learning rates as they are to be used: published rates are those of
-        batches of 128, and from scratch smaller ones take smaller steps."""
+        """The method's settings with epochs and learning rates as they are to be used, and what is auto decided:
+        published rates are those of batches of 128, and from scratch smaller ones take smaller steps."""
         rate = 1.0 if is_pretrained else min(1.0, batch_size / PUBLISHED_BATCH_SIZE)
-        factor = self.epochs_factor(steps_per_epoch, is_pretrained, more_steps)
+        factor = self.epochs_factor(steps_per_epoch, is_pretrained, more_steps_for(backbone, batch_size))
         options = self.scheduled(factor, is_pretrained, rate)
-        if not is_pretrained:
-            return options
-        # Discriminants of few photos weigh features so heavily that a first step could undo the pretraining.
-        fits = {
-            name: fit.model_copy(update={"max_gradient": PRETRAINED_MAX_GRADIENT})
-            for name, fit in options
-            if isinstance(fit, FitSettings) and fit.max_gradient is None
-        }
-        values = {name: value for name, value in options.pretrained_values.items() if getattr(options, name) == "auto"}
-        return options.model_copy(update=fits | values)
-
-    def later_options(self, backbone: str) -> MethodSettings:
-        """The method's settings as a first learn with this backbone leaves them for later ones."""
-        options = self.options
-        if not is_coarse(backbone):
-            return options
-        usual = {name: type(options).model_fields[name].get_default() for name in options.coarse_values}
-        values = {name: value for name, value in options.coarse_values.items() if getattr(options, name) == usual[name]}
-        return options.model_copy(update=values)
+        wanted = options.pretrained_values if is_pretrained else options.coarse_values if is_coarse(backbone) else {}
+        decided: dict[str, Any] = {name: value for name, value in wanted.items() if getattr(options, name) == "auto"}
+        if is_pretrained:
+            # Discriminants of few photos weigh features so heavily that a first step could undo the pretraining.
+            decided |= {
+                name: fit.model_copy(update={"max_gradient": PRETRAINED_MAX_GRADIENT})
+                for name, fit in options
+                if isinstance(fit, FitSettings) and fit.max_gradient is None
+            }
+        return options.model_copy(update=decided)
 
     def nested(self) -> dict[str, Any]:
         """As complete, without what belongs to the machine: of the weights' file, only the name, and of plug-ins those

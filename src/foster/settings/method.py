@@ -47,10 +47,10 @@ class MethodSettings(Frozen):
     """The settings that shape the network, which a learner cannot change later."""
     head_schedules: ClassVar[tuple[str, ...]] = ()
     """Those of phases that train no backbone, and so need not be gentle with a pretrained one."""
-    coarse_values: ClassVar[Mapping[str, Any]] = MappingProxyType({})
-    """What a learner whose small backbone sees photos coarsely takes later for settings that are as usual."""
     pretrained_values: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     """What a learner whose backbone begins with pretrained weights takes for settings that are auto."""
+    coarse_values: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    """And what one whose small backbone sees photos coarsely takes."""
     unlabeled_key: ClassVar[str] = ""
     """The setting that names extra images without labels, a dataset or a folder, where there is one."""
     retired: ClassVar[Mapping[str, object]] = MappingProxyType({})
