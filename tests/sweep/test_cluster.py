@@ -37,10 +37,9 @@ def test_a_process_on_a_ray_cluster_is_told_lines_and_signals_and_gives_its_exit
     script = "trap 'echo asked to stop; exit 7' TERM; read line; echo heard $line $MINE; while :; do sleep 0.02; done"
     with connected("local", 1, 1) as found:
         (slot,) = found.slots(wants_gpu=False)
-        process = found.start(["/bin/sh", "-c", f"echo ready; {script}"], {"MINE": "too"}, log, slot)
-        wait_until(lambda: log.exists() and "ready" in log.read_text())
-        process.stdin.write(b"this\n")
-        wait_until(lambda: "heard this too" in log.read_text())
+        process = found.start(["/bin/sh", "-c", script], {"MINE": "too"}, log, slot)
+        process.stdin.write(b"this\n")  # before it can have started
+        wait_until(lambda: log.exists() and "heard this too" in log.read_text())
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         wait_until(lambda: process.poll() is not None)

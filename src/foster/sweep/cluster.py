@@ -6,6 +6,7 @@ All machines see the same folders. Where one is lost, its runs go on from their 
 import importlib
 import os
 import subprocess
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,23 +21,29 @@ LOCAL = "local"
 
 
 class _Runner:
-    """On a machine of the cluster: one process, and what is told to it."""
+    """On a machine of the cluster: one process, and what is told to it, which waits until the process is there."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_started = threading.Event()
 
     def run(self, command: Sequence[str], environment: Mapping[str, str], log: str) -> int:
         """Start the process and wait for its end; returns its exit code."""
         known = {name: value for name, value in os.environ.items() if name.startswith("CUDA")}
-        self._process = spawned(command, {**environment, **known}, Path(log))
+        try:
+            self._process = spawned(command, {**environment, **known}, Path(log))
+        finally:
+            self._is_started.set()
         return self._process.wait()
 
     def tell(self, line: bytes) -> None:
+        self._is_started.wait()
         if self._process is not None and self._process.stdin is not None:
             with suppress(OSError):
                 self._process.stdin.write(line)
 
     def signal(self, number: int) -> None:
+        self._is_started.wait()
         if self._process is not None:
             self._process.send_signal(number)
 
