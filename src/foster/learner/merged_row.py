@@ -54,14 +54,15 @@ def merged_row(
     # Newton's method: torch's optimisers import its compiler, which takes longer than all of this.
     change = torch.zeros_like(ridge)
     for _ in range(NUM_STEPS):
-        chance = torch.sigmoid(begin + known @ change)
-        slope = known.T @ (share * (chance - wanted)) + ridge * change
-        curvature = known.T @ (known * (share * chance * (1 - chance))[:, None]) + torch.diag(ridge + LEAST_CURVATURE)
-        step = torch.linalg.solve(curvature, slope)
-        lengths = [length for length in STEP_LENGTHS if loss(change - length * step) < loss(change)]
-        if not lengths:
+        predicted = torch.sigmoid(begin + known @ change)
+        slope = known.T @ (share * (predicted - wanted)) + ridge * change
+        weights = share * predicted * (1 - predicted)
+        curvature = known.T @ (known * weights[:, None]) + torch.diag(ridge + LEAST_CURVATURE)
+        step, before = torch.linalg.solve(curvature, slope), loss(change)
+        length = next((length for length in STEP_LENGTHS if loss(change - length * step) < before), None)
+        if length is None:
             break
-        change = change - lengths[0] * step
+        change = change - length * step
     factors, shift = plain + change[:-1], change[-1]
     mixture = factors + (1 - factors.sum()) / len(rows)
     return (mixture @ rows).to(weight), (mixture @ offsets + temperature * shift).to(bias)
