@@ -1,9 +1,11 @@
 """The command `check`: its exit code says whether something must be done."""
 
 import json
+import re
 from pathlib import Path
 
-from commands import Command, write_photos
+import pytest
+from commands import Command, contents, write_photos
 
 
 def test_the_exit_code_tells_problems_from_remarks_and_from_mistakes(command: Command) -> None:
@@ -23,3 +25,49 @@ def test_the_exit_code_tells_problems_from_remarks_and_from_mistakes(command: Co
     assert Path("out/sheet.png").is_file()
     assert command("check", "nowhere", "--quick").code == 2
     assert "0 where nothing or only remarks" in " ".join(command("check", "--help").out.split()).replace("│ ", "")
+
+
+def test_a_bundle_judges_labels_and_is_not_changed(command: Command, bundle: Path) -> None:
+    photos = write_photos(Path("photos"), zero=60, one=60, two=60)
+    before = contents(bundle)
+    done = command("check", photos, "--bundle", bundle, "--device", "cpu", "-q")
+    assert done.code == 0, done.out + done.err
+    assert "labels were not judged of photos that the bundle keeps and was trained on: 54" in done.out
+    assert re.search(r"photos/\w+/\d+.png: looks like \w+ \(\d+%; as labelled \d%\)", done.out), done.out
+    assert contents(bundle) == before
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (("--out", "sheet.pdf"), "its name must end in .jpeg, .jpg, .png, .webp"),
+        (("--out", "v1/sheet.png"), "lies inside the bundle"),
+        (("--bundle", "nowhere"), "there is no bundle 'nowhere'"),
+        (("--device", "gpu"), "device: choose from auto, cpu, cuda or cuda:N, not 'gpu'"),
+        (("--test", "nowhere"), "there is no folder or CSV file 'nowhere'"),
+    ],
+)
+def test_what_cannot_be_gets_one_line(command: Command, bundle: Path, options: tuple[str, ...], line: str) -> None:
+    photos = write_photos(Path("photos"), zero=3, one=3)
+    done = command("check", photos, "-q", *options)
+    assert done.code == 2
+    assert line in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_folders_of_class_folders_are_remarked_on(command: Command) -> None:
+    write_photos(Path("photos/phone"), zero=3, one=3)
+    write_photos(Path("photos/camera"), two=3)
+    done = command("check", "photos", "--quick", "-q")
+    assert "if the classes are two, give 'photos/camera' in its place" in done.out
+    write_photos(Path("photos/test"), zero=3)
+    done = command("check", "photos", "--quick", "-q")
+    assert done.code == 2
+    assert "(camera, phone, test), not classes; give one part, for example 'photos/camera'" in done.err
+
+
+def test_no_sheet_is_drawn_of_nothing(command: Command) -> None:
+    photos = write_photos(Path("photos"), zero=3, one=3)
+    done = command("check", photos, "--quick", "-q", "--out", "sheet.png")
+    assert "no photo to show, so sheet.png is not drawn" in done.err
+    assert not Path("sheet.png").exists()

@@ -1,4 +1,4 @@
-"""A bundle that is mended is written whole or not at all, by one process at a time."""
+"""A bundle that is mended is written whole or not at all, by one process at a time; what is printed about it."""
 
 from pathlib import Path
 
@@ -8,7 +8,12 @@ from commands import Command, contents
 from full_disk import FullDisk
 
 from foster.bundle.manifest import read_manifest
+from foster.cli.mend_actions import mend_text, old_bundle_text
+from foster.learner.mend_report import MendReport, Remains
+from foster.learner.update_check import compare
 from foster.learner.work_folder import WorkFolder
+
+CHECK = compare("held-out", [0, 1], [0, 1], [0, 0], ("cat", "dog"), 2)
 
 
 @pytest.mark.parametrize("file", ["network.safetensors", "bundle.json", ".png"])
@@ -87,3 +92,29 @@ def test_wrong_arguments_are_told_before_anything_is_compared(
     assert line in done.err
     assert done.err.count("\n") == 1
     assert not Path("v2").exists()
+
+
+def test_a_merge_says_how_near_it_is_to_the_sum() -> None:
+    report = MendReport(
+        {"cat": "pet", "dog": "pet"}, (), 30, 4, (CHECK,), largest_difference=0.123, mean_difference=0.0149
+    )
+    told = mend_text(report)
+    assert told.startswith("merged cat, dog into pet: 30 exemplars and 4 held-out photos of it are kept\n")
+    assert "by 1.5 points on average and 12.3 at most, on the held-out photos" in told
+    assert "right -> wrong" in told
+
+
+def test_forgetting_says_what_remains_and_where() -> None:
+    answers = {"dog": 4, "cow": 2, "pig": 1, "hen": 1}
+    remains = (Remains("cat", "held-out", 8, 7, answers), Remains("fox", "exemplar", 3, None, {"dog": 3}))
+    report = MendReport({}, ("cat", "fox"), 40, 8, (CHECK,), remains=remains)
+    told = mend_text(report)
+    assert told.startswith("forgot cat, fox: their outputs and their means, 40 exemplars and 8 held-out photos")
+    assert "by its features 7 of 8 held-out photos of it could still be told from the others" in told
+    assert "They are now taken for dog (4), cow (2), pig (1), ..." in told
+    assert "cannot be measured without exemplars" in told
+    assert old_bundle_text(Path("b/v1"), report).startswith("b/v1 and bundles before it still keep photos of cat, fox")
+
+
+def test_a_name_cannot_move_the_cursor() -> None:
+    assert mend_text(MendReport({"a\x1b[2J": "b\x1b"})) == "renamed a\ufffd[2J to b\ufffd\n"

@@ -2,14 +2,26 @@
 
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
-from foster.cli import bundles, checking, experiments, listing, mending, reporting, serving, studying, sweeping
+from foster.cli import (
+    bundles,
+    checking,
+    experiments,
+    labelling,
+    listing,
+    mending,
+    reporting,
+    serving,
+    studying,
+    sweeping,
+)
 from foster.errors import FosterError
 from foster.system.crew import speaks
 from foster.system.output import complain, drop_unwritable_output, prepare_streams
@@ -97,17 +109,18 @@ def _flowing(text: str) -> str:
     return "\n\n".join(part if part.startswith("\b") else part.replace("\n", " ") for part in parts)
 
 
-experiments.add_commands(app)
-listing.add_commands(app)
-sweeping.add_commands(app)
-studying.add_commands(app)
-reporting.add_commands(app)
-bundles.add_commands(app)
-mending.add_commands(app)
-checking.add_commands(app)
-serving.add_commands(app)
-for _command in app.registered_commands:
-    _command.help = _flowing(_command.help or inspect.getdoc(_command.callback) or "")
+COMMANDS: tuple[tuple[Callable[..., None], ...], ...] = (
+    (experiments.run, experiments.resume, experiments.plan, experiments.prepare, experiments.demo),
+    (listing.presets, listing.methods, listing.table, listing.compare, sweeping.sweep, studying.study),
+    (reporting.figure, reporting.report, reporting.watch),
+    (bundles.learn, bundles.predict, bundles.evaluate, bundles.export, bundles.info, bundles.exemplars),
+    (bundles.promote, bundles.rollback, mending.rename, mending.merge, mending.forget),
+    (checking.check, serving.serve, labelling.label_next),
+)
+"""In the order of `foster --help`."""
+
+for _command in chain(*COMMANDS):
+    app.command(help=_flowing(inspect.getdoc(_command) or ""))(_command)
 
 
 def main() -> None:

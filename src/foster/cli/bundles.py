@@ -5,14 +5,19 @@ from typing import Annotated
 
 import typer
 
-from foster.cli.options import Device, IsJson, Photos, Plugins, Quiet, Recipes, with_recipes
-
-Bundle = Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder of a bundle, or a link to one.")]
-
-
-def add_commands(app: typer.Typer) -> None:
-    for command in (learn, predict, evaluate, export, info, exemplars, promote, rollback):
-        app.command()(command)
+from foster.cli.options import (
+    Bundle,
+    Device,
+    IsJson,
+    IsJsonLines,
+    IsPromoting,
+    NewBundle,
+    Photos,
+    Plugins,
+    Quiet,
+    Recipes,
+    with_recipes,
+)
 
 
 def _print_keys(is_wanted: bool) -> None:
@@ -25,7 +30,7 @@ def _print_keys(is_wanted: bool) -> None:
 
 def learn(
     source: Photos,
-    bundle: Annotated[Path, typer.Option("--bundle", metavar="NEW", help="The bundle to write; must not exist.")],
+    bundle: NewBundle,
     overrides: Annotated[
         list[str] | None,
         typer.Argument(metavar="KEY=VALUE", help="Settings to change, e.g. memory_total=500 (see --keys)."),
@@ -48,9 +53,7 @@ def learn(
         float | None,
         typer.Option(metavar="M", min=0.1, help="Fit the training to about this many minutes."),
     ] = None,
-    is_promoting: Annotated[
-        bool, typer.Option("--promote", help="Point the link 'current' beside the bundle at it.")
-    ] = False,
+    is_promoting: IsPromoting = False,
     is_restarting: Annotated[
         bool, typer.Option("--restart", help="Discard what an interrupted learn has saved, and start anew.")
     ] = False,
@@ -75,7 +78,7 @@ def predict(
     bundle: Bundle,
     images: Annotated[list[Path], typer.Argument(metavar="IMAGE_OR_FOLDER", help="Image files, or folders of them.")],
     top: Annotated[int, typer.Option(min=1, metavar="K", help="How many classes to show for each image.")] = 1,
-    is_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    is_json: IsJsonLines = False,
     is_csv: Annotated[bool, typer.Option("--csv", help="CSV with a header.")] = False,
     unknown_below: Annotated[
         float | None,

@@ -6,10 +6,9 @@ from typing import Annotated
 import typer
 
 from foster.cli.options import Device, IsJson, Photos, Plugins, Quiet
+from foster.system.files import user_path
 
-
-def add_commands(app: typer.Typer) -> None:
-    app.command()(check)
+FOUND_PROBLEMS = 1
 
 
 def check(
@@ -34,6 +33,24 @@ def check(
     Nothing is changed. Exits with 0 where nothing or only remarks were found, with 1 where there are problems, and with
     2 where the photos cannot be looked at.
     """
-    from foster.cli.check_actions import check_folder
+    from foster.cli.check_texts import check_report_text
+    from foster.learner.check import check_photos
+    from foster.reports.check_sheet import check_place, draw_check
+    from foster.reports.progress import progress_for
+    from foster.system import output
+    from foster.system.counts import counted
 
-    check_folder(photos, bundle, test, out, is_quick, is_json, quiet, device)
+    sheet = out and user_path(out)
+    if sheet:
+        check_place(sheet)
+    known = bundle and user_path(bundle)
+    with progress_for(quiet=quiet) as listener:
+        report = check_photos(photos, known, test, has_labels_judged=not is_quick, device=device, listener=listener)
+    output.echo(output.json_text(report.record()) if is_json else check_report_text(report), nl=is_json)
+    if sheet:
+        count = draw_check(report, sheet)
+        typer.echo(
+            f"{sheet}: {counted(count, 'photo')}" if count else f"no photo to show, so {sheet} is not drawn", err=True
+        )
+    if report.problems:
+        raise typer.Exit(FOUND_PROBLEMS)

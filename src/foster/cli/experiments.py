@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from foster.cli.options import Data, Plugins, Quiet, Recipes, chosen_settings, with_recipes
+from foster.cli.options import Data, Plugins, Quiet, Recipes, SettingsSource, chosen_settings, with_recipes
 
-Source = Annotated[str, typer.Argument(metavar="PRESET_OR_TOML", help="A preset's name, a .toml file or a run folder.")]
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings to change, e.g. method=replay seed=1.")
 ]
@@ -22,16 +21,8 @@ Trackers = Annotated[
 TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Write losses and accuracies to RUN/tensorboard.")]
 
 
-def add_commands(app: typer.Typer) -> None:
-    app.command()(run)
-    app.command()(resume)
-    app.command()(plan)
-    app.command()(prepare)
-    app.command()(demo)
-
-
 def run(
-    source: Source,
+    source: SettingsSource,
     overrides: Overrides = None,
     recipes: Recipes = None,
     data: Data = None,
@@ -79,7 +70,7 @@ def _trackers(named: list[str] | None, has_tensorboard: bool) -> list[str]:
 
 
 def plan(
-    source: Source,
+    source: SettingsSource,
     overrides: Overrides = None,
     recipes: Recipes = None,
     data: Data = None,
@@ -107,7 +98,7 @@ def plan(
 
 
 def prepare(
-    source: Source,
+    source: SettingsSource,
     cache: Annotated[Path, typer.Option(help="The folder for the decoded photos: engine.photo_cache of later runs.")],
     overrides: Overrides = None,
     data: Data = None,

@@ -10,13 +10,6 @@ from foster.cli.options import Plugins
 Folders = Annotated[list[Path], typer.Argument(metavar="FOLDER", help="Run folders, or folders that hold some.")]
 
 
-def add_commands(app: typer.Typer) -> None:
-    app.command()(presets)
-    app.command()(methods)
-    app.command()(table)
-    app.command()(compare)
-
-
 def presets(
     show: Annotated[
         str | None, typer.Option(metavar="NAME", help="Print all settings of one preset, or a recipe, as TOML.")

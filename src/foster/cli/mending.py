@@ -1,32 +1,23 @@
 """Commands that mend a classifier without training: rename, merge, forget."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from foster.cli.bundles import Bundle
-from foster.cli.options import Device, Plugins
+from foster.cli.options import Bundle, Device, IsPromoting, NewBundle, Plugins
 
-New = Annotated[Path, typer.Option("--bundle", metavar="NEW", help="The bundle to write; must not exist.")]
 MaxDrop = Annotated[
     float,
     typer.Option(metavar="POINTS", min=0, help="Write nothing if the classes that stay lose more accuracy than this."),
 ]
-Promote = Annotated[bool, typer.Option("--promote", help="Point the link 'current' beside the bundle at it.")]
-
-
-def add_commands(app: typer.Typer) -> None:
-    for command in (rename, merge, forget):
-        app.command()(command)
 
 
 def rename(
     old: Bundle,
     name: Annotated[str, typer.Argument(metavar="OLD", help="The class as it is called now.")],
     new_name: Annotated[str, typer.Argument(metavar="NEW", help="What it will be called.")],
-    bundle: New,
-    is_promoting: Promote = False,
+    bundle: NewBundle,
+    is_promoting: IsPromoting = False,
     plugins: Plugins = None,
 ) -> None:
     """Give a class another name: a new bundle that is otherwise the same. The old one is not changed."""
@@ -39,9 +30,9 @@ def merge(
     old: Bundle,
     names: Annotated[list[str], typer.Argument(metavar="CLASS", help="Two classes or more.")],
     into: Annotated[str, typer.Option(metavar="NAME", help="The class that they become; may be one of them.")],
-    bundle: New,
+    bundle: NewBundle,
     max_drop: MaxDrop = 1.0,
-    is_promoting: Promote = False,
+    is_promoting: IsPromoting = False,
     device: Device = "auto",
     plugins: Plugins = None,
 ) -> None:
@@ -66,9 +57,9 @@ def merge(
 def forget(
     old: Bundle,
     names: Annotated[list[str], typer.Argument(metavar="CLASS", help="The classes to forget.")],
-    bundle: New,
+    bundle: NewBundle,
     max_drop: MaxDrop = 1.0,
-    is_promoting: Promote = False,
+    is_promoting: IsPromoting = False,
     device: Device = "auto",
     plugins: Plugins = None,
 ) -> None:

@@ -10,9 +10,16 @@ from foster.errors import DataError, SettingsError
 if TYPE_CHECKING:
     from foster.settings.experiment import Settings
 
+SettingsSource = Annotated[
+    str, typer.Argument(metavar="PRESET_OR_TOML", help="A preset's name, a .toml file or a run folder.")
+]
 Data = Annotated[Path | None, typer.Option(help="The folder of the data files.")]
+Bundle = Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder of a bundle, or a link to one.")]
+NewBundle = Annotated[Path, typer.Option("--bundle", metavar="NEW", help="The bundle to write; must not exist.")]
+IsPromoting = Annotated[bool, typer.Option("--promote", help="Point the link 'current' beside the bundle at it.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 IsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+IsJsonLines = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Jobs = Annotated[int, typer.Option(min=1, max=1024, help="How many runs share the CPU, where runs use it.")]
 JobsPerGpu = Annotated[int, typer.Option(min=1, max=1024, help="How many runs share each visible GPU.")]

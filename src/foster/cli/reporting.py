@@ -15,27 +15,6 @@ Subjects = Annotated[
 Data = Annotated[Path | None, typer.Option(help="The folder of the data files, where pictures are needed.")]
 
 
-def add_commands(app: typer.Typer) -> None:
-    app.command(help=FIGURE_HELP)(figure)
-    app.command()(report)
-    app.command()(watch)
-
-
-FIGURE_HELP = (
-    "Draw runs or bundles; KIND is one of nine figures.\n\n"
-    "\b\n"
-    "accuracy    accuracy after each task, with the gap at the end\n"
-    "new-old     accuracy on new and on old classes, by task\n"
-    "matrix      accuracy on each task after each task\n"
-    "confusion   which class is taken for which, after the last task\n"
-    "losses      the terms of the loss over all epochs\n"
-    "head-norms  the norm of each class's row of the head\n"
-    "exemplars   the pictures that are kept of each class\n"
-    "tsne        features of test images after each task (runs with keep_networks=true)\n"
-    "grad-cam    where the frozen and the new branch look (FOSTER with keep_networks=true)"
-)
-
-
 def figure(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="What to draw.")],
     subjects: Subjects,
@@ -45,6 +24,19 @@ def figure(
     data: Data = None,
     plugins: Plugins = None,
 ) -> None:
+    """Draw runs or bundles; KIND is one of nine figures.
+
+    \b
+    accuracy    accuracy after each task, with the gap at the end
+    new-old     accuracy on new and on old classes, by task
+    matrix      accuracy on each task after each task
+    confusion   which class is taken for which, after the last task
+    losses      the terms of the loss over all epochs
+    head-norms  the norm of each class's row of the head
+    exemplars   the pictures that are kept of each class
+    tsne        features of test images after each task (runs with keep_networks=true)
+    grad-cam    where the frozen and the new branch look (FOSTER with keep_networks=true)
+    """
     from foster.reports.style import check_figure_path, save_figure
 
     path = out or Path(f"{kind}.png")

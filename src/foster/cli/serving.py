@@ -1,20 +1,14 @@
-"""Commands for a bundle in use: serve, label-next."""
+"""The command that puts a bundle behind HTTP: serve."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from foster.cli.bundles import Bundle
 from foster.cli.options import Device, Plugins, unknown_choice
 from foster.system.files import user_path
 
 MEBIBYTE = 2**20
-
-
-def add_commands(app: typer.Typer) -> None:
-    app.command()(serve)
-    app.command("label-next")(label_next)
 
 
 def serve(
@@ -103,23 +97,3 @@ def serve(
             timeout=timeout,
         )
     )
-
-
-def label_next(
-    bundle: Bundle,
-    photos: Annotated[
-        list[Path], typer.Argument(metavar="PHOTO_OR_FOLDER", help="Photos without a label: files, or folders of them.")
-    ],
-    count: Annotated[int, typer.Option(metavar="N", min=1, help="How many photos to choose.")] = 50,
-    copy: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Copy them to this new folder, in order (for 'foster serve --to-label')."),
-    ] = None,
-    is_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
-    device: Device = "auto",
-    plugins: Plugins = None,
-) -> None:
-    """List or copy the photos that are most worth a label: the network is unsure of them, and they differ."""
-    from foster.cli.label_actions import show_label_next
-
-    show_label_next(bundle, photos, count, copy, is_json, device)

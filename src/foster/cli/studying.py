@@ -8,19 +8,6 @@ import typer
 from foster.cli.options import Data, IsDryRun, Jobs, JobsPerGpu, Plugins
 from foster.errors import SettingsError
 
-HELP = (
-    "Run a study: a grid of runs, then its table, its figure, and what the paper claims beside what was found.\n\n"
-    "NAME is one of those that 'foster study' lists, or a .toml file of your own. Runs that are finished are skipped, "
-    "those that were interrupted go on. OUT holds a folder a run and, at the end, study.md, study.json, study.png and "
-    "study.svg. The studies are made for CIFAR-100 B50 inc10; '--preset digits' shows each in minutes on a CPU. "
-    "Several seeds give means and spreads: 'foster study beta seed=1993,1,2'.\n\n"
-    "Several studies are one sweep, in which a run that they share is trained once; the page of each is in OUT/NAME."
-)
-
-
-def add_commands(app: typer.Typer) -> None:
-    app.command(help=HELP)(study)
-
 
 def study(
     words: Annotated[
@@ -40,6 +27,15 @@ def study(
     is_dry_run: IsDryRun = False,
     plugins: Plugins = None,
 ) -> None:
+    """Run a study: a grid of runs, then its table, its figure, and what the paper claims beside what was found.
+
+    NAME is one of those that 'foster study' lists, or a .toml file of your own. Runs that are finished are skipped,
+    those that were interrupted go on. OUT holds a folder a run and, at the end, study.md, study.json, study.png and
+    study.svg. The studies are made for CIFAR-100 B50 inc10; '--preset digits' shows each in minutes on a CPU. Several
+    seeds give means and spreads: 'foster study beta seed=1993,1,2'.
+
+    Several studies are one sweep, in which a run that they share is trained once; the page of each is in OUT/NAME.
+    """
     from foster.studies.study import distinct_runs, load_study, plan_study, study_names
 
     if not words:

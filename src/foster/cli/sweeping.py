@@ -5,37 +5,11 @@ from typing import Annotated
 
 import typer
 
-from foster.cli.options import Data, IsDryRun, Jobs, JobsPerGpu, Plugins, Recipes, with_recipes
-
-HELP = (
-    "Train every combination of comma lists: method=foster,replay seed=1993,1,2 is six runs.\n\n"
-    "Each run has its own process, folder (OUT/NAME), settings (OUT/NAME.toml) and log (OUT/NAME.log); NAME is "
-    "SCENARIO-METHOD-sSEED and what else is given here. A run that fails does not stop the others. A value that is "
-    "itself a list is one value: foster.beta_boost=[0.9,0.95],0.97 has two.\n\n"
-    "A run is known by its settings. Where a folder in OUT holds a run with the same ones, by whatever name and from "
-    "whatever sweep, it is skipped if it is finished, else continued; so sweeps that overlap can share OUT. Where and "
-    "how a run computes (data, device, checkpoint_minutes, keep_networks, engine.*) may change, unless it is what this "
-    "sweep varies.\n\n"
-    "Ctrl-C lets all runs save and stop; a second one ends them at once. Runs also save and stop when the sweep itself "
-    "is killed.\n\n"
-    "A small network leaves most of a large GPU idle, so several runs at a time (--jobs-per-gpu 3) train more in the "
-    "same time. Left alone, processes take turns on the GPU; under NVIDIA MPS, kernels of several processes run at the "
-    "same instant. docs/speed.md has numbers. Start MPS before the sweep, end it after:\n\n"
-    "\b\n"
-    "nvidia-cuda-mps-control -d\n"
-    "foster sweep cifar100-b0-inc10 seed=1993,1,2 --jobs-per-gpu 3\n"
-    "echo quit | nvidia-cuda-mps-control"
-)
-
-
-def add_commands(app: typer.Typer) -> None:
-    app.command(help=HELP)(sweep)
+from foster.cli.options import Data, IsDryRun, Jobs, JobsPerGpu, Plugins, Recipes, SettingsSource, with_recipes
 
 
 def sweep(
-    source: Annotated[
-        str, typer.Argument(metavar="PRESET_OR_TOML", help="A preset's name, a .toml file or a run folder.")
-    ],
+    source: SettingsSource,
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="KEY=VALUE[,VALUE]", help="The settings to vary or change.")
     ] = None,
@@ -51,6 +25,29 @@ def sweep(
     ] = None,
     plugins: Plugins = None,
 ) -> None:
+    """Train every combination of comma lists: method=foster,replay seed=1993,1,2 is six runs.
+
+    Each run has its own process, folder (OUT/NAME), settings (OUT/NAME.toml) and log (OUT/NAME.log); NAME is
+    SCENARIO-METHOD-sSEED and what else is given here. A run that fails does not stop the others. A value that is itself
+    a list is one value: foster.beta_boost=[0.9,0.95],0.97 has two.
+
+    A run is known by its settings. Where a folder in OUT holds a run with the same ones, by whatever name and from
+    whatever sweep, it is skipped if it is finished, else continued; so sweeps that overlap can share OUT. Where and how
+    a run computes (data, device, checkpoint_minutes, keep_networks, engine.*) may change, unless it is what this sweep
+    varies.
+
+    Ctrl-C lets all runs save and stop; a second one ends them at once. Runs also save and stop when the sweep itself is
+    killed.
+
+    A small network leaves most of a large GPU idle, so several runs at a time (--jobs-per-gpu 3) train more in the same
+    time. Left alone, processes take turns on the GPU; under NVIDIA MPS, kernels of several processes run at the same
+    instant. docs/speed.md has numbers. Start MPS before the sweep, end it after:
+
+    \b
+    nvidia-cuda-mps-control -d
+    foster sweep cifar100-b0-inc10 seed=1993,1,2 --jobs-per-gpu 3
+    echo quit | nvidia-cuda-mps-control
+    """
     from foster.sweep.grid import default_folder, plan_runs
 
     runs = plan_runs(source, with_recipes(overrides, recipes), data=str(data) if data else None, plugins=plugins)
