@@ -31,6 +31,16 @@ def test_it_answers_the_promised_share_of_known_photos(familiarity: Familiarity)
     assert (others >= familiarity.threshold).float().mean() == pytest.approx(KEPT_SHARE, abs=0.04)
 
 
+def test_few_held_out_photos_set_a_careful_threshold() -> None:
+    _, features, labels = photos(60, 0)
+    others, kept = photos(500, 2)[:2], []
+    for seed in range(40):
+        found = Familiarity.fitted(features, labels, photos(24, 100 + seed)[:2])
+        assert found is not None
+        kept.append(float((found.scores(*others) >= found.threshold).float().mean()))
+    assert sum(kept) / len(kept) > KEPT_SHARE - 0.01  # the quantile of their own scores would keep 0.91
+
+
 def test_photos_that_are_sure_but_far_from_every_class_are_strange(familiarity: Familiarity) -> None:
     probability, _, _ = photos(100, 3)
     features = torch.rand(100, 8, generator=torch.Generator().manual_seed(4)) + 4 * torch.eye(8)[7]

@@ -28,13 +28,15 @@ Unknown = float | Literal["auto"] | None
 NUM_QUANTILES = 101
 BELOW_ALL = 5.0
 """How much being stranger than all known photos counts, for each time that these are apart."""
+CAUTION = 0.5
+"""By how many standard errors fewer held-out photos lie below the threshold than may be refused: they are few."""
 PREFIX = "familiarity."
 
 
 @dataclass(frozen=True, eq=False)
 class Familiarity:
     """What is usual for held-out photos of known classes: their confidence, their nearness to a class's mean, and the
-    threshold above which `KEPT_SHARE` of them lie."""
+    threshold above which about `KEPT_SHARE` of others lie."""
 
     means: Tensor
     """Means of classes that have images, `[M, k]`, in the coordinates of the `space`."""
@@ -73,7 +75,7 @@ class Familiarity:
         confidences = torch.quantile(probability.float().cpu().amax(1), steps)
         unset = cls(means, owners, confidences, torch.empty(0), 0.0, space)
         unset = replace(unset, nearnesses=torch.quantile(unset.nearness(spared), steps))
-        return replace(unset, threshold=float(torch.quantile(unset.scores(probability, spared), 1 - KEPT_SHARE)))
+        return replace(unset, threshold=_threshold(unset.scores(probability, spared)))
 
     def nearness(self, features: Tensor) -> Tensor:
         """To the nearest class, `[N]`, of features `[N, d]`."""
@@ -107,6 +109,18 @@ class Familiarity:
         means, owners = own["means"], own.get("owners", torch.arange(len(own["means"])))
         threshold = float(own["threshold"])
         return cls(means, owners, own["confidences"], own["nearnesses"], threshold, FeatureSpace.of(own))
+
+
+def _threshold(scores: Tensor) -> float:
+    """Above which about `KEPT_SHARE` of photos like those of these scores `[n]` lie.
+
+    Of n photos the k-th from below has k/(n + 1) of others below it on average; chance moves this share by a standard
+    error that shrinks with n, and the threshold is on the safe side of it, at the lowest score where n is small.
+    """
+    num_images, refused = len(scores), 1 - KEPT_SHARE
+    refused -= CAUTION * (refused * KEPT_SHARE / num_images) ** 0.5
+    position = refused * (num_images + 1) - 1
+    return float(torch.quantile(scores, max(0.0, position / (num_images - 1))))
 
 
 def _share_below(quantiles: Tensor, values: Tensor) -> Tensor:
