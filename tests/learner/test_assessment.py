@@ -20,7 +20,7 @@ def test_evaluation_counts_by_class_and_leaves_unknown_classes_out(taught: Learn
     ]
     assert report.accuracy == pytest.approx(100 * sum(right) / 24)
     assert report.unknown_classes == {"seven": 12}
-    with pytest.raises(DataError, match="none of the classes in the images is known"):
+    with pytest.raises(DataError, match="none of the classes in the arguments is known"):
         taught.evaluate(digits("seven"))
 
 

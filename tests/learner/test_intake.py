@@ -33,13 +33,13 @@ def test_pixels_of_a_wrong_range_are_the_reason() -> None:
     images = np.random.default_rng(0).uniform(2, 16, (10, 8, 8))
     images[:, 0, :2] = 0, 16
     reason = "'image 0': floating-point pixels must lie in 0 to 1, not 0 to 16"
-    assert refusal((images, ["a"] * 10)).startswith(f"none of the 10 images in the images can be read: {reason}; ")
+    assert refusal((images, ["a"] * 10)).startswith(f"none of the 10 images in the arguments can be read: {reason}; ")
 
 
 def test_where_not_all_images_were_tried_the_message_says_so() -> None:
     images = np.full((450, 4, 4), 2.0)
     message = refusal((images, ["a"] * 450))
-    assert message.startswith("none of 225 images tried of the 450 in the images can be read: 'image 0': floating")
+    assert message.startswith("none of 225 images tried of the 450 in the arguments can be read: 'image 0': floating")
     assert "'image 2': " in message
     assert "'image 1': " not in message
 

@@ -194,8 +194,8 @@ class Learner:
         self, items: Sequence[ImageLike], top: int = 5, unknown_below: Unknown = None
     ) -> Iterator[Prediction]:
         """As `predict`, one by one while images are still being read; any number of images takes the same memory."""
-        if top < 1:
-            raise DataError(f"top must be at least 1, not {top}")
+        if not hasattr(top, "__index__") or top < 1:
+            raise DataError(f"top is a number of classes from 1 on, not {top!r}")
         if unknown_below == "auto":
             if self._known().familiarity is None:
                 raise DataError(UNFAMILIAR)

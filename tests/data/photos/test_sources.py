@@ -3,6 +3,7 @@
 import io
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -104,6 +105,16 @@ def test_an_array_of_paths_is_a_list_of_paths(kind: type, tmp_path: Path) -> Non
     assert as_items(given) == paths
     assert as_items(given[1:2].reshape(())) == paths[1:2]
     assert len(read_photos(find_photos((given, ["a"] * 3)), SIZE).images) == 3
+
+
+@pytest.mark.parametrize("given", [None, 5])
+def test_what_is_no_image_is_refused_with_what_may_be_given(given: Any) -> None:
+    with pytest.raises(DataError, match=f"^images are paths, PIL images or arrays, one or many, not {given}$"):
+        as_items(given)
+    with pytest.raises(DataError, match=f"^labels are {given}: there must be one name or number for each image"):
+        find_photos(([], given))
+    with pytest.raises(ImageError, match=f"^neither a path nor an image, but {type(given).__name__}$"):
+        decode(as_items([given])[0])  # a number is no open file
 
 
 def test_an_array_of_images_of_several_sizes_is_a_list_of_images() -> None:

@@ -94,14 +94,14 @@ def decode(source: ImageLike, target_side: int | None = None) -> Image.Image:
     With `target_side` a camera's JPEG may be decoded at a half, a quarter or an eighth of its size, at least four times
     that side, and a very large image of another format may be made smaller, to twice that side. Raises ImageError.
     """
-    if isinstance(source, torch.Tensor):
-        return _guarded(lambda: _from_array(_channels_last(source)))
-    if isinstance(source, np.ndarray):
-        return _guarded(lambda: _from_array(source))
+    if isinstance(source, torch.Tensor | np.ndarray):
+        return _guarded(lambda: _from_array(_channels_last(source) if isinstance(source, torch.Tensor) else source))
     if isinstance(source, Image.Image):
         _check_size(source.size)
         with _SAME_IMAGE[id(source) % len(_SAME_IMAGE)]:
             return _guarded(lambda: _upright_rgb(source, target_side))
+    if not isinstance(source, str | Path | bytes):  # a number would be taken for an open file
+        raise ImageError(f"neither a path nor an image, but {type(source).__name__}")
     return _guarded(lambda: _from_file(source, target_side))
 
 

@@ -5,7 +5,7 @@ import io
 import math
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, TypeGuard, cast
 
@@ -37,6 +37,9 @@ Source: TypeAlias = str | Path | tuple[Images, Labels] | ImageSet | Photos
 
 PATH_COLUMNS = ("path", "file", "filename", "filepath", "file_path", "image", "image_path")
 LABEL_COLUMNS = ("label", "class", "class_name", "category")
+GIVEN = "the arguments"
+"""The title of images that lie in no folder."""
+
 LABEL_RULE = "there must be one name or number for each image; of one-hot rows, give the argmax"
 
 
@@ -49,7 +52,7 @@ def find_photos(source: Source | Images, labels: Labels | None = None) -> Photos
     if isinstance(source, Photos):
         return source
     if isinstance(source, ImageSet):
-        return Photos(list(source.images), tuple(source.class_names[k] for k in source.labels.tolist()), "the images")
+        return Photos(list(source.images), tuple(source.class_names[k] for k in source.labels.tolist()), GIVEN)
     if isinstance(source, tuple) and len(source) == 2:
         return _from_arrays(*source)
     if not isinstance(source, str | Path):
@@ -183,6 +186,8 @@ def _from_arrays(images: Images, labels: Labels) -> Photos:
     if isinstance(labels, np.ndarray | Tensor) and labels.ndim != 1:
         raise DataError(f"labels of shape {tuple(labels.shape)}: {LABEL_RULE}")
     values = labels.tolist() if isinstance(labels, np.ndarray | Tensor) else labels
+    if not isinstance(values, Iterable):
+        raise DataError(f"labels are {values!r:.40}: {LABEL_RULE}")
     names = tuple(_label_text(value, position) for position, value in enumerate(values))
     items = _items(images)
     if len(items) != len(names):
@@ -192,7 +197,7 @@ def _from_arrays(images: Images, labels: Labels) -> Photos:
     for item in items if isinstance(items, list) else ():
         if isinstance(item, np.ndarray | Tensor):
             check_integers(item)
-    return Photos(items, names, "the images")
+    return Photos(items, names, GIVEN)
 
 
 def _items(images: Images) -> Sequence[ImageLike]:
@@ -200,6 +205,8 @@ def _items(images: Images) -> Sequence[ImageLike]:
     if _is_pixels(images):
         check_integers(images)
         return cast(Sequence[ImageLike], images)
+    if not isinstance(images, Iterable):
+        raise DataError(f"images are paths, PIL images or arrays, one or many, not {images!r:.40}")
     return list(np.atleast_1d(images) if isinstance(images, np.ndarray) else images)
 
 
