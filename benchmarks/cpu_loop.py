@@ -20,7 +20,6 @@ from typing import NamedTuple
 import torch
 from torch.nn.functional import cross_entropy
 
-from foster.data.augmentation.pipeline import Augmentation
 from foster.data.feed import ResidentFeed
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
@@ -29,6 +28,7 @@ from foster.methods.base import Workplace
 from foster.methods.replay import Replay
 from foster.networks.network import Network
 from foster.seeding import Address, initialisation
+from foster.settings.augmentation import Augmentation
 from foster.settings.fit import FitSettings
 from foster.settings.methods import ReplaySettings
 from foster.training.engine import Engine

@@ -31,7 +31,6 @@ from PIL import Image
 from run import RECORDING, STEPS, Stopwatch, TimedExperiment, timed_phases, timed_recording
 
 from foster import events
-from foster.data.augmentation.pipeline import Augmentation
 from foster.data.feed import make_feed
 from foster.data.imagenet import trees
 from foster.data.images import ImageSet
@@ -48,7 +47,7 @@ from foster.networks import build_backbone
 from foster.networks.heads import Head
 from foster.networks.network import Network
 from foster.seeding import Address
-from foster.settings.augmentation import AUGMENTATIONS
+from foster.settings.augmentation import AUGMENTATIONS, Augmentation
 from foster.settings.experiment import Settings, load_settings
 from foster.settings.photos import PhotoSettings
 from foster.training import engine as engine_module
@@ -165,8 +164,8 @@ def measure_augment(arguments: argparse.Namespace, data: Path) -> dict[str, Any]
     found: dict[str, Any] = {}
     for name, augmentation in (
         ("crop", crop_alone),
-        ("imagenet", Augmentation(**dict(AUGMENTATIONS["imagenet"]))),
-        ("photo_auto", Augmentation(**dict(AUGMENTATIONS["photo-auto"]))),
+        ("imagenet", AUGMENTATIONS["imagenet"]),
+        ("photo_auto", AUGMENTATIONS["photo-auto"]),
     ):
         feed = make_feed(images, augmentation, arguments.batch_size, Address(1, "feed"), device)
         order, changes = feed._drawn(0)

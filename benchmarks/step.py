@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-from foster.data.augmentation.pipeline import Augmentation, augment
+from foster.data.augmentation.pipeline import augment
 from foster.data.feed import ResidentFeed
 from foster.data.herding import herding_by_class
 from foster.data.images import ImageSet
@@ -30,7 +30,7 @@ from foster.methods.foster import Foster
 from foster.networks.freezing import training_mode
 from foster.networks.network import Network
 from foster.seeding import Address
-from foster.settings.augmentation import AUGMENTATIONS
+from foster.settings.augmentation import AUGMENTATIONS, Augmentation
 from foster.settings.foster import FosterSettings
 from foster.training import step as step_module
 from foster.training.engine import Engine
@@ -161,7 +161,7 @@ def time_surroundings(engine: Engine, case: Case) -> dict[str, float]:
     size = case.image_size
     scale = max(1, size**2 // 32**2) if engine.device.type == "cuda" else 20
     images = torch.randint(256, (7_000 // scale, 3, size, size), dtype=torch.uint8, device=engine.device)
-    settings = Augmentation(**dict(AUGMENTATIONS["auto" if size <= 64 else "photo-auto"]))
+    settings = AUGMENTATIONS["auto" if size <= 64 else "photo-auto"]
     chance = torch.Generator().manual_seed(0)
     labels = torch.arange(5_000 // scale) % 10
     network = Network.create(

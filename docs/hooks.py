@@ -52,7 +52,7 @@ def _section(readme: str, title: str) -> str:
 
 
 def _keys() -> str:
-    from foster.settings.augmentation import AugmentationSettings
+    from foster.settings.augmentation import Augmentation
     from foster.settings.experiment import Settings
     from foster.settings.fit import FitSettings
     from foster.settings.learner import LearnerSettings
@@ -65,7 +65,7 @@ def _keys() -> str:
         *(_table(f"`{name}`", model, f"{name}.") for name, model in _tables(Settings).items()),
         _table("`foster learn`", LearnerSettings),
         _table("Schedules, such as `foster.boost`", FitSettings),
-        _table("`augmentation`", AugmentationSettings, "augmentation."),
+        _table("`augmentation`", Augmentation, "augmentation."),
     ]
     parts += [_table(f"`{name}`", settings, f"{name}.") for name, settings in METHOD_SETTINGS.items()]
     return "\n\n".join(parts) + "\n"

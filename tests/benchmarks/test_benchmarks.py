@@ -11,10 +11,11 @@ from types import ModuleType
 import pytest
 import torch
 
-from foster.data.augmentation.pipeline import Augmentation, Changes
+from foster.data.augmentation.pipeline import Changes
 from foster.data.feed import Feed, ResidentFeed, StreamedFeed
 from foster.data.images import ImageSet
 from foster.seeding import Address
+from foster.settings.augmentation import Augmentation
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="the benchmarks are not part of the package")

@@ -7,11 +7,10 @@ import pytest
 import torch
 
 from foster.data import feed as feed_module
-from foster.data.augmentation.pipeline import Augmentation
 from foster.data.feed import Batch, Feed, ResidentFeed, StreamedFeed, fits, make_feed
 from foster.data.images import ImageSet
 from foster.seeding import Address
-from foster.settings.augmentation import AUGMENTATIONS
+from foster.settings.augmentation import AUGMENTATIONS, Augmentation
 from foster.system.crew import Crew
 
 CPU = torch.device("cpu")
@@ -127,7 +126,7 @@ def test_unlabeled_images_keep_their_label() -> None:
 @pytest.mark.parametrize("name", ["plain", "auto", "photo-auto"])
 @pytest.mark.parametrize("first_step", [0, 1])
 def test_streamed_images_are_those_of_a_resident_feed(name: str, first_step: int) -> None:
-    augmentation = Augmentation(**dict(AUGMENTATIONS[name]))
+    augmentation = AUGMENTATIONS[name]
     pixels = torch.randint(256, (23, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     data = ImageSet(pixels, torch.arange(23), ())
     resident, found = (

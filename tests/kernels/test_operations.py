@@ -14,8 +14,9 @@ from torch import Tensor
 from foster.data.augmentation import pipeline
 from foster.data.augmentation.autoaugment import MAGNITUDES, SIGNED, Decisions, apply, draw, works
 from foster.data.augmentation.operations import OPERATIONS, send
-from foster.data.augmentation.pipeline import Augmentation, augment
+from foster.data.augmentation.pipeline import augment
 from foster.kernels.operations import can_operate
+from foster.settings.augmentation import Augmentation
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 SIZES = [(12, 12), (9, 14), (14, 9)]

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from foster.data.augmentation.mixing import cutmix
-from foster.data.augmentation.pipeline import Augmentation
 from foster.data.feed import ResidentFeed
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory, select
@@ -23,6 +22,7 @@ from foster.networks import build_backbone
 from foster.networks.boosted import BoostedNetwork
 from foster.networks.network import Network, Output
 from foster.seeding import Address, generator
+from foster.settings.augmentation import Augmentation
 from foster.settings.experiment import load_settings
 from foster.settings.fit import FitSettings
 from foster.settings.foster import FosterSettings

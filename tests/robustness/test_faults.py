@@ -280,9 +280,9 @@ def test_an_exploding_loss_names_its_place_and_keeps_the_last_good_checkpoint(
 @pytest.mark.parametrize("is_asked_in_epoch", [False, True])
 def test_no_state_is_kept_after_a_loss_that_is_not_a_number(value: float, is_asked_in_epoch: bool):
     """Also when a checkpoint is due in the middle of the epoch in which it happens."""
-    from foster.data.augmentation.pipeline import Augmentation
     from foster.data.feed import ResidentFeed
     from foster.seeding import Address
+    from foster.settings.augmentation import Augmentation
     from foster.training.engine import Engine
     from foster.training.fit import fit
     from foster.training.phase import Phase

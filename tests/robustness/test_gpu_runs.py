@@ -20,13 +20,13 @@ from torch import Tensor, nn
 
 from foster import events
 from foster.cli.launch import relaunch
-from foster.data.augmentation.pipeline import Augmentation
 from foster.data.feed import ResidentFeed
 from foster.data.images import ImageSet
 from foster.errors import DeviceError
 from foster.events import Event
 from foster.experiment.folder import RunFolder
 from foster.seeding import Address
+from foster.settings.augmentation import Augmentation
 from foster.settings.experiment import Settings
 from foster.settings.fit import FitSettings
 from foster.training.engine import Engine

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from foster.errors import SettingsError
-from foster.settings.augmentation import AUGMENTATIONS, AugmentationSettings, augmentation_table
+from foster.settings.augmentation import AUGMENTATIONS, Augmentation, augmentation_table
 from foster.settings.experiment import load_settings
 
 
@@ -14,7 +14,7 @@ def test_the_published_augmentation_follows_the_method_and_a_name_or_a_whole_tab
     named = load_settings("cifar100-b0-inc10", ["augmentation=plain"])
     assert named.augmentation_settings == AUGMENTATIONS["plain"]
     table = load_settings("digits", ["augmentation={flip=true, cutout=2}"])
-    assert table.augmentation_settings == AugmentationSettings(flip=True, cutout=2)
+    assert table.augmentation_settings == Augmentation(flip=True, cutout=2)
     assert table.augmentation_name == "custom"
 
 
@@ -63,6 +63,6 @@ def test_parts_are_changed_of_a_copy_of_what_was_asked_for() -> None:
 
 
 def test_a_hole_may_be_as_large_as_the_shorter_side_and_no_larger() -> None:
-    holed = AugmentationSettings(cutout=16)
+    holed = Augmentation(cutout=16)
     assert holed.problem((16, 40)) is None
     assert "hides images of 40 x 14 pixels" in str(holed.problem((40, 14)))

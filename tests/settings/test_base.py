@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from foster.errors import FosterError, SettingsError
-from foster.settings.augmentation import AugmentationSettings
+from foster.settings.augmentation import Augmentation
 from foster.settings.datasets import SyntheticSettings
 from foster.settings.engine import EngineSettings
 from foster.settings.experiment import (
@@ -90,7 +90,7 @@ def test_plain_data_is_checked_as_a_file_is(data: dict[str, Any], mentions: str)
 
 def test_every_key_has_a_meaning_for_the_lists_of_keys() -> None:
     tables = (Settings, LearnerSettings, FitSettings, EngineSettings, PhotoSettings, SyntheticSettings)
-    for model in (*tables, AugmentationSettings, *METHOD_SETTINGS.values()):
+    for model in (*tables, Augmentation, *METHOD_SETTINGS.values()):
         nameless = [
             name
             for name, field in model.model_fields.items()

@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from foster.errors import SettingsError
-from foster.settings.augmentation import AUGMENTATIONS, AugmentationSettings
+from foster.settings.augmentation import AUGMENTATIONS, Augmentation
 from foster.settings.foster import FosterSettings
 from foster.settings.keys import flat
 from foster.settings.learner import LearnerSettings, learner_keys, learner_settings, make_learner_settings
@@ -113,7 +113,7 @@ def test_a_part_changes_the_augmentation_that_is_named() -> None:
     assert learner_settings(["augmentation.flip=true"], base=changed).augmentation == auto
     assert learner_settings(["augmentation=plain"], base=changed).augmentation == "plain"
     mine = {"crop_padding": 2}
-    assert learner_settings(["augmentation.cutout=4"], augmentation=mine).augmentation == AugmentationSettings(
+    assert learner_settings(["augmentation.cutout=4"], augmentation=mine).augmentation == Augmentation(
         crop_padding=2, cutout=4
     )
     assert mine == {"crop_padding": 2}

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from foster.data.augmentation.pipeline import Augmentation
 from foster.data.feed import ResidentFeed
 from foster.data.memory import ExemplarMemory
 from foster.data.scenario import Scenario
@@ -20,6 +19,7 @@ from foster.methods.icarl import Icarl
 from foster.methods.lwf import LearningWithoutForgetting
 from foster.methods.wa import WeightAlignment
 from foster.seeding import Address
+from foster.settings.augmentation import Augmentation
 from foster.settings.fit import FitSettings
 from foster.settings.methods import BicSettings, IcarlSettings, LwfSettings, WaSettings
 from foster.training.engine import Engine

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from foster.data.augmentation.pipeline import Augmentation
 from foster.data.feed import ResidentFeed
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
@@ -15,6 +14,7 @@ from foster.methods.base import Method, Workplace
 from foster.methods.finetune import Finetune
 from foster.methods.replay import Replay
 from foster.seeding import Address
+from foster.settings.augmentation import Augmentation
 from foster.settings.fit import FitSettings
 from foster.settings.methods import FinetuneSettings, ReplaySettings
 from foster.training.engine import Engine

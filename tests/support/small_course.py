@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from foster.data.augmentation.pipeline import Augmentation
 from foster.data.feed import ResidentFeed
 from foster.data.memory import ExemplarMemory
 from foster.data.scenario import Scenario
@@ -15,6 +14,7 @@ from foster.data.sources import Dataset, load
 from foster.data.task import Task
 from foster.methods.base import Method, Workplace
 from foster.seeding import Address
+from foster.settings.augmentation import Augmentation
 from foster.settings.fit import FitSettings
 from foster.settings.method import MethodSettings
 from foster.training.engine import Engine

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from foster.data.augmentation.pipeline import Augmentation
 from foster.data.feed import make_feed
 from foster.data.images import ImageSet
 from foster.kernels import modules, use_kernels
@@ -19,6 +18,7 @@ from foster.networks.freezing import freeze, training_mode
 from foster.networks.network import Network
 from foster.networks.resnet_cifar import cifar_resnet
 from foster.seeding import Address
+from foster.settings.augmentation import Augmentation
 from foster.settings.fit import FitSettings
 from foster.system.streams import beside
 from foster.training import accelerate

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from foster.data.augmentation.pipeline import Augmentation
 from foster.data.feed import ResidentFeed
 from foster.data.images import ImageSet
 from foster.errors import TrainingError
@@ -18,6 +17,7 @@ from foster.networks import build_backbone
 from foster.networks.freezing import freeze
 from foster.networks.network import Network
 from foster.seeding import Address, initialisation
+from foster.settings.augmentation import Augmentation
 from foster.settings.fit import FitSettings
 from foster.training.engine import Engine
 from foster.training.fit import FitState, fit

@@ -6,13 +6,14 @@ import pytest
 import torch
 from torch import nn
 
-from foster.data.augmentation.pipeline import Augmentation, Normaliser
+from foster.data.augmentation.pipeline import Normaliser
 from foster.data.images import ImageSet
 from foster.networks.boosted import BoostedNetwork
 from foster.networks.freezing import freeze
 from foster.networks.network import Network
 from foster.networks.trunk import Tail, Trunk
 from foster.seeding import Address
+from foster.settings.augmentation import Augmentation
 from foster.training import recall
 from foster.training.recall import recalled_features
 from foster.training.views import TrunkViews, ViewFeed

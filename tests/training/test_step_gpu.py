@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from foster.data.augmentation.pipeline import Augmentation
 from foster.data.feed import ResidentFeed
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
@@ -22,6 +21,7 @@ from foster.methods.podnet import Podnet
 from foster.methods.replay import Replay
 from foster.networks.layout import channels_last
 from foster.seeding import Address
+from foster.settings.augmentation import Augmentation
 from foster.settings.fit import FitSettings
 from foster.settings.foster import FosterSettings
 from foster.settings.methods import CoilSettings, PodnetSettings, ReplaySettings

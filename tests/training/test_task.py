@@ -8,10 +8,10 @@ import pytest
 import torch
 from small_course import engine, new_method, task_of
 
-from foster.data.augmentation.pipeline import Augmentation
 from foster.errors import TrainingError
 from foster.events import CheckpointWritten, Event, PhaseStarted, TaskStarted
 from foster.methods.foster import Foster
+from foster.settings.augmentation import Augmentation
 from foster.settings.fit import FitSettings
 from foster.settings.foster import FosterSettings
 from foster.system.signals import Stopped, StopRequest

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from foster.data.augmentation.pipeline import Augmentation, Normaliser
+from foster.data.augmentation.pipeline import Normaliser
 from foster.data.images import ImageSet
 from foster.data.photos.album import Album
 from foster.data.photos.developing import album_of, learners_darkroom
@@ -12,6 +12,7 @@ from foster.data.photos.resize import Resizing
 from foster.networks import build_backbone
 from foster.networks.trunk import Trunk, cut
 from foster.seeding import Address
+from foster.settings.augmentation import Augmentation
 from foster.system.crew import Crew
 from foster.training import views as module
 from foster.training.views import TrunkViews, ViewFeed

@@ -11,12 +11,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from foster.data.augmentation.pipeline import Augmentation, Changes, PhotoChanges
+from foster.data.augmentation.pipeline import Changes, PhotoChanges
 from foster.data.images import ImageSet
 from foster.data.photos.album import Album
 from foster.data.photos.strata import most_strata, num_strata, strata
 from foster.errors import SettingsError
 from foster.seeding import Address, generator
+from foster.settings.augmentation import Augmentation
 from foster.system.crew import ALONE, Crew, check_divides, crew
 
 COPIES_OF_AN_EPOCH = 4

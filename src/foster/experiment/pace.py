@@ -15,7 +15,7 @@ from foster.data.images import ImageSet
 from foster.data.task import Task
 from foster.errors import FosterError
 from foster.experiment.folder import RESULTS, RunFolder
-from foster.experiment.parts import build_augmentation, build_engine, describe_environment, planned_engine
+from foster.experiment.parts import build_engine, describe_environment, planned_engine
 from foster.experiment.plan import Plan, TimeEstimate, make_plan
 from foster.settings.experiment import Settings, all_keys, make_settings
 from foster.settings.keys import filled
@@ -98,7 +98,7 @@ def _seconds_a_step(phase: Phase, task: int, settings: Settings, engine: Engine,
     chosen = torch.arange(count) * len(phase.data) // count
     noise = torch.randint(256, (count, 3, image_size, image_size), dtype=torch.uint8)
     data = ImageSet(noise, phase.data.labels[chosen], phase.data.class_names)
-    seconds = seconds_an_epoch(phase, data, task, engine, build_augmentation(settings), settings.batch_size)
+    seconds = seconds_an_epoch(phase, data, task, engine, settings.augmentation_settings, settings.batch_size)
     return seconds / num_steps
 
 

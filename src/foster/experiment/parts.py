@@ -11,7 +11,6 @@ import torch
 from torch.utils._triton import has_triton
 
 from foster import kernels
-from foster.data.augmentation.pipeline import Augmentation
 from foster.data.download import Follower
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
@@ -200,10 +199,6 @@ def obstacles(settings: EngineSettings, on_gpu: bool, dtype: torch.dtype) -> dic
     if dtype is not torch.bfloat16:
         kernels_obstacle = "they compute in bfloat16 (engine.precision)"
     return {"compile": compile_obstacle, "capture": "", "kernels": kernels_obstacle}
-
-
-def build_augmentation(settings: Settings) -> Augmentation:
-    return Augmentation(**dict(settings.augmentation_settings))
 
 
 def build_method(

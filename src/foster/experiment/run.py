@@ -15,7 +15,6 @@ from foster.experiment.first_task import check_phases, first_network
 from foster.experiment.folder import RunFolder, check_same_settings
 from foster.experiment.keepsakes import keep_network, keep_predictions
 from foster.experiment.parts import (
-    build_augmentation,
     build_engine,
     build_method,
     check_parts,
@@ -63,7 +62,7 @@ class Experiment:
         self._unlabeled_digest = images_digest(self.method.workplace.unlabeled)
         self._trainer = Trainer(
             self.engine,
-            build_augmentation(settings),
+            settings.augmentation_settings,
             settings.batch_size,
             settings.seed,
             self._tell,

@@ -7,7 +7,6 @@ from functools import cached_property
 import torch
 
 from foster.bundle.manifest import Preprocessing
-from foster.data.augmentation.pipeline import Augmentation
 from foster.data.download import Follower
 from foster.data.images import ImageSet, Stack, concatenate, on_device
 from foster.data.photos.album import Album
@@ -23,7 +22,7 @@ from foster.methods import method_class
 from foster.networks.adapted import BackboneChoice, ModuleLike, check_backbone, choose_backbone
 from foster.networks.pretrained import PACKAGES, is_installed
 from foster.networks.trunk import Trunk, cut
-from foster.settings.augmentation import AUGMENTATIONS, AugmentationSettings
+from foster.settings.augmentation import AUGMENTATIONS, Augmentation
 from foster.settings.learner import DEFAULT_MEMORY_TOTAL, LearnerSettings
 from foster.settings.learner_defaults import (
     WITHOUT_WEIGHTS,
@@ -145,7 +144,7 @@ class Plan:
 
     @property
     def augmentation(self) -> Augmentation:
-        return Augmentation(**dict(augmentation_of(self.settings, self.preprocessing.size)))
+        return augmentation_of(self.settings, self.preprocessing.size)
 
     @cached_property
     def quota(self) -> int | None:
@@ -188,11 +187,11 @@ class Plan:
         )
 
 
-def augmentation_of(settings: LearnerSettings, image_size: tuple[int, int]) -> AugmentationSettings:
+def augmentation_of(settings: LearnerSettings, image_size: tuple[int, int]) -> Augmentation:
     """What is done to images of this height and width."""
     by_size = augmentation_for(image_size, settings.preset)
     wanted = by_size if settings.augmentation == "by_size" else settings.augmentation
-    return wanted if isinstance(wanted, AugmentationSettings) else AUGMENTATIONS[wanted]
+    return wanted if isinstance(wanted, Augmentation) else AUGMENTATIONS[wanted]
 
 
 def make_plan(

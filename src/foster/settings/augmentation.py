@@ -11,11 +11,11 @@ from foster.settings.fit import Frozen
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
-class AugmentationSettings(Frozen):
-    """What is done to each training image, in this order."""
+class Augmentation(Frozen):
+    """What is done to each training image, in this order; the defaults do nothing."""
 
     resized_crop: tuple[Share, Share] | None = None
-    """Range of the share of the image that a random crop covers before it is resized back."""
+    """In place of the shift: the range of the share of an image that a random crop covers before it is resized back."""
     crop_padding: int = Field(default=0, ge=0, le=64)
     """By how many pixels at most an image is shifted to each side; what comes in is black."""
     flip: bool = False
@@ -38,16 +38,16 @@ class AugmentationSettings(Frozen):
         )
 
 
-_PLAIN = AugmentationSettings(crop_padding=4, flip=True, brightness=63 / 255)
-AUGMENTATIONS: dict[str, AugmentationSettings] = {
-    "none": AugmentationSettings(),
-    "shift": AugmentationSettings(crop_padding=1),
+_PLAIN = Augmentation(crop_padding=4, flip=True, brightness=63 / 255)
+AUGMENTATIONS: dict[str, Augmentation] = {
+    "none": Augmentation(),
+    "shift": Augmentation(crop_padding=1),
     "plain": _PLAIN,
     "auto": _PLAIN.model_copy(update={"policy": "cifar10", "cutout": 16}),
-    "imagenet": AugmentationSettings(resized_crop=(0.08, 1.0), flip=True, brightness=63 / 255),
-    "imagenet100": AugmentationSettings(resized_crop=(0.08, 1.0), flip=True),
-    "photo": AugmentationSettings(resized_crop=(0.25, 1.0), flip=True, brightness=63 / 255),
-    "photo-auto": AugmentationSettings(resized_crop=(0.08, 1.0), flip=True, brightness=63 / 255, policy="imagenet"),
+    "imagenet": Augmentation(resized_crop=(0.08, 1.0), flip=True, brightness=63 / 255),
+    "imagenet100": Augmentation(resized_crop=(0.08, 1.0), flip=True),
+    "photo": Augmentation(resized_crop=(0.25, 1.0), flip=True, brightness=63 / 255),
+    "photo-auto": Augmentation(resized_crop=(0.08, 1.0), flip=True, brightness=63 / 255, policy="imagenet"),
 }
 """`plain` is what the published baselines used on CIFAR, `imagenet` and `imagenet100` on ImageNet and its subset;
 `auto` and `photo-auto` are what FOSTER used."""
@@ -62,4 +62,4 @@ def augmentation_table(asked: Any, origin: str) -> Any:
                 f"augmentation.flip=false', not of '{asked}'{suggestion(asked, AUGMENTATIONS)} (in {origin})"
             )
         asked = AUGMENTATIONS[asked]
-    return dict(asked) if isinstance(asked, AugmentationSettings | Mapping) else asked
+    return dict(asked) if isinstance(asked, Augmentation | Mapping) else asked

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from foster.errors import SettingsError, suggestion
-from foster.settings.augmentation import AUGMENTATIONS, AugmentationSettings, augmentation_table
+from foster.settings.augmentation import AUGMENTATIONS, Augmentation, augmentation_table
 from foster.settings.engine import EngineSettings
 from foster.settings.fit import FitSettings, Frozen
 from foster.settings.keys import COMMAND_LINE, apply_override, is_part, keys_of, short, toml_value, validated
@@ -126,7 +126,7 @@ def keys_for(model: type[CommonSettings], method: str | None = None) -> list[str
     if clash := model.model_fields.keys() & methods:
         raise SettingsError(f"a method cannot be called '{min(clash)}', which is a setting of its own")
     keys = keys_of(model, skip={"options"})
-    keys += [f"augmentation.{key}" for key in AugmentationSettings.model_fields]
+    keys += [f"augmentation.{key}" for key in Augmentation.model_fields]
     return keys + [f"{name}.{key}" for name in methods for key in keys_of(METHOD_SETTINGS[name])]
 
 

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from foster.errors import SettingsError, suggestion
 from foster.settings import toml as toml_text
-from foster.settings.augmentation import AUGMENTATIONS, AugmentationSettings
+from foster.settings.augmentation import AUGMENTATIONS, Augmentation
 from foster.settings.base import CommonSettings, apply_overrides, import_plugins, keys_for, make, plugins_asked
 from foster.settings.datasets import (
     CATALOGUE,
@@ -58,7 +58,7 @@ class Settings(CommonSettings):
     """Images of a training step, of all processes together."""
     epochs_scale: float = Field(default=1.0, gt=0, le=1000)
     """Multiplies the epochs of every phase, milestones included."""
-    augmentation: str | AugmentationSettings = "published"
+    augmentation: str | Augmentation = "published"
     """A name, a table, or `published`: what the method's published results used. What a table does not name is off;
     `augmentation.flip=false` on the command line changes that part alone."""
     keep_networks: bool = False
@@ -124,7 +124,7 @@ class Settings(CommonSettings):
         return self.augmentation if isinstance(self.augmentation, str) else "custom"
 
     @property
-    def augmentation_settings(self) -> AugmentationSettings:
+    def augmentation_settings(self) -> Augmentation:
         return AUGMENTATIONS[self.augmentation] if isinstance(self.augmentation, str) else self.augmentation
 
     def why_unused(self, key: str) -> str:

@@ -26,7 +26,7 @@ MEMORY_KEYS = frozenset({"memory_total", "memory_per_class", "selection"})
 FREE_SETTINGS = ("data", "device", "checkpoint_minutes", "keep_networks", "first_task_from", "engine", "plugins")
 """What may be changed in the middle of a run: where and how it runs, not what it does."""
 
-UNION_MEMBER = re.compile(r"AugmentationSettings|str|float|(tuple|literal)\[.*|constrained-.*")
+UNION_MEMBER = re.compile(r"Augmentation|str|float|(tuple|literal)\[.*|constrained-.*")
 """What pydantic adds to the place of an error where a value may be of several kinds."""
 
 KINDS = {

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from foster.errors import SettingsError
-from foster.settings.augmentation import AugmentationSettings, augmentation_table
+from foster.settings.augmentation import Augmentation, augmentation_table
 from foster.settings.base import CommonSettings, apply_overrides, check_used, import_plugins, keys_for, make
 from foster.settings.fit import FitSettings
 from foster.settings.keys import check_keys, is_part
@@ -63,7 +63,7 @@ class LearnerSettings(CommonSettings):
     """Multiplies the epochs of every phase; given, it is used exactly."""
     batch_size: int | None = Field(default=None, ge=2)
     """Images in one optimizer step; by default 16 to 128, so that an epoch has at least 20 steps."""
-    augmentation: str | AugmentationSettings = "by_size"
+    augmentation: str | Augmentation = "by_size"
     """none, shift, plain, auto, photo or photo-auto. All but none and shift mirror images: not for text or digits,
     unless augmentation.flip=false is added."""
     max_unreadable: int | None = Field(default=None, ge=0)

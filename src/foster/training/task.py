@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 from foster import events
-from foster.data.augmentation.pipeline import Augmentation
 from foster.data.feed import Feed, make_feed
 from foster.data.images import ImageSet
 from foster.data.task import Task
 from foster.errors import TrainingError
 from foster.networks.layout import on_host
 from foster.seeding import Address
+from foster.settings.augmentation import Augmentation
 from foster.settings.fit import FitSettings
 from foster.system.crew import agreed, crew
 from foster.system.signals import StopRequest

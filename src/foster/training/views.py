@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from foster.data.augmentation.pipeline import Augmentation, Changes, Normaliser
+from foster.data.augmentation.pipeline import Changes, Normaliser
 from foster.data.feed import Batch, Feed
 from foster.data.images import ImageSet, Stack, on_device
 from foster.data.photos.album import Album
 from foster.networks.trunk import Trunk
 from foster.seeding import Address, generator
+from foster.settings.augmentation import Augmentation
 from foster.system.crew import ALONE, Crew, gathered
 from foster.system.memory import main_memory
 from foster.training.distributed import shares_of

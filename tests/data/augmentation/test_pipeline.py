@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -8,12 +6,11 @@ from sklearn.datasets import load_sample_images
 from torch import Tensor
 
 from foster.data.augmentation import pipeline as augmentation
-from foster.data.augmentation.pipeline import Augmentation, Normaliser, PhotoChanges, augment
+from foster.data.augmentation.pipeline import Normaliser, PhotoChanges, augment
 from foster.data.photos.crops import random_boxes
-from foster.settings.augmentation import AUGMENTATIONS
+from foster.settings.augmentation import AUGMENTATIONS, Augmentation
 
 NUM_DRAWS = 20_000
-NAMED = {name: Augmentation(**dict(settings)) for name, settings in AUGMENTATIONS.items()}
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -48,20 +45,20 @@ def assert_half(count: int, total: int) -> None:
     assert abs(count - total / 2) < 5 * (total / 4) ** 0.5
 
 
-@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("name", AUGMENTATIONS)
 @pytest.mark.parametrize("shape", [(0, 3, 32, 32), (1, 3, 8, 8), (5, 3, 20, 33), (3, 3, 1, 2)], ids=str)
 def test_any_number_of_images_of_any_size_can_be_augmented(name: str, shape: tuple[int, ...]) -> None:
     images = torch.randint(256, shape, generator=seeded(), dtype=torch.uint8)
     original = images.clone()
-    result = augment(images, NAMED[name], seeded())
+    result = augment(images, AUGMENTATIONS[name], seeded())
     assert (result.shape, result.dtype) == (images.shape, torch.uint8)
     assert torch.equal(images, original), "the input was written to"
 
 
-@pytest.mark.parametrize("name", [name for name in NAMED if name != "none"])
+@pytest.mark.parametrize("name", [name for name in AUGMENTATIONS if name != "none"])
 def test_the_same_seed_gives_the_same_images_and_another_seed_others(name: str) -> None:
     images = photo_tiles(32, 32, 50)
-    first, again, other = (augment(images, NAMED[name], seeded(seed)) for seed in (3, 3, 4))
+    first, again, other = (augment(images, AUGMENTATIONS[name], seeded(seed)) for seed in (3, 3, 4))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
     assert not torch.equal(first, images)
@@ -71,22 +68,22 @@ def test_the_same_seed_gives_the_same_images_and_another_seed_others(name: str) 
 @pytest.mark.parametrize("chunk", [1, 7, 50])
 def test_the_chunk_size_does_not_change_the_result(name: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     images = photo_tiles(16, 24, 50)
-    whole = augment(images, NAMED[name], seeded())
+    whole = augment(images, AUGMENTATIONS[name], seeded())
     monkeypatch.setitem(augmentation.CHUNK_PIXELS, "cpu", chunk * 16 * 24)
-    assert torch.equal(augment(images, NAMED[name], seeded()), whole)
+    assert torch.equal(augment(images, AUGMENTATIONS[name], seeded()), whole)
 
 
 def test_no_augmentation_changes_nothing_and_draws_nothing() -> None:
     images, generator = photo_tiles(32, 32, 4), seeded()
-    assert torch.equal(augment(images, NAMED["none"], generator), images)
+    assert torch.equal(augment(images, AUGMENTATIONS["none"], generator), images)
     assert torch.equal(generator.get_state(), seeded().get_state())
 
 
 def test_the_named_augmentations_are_the_published_ones() -> None:
     plain = Augmentation(crop_padding=4, flip=True, brightness=63 / 255)
-    assert NAMED["plain"] == plain
-    assert NAMED["auto"] == replace(plain, policy="cifar10", cutout=16)
-    assert NAMED["photo-auto"] == Augmentation(
+    assert AUGMENTATIONS["plain"] == plain
+    assert AUGMENTATIONS["auto"] == plain.model_copy(update={"policy": "cifar10", "cutout": 16})
+    assert AUGMENTATIONS["photo-auto"] == Augmentation(
         resized_crop=(0.08, 1.0), flip=True, brightness=63 / 255, policy="imagenet"
     )
 
@@ -102,7 +99,7 @@ def test_images_are_cropped_then_brightened_then_changed_by_the_policy_then_cut_
     images, generator = photo_tiles(32, 32, 64), seeded()
     for part in parts:
         images = augment(images, part, generator)
-    assert torch.equal(augment(photo_tiles(32, 32, 64), NAMED["auto"], seeded()), images)
+    assert torch.equal(augment(photo_tiles(32, 32, 64), AUGMENTATIONS["auto"], seeded()), images)
 
 
 @pytest.mark.parametrize("padding", [1, 4])
@@ -139,7 +136,7 @@ def test_half_of_the_images_are_mirrored_and_the_others_left_alone() -> None:
     assert_half(int(is_mirrored.sum()), 2000)
 
 
-@pytest.mark.parametrize(("strength", "low", "high"), [(63 / 255, 192 / 255, 318 / 255), (1.5, 0.0, 2.5)])
+@pytest.mark.parametrize(("strength", "low", "high"), [(63 / 255, 192 / 255, 318 / 255), (1.0, 0.0, 2.0)])
 def test_brightness_factors_are_uniform_around_one(strength: float, low: float, high: float) -> None:
     images = torch.tensor([100, 50, 0], dtype=torch.uint8).view(1, 3, 1, 1).expand(NUM_DRAWS, 3, 2, 2)
     result = augment(images, Augmentation(brightness=strength), seeded())
@@ -153,7 +150,7 @@ def test_brightness_factors_are_uniform_around_one(strength: float, low: float, 
     assert_uniform(red[whole] - (round(low * 100) + 1), int(high * 100) - round(low * 100) - 1)
 
 
-@pytest.mark.parametrize(("size", "side"), [(32, 16), (8, 5)])
+@pytest.mark.parametrize(("size", "side"), [(32, 16), (8, 4)])
 def test_cutout_blackens_a_square_with_its_centre_anywhere(size: int, side: int) -> None:
     images = torch.full((NUM_DRAWS, 3, size, size), 9, dtype=torch.uint8)
     result = augment(images, Augmentation(cutout=side), seeded())
@@ -231,7 +228,7 @@ def test_a_resized_crop_takes_the_place_of_the_crop() -> None:
 def test_a_resized_crop_takes_the_place_of_the_crop_of_photos_as_well() -> None:
     images, sizes = photo_tiles(8, 8, 4), torch.tensor([[30, 40]]).expand(4, 2)
     padded = Augmentation(crop_padding=2)
-    cropped = PhotoChanges(replace(padded, resized_crop=(0.08, 1.0)), sizes, images.shape, seeded())
+    cropped = PhotoChanges(padded.model_copy(update={"resized_crop": (0.08, 1.0)}), sizes, images.shape, seeded())
     assert cropped.done_to_all(images) is images
     assert PhotoChanges(padded, sizes, images.shape, seeded()).done_to_all(images) is not images
 
@@ -256,14 +253,14 @@ def test_normalise_by_hand() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("name", AUGMENTATIONS)
 def test_a_gpu_gives_the_images_of_the_cpu_and_is_never_waited_for(name: str) -> None:
     images = photo_tiles(32, 32, 500)
     on_device = images.cuda()
-    augment(on_device, NAMED[name], seeded())
+    augment(on_device, AUGMENTATIONS[name], seeded())
     torch.cuda.set_sync_debug_mode("error")
     try:
-        result = augment(on_device, NAMED[name], seeded())
+        result = augment(on_device, AUGMENTATIONS[name], seeded())
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert torch.equal(result.cpu(), augment(images, NAMED[name], seeded()))
+    assert torch.equal(result.cpu(), augment(images, AUGMENTATIONS[name], seeded()))

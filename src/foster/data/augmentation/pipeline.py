@@ -6,7 +6,6 @@ and the device is never asked which image needs what.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 
@@ -20,27 +19,10 @@ from foster.data.augmentation.geometry import crop, resized_crop, windows
 from foster.data.augmentation.operations import OPERATIONS, Work, brighten, by_kernel, send
 from foster.data.photos.crops import centre_boxes, random_boxes
 from foster.kernels.operations import can_operate
+from foster.settings.augmentation import Augmentation
 
 # Images are processed some at a time, so that temporary tensors fit: in the cache of a CPU, in the memory of a GPU.
 CHUNK_PIXELS = {"cpu": 1 << 19, "cuda": 1 << 23}
-
-
-@dataclass(frozen=True)
-class Augmentation:
-    """What is done to training images, in this order; the defaults do nothing."""
-
-    resized_crop: tuple[float, float] | None = None
-    """In place of the crop: a rectangle with a share of the area in this range, enlarged to the image's size."""
-    crop_padding: int = 0
-    """A window of the image's size at a random place in the image with this many black pixels around it."""
-    flip: bool = False
-    """Mirrored left to right, every other time."""
-    brightness: float = 0.0
-    """Brightness times a factor uniform in [1 - brightness, 1 + brightness]."""
-    policy: str = "none"
-    """AutoAugment's policy: "none", "cifar10" or "imagenet"."""
-    cutout: int = 0
-    """A black square with this side, its centre anywhere in the image."""
 
 
 Part = slice | NDArray[np.int64]
@@ -100,7 +82,8 @@ class PhotoChanges(Changes):
         if augmentation.flip:
             self.is_mirrored = torch.randint(2, (shape[0],), generator=generator)
         padding = 0 if share else augmentation.crop_padding
-        super().__init__(replace(augmentation, resized_crop=None, crop_padding=padding, flip=False), shape, generator)
+        others = {"resized_crop": None, "crop_padding": padding, "flip": False}
+        super().__init__(augmentation.model_copy(update=others), shape, generator)
 
 
 def augment(images: Tensor, augmentation: Augmentation, generator: torch.Generator) -> Tensor:
@@ -163,7 +146,7 @@ def _plan_crop(augmentation: Augmentation, shape: torch.Size, generator: torch.G
 def _plan_brightness(augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> Change | None:
     if not augmentation.brightness:
         return None
-    low, high = max(0.0, 1 - augmentation.brightness), 1 + augmentation.brightness
+    low, high = 1 - augmentation.brightness, 1 + augmentation.brightness
     factors = low + (high - low) * torch.rand(shape[0], generator=generator).numpy()
 
     def change(part: Part, has_kernels: bool) -> Sequence[Work]:
