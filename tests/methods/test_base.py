@@ -3,11 +3,13 @@
 import copy
 from dataclasses import replace
 
+import pytest
 import torch
 from small_course import digits, new_method
-from torch import Tensor
+from torch import Tensor, nn
 
 from foster.data.task import Task
+from foster.errors import TrainingError
 from foster.methods.base import Method
 from foster.methods.replay import Replay
 from foster.settings.methods import ReplaySettings
@@ -26,6 +28,14 @@ def untrained() -> Method[ReplaySettings]:
 def second_task(index: int) -> Task:
     """The same two new classes, under any number."""
     return Task(index, 4, 2, digits()[1].train)
+
+
+def test_a_method_of_ones_own_without_a_network_is_told_where_to_set_it() -> None:
+    method = new_method(Replay, ReplaySettings())
+    with pytest.raises(TrainingError, match=r"^method foster\.methods\.replay\.Replay has no network: .*learn_first"):
+        _ = method.network
+    with pytest.raises(TrainingError, match=r"Replay: self\.network is a Network, not a Linear; self\.new_network"):
+        method.network = nn.Linear(2, 2)  # type: ignore[assignment]
 
 
 def test_fresh_rows_of_the_head_depend_on_the_task() -> None:

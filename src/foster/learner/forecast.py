@@ -72,7 +72,7 @@ def forecast(plan: Plan, method: Method[Any], task: Task, engine: Engine) -> For
     infer = Nothing(lambda network: engine.infer(network, sample.stack[:1]))
     # Which images would be remembered makes no difference here, and choosing them at random takes no features.
     actor.workplace = replace(method.workplace, infer=infer, selection="random")
-    if hasattr(method, "network"):
+    if plan.before is not None:
         actor.network = copy.deepcopy(method.network)
     phases, num_parameters = [], 0
     with torch.random.fork_rng(devices=[]):

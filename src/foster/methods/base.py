@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from foster.data.images import ImageSet, Stack
 from foster.data.memory import ExemplarMemory, select
 from foster.data.task import Task
+from foster.errors import TrainingError
 from foster.losses import cross_entropy
 from foster.networks import build_backbone
 from foster.networks.freezing import freeze, unfreeze
@@ -47,13 +48,32 @@ class Method(Generic[SettingsType]):
     Between tasks a method is its network and its memory: everything else must be derived from them.
     """
 
-    network: Network
-    """The network after the last task learned; there is none before the first."""
-
     def __init__(self, settings: SettingsType, memory: ExemplarMemory, workplace: Workplace) -> None:
         self.settings = settings
         self.memory = memory
         self.workplace = workplace
+        self._network: Network | None = None
+
+    @property
+    def network(self) -> Network:
+        """The network after the last task learned; there is none before the first."""
+        if self._network is None:
+            raise TrainingError(
+                f"method {self._origin} has no network: phases() must set self.network in the first task, as "
+                f"'yield self.learn_first(task)' does, or 'self.network = self.new_network([task.num_new])'"
+            )
+        return self._network
+
+    @network.setter
+    def network(self, network: Network) -> None:
+        if not isinstance(network, Network):
+            made = "self.new_network(...) and self.network.with_new_classes(...) make one"
+            raise TrainingError(f"method {self._origin}: self.network is a Network, not a {type(network).__name__}; {made}")
+        self._network = network
+
+    @property
+    def _origin(self) -> str:
+        return f"{type(self).__module__}.{type(self).__qualname__}"
 
     @property
     def result_name(self) -> str:
