@@ -33,8 +33,8 @@ def test_the_map_is_bright_where_the_class_is_seen_and_dark_where_it_is_denied()
     red, green = grad_cam(red_against_green(), images, torch.tensor([0, 1]))
     assert red.shape == (8, 8)
     torch.testing.assert_close(red.max(), torch.tensor(1.0))
-    assert red[:, :3].min() > 0.9
-    assert red[:, 5:].max() < 0.1
+    # A place of the map covers two pixels, whose middle is its own.
+    torch.testing.assert_close(red[4], torch.tensor([1, 1, 1, 0.75, 0.25, 0, 0, 0]))
     assert green[:, 5:].min() > 0.9
     assert green[:, :4].max() == 0  # denied, and not only absent
 

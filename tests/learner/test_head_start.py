@@ -5,10 +5,11 @@ import torch
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor, nn
 
-from foster.data.images import ImageSet
+from foster.data.images import ImageSet, concatenate
 from foster.learner.head_start import SHRINKAGE, left_out_scores, linear_discriminants, start_head
 from foster.networks import build_backbone
 from foster.networks.boosted import BoostedNetwork
+from foster.networks.heads import Head
 from foster.networks.network import Network, Output
 
 
@@ -52,20 +53,22 @@ def test_compact_classes_do_not_saturate_the_softmax() -> None:
 
 
 def test_photos_that_had_no_part_in_discriminants_say_how_sure_they_may_be() -> None:
-    """As each photo is left out in turn, by hand."""
+    """As each photo is left out in turn, by hand; a class of one photo is not there without it."""
     chance = torch.Generator().manual_seed(3)
-    labels = torch.arange(3).repeat(14)
+    labels = torch.tensor([0] * 20 + [1] * 19 + [2] * 2 + [3])
     features = torch.randn(42, 60, generator=chance, dtype=torch.float64)
-    features += 0.3 * torch.randn(3, 60, generator=chance, dtype=torch.float64)[labels]
-    means = torch.stack([features[labels == k].mean(0) for k in range(3)])
+    features += 0.3 * torch.randn(4, 60, generator=chance, dtype=torch.float64)[labels]
+    features[40] += 30  # far from the only other one of its class
+    means = torch.stack([features[labels == k].mean(0) for k in range(4)])
     spread = features - means[labels]
     size = spread.square().mean() * torch.eye(60, dtype=torch.float64)
     precision = ((1 - SHRINKAGE) * spread.T @ spread / 42 + SHRINKAGE * size).inverse()
     scores, are_honest = left_out_scores(features, labels, means, precision)
-    assert are_honest.all()
-    for left_out in (0, 17, 41):
+    assert are_honest.tolist() == [True] * 41 + [False]
+    assert scores.isfinite().all()
+    for left_out in (0, 20, 40):
         others = torch.arange(42) != left_out
-        fewer = torch.stack([features[others & (labels == k)].mean(0) for k in range(3)])
+        fewer = torch.stack([features[others & (labels == k)].mean(0) for k in range(4)])
         around = features[others] - fewer[labels[others]]
         inverse = ((1 - SHRINKAGE) * around.T @ around / 42 + SHRINKAGE * size).inverse()
         expected = features[left_out] @ inverse @ fewer.T - (fewer @ inverse * fewer).sum(1) / 2
@@ -87,6 +90,36 @@ def test_a_boosted_network_begins_as_the_plain_one_of_all_classes() -> None:
     start_head(plain, infer, data)
     expected = infer(plain, data.images).logits
     torch.testing.assert_close(infer(boosted, data.images).logits, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_what_a_boosted_network_keeps_as_it_is_has_no_head_start() -> None:
+    old = Network.create(build_backbone("resnet8"), 2)
+    boosted = BoostedNetwork.expand(old, 2, "zero", train_old_block=False)
+    known = [parameter.detach().clone() for parameter in (boosted.old_block, boosted.old_bias)]
+    start_head(boosted, infer, pictures(4))
+    assert not boosted.new_on_old.any()
+    assert not boosted.new_bias.any()
+    assert torch.equal(boosted.old_block, known[0])
+    assert torch.equal(boosted.old_bias, known[1])
+    assert (boosted.new_block[:2] - boosted.new_block[2:]).abs().max() > 0
+
+
+def test_a_network_of_two_old_branches_is_left_alone() -> None:
+    two = Network([build_backbone("resnet8"), build_backbone("resnet8")], Head(128, 2))
+    boosted = BoostedNetwork.expand(two, 2)
+    before = boosted.weight.detach().clone()
+    start_head(boosted, infer, pictures(4))
+    assert torch.equal(boosted.weight, before)
+
+
+def test_images_without_a_label_take_no_part() -> None:
+    torch.manual_seed(1)
+    network, data = Network.create(build_backbone("resnet8"), 2), pictures(2)
+    start_head(network, infer, data)
+    labelled = network.head.state_dict()["weight"].clone()
+    others = ImageSet(255 - data.images, torch.full((len(data),), -1), data.class_names)
+    start_head(network, infer, concatenate(data, others))
+    assert torch.equal(network.head.state_dict()["weight"], labelled)
 
 
 def test_a_class_without_an_image_leaves_the_head_alone() -> None:

@@ -38,6 +38,13 @@ def test_a_heat_map_has_the_shape_of_the_picture_and_is_clear_where_nothing_was_
     assert cropped.getchannel("A").crop((4, 0, 12, 8)).getextrema()[0] >= 60
 
 
+def test_a_map_of_few_places_is_enlarged_about_their_middles(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    coarse = torch.tensor([1.0, 1.0, 0.0, 0.0]).expand(1, 4, 4)
+    monkeypatch.setattr("foster.serving.served.grad_cam", lambda *given: coarse)
+    alpha = heat_of(served, (8, 8), "stretch").getchannel("A").crop((0, 4, 8, 5))
+    assert list(alpha.tobytes()) == [180, 180, 180, 150, 90, 60, 60, 60]
+
+
 def test_a_bundle_that_cannot_answer_is_not_served(small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(learner: foster.Learner, *arguments: object) -> None:
         raise foster.DeviceError("out of memory")

@@ -39,12 +39,15 @@ def start_head(network: nn.Module, infer: Infer, data: ImageSet) -> None:
         if discriminants is not None:
             weight, bias = discriminants
             num_known = network.num_known
-            network.old_block.copy_(weight[:num_known] / 2)
-            if network.new_on_old.requires_grad:
-                network.new_on_old.copy_(weight[num_known:] / 2)
-            network.new_block.copy_(weight / 2)
-            network.old_bias.copy_(bias[:num_known])
-            network.new_bias.copy_(bias[num_known:])
+            for block, values in (
+                (network.old_block, weight[:num_known] / 2),
+                (network.new_on_old, weight[num_known:] / 2),
+                (network.new_block, weight / 2),
+                (network.old_bias, bias[:num_known]),
+                (network.new_bias, bias[num_known:]),
+            ):
+                if block.requires_grad:  # what the settings keep as it is stays so
+                    block.copy_(values)
             network.new_branch_head.weight.copy_(weight)
             network.new_branch_head.bias.copy_(bias)
 
@@ -86,7 +89,8 @@ def left_out_scores(features: Tensor, labels: Tensor, means: Tensor, precision: 
     needs another one.
 
     Without photo i of a class of n, at a distance d from its mean m, that mean is m - d / (n - 1), and the covariance S
-    becomes S - a dd', whose inverse is P + c (Pd)(Pd)' with c = a / (1 - a d'Pd).
+    becomes S - a dd', whose inverse is P + c (Pd)(Pd)' with c = a / (1 - a d'Pd), where a d'Pd is below 1, as S is drawn
+    towards the identity.
     """
     counts = torch.bincount(labels, minlength=len(means))[labels].to(features)
     others = (counts - 1).clamp_min(1)
@@ -94,7 +98,7 @@ def left_out_scores(features: Tensor, labels: Tensor, means: Tensor, precision: 
     turned = spread @ precision
     length = (turned * spread).sum(1)
     share = (1 - SHRINKAGE) * counts / (others * len(features))
-    gain = share / (1 - share * length).clamp_min(1e-6)
+    gain = share / (1 - share * length)
     along, of_means = (features * turned).sum(1), turned @ means.T
     weight = means @ precision
     products = features @ weight.T + (gain * along)[:, None] * of_means

@@ -56,6 +56,40 @@ def test_even_surfaces_are_the_same_only_in_one_shade() -> None:
     assert alike([sketch(shade) for shade in shades]) == [[0, 1]]
 
 
+def waves(*strengths: float) -> NDArray[np.float64]:
+    """A thumbnail's levels: waves that have nothing in common, each with its standard deviation, around middle grey."""
+    places = np.arange(SIDE) * 2 * np.pi / SIDE
+    level = sum(strength * 2**0.5 * np.cos((k + 1) * places) for k, strength in enumerate(strengths))
+    return np.broadcast_to(128 + np.asarray(level), (SIDE, SIDE))
+
+
+def is_one_photo(one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
+    pictures = [np.repeat(levels.round().astype(np.uint8)[..., None], 3, axis=2) for levels in (one, other)]
+    return alike([Sketch(str(k), bytes(16), picture) for k, picture in enumerate(pictures)]) == [[0, 1]]
+
+
+@pytest.mark.parametrize(("correlation", "is_same"), [(1.0, True), (0.99, True), (0.98, False), (0.9, False)])
+def test_a_pattern_says_how_much_alike_photos_of_one_scene_are(correlation: float, is_same: bool) -> None:
+    other = waves(20 * correlation, 20 * (1 - correlation**2) ** 0.5)
+    assert is_one_photo(waves(20), other) is is_same
+    assert is_one_photo(waves(20), other + 30) is is_same, "lighter or not"
+
+
+@pytest.mark.parametrize(("levels", "is_same"), [(2, True), (3, True), (4, False)])
+def test_where_there_is_hardly_a_pattern_levels_decide(levels: int, is_same: bool) -> None:
+    assert is_one_photo(waves(5), waves(5) + levels) is is_same
+    assert is_one_photo(waves(1), waves(0, 1)), "noise is no pattern"
+    assert not is_one_photo(waves(7), waves(6.5, 2.5)), "more than noise is"
+
+
+@pytest.mark.parametrize(("rise", "num_bits"), [(0, 0), (likeness.MARGIN, 0), (likeness.MARGIN + 1, 64)])
+def test_a_place_is_lighter_by_more_than_noise(rise: int, num_bits: int) -> None:
+    assert likeness.MARGIN == 2
+    levels = np.repeat(rise * np.arange(9, dtype=np.uint8), 8)
+    picture = Image.fromarray(np.broadcast_to(levels, (72, 72)).copy()).convert("RGB")
+    assert int.from_bytes(sketch(picture).bits).bit_count() == num_bits
+
+
 def test_each_photo_is_compared_with_some_others_even_where_all_have_the_same_bits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
