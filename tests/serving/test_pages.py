@@ -17,8 +17,8 @@ pytestmark = pytest.mark.skipif(not BROWSER, reason="no chromium: apt-get instal
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
 FLAGS += ["--disable-component-update", "--disable-sync"]
-REFUSED = "the server responded with a status of 422"
-"""What the browser itself says where the server refuses a photo or a name, as some tests want it to."""
+REFUSED = ("the server responded with a status of 422", "the server responded with a status of 429")
+"""What the browser itself says where the server refuses a photo or a name, or is full, as some tests want it to."""
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True, "color_scheme": "dark"}
 
@@ -54,7 +54,7 @@ def page(browser: "playwright.Browser", server: Server, request: pytest.FixtureR
     opened.locator("#bundle:not(:empty)").wait_for()
     yield opened
     context.close()
-    assert not [problem for problem in problems if REFUSED not in problem]
+    assert not [problem for problem in problems if not any(words in problem for words in REFUSED)]
 
 
 def drop(page: "playwright.Page", name: str, content: bytes) -> None:
@@ -155,6 +155,37 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_answered(page: "playwright.
     good.get_by_role("button", name="Right").wait_for()
     page.get_by_role("button", name="Clear").click()
     playwright.expect(page.locator(".card")).to_have_count(0)
+
+
+@pytest.mark.parametrize(("num_full", "verdict"), [(20, None), (21, "No answer: the queue is full")])
+def test_a_full_server_is_asked_again_for_a_while_after_some_time(
+    page: "playwright.Page", small_bundle: Path, num_full: int, verdict: str | None
+) -> None:
+    (wanted,) = foster.load(small_bundle, device="cpu").predict([photo(1)], top=1)
+    num_left = num_full
+
+    def answered(route: "playwright.Route") -> None:
+        nonlocal num_left
+        num_left -= 1
+        if num_left < 0:
+            route.continue_()
+        else:
+            route.fulfill(status=429, json={"error": "the queue is full"})
+
+    page.route("**/predict?top=9", answered)
+    page.evaluate(
+        """() => {
+            const wait = window.setTimeout;
+            window.waits = [];
+            window.setTimeout = (done, time) => { window.waits.push(time); return wait(done, 0); };
+        }"""
+    )
+    drop(page, "a.png", photo(1))
+    playwright.expect(page.locator(".card .verdict")).to_have_text(verdict or str(wanted.label))
+    waits = page.evaluate("window.waits")
+    assert len(waits) == 20
+    assert 300 <= min(waits) < max(waits) <= 1000
+    assert len(set(waits)) == 20, "not all pages at the same time"
 
 
 def test_a_folder_and_a_pasted_photo_are_taken_like_dropped_ones(page: "playwright.Page", tmp_path: Path) -> None:

@@ -68,7 +68,9 @@ class Method(Generic[SettingsType]):
     def network(self, network: Network) -> None:
         if not isinstance(network, Network):
             made = "self.new_network(...) and self.network.with_new_classes(...) make one"
-            raise TrainingError(f"method {self._origin}: self.network is a Network, not a {type(network).__name__}; {made}")
+            raise TrainingError(
+                f"method {self._origin}: self.network is a Network, not a {type(network).__name__}; {made}"
+            )
         self._network = network
 
     @property

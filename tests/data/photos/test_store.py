@@ -1,7 +1,7 @@
 """A store decodes each photo once, ahead of time where it is told to expect that."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from photo_folders import files_of
 
 from foster.data.photos import darkroom as darkroom_module
 from foster.data.photos import encoded
-from foster.data.photos.darkroom import Darkroom
+from foster.data.photos.darkroom import Darkroom, Developed
 from foster.data.photos.store import PhotoStore
 
 
@@ -59,6 +59,35 @@ def test_expecting_other_photos_than_are_asked_for_does_no_harm(folder: Path) ->
     ahead.survey(numbers)
     assert torch.equal(all_pixels(ahead, numbers), all_pixels(plain, numbers))
     assert ahead.is_developed.sum() == 3
+
+
+class Chunk:
+    """Pixels somewhere in the memory of a device, as far as a store asks."""
+
+    def __init__(self, address: int, device: str = "cuda:0") -> None:
+        self.address = address
+        self.device = torch.device(device)
+
+    def data_ptr(self) -> int:
+        return self.address
+
+
+def test_the_address_of_a_photo_is_where_its_chunk_begins_also_after_more_have_come(folder: Path) -> None:
+    store, there = PhotoStore(files_of(folder), Darkroom(32, 40)), torch.device("cuda", 0)
+
+    def keep(positions: list[int], offsets: list[int], chunk: Chunk) -> None:
+        rows = np.array(positions)
+        store.keep(Developed(rows, np.full((len(rows), 2), 4), np.array(offsets), cast(torch.Tensor, chunk)))
+
+    first = Chunk(1000)
+    keep([4, 0], [0, 48], first)
+    assert store.addresses(np.array([4]), torch.device("cuda", 1)) is None
+    assert cast(NDArray[np.int64], store.addresses(np.array([0, 4, 0]), there)).tolist() == [1048, 1000, 1048]
+    keep([2], [96], first)
+    keep([7, 1], [0, 48], Chunk(5000))
+    assert cast(NDArray[np.int64], store.addresses(np.array([1, 2, 7]), there)).tolist() == [5048, 1096, 5000]
+    keep([3], [0], Chunk(7000, "cpu"))
+    assert store.addresses(np.array([1]), there) is None, "not all are there"
 
 
 def test_nothing_waits_where_there_is_no_room_or_a_cache(
