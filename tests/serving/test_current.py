@@ -47,7 +47,7 @@ def test_the_link_is_resolved_once_so_that_no_bundle_is_read_half_and_half(bundl
     assert current.now.name == "v1"
 
 
-class Ended(Exception):
+class EndedError(Exception):
     """Nobody watches any more."""
 
 
@@ -85,7 +85,7 @@ def test_a_bundle_that_cannot_be_loaded_is_tried_again_more_and_more_rarely(
             point_at("nowhere")
         if clock == 210:
             assert current.problem == "the link was promoted but cannot be loaded; 'v1' still answers"
-            raise Ended
+            raise EndedError
 
     async def watch() -> None:
         monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: clock)
@@ -94,7 +94,7 @@ def test_a_bundle_that_cannot_be_loaded_is_tried_again_more_and_more_rarely(
     current = Current(tmp_path, load)
     point_at("v2")
     monkeypatch.setattr(current_module.asyncio, "sleep", sleep)
-    with pytest.raises(Ended), caplog.at_level(logging.ERROR):
+    with pytest.raises(EndedError), caplog.at_level(logging.ERROR):
         asyncio.run(watch())
     assert tried == [0.5, 1.5, 3.5, 7.5, 15.5, 31.5, 63.5, 123.5, 183.5, 201, 202, 204]
     assert len(caplog.records) == 3, "each told once, and once more after it was well"

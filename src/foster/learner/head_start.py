@@ -89,7 +89,7 @@ def left_out_scores(features: Tensor, labels: Tensor, means: Tensor, precision: 
     needs another one.
 
     Without photo i of a class of n, at a distance d from its mean m, that mean is m - d / (n - 1), and the covariance S
-    becomes S - a dd', whose inverse is P + c (Pd)(Pd)' with c = a / (1 - a d'Pd), where a d'Pd is below 1, as S is drawn
+    becomes S - a dd', whose inverse is P + c (Pd)(Pd)' with c = a / (1 - a d'Pd); a d'Pd is below 1, as S is drawn
     towards the identity.
     """
     counts = torch.bincount(labels, minlength=len(means))[labels].to(features)
