@@ -4,6 +4,7 @@ import argparse
 import json
 import statistics
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -246,7 +247,7 @@ def _changes_note(scenarios: Mapping[str, Sequence[Group]]) -> str:
         for group in groups
         if (changes := _changes(scenario, group))
     ]
-    return f"² Not with the preset's settings. {'; '.join(notes)}."
+    return textwrap.fill(f"² Not with the preset's settings. {'; '.join(notes)}.", 120)
 
 
 def _difference(group: Group, theirs: float) -> str:
