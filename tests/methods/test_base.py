@@ -35,7 +35,7 @@ def test_a_method_of_ones_own_without_a_network_is_told_where_to_set_it() -> Non
     with pytest.raises(TrainingError, match=r"^method foster\.methods\.replay\.Replay has no network: .*learn_first"):
         _ = method.network
     with pytest.raises(TrainingError, match=r"Replay: self\.network is a Network, not a Linear; self\.new_network"):
-        method.network = nn.Linear(2, 2)  # type: ignore[assignment]
+        method.network = nn.Linear(2, 2)
 
 
 def test_fresh_rows_of_the_head_depend_on_the_task() -> None:

@@ -65,7 +65,7 @@ class Method(Generic[SettingsType]):
         return self._network
 
     @network.setter
-    def network(self, network: Network) -> None:
+    def network(self, network: nn.Module) -> None:
         if not isinstance(network, Network):
             made = "self.new_network(...) and self.network.with_new_classes(...) make one"
             raise TrainingError(
