@@ -11,8 +11,9 @@ import torch
 from uneven_runs import run, tiny
 
 from foster.errors import DataError, DeviceError, FolderError, FosterError, SettingsError, TrainingError
+from foster.experiment.event_log import read_events
 from foster.experiment.execute import begin, resumed_settings
-from foster.experiment.folder import RunFolder, read_events
+from foster.experiment.folder import RunFolder
 from foster.settings.experiment import Settings, load_settings
 from foster.system.signals import Stopped, StopRequest
 

@@ -15,7 +15,8 @@ from tiny_runs import (
 
 from foster import events
 from foster.errors import FolderError, FosterError
-from foster.experiment.folder import RunFolder, read_events
+from foster.experiment.event_log import read_events
+from foster.experiment.folder import RunFolder
 from foster.settings import toml as toml_text
 from foster.settings.experiment import all_keys
 

@@ -14,7 +14,8 @@ from uneven_runs import run, tiny
 
 from foster.cli.launch import launch
 from foster.errors import FolderError
-from foster.experiment.folder import RunFolder, read_events
+from foster.experiment.event_log import read_events
+from foster.experiment.folder import RunFolder
 from foster.experiment.parts import build_engine, build_method, load_scenario
 from foster.experiment.plan import make_plan
 from foster.networks import build_backbone

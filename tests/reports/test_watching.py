@@ -96,15 +96,15 @@ def test_a_sweep_is_all_of_its_runs_and_what_is_none_is_refused(tmp_path: Path):
 
 
 def test_a_learn_can_be_looked_at_while_it_lasts(tmp_path: Path):
+    from foster.experiment.event_log import noting
     from foster.learner.work_folder import WorkFolder
-    from foster.reports.following import noting
 
     bundle = tmp_path / "mine"
     with WorkFolder.beside(bundle).opened() as work:
         from foster.events import PhaseStarted
 
         told = []
-        noting(told.append, work)(PhaseStarted(0, 1, "learn", 20, 3))
+        noting(told.append, work.checkpoints.folder)(PhaseStarted(0, 1, "learn", 20, 3))
         assert told
         (view,) = views_of(bundle)
         view.look()

@@ -15,7 +15,7 @@ from tiny_runs import tiny_settings
 
 from foster.cli import main
 from foster.cli.launch import launch
-from foster.experiment.folder import read_events
+from foster.experiment.event_log import read_events
 from foster.settings.datasets import CATALOGUE
 
 pytestmark = pytest.mark.usefixtures("default_signals")

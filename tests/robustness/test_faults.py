@@ -36,7 +36,8 @@ from foster import events
 from foster.data.images import ImageSet
 from foster.errors import DataError, FolderError, FosterError, TrainingError
 from foster.events import Event
-from foster.experiment.folder import RunFolder, read_events
+from foster.experiment.event_log import read_events
+from foster.experiment.folder import RunFolder
 from foster.reports.progress import LineProgress
 from foster.settings.fit import FitSettings
 

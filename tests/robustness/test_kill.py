@@ -13,7 +13,8 @@ import pytest
 from forked import forking
 from tiny_runs import OVERRIDES, Outcome, assert_same, outcome, start_or_resume, tiny_settings
 
-from foster.experiment.folder import RunFolder, read_events
+from foster.experiment.event_log import read_events
+from foster.experiment.folder import RunFolder
 
 SECONDS = 300.0
 """No attempt takes longer, unless it hangs."""

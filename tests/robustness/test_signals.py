@@ -16,7 +16,7 @@ from forked import started
 from held import held
 from tiny_runs import OVERRIDES, Outcome, assert_same, outcome, resume
 
-from foster.experiment.folder import read_events
+from foster.experiment.event_log import read_events
 
 pytestmark = pytest.mark.usefixtures("default_signals")
 

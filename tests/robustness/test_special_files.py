@@ -18,7 +18,8 @@ from foster.cli import main
 from foster.cli.launch import relaunch
 from foster.data.photos.sources import find_photos
 from foster.errors import FosterError
-from foster.experiment.folder import RunFolder, read_events
+from foster.experiment.event_log import read_events
+from foster.experiment.folder import RunFolder
 from foster.reports.results import read_result
 from foster.settings.experiment import load_settings
 from foster.sweep.status import RunStatus

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from foster.errors import FosterError
 from foster.events import Event, TaskEnded
-from foster.experiment.folder import RunFolder, read_events
+from foster.experiment.event_log import read_events
+from foster.experiment.folder import RunFolder
 from foster.experiment.run import Experiment
 from foster.settings.experiment import Settings, load_settings
 from foster.system.signals import Stopped, StopRequest

@@ -11,7 +11,8 @@ import tiny_sweeps
 
 from foster.cli import main
 from foster.errors import FolderError, SettingsError
-from foster.experiment.folder import RunFolder, differing_key, read_events
+from foster.experiment.event_log import read_events
+from foster.experiment.folder import RunFolder, differing_key
 from foster.reports.groups import by_scenario
 from foster.reports.results import find_results
 from foster.sweep.folders import placed

@@ -16,7 +16,8 @@ from held import held
 
 import foster.errors
 import foster.sweep.run
-from foster.experiment.folder import RunFolder, read_events
+from foster.experiment.event_log import read_events
+from foster.experiment.folder import RunFolder
 from foster.sweep.grid import PlannedRun, plan_runs
 from foster.sweep.run import status_of, sweep
 from foster.sweep.slots import Slot

@@ -8,7 +8,7 @@ import pytest
 from tiny_sweeps import TINY
 
 from foster.errors import DataError, TrainingError
-from foster.experiment.folder import read_events
+from foster.experiment.event_log import read_events
 from foster.sweep.grid import plan_runs
 from foster.sweep.run import sweep
 from foster.sweep.slots import Slot

@@ -21,11 +21,11 @@ from foster.cli.learn_texts import evaluation_text, learn_text
 from foster.cli.options import unknown_choice
 from foster.data.photos.find import found_files, passed_over_text, shown
 from foster.errors import DataError, FolderError, FosterError, SettingsError
+from foster.experiment.event_log import noting
 from foster.learner.learner import Learner
 from foster.learner.reports import CalibrationWarning, LearnReport, Prediction, UpdateError
 from foster.learner.work_folder import FollowedFolder, WorkFolder
 from foster.reports.contact_sheet import check_writable, draw_sheet
-from foster.reports.following import noting
 from foster.reports.progress import progress_for
 from foster.reports.text import size_text
 from foster.settings.learner import learner_settings
@@ -111,7 +111,7 @@ def _learn(
                 report = learner.learn(
                     source,
                     max_drop=max_drop,
-                    listener=noting(listener, work) if is_first else listener,
+                    listener=noting(listener, work.checkpoints.folder) if is_first else listener,
                     stop=stop,
                     work_folder=work,
                     minutes=minutes,

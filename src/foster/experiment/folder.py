@@ -1,7 +1,5 @@
 """The folder of one run: settings, events, results and checkpoints."""
 
-import datetime as dt
-import json
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,25 +8,17 @@ from typing import Any
 
 from foster.errors import FolderError, SettingsError
 from foster.events import Event
+from foster.experiment.event_log import EVENTS, end_cut_line, note, read_events
 from foster.settings.experiment import Settings, all_keys, load_settings, make_settings
 from foster.settings.keys import FREE_SETTINGS, filled, flat, short
 from foster.system.documents import DocumentError, read_document
-from foster.system.files import (
-    append_line,
-    is_temporary,
-    open_plain,
-    read_plain,
-    remove_temporaries,
-    unwritable,
-    write_json,
-    write_text,
-)
+from foster.system.files import is_temporary, remove_temporaries, unwritable, write_json, write_text
 from foster.system.locking import LOCK, locked, writer_of
 from foster.training.checkpoint import CheckpointStore, NoCheckpoints
 
-SETTINGS, EVENTS, RESULTS, CHECKPOINTS = "settings.toml", "events.jsonl", "results.json", "checkpoints"
+SETTINGS, RESULTS, CHECKPOINTS = "settings.toml", "results.json", "checkpoints"
 
-MAX_RESULTS_BYTES, MAX_EVENTS_BYTES = 256 * 2**20, 2**30
+MAX_RESULTS_BYTES = 256 * 2**20
 
 
 class RunFolder:
@@ -142,7 +132,7 @@ class RunFolder:
                 # Once more: another process may have come first.
                 self.check_free()
                 write_text(self.path / SETTINGS, settings.toml())
-            self._mend_events()
+            end_cut_line(self.path)
             yield self
 
     def keep_settings(self, settings: Settings) -> None:
@@ -151,26 +141,11 @@ class RunFolder:
             write_text(self.path / SETTINGS, settings.toml())
 
     def note(self, event: Event) -> None:
-        """Add a line to the events. Each line is written at once: a crash can only cut the last one."""
-        now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
-        append_line(self.path / EVENTS, event.json(now))
+        """Add a line to the events."""
+        note(self.path, event)
 
     def write_results(self, results: dict[str, Any]) -> None:
         write_json(self.path / RESULTS, results)
-
-    def _mend_events(self) -> None:
-        """End a line that a crash has cut, so that the next event starts on a line of its own."""
-        path = self.path / EVENTS
-        try:
-            with open(path, "rb", opener=open_plain) as file:
-                file.seek(max(0, path.stat().st_size - 1))
-                is_cut = file.read() not in (b"", b"\n")
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise FolderError(f"cannot read '{path}': {error.strerror}") from None
-        if is_cut:
-            append_line(path, "")
 
 
 class ReadFolder(RunFolder):
@@ -237,24 +212,3 @@ def check_same_settings(saved: Mapping[str, Any], settings: Settings) -> None:
             f"the checkpoint was made with other settings ({difference} as {SETTINGS} says now); "
             "put it back, or start a new run in another folder"
         )
-
-
-def read_events(path: Path) -> list[dict[str, Any]]:
-    """The events of a run in order; a line that a crash has cut is left out.
-
-    What was done after the last checkpoint before a crash is done again: such epochs stand in the list twice, and
-    the later ones count.
-    """
-    try:
-        text = read_plain(path, max_bytes=MAX_EVENTS_BYTES).decode(errors="replace")
-    except OSError as error:
-        raise FolderError(f"cannot read '{path}': {error.strerror}") from None
-    events = []
-    for line in text.split("\n"):
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(event, dict):
-            events.append(event)
-    return events

@@ -15,7 +15,8 @@ from foster.bundle.manifest import read_manifest
 from foster.data.images import ImageSet, Stack
 from foster.data.scenario import Scenario
 from foster.errors import DataError, FosterError
-from foster.experiment.folder import EVENTS, SETTINGS, RunFolder, read_events
+from foster.experiment.event_log import EVENTS, read_events
+from foster.experiment.folder import SETTINGS, RunFolder
 from foster.experiment.keepsakes import Predictions, kept_networks, read_predictions, read_weights
 from foster.experiment.parts import load_scenario
 from foster.experiment.plan import idle_method

@@ -45,19 +45,15 @@ def progress_for(stream: TextIO | None = None, quiet: bool = False) -> AbstractC
     return LineProgress(stream)
 
 
-class LineProgress:
-    """Plain lines: where each phase starts and ends, now and then how far it is, and every evaluation.
+class _Progress:
+    """What is told of each event in a line that stays; what passes, a subclass follows in its own way.
 
-    An event that it does not know is passed over. A stream that cannot be written to any more never stops a run.
+    An event that it does not know is passed over. A stream or a terminal that is gone never stops a run.
     """
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stream = stream
-        self._clock = clock
+    def __init__(self) -> None:
         self._num_tasks = 0
         self._is_learn = False
-        self._last_line = 0.0
-        self._tenths = 0
 
     def __enter__(self) -> Self:
         return self
@@ -66,59 +62,86 @@ class LineProgress:
         """Every line is flushed when it is written: nothing is left to do."""
 
     def __call__(self, event: Event) -> None:
+        with suppress(OSError, ValueError):  # a pipe whose reader left, a closed file
+            self._tell(event)
+            self._follow(event)
+
+    def _tell(self, event: Event) -> None:
         match event:
             case events.RunStarted():
                 self._num_tasks = event.num_tasks
-                self._write(run_started_text(event))
+                self._say(run_started_text(event), "bold")
             case events.RunResumed():
-                self._write(resumed_text(event, self._num_tasks, self._is_learn))
-            case events.TaskStarted():
+                self._say(resumed_text(event, self._num_tasks, self._is_learn))
+            case events.TaskStarted() | events.PhaseStarted():
                 self._num_tasks = event.num_tasks
-                if not self._is_learn:  # which has told what it will do, and has one task
-                    self._write(task_started_text(event))
             case events.LearnPlanned():
                 self._is_learn = True
                 for line in planned_text(event):
-                    self._write(line)
+                    self._say(line)
+            case events.Evaluated():
+                self._say(evaluated_text(event, self._num_tasks, self._is_learn), "green")
+            case events.PhotosDecoded():
+                self._say(decoded_text(event), "dim")
+            case events.Waiting():
+                self._say(event.message)
+            case events.Warned():
+                self._say(f"warning: {event.message}", "yellow")
+            case events.RunEnded():
+                self._say(run_ended_text(event), "bold")
+
+    def _where(self, event: events.PhaseStarted | events.EpochEnded | events.PhaseEnded) -> str:
+        return where_text(event, self._num_tasks, self._is_learn)
+
+    def _say(self, line: str, style: str = "") -> None:
+        """Show a line that stays."""
+        raise NotImplementedError
+
+    def _follow(self, event: Event) -> None:
+        """Show how far it is."""
+        raise NotImplementedError
+
+
+class LineProgress(_Progress):
+    """Plain lines: where each phase starts and ends, now and then how far it is, and every evaluation."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._stream = stream
+        self._clock = clock
+        self._last_line = 0.0
+        self._tenths = 0
+
+    def _follow(self, event: Event) -> None:
+        match event:
+            case events.TaskStarted() if not self._is_learn:  # which has told what it will do, and has one task
+                self._say(task_started_text(event))
             case events.PhaseStarted():
-                self._num_tasks, self._tenths = event.num_tasks, 0
-                self._write(f"{self._where(event)}: {counted(event.epochs, 'epoch')} of {counted(event.steps, 'step')}")
+                self._tenths = 0
+                self._say(f"{self._where(event)}: {counted(event.epochs, 'epoch')} of {counted(event.steps, 'step')}")
             case events.EpochEnded():
                 # The line that ends the phase says the rest.
                 if event.epoch + 1 < event.epochs and self._is_due(event.epoch + 1, event.epochs):
                     left = duration(event.seconds_left)
                     losses = losses_text(event, self._is_learn)
-                    self._write(f"{self._where(event)}: epoch {event.epoch + 1}/{event.epochs}, {losses}, {left} left")
+                    self._say(f"{self._where(event)}: epoch {event.epoch + 1}/{event.epochs}, {losses}, {left} left")
             case events.PhaseEnded():
-                self._write(f"{self._where(event)}: done in {duration(event.seconds)}")
-            case events.Evaluated():
-                self._write(evaluated_text(event, self._num_tasks, self._is_learn))
+                self._say(f"{self._where(event)}: done in {duration(event.seconds)}")
             case events.Downloading():
                 self._downloading(event)
             case events.Decoding():
                 if self._is_due(event.num_done, event.num_total) and event.num_done < event.num_total:
-                    self._write(f"decoding {event.what}: {event.num_done:,} of {event.num_total:,}")
-            case events.PhotosDecoded():
-                self._write(decoded_text(event))
-            case events.Waiting():
-                self._write(event.message)
-            case events.Warned():
-                self._write(f"warning: {event.message}")
-            case events.RunEnded():
-                self._write(run_ended_text(event))
-
-    def _where(self, event: events.PhaseStarted | events.EpochEnded | events.PhaseEnded) -> str:
-        return where_text(event, self._num_tasks, self._is_learn)
+                    self._say(f"decoding {event.what}: {event.num_done:,} of {event.num_total:,}")
 
     def _downloading(self, event: events.Downloading) -> None:
         if not event.num_received:
             self._tenths = 0
-            self._write(f"downloading {event.name}")
+            self._say(f"downloading {event.name}")
             return
         # Without an end there are no tenths of the way, only time that passes.
         is_due = self._is_due(event.num_received, event.num_total) if event.num_total else self._is_due(0, 1)
         if is_due or event.num_received == event.num_total:
-            self._write(f"downloading {event.name}: {received_text(event)}")
+            self._say(f"downloading {event.name}: {received_text(event)}")
 
     def _is_due(self, num_done: int, num_all: int) -> bool:
         waited = self._clock() - self._last_line
@@ -128,22 +151,19 @@ class LineProgress:
         self._tenths = tenths
         return waited >= SECONDS_APART
 
-    def _write(self, line: str) -> None:
+    def _say(self, line: str, style: str = "") -> None:
         self._last_line = self._clock()
-        try:
-            print(line, file=self._stream, flush=True)
-        except (OSError, ValueError):  # a pipe whose reader left, a closed file
-            return
+        print(line, file=self._stream, flush=True)
 
 
-class TerminalProgress:
+class TerminalProgress(_Progress):
     """One live line with task, phase, epochs, loss and time left; evaluations stay on the screen above it.
 
-    An event that it does not know is passed over. Leaving the context, also by Ctrl-C, takes the live line away. A
-    terminal that is gone never stops a run.
+    Leaving the context, also by Ctrl-C, takes the live line away.
     """
 
     def __init__(self, stream: TextIO) -> None:
+        super().__init__()
         console = Console(file=stream, highlight=False)
         self._progress = Progress(
             TextColumn("{task.description}", table_column=Column(no_wrap=True)),
@@ -159,8 +179,6 @@ class TerminalProgress:
             redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
         )
         self._bar = self._progress.add_task("starting", total=1, count="", losses="", left="")
-        self._num_tasks = 0
-        self._is_learn = False
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -170,27 +188,13 @@ class TerminalProgress:
         with suppress(OSError, ValueError):
             self._progress.stop()
 
-    def __call__(self, event: Event) -> None:
-        with suppress(OSError, ValueError):
-            self._tell(event)
-
-    def _tell(self, event: Event) -> None:
+    def _follow(self, event: Event) -> None:
         match event:
             case events.RunStarted():
-                self._num_tasks = event.num_tasks
-                self._print(Text(run_started_text(event), style="bold"))
                 self._show("preparing")
-            case events.RunResumed():
-                self._print(Text(resumed_text(event, self._num_tasks, self._is_learn)))
             case events.TaskStarted():
-                self._num_tasks = event.num_tasks
                 self._show("preparing" if self._is_learn else f"task {event.task + 1}/{event.num_tasks}")
-            case events.LearnPlanned():
-                self._is_learn = True
-                for line in planned_text(event):
-                    self._print(Text(line))
             case events.PhaseStarted():
-                self._num_tasks = event.num_tasks
                 self._show(self._where(event), total=event.epochs, count=f"0/{event.epochs}")
             case events.EpochEnded():
                 self._show(
@@ -203,8 +207,6 @@ class TerminalProgress:
                 )
             case events.PhaseEnded():
                 self._show(f"{self._where(event)}: evaluating")
-            case events.Evaluated():
-                self._print(Text(evaluated_text(event, self._num_tasks, self._is_learn), style="green"))
             case events.Downloading():
                 done = event.num_received if event.num_total else 0
                 amount = received_text(event) if event.num_received else ""
@@ -212,19 +214,10 @@ class TerminalProgress:
             case events.Decoding():
                 count = f"{event.num_done:,}/{event.num_total:,}"
                 self._show(f"decoding {event.what}", total=event.num_total, completed=event.num_done, count=count)
-            case events.PhotosDecoded():
-                self._print(Text(decoded_text(event), style="dim"))
             case events.Waiting():
-                self._print(Text(event.message))
                 self._show("waiting")
-            case events.Warned():
-                self._print(Text(f"warning: {event.message}", style="yellow"))
             case events.RunEnded():
-                self._print(Text(run_ended_text(event), style="bold"))
                 self._show("done")
-
-    def _where(self, event: events.PhaseStarted | events.EpochEnded | events.PhaseEnded) -> str:
-        return where_text(event, self._num_tasks, self._is_learn)
 
     def _show(
         self, text: str, *, total: int = 1, completed: int = 0, count: str = "", losses: str = "", left: str = ""
@@ -233,5 +226,5 @@ class TerminalProgress:
             self._bar, total=total, completed=completed, description=text, count=count, losses=losses, left=left
         )
 
-    def _print(self, text: Text) -> None:
-        self._progress.console.print(text, soft_wrap=True)
+    def _say(self, line: str, style: str = "") -> None:
+        self._progress.console.print(Text(line, style=style), soft_wrap=True)

@@ -14,9 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from foster.errors import FolderError
-from foster.experiment.folder import EVENTS, RunFolder
+from foster.experiment.event_log import EVENTS, EventReader
+from foster.experiment.folder import RunFolder
 from foster.learner.work_folder import WorkFolder
-from foster.reports.following import EventReader
 from foster.reports.text import ABSENT, duration
 from foster.system.files import user_path
 from foster.system.locking import writer_of

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from foster.reports.following import EventReader
+from foster.experiment.event_log import EventReader
 from foster.reports.text import ABSENT, duration
 
 

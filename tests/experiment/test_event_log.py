@@ -5,8 +5,8 @@ import os
 from pathlib import Path
 
 from foster.events import Downloading, Event, Warned
+from foster.experiment.event_log import EventReader, noting
 from foster.learner.work_folder import WorkFolder
-from foster.reports.following import EventReader, noting
 
 
 def test_each_event_is_read_once_and_a_cut_line_waits_for_its_end(tmp_path: Path):
@@ -27,18 +27,18 @@ def test_a_pipe_in_place_of_the_events_is_not_waited_for(tmp_path: Path):
 
 def test_the_events_of_a_learn_lie_beside_its_checkpoints_and_are_passed_on(tmp_path: Path):
     told: list[Event] = []
-    work = WorkFolder(tmp_path / "work")
-    tell = noting(told.append, work)
+    folder = WorkFolder(tmp_path / "work").checkpoints.folder
+    tell = noting(told.append, folder)
     warned, downloading = Warned("careful"), Downloading("weights", 1, 2)
     for event in (warned, downloading):
         tell(event)
     assert told == [warned, downloading]
-    (line,) = (work.checkpoints.folder / "events.jsonl").read_text().splitlines()
+    (line,) = (folder / "events.jsonl").read_text().splitlines()
     assert json.loads(line)["message"] == "careful"
 
 
 def test_events_that_cannot_be_noted_are_passed_on_all_the_same(tmp_path: Path):
     (tmp_path / "work").write_text("in the way")
     told: list[Event] = []
-    noting(told.append, WorkFolder(tmp_path / "work"))(Warned("careful"))
+    noting(told.append, tmp_path / "work")(Warned("careful"))
     assert told == [Warned("careful")]

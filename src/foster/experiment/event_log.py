@@ -1,0 +1,87 @@
+"""`events.jsonl`: a line for each event of a run or a `learn`, written at once, and read by whoever looks on."""
+
+import datetime as dt
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from foster.errors import FolderError, FosterError
+from foster.events import Downloading, Event, Listener
+from foster.system.files import append_line, open_plain, read_plain
+
+EVENTS = "events.jsonl"
+MAX_EVENTS_BYTES = 2**30
+
+
+def note(folder: Path, event: Event) -> None:
+    """Add a line to a folder's events. Each line is written at once: a crash can only cut the last one."""
+    append_line(folder / EVENTS, event.json(dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")))
+
+
+def noting(listener: Listener, folder: Path) -> Listener:
+    """The listener of a `learn`, whose events can be looked at meanwhile in `folder`; what cannot be noted is lost."""
+
+    def tell(event: Event) -> None:
+        if not isinstance(event, Downloading):
+            with suppress(FosterError, OSError):
+                folder.mkdir(parents=True, exist_ok=True)
+                note(folder, event)
+        listener(event)
+
+    return tell
+
+
+def end_cut_line(folder: Path) -> None:
+    """End a line that a crash has cut, so that the next event starts on a line of its own."""
+    path = folder / EVENTS
+    try:
+        with open(path, "rb", opener=open_plain) as file:
+            file.seek(max(0, path.stat().st_size - 1))
+            is_cut = file.read() not in (b"", b"\n")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise FolderError(f"cannot read '{path}': {error.strerror}") from None
+    if is_cut:
+        append_line(path, "")
+
+
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """The events of a run in order; a line that a crash has cut is left out.
+
+    What was done after the last checkpoint before a crash is done again: such epochs stand in the list twice, and
+    the later ones count.
+    """
+    try:
+        return _events_in(read_plain(path, max_bytes=MAX_EVENTS_BYTES))
+    except OSError as error:
+        raise FolderError(f"cannot read '{path}': {error.strerror}") from None
+
+
+class EventReader:
+    """Reads what a run has written since the last time; a line that is not whole yet waits for the next."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / EVENTS
+        self._num_read = 0
+
+    def new_events(self) -> list[dict[str, Any]]:
+        """In order; what cannot be read, or is no event, is passed over."""
+        try:
+            with open(self._path, "rb", opener=open_plain) as file:
+                file.seek(self._num_read)
+                new = file.read()
+        except OSError:
+            return []
+        whole = new[: new.rfind(b"\n") + 1]
+        self._num_read += len(whole)
+        return _events_in(whole)
+
+
+def _events_in(lines: bytes) -> list[dict[str, Any]]:
+    events = []
+    for line in lines.split(b"\n"):
+        with suppress(ValueError, RecursionError):
+            events.append(json.loads(line.decode(errors="replace")))
+    return [event for event in events if isinstance(event, dict)]
