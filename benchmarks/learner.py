@@ -130,7 +130,7 @@ def learn_all(settings: Settings, work: Path) -> dict[str, Any]:
     test = work / "test"
     if not (work / "test-is-whole").exists():
         shutil.rmtree(test, ignore_errors=True)
-        write_photos(scenario.test_up_to(-1), test)
+        write_photos(scenario.test_up_to(len(scenario) - 1), test)
         (work / "test-is-whole").touch()
     old, accuracies, seconds = None, [], []
     for task in scenario:
@@ -138,7 +138,7 @@ def learn_all(settings: Settings, work: Path) -> dict[str, Any]:
         began = time.perf_counter()
         if not bundle.exists():
             shutil.rmtree(photos, ignore_errors=True)
-            write_photos(task.train, photos)
+            write_photos(task.new_images, photos)
             began = time.perf_counter()
             origin = ["--from", str(old)] if old else []
             given = learner_overrides(settings, is_first=old is None)

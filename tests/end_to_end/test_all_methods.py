@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -103,9 +104,7 @@ def marks(images: Tensor) -> list[bytes]:
 def origins(scenario: Scenario) -> dict[bytes, tuple[str, int]]:
     """For every image of a scenario, the split and the class that it belongs to."""
     test = scenario.test_up_to(len(scenario) - 1)
-    train = scenario[0].train
-    for task in scenario[1:]:
-        train = concatenate(train, task.train)
+    train = reduce(concatenate, (task.new_images for task in scenario))
     found = {}
     for split, images in (("train", train), ("test", test)):
         found |= {

@@ -207,10 +207,10 @@ def test_a_validation_share_never_touches_the_test_images(tmp_path: Path) -> Non
     assert first["evaluated_on"] == second["evaluated_on"] == "validation"
     assert first["accuracy_matrix"] == second["accuracy_matrix"]
     test = load_scenario(few).test_up_to(2)
-    train = torch.cat([load_scenario(few)[task].train.images for task in range(3)])
+    train = torch.cat([load_scenario(few)[task].new_images.images for task in range(3)])
     assert len(test) == 15
     assert len(train) == 35
-    everything = torch.cat([load_scenario(tiny())[task].train.images for task in range(3)])
+    everything = torch.cat([load_scenario(tiny())[task].new_images.images for task in range(3)])
     as_rows = {bytes(image.flatten().tolist()) for image in everything}
     held_out, used = ({bytes(image.flatten().tolist()) for image in part} for part in (test.images, train))
     assert held_out | used == as_rows

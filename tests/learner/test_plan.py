@@ -9,8 +9,8 @@ from small_learners import digits, longer_learner, small_learner
 from torch import Tensor
 
 import foster
-from foster.data.photos.developing import ReadStack, read_stack
-from foster.data.photos.read import Photos
+from foster.data.photos.developing import read_stack
+from foster.data.photos.read import Photos, ReadPhotos
 from foster.errors import DataError, DeviceError, SettingsError
 from foster.learner import intake
 from foster.networks import BACKBONES
@@ -59,7 +59,7 @@ def test_wrong_settings_are_found_before_any_photo_is_read(tmp_path: Path, monke
     learner.learn(digits("two"))
     num_read: list[int] = []
 
-    def counting(photos: Photos, *rest: Any) -> ReadStack:
+    def counting(photos: Photos, *rest: Any) -> ReadPhotos:
         num_read.append(len(photos))
         return read_stack(photos, *rest)
 

@@ -2,39 +2,21 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import overload
+from dataclasses import replace
 
 import numpy as np
 
 from foster.data.images import ImageSet
 from foster.data.photos.album import Album
 from foster.data.photos.darkroom import Darkroom
+from foster.data.photos.find import some
 from foster.data.sources import Dataset
+from foster.data.task import Task
 from foster.errors import DataError, SettingsError, suggestion
 from foster.settings.datasets import scenario_name, task_sizes
 
 
-@dataclass(frozen=True, eq=False)
-class ScenarioTask:
-    """The classes learned together: their training images and their test images.
-
-    Class ids are the order of arrival, `num_known` to `num_known + num_new - 1`; class names end with the last of them.
-    """
-
-    index: int
-    num_known: int
-    num_new: int
-    train: ImageSet
-    test: ImageSet
-
-    @property
-    def num_total(self) -> int:
-        """How many classes are seen once this task is learned."""
-        return self.num_known + self.num_new
-
-
-class Scenario(Sequence[ScenarioTask]):
+class Scenario:
     """A list of tasks. Each task's images are gathered when the task is asked for, and are not kept here."""
 
     def __init__(self, dataset: Dataset, base_classes: int, increment: int, class_order: Sequence[int]) -> None:
@@ -75,25 +57,12 @@ class Scenario(Sequence[ScenarioTask]):
     def __len__(self) -> int:
         return len(self.task_sizes)
 
-    @overload
-    def __getitem__(self, index: int) -> ScenarioTask: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[ScenarioTask]: ...
-
-    def __getitem__(self, index: int | slice) -> ScenarioTask | list[ScenarioTask]:
-        if isinstance(index, slice):
-            return [self[k] for k in range(*index.indices(len(self)))]
-        position = self._position(index)
-        num_known = sum(self.task_sizes[:position])
-        num_new = self.task_sizes[position]
-        return ScenarioTask(
-            index=position,
-            num_known=num_known,
-            num_new=num_new,
-            train=self._decoded(position, _seen(self._train, num_known, num_known + num_new)),
-            test=_seen(self._test, num_known, num_known + num_new),
-        )
+    def __getitem__(self, index: int) -> Task:
+        """The task `index` with its new images, photos decoded once for all of it; it has no exemplars yet."""
+        self._check_index(index)
+        num_known, num_new = sum(self.task_sizes[:index]), self.task_sizes[index]
+        images = _seen(self._train, num_known, num_known + num_new)
+        return Task(index, num_known, num_new, self._decoded(index, images))
 
     def expect(self, index: int) -> None:
         """Let the photos of a task, if there is one, be decoded beside whatever comes before it is asked for."""
@@ -112,7 +81,8 @@ class Scenario(Sequence[ScenarioTask]):
 
     def test_up_to(self, index: int) -> ImageSet:
         """The test images of all classes seen once task `index` is learned."""
-        return _seen(self._test, 0, sum(self.task_sizes[: self._position(index) + 1])).readable()
+        self._check_index(index)
+        return _seen(self._test, 0, sum(self.task_sizes[: index + 1])).readable()
 
     def prepare(self) -> int:
         """Write the disk cache of all photos, or what is missing of it. Returns its bytes."""
@@ -135,12 +105,9 @@ class Scenario(Sequence[ScenarioTask]):
                 raise DataError(f"none of the {before} photos of class '{name}' can be read")
         return decoded
 
-    def _position(self, index: int) -> int:
-        """The index counted from the front; -1 is the last task."""
-        position = index + len(self) if index < 0 else index
-        if not 0 <= position < len(self):
+    def _check_index(self, index: int) -> None:
+        if not 0 <= index < len(self):
             raise IndexError(f"there is no task {index}: '{self.name}' has {len(self)} tasks")
-        return position
 
 
 def _seen(images: ImageSet, first: int, last: int) -> ImageSet:
@@ -166,6 +133,5 @@ def class_order_from_names(names: Sequence[str], class_names: Sequence[str]) -> 
             raise SettingsError(f"class '{name}' stands {count} times in the class order")
     missing = [name for name in class_names if name not in names]
     if missing:
-        shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
-        raise SettingsError(f"{len(missing)} classes are missing from the class order: {shown}")
+        raise SettingsError(f"{len(missing)} classes are missing from the class order: {some(missing)}")
     return tuple(known[name] for name in names)

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 from foster import events
 from foster.data.download import Follower
 from foster.data.photos.decode import quiet_pillow
-from foster.data.scenario import ScenarioTask
 from foster.data.task import Task
 from foster.errors import DataError
 from foster.evaluation.network import evaluate_scores, network_scores
@@ -86,7 +86,7 @@ class Experiment:
             state = self._start()
             barrier()  # nobody writes before all have read
             while state.task < len(self.scenario):
-                state = self._learn(self.scenario[state.task], state)
+                state = self._learn(state)
                 if state.task < len(self.scenario):
                     self._trainer.stop_if_asked()
         results = self._results(is_finished=True)
@@ -108,10 +108,10 @@ class Experiment:
             self._check_same_run(checkpoint.state)
             return self._restored(checkpoint)
 
-    def _learn(self, data: ScenarioTask, state: TaskState) -> TaskState:
+    def _learn(self, state: TaskState) -> TaskState:
         """Learn one task, from where `state` stands; returns the beginning of the next."""
-        names = data.train.class_names
-        task = Task(data.index, data.num_known, data.num_new, data.train, self.method.memory.exemplars(names))
+        new = self.scenario[state.task]
+        task = replace(new, exemplars=self.method.memory.exemplars(new.class_names))
         self._trainer.begin(task)
         phases = self.method.phases(task)
         epochs = self._trainer.learn(

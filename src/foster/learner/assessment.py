@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from foster.data.photos.find import some
 from foster.data.photos.read import Photos, read_photos
 from foster.errors import DataError
 from foster.learner.calibration import expected_calibration_error
@@ -23,8 +24,8 @@ def assess(knowledge: Knowledge, classifier: Classifier, photos: Photos) -> Eval
     known = [k for k, label in enumerate(photos.labels) if label in ids]
     if not known:
         raise DataError(
-            f"none of the classes in {photos.title} is known ({', '.join(list(unknown)[:5])}); "
-            f"known are {', '.join(knowledge.class_names[:5])}{', ...' if knowledge.num_classes > 5 else ''}"
+            f"none of the classes in {photos.title} is known ({some(list(unknown))}); "
+            f"known are {some(knowledge.class_names)}"
         )
     read = read_photos(_chosen(photos, known), knowledge.resizing, max_unreadable=len(known), num_copies=1)
     probability, features = classifier.described(read.images)

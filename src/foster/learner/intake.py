@@ -70,7 +70,7 @@ def take_in(photos: Photos, resizing: Resizing, settings: LearnerSettings, knowl
     readable = set(read.labels)
     names = (*known, *(name for name in photos.class_names if name in readable and name not in known))
     ids = {name: k for k, name in enumerate(names)}
-    images = ImageSet(read.stack, torch.tensor([ids[name] for name in read.labels]), names)
+    images = ImageSet(read.images, torch.tensor([ids[name] for name in read.labels]), names)
     entries = [Entry(*entry) for entry in zip(images.labels.tolist(), ids_of(images.stack), strict=True)]
     exemplars, spared = (_stored(knowledge.exemplars), _stored(knowledge.held_out)) if knowledge else (set(), set())
     stored = exemplars | spared

@@ -11,6 +11,7 @@ from foster.data.download import Follower
 from foster.data.images import ImageSet, Stack, concatenate, on_device
 from foster.data.photos.album import Album
 from foster.data.photos.developing import album_of, are_photos, learners_darkroom
+from foster.data.photos.find import some
 from foster.data.photos.read import Photos
 from foster.data.unlabeled import load_unlabeled
 from foster.errors import DataError, SettingsError
@@ -123,7 +124,6 @@ class Plan:
         """What is about to be done, for people."""
         intake, size = self.intake, self.preprocessing
         new = intake.class_names[intake.num_known :]
-        shown = ", ".join(new[:NUM_SHOWN]) + (", ..." if len(new) > NUM_SHOWN else "")
         photos = f"{counted(len(intake.train), 'photo')}, {len(intake.held_out):,} more held out to measure"
         known = (
             f"; {counted(len(self.exemplars_before), 'kept photo')} of {counted(intake.num_known, 'known class')}"
@@ -132,8 +132,9 @@ class Plan:
         )
         start = "pretrained" if self.backbone.is_pretrained else "from scratch"
         trunk = f", its first {self.backbone.num_frozen} parts frozen" if self.backbone.num_frozen else ""
+        what = f"{counted(len(new), 'new class')} ({some(new, NUM_SHOWN)})" if new else "no new class"
         return (
-            f"{counted(len(new), 'new class')} ({shown}): {photos}{known}" if new else f"no new class: {photos}{known}",
+            f"{what}: {photos}{known}",
             f"{self.backbone.name} ({start}{trunk}), images of {size.height} x {size.width} for the bundle's life",
         )
 

@@ -14,8 +14,8 @@ from foster.data.images import ids_of, on_device
 from foster.data.photos import developing
 from foster.data.photos import store as store_module
 from foster.data.photos.album import Album
-from foster.data.photos.developing import ReadStack, album_of, learners_darkroom, read_stack
-from foster.data.photos.read import read_photos
+from foster.data.photos.developing import album_of, learners_darkroom, read_stack
+from foster.data.photos.read import ReadPhotos, read_photos
 from foster.data.photos.resize import Resizing
 from foster.data.photos.sources import find_photos
 from foster.errors import DataError
@@ -36,12 +36,12 @@ def test_a_photo_has_the_id_of_what_the_network_sees_and_looks_like_it(photos: P
     resizing = Resizing(SIDE, 2 * SIDE if rule == "stretch" else SIDE, rule)
     plain = read_photos(find_photos(photos), resizing)
     kept = read_stack(find_photos(photos), resizing)
-    assert isinstance(kept.stack, Album)
+    assert isinstance(kept.images, Album)
     assert (kept.labels, kept.unreadable) == (plain.labels, plain.unreadable)
     assert len(kept.unreadable) == 1
-    assert ids_of(kept.stack) == ids_of(plain.images)
-    assert int(kept.stack.sizes.amin(1).max()) <= round(max(resizing.size) * 8 / 7)
-    seen = on_device(kept.stack, CPU)
+    assert ids_of(kept.images) == ids_of(plain.images)
+    assert int(kept.images.sizes.amin(1).max()) <= round(max(resizing.size) * 8 / 7)
+    seen = on_device(kept.images, CPU)
     assert seen.shape == plain.images.shape
     assert (seen.float() - plain.images.float()).abs().mean() < 3
 
@@ -54,7 +54,7 @@ def test_images_of_the_networks_size_are_seen_bit_by_bit() -> None:
 
 
 def test_small_images_stay_tensors(photos: Path) -> None:
-    assert isinstance(read_stack(find_photos(photos), Resizing(64, 64)).stack, torch.Tensor)
+    assert isinstance(read_stack(find_photos(photos), Resizing(64, 64)).images, torch.Tensor)
 
 
 def test_too_many_unreadable_photos_are_refused_as_images_are(photos: Path) -> None:
@@ -69,7 +69,7 @@ def test_photos_in_a_file_of_the_cache_are_the_same_and_the_file_is_gone(photos:
     darkroom = learners_darkroom(resizing, CPU, "disk", tmp_path)
     kept = read_stack(find_photos(photos), resizing, darkroom=darkroom)
     assert darkroom.chosen == "disk"
-    assert torch.equal(on_device(kept.stack, CPU), on_device(plain.stack, CPU))
+    assert torch.equal(on_device(kept.images, CPU), on_device(plain.images, CPU))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -90,8 +90,8 @@ class TwoProcesses:
         assert [len(self._found[rank]) for rank in range(2)] == list(counts)
         return [self._found[rank] for rank in range(2)]
 
-    def read(self, photos: Path, resizing: Resizing, max_unreadable: int | None = None) -> list[ReadStack | DataError]:
-        def one(rank: int) -> ReadStack | DataError:
+    def read(self, photos: Path, resizing: Resizing, max_unreadable: int | None = None) -> list[ReadPhotos | DataError]:
+        def one(rank: int) -> ReadPhotos | DataError:
             self._own.rank = rank
             try:
                 return read_stack(find_photos(photos), resizing, max_unreadable)
@@ -107,18 +107,18 @@ def test_each_of_two_processes_decodes_its_share_and_knows_of_all(
 ) -> None:
     photos, resizing = write_photos(tmp_path / "photos", 2, 20, broken=1), Resizing(SIDE, SIDE, "crop")
     alone = read_stack(find_photos(photos), resizing)
-    assert isinstance(alone.stack, Album)
+    assert isinstance(alone.images, Album)
     both = TwoProcesses(monkeypatch)
     have = []
     for read in both.read(photos, resizing):
-        assert isinstance(read, ReadStack)
-        assert isinstance(read.stack, Album)
+        assert isinstance(read, ReadPhotos)
+        assert isinstance(read.images, Album)
         assert (read.labels, read.unreadable) == (alone.labels, alone.unreadable)
-        assert read.stack.ids() == alone.stack.ids()
-        assert torch.equal(read.stack.sizes, alone.stack.sizes)
-        have.append(read.stack._stores[0].is_developed.copy())
+        assert read.images.ids() == alone.images.ids()
+        assert torch.equal(read.images.sizes, alone.images.sizes)
+        have.append(read.images._stores[0].is_developed.copy())
         # What else is needed here is decoded here, to the same pixels.
-        assert torch.equal(on_device(read.stack, CPU), on_device(alone.stack, CPU))
+        assert torch.equal(on_device(read.images, CPU), on_device(alone.images, CPU))
     assert np.array_equal(have[0], ~have[1])
     assert have[0].any()
     assert have[1].any()

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from foster.data.photos.cache import CacheFolder, Strip
 from foster.data.photos.crops import centre_boxes, middle_boxes, whole_boxes
 from foster.data.photos.decode import ImageError, quiet_pillow
 from foster.data.photos.encoded import Encoded, PhotoFiles
-from foster.data.photos.read import NUM_SHOWN, Unreadable, most_unreadable
+from foster.data.photos.read import Unreadable, refuse_too_many
 from foster.data.photos.resize import Resizing
 from foster.errors import DataError
 from foster.system.memory import num_cores
@@ -41,15 +41,6 @@ SHARE_AHEAD = 0.3
 
 TYPICAL_SHORT_SIDE = 375
 """Of photos that keep their size, as ImageNet's have it."""
-
-
-class Developed(NamedTuple):
-    """Pixels of some photos, one after the other, uint8 `[height, width, 3]` each; size 0 where unreadable."""
-
-    positions: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    offsets: NDArray[np.int64]
-    pixels: Tensor
 
 
 @dataclass
@@ -99,9 +90,7 @@ class Darkroom:
             return None
         return Ahead(self._strips(photos, is_beside=True))
 
-    def develop(
-        self, photos: Encoded, what: str, coming: Iterable[Sequence[Strip]] | None = None
-    ) -> Iterator[Developed]:
+    def develop(self, photos: Encoded, what: str, coming: Iterable[Sequence[Strip]] | None = None) -> Iterator[Strip]:
         """All photos, some at a time, in order; those that cannot be read have no pixels, and are told of. `coming` are
         the same photos, decoded `ahead`.
 
@@ -204,7 +193,7 @@ class Darkroom:
 
         return Strip.of(positions, [one(position) for position in positions.tolist()])
 
-    def kept(self, strips: Sequence[Strip], place: str) -> Iterator[Developed]:
+    def kept(self, strips: Sequence[Strip], place: str) -> Iterator[Strip]:
         """Photos where they are to be kept; on a device, all of `strips` in one piece of its memory."""
         room, start = None, 0
         if place == "device":
@@ -212,11 +201,12 @@ class Darkroom:
         for strip in strips:
             if room is not None:
                 room[start : start + len(strip.pixels)] = strip.pixels
-                yield Developed(strip.positions, strip.sizes, strip.offsets + start, room)
+                yield strip._replace(offsets=strip.offsets + start, pixels=room)
                 start += len(strip.pixels)
+            elif place == "host" and strip.is_on_disk:
+                yield strip._replace(pixels=strip.pixels.clone())
             else:
-                pixels = strip.pixels.clone() if place == "host" and strip.is_on_disk else strip.pixels
-                yield Developed(strip.positions, strip.sizes, strip.offsets, pixels)
+                yield strip
 
     def choose(self, num_bytes: int) -> str:
         """Where photos of so many bytes go."""
@@ -225,13 +215,8 @@ class Darkroom:
         return place_for(num_bytes, self.device, has_cache=self.cache is not None)
 
     def _check(self, unreadable: list[Unreadable], photos: Encoded, what: str) -> None:
-        limit = most_unreadable(len(photos), self.max_unreadable)
-        if len(unreadable) > limit:
-            listed = "; ".join(f"'{photo.name}': {photo.reason}" for photo in unreadable[:NUM_SHOWN])
-            raise DataError(
-                f"stopped at {len(unreadable)} unreadable of {len(photos):,} photos of {what} (limit {limit}): {listed}"
-                "; mend or remove them, or raise photos.max_unreadable"
-            )
+        where, key = f"photos of {what}", "photos.max_unreadable"
+        refuse_too_many(unreadable, len(photos), where, self.max_unreadable, key=key)
 
 
 def typical_photo_bytes(short_side: int) -> int:

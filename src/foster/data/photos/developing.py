@@ -2,7 +2,6 @@
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from foster.data.photos.album import Album
 from foster.data.photos.cache import Strip
-from foster.data.photos.darkroom import Darkroom, Developed, Place
+from foster.data.photos.darkroom import Darkroom, Place
 from foster.data.photos.decode import ImageError, decode
 from foster.data.photos.encoded import PhotoItems
 from foster.data.photos.pixels import ID_LENGTH, image_id, shrunk
@@ -22,6 +21,7 @@ from foster.data.photos.read import (
     COPIES_OF_PHOTOS,
     DECODED_AT_ONCE,
     Photos,
+    ReadPhotos,
     Unreadable,
     check_room,
     each_decoded,
@@ -45,15 +45,6 @@ class _Photo(NamedTuple):
     id: str
 
 
-@dataclass(frozen=True, eq=False)
-class ReadStack:
-    """Images or photos with a class name each, and those that could not be read."""
-
-    stack: Tensor | Album
-    labels: tuple[str, ...]
-    unreadable: tuple[Unreadable, ...]
-
-
 def are_photos(resizing: Resizing) -> bool:
     """Whether what a network sees at this size is kept as photos, larger than that; small images are kept as seen."""
     return max(resizing.size) > SMALL_SIDE
@@ -70,15 +61,14 @@ def learners_darkroom(
 
 def read_stack(
     photos: Photos, resizing: Resizing, max_unreadable: int | None = None, darkroom: Darkroom | None = None
-) -> ReadStack:
+) -> ReadPhotos[Tensor | Album]:
     """All photos. Unreadable ones are listed and left out, up to the limit of `read_photos`.
 
     Those above the size of small images go where the `darkroom` says. Of several processes each decodes its share, and
     tells the others what it found.
     """
     if not are_photos(resizing):
-        read = read_photos(photos, resizing, max_unreadable)
-        return ReadStack(read.images, read.labels, read.unreadable)
+        return read_photos(photos, resizing, max_unreadable)
     darkroom = darkroom or learners_darkroom(resizing)
     if darkroom.cache is None:
         check_room(len(photos), resizing, COPIES_OF_PHOTOS)
@@ -122,7 +112,7 @@ def read_stack(
     if not len(kept):
         raise none_readable(unreadable, photos)
     album = Album([store], np.zeros(len(kept), np.int16), kept)
-    return ReadStack(album, tuple(photos.labels[k] for k in kept.tolist()), tuple(unreadable))
+    return ReadPhotos(album, tuple(photos.labels[k] for k in kept.tolist()), tuple(unreadable))
 
 
 def _keep(store: PhotoStore, strip: Strip, num_photos: int) -> None:
@@ -166,8 +156,7 @@ def _share(store: PhotoStore, ids: list[str], shares: Sequence[NDArray[np.int64]
 def album_of(images: Tensor, darkroom: Darkroom) -> Album:
     """Images uint8 `[N, 3, H, W]` of the network's size as photos of that size."""
     pixels = [np.ascontiguousarray(image.permute(1, 2, 0).cpu().numpy()) for image in images]
-    strip = Strip.of(np.arange(len(pixels)), pixels)
     ids = [image_id(image.cpu()) for image in images]
     store = PhotoStore(PhotoItems([f"image {k}" for k in range(len(ids))], ids), darkroom)
-    store.keep(Developed(strip.positions, strip.sizes, strip.offsets, strip.pixels))
+    store.keep(Strip.of(np.arange(len(pixels)), pixels))
     return Album([store], np.zeros(len(ids), np.int16), np.arange(len(ids)))

@@ -3,7 +3,7 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,6 +78,11 @@ def passed_over_text(passed_over: Mapping[str, int]) -> str:
     num_others = sum(count for _, count in ordered[NUM_SHOWN:])
     others = [f"{num_others} others"] if num_others else []
     return ", ".join([*(f"{count} {what}" for what, count in ordered[:NUM_SHOWN]), *others])
+
+
+def some(names: Sequence[str], most: int = 5) -> str:
+    """The first names, and whether there are more: `cat, dog, ...`."""
+    return ", ".join([*map(shown, names[:most]), *["..."] * (len(names) > most)])
 
 
 def natural_order(name: str) -> list[tuple[int, int, str]]:

@@ -4,15 +4,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from foster.data.photos.find import shown
+from foster.data.photos.find import shown, some
 from foster.errors import DataError
 
 SPLIT_NAMES = frozenset({"train", "training", "test", "testing", "val", "valid", "validation"})
 MONTH = "jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sep(tember)?|oct(ober)?|(nov|dec)(ember)?"
 DATE = re.compile(rf".*(19|20)\d\d.*|\d{{3}}\w{{5}}|{MONTH}", re.IGNORECASE)
 """What photos are sorted by that is no class: 2024, 17.5.2024, January, or a camera's 100CANON."""
-
-NUM_NAMED = 4
 
 
 def inner_folders(folder: Path, images: Iterable[Path]) -> tuple[str, ...]:
@@ -28,29 +26,25 @@ def doubt_of(inner: Mapping[Path, Sequence[str]], title: str) -> str:
     if len(parts) == len(inner) or (parts and all(inner.values())):
         training = max(inner, key=lambda entry: (entry.name.lower().startswith("train"), entry not in parts))
         raise DataError(
-            f"{title} holds the parts of a dataset ({_some([entry.name for entry in inner])}), not classes; "
+            f"{title} holds the parts of a dataset ({some([entry.name for entry in inner])}), not classes; "
             f"give one part, for example '{shown(training)}'"
         )
     for part in parts:
         if inner[part]:
-            found = f"'{shown(part)}' holds folders ({_some(inner[part])})"
+            found = f"'{shown(part)}' holds folders ({some(inner[part])})"
             raise DataError(f"{found}, so it is no class but a part of a dataset; move it out of {title}")
     names = [name for names in inner.values() for name in names]
     if not all(inner.values()) or len(names) == len(inner) or all(DATE.fullmatch(name) for name in names):
         return ""
     first = next(iter(inner))
-    taken = _some([entry.name for entry in inner])
+    taken = some([entry.name for entry in inner])
     if all(DATE.fullmatch(entry.name) for entry in inner) and not any(map(DATE.fullmatch, names)):
         raise DataError(
-            f"the folders in {title} are dates ({taken}), and the classes ({_some(inner[first])}) lie inside them; "
+            f"the folders in {title} are dates ({taken}), and the classes ({some(inner[first])}) lie inside them; "
             f"give one date at a time, '{shown(first)}' first and each as a learn of its own, or put the photos of "
             "each class into one folder"
         )
     return (
         f"{title} holds only folders of folders, and {taken} are taken for the classes; if the classes are "
-        f"{_some(inner[first])}, give '{shown(first)}' in its place"
+        f"{some(inner[first])}, give '{shown(first)}' in its place"
     )
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join([*map(shown, names[:NUM_NAMED]), *["..."] * (len(names) > NUM_NAMED)])

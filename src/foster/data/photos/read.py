@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import torch
 from PIL import Image
@@ -70,11 +70,14 @@ class Unreadable:
     reason: str
 
 
-@dataclass(frozen=True, eq=False)
-class ReadPhotos:
-    """Decoded images uint8 `[N, 3, H, W]` with a class name each, and those that could not be read."""
+Images = TypeVar("Images", covariant=True)
 
-    images: Tensor
+
+@dataclass(frozen=True, eq=False)
+class ReadPhotos(Generic[Images]):
+    """Images, such as uint8 `[N, 3, H, W]`, with a class name each, and those that could not be read."""
+
+    images: Images
     labels: tuple[str, ...]
     unreadable: tuple[Unreadable, ...]
 
@@ -88,7 +91,7 @@ class MeasuredSizes(NamedTuple):
 
 def read_photos(
     photos: Photos, resizing: Resizing, max_unreadable: int | None = None, num_copies: int = COPIES_OF_A_LEARN
-) -> ReadPhotos:
+) -> ReadPhotos[Tensor]:
     """All images at one size. Unreadable ones are listed and left out, up to a limit beyond which it stops.
 
     The limit is 10 % of the images and at most 100, unless `max_unreadable` gives another; three are always borne.
@@ -109,19 +112,30 @@ def read_photos(
     return ReadPhotos(images[: len(kept)], tuple(photos.labels[k] for k in kept), tuple(unreadable))
 
 
-def most_unreadable(num_photos: int, asked: int | None) -> int:
-    """How many of so many photos may be unreadable, unless somebody asked for another number."""
-    return max(3, min(MAX_UNREADABLE, int(MAX_UNREADABLE_SHARE * num_photos))) if asked is None else asked
-
-
 def noted_unreadable(
     error: ImageError, position: int, photos: Photos, max_unreadable: int | None, unreadable: list[Unreadable]
 ) -> None:
     """Add one more to those that cannot be read. Raises DataError where they are too many."""
-    limit = most_unreadable(len(photos), max_unreadable)
     unreadable.append(Unreadable(item_name(photos.items[position], position), str(error)))
+    refuse_too_many(unreadable, len(photos), f"images in {photos.title}", max_unreadable, _hint(unreadable, photos))
+
+
+def refuse_too_many(
+    unreadable: Sequence[Unreadable],
+    num_photos: int,
+    where: str,
+    asked: int | None,
+    hint: str = "",
+    key: str = "max_unreadable",
+) -> None:
+    """Raise DataError where more photos than `asked` for, in the setting `key`, or than usual cannot be read."""
+    usual = max(3, min(MAX_UNREADABLE, int(MAX_UNREADABLE_SHARE * num_photos)))
+    limit = usual if asked is None else asked
     if len(unreadable) > limit:
-        raise _too_many(unreadable, photos, limit)
+        raise DataError(
+            f"stopped at {len(unreadable)} unreadable of {num_photos} {where} (limit {limit}): "
+            f"{_listed(unreadable)}{hint}; mend or remove them, or raise {key}"
+        )
 
 
 def decoded(
@@ -185,19 +199,12 @@ def none_readable(unreadable: list[Unreadable], photos: Photos) -> DataError:
     return DataError(f"none of {tried} in {photos.title} can be read: {_listed(unreadable)}{_hint(unreadable, photos)}")
 
 
-def _too_many(unreadable: list[Unreadable], photos: Photos, limit: int) -> DataError:
-    return DataError(
-        f"stopped at {len(unreadable)} unreadable of {len(photos)} images in {photos.title} (limit {limit}): "
-        f"{_listed(unreadable)}{_hint(unreadable, photos)}; mend or remove them, or raise max_unreadable"
-    )
-
-
 def _hint(unreadable: list[Unreadable], photos: Photos) -> str:
     is_wanted = photos.hint and any(photo.reason == MISSING for photo in unreadable)
     return f"; {photos.hint}" if is_wanted else ""
 
 
-def _listed(unreadable: list[Unreadable]) -> str:
+def _listed(unreadable: Sequence[Unreadable]) -> str:
     listed = "; ".join(f"'{photo.name}': {photo.reason}" for photo in unreadable[:NUM_SHOWN])
     return listed + ("; ..." if len(unreadable) > NUM_SHOWN else "")
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from foster import events
 from foster.data.photos.ahead import Ahead
 from foster.data.photos.cache import Strip
-from foster.data.photos.darkroom import Darkroom, Developed
+from foster.data.photos.darkroom import Darkroom
 from foster.data.photos.encoded import Encoded, PhotoBytes
 from foster.data.photos.pixels import jpeg_of
 from foster.data.photos.strata import NUM_STRATA
@@ -91,7 +91,7 @@ class PhotoStore:
     def _listed(self, numbers: NDArray[np.int64]) -> Encoded:
         return self.photos if len(numbers) == len(self.photos) else self.photos.select(numbers)
 
-    def keep(self, part: Developed) -> None:
+    def keep(self, part: Strip) -> None:
         """Take pixels that were decoded elsewhere, at their positions in the list."""
         rows = part.positions
         self.sizes[rows], self.is_developed[rows] = part.sizes, True

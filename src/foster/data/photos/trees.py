@@ -11,7 +11,7 @@ from torch import Tensor
 
 from foster.data.photos.decode import SUFFIXES
 from foster.data.photos.encoded import PhotoFiles
-from foster.data.photos.find import natural_order, shown
+from foster.data.photos.find import natural_order, shown, some
 from foster.data.photos.sources import class_name
 from foster.errors import DataError
 from foster.seeding import Address, generator
@@ -74,7 +74,7 @@ def read_tree(folder: Path, only: Iterable[str] | None = None) -> Tree:
         wanted, there = list(only), set(entries)
         missing = [name for name in wanted if name not in there]
         if missing:
-            raise DataError(f"{len(missing)} of {len(wanted)} class folders are missing in {title}: {_some(missing)}")
+            raise DataError(f"{len(missing)} of {len(wanted)} class folders are missing in {title}: {some(missing)}")
         entries = [entry for entry in entries if entry in set(wanted)]
     if not entries:
         raise DataError(f"{title} holds no folders; there must be one with photos for each class")
@@ -87,7 +87,7 @@ def read_tree(folder: Path, only: Iterable[str] | None = None) -> Tree:
         folders[name], names[name] = folder / entry, _photos_below(folder / entry)
     empty = [name for name, own in names.items() if not own]
     if empty:
-        raise DataError(f"{len(empty)} class folders in {title} hold no photos: {_some(empty)}; remove or fill them")
+        raise DataError(f"{len(empty)} class folders in {title} hold no photos: {some(empty)}; remove or fill them")
     return Tree(title, folders, names)
 
 
@@ -138,7 +138,7 @@ def check_same_classes(train: Tree, test: Tree) -> None:
             raise DataError(f"class '{name}' has photos in {test.title}, but none to train on in {train.title}")
     missing = [name for name in train.class_names if name not in test.names]
     if missing:
-        raise DataError(f"{len(missing)} classes have no photos in {test.title}: {_some(missing)}")
+        raise DataError(f"{len(missing)} classes have no photos in {test.title}: {some(missing)}")
 
 
 def _photos_below(folder: Path) -> list[str]:
@@ -153,7 +153,3 @@ def _photos_below(folder: Path) -> list[str]:
             if f".{name.rpartition('.')[2].lower()}" in SUFFIXES and not name.startswith(".")
         ]
     return names
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
