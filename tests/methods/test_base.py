@@ -21,13 +21,13 @@ def untrained() -> Method[ReplaySettings]:
     method = new_method(Replay, ReplaySettings())
     method.network = method.new_network([4])
     for class_id in range(4):
-        method.memory.remember(class_id, digits()[0].train.of_classes(class_id, class_id + 1).images[:1])
+        method.memory.remember(class_id, digits()[0].new_images.of_classes(class_id, class_id + 1).images[:1])
     return method
 
 
 def second_task(index: int) -> Task:
     """The same two new classes, under any number."""
-    return Task(index, 4, 2, digits()[1].train)
+    return Task(index, 4, 2, digits()[1].new_images)
 
 
 def test_a_method_of_ones_own_without_a_network_is_told_where_to_set_it() -> None:

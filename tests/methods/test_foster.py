@@ -1,6 +1,6 @@
 """FOSTER: its phases, trained for real on small data, and every switch of its settings."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -112,8 +112,7 @@ def follow(settings: FosterSettings, num_tasks: int = 2, unlabeled: ImageSet | N
     course = Course(Foster(settings, ExemplarMemory(per_class=QUOTA), workplace))
     for index in range(num_tasks):
         data = scenario()[index]
-        exemplars = course.method.memory.exemplars(data.train.class_names)
-        task = Task(index, data.num_known, data.num_new, data.train, exemplars)
+        task = replace(data, exemplars=course.method.memory.exemplars(data.class_names))
         for step in course.method.phases(task):
             if isinstance(step, Evaluate):
                 course.evaluated.append((index, step.variant, step.network))
@@ -441,7 +440,7 @@ def test_exemplars_are_chosen_by_the_features_of_the_chosen_network(choice: str)
     engine = Engine(CPU, scenario().mean, scenario().std)
     chosen = select(
         lambda images: engine.infer(chooser, images).features,
-        scenario()[1].train,
+        scenario()[1].new_images,
         [2, 3],
         QUOTA,
         "herding",

@@ -19,7 +19,7 @@ def test_every_image_of_every_class_seen_is_trained_on() -> None:
     learn(method, 2)
     phase = next(iter(method.phases(task_of(method, 2))))
     assert not isinstance(phase, Evaluate)
-    everything = torch.cat([digits()[index].train.images for index in range(3)])
+    everything = torch.cat([digits()[index].new_images.images for index in range(3)])
     assert phase.data.class_counts(9).tolist() == [30] * 9
     assert sorted(phase.data.images.sum((1, 2, 3)).tolist()) == sorted(everything.sum((1, 2, 3)).tolist())
     assert method.memory.num_images == 30 * sum(TASK_SIZES[:2])

@@ -1,7 +1,7 @@
 """Three tasks of digits, learned by a method that distils the old network into the grown one."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -88,7 +88,7 @@ def new_method(name: str, fit_settings: FitSettings = SHORT, memory: ExemplarMem
 
 def task_of(method: Method[Any], index: int) -> Task:
     data = digits()[index]
-    return Task(index, data.num_known, data.num_new, data.train, method.memory.exemplars(data.train.class_names))
+    return replace(data, exemplars=method.memory.exemplars(data.class_names))
 
 
 def train(phase: Phase, task: Task) -> Trained:

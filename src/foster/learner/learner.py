@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from foster.learner.export import ExportReport
 
 PREDICTED_AT_ONCE = 256
+
+Report = TypeVar("Report", LearnReport, MendReport)
 
 
 class Learner:
@@ -82,11 +84,18 @@ class Learner:
         self._begin(checked, None, None if isinstance(backbone, str) else backbone)
 
     @classmethod
+    def _of(
+        cls, settings: LearnerSettings, knowledge: Knowledge | None = None, backbone: ModuleLike | None = None
+    ) -> "Learner":
+        """With settings that are already checked."""
+        learner = cls.__new__(cls)
+        learner._begin(settings, knowledge, backbone)
+        return learner
+
+    @classmethod
     def from_settings(cls, settings: LearnerSettings) -> "Learner":
         """A learner that knows nothing yet, with settings that are already checked."""
-        learner = cls.__new__(cls)
-        learner._begin(settings, None, None)
-        return learner
+        return cls._of(settings)
 
     @classmethod
     def load(
@@ -101,9 +110,7 @@ class Learner:
         method or its backbone comes from some: a bundle names them, but only you can say that they may run."""
         load_plugins(plugins)
         settings, knowledge = load_knowledge(Path(folder), backbone)
-        learner = cls.__new__(cls)
-        learner._begin(learner_settings(base=settings, device=device), knowledge, backbone)
-        return learner
+        return cls._of(learner_settings(base=settings, device=device), knowledge, backbone)
 
     def _begin(self, settings: LearnerSettings, knowledge: Knowledge | None, backbone: ModuleLike | None) -> None:
         self.settings = settings
@@ -158,26 +165,19 @@ class Learner:
             settings = learner_settings(base=settings, has_learned=self.knowledge is not None, **changes)
         photos = find_photos(source, labels)
         with opened(work_folder) as work:
-            try:
-                learned = lesson.learn(
-                    self.knowledge,
-                    settings,
-                    photos,
-                    backbone=self._backbone,
-                    max_drop=max_drop,
-                    listener=listener or _pass_on_warnings,
-                    stop=stop or StopRequest(),
-                    work=work,
-                    has_forecast=listener is not None,
-                    minutes=minutes,
-                )
-            except lesson.RefusedError as refused:
-                learned, learner = refused.learned, Learner.__new__(Learner)
-                learner._begin(learned.settings, learned.knowledge, self._backbone)
-                raise UpdateError(str(refused), learned.report, learner) from None
-        self.knowledge, self.settings = learned.knowledge, learned.settings
-        self._classifier = None
-        return learned.report
+            learned = lesson.learn(
+                self.knowledge,
+                settings,
+                photos,
+                backbone=self._backbone,
+                max_drop=max_drop,
+                listener=listener or _pass_on_warnings,
+                stop=stop or StopRequest(),
+                work=work,
+                has_forecast=listener is not None,
+                minutes=minutes,
+            )
+            return self._taken(learned.report, learned.problem, learned.settings, learned.knowledge)
 
     def predict(self, images: ImageLike | Images, top: int = 5, unknown_below: Unknown = None) -> list[Prediction]:
         """The best `top` classes of each image, in the order given.
@@ -253,12 +253,14 @@ class Learner:
         return self._mended(mending.forget(self._known(), self.settings, names, max_drop))
 
     def _mended(self, mended: mending.Mended) -> MendReport:
-        if mended.problem:
-            learner = Learner.__new__(Learner)
-            learner._begin(self.settings, mended.knowledge, self._backbone)
-            raise UpdateError(mended.problem, mended.report, learner)
-        self.knowledge, self._classifier = mended.knowledge, None
-        return mended.report
+        return self._taken(mended.report, mended.problem, self.settings, mended.knowledge)
+
+    def _taken(self, report: Report, problem: str | None, settings: LearnerSettings, knowledge: Knowledge) -> Report:
+        """Be what was learned or mended from now on; UpdateError where there is a problem with it."""
+        if problem:
+            raise UpdateError(problem, report, Learner._of(settings, knowledge, self._backbone))
+        self._begin(settings, knowledge, self._backbone)
+        return report
 
     def save(self, folder: str | Path) -> Path:
         """Write a bundle, whole or not at all. The folder must not exist yet."""

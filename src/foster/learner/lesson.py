@@ -48,14 +48,8 @@ class Learned:
     knowledge: Knowledge
     settings: LearnerSettings
     report: LearnReport
-
-
-class RefusedError(Exception):
-    """What was learned, and why it must not take the place of what was known."""
-
-    def __init__(self, reason: str, learned: Learned) -> None:
-        super().__init__(reason)
-        self.learned = learned
+    problem: str | None
+    """Why it must not take the place of what was known, where that lost too much."""
 
 
 def learn(
@@ -73,8 +67,8 @@ def learn(
 ) -> Learned:
     """Learn the classes of `photos`, new ones and more of known ones.
 
-    With `max_drop`, RefusedError is raised where the known classes lose more points than that, or the new ones by
-    compression. With `work`, a folder that is held, what was trained is saved there, and what is found there is
+    With `max_drop` it is a problem where the known classes lose more points than that, or the new ones by compression.
+    With `work`, a folder that is held, what was trained is saved there, and what is found there is
     continued. With `has_forecast`, what will be done and how long it takes is told first, and the time left covers all
     of it; `minutes` also shortens or stretches the schedules to that time.
     """
@@ -94,10 +88,8 @@ def learn(
         after, report = outcome(plan, method, trained, engine, photos.title, began - earlier_seconds)
     # A schedule that was fitted to a time is that of this learn alone.
     resolved = plan.resolved().model_copy(update={"epochs_scale": settings.epochs_scale})
-    learned = Learned(after, resolved, report)
-    if max_drop is not None and (reason := problem(report.checks, max_drop) or report.loss_of_new(max_drop)):
-        raise RefusedError(reason, learned)
-    return learned
+    lost = None if max_drop is None else problem(report.checks, max_drop) or report.loss_of_new(max_drop)
+    return Learned(after, resolved, report, lost)
 
 
 def _plan(

@@ -9,21 +9,19 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from foster.data.images import ImageSet, Stack
+from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory, select
 from foster.data.task import Task
 from foster.errors import TrainingError
+from foster.evaluation.network import Infer
 from foster.losses import cross_entropy
 from foster.networks import build_backbone
 from foster.networks.freezing import freeze, unfreeze
 from foster.networks.heads import CosineHead, Head
-from foster.networks.network import Backbone, Network, Output
+from foster.networks.network import Backbone, Network
 from foster.seeding import Address, generator, initialisation
 from foster.settings.method import MethodSettings
 from foster.training.phase import Evaluate, Phase
-
-Inference = Callable[[nn.Module, Stack], Output]
-"""Runs a network in eval mode over uint8 images `[N, 3, H, W]`, without gradients."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class Workplace:
 
     backbone: str | Callable[[], Backbone]
     seed: int
-    infer: Inference
+    infer: Infer
     device: torch.device
     selection: str = "herding"
     unlabeled: ImageSet | None = None

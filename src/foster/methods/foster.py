@@ -10,7 +10,6 @@ from foster.data.images import concatenate
 from foster.data.task import Task
 from foster.losses import (
     class_weights,
-    cross_entropy,
     distillation,
     feature_enhancement,
     logit_scales,
@@ -41,7 +40,9 @@ class Foster(Method[FosterSettings]):
 
     def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
         if task.is_first:
-            yield from self.first(task)
+            yield self.learn_first(task)
+            self.remember(task)
+            yield Evaluate("boosted", self.network)
             return
         boosted = [self.boosted_network(task, number) for number in range(1, self.settings.boost_branches + 1)]
         yield from (self.boost(task, network, number) for number, network in enumerate(boosted, start=1))
@@ -51,17 +52,6 @@ class Foster(Method[FosterSettings]):
             student = self.student(task, boosted)
             yield self.compress(task, teacher, student, boosted[0].old)
             self.after_compress(task, student)
-
-    def first(self, task: Task) -> Iterator[Phase | Evaluate]:
-        with self.initialising(task, "network"):
-            network = self.network = self.new_network([task.num_new])
-
-        def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-            return {"L_CE": cross_entropy(network(images).logits, labels)}
-
-        yield Phase("learn", network, objective, self.settings.first, task.training)
-        self.remember(task)
-        yield Evaluate("boosted", network)
 
     def num_branches(self, num_tasks: int) -> int:
         return 1 if self.settings.compression else num_tasks

@@ -39,13 +39,8 @@ class PredictedImage(BaseModel):
 
     @classmethod
     def of(cls, prediction: Prediction, name: str, num_classes: int) -> "PredictedImage":
-        return cls(
-            image=name,
-            label=prediction.label,
-            confidence=prediction.confidence,
-            is_unknown=prediction.is_unknown,
-            top=[Candidate(label=entry.label, probability=entry.probability) for entry in prediction.top[:num_classes]],
-        )
+        facts = prediction.record()
+        return cls.model_validate({**facts, "image": name, "top": facts["top"][:num_classes]})
 
 
 class Timing(BaseModel):

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 from foster.serving import label_routes, routes
 from foster.serving.answers import Problem
 from foster.serving.guard import Guard
-from foster.serving.pages import add_pages, sign_in_page
+from foster.serving.pages import add_pages, page
 from foster.serving.service import Service
 from foster.version import __version__
 
@@ -57,7 +57,7 @@ def make_app(service: Service) -> ASGIApp:
     def count_request(route: str, status: int) -> None:
         service.metrics.count("foster_requests_total", route=route, status=str(status))
 
-    return Guard(app, options, sign_in_page(), count_request)
+    return Guard(app, options, page("sign_in.html", 401), count_request)
 
 
 async def _refused(request: Request, error: Exception) -> JSONResponse:

@@ -12,13 +12,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from PIL import Image
 
 from foster.bundle.files import sha256
 from foster.data.photos.sources import class_name
 from foster.errors import DataError, FolderError
+from foster.serving.answers import StoredPhoto
 from foster.system.files import write_bytes
 
 SUFFIX_OF = {
@@ -40,14 +40,6 @@ MOST_NAME_BYTES = 255
 
 class FullError(FolderError):
     """The feedback folder has reached its limit."""
-
-
-class Stored(NamedTuple):
-    """A photo's name in the folder, its class, and the class that it was in before, if it was there."""
-
-    photo: str
-    label: str
-    before: str | None
 
 
 def folder_name(label: str) -> str:
@@ -85,25 +77,25 @@ class FeedbackFolder:
         except OSError as error:
             raise FolderError(f"cannot use '{folder}' for feedback: {error.strerror}") from None
 
-    def store(self, content: bytes, label: str) -> Stored:
+    def store(self, content: bytes, label: str) -> StoredPhoto:
         """Keep an image file that can be decoded, as it is. Raises DataError or FolderError."""
         label, photo = folder_name(label), photo_name(content)
         with self._lock:
             before = self._find(photo)
             target = self._folder / label / photo
             if before is not None and before.parent.name == label:
-                return Stored(photo, label, label)
+                return StoredPhoto(photo=photo, label=label, before=label)
             if before is None:
                 self._check_room(len(content))
                 write_bytes(target, content)
-                return Stored(photo, label, None)
+                return StoredPhoto(photo=photo, label=label, before=None)
             try:
                 target.parent.mkdir(exist_ok=True)
                 before.rename(target)
             except OSError as error:
                 raise FolderError(f"cannot move '{before}': {error.strerror}") from None
             self._drop_empty(before.parent)
-            return Stored(photo, label, before.parent.name)
+            return StoredPhoto(photo=photo, label=label, before=before.parent.name)
 
     def remove(self, photo: str) -> bool:
         """Forget a photo; False where it is not there."""

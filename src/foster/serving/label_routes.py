@@ -1,7 +1,8 @@
 """Teaching: photos with labels go to the feedback folder; photos that wait for one are shown."""
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
@@ -21,8 +22,6 @@ from foster.serving.feedback import FeedbackFolder, FullError
 from foster.serving.service import Service, logger
 from foster.serving.to_label import PhotosToLabel, preview
 from foster.serving.uploads import read_form
-
-Result = TypeVar("Result")
 
 NUM_CHOICES = 9
 """As many classes as there are keys for them."""
@@ -59,9 +58,10 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
         def store() -> StoredPhoto:
             decode_shown(content, 1)  # what cannot be read teaches nothing
-            return StoredPhoto(**folder.store(content, label)._asdict())
+            return folder.store(content, label)
 
-        answer = await service.in_thread(lambda: _without_paths(store))
+        with _without_paths():
+            answer = await service.in_thread(store)
         if answer.before is None:
             service.metrics.count("foster_feedback_total")
         return answer
@@ -86,8 +86,9 @@ def add_routes(app: FastAPI, service: Service) -> None:
     async def take_back(photo: str) -> None:
         """Forget a photo again."""
         folder = feedback()
-        if not await service.in_thread(lambda: _without_paths(lambda: folder.remove(photo))):
-            raise HTTPException(404, "there is no such photo")
+        with _without_paths():
+            if not await service.in_thread(lambda: folder.remove(photo)):
+                raise HTTPException(404, "there is no such photo")
 
     @app.get("/to-label")
     async def list_to_label() -> WaitingPhotos:
@@ -101,9 +102,8 @@ def add_routes(app: FastAPI, service: Service) -> None:
     async def show_to_label(photo: str) -> Response:
         """A photo that waits for a label, as a JPEG of at most 1,280 pixels a side."""
         content = await content_of(photo)
-        return Response(
-            await service.in_thread(lambda: _without_paths(lambda: preview(content))), media_type="image/jpeg"
-        )
+        with _without_paths():
+            return Response(await service.in_thread(lambda: preview(content)), media_type="image/jpeg")
 
     @app.get("/to-label/{photo}/prediction")
     async def predict_to_label(photo: str) -> PredictedImage:
@@ -120,10 +120,11 @@ def add_routes(app: FastAPI, service: Service) -> None:
         return await stored(await content_of(photo), new.label)
 
 
-def _without_paths(work: Callable[[], Result]) -> Result:
-    """What cannot be done becomes an answer that does not tell where this server keeps its files."""
+@contextmanager
+def _without_paths() -> Iterator[None]:
+    """What cannot be done inside becomes an answer that does not tell where this server keeps its files."""
     try:
-        return work()
+        yield
     except ImageError as error:
         raise HTTPException(422, f"the image cannot be read: {error}") from None
     except FullError as error:

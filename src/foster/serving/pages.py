@@ -7,7 +7,6 @@ from importlib.resources import files
 
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
-from starlette.types import ASGIApp
 
 from foster.serving.answers import Session
 from foster.serving.guard import COOKIE, is_same, session_of
@@ -41,11 +40,6 @@ def add_pages(app: FastAPI, options: Options) -> None:
         answer = Response(status_code=204)
         answer.set_cookie(COOKIE, session_of(options.token), httponly=True, samesite="strict", secure=is_safe)
         return answer
-
-
-def sign_in_page() -> ASGIApp:
-    """What comes in place of the page where the token is missing."""
-    return page("sign_in.html", 401)
 
 
 def page(name: str, status: int = 200) -> HTMLResponse:

@@ -5,7 +5,6 @@ import os
 import socket
 import sys
 from contextlib import suppress
-from pathlib import Path
 
 from foster.errors import FolderError, FosterError, SettingsError
 from foster.serving.options import Options
@@ -73,7 +72,7 @@ def _check(options: Options) -> None:
         raise SettingsError("--to-label needs --feedback FOLDER: there the labelled photos go")
     if options.to_label and not options.to_label.is_dir():
         raise FolderError(f"there is no folder '{options.to_label}' of photos to label")
-    if options.feedback and _is_below(options.feedback, options.path):
+    if options.feedback and options.feedback.resolve().is_relative_to(options.path.resolve()):
         raise FolderError(f"'{options.feedback}' lies inside '{options.path}'; keep feedback and bundles apart")
     if not options.token and options.host not in ("127.0.0.1", "::1", "localhost"):
         complain(f"warning: anybody who reaches {options.host}:{options.port} may use it; --token asks for a secret")
@@ -81,10 +80,6 @@ def _check(options: Options) -> None:
         complain(
             f"warning: a token of {len(options.token)} characters can be guessed; 'openssl rand -hex 16' makes one"
         )
-
-
-def _is_below(folder: Path, other: Path) -> bool:
-    return folder.resolve().is_relative_to(other.resolve())
 
 
 def _bound(options: Options) -> socket.socket:

@@ -25,8 +25,8 @@ MOST_CLASSES = 100
 
 UNSURE_BELOW = 0.5
 VERSION_LENGTH = 12
-HEAT_COLOURS = np.array([[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]], dtype=np.float32)
-"""Five points of the viridis scale, dark to bright: it can be read without seeing colours."""
+HEAT_COLOURS = "viridis"
+"""Dark to bright: it can be read without seeing colours."""
 
 
 class Picture(NamedTuple):
@@ -94,13 +94,12 @@ class Served:
 
 def _as_png(heat: Tensor, size: tuple[int, int], is_cropped: bool) -> bytes:
     """Heat `[H, W]` from 0 to 1 as a translucent PNG of the picture's shape; what was cropped off stays clear."""
+    from matplotlib import colormaps
+
     values = heat.numpy()
-    positions = values * (len(HEAT_COLOURS) - 1)
-    low = np.minimum(positions.astype(np.int64), len(HEAT_COLOURS) - 2)
-    share = (positions - low)[..., None]
-    colours = HEAT_COLOURS[low] * (1 - share) + HEAT_COLOURS[low + 1] * share
-    alpha = (60 + 120 * values)[..., None]
-    overlay = Image.fromarray(np.concatenate([colours, alpha], axis=-1).round().astype(np.uint8), "RGBA")
+    pixels = colormaps[HEAT_COLOURS](values, bytes=True)
+    pixels[..., 3] = np.rint(60 + 120 * values)
+    overlay = Image.fromarray(pixels, "RGBA")
     if is_cropped:
         width, height = size
         scale = max(overlay.width / width, overlay.height / height)
