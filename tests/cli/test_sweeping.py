@@ -1,5 +1,6 @@
 """The command sweep: dry runs, and what is refused before anything starts."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,16 @@ def test_a_data_folder_that_is_not_there_is_told_before_anything_starts(
     assert done.code == 2
     assert "there is no folder 'nowhere' for the data" in done.err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("address", "first"),
+    [("local", "starting Ray on this machine ..."), ("10.0.0.1:6379", "connecting to 10.0.0.1:6379 ...")],
+)
+def test_a_cluster_is_told_of_before_it_is_there(
+    address: str, first: str, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    done = command("sweep", "digits", "seed=1,2", "--cluster", address)
+    assert done.code == 2
+    assert done.err == f"{first}\nfoster: --cluster needs Ray: pip install 'foster-cil[cluster]'\n"

@@ -128,6 +128,8 @@ def test_plugins_are_a_list_of_names(value: str) -> None:
     Path("mine.toml").write_text(f"plugins = {value}")
     with pytest.raises(SettingsError, match=r"plugins: this is a list of modules such as \['my_lab'\], not"):
         load_settings("mine.toml")
+    with pytest.raises(SettingsError, match=r"\(in preset digits or on the command line\)$"):
+        load_settings("digits", [f"plugins={value}"])
 
 
 def test_plug_ins_of_the_file_the_keys_and_the_caller_are_kept_in_this_order() -> None:

@@ -59,9 +59,11 @@ def sweep(
     from foster.system.counts import counted
 
     if cluster and not is_dry_run:
-        from foster.sweep.cluster import connected
+        from foster.sweep.cluster import LOCAL, connected
         from foster.sweep.slots import needs_gpu
 
+        # Either takes seconds.
+        typer.echo("starting Ray on this machine ..." if cluster == LOCAL else f"connecting to {cluster} ...", err=True)
         with connected(cluster, jobs_per_gpu, jobs) as machines:
             wanted = {needs_gpu(run.settings, machines.has_gpus) for run in runs}
             rooms = [slot for wants_gpu in wanted for slot in machines.slots(wants_gpu)]

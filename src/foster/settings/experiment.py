@@ -207,7 +207,8 @@ def load_settings(
     """
     data, origin, folder = _read_source(source)
     if imports_plugins:
-        overrides = import_plugins(data, overrides, plugins or (), origin, folder)
+        place = f"{origin} or {asked}" if overrides and source else origin
+        overrides = import_plugins(data, overrides, plugins or (), place, folder)
     else:
         check_imported(plugins_asked(data, origin), f"'{origin}'")
     data = without_retired(data)
