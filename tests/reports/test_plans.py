@@ -36,3 +36,4 @@ def test_a_time_is_told_with_where_it_comes_from_and_photos_with_where_they_go()
     text = shown(plan)
     assert "estimated time: 2 min 05 s, at 40.0 steps a second (a test)" in text
     assert "3.0 GiB of decoded photos, which stay in the host's memory" in text
+    assert "5.0 MiB of decoded photos" in shown(replace(plan, photo_bytes=5 * 2**20))

@@ -53,7 +53,7 @@ def test_task_sizes_follow_the_published_protocols(
 @pytest.mark.parametrize(
     ("base_classes", "increment", "message"),
     [
-        (11, 2, "base_classes is 11, but there are only 10 classes"),
+        (11, 2, "base_classes is 11, but there are only 10 classes; choose fewer"),
         (0, 11, "increment is 11, but there are only 10 classes"),
         (5, 0, "increment must be at least 1, not 0"),
         (-1, 2, "base_classes must be at least 0, not -1"),

@@ -120,6 +120,11 @@ def test_the_name_of_a_run_tells_an_augmentation_that_is_not_the_published_one(o
     assert load_settings("cifar100-b0-inc10", overrides).run_name == name
 
 
+def test_a_setting_in_the_place_of_the_preset_is_told_where_it_belongs() -> None:
+    with pytest.raises(SettingsError, match=r"'dataset=folder' is a setting: name a preset or a \.toml file before it"):
+        load_settings("dataset=folder")
+
+
 ODD = 'a "b" \\ c\t\x7f\x00 \u2028 日本 😀 = [x] # \r\n'
 
 

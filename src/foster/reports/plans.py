@@ -60,7 +60,7 @@ def _photos(plan: Plan) -> list[Text]:
     }
     if not plan.photos:
         return []
-    size = f"{plan.photo_bytes / 2**30:,.1f} GiB of decoded photos"
+    size = f"{size_text(plan.photo_bytes)} of decoded photos"
     return [Text(f"photos: the largest task has about {size}, which {sentences[plan.photos]}")]
 
 

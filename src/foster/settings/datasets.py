@@ -256,7 +256,7 @@ def task_sizes(num_classes: int, base_classes: int, increment: int) -> tuple[int
     base = base_classes or increment
     if base > num_classes:
         setting = "base_classes" if base_classes else "increment"
-        raise SettingsError(f"{setting} is {base}, but there are only {num_classes} classes")
+        raise SettingsError(f"{setting} is {base}, but there are only {num_classes} classes; choose fewer")
     num_full, remainder = divmod(num_classes - base, increment)
     return (base, *[increment] * num_full, *([remainder] if remainder else []))
 

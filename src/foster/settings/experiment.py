@@ -252,6 +252,8 @@ def _read_source(source: str | None) -> tuple[dict[str, Any], str, Path | None]:
     if is_folder:
         path = path / "settings.toml"
     elif not (source.endswith(".toml") or os.sep in source):
+        if "=" in source:
+            raise SettingsError(f"'{source}' is a setting: name a preset or a .toml file before it, such as 'digits'")
         # Scenarios are told apart by their endings, which say little about what was meant.
         alike = [name for name in preset_names() if name.split("-")[0] == source.split("-")[0]]
         hint = suggestion(source, alike or preset_names())

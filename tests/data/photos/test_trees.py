@@ -44,7 +44,7 @@ def test_only_the_wanted_folders_are_read(tmp_path: Path) -> None:
 
 def test_a_folder_without_photos_is_named(tmp_path: Path) -> None:
     write(tmp_path, "a/1.jpg", "b/notes.txt")
-    with pytest.raises(DataError, match=r"1 class folders in .* hold no photos: b; remove or fill them"):
+    with pytest.raises(DataError, match=r"1 class folder in .* without a photo: b; remove or fill what is empty"):
         read_tree(tmp_path)
     with pytest.raises(DataError, match="holds no folders"):
         read_tree(tmp_path / "a")

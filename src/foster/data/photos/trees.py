@@ -15,6 +15,7 @@ from foster.data.photos.find import natural_order, shown, some
 from foster.data.photos.sources import class_name
 from foster.errors import DataError
 from foster.seeding import Address, generator
+from foster.system.counts import counted
 from foster.system.files import read_plain
 
 Names = Mapping[str, Sequence[str]]
@@ -87,7 +88,8 @@ def read_tree(folder: Path, only: Iterable[str] | None = None) -> Tree:
         folders[name], names[name] = folder / entry, _photos_below(folder / entry)
     empty = [name for name, own in names.items() if not own]
     if empty:
-        raise DataError(f"{len(empty)} class folders in {title} hold no photos: {some(empty)}; remove or fill them")
+        folders = counted(len(empty), "class folder")
+        raise DataError(f"{folders} in {title} without a photo: {some(empty)}; remove or fill what is empty")
     return Tree(title, folders, names)
 
 
