@@ -88,8 +88,8 @@ def read_tree(folder: Path, only: Iterable[str] | None = None) -> Tree:
         folders[name], names[name] = folder / entry, _photos_below(folder / entry)
     empty = [name for name, own in names.items() if not own]
     if empty:
-        folders = counted(len(empty), "class folder")
-        raise DataError(f"{folders} in {title} without a photo: {some(empty)}; remove or fill what is empty")
+        what = counted(len(empty), "class folder")
+        raise DataError(f"{what} in {title} without a photo: {some(empty)}; remove or fill what is empty")
     return Tree(title, folders, names)
 
 
