@@ -29,7 +29,7 @@ def test_every_class_of_the_last_learn_can_be_seen(command: Command, bundle: Pat
 def test_info_tells_what_a_bundle_holds(command: Command, bundle: Path) -> None:
     done = command("info", bundle)
     assert done.code == 0
-    for text in ("resnet8", "8 x 8, stretch", "3 in 1 task: one, two, zero", "fitted on", "known before", "photos"):
+    for text in ("resnet8", "8 x 8 pixels, stretched", "3: one, two, zero", "calibrated on", "known before", "photos"):
         assert text in done.out
     assert json.loads(command("info", bundle, "--json").out)["classes"] == ["one", "two", "zero"]
 
@@ -39,7 +39,7 @@ def test_learns_are_numbered_whatever_was_removed_between_them(command: Command,
     command("exemplars", bundle, "--remove", first)
     more = write_photos(Path("more"), three=9)
     command("learn", more, "--from", bundle, "--bundle", "v2", "device=cpu", "epochs_scale=0.001")
-    rows = command("info", "v2").out.split("flips\n")[1].splitlines()
+    rows = command("info", "v2").out.split("right -> wrong\n")[1].splitlines()
     assert [row.split()[0] for row in rows[1:-1]] == ["1", "2"]
 
 
@@ -48,7 +48,7 @@ def test_learn_and_info_agree_on_the_size_of_a_bundle(command: Command) -> None:
     done = command("learn", photos, "--bundle", "v1", "--quiet", "--preset", "paper", *QUICK, "epochs_scale=0.001")
     (line,) = [line for line in done.out.splitlines() if line.startswith("v1: ")]
     size = line.rpartition(", ")[2]
-    assert f"bundle       v1 ({size}, schema 1" in command("info", "v1").out
+    assert f"bundle      v1 ({size}, schema 1" in command("info", "v1").out
     Path("link").symlink_to("v1")
     assert f"link ({size}, " in command("info", "link").out
     assert size == size_text(sum(path.stat().st_size for path in Path("v1").rglob("*.*")))

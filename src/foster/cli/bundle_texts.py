@@ -27,6 +27,7 @@ CHECK_TITLES = {
     "held-out": "on held-out images, never trained on",
     "exemplar": "on exemplars, which are trained on",
 }
+RULES = {"stretch": "stretched to it", "crop": "the middle of each photo"}
 CHECK_COLUMNS = ("images", "before", "after", "right -> wrong")
 
 
@@ -81,7 +82,8 @@ def info_text(manifest: Manifest, folder: Path) -> str:
     facts = manifest.preprocessing
     uses = Counter(entry.use for entry in manifest.exemplars)
     calibrated = (
-        f"{manifest.temperature:g}, fitted on {counted(manifest.num_calibration_images, 'held-out image')}"
+        f"calibrated on {counted(manifest.num_calibration_images, 'held-out image')}, "
+        f"temperature {manifest.temperature:g}"
         if manifest.num_calibration_images
         else "not calibrated (too few images are held out)"
     )
@@ -94,13 +96,10 @@ def info_text(manifest: Manifest, folder: Path) -> str:
         ("method", manifest.method),
         *([("plug-ins", ", ".join(map(str, manifest.plugins)))] if manifest.plugins else []),
         ("backbone", manifest.backbone),
-        ("images", f"{facts.height} x {facts.width}, {facts.rule}"),
-        (
-            "classes",
-            f"{len(manifest.classes)} in {counted(len(manifest.task_sizes), 'task')}: {listed(manifest.classes)}",
-        ),
+        ("images", f"{facts.height} x {facts.width} pixels, {RULES[facts.rule]}"),
+        ("classes", f"{len(manifest.classes)}: {listed(manifest.classes)}"),
         ("memory", f"{kept_images} (budget {budget})"),
-        ("temperature", calibrated),
+        ("confidence", calibrated),
         ("unknown", _unknown_text(manifest)),
     ]
     width = max(len(name) for name, _ in rows)
@@ -113,7 +112,7 @@ def _unknown_text(manifest: Manifest) -> str:
     threshold = last.get("unknown_threshold")
     if not isinstance(threshold, float):
         return "--unknown auto cannot be used (too few images are held out)"
-    return f"--unknown auto answers 95 % of known things (threshold {threshold:.2f})"
+    return f"--unknown auto answers about 95 % of known things (threshold {threshold:.2f})"
 
 
 def history_text(history: Sequence[dict[str, Any]]) -> str:
@@ -140,12 +139,12 @@ def history_text(history: Sequence[dict[str, Any]]) -> str:
                 percent(check.get("known_before")),
                 percent(check.get("known_after")),
                 percent(check.get("new_after")),
-                str(check.get("negative_flips", ABSENT)),
+                ABSENT if check.get("known_before") is None else str(check.get("negative_flips", ABSENT)),
             )
         )
-    header = ("learn", "when (UTC)", "source", "new", "images", "time", "known before", "after", "new after", "flips")
+    header = ("learn", "when (UTC)", "source", "new", "images", "time", "known before", "after", "new after")
     note = f"images removed by hand: {removed}\n" if removed else ""
-    return columns("lllrrrrrrr", header, rows) + note
+    return columns("lllrrrrrrr", (*header, CHECK_COLUMNS[-1]), rows) + note
 
 
 def classes_text(history: Sequence[dict[str, Any]]) -> str:
