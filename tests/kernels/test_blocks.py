@@ -20,7 +20,7 @@ from block_reference import (
 
 from foster.kernels import tiles, use_kernels
 from foster.kernels.tiles import ConvolutionTile
-from foster.networks.resnet_cifar import small_stem
+from foster.networks.resnet import small_stem
 
 BLOCKS = [
     ("same", Shape(2, 16, 6, 6)),

@@ -1,8 +1,7 @@
 """Residual blocks and layers as single functions, compiled, at the shapes of ResNet-32; and training steps of them."""
 
 import copy
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -22,7 +21,8 @@ from torch.nn import functional
 from foster.kernels import DeferredGradients, is_available, use_kernels
 from foster.kernels import deferred as deferred_module
 from foster.kernels.weight_gradients import WeightGradient, fill_weight_gradients, weight_gradient
-from foster.networks.resnet_cifar import cifar_resnet, cosine_cifar_resnet, small_stem
+from foster.networks import build_backbone
+from foster.networks.resnet import cifar_resnet, small_stem
 from foster.settings.fit import FitSettings
 from foster.training.engine import Engine
 from foster.training.optim import Sgd
@@ -80,13 +80,11 @@ def test_a_stem_trains_and_infers_as_the_exact_one(num_images: int) -> None:
     assert error(found, expected) < MOST_ERROR["output"]
 
 
-@pytest.mark.parametrize("make", [partial(cifar_resnet, 32), partial(cosine_cifar_resnet, 32)], ids=["plain", "cosine"])
+@pytest.mark.parametrize("name", ["resnet32", "cosine_resnet32"])
 @pytest.mark.parametrize("is_training", [True, False], ids=["training", "frozen"])
-def test_a_fused_network_is_as_near_to_float32_as_the_plain_one_in_bfloat16(
-    make: Callable[[], nn.Module], is_training: bool
-) -> None:
+def test_a_fused_network_is_as_near_to_float32_as_the_plain_one_in_bfloat16(name: str, is_training: bool) -> None:
     torch.manual_seed(0)
-    network = random_weights(make()).cuda().train(is_training)
+    network = random_weights(build_backbone(name)).cuda().train(is_training)
     images = torch.rand(128, 3, 32, 32, device="cuda").contiguous(memory_format=torch.channels_last)
 
     def outcome(network: nn.Module, dtype: torch.dtype) -> Tensor:

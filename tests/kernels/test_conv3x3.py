@@ -15,7 +15,7 @@ from foster.kernels import is_available, launch, supports, tiles, use_kernels
 from foster.kernels.epilogues import channels_last
 from foster.kernels.tiles import ConvolutionTile, GradientTile
 from foster.kernels.weight_gradients import weight_gradient
-from foster.networks.resnet_cifar import cifar_resnet
+from foster.networks.resnet import cifar_resnet
 
 MOST_ERROR = 5e-3
 needs_gpu = [pytest.mark.gpu, pytest.mark.skipif(not is_available(), reason="needs a GPU and Triton")]

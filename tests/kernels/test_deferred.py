@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from foster.kernels import DeferredGradients, use_kernels
 from foster.kernels.deferred import is_kept_as_it_is
-from foster.networks.resnet_cifar import small_stem
+from foster.networks.resnet import small_stem
 
 pytestmark = pytest.mark.usefixtures("emulation")
 

@@ -15,7 +15,7 @@ from foster.kernels.modules import KernelLinear
 from foster.networks.boosted import BoostedNetwork
 from foster.networks.heads import CosineHead, Head, PreciseLinear
 from foster.networks.network import Network
-from foster.networks.resnet_cifar import cifar_resnet
+from foster.networks.resnet import cifar_resnet
 
 MOST_ERROR = 1e-6
 needs_gpu = [pytest.mark.gpu, pytest.mark.skipif(not is_available(), reason="needs a GPU and Triton")]

@@ -14,9 +14,9 @@ from torch import nn
 
 from foster.kernels import drop_kernels, is_fused, modules, use_kernels
 from foster.kernels.modules import KernelBlock, KernelLayer
+from foster.networks import build_backbone
 from foster.networks.network import Network
-from foster.networks.resnet18 import full_size_stem, resnet18
-from foster.networks.resnet_cifar import Block, cifar_resnet
+from foster.networks.resnet import Block, cifar_resnet
 
 
 def _freeze_statistics(block: Block) -> None:
@@ -109,7 +109,7 @@ def test_wide_layers_on_large_maps_are_left_to_the_library(monkeypatch: pytest.M
     """Of a ResNet-18 for small images, only the stem uses kernels; of a narrow network all stages do, the last of which
     has as many channels on small maps."""
     monkeypatch.setattr(modules, "is_available", lambda: True)
-    network = use_kernels(nn.Sequential(resnet18(full_size_stem)))
+    network = use_kernels(nn.Sequential(build_backbone("resnet18_small_images")))
     assert [name for name, part in network.named_modules() if type(part) in modules.PLAIN] == ["0.stem"]
     narrow = use_kernels(cifar_resnet(8))
     assert all(type(block) is KernelBlock for stage in narrow.get_submodule("body") for block in stage)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from foster.kernels import is_fused, use_kernels
-from foster.networks.resnet_cifar import Block, PaddedSubsample, projection
+from foster.networks.resnet import Block, PaddedSubsample, projection
 
 MOST_ERROR = {"output": 1e-3, "gradient": 1e-2, "weight gradient": 3e-2, "statistics": 1e-4}
 """bfloat16 has 8 bits: one rounding costs 1e-3 to 2e-3 of a tensor's norm, and gradients see a few of them. In the sum

@@ -16,7 +16,7 @@ from foster.networks import build_backbone
 from foster.networks.boosted import BoostedNetwork
 from foster.networks.freezing import freeze, training_mode
 from foster.networks.network import Network
-from foster.networks.resnet_cifar import cifar_resnet
+from foster.networks.resnet import cifar_resnet
 from foster.seeding import Address
 from foster.settings.augmentation import Augmentation
 from foster.settings.fit import FitSettings

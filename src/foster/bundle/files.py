@@ -73,13 +73,10 @@ def check_outside(path: Path) -> None:
         parents = path.resolve().parents
     except (OSError, RuntimeError):
         raise FolderError(f"cannot write '{path}': its place is a link that leads to itself") from None
-    around = next((parent for parent in parents if _is_bundle(parent)), None)
+    own_files = (MANIFEST, WEIGHTS)
+    around = next((parent for parent in parents if all((parent / name).is_file() for name in own_files)), None)
     if around is not None:
         raise FolderError(f"'{path}' lies inside the bundle '{around}', which is never changed; choose another place")
-
-
-def _is_bundle(folder: Path) -> bool:
-    return all((folder / name).is_file() for name in (MANIFEST, WEIGHTS))
 
 
 def sha256(content: bytes) -> str:

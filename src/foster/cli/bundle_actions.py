@@ -17,7 +17,7 @@ from foster.bundle.folder import read_bundle, remove_exemplars
 from foster.bundle.manifest import Use, read_manifest
 from foster.bundle.promotion import check_promotable, promote
 from foster.cli.bundle_texts import exemplars_text, listed, padded, promotion_text
-from foster.cli.learn_texts import evaluation_text, learn_text
+from foster.cli.learn_texts import learn_text
 from foster.cli.options import unknown_choice
 from foster.data.photos.find import found_files, passed_over_text, shown
 from foster.errors import DataError, FolderError, FosterError, SettingsError
@@ -241,11 +241,6 @@ def _prediction_line(prediction: Prediction, width: int) -> str:
         return f"{padded(printable(prediction.name), width)}  error: {prediction.error}"
     best = ", ".join(f"{entry.label} {100 * entry.probability:.1f} %" for entry in prediction.top)
     return f"{padded(printable(prediction.name), width)}  {f'unknown ({best})' if prediction.is_unknown else best}"
-
-
-def evaluate_bundle(bundle: Path, source: Path, is_json: bool, device: str) -> None:
-    report = Learner.load(bundle, device=device).evaluate(source)
-    output.echo(output.json_text(report.record()) if is_json else evaluation_text(report), nl=is_json)
 
 
 def export_bundle(bundle: Path, file: Path) -> None:

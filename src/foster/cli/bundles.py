@@ -108,9 +108,12 @@ def evaluate(
     plugins: Plugins = None,
 ) -> None:
     """Measure the accuracy on labelled images that were not learned, class by class."""
-    from foster.cli.bundle_actions import evaluate_bundle
+    from foster.cli.learn_texts import evaluation_text
+    from foster.learner.learner import Learner
+    from foster.system.output import echo, json_text
 
-    evaluate_bundle(bundle, source, is_json, device)
+    report = Learner.load(bundle, device=device).evaluate(source)
+    echo(json_text(report.record()) if is_json else evaluation_text(report), nl=is_json)
 
 
 def export(

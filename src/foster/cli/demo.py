@@ -32,16 +32,13 @@ def lesson(results: Sequence[RunResult]) -> str:
     by_method = {result.method: result for result in results}
     finetune, foster = by_method["finetune"], by_method["foster"]
     num_old, num_all = finetune.classes_seen[-2:]
+    num_exemplars = load_settings("digits").memory_total
     return (
         f"Fine-tuning ends at {finetune.final_accuracy:.0f} %: {finetune.new_accuracy[-1]:.0f} % on the "
         f"{num_all - num_old} classes that it learned last, {finetune.old_accuracy[-1]:.0f} % on the {num_old} before "
         f"them. FOSTER ends at {foster.final_accuracy:.0f} %: {foster.new_accuracy[-1]:.0f} % and "
-        f"{foster.old_accuracy[-1]:.0f} %, with one backbone and {_num_exemplars()} exemplars."
+        f"{foster.old_accuracy[-1]:.0f} %, with one backbone and {num_exemplars} exemplars."
     )
-
-
-def _num_exemplars() -> int | None:
-    return load_settings("digits").memory_total
 
 
 def _free(out: Path) -> Path:

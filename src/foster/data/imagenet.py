@@ -1,6 +1,7 @@
 """ImageNet from its published files, its subset of 100 classes, and folders of one's own photos."""
 
 import csv
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,6 @@ from foster.system.files import user_path
 
 NUM_CLASSES, NUM_OF_SUBSET, SUBSET_SEED = 1000, 100, 1993
 TEST_NAMES = ("test", "val", "validation")
-LISTS = ("LOC_val_solution.csv", "val.txt", "ILSVRC2012_validation_ground_truth.txt")
-"""The lists that say which class a photo of the flat `val` folder has, as they are published in several places."""
 
 
 def imagenet_trees(folder: Path, photos: PhotoSettings, is_subset: bool) -> tuple[Tree, Tree]:
@@ -73,9 +72,7 @@ def _flat_validation(root: Path, all_names: list[str]) -> Tree:
         raise DataError(f"{title} has no class folders, and none of {', '.join(LISTS)} lies beside it")
     files = sorted(entry.name for entry in (root / "val").iterdir() if entry.suffix.lower() in SUFFIXES)
     try:
-        classes = {"csv": _of_solution, "val.txt": _of_labels, "txt": _of_ground_truth}[
-            "val.txt" if path.name == "val.txt" else path.suffix[1:]
-        ](path, files, all_names)
+        classes = LISTS[path.name](path, files, all_names)
     except (KeyError, IndexError, ValueError, OSError) as error:
         raise DataError(f"'{shown(path)}' does not tell the classes of the photos in {title}: {error}") from None
     names: dict[str, list[str]] = {}
@@ -113,28 +110,33 @@ def _of_ground_truth(path: Path, files: list[str], all_names: list[str]) -> list
     return [table[number] for number in numbers]
 
 
+LISTS: dict[str, Callable[[Path, list[str], list[str]], list[str]]] = {
+    "LOC_val_solution.csv": _of_solution,
+    "val.txt": _of_labels,
+    "ILSVRC2012_validation_ground_truth.txt": _of_ground_truth,
+}
+"""The lists that say which class a photo of the flat `val` folder has, as they are published in several places."""
+
+
 def folder_trees(folder: Path, photos: PhotoSettings, seed: int) -> tuple[Tree, Tree]:
     """Photos of one's own: two lists, `train` and `test` folders, or one tree of which a share is for testing."""
     if not folder.is_dir():
         raise DataError(f"there is no folder '{shown(folder)}' of photos; name theirs with data=FOLDER")
+    only = read_names(user_path(photos.subset)) if photos.subset else None
+    test: Tree | None = None
     if photos.train_list:
         train = read_list(user_path(photos.train_list), folder)
         test = read_list(user_path(photos.test_list), folder) if photos.test_list else None
-        train, test = (train, test) if test else train.divided(_share(photos, train.title), seed)
     elif _has(folder, "train"):
+        train = read_tree(folder / "train", only)
         name = next((name for name in TEST_NAMES if _has(folder, name)), None)
-        train = read_tree(folder / "train", _only(photos))
-        test = read_tree(folder / name, _only(photos)) if name else None
-        train, test = (train, test) if test else train.divided(_share(photos, train.title), seed)
+        test = read_tree(folder / name, only) if name else None
     else:
-        whole = read_tree(folder, _only(photos))
-        train, test = whole.divided(_share(photos, whole.title), seed)
+        train = read_tree(folder, only)
+    if test is None:
+        train, test = train.divided(_share(photos, train.title), seed)
     check_same_classes(train, test)
     return train, test.of(train.class_names)
-
-
-def _only(photos: PhotoSettings) -> list[str] | None:
-    return read_names(user_path(photos.subset)) if photos.subset else None
 
 
 def _share(photos: PhotoSettings, name: str) -> float:

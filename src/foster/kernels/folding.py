@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from foster.networks.freezing import is_frozen
 from foster.networks.network import Backbone
-from foster.networks.resnet_cifar import Block, Bottleneck
+from foster.networks.resnet import Block, Bottleneck
 
 WIDE = 64
 """Channels of a backbone's first convolution from which on it counts as wide."""

@@ -9,7 +9,7 @@ from foster.kernels.conv3x3 import is_available, supports
 from foster.kernels.epilogues import Norm
 from foster.kernels.linear import linear, supports_linear
 from foster.networks.heads import PreciseLinear
-from foster.networks.resnet_cifar import Block, PaddedSubsample, ResNet
+from foster.networks.resnet import Block, PaddedSubsample, ResNet
 
 MOST_ON_LARGE_MAPS = 32
 """Channels."""

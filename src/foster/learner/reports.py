@@ -99,12 +99,7 @@ class UnknownReport:
     """The chance that a known photo looks more familiar than one of these."""
 
     def record(self) -> dict[str, Any]:
-        return {
-            "images": self.num_images,
-            "refused": self.num_refused,
-            "known_refused": self.num_known_refused,
-            "auroc": self.auroc,
-        }
+        return {name.removeprefix("num_"): value for name, value in vars(self).items()}
 
 
 @dataclass(frozen=True)

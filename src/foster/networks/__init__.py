@@ -9,8 +9,15 @@ from torch import nn
 from foster.errors import SettingsError, suggestion
 from foster.networks.efficientnet_lite import SCALES, EfficientNetLite
 from foster.networks.network import Backbone
-from foster.networks.resnet18 import fine_stem, full_size_stem, resnet, standard_stem
-from foster.networks.resnet_cifar import cifar_resnet, coarse_stem, cosine_cifar_resnet, small_stem
+from foster.networks.resnet import (
+    cifar_resnet,
+    coarse_stem,
+    fine_stem,
+    large_resnet,
+    projection,
+    small_stem,
+    standard_stem,
+)
 from foster.settings.plugins import register
 
 _SMALL = {
@@ -18,10 +25,10 @@ _SMALL = {
     for suffix, stem in (("", small_stem), ("_coarse_stem", coarse_stem))
     for depth in (8, 14, 20, 32, 44, 56)
 }
-_LARGE = {
+_LARGE: dict[str, tuple[int, Callable[[], nn.Module]]] = {
     "resnet18": (18, standard_stem),
     "resnet18_fine_stem": (18, fine_stem),
-    "resnet18_small_images": (18, full_size_stem),
+    "resnet18_small_images": (18, partial(small_stem, 64)),
     "resnet34": (34, standard_stem),
     "resnet34_fine_stem": (34, fine_stem),
     "resnet50": (50, standard_stem),
@@ -30,10 +37,13 @@ _LARGE = {
 
 BACKBONES: dict[str, Callable[[], Backbone]] = {
     **{name: partial(cifar_resnet, depth, stem=stem) for name, (depth, stem) in _SMALL.items()},
-    **{name: partial(resnet, depth, stem) for name, (depth, stem) in _LARGE.items()},
+    **{name: partial(large_resnet, depth, stem) for name, (depth, stem) in _LARGE.items()},
     **{f"efficientnet_lite{member}": partial(EfficientNetLite, member) for member in SCALES},
-    **{f"cosine_{name}": partial(cosine_cifar_resnet, depth, stem) for name, (depth, stem) in _SMALL.items()},
-    **{f"cosine_{name}": partial(resnet, depth, stem, has_last_relu=False) for name, (depth, stem) in _LARGE.items()},
+    **{
+        f"cosine_{name}": partial(cifar_resnet, depth, projection, False, stem)
+        for name, (depth, stem) in _SMALL.items()
+    },
+    **{f"cosine_{name}": partial(large_resnet, depth, stem, False) for name, (depth, stem) in _LARGE.items()},
 }
 """Name to builder: the family for small images, by depth, that for large ones, and the family for photos; of the first
 two also the variant for cosine heads."""

@@ -88,7 +88,8 @@ def choose_backbone(
     """
     check_choice(choice)
     if not isinstance(choice, str):
-        name = f"custom:{type(choice).__name__ if isinstance(choice, nn.Module) else _function_name(choice)}"
+        kind = type(choice).__name__
+        name = f"custom:{kind if isinstance(choice, nn.Module) else getattr(choice, '__name__', kind)}"
         chosen = BackboneChoice(name, lambda: as_backbone(_fresh(choice, name), image_size, name), is_own=False)
     elif choice.startswith(TIMM_PREFIX):
         chosen = _from_timm(choice, image_size, is_pretrained=not weights, is_trained=is_trained)
@@ -179,10 +180,6 @@ def _fresh(choice: ModuleLike, name: str) -> nn.Module:
     if not isinstance(made, nn.Module):
         raise SettingsError(f"backbone: the function must return a torch.nn.Module, not {type(made).__name__}")
     return made.cpu()
-
-
-def _function_name(function: Callable[[], nn.Module]) -> str:
-    return getattr(function, "__name__", type(function).__name__)
 
 
 def _from_timm(choice: str, image_size: tuple[int, int], is_pretrained: bool, is_trained: bool) -> BackboneChoice:

@@ -54,10 +54,7 @@ def make_app(service: Service) -> ASGIApp:
     routes.add_routes(app, service)
     label_routes.add_routes(app, service)
 
-    def count_request(route: str, status: int) -> None:
-        service.metrics.count("foster_requests_total", route=route, status=str(status))
-
-    return Guard(app, options, page("sign_in.html", 401), count_request)
+    return Guard(app, options, page("sign_in.html", 401), service.count_request)
 
 
 async def _refused(request: Request, error: Exception) -> JSONResponse:

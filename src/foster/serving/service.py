@@ -144,6 +144,9 @@ class Service:
             logger.exception("an answer could not be computed")
             raise HTTPException(503, "the answer could not be computed; the server's log says why") from None
 
+    def count_request(self, route: str, status: int) -> None:
+        self.metrics.count("foster_requests_total", route=route, status=str(status))
+
     def _saw_batch(self, num_images: int, seconds: float) -> None:
         self.metrics.observe("foster_batch_images", num_images)
         self.metrics.observe("foster_batch_seconds", seconds)

@@ -32,7 +32,7 @@ from foster.system.documents import (
     read_document,
 )
 from foster.system.files import flush, open_plain, remove_temporaries, unwritable, write_bytes, write_json
-from foster.training.memory_errors import is_out_of_memory
+from foster.training.memory_errors import shortage_in
 
 SCHEMA = 1
 MAX_MANIFEST_BYTES = 256 * 2**20
@@ -67,10 +67,6 @@ class _Manifest(Document):
     schema_version: Literal[1] = Field(alias="schema")
     state: dict[str, JsonValue]
     files: dict[Annotated[str, Field(pattern=_PART_NAME)], _File]
-
-    @property
-    def file_names(self) -> frozenset[str]:
-        return frozenset(file.name for file in self.files.values())
 
 
 class _Position(Document):
@@ -125,7 +121,8 @@ class CheckpointStore:
                 flush(self.folder)
             listed = {name: file.model_dump() for name, file in files.items()}
             manifest = _plain({"schema": SCHEMA, "state": state, "files": listed})
-            write_json(self._manifest_path(number), manifest | {"hash": _hash_of(manifest)}, is_verified=True)
+            path = self.folder / f"manifest-{number:08d}.json"
+            write_json(path, manifest | {"hash": _hash_of(manifest)}, is_verified=True)
         except BaseException as error:
             self._remove_unused()
             if isinstance(error, OSError):
@@ -151,7 +148,7 @@ class CheckpointStore:
                 if newest is None:
                     newest = Checkpoint(manifest.state, {k: self._read(file) for k, file in manifest.files.items()})
                     self._kept = {name: (newest.parts[name], file) for name, file in manifest.files.items()}
-                self._usable[number] = manifest.file_names
+                self._usable[number] = frozenset(file.name for file in manifest.files.values())
             except _DAMAGE as error:
                 if newest is None:
                     warn(f"checkpoint '{path}' is damaged ({_reason(error)}); trying the one before it")
@@ -194,9 +191,6 @@ class CheckpointStore:
             raise FolderError(f"cannot read '{self.folder}': {error.strerror}") from None
         return [(int(match.group(1)), path) for path, match in matches if match]
 
-    def _manifest_path(self, number: int) -> Path:
-        return self.folder / f"manifest-{number:08d}.json"
-
     def _remove_unused(self) -> None:
         """Take away all but the checkpoints that are kept. What cannot be removed is in nobody's way."""
         newest = sorted(self._usable, reverse=True)
@@ -226,7 +220,7 @@ def explained_misfit() -> Iterator[None]:
     try:
         yield
     except (LookupError, RuntimeError, ValueError, TypeError, AttributeError, OverflowError) as error:
-        if is_out_of_memory(error):
+        if shortage_in(error):
             raise
         raise FolderError(
             f"the checkpoint does not fit this run ({_reason(error)}); "

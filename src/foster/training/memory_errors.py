@@ -35,7 +35,7 @@ def explained_memory_errors(device: torch.device, batch_size: int | None = None,
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        shortage = _shortage(error)
+        shortage = shortage_in(error)
         if shortage is None:
             raise
         is_on_host = isinstance(shortage, MemoryError) or _CPU_IS_FULL in str(shortage)
@@ -47,11 +47,7 @@ def explained_memory_errors(device: torch.device, batch_size: int | None = None,
         ) from None
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    return _shortage(error) is not None
-
-
-def _shortage(error: BaseException | None) -> BaseException | None:
+def shortage_in(error: BaseException | None) -> BaseException | None:
     """The error that tells of the full memory: another may be raised while it is handled, as where a recording ends."""
     while error is not None:
         is_known = isinstance(error, MemoryError | torch.OutOfMemoryError)

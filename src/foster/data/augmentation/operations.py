@@ -20,7 +20,6 @@ from foster.data.augmentation.geometry import rotation, shear, transform_nearest
 from foster.kernels.operations import COLUMNS, operate
 
 LUMA_WEIGHTS = tuple(weight / (1 << 16) for weight in (19595, 38470, 7471))  # ITU-R 601-2 in Pillow's fixed point
-HISTOGRAM_COPIES = 16
 WORD = 8  # bytes: the size of the largest element that is sent
 SENT_TYPES = {np.dtype(np.int64): torch.int64, np.dtype(np.float32): torch.float32, np.dtype(np.float64): torch.float64}
 
@@ -187,14 +186,8 @@ def _equalize_tables(pixels: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
 
 def _histograms(pixels: Tensor, values: Tensor) -> Tensor:
     """How often each value stands in each channel, int64 `[n, 3, 256]`."""
-    # On a GPU, neighbours of one value would wait for each other to count in the same place: they take turns.
-    num_copies = HISTOGRAM_COPIES if pixels.is_cuda else 1
-    counts = torch.zeros((*pixels.shape[:2], num_copies * 256), dtype=torch.int64, device=pixels.device)
-    index = pixels
-    if num_copies > 1:
-        index = pixels + torch.arange(pixels.shape[2], device=pixels.device).remainder_(num_copies).mul_(256)
-    counts.scatter_add_(2, index, values[1].expand_as(pixels))
-    return counts.view(*pixels.shape[:2], num_copies, 256).sum(2)
+    counts = torch.zeros((*pixels.shape[:2], 256), dtype=torch.int64, device=pixels.device)
+    return counts.scatter_add_(2, pixels, values[1].expand_as(pixels))
 
 
 def _slopes(magnitudes: NDArray[np.float64], height: int, width: int) -> NDArray[np.float64]:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from foster.networks import build_backbone
-from foster.networks.resnet_cifar import PaddedSubsample, cifar_resnet
+from foster.networks.resnet import PaddedSubsample, cifar_resnet
 
 
 def num_parameters(module: nn.Module) -> int:
@@ -125,3 +125,26 @@ def test_a_backbone_trains_in_bfloat16_and_channels_last(name: str) -> None:
     torch.testing.assert_close(features.float().detach(), expected, rtol=0.1, atol=0.1)
     features.float().square().mean().backward()
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in backbone.parameters())
+
+
+def test_stage_shapes_of_the_two_families() -> None:
+    with torch.no_grad():
+        small = [tuple(maps.shape[1:]) for maps in build_backbone("resnet8").stages(images(1, 32))]
+        large = [tuple(maps.shape[1:]) for maps in build_backbone("resnet18").stages(images(1, 64))]
+        fine = [tuple(maps.shape[1:]) for maps in build_backbone("resnet18_fine_stem").stages(images(1, 64))]
+        full = [tuple(maps.shape[1:]) for maps in build_backbone("resnet18_small_images").stages(images(1, 32))]
+    assert small == [(16, 32, 32), (32, 16, 16), (64, 8, 8)]
+    assert large == [(64, 16, 16), (128, 8, 8), (256, 4, 4), (512, 2, 2)]
+    assert fine == [(64, 32, 32), (128, 16, 16), (256, 8, 8), (512, 4, 4)]
+    assert full == [(64, 32, 32), (128, 16, 16), (256, 8, 8), (512, 4, 4)]
+
+
+def test_cosine_resnet18_is_resnet18_before_its_last_relu() -> None:
+    torch.manual_seed(0)
+    plain, cosine = build_backbone("resnet18").eval(), build_backbone("cosine_resnet18").eval()
+    cosine.load_state_dict(plain.state_dict())
+    with torch.no_grad():
+        expected, actual = plain.stages(images(2)), cosine.stages(images(2))
+    assert torch.equal(actual[2], expected[2])
+    assert (actual[3] < 0).any()
+    assert torch.equal(actual[3].clamp(min=0), expected[3])

@@ -1,4 +1,5 @@
-"""The ResNet family for small images: three stages of 16, 32 and 64 channels, 64 features."""
+"""The two ResNet families: for small images three stages of 16, 32 and 64 channels, 64 features; for large ones, of
+depth 18, 34 and 50, four stages of 64 to 512 channels, 512 or 2,048 features."""
 
 from collections.abc import Callable
 
@@ -146,6 +147,30 @@ def cifar_resnet(
     return ResNet(stem(16), (16, 32, 64), num_blocks, shortcut, has_last_relu)
 
 
-def cosine_cifar_resnet(depth: int, stem: Callable[[int], nn.Module] = small_stem) -> ResNet:
-    """The CIFAR ResNet for cosine heads: projection shortcuts, no last ReLU."""
-    return cifar_resnet(depth, shortcut=projection, has_last_relu=False, stem=stem)
+def standard_stem() -> nn.Module:
+    """A 7x7 convolution and max pooling: the stages see a quarter of the image's side. For large images."""
+    return nn.Sequential(
+        nn.Conv2d(3, 64, kernel_size=7, stride=2, padding=3, bias=False),
+        nn.BatchNorm2d(64),
+        nn.ReLU(),
+        nn.MaxPool2d(kernel_size=3, stride=2, padding=1),
+    )
+
+
+def fine_stem() -> nn.Module:
+    """A 3x3 convolution and max pooling: the stages see half of the image's side, at about four times the cost."""
+    return nn.Sequential(small_stem(64), nn.MaxPool2d(kernel_size=3, stride=2, padding=1))
+
+
+DEPTHS: dict[int, tuple[tuple[int, int, int, int], type[Block] | type[Bottleneck]]] = {
+    18: ((2, 2, 2, 2), Block),
+    34: ((3, 4, 6, 3), Block),
+    50: ((3, 4, 6, 3), Bottleneck),
+}
+"""How many blocks each stage has, and of which kind."""
+
+
+def large_resnet(depth: int, stem: Callable[[], nn.Module] = standard_stem, has_last_relu: bool = True) -> ResNet:
+    """The ResNet of a depth in `DEPTHS`, for large images."""
+    num_blocks, block = DEPTHS[depth]
+    return ResNet(stem(), (64, 128, 256, 512), num_blocks, projection, has_last_relu, block)
