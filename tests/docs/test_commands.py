@@ -61,8 +61,8 @@ def test_the_commands_of_the_documentation_are_understood(monkeypatch: pytest.Mo
         try:
             check(line)
         except Exception as error:
-            # In the text, an option may be named beside its command and nothing else.
-            if type(error).__name__ != "MissingParameter":
+            # In the text, an option may be named beside its command and nothing else; a folder of photos is not there.
+            if type(error).__name__ not in ("MissingParameter", "DataError"):
                 problems.append(f"foster {line}: {error!r}")
     assert problems == []
     assert len(lines) > 60
