@@ -1,8 +1,10 @@
 """What an error says: its own words on one line, and the name that was meant."""
 
+from pathlib import Path
+
 import pytest
 
-from foster.errors import FosterError, TrainingError, suggestion, words_of
+from foster.errors import DataError, FosterError, TrainingError, explained, suggestion, words_of
 
 
 @pytest.mark.parametrize(
@@ -32,3 +34,13 @@ def test_a_failed_training_has_another_exit_code_than_a_mistake() -> None:
 def test_of_very_many_choices_some_are_listed() -> None:
     choices = [f"class {k:03d}" for k in range(1000)]
     assert suggestion("?", choices).endswith("class 039, ... (1000 in all)")
+
+
+def test_what_the_operating_system_refuses_is_one_line_of_the_kind_that_is_asked_for() -> None:
+    with (
+        pytest.raises(DataError, match="cannot read 'it': No such file or directory"),
+        explained(DataError, "cannot read 'it'"),
+    ):
+        Path("nowhere/at all").read_bytes()
+    with pytest.raises(ZeroDivisionError), explained(DataError, "cannot divide"):
+        print(1 / 0)

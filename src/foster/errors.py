@@ -1,7 +1,8 @@
 """One family of errors that a user can act on: each message is one line that says what to do."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 MOST_WORDS = 200
 """Letters of an error's own words that are told."""
@@ -42,6 +43,15 @@ def words_of(error: BaseException) -> str:
     """The error's own words on one short line; of the operating system's, what went wrong without its number."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return " ".join(text.split())[:MOST_WORDS] or type(error).__name__
+
+
+@contextmanager
+def explained(kind: type[FosterError], what: str) -> Iterator[None]:
+    """What the operating system refuses inside becomes one line: `what` cannot be done, and why."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{what}: {words_of(error)}") from None
 
 
 def suggestion(value: str, choices: Iterable[str]) -> str:

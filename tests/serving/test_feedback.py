@@ -17,9 +17,9 @@ def test_the_same_photo_is_one_file_and_another_label_moves_it(tmp_path: Path) -
     store = FeedbackFolder(tmp_path / "feedback")
     first = store.store(photo(), "cat")
     assert (first.label, first.before) == ("cat", None)
-    assert store.store(photo(), " cat ") == first._replace(before="cat")
+    assert store.store(photo(), " cat ") == first.model_copy(update={"before": "cat"})
     moved = store.store(photo(), "dog")
-    assert moved == (first.photo, "dog", "cat")
+    assert moved == first.model_copy(update={"label": "dog", "before": "cat"})
     assert files_in(tmp_path / "feedback") == {"dog": [first.photo]}
     assert (tmp_path / "feedback" / "dog" / first.photo).read_bytes() == photo()
     assert store.counts() == {"dog": 1}

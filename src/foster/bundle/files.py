@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from foster.errors import DataError, FolderError
-from foster.system.files import flush, read_plain, unwritable
+from foster.system.files import flush, read_plain, unwritable, written
 
 MANIFEST, WEIGHTS = "bundle.json", "network.safetensors"
 """The files that make a folder a bundle."""
@@ -26,11 +26,9 @@ class BundleError(DataError):
 def writing_folder(folder: Path) -> Iterator[Path]:
     """A temporary folder beside `folder`; on success it is flushed to the disk and takes the name `folder`."""
     check_free(folder)
-    try:
+    with written(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
-    except OSError as error:
-        raise unwritable(folder, error) from None
     try:
         yield temporary
         for path in temporary.rglob("*"):
@@ -61,10 +59,8 @@ def check_free(folder: Path) -> None:
         raise FolderError(f"'{folder}' already exists; a bundle is never overwritten, choose a new name")
     check_outside(folder)
     parent = next(parent for parent in folder.absolute().parents if parent.exists())
-    try:
+    with written(folder):
         Path(tempfile.mkdtemp(dir=parent)).rmdir()
-    except OSError as error:
-        raise unwritable(folder, error) from None
 
 
 def check_outside(path: Path) -> None:

@@ -12,7 +12,7 @@ from foster.bundle.files import MANIFEST, BundleError, real_folder
 from foster.bundle.manifest import checked_files, read_manifest
 from foster.errors import FolderError
 from foster.system.documents import Document, DocumentError, checked, read_json
-from foster.system.files import flush, remove_temporaries, unwritable, write_json
+from foster.system.files import flush, remove_temporaries, write_json, written
 from foster.system.locking import locked
 
 LINK, HISTORY, LOCK = "current", "current.json", ".current.lock"
@@ -121,13 +121,11 @@ def _move(link: Path, history: Sequence[str]) -> None:
     remove_temporaries(link.parent, HISTORY)
     write_json(link.parent / HISTORY, {"changed": when, "promoted": [{"bundle": name} for name in history]})
     temporary = link.parent / f".{LINK}.part"
-    try:
+    with written(link):
         temporary.unlink(missing_ok=True)
         temporary.symlink_to(history[-1], target_is_directory=True)
         temporary.replace(link)
         flush(link.parent)
-    except OSError as error:
-        raise unwritable(link, error) from None
 
 
 def _before(link: Path, coming: str | None = None) -> list[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from foster import events
 from foster.data.web import pieces, reason
-from foster.errors import DataError
+from foster.errors import DataError, explained
 from foster.settings.datasets import Published
 from foster.system.files import remove_temporaries, write_bytes, writing
 from foster.system.locking import locked_in_turn
@@ -102,20 +102,15 @@ def check_md5(path: Path, expected: str) -> None:
 
 def _wrong_md5(path: Path, expected: str) -> str:
     """What to say of a file with another MD5 sum; empty where it is right."""
-    try:
-        with path.open("rb") as file:
-            actual = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {reason(error)}") from error
+    with explained(DataError, f"cannot read {path}"), path.open("rb") as file:
+        actual = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
     return "" if actual == expected else f"is damaged or not the published file: MD5 is {actual}, not {expected}"
 
 
 def _complete_folder(published: Published, data_dir: Path) -> Path | None:
     folders = (data_dir / published.folder, data_dir)
-    try:
+    with explained(DataError, f"cannot read {data_dir}"):
         return next((folder for folder in folders if all((folder / name).is_file() for name in published.files)), None)
-    except OSError as error:
-        raise DataError(f"cannot read {data_dir}: {reason(error)}") from error
 
 
 def _check_writable(folder: Path) -> None:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from foster.errors import FolderError, FosterError
+from foster.errors import FolderError, FosterError, explained
 from foster.events import Downloading, Event, Listener
 from foster.system.files import append_line, open_plain, read_plain
 
@@ -53,10 +53,8 @@ def read_events(path: Path) -> list[dict[str, Any]]:
     What was done after the last checkpoint before a crash is done again: such epochs stand in the list twice, and
     the later ones count.
     """
-    try:
+    with explained(FolderError, f"cannot read '{path}'"):
         return _events_in(read_plain(path, max_bytes=MAX_EVENTS_BYTES))
-    except OSError as error:
-        raise FolderError(f"cannot read '{path}': {error.strerror}") from None
 
 
 class EventReader:

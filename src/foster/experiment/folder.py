@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from foster.errors import FolderError, SettingsError
+from foster.errors import FolderError, SettingsError, explained
 from foster.events import Event
 from foster.experiment.event_log import EVENTS, end_cut_line, note, read_events
 from foster.settings.experiment import Settings, all_keys, load_settings, make_settings
 from foster.settings.keys import FREE_SETTINGS, filled, flat, short
 from foster.system.documents import DocumentError, read_document
-from foster.system.files import is_temporary, remove_temporaries, unwritable, write_json, write_text
+from foster.system.files import is_temporary, remove_temporaries, write_json, write_text, written
 from foster.system.locking import LOCK, locked, writer_of
 from foster.training.checkpoint import CheckpointStore, NoCheckpoints
 
@@ -36,10 +36,8 @@ class RunFolder:
 
     @property
     def holds_run(self) -> bool:
-        try:
+        with explained(FolderError, f"cannot read '{self.path}'"):
             return (self.path / SETTINGS).exists()
-        except OSError as error:
-            raise FolderError(f"cannot read '{self.path}': {error.strerror}") from None
 
     @property
     def is_finished(self) -> bool:
@@ -114,10 +112,8 @@ class RunFolder:
             )
         if self.path.exists() and not self.path.is_dir():
             raise FolderError(f"'{self.path}' is a file; {other}")
-        try:
+        with written(self.path):
             entries = list(self.path.iterdir()) if self.path.is_dir() else []
-        except OSError as error:
-            raise unwritable(self.path, error) from None
         if not all(entry.name == LOCK or is_temporary(entry) for entry in entries):
             raise FolderError(f"'{self.path}' is not empty; {other}")
 

@@ -12,7 +12,7 @@ import safetensors.torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from foster.errors import DataError
+from foster.errors import DataError, explained
 from foster.networks.layout import on_host
 from foster.system.files import read_plain, write_bytes
 
@@ -93,10 +93,8 @@ def keep_network(folder: Path, task: int, variant: str, network: nn.Module) -> N
 
 def kept_networks(folder: Path) -> dict[tuple[int, str], Path]:
     """The files of all networks that a run kept, by task and variant, in order."""
-    try:
+    with explained(DataError, f"cannot read '{folder / NETWORKS}'"):
         names = sorted((folder / NETWORKS).iterdir()) if (folder / NETWORKS).is_dir() else []
-    except OSError as error:
-        raise DataError(f"cannot read '{folder / NETWORKS}': {error.strerror}") from None
     matches = [(path, _NETWORK_FILE.fullmatch(path.name)) for path in names]
     return {(int(match[1]) - 1, match[2]): path for path, match in matches if match}
 

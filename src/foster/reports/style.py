@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foster.errors import DataError, FolderError
+from foster.errors import DataError, FolderError, explained
 from foster.settings.methods import METHOD_SETTINGS
 
 if TYPE_CHECKING:
@@ -231,11 +231,8 @@ def check_figure_path(path: Path) -> None:
 def save_figure(figure: "Figure", path: Path) -> None:
     """Write the figure to `path`, whose ending decides the format."""
     check_figure_path(path)
-    with styled():
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # The same picture is the same file: without the time of day.
-            metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
-            figure.savefig(path, bbox_inches="tight", pad_inches=0.15, metadata=metadata)
-        except OSError as error:
-            raise FolderError(f"cannot write figure '{path}': {error.strerror}") from None
+    with styled(), explained(FolderError, f"cannot write figure '{path}'"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # The same picture is the same file: without the time of day.
+        metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
+        figure.savefig(path, bbox_inches="tight", pad_inches=0.15, metadata=metadata)

@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from foster.errors import FolderError
+from foster.errors import FolderError, explained
 from foster.experiment.event_log import EVENTS, EventReader
 from foster.experiment.folder import RunFolder
 from foster.learner.work_folder import WorkFolder
@@ -132,10 +132,8 @@ def views_of(path: Path) -> list[RunView]:
         return [RunView(path)]
     if (learning / EVENTS).exists():
         return [RunView(learning, path.name, learning.parent)]
-    try:
+    with explained(FolderError, f"cannot read '{path}'"):
         folders = sorted(folder for folder in path.iterdir() if (folder / EVENTS).exists()) if path.is_dir() else []
-    except OSError as error:
-        raise FolderError(f"cannot read '{path}': {error.strerror}") from None
     if not folders:
         raise FolderError(f"'{path}' holds no run, no sweep, and nothing is being learned there")
     return [RunView(folder) for folder in folders]

@@ -17,7 +17,7 @@ from PIL import Image
 
 from foster.bundle.files import sha256
 from foster.data.photos.sources import class_name
-from foster.errors import DataError, FolderError
+from foster.errors import DataError, FolderError, explained
 from foster.serving.answers import StoredPhoto
 from foster.system.files import write_bytes
 
@@ -72,10 +72,8 @@ class FeedbackFolder:
         self._folder = folder
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
-        try:
+        with explained(FolderError, f"cannot use '{folder}' for feedback"):
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FolderError(f"cannot use '{folder}' for feedback: {error.strerror}") from None
 
     def store(self, content: bytes, label: str) -> StoredPhoto:
         """Keep an image file that can be decoded, as it is. Raises DataError or FolderError."""
@@ -89,11 +87,9 @@ class FeedbackFolder:
                 self._check_room(len(content))
                 write_bytes(target, content)
                 return StoredPhoto(photo=photo, label=label, before=None)
-            try:
+            with explained(FolderError, f"cannot move '{before}'"):
                 target.parent.mkdir(exist_ok=True)
                 before.rename(target)
-            except OSError as error:
-                raise FolderError(f"cannot move '{before}': {error.strerror}") from None
             self._drop_empty(before.parent)
             return StoredPhoto(photo=photo, label=label, before=before.parent.name)
 
@@ -105,10 +101,8 @@ class FeedbackFolder:
             path = self._find(photo)
             if path is None:
                 return False
-            try:
+            with explained(FolderError, f"cannot remove '{path}'"):
                 path.unlink()
-            except OSError as error:
-                raise FolderError(f"cannot remove '{path}': {error.strerror}") from None
             self._drop_empty(path.parent)
             return True
 

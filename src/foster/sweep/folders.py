@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from foster.errors import DataError, FolderError, FosterError, SettingsError
+from foster.errors import DataError, FolderError, FosterError, SettingsError, explained
 from foster.experiment.folder import RunFolder, differing_key
 from foster.experiment.parts import check_named
 from foster.experiment.plan import check_first_task
@@ -33,10 +33,8 @@ def placed(runs: Sequence[PlannedRun], out: Path) -> list[PlannedRun]:
 
 def _held(out: Path) -> dict[str, dict[str, Any]]:
     """The settings of all runs in `out` by the names of their folders; what cannot be read belongs to nobody."""
-    try:
+    with explained(FolderError, f"cannot read '{out}'"):
         folders = sorted(path for path in out.iterdir() if path.is_dir()) if out.is_dir() else []
-    except OSError as error:
-        raise FolderError(f"cannot read '{out}': {error.strerror}") from None
     held = {}
     for folder in folders:
         try:

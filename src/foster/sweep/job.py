@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from foster.errors import TrainingError
+from foster.errors import TrainingError, explained
 from foster.settings.experiment import Settings
 from foster.sweep.slots import Slot
 from foster.sweep.status import RunStatus, State
-from foster.system.files import unwritable, write_text
+from foster.system.files import write_text, written
 from foster.system.signals import SIGNALS, STOPS_WITH_INPUT
 
 LOG_TAIL_BYTES = 20_000
@@ -84,10 +84,8 @@ class Here:
     """Starts processes on this machine."""
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], log: Path, slot: Slot) -> Process:
-        try:
+        with explained(TrainingError, "cannot start a process for it"):
             return spawned(command, {**environment, "CUDA_VISIBLE_DEVICES": slot.gpu or ""}, log)
-        except OSError as error:
-            raise TrainingError(f"cannot start a process for it: {error.strerror or error}") from None
 
 
 def start(run: RunStatus, settings: Settings, slot: Slot, environment: Mapping[str, str], starter: Starter) -> Job:
@@ -98,11 +96,8 @@ def start(run: RunStatus, settings: Settings, slot: Slot, environment: Mapping[s
     command = [sys.executable, "-P", "-m", "foster", "run", str(settings_path), "--out", str(run.folder)]
     command += ["--resume", "--quiet"]
     log = log_path(run)
-    try:
-        with log.open("ab") as file:
-            log_start = file.tell()
-    except OSError as error:
-        raise unwritable(log, error) from None
+    with written(log), log.open("ab") as file:
+        log_start = file.tell()
     process = starter.start(command, {**environment, STOPS_WITH_INPUT: "1"}, log.absolute(), slot)
     run.state, run.slot, run.began = State.RUNNING, slot.name, time.monotonic()
     return Job(run, slot, process, log_start)

@@ -25,13 +25,11 @@ def writing(
     `check` may look at what is on the disk and raise OSError. Without `is_folder_flushed` the new name may be lost
     when the machine fails, until the folder is flushed.
     """
-    try:
+    with written(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
         # Made here, not by the writer, so that it is new, ours, and readable by whom the umask allows.
         os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
-    except OSError as error:
-        raise unwritable(path, error) from None
     try:
         yield temporary
         flush(temporary)
@@ -112,11 +110,9 @@ def write_new(path: Path, data: bytes) -> None:
 
 def append_line(path: Path, line: str) -> None:
     """Add a line to a file in one go: a crash or a full disk can only cut this last line."""
-    try:
+    with written(path):
         # A link could lead out of the folder, and a pipe could be waited for without end.
         _write(path, os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, (line + "\n").encode())
-    except OSError as error:
-        raise unwritable(path, error) from None
 
 
 def _write(path: Path, flags: int, data: bytes) -> None:
@@ -179,6 +175,15 @@ def flush(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def written(path: Path) -> Iterator[None]:
+    """What cannot be written inside is one line about `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(path, error) from None
 
 
 def unwritable(path: Path, error: OSError) -> FolderError:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from foster.errors import FolderError
-from foster.system.files import unwritable, write_all
+from foster.system.files import write_all, written
 
 LOCK = "lock"
 NUM_LOOKS, SECONDS_BETWEEN_LOOKS = 5, 0.01
@@ -55,17 +55,13 @@ def locked(folder: Path, name: str = LOCK) -> Iterator[None]:
     file, which is overwritten and removed: in a folder that is not ours, one that nobody else would choose.
     """
     path = folder / name
-    try:
+    with written(path):
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = _acquired(path)
-    except OSError as error:
-        raise unwritable(path, error) from None
     try:
-        try:
+        with written(path):
             os.ftruncate(descriptor, 0)
             write_all(descriptor, json.dumps({"process": os.getpid(), "host": socket.gethostname()}).encode())
-        except OSError as error:
-            raise unwritable(path, error) from None
         yield
     finally:
         # Removed while the lock is held: who has opened this file meanwhile finds that it is not the lock any more.

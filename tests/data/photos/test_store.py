@@ -11,7 +11,8 @@ from photo_folders import files_of
 
 from foster.data.photos import darkroom as darkroom_module
 from foster.data.photos import encoded
-from foster.data.photos.darkroom import Darkroom, Developed
+from foster.data.photos.cache import Strip
+from foster.data.photos.darkroom import Darkroom
 from foster.data.photos.store import PhotoStore
 
 
@@ -77,7 +78,7 @@ def test_the_address_of_a_photo_is_where_its_chunk_begins_also_after_more_have_c
 
     def keep(positions: list[int], offsets: list[int], chunk: Chunk) -> None:
         rows = np.array(positions)
-        store.keep(Developed(rows, np.full((len(rows), 2), 4), np.array(offsets), cast(torch.Tensor, chunk)))
+        store.keep(Strip(rows, np.full((len(rows), 2), 4), np.array(offsets), cast(torch.Tensor, chunk), {}))
 
     first = Chunk(1000)
     keep([4, 0], [0, 48], first)

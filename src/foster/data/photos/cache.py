@@ -13,8 +13,8 @@ from torch import Tensor
 
 from foster.data.photos.encoded import PhotoFiles
 from foster.data.photos.find import shown
-from foster.errors import DataError
-from foster.system.files import read_plain, unwritable, user_path, write_json, writing
+from foster.errors import DataError, explained
+from foster.system.files import read_plain, user_path, write_json, writing, written
 
 VERSION = 2
 """Counts up when the same files would give other pixels."""
@@ -112,13 +112,11 @@ class CacheFolder:
             "unreadable": {index[position]: reason for position, reason in strip.unreadable.items()},
             "sha256": hashlib.sha256(pixels.data).hexdigest(),
         }
-        try:
+        with written(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             with writing(path) as temporary:
                 temporary.write_bytes(pixels.data)  # numpy's own would not say that the disk is full
             write_json(path.with_suffix(".json"), facts)
-        except OSError as error:
-            raise unwritable(self.folder, error) from None
 
     def _path(self, part: NDArray[np.int64], photos: PhotoFiles) -> Path:
         folder = photos.folders[int(photos.folder_ids[part[0]])].absolute()
@@ -146,7 +144,5 @@ def _file_sizes(part: NDArray[np.int64], photos: PhotoFiles) -> list[int]:
 
 def check_writable(folder: Path) -> None:
     """Refuse a folder for the cache that cannot be made, before anything is decoded."""
-    try:
+    with explained(DataError, f"engine.photo_cache: cannot write '{folder}'"):
         user_path(folder).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"engine.photo_cache: cannot write '{folder}': {error.strerror}") from None

@@ -35,7 +35,7 @@ from foster.data.photos.store import PhotoStore, owners_of
 from foster.errors import DataError
 from foster.settings.learner_defaults import SMALL_SIDE
 from foster.system.crew import crew, gathered
-from foster.system.files import unwritable
+from foster.system.files import written
 
 CPU = torch.device("cpu")
 
@@ -133,13 +133,13 @@ def _on_disk(pixels: Tensor, darkroom: Darkroom) -> Tensor:
     """The same in a file in the cache's folder that is gone when nobody needs it any more."""
     if not len(pixels):
         return pixels
-    try:
-        with tempfile.NamedTemporaryFile(dir=darkroom.cache) as file:
-            file.write(pixels.numpy().data)
-            file.flush()
-            return torch.from_numpy(np.memmap(file.name, np.uint8, "c"))
-    except OSError as error:
-        raise unwritable(darkroom.cache or Path(tempfile.gettempdir()), error) from None
+    with (
+        written(darkroom.cache or Path(tempfile.gettempdir())),
+        tempfile.NamedTemporaryFile(dir=darkroom.cache) as file,
+    ):
+        file.write(pixels.numpy().data)
+        file.flush()
+        return torch.from_numpy(np.memmap(file.name, np.uint8, "c"))
 
 
 def _share(store: PhotoStore, ids: list[str], shares: Sequence[NDArray[np.int64]]) -> None:

@@ -27,7 +27,7 @@ from foster.data.photos.find import (
 )
 from foster.data.photos.layout import doubt_of, inner_folders
 from foster.data.photos.read import Photos
-from foster.errors import DataError
+from foster.errors import DataError, explained
 from foster.system.files import read_plain, user_path
 
 Images: TypeAlias = Sequence[ImageLike] | NDArray[Any] | Tensor
@@ -92,10 +92,8 @@ def _from_folder(folder: Path) -> Photos:
             f"{title} is a bundle, not photos; to teach it more, give photos and begin with it: foster learn PHOTOS "
             f"--from {shown(folder)}, or from Python foster.load({shown(folder)!r}).learn(photos)"
         )
-    try:
+    with explained(DataError, f"cannot read {title}"):
         seen = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
-    except OSError as error:
-        raise DataError(f"cannot read {title}: {error.strerror}") from None
     entries = sorted((entry for entry in seen if entry.is_dir()), key=lambda entry: natural_order(entry.name))
     if not entries:
         loose = len(image_files(folder))

@@ -13,7 +13,7 @@ from foster.data.photos.decode import SUFFIXES
 from foster.data.photos.encoded import PhotoFiles
 from foster.data.photos.find import natural_order, shown, some
 from foster.data.photos.sources import class_name
-from foster.errors import DataError
+from foster.errors import DataError, explained
 from foster.seeding import Address, generator
 from foster.system.counts import counted
 from foster.system.files import read_plain
@@ -66,10 +66,8 @@ class Tree:
 def read_tree(folder: Path, only: Iterable[str] | None = None) -> Tree:
     """The classes below a folder, each a folder of photos; `only` those, where given, each of which must be there."""
     title = f"'{shown(folder)}'"
-    try:
+    with explained(DataError, f"cannot read {title}"):
         entries = sorted((entry.name for entry in os.scandir(folder) if entry.is_dir()), key=natural_order)
-    except OSError as error:
-        raise DataError(f"cannot read {title}: {error.strerror}") from None
     entries = [entry for entry in entries if not entry.startswith(".")]
     if only is not None:
         wanted, there = list(only), set(entries)
