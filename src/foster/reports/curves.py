@@ -210,9 +210,12 @@ def _looks(groups: Sequence[Group]) -> list[Look]:
     counts = Counter((group.method, group.augmentation) for group in groups)
     several = {method for (method, _), count in counts.items() if count > 1}
     keys = [group.name if group.method in several or group.method not in LOOKS else group.method for group in groups]
-    # By name, so that a recipe looks the same in all panels that show the same recipes; its method's own look first.
+    # By name, so that a recipe looks the same in all panels that show the same recipes; its method's own look first,
+    # then those of methods that are seldom shown.
     others = sorted({key for key in keys if key not in LOOKS or key in several})
-    free = sorted((name for name in LOOKS if name not in keys or name in several), key=lambda name: name not in several)
+    free = sorted(
+        (name for name in reversed(LOOKS) if name not in keys or name in several), key=lambda name: name not in several
+    )
     looks = []
     for group, key in zip(groups, keys, strict=True):
         turn, index = divmod(others.index(key), len(free)) if key in others else (0, 0)
