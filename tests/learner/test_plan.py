@@ -44,6 +44,25 @@ def test_a_small_backbone_that_is_asked_for_sees_photos_coarsely_and_is_asked_fo
     assert given.settings.backbone == "resnet8", "a size that is given changes nothing else"
 
 
+@pytest.mark.parametrize(("augmentation", "mirrors"), [("plain", True), ("shift", False)])
+def test_photos_that_are_seen_coarsely_are_also_seen_mirrored_unless_training_never_mirrors(
+    augmentation: str, mirrors: bool, tmp_path: Path
+) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (60, 64, 64, 3), dtype=np.uint8)
+    learner = foster.Learner(
+        backbone="resnet8", augmentation=augmentation, validation_share=0.5, epochs_scale=0.001, device="cpu"
+    )
+    learner.learn([*images], labels=["a", "b"] * 30)
+    again = foster.load(learner.save(tmp_path / "bundle"), device="cpu")
+    plain, mirrored = (again.predict([*some]) for some in (images, images[:, :, ::-1]))
+    assert ([answer.top for answer in plain] == [answer.top for answer in mirrored]) == mirrors
+    known = again.knowledge
+    assert known is not None
+    assert known.familiarity is not None
+    scores = known.familiarity.scores(*again.classifier().described(known.images_of(known.held_out).stack))
+    assert scores.min().item() == pytest.approx(known.familiarity.threshold, rel=1e-3), "the lowest, by such features"
+
+
 class Wrong(Backbone):
     """Gives the 3 channels of its images as features."""
 

@@ -49,6 +49,8 @@ class Preprocessing(Frozen):
     rule: Literal["stretch", "crop"]
     mean: tuple[Mean, Mean, Mean]
     std: tuple[Spread, Spread, Spread]
+    mirrored: bool = False
+    """Whether its mirror image is seen as well, and features are the mean of both."""
 
     @property
     def size(self) -> tuple[int, int]:

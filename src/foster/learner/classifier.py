@@ -20,7 +20,8 @@ from foster.training.views import MAPS_AT_ONCE
 class Classifier(nn.Module):
     """Images uint8 `[N, 3, H, W]` to probabilities `[N, num_classes]`, normalisation and calibration inside.
 
-    Scores are the head's logits or, with class means, the nearness of an image's features to each mean.
+    Scores are the head's logits or, with class means, the nearness of an image's features to each mean. Where it
+    `mirrors`, features are the mean of those of an image and of its mirror image.
     """
 
     class_means: Tensor | None
@@ -32,11 +33,13 @@ class Classifier(nn.Module):
         std: tuple[float, ...],
         temperature: float = 1.0,
         trunk: Trunk | None = None,
+        mirrors: bool = False,
     ) -> None:
         super().__init__()
         self.network = network
         self.trunk = trunk
         self.temperature = temperature
+        self.mirrors = mirrors
         self.normaliser = Normaliser(mean, std)
         self.register_buffer("class_means", None)
         self.eval()
@@ -108,7 +111,10 @@ class Classifier(nn.Module):
         return normalised if self.trunk is None else cast(Tensor, self.trunk(normalised))
 
     def _features(self, images: Tensor) -> Tensor:
-        return self.network.features(self.prepared(images)).float()
+        features = self.network.features(self.prepared(images)).float()
+        if self.mirrors:
+            features = (features + self.network.features(self.prepared(images.flip(3))).float()) / 2
+        return features
 
 
 def scores_of_all(classifier: Classifier, images: Stack, engine: Engine) -> Tensor:

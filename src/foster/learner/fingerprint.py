@@ -52,7 +52,8 @@ def _known(knowledge: Knowledge) -> str:
     memories = {"exemplars": knowledge.exemplars.state(), "held-out": knowledge.held_out.state()}
     tensors = dict(knowledge.network.state_dict())
     tensors |= {f"{name} {key}": value for name, state in memories.items() for key, value in state.items()}
-    return _digest(tensors, knowledge.class_names, knowledge.task_sizes, knowledge.preprocessing.model_dump())
+    preprocessing = knowledge.preprocessing.model_dump(exclude_defaults=True)
+    return _digest(tensors, knowledge.class_names, knowledge.task_sizes, preprocessing)
 
 
 def _tensors(images: ImageSet) -> dict[str, Tensor]:

@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
-from foster.data.images import concatenate
+from foster.data.images import Stack, concatenate
 from foster.learner.calibration import fit_temperature, probabilities
-from foster.learner.classifier import scores_of_all
+from foster.learner.classifier import Classifier, scores_of_all
 from foster.learner.familiarity import Familiarity
 from foster.learner.held_out import kept_held_out
 from foster.learner.knowledge import Knowledge, Memories
@@ -33,7 +33,7 @@ def outcome(
     classifier = after.classifier(engine.device, temperature=1.0)
     scores = scores_of_all(classifier, plan.held_out.stack, engine)
     temperature = fit_temperature(scores, plan.held_out.labels)
-    familiarity = _familiarity(plan, method, scores, temperature, engine)
+    familiarity = _familiarity(plan, method, classifier, scores, temperature, engine)
     checks = _checks(plan, scores, scores_of_all(classifier, plan.exemplars_before.stack, engine), engine)
     report = _report(plan, method, after, trained, checks, temperature, time.monotonic() - began)
     entry = {
@@ -95,14 +95,23 @@ def _checks(plan: Plan, scores: Tensor, exemplar_scores: Tensor, engine: Engine)
 
 
 def _familiarity(
-    plan: Plan, method: Method[Any], scores: Tensor, temperature: float | None, engine: Engine
+    plan: Plan,
+    method: Method[Any],
+    classifier: Classifier,
+    scores: Tensor,
+    temperature: float | None,
+    engine: Engine,
 ) -> Familiarity | None:
     """What is usual for known things, from what was trained on and, for the threshold, from what was held out."""
     if not temperature:
         return None
+
+    def features_of(images: Stack) -> Tensor:
+        return classifier.features(images) if classifier.mirrors else engine.infer(method.network, images).features
+
     trained = concatenate(plan.intake.train, plan.exemplars_before)
-    features = engine.infer(method.network, trained.stack).features
-    held_out = probabilities(scores, temperature), engine.infer(method.network, plan.held_out.stack).features
+    features = features_of(trained.stack)
+    held_out = probabilities(scores, temperature), features_of(plan.held_out.stack)
     return Familiarity.fitted(features, trained.labels, held_out)
 
 

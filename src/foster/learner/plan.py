@@ -30,6 +30,7 @@ from foster.settings.learner_defaults import (
     augmentation_for,
     backbone_for,
     batch_size_for,
+    is_coarse,
     more_steps_for,
     stem_for,
 )
@@ -246,8 +247,10 @@ def make_plan(
     if before is not None:
         return Plan(before, settings, choice, before.preprocessing, intake, unlabeled, before.trunk)
     mean, std = (choice.mean, choice.std) if choice.mean and choice.std else statistics(intake.train.stack)
+    mirrored = is_coarse(choice.name) and augmentation_of(settings, resizing.size).flip
     facts = {"height": resizing.height, "width": resizing.width, "rule": resizing.rule, "mean": mean, "std": std}
-    return Plan(None, settings, choice, Preprocessing.model_validate(facts), intake, unlabeled, choice.make_trunk())
+    preprocessing = Preprocessing.model_validate({**facts, "mirrored": mirrored})
+    return Plan(None, settings, choice, preprocessing, intake, unlabeled, choice.make_trunk())
 
 
 def trunk_for(choice: BackboneChoice, settings: LearnerSettings, num_photos: int) -> int:
