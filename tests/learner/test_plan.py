@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from small_learners import digits, longer_learner, small_learner
 from torch import Tensor
 
@@ -12,8 +13,9 @@ import foster
 from foster.data.photos.developing import read_stack
 from foster.data.photos.read import Photos, ReadPhotos
 from foster.errors import DataError, DeviceError, SettingsError
-from foster.learner import intake
+from foster.learner import intake, plan
 from foster.networks import BACKBONES
+from foster.networks.adapted import choose_backbone
 from foster.networks.network import Backbone
 
 
@@ -42,6 +44,23 @@ def test_a_small_backbone_that_is_asked_for_sees_photos_coarsely_and_is_asked_fo
     given = foster.Learner(backbone="resnet8", image_size=64, epochs_scale=0.001, device="cpu")
     given.learn([*images[:8]], labels=["a", "b"] * 4)
     assert given.settings.backbone == "resnet8", "a size that is given changes nothing else"
+
+
+@pytest.mark.parametrize(
+    ("device", "backbone", "num_photos", "num_frozen"),
+    [
+        ("cpu", "efficientnet_lite0", 50_000, 7),
+        ("cuda", "efficientnet_lite0", 499, 7),
+        ("cuda", "efficientnet_lite0", 500, 0),
+        ("cuda", "resnet18", 10, 0),
+    ],
+)
+def test_on_a_gpu_a_whole_pretrained_backbone_is_trained_where_there_are_enough_photos(
+    device: str, backbone: str, num_photos: int, num_frozen: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "find_device", lambda name: torch.device(device))
+    choice, settings = choose_backbone(backbone, (224, 224)), foster.Learner().settings
+    assert plan.trunk_for(choice, settings, num_photos) == num_frozen
 
 
 @pytest.mark.parametrize(("augmentation", "mirrors"), [("plain", True), ("shift", False)])

@@ -42,8 +42,8 @@ from foster.training.engine import find_device
 SMALLEST_STD = 0.01
 NUM_SHOWN = 8
 NUM_IMAGES_FOR_STATISTICS = 10_000
-MANY_PHOTOS = 20_000
-"""So many photos in a first learn are worth training a whole pretrained backbone, where there is a GPU."""
+ENOUGH_PHOTOS = 500
+"""From so many photos in a first learn on, a whole pretrained backbone is trained where there is a GPU."""
 
 MANY_STEPS = 5000
 """From so many steps a phase on, searching and compiling a GPU's fastest convolutions takes less than it gives."""
@@ -254,10 +254,10 @@ def make_plan(
 
 
 def trunk_for(choice: BackboneChoice, settings: LearnerSettings, num_photos: int) -> int:
-    """How many parts of a backbone are frozen where nobody says it: on a GPU none, once there are many photos."""
+    """How many parts of a backbone are frozen where nobody says it: on a GPU none, once there are enough photos."""
     package = PACKAGES.get(choice.name)
-    is_many = find_device(settings.device).type == "cuda" and num_photos > MANY_PHOTOS
-    return package.num_frozen if package and not is_many else 0
+    is_all_trained = find_device(settings.device).type == "cuda" and num_photos >= ENOUGH_PHOTOS
+    return package.num_frozen if package and not is_all_trained else 0
 
 
 def _try_to_make(
