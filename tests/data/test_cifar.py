@@ -21,7 +21,7 @@ from small_cifar import (
     write,
 )
 
-from foster.data.cifar import LAYOUTS, load_cifar, read_batch, read_class_names
+from foster.data.cifar import LAYOUTS, load_cifar, read_pickle
 from foster.errors import DataError
 from foster.settings.datasets import CATALOGUE, Published
 
@@ -98,7 +98,7 @@ def test_a_hostile_pickle_is_refused_and_not_run(tmp_path: Path, kind: str, nest
     path = tmp_path / "train"
     path.write_bytes(pickle.dumps(content, protocol=protocol))
     with pytest.raises(DataError, match="refused") as caught:
-        read_batch(path, "fine_labels", 3)
+        read_pickle(path)
     assert "\n" not in str(caught.value)
     assert not marker.exists()
     pickle.loads(path.read_bytes())  # the test can fail: an ordinary unpickler runs it
@@ -109,25 +109,24 @@ def test_an_array_of_objects_is_refused_even_with_harmless_content(tmp_path: Pat
     path = tmp_path / "train"
     path.write_bytes(pickle.dumps({"data": np.array([None]), "fine_labels": [0]}, protocol=4))
     with pytest.raises(DataError, match="refused: it holds an array of 'O8', not of bytes"):
-        read_batch(path, "fine_labels", 3)
+        read_pickle(path)
 
 
 @pytest.mark.parametrize("name", [b"numpy\ndtype", b"numpy\nndarray", b"numpy.core.multiarray\n_reconstruct"])
 def test_a_pickle_cannot_change_what_admitted_names_stand_for(tmp_path: Path, name: bytes) -> None:
     write(tmp_path, {**small_files(), "hostile": set_attributes_of(name)})
     with pytest.raises(DataError):
-        read_batch(tmp_path / "hostile", "fine_labels", 3)
-    assert len(read_batch(tmp_path / "train", "fine_labels", 3).images) == 5
+        read_pickle(tmp_path / "hostile")
+    assert len(read_pickle(tmp_path / "train")["data"].array) == 5
 
 
 @pytest.mark.parametrize("protocol", [3, 4])
 def test_files_written_by_a_newer_numpy_are_read_too(tmp_path: Path, protocol: int) -> None:
     path = tmp_path / "train"
     path.write_bytes(pickle.dumps({"data": pixels(4), "fine_labels": [0, 1, 2, 0]}, protocol=protocol))
-    batch = read_batch(path, "fine_labels", 3)
-    assert np.array_equal(batch.images.reshape(4, 3072), pixels(4))
+    assert np.array_equal(read_pickle(path)["data"].array, pixels(4))
     path.write_bytes(pickle.dumps({"data": np.asfortranarray(pixels(4)), "fine_labels": [0, 1, 2, 0]}, protocol))
-    assert np.array_equal(read_batch(path, "fine_labels", 3).images, batch.images)
+    assert np.array_equal(read_pickle(path)["data"].array, pixels(4))
 
 
 @pytest.mark.parametrize(
@@ -136,36 +135,16 @@ def test_files_written_by_a_newer_numpy_are_read_too(tmp_path: Path, protocol: i
         (b"", "Ran out of input"),
         (b"\x89PNG\r\n\x1a\n" * 20, "is not a CIFAR file"),
         (small_files()["train"][:2000], "truncated"),
-        (python2_pickle({"data": pixels(1), "labels": [0]}), "it has no 'fine_labels', only data, labels"),
-        (python2_pickle({"fine_labels": [0]}), "it has no 'data'"),
-        (python2_pickle({"data": [1, 2], "fine_labels": [0, 1]}), "'data' has no array"),
-        (python2_pickle({"data": pixels(2)[:, :48], "fine_labels": [0, 1]}), r"shape \[2, 48\], not shape \[N, 3072\]"),
-        (python2_pickle({"data": pixels(2), "fine_labels": [0]}), "2 images but 1 labels"),
-        (python2_pickle({"data": pixels(1), "fine_labels": [3]}), "a label lies outside 0 to 2"),
-        (python2_pickle({"data": pixels(1), "fine_labels": [-1]}), "a label lies outside 0 to 2"),
-        (python2_pickle({"data": pixels(1), "fine_labels": ["x"]}), "not a list of whole numbers"),
-        (b"\x80\x02]q\x00.", "it holds a list, not a dictionary"),
+        (b"\x80\x02]q\x00.", "is not a CIFAR file"),
     ],
 )
 def test_a_file_that_is_not_what_it_should_be_is_one_clear_line(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "train"
     path.write_bytes(content)
     with pytest.raises(DataError, match=message) as caught:
-        read_batch(path, "fine_labels", 3)
+        read_pickle(path)
     assert str(caught.value).startswith(str(path))
     assert "\n" not in str(caught.value)
-
-
-def test_class_names_that_are_no_names_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "meta"
-    path.write_bytes(python2_pickle({"fine_label_names": ["apple", 3]}))
-    with pytest.raises(DataError, match="'fine_label_names' is not a list of names"):
-        read_class_names(path, "fine_label_names")
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=f"there is no file {tmp_path / 'train'}"):
-        read_batch(tmp_path / "train", "fine_labels", 3)
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100"])

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from foster.networks import build_backbone
-from foster.networks.resnet import PaddedSubsample, cifar_resnet
+from foster.networks.resnet import PaddedSubsample
 
 
 def num_parameters(module: nn.Module) -> int:
@@ -102,11 +102,6 @@ def test_the_same_seed_builds_the_same_backbone() -> None:
     torch.manual_seed(3)
     second = build_backbone("resnet8").state_dict()
     assert all(torch.equal(first[key], second[key]) for key in first)
-
-
-def test_a_depth_that_no_cifar_resnet_has_is_refused() -> None:
-    with pytest.raises(ValueError, match="not 31"):
-        cifar_resnet(31)
 
 
 @pytest.mark.parametrize("name", ["resnet14", "cosine_resnet32"])

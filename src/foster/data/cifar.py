@@ -4,7 +4,7 @@ import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -47,13 +47,6 @@ LAYOUTS = {
 }
 
 
-class Batch(NamedTuple):
-    """One file's images `[N, 3, 32, 32]` uint8 and class ids `[N]` int64."""
-
-    images: NDArray[np.uint8]
-    labels: NDArray[np.int64]
-
-
 def load_cifar(
     layout: CifarLayout, published: Published, data_dir: Path, follower: Follower | None = None
 ) -> tuple[ImageSet, ImageSet]:
@@ -61,42 +54,16 @@ def load_cifar(
     folder = find_or_fetch(published, data_dir, follower)
     for name, md5 in published.files.items():
         check_md5(folder / name, md5)
-    class_names = read_class_names(folder / layout.names_file, layout.names_key)
+    class_names = tuple(map(_text, read_pickle(folder / layout.names_file)[layout.names_key]))
 
     def read(names: Sequence[str]) -> ImageSet:
-        batches = [read_batch(folder / name, layout.labels_key, len(class_names)) for name in names]
+        batches = [read_pickle(folder / name) for name in names]
         # The batches are read-only views of their files' bytes; joining them makes the one copy that is kept.
-        images = np.concatenate([batch.images for batch in batches])
-        labels = np.concatenate([batch.labels for batch in batches])
-        return ImageSet(torch.from_numpy(images), torch.from_numpy(labels), class_names)
+        images = np.concatenate([batch["data"].array for batch in batches]).reshape(-1, *_IMAGE_SHAPE)
+        labels = [label for batch in batches for label in batch[layout.labels_key]]
+        return ImageSet(torch.from_numpy(images), torch.tensor(labels), class_names)
 
     return read(layout.train_files), read(layout.test_files)
-
-
-def read_class_names(path: Path, key: str) -> tuple[str, ...]:
-    """The names in the order of their class ids."""
-    names = _entry(path, _read_pickle(path), key)
-    if not isinstance(names, list) or not all(isinstance(name, bytes | str) for name in names):
-        raise DataError(f"{path} is not a CIFAR file: '{key}' is not a list of names")
-    return tuple(_text(name) for name in names)
-
-
-def read_batch(path: Path, labels_key: str, num_classes: int) -> Batch:
-    """The images and labels of one file, whatever its checksum."""
-    content = _read_pickle(path)
-    data = _entry(path, content, "data")
-    labels = _entry(path, content, labels_key)
-    array = data.array if isinstance(data, _PickledArray) else None
-    if array is None or array.ndim != 2 or array.shape[1] != np.prod(_IMAGE_SHAPE):
-        actual = "no array" if array is None else f"shape {list(array.shape)}"
-        raise DataError(f"{path} is not a CIFAR file: 'data' has {actual}, not shape [N, 3072]")
-    if not isinstance(labels, list) or not all(type(label) is int for label in labels):
-        raise DataError(f"{path} is not a CIFAR file: '{labels_key}' is not a list of whole numbers")
-    if len(labels) != len(array):
-        raise DataError(f"{path} is not a CIFAR file: {len(array)} images but {len(labels)} labels")
-    if not all(0 <= label < num_classes for label in labels):
-        raise DataError(f"{path} is not a CIFAR file: a label lies outside 0 to {num_classes - 1}")
-    return Batch(array.reshape(-1, *_IMAGE_SHAPE), np.array(labels, dtype=np.int64))
 
 
 class _ByteType:
@@ -113,7 +80,7 @@ class _ByteType:
 class _PickledArray:
     """What a pickled numpy array becomes: a read-only view of the bytes in the pickle."""
 
-    array: NDArray[np.uint8] | None = None
+    array: NDArray[np.uint8]
 
     def __init__(self, *empty_array: object) -> None:
         """The arguments describe the empty array that numpy would begin with."""
@@ -144,28 +111,14 @@ class _CifarUnpickler(pickle.Unpickler):
         return stand_in
 
 
-def _read_pickle(path: Path) -> dict[str, Any]:
+def read_pickle(path: Path) -> dict[str, Any]:
     """The dictionary in a CIFAR file; strings of Python 2 stay bytes, keys become text."""
     try:
         with path.open("rb") as file:
             content = _CifarUnpickler(file, encoding="bytes").load()
-    except FileNotFoundError as error:
-        raise DataError(f"there is no file {path}") from error
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+        return {_text(key): value for key, value in content.items()}
     except Exception as error:  # a damaged pickle may raise anything
-        reason = words_of(error)
-        raise DataError(f"{path} is not a CIFAR file: {reason}") from error
-    if not isinstance(content, dict):
-        raise DataError(f"{path} is not a CIFAR file: it holds a {type(content).__name__}, not a dictionary")
-    return {_text(key): value for key, value in content.items()}
-
-
-def _entry(path: Path, content: dict[str, Any], key: str) -> Any:
-    if key not in content:
-        entries = " ".join(", ".join(sorted(content)).split())[:200] or "nothing"
-        raise DataError(f"{path} is not a CIFAR file: it has no '{key}', only {entries}")
-    return content[key]
+        raise DataError(f"{path} is not a CIFAR file: {words_of(error)}") from error
 
 
 def _text(value: object) -> str:

@@ -70,8 +70,6 @@ def _similar(sizes: Sequence[int], feature_size: int) -> list[list[int]]:
 
 def _herd(vectors: Tensor, sizes: Sequence[int], count: int) -> list[Tensor]:
     """Herding of each group of unit-length vectors, all side by side: `[groups, longest, d]`, padded with zeros."""
-    if count < 0:
-        raise ValueError(f"count must not be negative, not {count}")
     num_groups, longest, _ = vectors.shape
     num_turns = min(count, longest)
     device = vectors.device

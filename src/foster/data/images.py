@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -109,16 +110,10 @@ def concatenate(first: ImageSet, second: ImageSet) -> ImageSet:
 
 def joined(stacks: Sequence[Stack]) -> Stack:
     """All of them as one, on the device of the first: either all tensors of images of one size, or all photos."""
-    first, *others = [stack for stack in stacks if len(stack)] or stacks[:1]
-    if isinstance(first, Tensor):
-        tensors = [other for other in others if isinstance(other, Tensor)]
-        if len(tensors) == len(others):
-            return torch.cat([first, *(other.to(first.device) for other in tensors)])
-    else:
-        albums = [other for other in others if isinstance(other, Album)]
-        if len(albums) == len(others):
-            return reduce(Album.joined, albums, first)
-    raise ValueError("images of one size and photos of many sizes cannot be joined")
+    filled = [stack for stack in stacks if len(stack)] or stacks[:1]
+    if isinstance(filled[0], Album):
+        return reduce(Album.joined, cast(Sequence[Album], filled))
+    return torch.cat([stack.to(filled[0].device) for stack in cast(Sequence[Tensor], filled)])
 
 
 def ids_of(images: Stack) -> list[str]:

@@ -10,7 +10,7 @@ from foster.data.images import ImageSet, Stack, ids_of, joined, on_device
 from foster.data.photos.album import Album
 from foster.data.photos.darkroom import Darkroom
 from foster.data.photos.encoded import PhotoBytes
-from foster.errors import DataError, SettingsError, suggestion
+from foster.errors import DataError, words_of
 from foster.networks.layout import on_host
 
 FeaturesOf = Callable[[Stack], Tensor]
@@ -28,13 +28,6 @@ class ExemplarMemory:
     def __init__(
         self, total: int | None = None, per_class: int | None = None, darkroom: Darkroom | None = None
     ) -> None:
-        if total is not None and per_class is not None:
-            raise SettingsError(
-                f"memory_total ({total}) and memory_per_class ({per_class}) exclude each other; set one of them"
-            )
-        for name, value in (("memory_total", total), ("memory_per_class", per_class)):
-            if value is not None and value < 1:
-                raise SettingsError(f"{name} must be at least 1, not {value}")
         self.total = total
         self.per_class = per_class
         self.darkroom = darkroom
@@ -79,16 +72,7 @@ class ExemplarMemory:
 
     def quota(self, num_classes: int) -> int | None:
         """How many images a class may keep when there are `num_classes`; None for no limit."""
-        if num_classes < 1:
-            raise ValueError(f"num_classes must be at least 1, not {num_classes}")
-        if self.total is None:
-            return self.per_class
-        if self.total < num_classes:
-            raise SettingsError(
-                f"memory_total {self.total} is less than one exemplar for each of {num_classes} classes; "
-                f"set memory_total to {num_classes} or more, or use memory_per_class instead"
-            )
-        return self.total // num_classes
+        return self.per_class if self.total is None else self.total // num_classes
 
     def trim(self, num_classes: int) -> None:
         """Make room for `num_classes`: every class keeps its first `quota(num_classes)` images."""
@@ -104,17 +88,7 @@ class ExemplarMemory:
         """
         if not 0 <= class_id <= self.num_classes:
             raise ValueError(f"class id {class_id} is neither known nor the next one, {self.num_classes}")
-        if isinstance(images, Tensor) and (images.dtype != torch.uint8 or images.ndim != 4):
-            raise ValueError(f"images must be uint8 [n, 3, H, W], not {images.dtype} {tuple(images.shape)}")
         own = len(self._stacks[class_id]) if class_id < self.num_classes else 0
-        # The first that is not empty: with thousands of classes, looking at all of them for each would take long.
-        others = (stack for known_id, stack in enumerate(self._stacks) if known_id != class_id and len(stack))
-        other = next(others, None)
-        if len(images) and other is not None and images.shape[1:] != other.shape[1:]:
-            raise DataError(
-                f"images of class {class_id} are {_size(images)}, but the memory holds images of {_size(other)}; "
-                f"resize them first"
-            )
         self._check_budget(class_id, len(images), self._num_images - own)
         self._stacks[class_id : class_id + 1] = [self._own(images)]
         self._num_images += len(images) - own
@@ -124,8 +98,6 @@ class ExemplarMemory:
         """All exemplars, by class id and then in selection order; None where there are none."""
         if self.num_images == 0:
             return None
-        if len(class_names) < self.num_classes:
-            raise ValueError(f"{len(class_names)} class names for {self.num_classes} classes in memory")
         labels = torch.repeat_interleave(torch.arange(self.num_classes), self.counts)
         return ImageSet(self._all_images(), labels, tuple(class_names))
 
@@ -139,37 +111,26 @@ class ExemplarMemory:
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Hold exactly what `state()` returned; the budget stays this memory's own."""
-        keys = {"contents", "lengths"} if "contents" in state else {"images"}
-        missing = {*keys, "counts"} - state.keys()
-        if missing:
-            raise DataError(f"exemplar memory is damaged: no {' and no '.join(sorted(missing))}")
-        if "contents" in state:
-            self._load_photos(state["contents"], state["lengths"], state["counts"])
-            return
-        images, counts = state["images"], state["counts"]
-        is_consistent = int(counts.sum()) == len(images) and not bool((counts < 0).any())
-        if images.dtype != torch.uint8 or images.ndim != 4 or not is_consistent:
-            raise DataError(
-                f"exemplar memory is damaged: {images.dtype} images of shape {tuple(images.shape)} "
-                f"for classes of {counts.tolist()} images"
-            )
-        self._hold([_owned(stack) for stack in torch.split(images, counts.tolist())] if len(counts) else [])
-
-    def _load_photos(self, contents: Tensor, lengths: Tensor, counts: Tensor) -> None:
-        is_consistent = int(counts.sum()) == len(lengths) and int(lengths.sum()) == len(contents)
-        is_consistent = is_consistent and not bool((counts < 0).any() or (lengths < 0).any())
-        if contents.dtype != torch.uint8 or contents.ndim != 1 or not is_consistent or self.darkroom is None:
-            raise DataError(
-                f"exemplar memory is damaged: {len(contents)} bytes for {len(lengths)} photos of {counts.tolist()}"
-            )
-        files = [part.numpy().tobytes() for part in contents.split(lengths.tolist())]
+        try:
+            counts, images = state["counts"], self._unpacked(state)
+            if int(counts.sum()) != len(images) or bool((counts < 0).any()):
+                raise ValueError(f"{len(images)} images for classes of {counts.tolist()}")
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise DataError(f"exemplar memory is damaged: {words_of(error)}") from None
         ends = counts.cumsum(0).tolist()
-        self._hold(
-            [
-                Album.of(PhotoBytes(files[end - count : end]), self.darkroom, "the exemplars")
-                for end, count in zip(ends, counts.tolist(), strict=True)
-            ]
-        )
+        self._hold([_owned(images[end - count : end]) for end, count in zip(ends, counts.tolist(), strict=True)])
+
+    def _unpacked(self, state: Mapping[str, Tensor]) -> Stack:
+        """All images of a state."""
+        pixels = state["contents"] if "contents" in state else state["images"]
+        if pixels.dtype != torch.uint8 or (pixels.ndim != 4 and pixels is not state.get("contents")):
+            raise ValueError(f"{pixels.dtype} of shape {tuple(pixels.shape)}")
+        if "contents" not in state:
+            return pixels
+        if self.darkroom is None:
+            raise ValueError("it holds photos, and the run has images of one size")
+        files = [part.numpy().tobytes() for part in pixels.split(state["lengths"].tolist())]
+        return Album.of(PhotoBytes(files), self.darkroom, "the exemplars")
 
     def _own(self, images: Stack) -> Stack:
         return _owned(images)
@@ -228,10 +189,6 @@ def _packed(photos: Album) -> dict[str, Tensor]:
     return {"contents": whole, "lengths": torch.tensor([len(content) for content in contents], dtype=torch.int64)}
 
 
-def _size(images: Stack) -> str:
-    return "x".join(str(length) for length in images.shape[1:])
-
-
 Selection = Callable[[FeaturesOf, ImageSet, Sequence[int], int, torch.Generator], list[Tensor]]
 """(features_of, images, class_ids, quota, generator) -> for each class id, positions in `images` in selection order."""
 
@@ -265,8 +222,6 @@ def select(
     `features_of` is called at most once, on the images of these classes alone. Without a quota, every image is kept
     in its given order.
     """
-    if selection not in SELECTIONS:
-        raise SettingsError(f"unknown selection '{selection}'{suggestion(selection, SELECTIONS)} (memory selection)")
     is_wanted = torch.isin(images.labels, torch.as_tensor(class_ids, device=images.labels.device))
     wanted = images if bool(is_wanted.all()) else images.select(is_wanted)
     if quota is None:

@@ -37,10 +37,6 @@ class Dataset:
     mean: ChannelValues
     std: ChannelValues
 
-    def __post_init__(self) -> None:
-        if self.train.class_names != self.test.class_names:
-            raise ValueError(f"the training and the test images of '{self.name}' name different classes")
-
     @property
     def class_names(self) -> tuple[str, ...]:
         return self.train.class_names

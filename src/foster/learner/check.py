@@ -11,7 +11,6 @@ from PIL import Image
 from torch import Tensor
 
 from foster import events
-from foster.data.images import ids_of
 from foster.data.photos.decode import ImageError
 from foster.data.photos.likeness import Sketch, alike, sketch
 from foster.data.photos.pixels import image_id
@@ -21,6 +20,7 @@ from foster.data.photos.sources import Source, find_photos
 from foster.errors import DataError
 from foster.learner.check_report import KINDS, CheckReport, Finding, Photo
 from foster.learner.describing import Describer, describer_for
+from foster.learner.duplicates import classes_of, entries_of
 from foster.learner.learner import Learner
 from foster.learner.suspicion import MIN_PHOTOS, Judgement, cross_validated, judge, judgeable
 
@@ -177,16 +177,12 @@ def _kept_elsewhere(look: _Look, learner: Learner) -> list[Finding]:
     known = learner.knowledge
     if known is None:
         raise DataError("this learner has not learned anything yet; call learn first")
-    kept: dict[str, set[str]] = {}
-    for memory in (known.exemplars, known.held_out):
-        for class_id in range(memory.num_classes):
-            for own in ids_of(memory.stack_of(class_id)):
-                kept.setdefault(own, set()).add(known.class_names[class_id])
+    kept = classes_of(entries_of(known.exemplars) | entries_of(known.held_out))
     findings = []
     for photo, image_hash in zip(look.photos, look.hashes, strict=False):
-        classes = kept.get(image_hash, set())
+        classes = sorted(known.class_names[label] for label in kept.get(image_hash, ()))
         if classes and photo.label not in classes:
-            findings.append(Finding("kept-elsewhere", (photo,), f"kept as {' and '.join(sorted(classes))}"))
+            findings.append(Finding("kept-elsewhere", (photo,), f"kept as {' and '.join(classes)}"))
     return findings
 
 

@@ -5,6 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from foster.data.images import ids_of
+from foster.data.memory import ExemplarMemory
+
 
 class Entry(NamedTuple):
     """A picture in a class: the class's id and the hash of the pixels."""
@@ -30,6 +33,11 @@ class SharedPhotos:
     example: str
     class_names: tuple[str, ...]
     """The classes of the example."""
+
+
+def entries_of(memory: ExemplarMemory) -> set[Entry]:
+    """All pictures that a memory keeps."""
+    return {Entry(class_id, own) for class_id in range(memory.num_classes) for own in ids_of(memory.stack_of(class_id))}
 
 
 def classes_of(entries: Iterable[Entry]) -> dict[str, set[int]]:

@@ -8,14 +8,21 @@ import torch
 
 from foster.bundle.history import trained_positions
 from foster.data.images import ImageSet, ids_of
-from foster.data.memory import ExemplarMemory
 from foster.data.photos.album import Album
 from foster.data.photos.developing import learners_darkroom, read_stack
 from foster.data.photos.read import Photos, Unreadable, item_name, measured_sizes, none_readable
 from foster.data.photos.resize import Resizing, typical_side
 from foster.errors import DataError
 from foster.experiment.parts import place_for_photos
-from foster.learner.duplicates import Entry, KeptElsewhere, SharedPhotos, kept_elsewhere, relatives, shared_photos
+from foster.learner.duplicates import (
+    Entry,
+    KeptElsewhere,
+    SharedPhotos,
+    entries_of,
+    kept_elsewhere,
+    relatives,
+    shared_photos,
+)
 from foster.learner.held_out import is_held_out, smallest_positions
 from foster.learner.knowledge import Knowledge
 from foster.settings.learner import LearnerSettings
@@ -72,8 +79,8 @@ def take_in(photos: Photos, resizing: Resizing, settings: LearnerSettings, knowl
     ids = {name: k for k, name in enumerate(names)}
     images = ImageSet(read.images, torch.tensor([ids[name] for name in read.labels]), names)
     entries = [Entry(*entry) for entry in zip(images.labels.tolist(), ids_of(images.stack), strict=True)]
-    exemplars, spared = (_stored(knowledge.exemplars), _stored(knowledge.held_out)) if knowledge else (set(), set())
-    stored = exemplars | spared
+    spared = entries_of(knowledge.held_out) if knowledge else set()
+    stored = spared | (entries_of(knowledge.exemplars) if knowledge else set())
     is_fresh = torch.tensor([entry not in stored for entry in entries])
     fresh = images.select(is_fresh)
     if not len(fresh):
@@ -106,10 +113,6 @@ def take_in(photos: Photos, resizing: Resizing, settings: LearnerSettings, knowl
 def _as_kept(images: ImageSet) -> ImageSet:
     """Photos as a bundle keeps them, which is as JPEGs: what is measured now is measured alike by whoever loads it."""
     return replace(images, stack=images.stack.owned()) if isinstance(images.stack, Album) else images
-
-
-def _stored(memory: ExemplarMemory) -> set[Entry]:
-    return {Entry(class_id, own) for class_id in range(memory.num_classes) for own in ids_of(memory.stack_of(class_id))}
 
 
 def _trained_before(knowledge: Knowledge | None, entries: set[Entry], class_names: Sequence[str]) -> dict[int, float]:

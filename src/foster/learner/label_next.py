@@ -50,8 +50,6 @@ class NextLabels:
 
 def label_next(learner: Learner, files: Sequence[Path], count: int) -> NextLabels:
     """The `count` photos to label next, of any number of files, which take the same memory but for their features."""
-    if count < 1:
-        raise DataError(f"count must be at least 1, not {count}")
     readable: list[Path] = []
     unreadable: list[Unreadable] = []
     probabilities: list[Tensor] = []

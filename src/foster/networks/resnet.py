@@ -141,10 +141,7 @@ def cifar_resnet(
     stem: Callable[[int], nn.Module] = small_stem,
 ) -> ResNet:
     """The CIFAR ResNet of `depth` 6n + 2: 8, 14, 20, 32, 44, 56, ..."""
-    num_blocks, remainder = divmod(depth - 2, 6)
-    if remainder or num_blocks < 1:
-        raise ValueError(f"the depth of a CIFAR ResNet is 6n + 2 (8, 14, 20, 32, ...), not {depth}")
-    return ResNet(stem(16), (16, 32, 64), num_blocks, shortcut, has_last_relu)
+    return ResNet(stem(16), (16, 32, 64), (depth - 2) // 6, shortcut, has_last_relu)
 
 
 def standard_stem() -> nn.Module:

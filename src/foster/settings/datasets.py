@@ -249,10 +249,6 @@ def task_sizes(num_classes: int, base_classes: int, increment: int) -> tuple[int
 
     `base_classes = 0` means that the first task is as large as the others.
     """
-    if increment < 1:
-        raise SettingsError(f"increment must be at least 1, not {increment}")
-    if base_classes < 0:
-        raise SettingsError(f"base_classes must be at least 0, not {base_classes}")
     base = base_classes or increment
     if base > num_classes:
         setting = "base_classes" if base_classes else "increment"

@@ -30,14 +30,6 @@ class PlannedRun:
     varied: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True)
-class _Axis:
-    """One `key=value,value,...` of the command line, the values as text."""
-
-    key: str
-    values: tuple[str, ...]
-
-
 def plan_runs(
     source: str,
     overrides: Sequence[str],
@@ -51,17 +43,18 @@ def plan_runs(
     value anywhere, or a list of values that no run looks at, is an error before the first run starts. `asked` tells in
     messages where the overrides stand.
     """
-    axes = [_axis(override) for override in overrides]
-    repeated = [key for key, count in Counter(axis.key for axis in axes).items() if count > 1]
-    if repeated:
-        raise SettingsError(f"{repeated[0]} is given more than once; write {repeated[0]}=VALUE,VALUE")
+    axes: dict[str, list[str]] = {}
+    for key, values in map(_axis, overrides):
+        if key in axes:
+            raise SettingsError(f"{key} is given more than once; write {key}=VALUE,VALUE")
+        axes[key] = values
     runs: dict[tuple[str, ...], Settings] = {}
-    for values in itertools.product(*(axis.values for axis in axes)):
-        pairs = [f"{axis.key}={value}" for axis, value in zip(axes, values, strict=True)]
+    for chosen in itertools.product(*axes.values()):
+        pairs = [f"{key}={value}" for key, value in zip(axes, chosen, strict=True)]
         settings = load_settings(source, pairs, asked=asked, plugins=plugins, data=data)
         telling = [pair for pair in pairs if is_used(pair.partition("=")[0], settings)]
         runs.setdefault(tuple(telling), settings)
-    varied = frozenset(axis.key for axis in axes if len(axis.values) > 1)
+    varied = frozenset(key for key, values in axes.items() if len(values) > 1)
     for key in sorted(varied):
         _check_used(key, list(runs.values()))
     _check_different(runs, varied)
@@ -97,7 +90,8 @@ def split_values(text: str) -> list[str]:
     return [*values, value.strip()]
 
 
-def _axis(override: str) -> _Axis:
+def _axis(override: str) -> tuple[str, list[str]]:
+    """The key and the values, as text, of one `key=value,value,...`."""
     key, separator, text = override.partition("=")
     key = key.strip()
     if not separator or not key:
@@ -108,7 +102,7 @@ def _axis(override: str) -> _Axis:
     repeated = [value for value, count in Counter(values).items() if count > 1]
     if repeated:
         raise SettingsError(f"{key}: {repeated[0]} stands in the list more than once (on the command line)")
-    return _Axis(key, tuple(values))
+    return key, values
 
 
 def _check_used(key: str, runs: Sequence[Settings]) -> None:

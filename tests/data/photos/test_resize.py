@@ -1,12 +1,10 @@
 """From a picture of any size to the size of a network: stretched or cropped."""
 
 import numpy as np
-import pytest
 from PIL import Image
 
 from foster.data.photos.decode import decode
 from foster.data.photos.resize import Resizing
-from foster.errors import SettingsError
 
 RED, GREEN, WHITE = (255, 0, 0), (0, 255, 0), (255, 255, 255)
 
@@ -26,9 +24,3 @@ def test_an_image_of_the_right_size_is_left_alone_bit_for_bit() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (6, 5, 3), dtype=np.uint8)
     for rule in ("stretch", "crop"):
         assert np.array_equal(Resizing(6, 5, rule)(decode(pixels)).permute(1, 2, 0).numpy(), pixels)
-
-
-@pytest.mark.parametrize(("size", "rule"), [((3, 8), "stretch"), ((8, 5000), "stretch"), ((8, 8), "squeeze")])
-def test_a_resizing_that_makes_no_sense_is_refused(size: tuple[int, int], rule: str) -> None:
-    with pytest.raises(SettingsError):
-        Resizing(*size, rule)

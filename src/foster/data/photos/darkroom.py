@@ -122,8 +122,7 @@ class Darkroom:
     def prepare(self, photos: PhotoFiles, what: str) -> int:
         """Write the disk cache of all files, from where an earlier call was interrupted. Returns its bytes."""
         folder = self.cache_folder
-        if folder is None:
-            raise DataError("there is no folder for the cache: set engine.photo_cache")
+        assert folder is not None, "who prepares names a folder"
         unreadable: list[Unreadable] = []
         num_done = num_bytes = 0
         for part in folder.parts(photos):

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from foster.data.photos.decode import SUFFIXES
-from foster.system.files import user_path
+from foster.errors import DataError, explained
+from foster.system.files import read_plain, user_path
 
 NUM_SHOWN = 8
 
@@ -78,6 +79,16 @@ def passed_over_text(passed_over: Mapping[str, int]) -> str:
     num_others = sum(count for _, count in ordered[NUM_SHOWN:])
     others = [f"{num_others} others"] if num_others else []
     return ", ".join([*(f"{count} {what}" for what, count in ordered[:NUM_SHOWN]), *others])
+
+
+def read_text(path: Path, title: str, kind: str = "text") -> str:
+    """A text file of the user's in UTF-8; DataError where it cannot be read, or is no such file."""
+    with explained(DataError, f"cannot read {title}"):
+        content = read_plain(path, may_be_link=True)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{title} is not a {kind} file in UTF-8: {error}") from None
 
 
 def some(names: Sequence[str], most: int = 5) -> str:

@@ -59,27 +59,19 @@ def _levels(grey: Image.Image, size: tuple[int, int]) -> NDArray[np.int16]:
 
 def alike(sketches: Sequence[Sketch]) -> list[list[int]]:
     """Groups of positions of photos that are the same or nearly, each group and all of them in order."""
-    by_pixels: dict[str, list[int]] = {}
-    for position, one in enumerate(sketches):
-        by_pixels.setdefault(one.pixels, []).append(position)
-    first = [members[0] for members in by_pixels.values()]  # of equal photos, one is compared with others
-    leader = list(range(len(sketches)))
-    for members in by_pixels.values():
-        for position in members:
-            leader[position] = members[0]
-    for left, right in _near_pairs([sketches[position] for position in first]):
-        leaders = sorted((_leader(leader, first[left]), _leader(leader, first[right])))
-        leader[leaders[1]] = leaders[0]
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    first: dict[str, int] = {}  # of equal photos, one is compared with others
+    pairs = [(first.setdefault(one.pixels, position), position) for position, one in enumerate(sketches)]
+    different = list(first.values())
+    near = _near_pairs([sketches[position] for position in different])
+    pairs += [(different[left], different[right]) for left, right in near]
+    graph = coo_array((np.ones(len(pairs)), np.array(pairs, np.int64).reshape(-1, 2).T), (len(sketches),) * 2)
     groups: dict[int, list[int]] = {}
-    for position in range(len(sketches)):
-        groups.setdefault(_leader(leader, position), []).append(position)
+    for position, group in enumerate(connected_components(graph, directed=False)[1].tolist()):
+        groups.setdefault(group, []).append(position)
     return [members for members in groups.values() if len(members) > 1]
-
-
-def _leader(leader: list[int], position: int) -> int:
-    while leader[position] != position:
-        leader[position] = position = leader[leader[position]]
-    return position
 
 
 def _near_pairs(sketches: Sequence[Sketch]) -> list[tuple[int, int]]:

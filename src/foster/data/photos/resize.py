@@ -8,11 +8,6 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from foster.errors import SettingsError, suggestion
-from foster.settings.learner_defaults import SIDES
-
-RULES = ("stretch", "crop")
-
 
 @dataclass(frozen=True)
 class Resizing:
@@ -21,13 +16,6 @@ class Resizing:
     height: int
     width: int
     rule: str = "stretch"
-
-    def __post_init__(self) -> None:
-        if self.rule not in RULES:
-            raise SettingsError(f"unknown resize rule '{self.rule}'{suggestion(self.rule, RULES)}")
-        shortest, longest = SIDES
-        if not (shortest <= min(self.size) and max(self.size) <= longest):
-            raise SettingsError(f"image_size must lie in {shortest} to {longest}, not {self.height} x {self.width}")
 
     @property
     def size(self) -> tuple[int, int]:

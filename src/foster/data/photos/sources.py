@@ -23,12 +23,13 @@ from foster.data.photos.find import (
     image_files,
     natural_order,
     passed_over_text,
+    read_text,
     shown,
 )
 from foster.data.photos.layout import doubt_of, inner_folders
 from foster.data.photos.read import Photos
 from foster.errors import DataError, explained
-from foster.system.files import read_plain, user_path
+from foster.system.files import user_path
 
 Images: TypeAlias = Sequence[ImageLike] | NDArray[Any] | Tensor
 Labels: TypeAlias = Sequence[object] | NDArray[Any] | Tensor
@@ -136,13 +137,11 @@ def _class_names(folders: Sequence[Path], origin: str) -> list[str]:
 
 def _from_csv(path: Path) -> Photos:
     title = f"'{shown(path)}'"
+    text = read_text(path, title, "CSV")
+    delimiter = max(",;\t", key=text.partition("\n")[0].count)
     try:
-        text = read_plain(path, may_be_link=True).decode("utf-8-sig")
-        delimiter = max(",;\t", key=text.partition("\n")[0].count)
         rows = list(enumerate(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), start=1))
-    except OSError as error:
-        raise DataError(f"cannot read {title}: {error.strerror}") from None
-    except (UnicodeDecodeError, csv.Error) as error:
+    except csv.Error as error:
         raise DataError(f"{title} is not a CSV file in UTF-8: {error}") from None
     rows = [(number, [cell.strip() for cell in row]) for number, row in rows if any(cell.strip() for cell in row)]
     if not rows:

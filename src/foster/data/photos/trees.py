@@ -11,12 +11,11 @@ from torch import Tensor
 
 from foster.data.photos.decode import SUFFIXES
 from foster.data.photos.encoded import PhotoFiles
-from foster.data.photos.find import natural_order, shown, some
+from foster.data.photos.find import natural_order, read_text, shown, some
 from foster.data.photos.sources import class_name
 from foster.errors import DataError, explained
 from foster.seeding import Address, generator
 from foster.system.counts import counted
-from foster.system.files import read_plain
 
 Names = Mapping[str, Sequence[str]]
 """The file names of each class, relative to its folder."""
@@ -94,14 +93,8 @@ def read_tree(folder: Path, only: Iterable[str] | None = None) -> Tree:
 def read_list(path: Path, root: Path) -> Tree:
     """The photos of a list: on each line a path, relative to `root`, and after the last blank its label."""
     title = f"'{shown(path)}'"
-    try:
-        lines = read_plain(path, may_be_link=True).decode("utf-8-sig").splitlines()
-    except OSError as error:
-        raise DataError(f"cannot read {title}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"{title} is not a text file in UTF-8: {error}") from None
     by_class: dict[str, list[str]] = {}
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(read_text(path, title).splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         file, _, label = line.strip().rpartition(" ")
@@ -117,17 +110,13 @@ def read_list(path: Path, root: Path) -> Tree:
 
 def read_names(path: Path) -> list[str]:
     """The first word of every line: the class folders of a subset."""
-    try:
-        words = [line.split() for line in read_plain(path, may_be_link=True).decode().splitlines()]
-    except OSError as error:
-        raise DataError(f"photos.subset: cannot read '{shown(path)}': {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise DataError(f"photos.subset: '{shown(path)}' is not a text file") from None
+    title = f"photos.subset: '{shown(path)}'"
+    words = [line.split() for line in read_text(path, title).splitlines()]
     names = [line[0] for line in words if line and not line[0].startswith("#")]
     repeated = [name for name in names if names.count(name) > 1]
     if not names or repeated:
         what = f"'{repeated[0]}' stands in it twice" if repeated else "it is empty"
-        raise DataError(f"photos.subset: '{shown(path)}' must name each class folder once, but {what}")
+        raise DataError(f"{title} must name each class folder once, but {what}")
     return names
 
 
