@@ -20,8 +20,8 @@ from foster.training.views import MAPS_AT_ONCE
 class Classifier(nn.Module):
     """Images uint8 `[N, 3, H, W]` to probabilities `[N, num_classes]`, normalisation and calibration inside.
 
-    Scores are the head's logits or, with class means, the nearness of an image's features to each mean. Where it
-    `mirrors`, features are the mean of those of an image and of its mirror image.
+    Scores are the head's logits or, with class means, the nearness of an image's features to each mean. With a
+    `shift`, features are the mean of those of an image that is shifted to each corner by so many pixels.
     """
 
     class_means: Tensor | None
@@ -33,13 +33,13 @@ class Classifier(nn.Module):
         std: tuple[float, ...],
         temperature: float = 1.0,
         trunk: Trunk | None = None,
-        mirrors: bool = False,
+        shift: int = 0,
     ) -> None:
         super().__init__()
         self.network = network
         self.trunk = trunk
         self.temperature = temperature
-        self.mirrors = mirrors
+        self.shift = shift
         self.normaliser = Normaliser(mean, std)
         self.register_buffer("class_means", None)
         self.eval()
@@ -111,10 +111,13 @@ class Classifier(nn.Module):
         return normalised if self.trunk is None else cast(Tensor, self.trunk(normalised))
 
     def _features(self, images: Tensor) -> Tensor:
-        features = self.network.features(self.prepared(images)).float()
-        if self.mirrors:
-            features = (features + self.network.features(self.prepared(images.flip(3))).float()) / 2
-        return features
+        if not self.shift:
+            return self.network.features(self.prepared(images)).float()
+        height, width = images.shape[2:]
+        larger = nn.functional.pad(images, (self.shift,) * 4)
+        corners = [(top, left) for top in (0, 2 * self.shift) for left in (0, 2 * self.shift)]
+        looks = [larger[:, :, top : top + height, left : left + width] for top, left in corners]
+        return torch.stack([self.network.features(self.prepared(look)).float() for look in looks]).mean(0)
 
 
 def scores_of_all(classifier: Classifier, images: Stack, engine: Engine) -> Tensor:

@@ -128,7 +128,7 @@ def export_facts(knowledge: Knowledge) -> dict[str, Any]:
         "inside": {
             "mean": list(preprocessing.mean),
             "std": list(preprocessing.std),
-            "mirrored": preprocessing.mirrored,
+            "shift": preprocessing.shift,
             "temperature": knowledge.temperature,
         },
         "is_calibrated": knowledge.num_calibration_images > 0,

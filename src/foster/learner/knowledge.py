@@ -117,8 +117,8 @@ class Knowledge:
         # A copy, since a classifier may go to another device; in one layout, since layouts round differently.
         network = copy.deepcopy(self.network).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         trunk = copy.deepcopy(self.trunk)
-        mean, std, mirrors = preprocessing.mean, preprocessing.std, preprocessing.mirrored
-        classifier = Classifier(network, mean, std, calibrated, trunk, mirrors).to(device)
+        mean, std, shift = preprocessing.mean, preprocessing.std, preprocessing.shift
+        classifier = Classifier(network, mean, std, calibrated, trunk, shift).to(device)
         if METHOD_SETTINGS[self.method].classifies_by == "nearest_mean":
             if means is None:
                 classifier.use_means_of(self.images_of(self.exemplars), self.num_classes)

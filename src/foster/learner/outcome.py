@@ -107,7 +107,7 @@ def _familiarity(
         return None
 
     def features_of(images: Stack) -> Tensor:
-        return classifier.features(images) if classifier.mirrors else engine.infer(method.network, images).features
+        return classifier.features(images) if classifier.shift else engine.infer(method.network, images).features
 
     trained = concatenate(plan.intake.train, plan.exemplars_before)
     features = features_of(trained.stack)

@@ -30,8 +30,8 @@ from foster.settings.learner_defaults import (
     augmentation_for,
     backbone_for,
     batch_size_for,
-    is_coarse,
     more_steps_for,
+    shift_for,
     stem_for,
 )
 from foster.settings.method import MethodSettings
@@ -247,9 +247,9 @@ def make_plan(
     if before is not None:
         return Plan(before, settings, choice, before.preprocessing, intake, unlabeled, before.trunk)
     mean, std = (choice.mean, choice.std) if choice.mean and choice.std else statistics(intake.train.stack)
-    mirrored = is_coarse(choice.name) and augmentation_of(settings, resizing.size).flip
+    shift = shift_for(choice.name, augmentation_of(settings, resizing.size).crop_padding)
     facts = {"height": resizing.height, "width": resizing.width, "rule": resizing.rule, "mean": mean, "std": std}
-    preprocessing = Preprocessing.model_validate({**facts, "mirrored": mirrored})
+    preprocessing = Preprocessing.model_validate({**facts, "shift": shift})
     return Plan(None, settings, choice, preprocessing, intake, unlabeled, choice.make_trunk())
 
 

@@ -62,7 +62,9 @@ SMALL_BACKBONES = tuple(f"resnet{depth}" for depth in (8, 14, 20, 32, 44, 56))
 """Those made for small images: at a photo's size they would take minutes for what they do in seconds."""
 
 COARSE_STEM = "_coarse_stem"
-"""What the names of small backbones end with whose stages see a quarter of the photo's side."""
+COARSE_STEP = 4
+"""What the names of small backbones end with whose stages see a quarter of the photo's side: their first convolution
+takes steps of so many pixels."""
 
 WITHOUT_WEIGHTS = "resnet18"
 """The backbone for photos where no pretrained weights are at hand."""
@@ -93,6 +95,12 @@ def more_steps_for(backbone: str, batch_size: int) -> float:
     """How many times a preset's fewest steps are taken. A coarse stem leaves a third of the time a photo, and to see so
     many photos is enough, in however large batches."""
     return 2.5 * SMALLEST_BATCH / batch_size if is_coarse(backbone) else 1.0
+
+
+def shift_for(backbone: str, usual_shift: int) -> int:
+    """By how many pixels a photo is shifted to be seen from four places: half of a coarse stem's step, where training
+    shifts as far."""
+    return COARSE_STEP // 2 if is_coarse(backbone) and usual_shift >= COARSE_STEP // 2 else 0
 
 
 def is_coarse(backbone: str) -> bool:
