@@ -11,6 +11,7 @@ from commands import Command, write_photos
     ("arguments", "message"),
     [
         (("learn", "nothing", "--bundle", "new"), "there is no folder or CSV file 'nothing'"),
+        (("learn", "photos", "--bundle", "."), "'.' already exists; a bundle is never overwritten"),
         (("learn", "photos", "--bundle", "photos"), "'photos' already exists; a bundle is never overwritten"),
         (("learn", "photos", "--bundle", "new", "--from", "photos"), "'photos' is not a bundle: it has no bundle.json"),
         (("learn", "photos", "--bundle", "new", "--from", "nothing"), "there is no bundle 'nothing'"),

@@ -52,7 +52,7 @@ def test_a_tracker_that_fails_does_not_cost_the_run(tmp_path: Path, capsys):
     assert capsys.readouterr().err.count("is told no more: the server is gone") == 1
 
 
-NO_TRACKERS = ["nonsense", "no.module:name", "foster.events:nothing", "foster.version:__version__"]
+NO_TRACKERS = ["nonsense", "no.module:name", "foster.events:nothing", "foster.version:__version__", "os:getcwd", ":x"]
 
 
 @pytest.mark.parametrize("name", NO_TRACKERS)

@@ -95,6 +95,14 @@ def test_a_sweep_is_all_of_its_runs_and_what_is_none_is_refused(tmp_path: Path):
         views_of(tmp_path / "nothing")
 
 
+def test_the_current_folder_can_be_looked_at_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    write(tmp_path / "one", *STARTED)
+    monkeypatch.chdir(tmp_path / "one")
+    assert [view.name for view in views_of(Path())] == ["one"]
+    monkeypatch.chdir(tmp_path)
+    assert [view.name for view in views_of(Path())] == ["one"]
+
+
 def test_a_learn_can_be_looked_at_while_it_lasts(tmp_path: Path):
     from foster.experiment.event_log import noting
     from foster.learner.work_folder import WorkFolder

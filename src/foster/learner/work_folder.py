@@ -29,7 +29,8 @@ class WorkFolder:
     @classmethod
     def beside(cls, bundle: Path) -> "WorkFolder":
         """The hidden folder that belongs to a bundle that is not there yet, as the command uses it."""
-        return cls(bundle.with_name(f".{bundle.name}.learning"), how_to_discard="with --restart")
+        place = bundle if bundle.name else bundle.absolute()  # '.' has no name
+        return cls(place.parent / f".{place.name}.learning", how_to_discard="with --restart")
 
     @contextmanager
     def opened(self, is_restarting: bool = False) -> Iterator["WorkFolder"]:

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from foster.errors import SettingsError
+from foster.errors import FosterError, SettingsError, words_of
 from foster.events import EpochEnded, Evaluated, Event, Listener, RunStarted
 from foster.settings.experiment import Settings
 from foster.system.output import complain
@@ -18,7 +18,7 @@ folder is there from `RunStarted` on: a run begins in one that is empty."""
 
 def tracked(names: Sequence[str], folder: Path, settings: Settings, listener: Listener, ends: ExitStack) -> Listener:
     """The listener and all trackers in `names`, `MODULE:NAME` each, as one listener; `ends` closes them."""
-    trackers = {name: _tracker(name)(folder, settings) for name in names}
+    trackers = {name: _tracker(name, folder, settings) for name in names}
     for tracker in trackers.values():
         ends.callback(getattr(tracker, "close", lambda: None))
 
@@ -35,17 +35,19 @@ def tracked(names: Sequence[str], folder: Path, settings: Settings, listener: Li
     return tell if trackers else listener
 
 
-def _tracker(name: str) -> Tracker:
+def _tracker(name: str, folder: Path, settings: Settings) -> Listener:
     module, separator, attribute = name.partition(":")
     if not separator:
         raise SettingsError(f"'{name}' is no tracker: write MODULE:NAME, such as my_lab:mlflow_tracker (--track)")
     try:
-        tracker: Tracker = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise SettingsError(f"tracker '{name}' cannot be had: {error} (--track)") from None
-    if not callable(tracker):
-        raise SettingsError(f"tracker '{name}' cannot be called (--track)")
-    return tracker
+        make: Tracker = getattr(importlib.import_module(module), attribute)
+        return make(folder, settings)
+    except FosterError:
+        raise
+    except Exception as error:  # of somebody's own module, or of a server that is not there
+        raise SettingsError(
+            f"tracker '{name}' cannot be had: {type(error).__name__}: {words_of(error)} (--track)"
+        ) from error
 
 
 class TensorBoard:

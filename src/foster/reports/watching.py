@@ -48,7 +48,7 @@ class RunView:
         """`locked` is the folder that the process holds which writes, where it is another."""
         self.folder = folder
         self._locked = locked or folder
-        self.name = name or folder.name
+        self.name = name or folder.absolute().name
         self._events = EventReader(folder)
         self._facts: dict[str, Any] = {}
         self._losses: dict[str, list[float]] = {}
