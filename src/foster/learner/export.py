@@ -83,7 +83,7 @@ def export_classifier(knowledge: Knowledge, file: Path) -> ExportReport:
     file = user_path(file)
     target = TARGETS.get(file.suffix.lower())
     if target is None:
-        raise SettingsError(f"cannot export to '{file.name}'{suggestion(file.suffix, TARGETS)} (its ending)")
+        raise SettingsError(f"cannot export to '{file}'{suggestion(file.suffix, TARGETS)} (its ending)")
     module = Exported(knowledge.classifier(torch.device("cpu"))).eval()
     pictures, checked_on = _pictures(knowledge)
     facts = export_facts(knowledge)
