@@ -105,7 +105,7 @@ class RunView:
         title = f"{printable(str(facts.get('method', '')))} on {printable(str(facts.get('scenario', '')))}"
         head = Text.assemble((printable(self.name), "bold"), f"  {title if 'method' in facts else ''}  {self.state}")
         parts: list[RenderableType] = [head]
-        if not self.is_over and "phase" in facts and "epochs" in facts:
+        if not self.is_over and {"task", "phase", "epochs"} <= facts.keys():
             done, count = int(facts.get("epoch", -1)) + 1, int(facts["epochs"])
             task = f"task {int(facts['task']) + 1}/{facts.get('num_tasks', '?')} {printable(str(facts['phase']))}"
             left = self.seconds_left
