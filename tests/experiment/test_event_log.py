@@ -24,7 +24,14 @@ def test_each_event_is_read_once_and_a_cut_line_waits_for_its_end(tmp_path: Path
 
 @pytest.mark.parametrize(
     "line",
-    ['{"task": "x"}', '{"accuracy": [1]}', '{"losses": 5}', '{"losses": {"L_CE": "x"}}', '{"seconds_left": {}}', "null"],
+    [
+        '{"task": "x"}',
+        '{"accuracy": [1]}',
+        '{"losses": 5}',
+        '{"losses": {"L_CE": "x"}}',
+        '{"seconds_left": {}}',
+        "null",
+    ],
 )
 def test_what_has_something_else_in_the_place_of_a_number_is_no_event(line: str, tmp_path: Path):
     good = {"event": "EpochEnded", "task": 0, "losses": {"L_CE": 0.5}, "seconds_left": None}
