@@ -1,6 +1,5 @@
 """Task: what a method trains on, and from which images exemplars are chosen."""
 
-import pytest
 import torch
 
 from foster.data.images import ImageSet
@@ -51,18 +50,3 @@ def test_without_a_class_that_comes_again_only_new_images_are_candidates() -> No
 def test_a_class_without_images_is_counted_as_zero() -> None:
     task = Task(1, 2, 2, images_with_labels([2], ("ant", "bee", "cat", "dog")), exemplars=None)
     assert task.class_counts.tolist() == [0, 0, 1, 0]
-
-
-@pytest.mark.parametrize(
-    ("labels", "names", "message"),
-    [
-        ([-1, 2], ("ant", "bee", "cat"), "must lie in 0 to 2"),
-        ([3], ("ant", "bee", "cat"), "must lie in 0 to 2"),
-        ([2], ("ant", "bee", "cat", "dog"), "4 class names for 3 classes"),
-    ],
-)
-def test_a_task_refuses_unlabeled_images_and_classes_still_to_come(
-    labels: list[int], names: tuple[str, ...], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        Task(1, 2, 1, images_with_labels(labels, names))

@@ -333,7 +333,7 @@ def test_a_manifest_of_anything_else_is_passed_over(content: str, tmp_path: Path
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", ".", "A", "x" * 65, "nul\0"])
 def test_a_part_can_only_have_a_plain_name(name: str, tmp_path: Path):
-    with pytest.raises(ValueError, match="is no name for a part"):
+    with pytest.raises(ValueError, match="String should match pattern"):
         CheckpointStore(tmp_path / "checkpoints").save({}, {}, {name: tensors(1)})
     assert list(tmp_path.rglob("*.safetensors")) == []
 

@@ -1,7 +1,6 @@
 """Published files: fetched once, checked against their MD5 sums, unpacked by name and nothing else."""
 
 import hashlib
-import os
 import tarfile
 import time
 import zlib
@@ -14,7 +13,7 @@ from foster import events
 from foster.data.web import pieces, reason
 from foster.errors import DataError, explained
 from foster.settings.datasets import Published
-from foster.system.files import remove_temporaries, write_bytes, writing
+from foster.system.files import remove_temporaries, write_bytes, writing, written
 from foster.system.locking import locked_in_turn
 from foster.system.signals import StopRequest
 
@@ -39,12 +38,13 @@ def find_or_fetch(published: Published, data_dir: Path, follower: Follower | Non
     parent = data_dir.parent if data_dir.name == published.folder else data_dir
     if complete := _complete_folder(published, data_dir):
         return complete
-    for folder in (parent, parent / published.folder):
-        _check_writable(folder)
-    with _made_for_a_reason(parent / published.folder), _locked(published, parent, follower):
+    folder = parent / published.folder
+    with _made_for_a_reason(folder), _locked(published, parent, follower):
         # Once more: another process may have come first.
         if complete := _complete_folder(published, data_dir):
             return complete
+        with written(folder):
+            folder.mkdir(exist_ok=True)
         _remove_leftovers(published, parent)
         archives = [folder / published.archive for folder in (data_dir, parent)]
         archive = next((path for path in archives if path.is_file()), None)
@@ -54,7 +54,7 @@ def find_or_fetch(published: Published, data_dir: Path, follower: Follower | Non
         else:
             check_md5(archive, published.archive_md5)
         unpack(published, archive, parent, follower.stop)
-    return parent / published.folder
+    return folder
 
 
 def fetch(published: Published, target: Path, follower: Follower) -> None:
@@ -111,15 +111,6 @@ def _complete_folder(published: Published, data_dir: Path) -> Path | None:
     folders = (data_dir / published.folder, data_dir)
     with explained(DataError, f"cannot read {data_dir}"):
         return next((folder for folder in folders if all((folder / name).is_file() for name in published.files)), None)
-
-
-def _check_writable(folder: Path) -> None:
-    """Refuse a folder that cannot be written to, or cannot be made, before anything is downloaded for it."""
-    nearest = next(path for path in (folder, *folder.parents) if path.exists())
-    if not nearest.is_dir():
-        raise DataError(f"cannot write into {folder}: {nearest} is a file, not a folder")
-    if not os.access(nearest, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
-        raise DataError(f"cannot write into {folder}: {nearest} is not writable")
 
 
 @contextmanager
