@@ -1,5 +1,6 @@
 """One run from its settings to its results, in its folder: begun, or continued where it stopped."""
 
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from foster.errors import FolderError, FosterError
@@ -50,13 +51,6 @@ def _finish(experiment: Experiment) -> Finished:
     try:
         return Finished(experiment.run(), experiment.method.network)
     except FosterError as error:
-        _note_failure(experiment.folder, str(error))
+        with suppress(FolderError):  # where even that cannot be written, who called is told anyway
+            experiment.folder.note(RunFailed(str(error)))
         raise
-
-
-def _note_failure(folder: RunFolder, message: str) -> None:
-    """Leave the reason in the events; where even that cannot be written, who called is told anyway."""
-    try:
-        folder.note(RunFailed(message))
-    except FolderError:
-        return

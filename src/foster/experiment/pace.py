@@ -105,19 +105,12 @@ def _seconds_a_step(phase: Phase, task: int, settings: Settings, engine: Engine,
 def _timed_runs(folder: Path) -> Iterator[tuple[Path, _Timed, Settings]]:
     """The runs below `folder` that tell their time, the newest first."""
     paths = [Path(path) for path, _, names in os.walk(folder) if RESULTS in names]
-    for path in sorted(paths, key=_age)[:MOST_RUNS]:
+    for path in sorted(paths, key=lambda path: -(path / RESULTS).stat().st_mtime)[:MOST_RUNS]:
         try:
             timed = _Timed.model_validate(RunFolder(path).read_results())
             yield path, timed, filled(timed.settings, all_keys(), make_settings)
         except (FosterError, ValidationError):
             continue  # a run of another version, or a damaged one, tells nothing
-
-
-def _age(path: Path) -> float:
-    try:
-        return -(path / RESULTS).stat().st_mtime
-    except OSError:
-        return 0.0
 
 
 def _work(settings: Settings) -> tuple[Any, ...]:

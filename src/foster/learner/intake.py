@@ -102,7 +102,7 @@ def take_in(photos: Photos, resizing: Resizing, settings: LearnerSettings, knowl
         more_of=dict(again),
         num_repeated=len(images) - len(fresh),
         kept_elsewhere=elsewhere,
-        shared=shared_photos(entries, names, _names(photos, read.unreadable)),
+        shared=shared_photos(entries, names, [item_name(photos.items[k], k) for k in read.positions]),
         trained_from={names[label]: position for label, position in smallest_positions(train, trained).items()},
         empty_classes=(*photos.empty_classes, *(name for name in photos.class_names if name not in readable)),
         passed_over=photos.passed_over,
@@ -139,16 +139,3 @@ def _check_trainable(fresh: ImageSet, train: ImageSet, num_known: int, elsewhere
                 f"every photo of '{names[label]}' is already held out as '{other}', so that none may be trained on; "
                 f"give more photos of '{names[label]}', or remove these from the bundle (foster exemplars)"
             )
-
-
-def _names(photos: Photos, unreadable: Sequence[Unreadable]) -> list[str]:
-    """The names of the photos that could be read, in order."""
-    left_out = Counter(entry.name for entry in unreadable)
-    names = []
-    for position, item in enumerate(photos.items):
-        name = item_name(item, position)
-        if left_out[name]:
-            left_out[name] -= 1
-        else:
-            names.append(name)
-    return names

@@ -61,6 +61,16 @@ _ROTATED_BY_A_QUARTER = frozenset({5, 6, 7, 8})
 _SIXTEEN_BIT_MODES = frozenset({"I;16", "I;16B", "I;16L", "I;16N"})
 
 MISSING = "there is no such file"
+REASONS: dict[type[Exception], str] = {
+    Image.DecompressionBombError: f"too large: more than {MAX_PIXELS:,} pixels",
+    FileNotFoundError: MISSING,
+    PermissionError: "no permission to read it",
+    IsADirectoryError: "it is a folder",
+    UnidentifiedImageError: "not an image of a known format",
+    MemoryError: "too large for the memory",
+    struct.error: "damaged",
+}
+"""What errors of decoders mean; of others, their own words are told."""
 
 _LARGE_IMAGE = threading.Lock()
 """Held while a large image is decoded."""
@@ -133,21 +143,9 @@ def _guarded(work: Callable[[], Result]) -> Result:
         return work()
     except ImageError:
         raise
-    except Image.DecompressionBombError:
-        raise ImageError(f"too large: more than {MAX_PIXELS:,} pixels") from None
-    except FileNotFoundError:
-        raise ImageError(MISSING) from None
-    except PermissionError:
-        raise ImageError("no permission to read it") from None
-    except IsADirectoryError:
-        raise ImageError("it is a folder") from None
-    except UnidentifiedImageError:
-        raise ImageError("not an image of a known format") from None
-    except MemoryError:
-        raise ImageError("too large for the memory") from None
     except Exception as error:
-        reason = words_of(error)
-        raise ImageError(f"damaged ({reason})" if not isinstance(error, struct.error) else "damaged") from None
+        words = next((words for kind, words in REASONS.items() if isinstance(error, kind)), "")
+        raise ImageError(words or f"damaged ({words_of(error)})") from None
 
 
 def _from_file(source: str | Path | bytes, target_side: int | None) -> Image.Image:

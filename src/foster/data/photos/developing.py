@@ -112,7 +112,8 @@ def read_stack(
     if not len(kept):
         raise none_readable(unreadable, photos)
     album = Album([store], np.zeros(len(kept), np.int16), kept)
-    return ReadPhotos(album, tuple(photos.labels[k] for k in kept.tolist()), tuple(unreadable))
+    positions = tuple(kept.tolist())
+    return ReadPhotos(album, positions, tuple(photos.labels[k] for k in positions), tuple(unreadable))
 
 
 def _keep(store: PhotoStore, strip: Strip, num_photos: int) -> None:

@@ -78,6 +78,8 @@ class ReadPhotos(Generic[Images]):
     """Images, such as uint8 `[N, 3, H, W]`, with a class name each, and those that could not be read."""
 
     images: Images
+    positions: tuple[int, ...]
+    """Where those that could be read stand among all photos."""
     labels: tuple[str, ...]
     unreadable: tuple[Unreadable, ...]
 
@@ -109,7 +111,7 @@ def read_photos(
             kept.append(position)
     if not kept:
         raise none_readable(unreadable, photos)
-    return ReadPhotos(images[: len(kept)], tuple(photos.labels[k] for k in kept), tuple(unreadable))
+    return ReadPhotos(images[: len(kept)], tuple(kept), tuple(photos.labels[k] for k in kept), tuple(unreadable))
 
 
 def noted_unreadable(
