@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from foster.data.photos.decode import SUFFIXES
-from foster.data.photos.find import shown
+from foster.data.photos.find import natural_order, shown
 from foster.data.photos.trees import Tree, check_same_classes, read_list, read_names, read_tree
 from foster.errors import DataError
 from foster.settings.photos import PhotoSettings
@@ -35,8 +35,8 @@ def imagenet_trees(folder: Path, photos: PhotoSettings, is_subset: bool) -> tupl
             "dataset=imagenet100 or dataset=folder"
         )
     train = read_tree(root / "train", names)
-    folders_of_test = _has(root / "val", names[0])
-    test = read_tree(root / "val", names) if folders_of_test else _flat_validation(root, all_names)
+    has_folders = any(_has(root / "val", name) for name in all_names)
+    test = read_tree(root / "val", names) if has_folders else _flat_validation(root, all_names)
     return train.of(names), test.of(names)
 
 
@@ -66,9 +66,11 @@ def _has(folder: Path, name: str) -> bool:
 def _flat_validation(root: Path, all_names: list[str]) -> Tree:
     """The photos of `val` by their class, from a published list beside it or in it."""
     title = f"'{shown(root / 'val')}'"
+    if not _has(root, "val"):
+        raise DataError(f"there is no folder {title} of test photos")
     paths = [folder / name for name in LISTS for folder in (root, root / "val", root / "data")]
     path = next((path for path in paths if path.is_file()), None)
-    if path is None or not (root / "val").is_dir():
+    if path is None:
         raise DataError(f"{title} has no class folders, and none of {', '.join(LISTS)} lies beside it")
     files = sorted(entry.name for entry in (root / "val").iterdir() if entry.suffix.lower() in SUFFIXES)
     try:
@@ -123,17 +125,21 @@ def folder_trees(folder: Path, photos: PhotoSettings, seed: int) -> tuple[Tree, 
     if not folder.is_dir():
         raise DataError(f"there is no folder '{shown(folder)}' of photos; name theirs with data=FOLDER")
     only = read_names(user_path(photos.subset)) if photos.subset else None
-    test: Tree | None = None
+
+    def listed(path: str) -> Tree:
+        tree = read_list(user_path(path), folder)
+        return tree.of(sorted(only, key=natural_order)) if only else tree
+
+    name = next((name for name in TEST_NAMES if _has(folder, name)), None)
     if photos.train_list:
-        train = read_list(user_path(photos.train_list), folder)
-        test = read_list(user_path(photos.test_list), folder) if photos.test_list else None
-    elif _has(folder, "train"):
-        train = read_tree(folder / "train", only)
-        name = next((name for name in TEST_NAMES if _has(folder, name)), None)
-        test = read_tree(folder / name, only) if name else None
+        train = listed(photos.train_list)
     else:
-        train = read_tree(folder, only)
-    if test is None:
+        train = read_tree(folder / "train" if _has(folder, "train") else folder, only)
+    if photos.test_list:
+        test = listed(photos.test_list)
+    elif name and not photos.train_list and _has(folder, "train"):
+        test = read_tree(folder / name, only)
+    else:
         train, test = train.divided(_share(photos, train.title), seed)
     check_same_classes(train, test)
     return train, test.of(train.class_names)

@@ -2,6 +2,7 @@
 
 import os
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -130,7 +131,8 @@ class Settings(CommonSettings):
     def why_unused(self, key: str) -> str:
         section = key.partition(".")[0]
         if section in DATASET_SECTIONS:
-            return "" if DATASET_SECTIONS[section](self.dataset) else f"the dataset is {self.dataset}"
+            is_meant = DATASET_SECTIONS[section](self.dataset) and self.dataset in DATASETS_OF.get(key, [self.dataset])
+            return "" if is_meant else f"the dataset is {self.dataset}"
         return super().why_unused(key)
 
     @property
@@ -180,6 +182,11 @@ DATASET_SECTIONS: dict[str, Callable[[str], bool]] = {
     "photos": lambda dataset: bool(CATALOGUE[dataset].photo_augmentations),
 }
 """Sections that belong to some datasets alone, and to which."""
+
+DATASETS_OF = {"photos.subset": ["imagenet100", "folder"]} | {
+    f"photos.{key}": ["folder"] for key in ("train_list", "test_list", "test_share")
+}
+"""The same for single keys."""
 
 
 def preset_names() -> list[str]:
@@ -267,7 +274,7 @@ def all_keys() -> list[str]:
 
 
 def _check_class_order(order: Sequence[str], num_classes: int, origin: str) -> None:
-    repeated = sorted({name for name in order if order.count(name) > 1})
+    repeated = sorted(name for name, count in Counter(order).items() if count > 1)
     if repeated:
         raise SettingsError(f"class_order: '{repeated[0]}' stands in it more than once (in {origin})")
     if order and len(order) != num_classes:

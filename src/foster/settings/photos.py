@@ -27,7 +27,7 @@ class PhotoSettings(Frozen):
     exemplars: Literal["original", "reencoded"] = "original"
     """Exemplars are kept as the files they came from, or once more encoded at the size in which photos are kept."""
     max_unreadable: int | None = Field(default=None, ge=0)
-    """So many photos that cannot be read are left out; by default a tenth, and at most 100."""
+    """So many photos that cannot be read are left out; by default a tenth, of few photos three, and at most 100."""
 
     @property
     def kept_side(self) -> int:

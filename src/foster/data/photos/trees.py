@@ -1,6 +1,7 @@
 """Photos as classes on a disk: a folder for each class, or a list of paths with a label each."""
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,11 +70,11 @@ def read_tree(folder: Path, only: Iterable[str] | None = None) -> Tree:
         entries = sorted((entry.name for entry in os.scandir(folder) if entry.is_dir()), key=natural_order)
     entries = [entry for entry in entries if not entry.startswith(".")]
     if only is not None:
-        wanted, there = list(only), set(entries)
+        wanted, there = dict.fromkeys(only), set(entries)
         missing = [name for name in wanted if name not in there]
         if missing:
             raise DataError(f"{len(missing)} of {len(wanted)} class folders are missing in {title}: {some(missing)}")
-        entries = [entry for entry in entries if entry in set(wanted)]
+        entries = [entry for entry in entries if entry in wanted]
     if not entries:
         raise DataError(f"{title} holds no folders; there must be one with photos for each class")
     folders: dict[str, Path] = {}
@@ -113,7 +114,7 @@ def read_names(path: Path) -> list[str]:
     title = f"photos.subset: '{shown(path)}'"
     words = [line.split() for line in read_text(path, title).splitlines()]
     names = [line[0] for line in words if line and not line[0].startswith("#")]
-    repeated = [name for name in names if names.count(name) > 1]
+    repeated = [name for name, count in Counter(names).items() if count > 1]
     if not names or repeated:
         what = f"'{repeated[0]}' stands in it twice" if repeated else "it is empty"
         raise DataError(f"{title} must name each class folder once, but {what}")
