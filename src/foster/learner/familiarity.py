@@ -28,7 +28,7 @@ Unknown = float | Literal["auto"] | None
 NUM_QUANTILES = 101
 BELOW_ALL = 5.0
 """How much being stranger than all known photos counts, for each time that these are apart."""
-CAUTION = 0.5
+CAUTION = 0.25
 """By how many standard errors fewer held-out photos lie below the threshold than may be refused: they are few."""
 PREFIX = "familiarity."
 

@@ -186,7 +186,8 @@ class Learner:
         one image where they are `[H, W, 1|3|4]` (a tensor: `[1|3|4, H, W]`), else grey images `[N, H, W]`. An image
         that cannot be read gets an entry with an `error`. With `unknown_below`, an image whose best class has a
         smaller probability is "unknown"; "auto" compares confidence and nearness to the classes with those of held-out
-        images, of which 95 % are answered. A CalibrationWarning says where nobody knows what a probability is worth.
+        images, so that about 95 % of known things are answered. A CalibrationWarning says where nobody knows what a
+        probability is worth.
         """
         return list(self.predicted(as_items(images), top, unknown_below))
 
