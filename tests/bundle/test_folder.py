@@ -277,14 +277,14 @@ def test_an_exemplar_of_another_size_is_refused(bundle: Path) -> None:
 
 
 def test_removing_an_exemplar_deletes_its_file_and_keeps_the_bundle_valid(bundle: Path) -> None:
-    wanted = EXEMPLARS.of_class(0)[1]
+    wanted = EXEMPLARS.stack_of(0)[1]
     removed = remove_exemplars(bundle, [image_id(wanted)[:6]])
     assert [entry.id for entry in removed] == [image_id(wanted)]
     assert not (bundle / removed[0].file).exists()
     found = read_bundle(bundle)
     left = found.memory("exemplars", "v1")
     assert left.counts.tolist() == [2, 1, 2]
-    assert torch.equal(left.of_class(0), EXEMPLARS.of_class(0)[[0, 2]])
+    assert torch.equal(left.stack_of(0), EXEMPLARS.stack_of(0)[[0, 2]])
     assert found.manifest.history[-1] == {"removed_exemplars": [image_id(wanted)]}
 
 
@@ -292,8 +292,8 @@ def test_removing_an_exemplar_deletes_its_file_and_keeps_the_bundle_valid(bundle
 def shared(tmp_path: Path) -> Path:
     """A bundle that keeps one picture in two classes, as the second of each."""
     both = torch.full((3, 6, 5), 7, dtype=torch.uint8)
-    stacks = [[*memory[:1], both, *memory[1:]] for memory in (EXEMPLARS.of_class(0), EXEMPLARS.of_class(2))]
-    memory = memory_of([stacks[0], list(EXEMPLARS.of_class(1)), stacks[1]], SIZE)
+    stacks = [[*memory[:1], both, *memory[1:]] for memory in (EXEMPLARS.stack_of(0), EXEMPLARS.stack_of(2))]
+    memory = memory_of([stacks[0], list(EXEMPLARS.stack_of(1)), stacks[1]], SIZE)
     write_bundle(tmp_path / "shared", facts(), WEIGHT_VALUES, {"exemplars": memory, "held-out": HELD_OUT})
     return tmp_path / "shared"
 
@@ -313,7 +313,7 @@ def test_a_picture_in_two_classes_is_removed_from_the_one_that_is_named(shared: 
     assert removed.full_id == f"0002/{both}"
     left = read_bundle(shared).memory("exemplars", "shared")
     assert left.counts.tolist() == [4, 1, 2]
-    assert torch.equal(left.of_class(2), EXEMPLARS.of_class(2))
+    assert torch.equal(left.stack_of(2), EXEMPLARS.stack_of(2))
     assert [entry.class_id for entry in remove_exemplars(shared, [both])] == [0], "now it is clear which is meant"
 
 
@@ -326,7 +326,7 @@ def test_what_is_removed_from_two_classes_is_noted_twice(shared: Path) -> None:
 def test_the_last_exemplar_of_a_class_stays(bundle: Path) -> None:
     before = (bundle / MANIFEST).read_bytes()
     with pytest.raises(BundleError, match="the last exemplar of class '猫'"):
-        remove_exemplars(bundle, [image_id(EXEMPLARS.of_class(1)[0])])
+        remove_exemplars(bundle, [image_id(EXEMPLARS.stack_of(1)[0])])
     with pytest.raises(BundleError, match=r"cannot remove 'zzz' .*no such exemplar"):
         remove_exemplars(bundle, ["zzz"])
     with pytest.raises(BundleError, match="cannot remove ''"):
@@ -340,7 +340,7 @@ def test_an_image_keeps_its_id_wherever_it_is_stored(tmp_path: Path) -> None:
     write_bundle(two, facts(), WEIGHT_VALUES, {"held-out": EXEMPLARS})
     ids = [[entry.id for entry in read_manifest(path).exemplars] for path in (one, two)]
     assert ids[0] == ids[1]
-    assert ids[0][0] == image_id(EXEMPLARS.of_class(0)[0])
+    assert ids[0][0] == image_id(EXEMPLARS.stack_of(0)[0])
 
 
 def test_a_bundle_can_be_read_by_everybody_who_may_read_files(bundle: Path) -> None:

@@ -14,6 +14,7 @@ import foster
 from foster.bundle import manifest as manifest_module
 from foster.bundle.folder import memory_of, read_bundle
 from foster.bundle.manifest import read_manifest
+from foster.data.images import on_device
 from foster.data.photos import read
 from foster.learner.knowledge import Memories
 from foster.learner.learner import Learner
@@ -89,7 +90,10 @@ def test_a_bundle_with_images_of_the_networks_size_keeps_its_bits_and_learns_on(
     learner.learn(photos / "first")
     known = learner.knowledge
     assert known is not None
-    stacks = [[list(memory.of_class(k)) for k in range(2)] for memory in (known.exemplars, known.held_out)]
+    stacks = [
+        [list(on_device(memory.stack_of(k), torch.device("cpu"))) for k in range(2)]
+        for memory in (known.exemplars, known.held_out)
+    ]
     exemplars, held_out = (memory_of(own, known.resizing) for own in stacks)
     object.__setattr__(known, "memories", Memories(lambda: exemplars, lambda: held_out))
     old = learner.save(tmp_path / "old")

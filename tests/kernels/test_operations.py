@@ -7,12 +7,13 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from augmented import decided
 from gluon_emulation import emulated_kernels
 from pillow_images import sample_images
 from torch import Tensor
 
 from foster.data.augmentation import pipeline
-from foster.data.augmentation.autoaugment import MAGNITUDES, SIGNED, Decisions, apply, draw, works
+from foster.data.augmentation.autoaugment import MAGNITUDES, SIGNED, Decisions, draw, works
 from foster.data.augmentation.operations import OPERATIONS, send
 from foster.data.augmentation.pipeline import augment
 from foster.kernels.operations import can_operate
@@ -62,7 +63,7 @@ def test_every_operation_gives_the_same_pixels_as_without_kernels(device: str, s
     actual = by_kernels(batch.to(device), decisions).cpu()
 
     different = [
-        NAMES[pair[0][0]] for pair, a, b in zip(pairs, actual, apply(batch, decisions), strict=True) if (a != b).any()
+        NAMES[pair[0][0]] for pair, a, b in zip(pairs, actual, decided(batch, decisions), strict=True) if (a != b).any()
     ]
     assert different == []
     assert torch.equal(batch, before), "a kernel wrote to its input"

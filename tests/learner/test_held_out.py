@@ -126,7 +126,7 @@ def test_what_is_kept_of_fewer_is_kept_of_more() -> None:
     two, five = kept_held_out(images, 2), kept_held_out(images, 5)
     assert two.counts.tolist() == [2, 2]
     assert five.counts.tolist() == [5, 4]
-    assert torch.equal(five.of_class(0)[:2], two.of_class(0))
+    assert torch.equal(five.stack_of(0)[:2], two.stack_of(0))
     assert kept_held_out(images, None).num_images == 14
 
 

@@ -80,7 +80,7 @@ def test_ids_are_the_order_of_arrival_and_never_change(learner: Learner) -> None
 
 def stored_ids(learner: Learner, use: str) -> set[str]:
     memory = getattr(learner.knowledge, use)
-    return {image_id(image) for k in range(memory.num_classes) for image in memory.of_class(k)}
+    return {image_id(image) for k in range(memory.num_classes) for image in memory.stack_of(k)}
 
 
 def test_the_budget_holds_for_exemplars_and_held_out_images_together(learner: Learner) -> None:

@@ -50,8 +50,8 @@ def test_a_renamed_class_is_the_same_class(four: Learner, tmp_path: Path) -> Non
     told = [(answer.label, answer.confidence) for answer in again.predict(unseen("one", "two"))]
     assert told == [("Éins 一" if label == "one" else label, sure) for label, sure in answers]
     assert known(again).trained_from["Éins 一"] == before.trained_from["one"]
-    assert torch.equal(known(again).exemplars.of_class(1), before.exemplars.of_class(1))
-    assert torch.equal(known(again).held_out.of_class(1), before.held_out.of_class(1))
+    assert torch.equal(known(again).exemplars.stack_of(1), before.exemplars.stack_of(1))
+    assert torch.equal(known(again).held_out.stack_of(1), before.held_out.stack_of(1))
     assert known(again).temperature == before.temperature
     images, names = digits("one", last=60)
     report = again.learn(images, ["Éins 一"] * len(names), epochs_scale=0.001)
@@ -65,7 +65,7 @@ def test_a_merged_class_has_the_sum_of_its_parts(four: Learner, tmp_path: Path) 
     assert known(four).task_sizes == (2, 1)
     assert report.renamed == {"one": "one or three", "three": "one or three"}
     old, new = (known(one).exemplars for one in (before, four))
-    assert len(new.of_class(1)) == len(old.of_class(1)) + len(old.of_class(3)) == report.num_exemplars
+    assert len(new.stack_of(1)) == len(old.stack_of(1)) + len(old.stack_of(3)) == report.num_exemplars
     images = unseen(*FOUR)
     parts, whole = before.classifier().probabilities(images), four.classifier().probabilities(images)
     assert (parts[:, [1, 3]].sum(1) - whole[:, 1]).abs().mean() < 0.06
@@ -83,7 +83,7 @@ def test_a_forgotten_class_is_gone_and_says_what_remains(four: Learner, tmp_path
     assert check.drop <= 0, "fewer classes to choose from"
     assert check.num_negative_flips == 0
     assert (report.num_exemplars, report.num_held_out) == tuple(
-        len(memory.of_class(0)) for memory in (known(before).exemplars, known(before).held_out)
+        len(memory.stack_of(0)) for memory in (known(before).exemplars, known(before).held_out)
     )
     (left,) = report.remains
     assert (left.name, left.kind, left.num_images) == ("zero", "held-out", report.num_held_out)

@@ -35,9 +35,9 @@ def test_merged_exemplars_take_turns_within_what_a_class_may_keep() -> None:
     known = learner.knowledge
     assert known is not None
     after = mended(learner, Regrouping(((0, 1),), ("both",)))
-    both = after.exemplars.of_class(0)
-    assert len(both) + len(after.held_out.of_class(0)) <= 10
-    zero, one = known.exemplars.of_class(0), known.exemplars.of_class(1)
+    both = after.exemplars.stack_of(0)
+    assert len(both) + len(after.held_out.stack_of(0)) <= 10
+    zero, one = known.exemplars.stack_of(0), known.exemplars.stack_of(1)
     assert torch.equal(both[:4], torch.stack([zero[0], one[0], zero[1], one[1]]))
     assert after.task_sizes == (1,)
 
@@ -47,7 +47,7 @@ def test_a_photo_that_two_merged_classes_keep_is_kept_once() -> None:
     memory = ExemplarMemory()
     for class_id, own in enumerate(([0, 1, 2], [2, 0, 3, 4])):
         memory.remember(class_id, pictures[own])
-    together = _together(memory, [(0, 1)], None).of_class(0)
+    together = _together(memory, [(0, 1)], None).stack_of(0)
     assert together[:, 0, 0, 0].tolist() == [0, 2, 1, 3, 4]
 
 

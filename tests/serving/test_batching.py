@@ -73,7 +73,7 @@ def test_what_arrives_while_the_device_computes_is_one_batch() -> None:
         while not is_begun.is_set():
             await asyncio.sleep(0.001)
         others = [asyncio.create_task(batcher.answer(served(echo), image(k))) for k in range(1, 8)]
-        while batcher.num_waiting < 7:
+        while len(batcher._waiting) < 7:
             await asyncio.sleep(0.001)
         is_released.set()
         await asyncio.gather(first, *others)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from foster.data.herding import herding_by_class, positions_by_class, random_selection
-from foster.data.images import ImageSet, Stack, ids_of, joined, on_device
+from foster.data.images import ImageSet, Stack, ids_of, joined
 from foster.data.photos.album import Album
 from foster.data.photos.darkroom import Darkroom
 from foster.data.photos.encoded import PhotoBytes
@@ -52,14 +52,10 @@ class ExemplarMemory:
         """How many exemplars each class holds, `[num_classes]` int64."""
         return torch.tensor([len(stack) for stack in self._stacks], dtype=torch.int64)
 
-    def of_class(self, class_id: int) -> Tensor:
-        """The exemplars of one class, uint8 `[n, 3, H, W]`, in selection order; of photos the middle."""
-        self._check_known(class_id)
-        return on_device(self._stacks[class_id], torch.device("cpu"))
-
     def stack_of(self, class_id: int) -> Stack:
-        """The exemplars of one class as they are kept: photos stay photos."""
-        self._check_known(class_id)
+        """The exemplars of one class in selection order."""
+        if not 0 <= class_id < self.num_classes:
+            raise DataError(f"class {class_id} is not in memory, which holds {self.num_classes} classes from 0")
         return self._stacks[class_id]
 
     def ids(self) -> set[str]:
@@ -148,10 +144,6 @@ class ExemplarMemory:
             # Photos of one list: they are decoded together, once for all who ask.
             self._together = self._own(together) if isinstance(together, Album) else together
         return self._together
-
-    def _check_known(self, class_id: int) -> None:
-        if not 0 <= class_id < self.num_classes:
-            raise DataError(f"class {class_id} is not in memory, which holds {self.num_classes} classes from 0")
 
     def _check_budget(self, class_id: int, num_new: int, num_others: int) -> None:
         over_total = self.total is not None and num_others + num_new > self.total

@@ -54,10 +54,6 @@ class Batcher:
         self._changed = asyncio.Event()
         self._device = ThreadPoolExecutor(1, "device")
 
-    @property
-    def num_waiting(self) -> int:
-        return len(self._waiting)
-
     @contextmanager
     def coming(self) -> Iterator[None]:
         """Inside, an image is on its way here: worth a short wait."""

@@ -4,11 +4,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from augmented import decided, operated
 from sklearn.datasets import load_sample_images
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from foster.data.augmentation import autoaugment
 from foster.data.augmentation.autoaugment import MAGNITUDES, POLICIES, SIGNED, Decisions, draw
 from foster.data.augmentation.operations import OPERATIONS
 
@@ -158,10 +158,10 @@ def test_applying_to_a_batch_equals_applying_to_each_image_alone(policy: str) ->
     for image, operations, magnitudes in zip(images.split(1), *decisions, strict=True):
         for operation, magnitude in zip(operations.tolist(), magnitudes, strict=True):
             if operation >= 0:
-                image = OPERATIONS[NAMES[operation]](image, magnitude.view(1))
+                image = operated(NAMES[operation], image, magnitude.view(1))
         expected.append(image)
 
-    assert torch.equal(autoaugment.apply(images, decisions), torch.cat(expected))
+    assert torch.equal(decided(images, decisions), torch.cat(expected))
     assert torch.equal(images, original)
 
 
@@ -177,17 +177,17 @@ def test_any_mixture_of_operations_equals_each_image_alone() -> None:
     for image, names, sizes in zip(images.split(1), operations.tolist(), torch.from_numpy(magnitudes), strict=True):
         for operation, magnitude in zip(names, sizes, strict=True):
             if operation >= 0:
-                image = OPERATIONS[NAMES[operation]](image, magnitude.view(1))
+                image = operated(NAMES[operation], image, magnitude.view(1))
         expected.append(image)
 
     decisions = Decisions(torch.from_numpy(operations), torch.from_numpy(magnitudes))
-    assert torch.equal(autoaugment.apply(images, decisions), torch.cat(expected))
+    assert torch.equal(decided(images, decisions), torch.cat(expected))
 
 
 def test_the_layout_of_the_images_in_memory_does_not_matter() -> None:
     images, decisions = photo_tiles(), draw("cifar10", 256, seeded())
-    result = autoaugment.apply(images.contiguous(memory_format=torch.channels_last), decisions)
-    assert torch.equal(result, autoaugment.apply(images, decisions))
+    result = decided(images.contiguous(memory_format=torch.channels_last), decisions)
+    assert torch.equal(result, decided(images, decisions))
 
 
 def test_more_images_need_no_more_calls() -> None:
@@ -195,7 +195,7 @@ def test_more_images_need_no_more_calls() -> None:
     for num_images in (150, 250):
         decisions = draw("cifar10", num_images, seeded())
         with CallCounter() as counter:
-            autoaugment.apply(photo_tiles()[:num_images], decisions)
+            decided(photo_tiles()[:num_images], decisions)
         num_calls.append(counter.num_calls)
     assert num_calls[0] == num_calls[1]
     assert num_calls[0] < 180
@@ -204,12 +204,12 @@ def test_more_images_need_no_more_calls() -> None:
 def test_images_without_an_operation_stay_as_they_are() -> None:
     images = photo_tiles()[:5]
     nothing = Decisions(torch.full((5, 2), -1), torch.zeros(5, 2, dtype=torch.float64))
-    assert torch.equal(autoaugment.apply(images, nothing), images)
+    assert torch.equal(decided(images, nothing), images)
 
 
 def test_copies_of_one_image_are_changed_in_many_ways() -> None:
     copies = photo_tiles()[40].expand(200, 3, 32, 32)
-    result = autoaugment.apply(copies, draw("cifar10", 200, seeded()))
+    result = decided(copies, draw("cifar10", 200, seeded()))
     assert len(torch.unique(result.flatten(1), dim=0)) > 40
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from augmented import operated
 from PIL import Image, ImageEnhance, ImageOps
 from pillow_images import from_pillow, sample_images, to_pillow
 
@@ -62,7 +63,7 @@ def test_an_operation_equals_pillow_at_every_magnitude(name: str, size: tuple[in
     batch = images.repeat_interleave(len(magnitudes), dim=0)
     before = batch.clone()
 
-    actual = OPERATIONS[name](batch, torch.tensor(magnitudes, dtype=torch.float64).repeat(len(images)))
+    actual = operated(name, batch, torch.tensor(magnitudes, dtype=torch.float64).repeat(len(images)))
 
     assert actual.dtype == torch.uint8
     assert torch.equal(batch, before), "the operation wrote to its input"
@@ -78,7 +79,7 @@ def test_an_operation_equals_pillow_at_every_magnitude(name: str, size: tuple[in
 @pytest.mark.parametrize("name", sorted(SIGNED))
 def test_both_signs_of_an_operation_change_a_photo_differently(name: str) -> None:
     photo = sample_images(32, 32)[:1]
-    plus, minus = (OPERATIONS[name](photo, torch.tensor([sign * MAGNITUDES[name][5]])) for sign in (1, -1))
+    plus, minus = (operated(name, photo, torch.tensor([sign * MAGNITUDES[name][5]])) for sign in (1, -1))
     assert not torch.equal(plus, photo)
     assert not torch.equal(minus, photo)
     assert not torch.equal(plus, minus)
@@ -88,7 +89,7 @@ def test_both_signs_of_an_operation_change_a_photo_differently(name: str) -> Non
 @pytest.mark.parametrize("shape", [(0, 3, 5, 4), (2, 3, 1, 1), (2, 3, 2, 9)], ids=str)
 def test_an_operation_works_on_tiny_and_empty_batches(name: str, shape: tuple[int, ...]) -> None:
     images = torch.arange(torch.Size(shape).numel(), dtype=torch.uint8).view(shape)
-    result = OPERATIONS[name](images, torch.full(shape[:1], MAGNITUDES[name][4], dtype=torch.float64))
+    result = operated(name, images, torch.full(shape[:1], MAGNITUDES[name][4], dtype=torch.float64))
     assert result.shape == images.shape
 
 
@@ -97,7 +98,7 @@ def test_equalize_by_hand() -> None:
     # of pixels below it.
     channel = torch.cat((torch.arange(0, 128).repeat(2), torch.full((256,), 200))).to(torch.uint8)
     image = channel.view(1, 1, 16, 32).expand(1, 3, 16, 32).contiguous()
-    result = OPERATIONS["Equalize"](image, torch.zeros(1, dtype=torch.float64))
+    result = operated("Equalize", image, torch.zeros(1, dtype=torch.float64))
     expected = torch.cat((torch.arange(0, 256, 2).repeat(2), torch.full((256,), 255))).to(torch.uint8)
     assert torch.equal(result[0, 0].flatten(), expected)
 

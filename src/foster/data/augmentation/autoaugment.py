@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foster.data.augmentation.operations import FAMILIES, OPERATIONS, Change, Work, by_kernel, send
+from foster.data.augmentation.operations import FAMILIES, OPERATIONS, Change, Work, by_kernel
 
 NUM_SLOTS = 2
 
@@ -144,12 +144,6 @@ def draw(policy: str, num_images: int, generator: torch.Generator) -> Decisions:
     operations = np.where(coins < table.probabilities.take(chosen), table.operations.take(chosen), -1)
     magnitudes = table.magnitudes.take(chosen + num_operations * is_negative)
     return Decisions(torch.from_numpy(operations), torch.from_numpy(magnitudes))
-
-
-def apply(images: Tensor, decisions: Decisions) -> Tensor:
-    """Images `[N, 3, H, W]` uint8 with each image's first operation applied, then its second."""
-    work = plan(decisions, *images.shape[2:])
-    return work.change(images, *send(work.arrays, images.device))
 
 
 def works(decisions: Decisions, height: int, width: int, has_kernels: bool) -> Sequence[Work]:

@@ -6,7 +6,6 @@ differently), so the results equal Pillow's and do not depend on the device.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -30,21 +29,11 @@ Prepare = Callable[[NDArray[np.float64], int, int], NDArray[Any]]
 Change = Callable[[Tensor, Sequence[int], Tensor], None]
 
 
-@dataclass(frozen=True, eq=False)
-class Operation:
+class Operation(NamedTuple):
     """One member of the family of operations that have the same `change`."""
 
     change: Change
     prepare: Prepare
-
-    def __call__(self, images: Tensor, magnitudes: Tensor) -> Tensor:
-        """Images `[n, 3, H, W]` uint8 and signed magnitudes `[n]` float64 (on the CPU) to new images."""
-        images = images.clone(memory_format=torch.contiguous_format)
-        family = next(family for family in FAMILIES if family.change is self.change)
-        counts = [len(images) * (operation is self) for operation in family.operations]
-        parameters = self.prepare(magnitudes.double().numpy(), *images.shape[2:])
-        self.change(images, counts, *send([parameters], images.device))
-        return images
 
 
 class Family(NamedTuple):

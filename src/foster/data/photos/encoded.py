@@ -97,10 +97,6 @@ class PhotoBytes:
     def __len__(self) -> int:
         return len(self.contents)
 
-    @property
-    def nbytes(self) -> int:
-        return sum(map(len, self.contents))
-
     def name(self, position: int) -> str:
         return f"kept photo {position}"
 
