@@ -1,7 +1,14 @@
 import pytest
 import torch
 
-from foster.learner.calibration import MIN_IMAGES, expected_calibration_error, fit_temperature, probabilities
+from foster.learner.calibration import (
+    HIGHEST,
+    LOWEST,
+    MIN_IMAGES,
+    expected_calibration_error,
+    fit_temperature,
+    probabilities,
+)
 
 
 def labels_drawn_from(logits: torch.Tensor, seed: int = 0) -> torch.Tensor:
@@ -46,6 +53,24 @@ def test_a_dozen_images_are_not_believed_alone() -> None:
     logarithms = torch.tensor([temperature or 1.0 for temperature in found]).log()
     assert float(logarithms.exp().median()) == pytest.approx(5.0, rel=0.2)
     assert float(logarithms.std()) < 0.3
+
+
+def test_what_is_added_to_all_scores_of_an_image_changes_nothing() -> None:
+    scores = torch.randn(12, 5, generator=torch.Generator().manual_seed(1))
+    shifts = 50 * torch.randn(12, 1, generator=torch.Generator().manual_seed(2))
+    labels = labels_drawn_from(scores)
+    assert fit_temperature(scores + shifts, labels) == pytest.approx(fit_temperature(scores, labels), rel=1e-3)
+
+
+def test_a_temperature_has_bounds_and_is_looked_for_closely_between_them() -> None:
+    labels = torch.arange(12) % 3
+    right = torch.eye(3)[labels]
+    assert (LOWEST, HIGHEST) == (0.05, 20.0)
+    assert fit_temperature(1e-4 * right, labels) == LOWEST
+    assert fit_temperature(1e6 * right, labels) == HIGHEST
+    factors = [fit_temperature((2 + k / 40) * right, labels) or 0.0 for k in range(3)]
+    assert factors[1] / factors[0] == pytest.approx(2.025 / 2, rel=2e-3)
+    assert factors[2] / factors[0] == pytest.approx(2.05 / 2, rel=2e-3)
 
 
 def test_every_class_counts_the_same() -> None:

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from foster.evaluation.predict import nearest_mean_scores
-from foster.learner.familiarity import KEPT_SHARE, PREFIX, Familiarity, auroc
+from foster.learner.familiarity import KEPT_SHARE, PREFIX, Familiarity, _share_below, _threshold, auroc
 
 
 def photos(count: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -39,6 +39,19 @@ def test_few_held_out_photos_set_a_careful_threshold() -> None:
         assert found is not None
         kept.append(float((found.scores(*others) >= found.threshold).float().mean()))
     assert sum(kept) / len(kept) > KEPT_SHARE - 0.01  # the quantile of their own scores would keep 0.91
+
+
+@pytest.mark.parametrize(("num_images", "lowest"), [(20, 0.0), (50, 0.76), (200, 7.501), (10_000, 488.152)])
+def test_the_threshold_by_hand(num_images: int, lowest: float) -> None:
+    """n = 200: 0.05 less half of the standard error sqrt(0.05 * 0.95 / 200) is 0.04229, the 8.501st of 201 parts."""
+    assert _threshold(torch.arange(num_images, dtype=torch.float64)) == pytest.approx(lowest, abs=0.005)
+
+
+def test_a_value_stands_among_others_where_they_say_and_beyond_them_it_still_has_an_order() -> None:
+    quantiles = torch.linspace(2, 4, 101)
+    shares = _share_below(quantiles, torch.tensor([1.0, 1.5, 2.0, 2.005, 3.0, 3.99, 4.0, 9.0]))
+    torch.testing.assert_close(shares, torch.tensor([-0.5, -0.25, 0.0, 0.0025, 0.5, 0.995, 1.0, 1.0]))
+    assert _share_below(torch.ones(101), torch.tensor([0.5, 1.0, 2.0])).isfinite().all()
 
 
 def test_photos_that_are_sure_but_far_from_every_class_are_strange(familiarity: Familiarity) -> None:
