@@ -10,12 +10,15 @@ import foster.cli.demo
 from foster.cli import app
 
 
-def test_help_lists_presets_and_methods_never_load_torch(tmp_path: Path) -> None:
+def test_help_lists_presets_methods_and_those_who_look_on_never_load_torch(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "events.jsonl").write_text('{"event": "RunEnded"}\n')
     script = """
 import sys
 from foster.cli import main
 for arguments in (["--help"], ["--version"], ["presets"], ["presets", "--show", "digits"], ["methods"],
-                  ["methods", "--show", "foster"], ["run", "--help"], ["run", "digit"], ["plan", "digits", "sed=3"]):
+                  ["methods", "--show", "foster"], ["run", "--help"], ["run", "digit"], ["plan", "digits", "sed=3"],
+                  ["watch", "run"], ["watch", "."]):
     sys.argv = ["foster", *arguments]
     try:
         main()

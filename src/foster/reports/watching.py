@@ -15,8 +15,6 @@ from rich.text import Text
 
 from foster.errors import FolderError, explained
 from foster.experiment.event_log import EVENTS, EventReader
-from foster.experiment.folder import RunFolder
-from foster.learner.work_folder import WorkFolder
 from foster.reports.text import ABSENT, duration
 from foster.system.files import user_path
 from foster.system.locking import writer_of
@@ -127,16 +125,22 @@ class RunView:
 def views_of(path: Path) -> list[RunView]:
     """A run's folder is one view; a sweep's folder one for each run in it; of a bundle that is being learned, that."""
     path = user_path(path)
-    learning = WorkFolder.beside(path).checkpoints.folder
-    if (path / EVENTS).exists() or RunFolder(path).holds_run:
+    if (path / EVENTS).exists():
         return [RunView(path)]
-    if (learning / EVENTS).exists():
-        return [RunView(learning, path.name, learning.parent)]
     with explained(FolderError, f"cannot read '{path}'"):
         folders = sorted(folder for folder in path.iterdir() if (folder / EVENTS).exists()) if path.is_dir() else []
-    if not folders:
-        raise FolderError(f"'{path}' holds no run, no sweep, and nothing is being learned there")
-    return [RunView(folder) for folder in folders]
+    if folders:
+        return [RunView(folder) for folder in folders]
+    # Only now, since they import torch: who looks on at a run sees it at once.
+    from foster.experiment.folder import RunFolder
+    from foster.learner.work_folder import WorkFolder
+
+    if RunFolder(path).holds_run:
+        return [RunView(path)]
+    learning = WorkFolder.beside(path).checkpoints.folder
+    if (learning / EVENTS).exists():
+        return [RunView(learning, path.name, learning.parent)]
+    raise FolderError(f"'{path}' holds no run, no sweep, and nothing is being learned there")
 
 
 def watch(path: Path, *, is_once: bool = False, console: Console | None = None) -> None:
