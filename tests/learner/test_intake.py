@@ -107,7 +107,7 @@ def test_images_that_are_already_stored_are_passed_over(learner: Learner) -> Non
 def test_a_folder_that_brings_nothing_new_is_refused(learner: Learner) -> None:
     assert learner.knowledge is not None
     known = learner.knowledge.images_of(learner.knowledge.exemplars)
-    with pytest.raises(DataError, match="already among the exemplars: nothing to learn"):
+    with pytest.raises(DataError, match="kept from earlier learns: nothing to learn"):
         learner.learn(known)
 
 

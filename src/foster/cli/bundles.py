@@ -47,7 +47,12 @@ def learn(
     recipes: Recipes = None,
     max_drop: Annotated[
         float | None,
-        typer.Option(metavar="POINTS", min=0, help="Write nothing if the known classes lose more accuracy than this."),
+        typer.Option(
+            metavar="POINTS",
+            min=0,
+            help="Write no bundle if the known classes lose more points than this, or the new ones by compression; "
+            "what was learned is kept as NEW.refused.",
+        ),
     ] = None,
     minutes: Annotated[
         float | None,

@@ -29,7 +29,7 @@ def learn_text(report: LearnReport, preset: str, num_shown: int | None = NUM_CLA
     if report.more_of:
         lines.append("more of: " + listed([f"{name} (+{count})" for name, count in report.more_of.items()]))
     if report.num_repeated:
-        lines.append(f"passed over, already among the exemplars: {counted(report.num_repeated, 'image')}")
+        lines.append(f"passed over, kept from earlier learns: {counted(report.num_repeated, 'image')}")
     lines += doubles_lines(report)
     lines += left_out_lines(report.empty_classes, report.passed_over)
     lines.append(

@@ -84,7 +84,7 @@ def take_in(photos: Photos, resizing: Resizing, settings: LearnerSettings, knowl
     is_fresh = torch.tensor([entry not in stored for entry in entries])
     fresh = images.select(is_fresh)
     if not len(fresh):
-        raise DataError(f"all {len(images)} images in {photos.title} are already among the exemplars: nothing to learn")
+        raise DataError(f"all {len(images)} images in {photos.title} are kept from earlier learns: nothing to learn")
     fresh_entries = [entry for entry in entries if entry not in stored]
     hashes = [entry.image_hash for entry in fresh_entries]
     trained_before = _trained_before(knowledge, {*entries, *stored}, names)
