@@ -1,4 +1,5 @@
 import json
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -59,6 +60,15 @@ NO_TRACKERS = ["nonsense", "no.module:name", "foster.events:nothing", "foster.ve
 def test_what_is_no_tracker_is_one_line(name: str, tmp_path: Path):
     with pytest.raises(SettingsError, match="--track"), ExitStack() as ends:
         tracked([name], tmp_path, tiny_settings(), print, ends)
+
+
+def test_a_tracker_in_a_file_of_the_current_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "my_tracker.py").write_text("def silent(folder, settings):\n    return lambda event: None\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder])
+    with ExitStack() as ends:
+        assert tracked(["my_tracker:silent"], tmp_path, tiny_settings(), print, ends) is not print
+    del sys.modules["my_tracker"]
 
 
 def test_tensorboard_holds_losses_and_accuracies(tmp_path: Path):

@@ -9,6 +9,7 @@ from typing import Any
 from foster.errors import FosterError, SettingsError, words_of
 from foster.events import EpochEnded, Evaluated, Event, Listener, RunStarted
 from foster.settings.experiment import Settings
+from foster.settings.plugins import load_plugins
 from foster.system.output import complain
 
 Tracker = Callable[[Path, Settings], Listener]
@@ -39,6 +40,10 @@ def _tracker(name: str, folder: Path, settings: Settings) -> Listener:
     module, separator, attribute = name.partition(":")
     if not separator:
         raise SettingsError(f"'{name}' is no tracker: write MODULE:NAME, such as my_lab:mlflow_tracker (--track)")
+    try:
+        load_plugins([module])  # which looks in the current folder, too
+    except SettingsError as error:
+        raise SettingsError(f"tracker '{name}': {error} (--track)") from error
     try:
         make: Tracker = getattr(importlib.import_module(module), attribute)
         return make(folder, settings)
