@@ -21,7 +21,8 @@ from foster.learner import lesson
 from foster.learner.duplicates import KeptElsewhere
 from foster.learner.knowledge import Memories
 from foster.learner.learner import Learner
-from foster.learner.plan import Plan, make_plan
+from foster.learner.plan import Plan
+from foster.learner.planning import make_plan
 from foster.learner.reports import CalibrationWarning, UpdateError
 from foster.training import task as task_module
 

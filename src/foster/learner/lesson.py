@@ -20,7 +20,8 @@ from foster.learner.fingerprint import fingerprint
 from foster.learner.forecast import Forecast, LearnClock, forecast
 from foster.learner.knowledge import Knowledge
 from foster.learner.outcome import outcome
-from foster.learner.plan import Plan, make_plan
+from foster.learner.plan import Plan
+from foster.learner.planning import make_plan
 from foster.learner.reports import LearnReport
 from foster.learner.training import Trained, train
 from foster.learner.update_check import problem

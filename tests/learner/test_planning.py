@@ -1,0 +1,143 @@
+"""All that a learn decides before anything is trained, and what it refuses by then."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from small_learners import digits, longer_learner, small_learner
+from torch import Tensor
+
+import foster
+from foster.data.photos.developing import read_stack
+from foster.data.photos.read import Photos, ReadPhotos
+from foster.errors import DataError, DeviceError, SettingsError
+from foster.learner import intake, planning
+from foster.networks import BACKBONES
+from foster.networks.adapted import choose_backbone
+from foster.networks.network import Backbone
+
+
+def test_image_size_backbone_and_normalisation_follow_the_first_images() -> None:
+    learner = foster.Learner(epochs_scale=0.001, memory_total=10, device="cpu")
+    rng = np.random.default_rng(0)
+    images = [rng.integers(100, 156, (21, 30, 3), dtype=np.uint8) for _ in range(12)]
+    learner.learn(images, labels=["a", "b"] * 6)
+    assert learner.knowledge is not None
+    facts = learner.knowledge.preprocessing
+    assert (facts.height, facts.width, facts.rule, learner.knowledge.backbone) == (20, 20, "stretch", "resnet32")
+    assert facts.mean == pytest.approx((0.5, 0.5, 0.5), abs=0.01)
+    assert 0.01 <= facts.std[0] < 0.07
+
+
+def test_a_small_backbone_that_is_asked_for_sees_photos_coarsely_and_is_asked_for_again_by_the_same_name() -> None:
+    learner = foster.Learner(backbone="resnet8", epochs_scale=0.001, memory_total=40, device="cpu")
+    images = np.random.default_rng(0).integers(0, 256, (16, 70, 100, 3), dtype=np.uint8)
+    learner.learn([*images[:8]], labels=["a", "b"] * 4)
+    assert learner.knowledge is not None
+    assert (learner.knowledge.backbone, learner.resizing.size) == ("resnet8_coarse_stem", (64, 64))
+    learner.learn([*images[8:]], labels=["c", "d"] * 4, backbone="resnet8")
+    assert learner.class_names == ("a", "b", "c", "d")
+    with pytest.raises(SettingsError, match="backbone: this learner has 'resnet8_coarse_stem' from its first learn"):
+        learner.configure(backbone="resnet14")
+    given = foster.Learner(backbone="resnet8", image_size=64, epochs_scale=0.001, device="cpu")
+    given.learn([*images[:8]], labels=["a", "b"] * 4)
+    assert given.settings.backbone == "resnet8", "a size that is given changes nothing else"
+
+
+@pytest.mark.parametrize(
+    ("device", "backbone", "num_photos", "num_frozen"),
+    [
+        ("cpu", "efficientnet_lite0", 50_000, 7),
+        ("cuda", "efficientnet_lite0", 499, 7),
+        ("cuda", "efficientnet_lite0", 500, 0),
+        ("cuda", "resnet18", 10, 0),
+    ],
+)
+def test_on_a_gpu_a_whole_pretrained_backbone_is_trained_where_there_are_enough_photos(
+    device: str, backbone: str, num_photos: int, num_frozen: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "find_device", lambda name: torch.device(device))
+    choice, settings = choose_backbone(backbone, (224, 224)), foster.Learner().settings
+    assert planning.trunk_for(choice, settings, num_photos) == num_frozen
+
+
+@pytest.mark.parametrize(("augmentation", "shift"), [("plain", 2), ("shift", 0)])
+def test_photos_that_are_seen_coarsely_are_seen_from_four_places_where_training_shifts_them(
+    augmentation: str, shift: int, tmp_path: Path
+) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (48, 64, 64, 3), dtype=np.uint8)
+    learner = foster.Learner(
+        backbone="resnet8", augmentation=augmentation, validation_share=0.5, epochs_scale=0.001, device="cpu"
+    )
+    learner.learn([*images], labels=["a", "b"] * 24)
+    again = foster.load(learner.save(tmp_path / "bundle"), device="cpu")
+    known, classifier = again.knowledge, again.classifier()
+    assert known is not None
+    assert known.familiarity is not None
+    held_out = known.images_of(known.held_out).images
+    places = [
+        np.roll(np.pad(held_out, ((0, 0), (0, 0), (4, 4), (4, 4))), (y, x), (2, 3))
+        for y in (-shift, shift)
+        for x in (-shift, shift)
+    ]
+    seen = [torch.from_numpy(place[:, :, 4:-4, 4:-4].copy()) for place in places]
+    with torch.no_grad():
+        features = torch.stack([classifier.network.features(classifier.prepared(place)) for place in seen]).mean(0)
+    assert torch.allclose(classifier.features(held_out), features, atol=1e-5)
+    scores = known.familiarity.scores(*classifier.described(held_out))
+    assert scores.min().item() == pytest.approx(known.familiarity.threshold, rel=1e-3), "the lowest of 24"
+
+
+class Wrong(Backbone):
+    """Gives the 3 channels of its images as features."""
+
+    feature_size = 64
+
+    def stages(self, images: Tensor) -> list[Tensor]:
+        return [images]
+
+
+def test_wrong_settings_are_found_before_any_photo_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = longer_learner(foster={"beta_boost": [0.9]})
+    learner.learn(digits("zero", "one"))
+    learner.learn(digits("two"))
+    num_read: list[int] = []
+
+    def counting(photos: Photos, *rest: Any) -> ReadPhotos:
+        num_read.append(len(photos))
+        return read_stack(photos, *rest)
+
+    monkeypatch.setattr(intake, "read_stack", counting)
+    two = digits("zero", "one")
+    with pytest.raises(SettingsError, match="unknown backbone 'resnet33'; did you mean"):
+        longer_learner(backbone="resnet33").learn(two)
+    monkeypatch.setitem(BACKBONES, "wrong", Wrong)
+    with pytest.raises(SettingsError, match=r"backbone 'wrong' has feature_size = 64, .* but gives \[2, 3\]"):
+        longer_learner(backbone="wrong").learn(two)
+    with pytest.raises(SettingsError, match="2 exemplars cannot hold one of each of 3 classes"):
+        longer_learner(memory_total=2).learn(digits("zero", "one", "two"))
+    with pytest.raises(SettingsError, match=r"foster\.beta_boost: 1 values"):
+        learner.learn(digits("three"))
+    with pytest.raises(DataError, match="labels belong to images or arrays"):
+        learner.learn(tmp_path, labels=["a"])
+    with pytest.raises(DeviceError, match="device 'cuda:99' was asked for"):
+        longer_learner(device="cuda:99").learn(two)
+    with pytest.raises(DeviceError, match=r"engine\.compile=on cannot be had here: it needs a GPU"):
+        longer_learner(engine={"compile": "on"}).learn(two)
+    with pytest.raises(SettingsError, match=r"foster\.unlabeled: 'nothing' is neither a folder nor a dataset"):
+        longer_learner(foster={"unlabeled": "nothing"}).learn(two)
+    with pytest.raises(DataError, match=r"foster\.unlabeled: no images"):
+        longer_learner(foster={"unlabeled": str(tmp_path)}).learn(two)
+    assert num_read == []
+    longer_learner(epochs_scale=0.001).learn(two)
+    assert num_read == [80]
+
+
+def test_a_black_square_that_hides_the_whole_image_is_refused_before_training() -> None:
+    learner = small_learner(augmentation="auto")
+    with pytest.raises(SettingsError, match="a black square of 16 x 16 hides images of 8 x 8 pixels"):
+        learner.learn(digits("zero", "one"))
+    small_learner(augmentation="auto", image_size=16).learn(digits("zero", "one"))
+    small_learner().learn(digits("zero", "one"))
