@@ -111,13 +111,18 @@ class Classifier(nn.Module):
         return normalised if self.trunk is None else cast(Tensor, self.trunk(normalised))
 
     def _features(self, images: Tensor) -> Tensor:
-        if not self.shift:
-            return self.network.features(self.prepared(images)).float()
-        height, width = images.shape[2:]
-        larger = nn.functional.pad(images, (self.shift,) * 4)
-        corners = [(top, left) for top in (0, 2 * self.shift) for left in (0, 2 * self.shift)]
-        looks = [larger[:, :, top : top + height, left : left + width] for top, left in corners]
-        return torch.stack([self.network.features(self.prepared(look)).float() for look in looks]).mean(0)
+        seen = [self.network.features(self.prepared(look)).float() for look in looks(images, self.shift)]
+        return seen[0] if len(seen) == 1 else torch.stack(seen).mean(0)
+
+
+def looks(images: Tensor, shift: int) -> list[Tensor]:
+    """Images `[N, C, H, W]` shifted to each corner by so many pixels, black behind them; as they are for none."""
+    if not shift:
+        return [images]
+    height, width = images.shape[2:]
+    larger = nn.functional.pad(images, (shift,) * 4)
+    corners = [(top, left) for top in (0, 2 * shift) for left in (0, 2 * shift)]
+    return [larger[:, :, top : top + height, left : left + width] for top, left in corners]
 
 
 def scores_of_all(classifier: Classifier, images: Stack, engine: Engine) -> Tensor:

@@ -195,7 +195,8 @@ def _train(
     barrier()  # nobody writes before all have read
     save = partial(state.save, work.checkpoints, {"learning": start}, listener) if work else None
     is_pretrained, may_restart = plan.backbone.is_pretrained, settings.preset != "paper"
-    trained = train(trainer, method, task, plan.held_out, state, save, is_pretrained, may_restart)
+    shift = plan.preprocessing.shift
+    trained = train(trainer, method, task, plan.held_out, state, save, is_pretrained, may_restart, shift)
     return trained, earlier_seconds
 
 

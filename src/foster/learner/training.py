@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from foster import events
 from foster.data.images import ImageSet
@@ -12,6 +13,7 @@ from foster.data.task import Task
 from foster.evaluation.metrics import evaluate
 from foster.evaluation.network import Infer
 from foster.evaluation.predict import ranks
+from foster.learner.classifier import looks
 from foster.learner.head_start import start_head
 from foster.learner.second_try import with_second_try
 from foster.methods.base import Method
@@ -51,11 +53,12 @@ def train(
     save: Callable[[], None] | None,
     has_head_start: bool = False,
     trains_twice: bool = False,
+    shift: int = 0,
 ) -> Trained:
     """Train all phases of a task, in place, from where `state` stands; saved on the way where there is a `save`.
 
     With `has_head_start`, heads begin with what the features of a pretrained backbone say. With `trains_twice`, a phase
-    that learned nothing is tried again at a lower rate.
+    that learned nothing is tried again at a lower rate. Held-out images are seen as by a Classifier with this `shift`.
     """
     trainer.begin(task)
     if state.phase:
@@ -71,7 +74,7 @@ def train(
 
     def note_accuracy(wanted: Evaluate) -> None:
         if len(held_out):
-            accuracies[wanted.variant], new = _accuracy(trainer, wanted, task, held_out)
+            accuracies[wanted.variant], new = _accuracy(trainer, wanted, task, held_out, shift)
             if new is not None:
                 of_new[wanted.variant] = new
 
@@ -88,9 +91,12 @@ def with_head_start(phases: Iterator[Phase | Evaluate], infer: Infer) -> Iterato
         yield phase
 
 
-def _accuracy(trainer: Trainer, wanted: Evaluate, task: Task, held_out: ImageSet) -> tuple[float, float | None]:
+def _accuracy(
+    trainer: Trainer, wanted: Evaluate, task: Task, held_out: ImageSet, shift: int
+) -> tuple[float, float | None]:
     """In percent, means over all classes and over the new ones, if any of them has an image."""
-    logits = trainer.engine.infer(wanted.network, held_out.stack).logits
+    seen = looks(held_out.stack, shift) if isinstance(held_out.stack, Tensor) else [held_out.stack]
+    logits = torch.stack([trainer.engine.infer(wanted.network, some).logits for some in seen]).mean(0)
     rank, labels = ranks(logits, held_out.labels).cpu(), held_out.labels
     sizes = [size for size in (task.num_known, task.num_new) if size]
     evaluation = evaluate(rank.numpy(), labels.numpy(), sizes)
