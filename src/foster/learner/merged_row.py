@@ -46,6 +46,15 @@ def merged_row(
     begin = mean[:, 0] + (logits - mean) @ plain - rest
     ridge = torch.full((len(rows) + 1,), RIDGE, dtype=rows.dtype, device=rows.device)
     ridge[-1] = 0.0  # the bias is free
+    change = _fitted(begin, known, wanted, share, ridge)
+    factors, shift = plain + change[:-1], change[-1]
+    mixture = factors + (1 - factors.sum()) / len(rows)
+    return (mixture @ rows).to(weight), (mixture @ offsets + temperature * shift).to(bias)
+
+
+def _fitted(begin: Tensor, known: Tensor, wanted: Tensor, share: Tensor, ridge: Tensor) -> Tensor:
+    """The factors `[k]` with which `begin + known @ factors` are the logits of the `wanted` probabilities `[N]` as well
+    as can be, each weighted by its `share`, where the square of each factor costs half its `ridge` `[k]`."""
 
     def loss(change: Tensor) -> Tensor:
         fit = functional.binary_cross_entropy_with_logits(begin + known @ change, wanted, share, reduction="sum")
@@ -63,6 +72,4 @@ def merged_row(
         if length is None:
             break
         change = change - length * step
-    factors, shift = plain + change[:-1], change[-1]
-    mixture = factors + (1 - factors.sum()) / len(rows)
-    return (mixture @ rows).to(weight), (mixture @ offsets + temperature * shift).to(bias)
+    return change

@@ -1,7 +1,7 @@
 """Photos as a learner takes them in: decoded once, each with the id that its picture has for life."""
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -90,19 +90,11 @@ def read_stack(
     shares = [numbers[owners_of(numbers) == rank] for rank in range(crew().size)]
     unreadable: list[Unreadable] = []
     reasons: dict[int, ImageError] = {}
-    found: list[NDArray[np.uint8] | str] = []
     own = shares[crew().rank].tolist()
-    for done, (position, photo) in enumerate(zip(own, each(own), strict=True), start=1):
-        if isinstance(photo, ImageError):
-            reasons[position] = photo
-            if crew().is_alone:  # else when all know it
-                noted_unreadable(photo, position, photos, max_unreadable, unreadable)
-        else:
-            ids[position] = photo.id
-        found.append(str(photo) if isinstance(photo, ImageError) else photo.pixels)
-        if done % DECODED_AT_ONCE == 0 or done == len(own):
-            _keep(store, Strip.of(np.array(own[done - len(found) : done]), found), len(own))
-            found.clear()
+    for position, reason in _develop(store, ids, own, each(own)):
+        reasons[position] = reason
+        if crew().is_alone:  # else when all know it
+            noted_unreadable(reason, position, photos, max_unreadable, unreadable)
     if not crew().is_alone:
         _share(store, ids, shares)
         for position in np.flatnonzero(store.sizes.min(1) == 0).tolist():
@@ -114,6 +106,23 @@ def read_stack(
     album = Album([store], np.zeros(len(kept), np.int16), kept)
     positions = tuple(kept.tolist())
     return ReadPhotos(album, positions, tuple(photos.labels[k] for k in positions), tuple(unreadable))
+
+
+def _develop(
+    store: PhotoStore, ids: list[str], positions: Sequence[int], photos: Iterable[_Photo | ImageError]
+) -> Iterator[tuple[int, ImageError]]:
+    """Keep the photos at these positions, some at a time; those that cannot be read are yielded, with the reason."""
+    found: list[NDArray[np.uint8] | str] = []
+    for done, (position, photo) in enumerate(zip(positions, photos, strict=True), start=1):
+        if isinstance(photo, ImageError):
+            yield position, photo
+            found.append(str(photo))
+        else:
+            ids[position] = photo.id
+            found.append(photo.pixels)
+        if done % DECODED_AT_ONCE == 0 or done == len(positions):
+            _keep(store, Strip.of(np.array(positions[done - len(found) : done]), found), len(positions))
+            found.clear()
 
 
 def _keep(store: PhotoStore, strip: Strip, num_photos: int) -> None:
