@@ -158,17 +158,16 @@ def deciding(checks: Sequence[UpdateCheck]) -> UpdateCheck | None:
 
 
 def combined(checks: Sequence[UpdateCheck]) -> UpdateCheck:
-    """All images of several checks as one."""
+    """All images of several checks of known classes as one."""
     names = list(dict.fromkeys(entry.name for check in checks for entry in check.classes))
     merged = []
     for name in names:
         same = [entry for check in checks for entry in check.classes if entry.name == name]
-        is_new = any(entry.num_right_before is None for entry in same)
         merged.append(
             ClassChange(
                 name,
                 sum(entry.num_images for entry in same),
-                None if is_new else sum(entry.num_right_before or 0 for entry in same),
+                sum(entry.num_right_before or 0 for entry in same),
                 sum(entry.num_right_after for entry in same),
                 sum(entry.num_negative_flips for entry in same),
             )

@@ -62,12 +62,10 @@ def checked(data: Any, schema: type[Schema] | TypeAdapter[Schema], path: Path) -
         raise DocumentError(path, f"is damaged: {first_problem(error)}") from None
 
 
-def read_document(
-    path: Path, schema: type[Schema] | TypeAdapter[Schema], *, max_bytes: int = MAX_BYTES, may_be_link: bool = False
-) -> Schema:
+def read_document(path: Path, schema: type[Schema] | TypeAdapter[Schema], *, max_bytes: int = MAX_BYTES) -> Schema:
     """The file `path`, read once and checked."""
     try:
-        data = read_json(path, max_bytes=max_bytes, may_be_link=may_be_link)
+        data = read_json(path, max_bytes=max_bytes)
     except FileNotFoundError as error:
         raise DocumentError(path, f"cannot be read: {error.strerror}") from None
     return checked(data, schema, path)

@@ -59,9 +59,9 @@ def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
     print(shown, end="\n" if nl else "", file=sys.stderr if err else sys.stdout, flush=True)
 
 
-def json_text(data: object, indent: int | None = None) -> str:
+def json_text(data: object) -> str:
     """JSON that people can read and any terminal can show."""
-    return escaped(json.dumps(data, indent=indent, ensure_ascii=False, allow_nan=False))
+    return escaped(json.dumps(data, ensure_ascii=False, allow_nan=False))
 
 
 def escaped(text: str) -> str:
