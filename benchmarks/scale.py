@@ -3,15 +3,19 @@
     python benchmarks/scale.py --out scale.json       # 100, 1,000 and 10,000 classes; 1, 5 and 14 million photos
     python benchmarks/scale.py --quick                # a hundredth of that
 
-Each row has the time for each image or class, which must not grow from size to size.
+Each row has the time and the memory for each image or class, which must not grow from size to size: of the list of
+photos all that a run holds of it, of the others the most that was taken beside what was there (0 where the system does
+not tell), and of results and checkpoints also what they take on the disk.
 """
 
 import argparse
 import json
-import resource
+import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +23,20 @@ import numpy as np
 import torch
 
 from foster.data.herding import herding_by_class
+from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
-from foster.data.photos.encoded import PhotoFiles
+from foster.data.photos.album import Album
+from foster.data.photos.darkroom import Darkroom
+from foster.data.photos.trees import Tree
 from foster.evaluation.metrics import evaluate
-from foster.evaluation.predict import class_means
+from foster.evaluation.predict import class_means, nearest_mean_scores, ranks
 from foster.experiment.record import Record
 from foster.training.checkpoint import CheckpointStore
 
 CLASSES = (100, 1_000, 10_000)
 MILLIONS = (1, 5, 14)
-PER_CLASS, FEATURES, QUOTA = 60, 64, 20
+PER_CLASS, FEATURES, QUOTA, SCORED = 60, 64, 20, 200
+PARTS = ("herding", "class means", "scores", "metrics", "results", "checkpoint")
 
 
 def main() -> None:
@@ -38,74 +46,124 @@ def main() -> None:
     arguments = parser.parse_args()
     scale = 100 if arguments.quick else 1
     numbers: dict[str, Any] = {"index": [], "classes": []}
-    print(f"{'photos':>12}{'list, bytes each':>18}{'us each':>10}{'a task of 1 %, us each':>24}")
-    for millions in MILLIONS:
-        row = measure_index(millions * 1_000_000 // scale)
-        numbers["index"].append(row)
-        print(f"{row['photos']:>12,}{row['bytes_each']:>18.1f}{row['us_each']:>10.2f}{row['select_us_each']:>24.3f}")
-    names = ("herding", "class_means", "evaluate", "record", "checkpoint")
-    print(f"{'classes':>12}" + "".join(f"{name + ', us each':>22}" for name in names))
+    # The classes first: what a list of photos leaves behind would be taken again, and nothing grow.
+    print("each class: us, and KiB of memory at the peak; KiB on the disk")
+    print(f"{'classes':>12}" + "".join(f"{name:>20}" for name in PARTS) + f"{'on the disk':>20}")
     for num_classes in CLASSES:
         row = measure_classes(max(4, num_classes // scale))
         numbers["classes"].append(row)
-        print(f"{row['classes']:>12,}" + "".join(f"{row[name]:>22.1f}" for name in names))
-    numbers["peak_mebibytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        cells = [f"{row['us'][name]:.1f}, {row['peak_kib'][name]:.2f}" for name in PARTS]
+        disk = ", ".join(f"{name} {size:.2f}" for name, size in row["disk_kib"].items())
+        print(f"{row['classes']:>12,}" + "".join(f"{cell:>20}" for cell in cells) + f"  {disk}")
+    print(f"{'photos':>12}{'bytes each':>14}{'us each':>10}{'a task of 1 %, us each':>24}")
+    for millions in MILLIONS:
+        row = measure_index(millions * 1_000_000 // scale)
+        numbers["index"].append(row)
+        print(f"{row['photos']:>12,}{row['bytes_each']:>14.1f}{row['us_each']:>10.2f}{row['select_us_each']:>24.3f}")
     if arguments.out:
         arguments.out.write_text(json.dumps(numbers, indent=1) + "\n")
 
 
 def measure_index(num_photos: int) -> dict[str, float]:
-    """The list of so many files in folders of 1,300, with a label each, and of it what one task takes."""
-    per_folder = 1_300
-    num_folders = -(-num_photos // per_folder)
-    names = [
-        [f"n{folder:08d}_{number}.JPEG" for number in range(min(per_folder, num_photos - folder * per_folder))]
-        for folder in range(num_folders)
-    ]
-    folders = [Path("train") / f"n{folder:08d}" for folder in range(num_folders)]
-    began = time.monotonic()
-    files = PhotoFiles.of(folders, names)
-    labels = torch.from_numpy(files.folder_ids.astype(np.int64))
-    seconds = time.monotonic() - began
-    task = np.arange(num_photos // 2, num_photos // 2 + max(1, num_photos // 100))
-    picked = timed(lambda: files.select(task))
+    """All that a run holds of so many files before one is decoded, and how long it takes to pick those of a task."""
+    tree = tree_of(num_photos)
+    seconds = timed(lambda: listed(tree))
+    images = listed(tree)
+    task = torch.arange(num_photos // 2, num_photos // 2 + max(1, num_photos // 100))
+    album = images.select(task).stack
+    assert isinstance(album, Album)
+    picked = timed(lambda: album.apart("a task"))
     return {
         "photos": num_photos,
-        "bytes_each": (files.nbytes + labels.nbytes) / num_photos,
+        "bytes_each": bytes_of(tree, images) / num_photos,
         "us_each": 1e6 * seconds / num_photos,
         "select_us_each": 1e6 * picked / len(task),
     }
 
 
-def measure_classes(num_classes: int) -> dict[str, float]:
-    """Microseconds for each class, where all classes have equally many images."""
+def tree_of(num_photos: int, per_folder: int = 1_300) -> Tree:
+    """The names that would be found on a disk."""
+    counts = [min(per_folder, num_photos - first) for first in range(0, num_photos, per_folder)]
+    names = {
+        f"n{folder:08d}": [f"n{folder:08d}_{number}.JPEG" for number in range(count)]
+        for folder, count in enumerate(counts)
+    }
+    return Tree("the photos", {name: Path("train") / name for name in names}, names)
+
+
+def listed(tree: Tree) -> ImageSet:
+    files, labels = tree.listed()
+    return ImageSet(Album.of(files, Darkroom(224, 256)), labels, tree.class_names)
+
+
+def bytes_of(tree: Tree, images: ImageSet) -> int:
+    """The names, each a text of its own in a list, and all arrays of the set and what it is made of."""
+    assert isinstance(images.stack, Album)
+    (store,) = images.stack._stores
+    texts = [*tree.names.values(), *chain.from_iterable(tree.names.values())]
+    parts = [value for part in (images, images.stack, store, store.photos) for value in vars(part).values()]
+    arrays = sum(part.nbytes for part in parts if isinstance(part, np.ndarray | torch.Tensor))
+    return arrays + sum(map(sys.getsizeof, [*texts, *(part for part in parts if isinstance(part, bytes))]))
+
+
+def measure_classes(num_classes: int) -> dict[str, Any]:
+    """Microseconds and KiB for each class, where all classes have equally many images."""
     chance = torch.Generator().manual_seed(0)
     labels = torch.arange(num_classes).repeat_interleave(PER_CLASS)
     features = torch.rand(len(labels), FEATURES, generator=chance)
+    some = torch.rand(SCORED, FEATURES, generator=chance)
+    means = torch.rand(num_classes, FEATURES, generator=chance)
     sizes = [max(1, num_classes // 100)] * (num_classes // max(1, num_classes // 100))
-    ranks = torch.randint(num_classes, (len(labels),), generator=chance).numpy()
-    found = {"classes": float(num_classes)}
-    found["herding"] = timed(lambda: herding_by_class(features, labels, range(num_classes), QUOTA))
-    found["class_means"] = timed(lambda: class_means(features, labels, num_classes))
-    found["evaluate"] = timed(lambda: evaluate(ranks, labels.numpy(), sizes))
+    places = torch.randint(num_classes, (len(labels),), generator=chance).numpy()
     record = Record("head")
-    evaluation = evaluate(ranks, labels.numpy(), sizes)
-    record.add("head", evaluation)
-    found["record"] = timed(lambda: json.dumps(record.state()))
-    found["checkpoint"] = timed(lambda: checkpoint(num_classes))
-    return {name: value if name == "classes" else 1e6 * value / num_classes for name, value in found.items()}
+    record.add("head", evaluate(places, labels.numpy(), sizes))
+    results = json.dumps(record.state())
+    with tempfile.TemporaryDirectory() as folder:
+        work: dict[str, Callable[[], object]] = {
+            "herding": lambda: herding_by_class(features, labels, range(num_classes), QUOTA),
+            "class means": lambda: class_means(features, labels, num_classes),
+            # Of as many images, whatever the number of classes.
+            "scores": lambda: ranks(nearest_mean_scores(some, means), torch.zeros(SCORED, dtype=torch.int64)),
+            "metrics": lambda: evaluate(places, labels.numpy(), sizes),
+            "results": lambda: json.dumps(record.state()),
+            "checkpoint": lambda: checkpoint(num_classes, Path(folder)),
+        }
+        found = {name: measured(part) for name, part in work.items()}
+        on_disk = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
+    return {
+        "classes": num_classes,
+        "us": {name: 1e6 * seconds / num_classes for name, (seconds, _) in found.items()},
+        "peak_kib": {name: peak / 1024 / num_classes for name, (_, peak) in found.items()},
+        "disk_kib": {"results": len(results) / 1024 / num_classes, "checkpoint": on_disk / 1024 / num_classes},
+    }
 
 
-def checkpoint(num_classes: int) -> None:
+def checkpoint(num_classes: int, folder: Path) -> None:
     """A memory of some images of each class and a head for all, written and read back."""
     memory = ExemplarMemory(per_class=QUOTA)
     for class_id in range(num_classes):
         memory.remember(class_id, torch.zeros(2, 3, 8, 8, dtype=torch.uint8))
-    with tempfile.TemporaryDirectory() as folder:
-        store = CheckpointStore(Path(folder))
-        parts = {"memory": memory.state(), "network": {"weight": torch.zeros(num_classes, FEATURES)}}
-        store.save({"task": 1}, parts, {})
-        assert store.load(print) is not None
+    store = CheckpointStore(folder)
+    parts = {"memory": memory.state(), "network": {"weight": torch.zeros(num_classes, FEATURES)}}
+    store.save({"task": 1}, parts, {})
+    assert store.load(print) is not None
+
+
+def measured(work: Callable[[], object]) -> tuple[float, int]:
+    """Seconds, and by how many bytes the process grew at the most."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = _memory("VmRSS")
+    seconds = timed(work)
+    return seconds, max(0, _memory("VmHWM") - before)
+
+
+def _memory(name: str) -> int:
+    with suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return 1024 * int(line.split()[1])
+    return 0
 
 
 def timed(work: Callable[[], object]) -> float:

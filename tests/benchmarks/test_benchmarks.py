@@ -60,13 +60,18 @@ def test_the_step_is_timed_with_what_stands_around_it(tmp_path: Path) -> None:
     assert "float32, as written" in found.stdout
 
 
-def test_nothing_grows_faster_than_the_classes_and_the_list_of_photos_is_small(tmp_path: Path) -> None:
+def test_results_and_checkpoints_grow_no_faster_than_the_classes_and_the_list_of_photos_is_small(
+    tmp_path: Path,
+) -> None:
     found = run("scale.py", "--quick", "--out", str(tmp_path / "scale.json"))
     assert found.returncode == 0, found.stderr
     numbers = json.loads((tmp_path / "scale.json").read_text())
     assert [row["photos"] for row in numbers["index"]] == [10_000, 50_000, 140_000]
     assert all(row["bytes_each"] <= 200 for row in numbers["index"])
     assert [row["classes"] for row in numbers["classes"]] == [4, 10, 100]
+    for name in ("results", "checkpoint"):
+        sizes = [row["disk_kib"][name] for row in numbers["classes"]]
+        assert sizes == sorted(sizes, reverse=True)
 
 
 @pytest.mark.slow

@@ -117,7 +117,7 @@ def test_many_classes_are_herded_some_at_a_time(monkeypatch: pytest.MonkeyPatch)
     labels = torch.arange(12).repeat(10)
     features = random_features(120, 16, seed=6, dtype=torch.float32)
     together = herding_by_class(features, labels, range(12), 7)
-    monkeypatch.setattr("foster.data.herding.HERDED_AT_ONCE", 5 * 10 * 16)
+    monkeypatch.setattr("foster.data.herding.HERDED_AT_ONCE_BY_CPU", 5 * 10 * 16)
     sizes: list[int] = []
 
     def noted(vectors: Tensor, *rest: Any) -> list[Tensor]:

@@ -177,6 +177,16 @@ def test_more_images_or_a_larger_batch_need_more_memory() -> None:
     assert needed("base_classes=4") > needed()
 
 
+def test_the_photos_of_the_largest_task_and_all_test_photos_are_kept_decoded() -> None:
+    small = ["backbone=resnet8", "photos.image_size=32", "photos.short_side=256", "device=cpu", "engine.resident=off"]
+    plan = make_plan(load_settings("imagenet1000-b0-inc100", small))
+    largest = max(task.new_images + task.exemplars for task in plan.tasks)
+    assert largest == 148_100
+    assert plan.photo_bytes == (largest + 50_000) * 256 * 256 * 4
+    held_out = make_plan(load_settings("imagenet1000-b0-inc100", [*small, "validation_share=0.1"]))
+    assert held_out.photo_bytes == (100 * 1153 + 20_000 + 1000 * 128) * 256 * 256 * 4
+
+
 def test_the_table_has_a_row_a_task_and_fits_a_narrow_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     Console(width=80).print(plan_table(make_plan(load_settings("cifar100-b50-inc10", ["backbone=resnet8"]))))
     text = capsys.readouterr().out

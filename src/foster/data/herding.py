@@ -11,8 +11,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 NORM_EPSILON = 1e-8
 
-HERDED_AT_ONCE = 2**26
-"""Classes are herded side by side as long as their padded features have at most so many elements."""
+HERDED_AT_ONCE, HERDED_AT_ONCE_BY_CPU = 2**26, 2**20
+"""Classes are herded side by side as long as their padded features have at most so many elements; for a CPU, so many
+as its cache holds."""
 
 
 def unit_length(features: Tensor) -> Tensor:
@@ -47,20 +48,22 @@ def herding_by_class(features: Tensor, labels: Tensor, class_ids: Sequence[int],
     vectors = unit_length(features)
     sizes = [len(positions) for positions in members]
     chosen: dict[int, Tensor] = {}
-    for indices in _similar(sizes, features.shape[1]):
+    most = HERDED_AT_ONCE_BY_CPU if features.device.type == "cpu" else HERDED_AT_ONCE
+    for indices in _similar(sizes, most // max(1, features.shape[1])):
         padded = pad_sequence([vectors[members[index]] for index in indices], batch_first=True)
         selections = _herd(padded, [sizes[index] for index in indices], count)
         chosen.update(zip(indices, selections, strict=True))
     return [positions[chosen[index]] for index, positions in enumerate(members)]
 
 
-def _similar(sizes: Sequence[int], feature_size: int) -> list[list[int]]:
-    """Which of groups of these sizes are herded side by side: none is padded to more than twice its own size."""
+def _similar(sizes: Sequence[int], most: int) -> list[list[int]]:
+    """Which of groups of these sizes are herded side by side: none is padded to more than twice its own size, and
+    together they have at most so many rows."""
     batches: list[list[int]] = []
     longest = 0
     for index in sorted(range(len(sizes)), key=lambda index: sizes[index], reverse=True):
         is_near = len(batches) > 0 and 2 * sizes[index] >= longest
-        if is_near and (len(batches[-1]) + 1) * longest * feature_size <= HERDED_AT_ONCE:
+        if is_near and (len(batches[-1]) + 1) * longest <= most:
             batches[-1].append(index)
         else:
             batches.append([index])

@@ -75,7 +75,7 @@ class Plan:
     photos: str = ""
     """Where photos of many sizes are kept decoded, device, host or disk; empty for images of one size."""
     photo_bytes: int = 0
-    """What the decoded photos of the largest task take there."""
+    """What the decoded photos of the largest task and the test photos, which stay for the next task, take there."""
     time: TimeEstimate | None = None
 
     def __repr__(self) -> str:
@@ -120,9 +120,10 @@ def make_plan(
     """
     check_first_task(settings)
     facts = settings.facts
-    per_class = round(facts.num_train / facts.num_classes)
+    per_class, num_test = round(facts.num_train / facts.num_classes), facts.num_test
     if settings.validation_share:
-        per_class -= num_held_out(per_class, settings.validation_share)
+        num_test = facts.num_classes * num_held_out(per_class, settings.validation_share)
+        per_class -= num_test // facts.num_classes
     source, key = settings.options.unlabeled_source, settings.unlabeled_key
     unlabeled = ImageSet(_blank(count := num_unlabeled(source, key)), torch.full((count,), -1), ()) if source else None
     with torch.random.fork_rng(devices=[]):
@@ -133,7 +134,7 @@ def make_plan(
     pixels, kept = 3 * facts.image_size**2, 2 * largest * 3 * facts.image_size**2
     place_of_photos, photo_bytes = "", 0
     if facts.photo_augmentations:
-        photo_bytes = largest * typical_photo_bytes(settings.photos.kept_side)
+        photo_bytes = (largest + num_test) * typical_photo_bytes(settings.photos.kept_side)
         place_of_photos = _place_of_photos(settings, photo_bytes)
         # The photos themselves, and some batches of what is made of them.
         batches = BATCHES_OF_PHOTOS * settings.batch_size * pixels

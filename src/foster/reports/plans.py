@@ -61,7 +61,7 @@ def _photos(plan: Plan) -> list[Text]:
     if not plan.photos:
         return []
     size = f"{size_text(plan.photo_bytes)} of decoded photos"
-    return [Text(f"photos: the largest task has about {size}, which {sentences[plan.photos]}")]
+    return [Text(f"photos: the largest task and the test have about {size}, which {sentences[plan.photos]}")]
 
 
 def _time(time: TimeEstimate | None) -> Text:

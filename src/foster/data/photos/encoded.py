@@ -1,6 +1,7 @@
 """Photos as they were encoded: a compact list of files, or the bytes themselves."""
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
@@ -46,11 +47,13 @@ class PhotoFiles:
     @classmethod
     def of(cls, folders: Sequence[Path], names: Sequence[Sequence[str]]) -> "PhotoFiles":
         """The files `names[k]` in the folder `folders[k]`, folder by folder."""
-        encoded = [name.encode("utf-8", "surrogateescape") for of_folder in names for name in of_folder]
-        lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
         counts = [len(of_folder) for of_folder in names]
         ids = np.repeat(np.arange(len(folders), dtype=np.int32), counts)
-        return cls(folders, ids, b"".join(encoded), lengths.cumsum())
+        text, ends = bytearray(), np.empty(len(ids), np.int64)
+        for position, name in enumerate(chain.from_iterable(names)):  # never all of them twice
+            text += name.encode("utf-8", "surrogateescape")
+            ends[position] = len(text)
+        return cls(folders, ids, bytes(text), ends)
 
     def __len__(self) -> int:
         return len(self.folder_ids)
