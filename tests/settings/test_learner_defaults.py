@@ -11,6 +11,7 @@ from foster.settings.learner_defaults import (
     largest_side_for,
     more_steps_for,
     resize_rule_for,
+    shift_for,
     stem_for,
 )
 
@@ -24,6 +25,9 @@ def test_a_small_backbone_sees_photos_coarsely_on_a_cpu_and_smaller_images_as_th
     assert stem_for("resnet18", (192, 192), on_gpu=False) == "resnet18"
     assert [more_steps_for("resnet32_coarse_stem", size) for size in (16, 32)] == [2.5, 1.25], "as many photos"
     assert more_steps_for("resnet32", 16) == 1
+    assert [shift_for("resnet32_coarse_stem", shift) for shift in (0, 1, 2, 8)] == [0, 0, 2, 2]
+    assert shift_for("resnet32", 8) == 0
+    assert {largest_side_for(f"resnet{depth}", True, 300) for depth in (8, 14, 20, 32, 44, 56)} == {64}
     assert {asked_as(name) for name in ("resnet32", "resnet32_coarse_stem", "cosine_resnet32")} == {"resnet32"}
 
 
@@ -33,13 +37,9 @@ def test_defaults_follow_the_images() -> None:
     assert [image_side_for(300, largest_side_for("auto", on_gpu, 300)) for on_gpu in (True, False)] == [224, 192]
     assert [backbone_for((side, side)) for side in (8, 64, 65)] == ["resnet32", "resnet32", "efficientnet_lite0"]
     assert [resize_rule_for((side, side)) for side in (64, 96)] == ["stretch", "crop"]
-    assert [augmentation_for((side, side), "standard") for side in (8, 16, 32, 64, 96)] == [
-        "shift",
-        "plain",
-        "auto",
-        "auto",
-        "photo",
-    ]
+    augmentations = {8: "shift", 15: "shift", 16: "plain", 23: "plain", 24: "auto", 64: "auto", 65: "photo"}
+    assert {side: augmentation_for((side, side), "standard") for side in augmentations} == augmentations
+    assert augmentation_for((15, 300), "standard") == "shift", "the shorter side decides"
     named = {augmentation_for((side, side), preset) for side in range(4, 300) for preset in PRESETS}
     assert named <= AUGMENTATIONS.keys()
     assert augmentation_for((32, 32), "fast") == "plain", "no time for more"

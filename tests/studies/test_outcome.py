@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from foster.reports.results import read_result
 from foster.studies.outcome import Outcome, measured
@@ -52,6 +53,16 @@ def outcome(write_run) -> Outcome:
 )
 def test_each_kind_of_claim_is_measured(claim: Claim, expected: str, outcome: Outcome):
     assert measured(claim, outcome.runs) == expected
+
+
+def test_the_terminal_has_a_table_of_claims_where_there_are_any(outcome: Outcome):
+    def shown(study: Study) -> str:
+        with (console := Console(width=100)).capture() as captured:
+            console.print(Outcome(study, outcome.runs).table())
+        return captured.get()
+
+    assert "Large is better." in shown(outcome.study)
+    assert "What the paper says" not in shown(outcome.study.model_copy(update={"claims": ()}))
 
 
 def test_a_method_without_a_boosted_network_leaves_its_claims_open(outcome: Outcome):
