@@ -54,10 +54,13 @@ def test_a_classifier_that_is_often_wrong_accuses_nobody() -> None:
 
 
 def test_the_threshold_of_a_class_is_how_sure_it_is_of_its_own() -> None:
+    absent = [0.08, 0.35, 0.57]  # says a class without photos, less surely than the others are of theirs
     sure, unsure = [0.95, 0.05, 0.0], [0.4, 0.6, 0.0]
-    probability = torch.tensor([sure] * 8 + [unsure] * 8 + [[0.7, 0.1, 0.2], [0.05, 0.5, 0.45], [0.02, 0.0, 0.98]])
-    labels = torch.tensor([0] * 8 + [1] * 8 + [1, 0, 0])
-    assert confident_positions(probability, labels) == [18], "0.7 and 0.5 are less than usual"
+    probability = torch.tensor(
+        [sure] * 8 + [unsure] * 8 + [[0.7, 0.1, 0.2], [0.05, 0.5, 0.45], [0.02, 0.0, 0.98], absent]
+    )
+    labels = torch.tensor([0] * 8 + [1] * 8 + [1, 0, 0, 0])
+    assert confident_positions(probability, labels) == [18], "0.7, 0.5 and 0.57 are less than usual"
 
 
 def test_cleanlab_decides_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
