@@ -93,9 +93,8 @@ class RunFolder:
 
     def check_nothing_learned(self) -> None:
         """Where the checkpoints of what was learned are gone, a new start would overwrite its results."""
-        written = "CheckpointWritten"
         events = read_events(self.path / EVENTS) if (self.path / EVENTS).exists() else []
-        if (self.path / RESULTS).exists() or any(event.get("event") == written for event in events):
+        if (self.path / RESULTS).exists() or any(event.get("event") == "CheckpointWritten" for event in events):
             raise FolderError(
                 f"'{self.path}' has learned before, but there is no checkpoint in '{self.checkpoints.folder}'; "
                 "put its files back, or start a new run in another folder"
