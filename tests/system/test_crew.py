@@ -23,8 +23,10 @@ from foster.system.crew import (
     gathered,
     joined,
     local_device,
+    share_stop,
     speaks,
 )
+from foster.system.signals import Stopped, StopRequest
 
 FORK = multiprocessing.get_context("fork")
 
@@ -72,8 +74,18 @@ def _member(results: Any) -> None:
         except SettingsError as error:
             refusal = str(error)
         answers = [agreed(found.rank == 1), agreed(False)]
+        stop = StopRequest()
+        share_stop(stop)
+        assert not stop.is_set
+        if found.rank == 1:
+            stop.set(signal.SIGTERM)
+        share_stop(stop)
+        with pytest.raises(Stopped) as stopped:
+            stop.raise_if_set()
+        words = f"{stopped.value} ({stopped.value.exit_code})"
+        share_stop(stop)  # by now both know it
         barrier()
-    results.put((found.rank, found.size, sums.tolist(), parts, answers, refusal))
+    results.put((found.rank, found.size, sums.tolist(), parts, answers, refusal, words, stop.receiver))
 
 
 def _left_behind(results: Any) -> None:
@@ -125,9 +137,10 @@ def test_two_processes_add_up_gather_and_agree(monkeypatch: pytest.MonkeyPatch) 
     for member in members:
         member.join(timeout=60)
         assert member.exitcode == 0
-    for rank, (own, size, sums, parts, answers, refusal) in enumerate(found):
+    for rank, (own, size, sums, parts, answers, refusal, stopped, receiver) in enumerate(found):
         assert (own, size) == (rank, 2)
         assert sums == [2.0, 1.0]
         assert parts == [[[0, 0]], [[1, 1], [1, 1]]]
         assert answers == [True, False]
         assert refusal == "batch_size 9 cannot be shared by 2 processes; start as many as divide it"
+        assert (stopped, receiver) == ("stopped by SIGTERM to rank 1 (143)", "")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from foster.errors import DeviceError, SettingsError
 from foster.system.output import complain
-from foster.system.signals import ignore_echoes
+from foster.system.signals import StopRequest, ignore_echoes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -150,6 +150,20 @@ def agreed(is_wanted: bool) -> bool:
     flag = torch.tensor([int(is_wanted)])
     distributed.all_reduce(flag, distributed.ReduceOp.MAX)
     return bool(flag.item())
+
+
+def share_stop(stop: StopRequest) -> None:
+    """Whoever of the processes was asked to stop, all are, and know which one it was. All must ask together."""
+    team = crew()
+    if team.is_alone:
+        return
+    import torch
+
+    numbers = [int(own) for own in gathered(torch.tensor([stop.signal_number]), [1] * team.size)]
+    asked = [rank for rank, number in enumerate(numbers) if number]
+    if asked:
+        stop.set(numbers[asked[0]])
+        stop.receiver = "" if len(asked) == team.size else " and ".join(f"rank {rank}" for rank in asked)
 
 
 def of_first(value: float) -> float:

@@ -23,8 +23,8 @@ STOPS_WITH_INPUT = "FOSTER_STOPS_WITH_INPUT"
 class Stopped(Exception):  # noqa: N818 (it is no error)
     """A run stopped because it was asked to; all is saved. `exit_code` is the conventional one of the signal."""
 
-    def __init__(self, signal_number: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(signal_number).name}")
+    def __init__(self, signal_number: int, receiver: str = "") -> None:
+        super().__init__(f"stopped by {signal.Signals(signal_number).name}{receiver and f' to {receiver}'}")
         self.exit_code = 128 + signal_number
         self._hint = ""
 
@@ -41,11 +41,18 @@ class StopRequest:
 
     def __init__(self) -> None:
         self._signal_number: int | None = None
+        self.receiver = ""
+        """Who got the signal, where that is not all who work together."""
         self.ends_at_once = False
 
     @property
     def is_set(self) -> bool:
         return self._signal_number is not None
+
+    @property
+    def signal_number(self) -> int:
+        """Of the signal that asked for it; 0 where nobody did."""
+        return self._signal_number or 0
 
     def set(self, signal_number: int = signal.SIGINT) -> None:
         if self._signal_number is None:
@@ -53,7 +60,7 @@ class StopRequest:
 
     def raise_if_set(self) -> None:
         if self._signal_number is not None:
-            raise Stopped(self._signal_number)
+            raise Stopped(self._signal_number, self.receiver)
 
     @contextmanager
     def at_once(self) -> Iterator[None]:

@@ -17,7 +17,7 @@ from foster.networks.layout import on_host
 from foster.seeding import Address
 from foster.settings.augmentation import Augmentation
 from foster.settings.fit import FitSettings
-from foster.system.crew import agreed, crew
+from foster.system.crew import agreed, crew, share_stop
 from foster.system.signals import StopRequest
 from foster.training.checkpoint import Checkpoint, CheckpointStore, Progress, Tensors
 from foster.training.engine import Engine
@@ -132,8 +132,7 @@ class Trainer:
 
     def stop_if_asked(self) -> None:
         """End here where a stop is asked for, in this process or in another that trains along."""
-        if not crew().is_alone and agreed(self.stop.is_set):
-            self.stop.set()
+        share_stop(self.stop)
         self.stop.raise_if_set()
 
     def train(self, phase: Phase, state: TaskState, save: Callable[[], None] | None) -> None:
