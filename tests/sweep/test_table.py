@@ -26,6 +26,17 @@ def test_a_log_that_nobody_reads_any_more_does_not_stop_a_sweep():
     PlainLines(stream).show([RunStatus("one", Path(), State.FAILED, message="no")])
 
 
+def test_a_plain_line_is_written_when_something_is_new_and_no_other():
+    stream, run = io.StringIO(), RunStatus("one", Path())
+    lines = PlainLines(stream)
+    for facts in ({}, {"num_learned": 1, "num_tasks": 2, "accuracy": 90.0}, {"num_learned": 2, "accuracy": 80.0}):
+        run.state = State.RUNNING
+        run.facts.update(facts)
+        for _ in range(2):
+            lines.show([run])
+    assert stream.getvalue().splitlines()[1:] == ["one: 90.00 % after task 1/2", "one: 80.00 % after task 2/2"]
+
+
 class Terminal(io.StringIO):
     """A terminal of 20 lines, and what can be read on it."""
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from foster.data.photos.strata import NUM_STRATA, num_strata, strata
+from foster.data.photos.strata import NUM_STRATA, most_strata, num_strata, strata
 
 
 @pytest.mark.parametrize(
@@ -14,6 +14,7 @@ def test_there_are_as_many_as_divide_the_batch_and_hold_eight_photos(
     num_photos: int, batch_size: int, expected: int
 ) -> None:
     assert num_strata(num_photos, batch_size) == expected
+    assert most_strata(batch_size) == num_strata(10_000, batch_size)
 
 
 @pytest.mark.parametrize("count", [1, 2, 8, 32])
