@@ -3,8 +3,9 @@
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
 
-from foster.learner.merged_row import merged_row
+from foster.learner.merged_row import RIDGE, _fitted, merged_row
 
 
 def course(seed: int, count: int = 400) -> tuple[Tensor, Tensor]:
@@ -48,6 +49,19 @@ def test_what_all_logits_have_in_common_changes_nothing() -> None:
     moved, same_bias = merged_row(WEIGHT + common, BIAS, features, labels, [0, 1])
     torch.testing.assert_close(moved, row + common, rtol=1e-3, atol=1e-3)
     torch.testing.assert_close(same_bias, bias, rtol=1e-3, atol=1e-3)
+
+
+def test_the_fit_is_the_best_at_its_price_also_where_photos_say_little() -> None:
+    chance = torch.Generator().manual_seed(4)
+    begin, known = (8 * torch.randn(*shape, generator=chance, dtype=torch.float64) for shape in ((6,), (6, 9)))
+    wanted = torch.tensor([0.0, 1.0, 1.0, 0.0, 1.0, 0.0], dtype=torch.float64)
+    share = torch.full((6,), 1 / 6, dtype=torch.float64)
+    ridge = torch.full((9,), RIDGE, dtype=torch.float64)
+    change = _fitted(begin, known, wanted, share, ridge).requires_grad_()
+    misfit = binary_cross_entropy_with_logits(begin + known @ change, wanted, share, reduction="sum")
+    (slope,) = torch.autograd.grad(misfit + ridge @ change.square() / 2, change)
+    assert slope.abs().max() < 1e-6
+    assert RIDGE == 0.01
 
 
 def test_where_there_are_no_others_the_mean_will_do() -> None:
