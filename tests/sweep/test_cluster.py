@@ -31,6 +31,7 @@ def wait_until(is_true: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 @needs_ray
 def test_a_process_on_a_ray_cluster_is_told_lines_and_signals_and_gives_its_exit_code(tmp_path: Path) -> None:
     log = tmp_path / "log"
@@ -47,33 +48,31 @@ def test_a_process_on_a_ray_cluster_is_told_lines_and_signals_and_gives_its_exit
     assert "asked to stop" in log.read_text()
 
 
-@pytest.mark.slow
 @needs_ray
 def test_runs_of_a_lost_node_go_on_at_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ray.cluster_utils import Cluster
 
     machines = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     second = machines.add_node(num_cpus=1)
-    is_killed = tmp_path / "killed"
+    said: list[str] = []
+    is_missed = tmp_path / "missed"
+
+    def checkpoints() -> list[Path]:
+        return [path for path in tmp_path.glob("sweep/*/events.jsonl") if "CheckpointWritten" in path.read_text()]
 
     def kill_when_both_train() -> None:
-        ends = time.monotonic() + 120
-        while time.monotonic() < ends:
-            begun = [path for path in tmp_path.glob("sweep/*/events.jsonl") if "CheckpointWritten" in path.read_text()]
-            if len(begun) == 2:
-                machines.remove_node(second, allow_graceful=False)
-                is_killed.touch()
-                return
-            time.sleep(0.05)
+        wait_until(lambda: len(checkpoints()) == 2)
+        machines.remove_node(second, allow_graceful=False)
+        wait_until(lambda: any("its machine is gone; it goes on" in line for line in said))
+        is_missed.touch()
 
     watcher = threading.Thread(target=kill_when_both_train)
     watcher.start()
-    # Each run waits after its first checkpoint until the node is killed: neither can be too fast.
-    for name, value in held(Path("events.jsonl"), "CheckpointWritten", is_killed).items():
+    # Each run waits after its first checkpoint: the one that is lost for its end, and the other until that is known.
+    for name, value in held(Path("events.jsonl"), "CheckpointWritten", is_missed).items():
         monkeypatch.setenv(name, value)
     asked = [*TINY, "method=replay", "seed=1,2", "epochs_scale=0.02", "checkpoint_minutes=0", "backbone=resnet8"]
     runs = plan_runs("digits", asked)
-    said: list[str] = []
     monkeypatch.setattr(run, "display_for", lambda: _Display(said))
     try:
         with connected(machines.address, 1, 1) as found:
@@ -82,9 +81,10 @@ def test_runs_of_a_lost_node_go_on_at_the_other(tmp_path: Path, monkeypatch: pyt
     finally:
         watcher.join()
         machines.shutdown()
-    assert is_killed.exists()
-    assert any("its machine is gone; it goes on" in line for line in said)
-    assert all(RunFolder(tmp_path / "sweep" / planned.name).is_finished for planned in runs)
+    folders = [tmp_path / "sweep" / planned.name for planned in runs]
+    assert all(RunFolder(folder).is_finished for folder in folders)
+    resumed = [folder for folder in folders if "RunResumed" in (folder / "events.jsonl").read_text()]
+    assert len(resumed) == 1
 
 
 class _Display:
