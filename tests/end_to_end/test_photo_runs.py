@@ -95,9 +95,11 @@ def test_photos_in_memory_on_disk_and_from_the_cache_give_the_same_run(
     assert len(kept) == 8 + 16 + 24  # the exemplars after each task; every other photo comes from the cache
 
 
+@pytest.mark.parametrize("backbone", ["resnet8", pytest.param("resnet18", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("method", METHOD_SETTINGS)
-def test_every_method_learns_from_photos(method: str, small: Path, tmp_path: Path) -> None:
-    results = start(settings_for(small, "checkpoint_minutes=5", "epochs_scale=0.006", method=method), tmp_path / method)
+def test_every_method_learns_from_photos(method: str, backbone: str, small: Path, tmp_path: Path) -> None:
+    short = (f"backbone={backbone}", "checkpoint_minutes=5", "epochs_scale=0.006")
+    results = start(settings_for(small, *short, method=method), tmp_path / method)
     assert len(results["accuracy"]) == 2
 
 

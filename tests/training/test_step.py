@@ -1,5 +1,6 @@
 """One optimizer step as it is written: what it changes, what it sums up, and what it leaves behind."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 
 from foster.errors import TrainingError
 from foster.settings.fit import FitSettings
+from foster.system.crew import Crew
 from foster.training.engine import Engine
 from foster.training.optim import Sgd
 from foster.training.step import Step
@@ -61,6 +63,34 @@ def test_what_was_there_before_a_recording_comes_back_in_place() -> None:
     assert (network.weight.item(), optimizer.momentum[network.weight].item()) == (weight, momentum)
     assert step.loss_sums is sums, "a recording writes to the very same memory"
     assert sums.tolist() == [2.0]
+
+
+NEEDS_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+
+
+@pytest.mark.parametrize("name", ["cpu", pytest.param("cuda", marks=NEEDS_GPU)])
+def test_gradients_and_losses_are_averaged_over_all_processes_inside_the_step(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # NCCL wants a GPU for each process: this one stands for two, and the other has neither loss nor gradient.
+    for module in ("system.crew", "training.distributed", "training.step"):
+        monkeypatch.setattr(f"foster.{module}.crew", lambda: Crew(0, 2))
+    device, network = torch.device(name), OneNumber().to(name)
+    engine = Engine(device, (0.5,) * 3, (0.25,) * 3, capture=name == "cuda")
+    optimizer = Sgd(network, FitSettings(epochs=1, learning_rate=0.1, momentum=0, weight_decay=0), device)
+    step = Step(network, lambda images, labels: {"L": 4 * network.weight}, optimizer, engine, num_sharing=2)
+    images, labels = (part.to(device) for part in batch(3))
+    store = f"file://{tmp_path / 'store'}"
+    backend = "cpu:gloo,cuda:nccl" if name == "cuda" else "gloo"
+    torch.distributed.init_process_group(backend, init_method=store, rank=0, world_size=1)
+    try:
+        if engine.capture:
+            step.record([3], images)
+        step(images, labels)
+        assert network.weight.item() == pytest.approx(0.8)
+        assert step.loss_sums.tolist() == pytest.approx([4 / 2 * 6])
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 @pytest.mark.parametrize(
