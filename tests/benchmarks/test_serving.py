@@ -20,6 +20,7 @@ def benchmark() -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_clients_measure_a_real_server(benchmark: ModuleType, small_bundle: Path, tmp_path: Path) -> None:
     body = benchmark.request_body(64, 3)
     with serving(small_bundle, tmp_path) as server:
