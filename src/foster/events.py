@@ -156,11 +156,13 @@ class Downloading(Event):
 
 @dataclass(frozen=True)
 class Decoding(Event):
-    """How many of a set's photos are decoded. Told for each of many small parts: shown, not written down."""
+    """How many of a set's photos are decoded. Told for each of many small parts: shown, not written down. A part that
+    `was_there` already, in the cache on disk, was only checked."""
 
     what: str
     num_done: int
     num_total: int
+    was_there: bool = False
 
 
 @dataclass(frozen=True)

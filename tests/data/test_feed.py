@@ -2,6 +2,7 @@
 
 import threading
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,6 +10,11 @@ import torch
 from foster.data import feed as feed_module
 from foster.data.feed import Batch, Feed, ResidentFeed, StreamedFeed, fits, make_feed
 from foster.data.images import ImageSet
+from foster.data.photos.album import Album
+from foster.data.photos.developing import album_of, learners_darkroom
+from foster.data.photos.resize import Resizing
+from foster.data.photos.strata import strata
+from foster.errors import SettingsError
 from foster.seeding import Address
 from foster.settings.augmentation import AUGMENTATIONS, Augmentation
 from foster.system.crew import Crew
@@ -186,9 +192,10 @@ def test_each_of_several_processes_has_its_part_of_a_batch_but_all_of_too_few_im
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     members = [Crew(rank, size=4) for rank in range(4)]
-    parts = {count: [labels_in(monkeypatch, member, count) for member in members] for count in (11, 3)}
+    parts = {count: [labels_in(monkeypatch, member, count) for member in members] for count in (11, 4, 3)}
     assert [len(part) for part in parts[11]] == [2] * 4
     assert len({label for part in parts[11] for label in part}) == 8
+    assert sorted(part[0] for part in parts[4]) == [0, 1, 2, 3], "four images are enough for four processes"
     assert [sorted(part) for part in parts[3]] == [[0, 1, 2]] * 4
 
 
@@ -196,3 +203,44 @@ def labels_in(monkeypatch: pytest.MonkeyPatch, member: Crew, count: int) -> list
     """What one of several processes sees of `count` images in an epoch."""
     monkeypatch.setattr(feed_module, "crew", lambda: member)
     return labels(list(feed_of(count, batch_size=8).batches(0)))
+
+
+def photos(count: int) -> ImageSet:
+    """The same as photos."""
+    return replace(numbered(count), stack=album_of(numbered(count).images, learners_darkroom(Resizing(4, 4))))
+
+
+@resident_alone
+def test_a_batch_of_photos_has_equal_parts_of_all_strata_and_processes_share_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data, batch_size = photos(70), 16
+    album = data.stack
+    assert isinstance(album, Album)
+    groups = [set(group.tolist()) for group in strata(album.homes(), 8)]
+
+    def epoch(member: Crew, number: int) -> list[list[int]]:
+        monkeypatch.setattr(feed_module, "crew", lambda: member)
+        feed = make_feed(data, Augmentation(), batch_size, ADDRESS, CPU)
+        return [batch.labels.tolist() for batch in feed.batches(number)]
+
+    epochs = [epoch(Crew(), number) for number in range(20)]
+    for batches in epochs:
+        assert [len(batch) for batch in batches] == [16, 16, 16, 16]
+        assert len({label for batch in batches for label in batch}) == 64
+        for batch in batches:
+            assert all(set(batch[2 * k : 2 * k + 2]) <= group for k, group in enumerate(groups))
+    assert {label for batches in epochs for batch in batches for label in batch} == set(range(70)), "all take turns"
+    for size in (2, 4, 8):
+        parts = [epoch(Crew(rank, size), 3) for rank in range(size)]
+        assert [sum(of_all, []) for of_all in zip(*parts, strict=True)] == epochs[3]
+
+
+@resident_alone
+def test_photos_are_shared_by_as_many_as_divide_the_strata(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_module, "crew", lambda: Crew(0, 8))
+    assert make_feed(photos(70), Augmentation(), 16, ADDRESS, CPU).team.size == 8
+    assert make_feed(photos(40), Augmentation(), 16, ADDRESS, CPU).team.is_alone, "four strata for eight processes"
+    monkeypatch.setattr(feed_module, "crew", lambda: Crew(0, 3))
+    with pytest.raises(SettingsError, match="3 processes cannot share photos in batches of 24 .* divide 8"):
+        make_feed(photos(70), Augmentation(), 24, ADDRESS, CPU)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from foster.data.images import ImageSet
 from foster.experiment import pace
 from foster.experiment.folder import RunFolder
 from foster.experiment.pace import measured_plan, timed_plan
@@ -93,3 +94,19 @@ def test_a_few_real_steps_give_a_time(method: str) -> None:
     assert plan.time is not None
     assert 0 < plan.time.seconds < 600
     assert json.loads(json.dumps(plan.to_dict()))["time"]["seconds"] == plan.time.seconds
+
+
+def test_the_time_of_a_timed_epoch_is_shared_by_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(pace.STEPS_AN_EPOCH, "cpu", 5)
+    asked: list[int] = []
+
+    def ten_seconds(phase: Phase, data: ImageSet, *rest: object) -> float:
+        asked.append(len(data))
+        return 10.0
+
+    monkeypatch.setattr(pace, "seconds_an_epoch", ten_seconds)
+    settings = tiny("method=replay", "synthetic.num_classes=4")
+    plan = measured_plan(settings)
+    assert set(asked) == {5 * settings.batch_size}
+    assert plan.time is not None
+    assert plan.time.seconds == pytest.approx(2.0 * plan.total_steps)

@@ -7,6 +7,7 @@ from rich.console import Console
 
 from foster.experiment.plan import Plan, TimeEstimate, make_plan
 from foster.reports.plans import plan_table
+from foster.reports.text import size_text
 from foster.settings.experiment import load_settings
 
 
@@ -36,4 +37,6 @@ def test_a_time_is_told_with_where_it_comes_from_and_photos_with_where_they_go()
     text = shown(plan)
     assert "estimated time: 2 min 05 s, at 40.0 steps a second (a test)" in text
     assert "3.0 GiB of decoded photos, which stay in the host's memory" in text
+    assert f"while training: {size_text(plan.training_bytes)}," in text
+    assert "while training: 300.0 KiB," in shown(replace(plan, training_bytes=300 * 1024)), "never 0 MiB"
     assert "5.0 MiB of decoded photos" in shown(replace(plan, photo_bytes=5 * 2**20))

@@ -7,9 +7,6 @@ from rich.text import Text
 from foster.experiment.plan import Plan, TimeEstimate
 from foster.reports.text import duration, size_text
 
-MIB = 2**20
-
-
 def plan_table(plan: Plan) -> Group:
     """Settings in a line, a row a task, and the totals."""
     settings = plan.settings
@@ -35,7 +32,7 @@ def plan_table(plan: Plan) -> Group:
         "",
         f"in all: {plan.total_epochs:,} epochs, {plan.total_steps:,} steps; "
         f"at the end {plan.memory_images:,} exemplars in {size_text(plan.memory_bytes)}",
-        f"estimated memory while training: {plan.training_bytes / MIB:,.0f} MiB, and what torch itself needs",
+        f"estimated memory while training: {size_text(plan.training_bytes)}, and what torch itself needs",
         *_uneven(plan),
         *_photos(plan),
         _time(plan.time),

@@ -15,6 +15,7 @@ from foster import events
 from foster.events import Event, Listener
 from foster.reports.progress_texts import (
     decoded_text,
+    decoding_text,
     evaluated_text,
     losses_text,
     planned_text,
@@ -131,7 +132,7 @@ class LineProgress(_Progress):
                 self._downloading(event)
             case events.Decoding():
                 if self._is_due(event.num_done, event.num_total) and event.num_done < event.num_total:
-                    self._say(f"decoding {event.what}: {event.num_done:,} of {event.num_total:,}")
+                    self._say(f"{decoding_text(event)}: {event.num_done:,} of {event.num_total:,}")
 
     def _downloading(self, event: events.Downloading) -> None:
         if not event.num_received:
@@ -213,7 +214,7 @@ class TerminalProgress(_Progress):
                 self._show(f"downloading {event.name}", total=event.num_total or 1, completed=done, count=amount)
             case events.Decoding():
                 count = f"{event.num_done:,}/{event.num_total:,}"
-                self._show(f"decoding {event.what}", total=event.num_total, completed=event.num_done, count=count)
+                self._show(decoding_text(event), total=event.num_total, completed=event.num_done, count=count)
             case events.Waiting():
                 self._show("waiting")
             case events.RunEnded():

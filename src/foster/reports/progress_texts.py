@@ -55,6 +55,10 @@ def received_text(event: events.Downloading) -> str:
     return f"{event.num_received / 2**20:.1f}{end} MiB"
 
 
+def decoding_text(event: events.Decoding) -> str:
+    return f"{'checking' if event.was_there else 'decoding'} {event.what}"
+
+
 def decoded_text(event: events.PhotosDecoded) -> str:
     rate = event.num_photos / max(event.seconds, 1e-3)
     where = {"device": "on the device", "host": "in memory", "disk": "on disk"}[event.place]

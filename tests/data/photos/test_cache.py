@@ -11,6 +11,8 @@ import pytest
 import torch
 from photo_folders import files_of, photo
 
+from foster import events
+from foster.data.download import Follower
 from foster.data.images import on_device
 from foster.data.photos import encoded
 from foster.data.photos.album import Album
@@ -19,6 +21,7 @@ from foster.data.photos.developing import learners_darkroom, read_stack
 from foster.data.photos.resize import Resizing
 from foster.data.photos.sources import find_photos
 from foster.errors import FolderError
+from foster.reports.progress_texts import decoding_text
 
 CPU = torch.device("cpu")
 
@@ -28,7 +31,8 @@ def test_the_disk_cache_gives_the_same_pixels_and_decodes_nothing_again(
 ) -> None:
     plain = Album.of(files_of(folder), Darkroom(32, 40))
     readable = plain.developed()
-    room = Darkroom(32, 40, place="disk", cache=tmp_path / "cache")
+    told: list[events.Event] = []
+    room = Darkroom(32, 40, place="disk", cache=tmp_path / "cache", follower=Follower(told.append))
     num_bytes = room.prepare(files_of(folder), "the photos")
     assert num_bytes == int(3 * plain.sizes.prod(1).sum())
     monkeypatch.setattr(encoded, "pixels_of", lambda *_: pytest.fail("it was decoded again"))
@@ -37,6 +41,9 @@ def test_the_disk_cache_gives_the_same_pixels_and_decodes_nothing_again(
         assert torch.equal(cached.developed(), readable)
         assert torch.equal(on_device(cached[readable], CPU), on_device(plain[readable], CPU))
     assert room.prepare(files_of(folder), "the photos") == num_bytes
+    words = [decoding_text(event) for event in told if isinstance(event, events.Decoding)]
+    half = len(words) // 2
+    assert words == ["decoding the photos"] * half + ["checking the photos"] * half
 
 
 def test_a_full_disk_is_called_so(folder: Path, tmp_path: Path) -> None:

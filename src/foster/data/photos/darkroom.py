@@ -126,11 +126,12 @@ class Darkroom:
         unreadable: list[Unreadable] = []
         num_done = num_bytes = 0
         for part in folder.parts(photos):
-            strip = folder.read(part, photos, is_checked=True) or self._written(folder, part, photos)
+            there = folder.read(part, photos, is_checked=True)
+            strip = there or self._written(folder, part, photos)
             unreadable += [Unreadable(photos.name(k), reason) for k, reason in strip.unreadable.items()]
             self._check(unreadable, photos, what)
             num_done, num_bytes = num_done + len(part), num_bytes + strip.pixels.nbytes
-            self.follower.listener(events.Decoding(what, num_done, len(photos)))
+            self.follower.listener(events.Decoding(what, num_done, len(photos), was_there=there is not None))
             self.follower.stop.raise_if_set()
         return num_bytes
 
