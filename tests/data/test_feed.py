@@ -3,6 +3,7 @@
 import threading
 from collections import Counter
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 import torch
@@ -233,7 +234,7 @@ def test_a_batch_of_photos_has_equal_parts_of_all_strata_and_processes_share_it(
     assert {label for batches in epochs for batch in batches for label in batch} == set(range(70)), "all take turns"
     for size in (2, 4, 8):
         parts = [epoch(Crew(rank, size), 3) for rank in range(size)]
-        assert [sum(of_all, []) for of_all in zip(*parts, strict=True)] == epochs[3]
+        assert [[*chain(*of_all)] for of_all in zip(*parts, strict=True)] == epochs[3]
 
 
 @resident_alone
@@ -242,5 +243,5 @@ def test_photos_are_shared_by_as_many_as_divide_the_strata(monkeypatch: pytest.M
     assert make_feed(photos(70), Augmentation(), 16, ADDRESS, CPU).team.size == 8
     assert make_feed(photos(40), Augmentation(), 16, ADDRESS, CPU).team.is_alone, "four strata for eight processes"
     monkeypatch.setattr(feed_module, "crew", lambda: Crew(0, 3))
-    with pytest.raises(SettingsError, match="3 processes cannot share photos in batches of 24 .* divide 8"):
+    with pytest.raises(SettingsError, match=r"3 processes cannot share photos in batches of 24 .* divide 8"):
         make_feed(photos(70), Augmentation(), 24, ADDRESS, CPU)

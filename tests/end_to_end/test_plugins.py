@@ -67,14 +67,23 @@ def stop_in_the_second_task(event: Event) -> None:
         raise KeyboardInterrupt
 
 
-def test_a_run_is_planned_interrupted_and_resumed_and_stands_in_the_table(lab: Path) -> None:
+def test_a_run_is_planned_interrupted_and_resumed_and_stands_in_the_table(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert "learn" in call("plan", "mine.toml")
     whole = foster.run("mine.toml", seed=1)
     with pytest.raises(KeyboardInterrupt):
         foster.run("mine.toml", folder="one", seed=1, checkpoint_minutes=0, listener=stop_in_the_second_task)
     assert 'plugins = ["my_lab"]' in Path("one/settings.toml").read_text()
     forget()
-    assert "smooth" in call("resume", "one", "-q")
+    (lab / "elsewhere").mkdir()
+    monkeypatch.chdir(lab / "elsewhere")
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder != str(lab)])
+    told = call("resume", "../one", "-q", code=2)
+    assert "my_lab" not in sys.modules, "only the user can say that the file may run"
+    assert told.endswith(f"; this run had it so: foster resume ../one --plugin {lab / 'my_lab.py'}")
+    assert "smooth" in call("resume", "../one", "-q", "--plugin", lab / "my_lab.py")
+    monkeypatch.chdir(lab)
     assert foster.load_results("one")[0].accuracy == whole.accuracy
     forget()
     assert "smooth" in call("table", "one")

@@ -11,6 +11,7 @@ from foster.events import Event
 from foster.experiment.event_log import EVENTS, end_cut_line, note, read_events
 from foster.settings.experiment import Settings, all_keys, load_settings, make_settings
 from foster.settings.keys import FREE_SETTINGS, filled, flat, short
+from foster.settings.plugins import MissingPluginError
 from foster.system.documents import DocumentError, read_document
 from foster.system.files import is_temporary, remove_temporaries, write_json, write_text, written
 from foster.system.locking import LOCK, locked, writer_of
@@ -62,7 +63,10 @@ class RunFolder:
         if not self.holds_run:
             raise FolderError(f"'{self.path}' holds no run ({SETTINGS} is missing)")
         source = str(self.path / SETTINGS)
-        settings = load_settings(source, overrides, imports_plugins=imports_plugins)
+        try:
+            settings = load_settings(source, overrides, imports_plugins=imports_plugins)
+        except MissingPluginError as error:
+            raise SettingsError(f"{error}{self._place_of(error.name)}") from None
         difference = (
             difference_of(load_settings(source, imports_plugins=False).nested(), settings.nested()) if overrides else ""
         )
@@ -72,6 +76,18 @@ class RunFolder:
                 "change; start a new run in another folder"
             )
         return settings
+
+    def _place_of(self, plugin: str) -> str:
+        """Where the run found a plug-in that is not found now: to be told, since only the user may say that it runs."""
+        events = read_events(self.path / EVENTS) if (self.path / EVENTS).exists() else []
+        places = [found for event in events if isinstance(found := event.get("plugins"), dict)]
+        file = str(places[-1].get(plugin, "")) if places else ""
+        # Anyone may have written to the file.
+        return (
+            f"; this run had it so: {self.resume_command} --plugin {shlex.quote(file)}"
+            if file.isprintable() and file
+            else ""
+        )
 
     @property
     def resume_command(self) -> str:

@@ -7,6 +7,7 @@ from rich.text import Text
 from foster.experiment.plan import Plan, TimeEstimate
 from foster.reports.text import duration, size_text
 
+
 def plan_table(plan: Plan) -> Group:
     """Settings in a line, a row a task, and the totals."""
     settings = plan.settings

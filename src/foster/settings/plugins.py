@@ -28,6 +28,14 @@ Kind = Literal["method", "dataset", "backbone"]
 Thing = TypeVar("Thing")
 
 
+class MissingPluginError(SettingsError):
+    """There is no module of this name here."""
+
+    def __init__(self, message: str, name: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
 class Origin(NamedTuple):
     """Where what was registered comes from: the plug-in, and the class or function in it."""
 
@@ -115,6 +123,12 @@ def _load(asked: str, folder: Path) -> str:
     return str(imported) if is_path or (is_elsewhere and "." not in name) else asked
 
 
+def places_of(plugins: Iterable[str]) -> dict[str, str]:
+    """The files of plug-ins that are imported, by the names of their modules."""
+    modules = [Path(name).stem if _is_path(name) else name for name in plugins]
+    return {name: str(_file_of(sys.modules[name])) for name in modules if name in sys.modules}
+
+
 def _file_of(module: ModuleType) -> Path:
     """The module's file, or the folder of a package."""
     file = Path(module.__file__ or "").resolve()
@@ -145,10 +159,11 @@ def _one_line(asked: str, name: str, hint: str = "") -> Iterator[None]:
     try:
         yield
     except (Exception, SystemExit) as error:
-        words = f"{type(error).__name__}: {words_of(error)}"
+        failed = f"plug-in {short(asked)} cannot be imported"
         if isinstance(error, ModuleNotFoundError) and error.name == name.partition(".")[0]:
-            words, hint = "there is no such module", "; go to its folder, or name that in PYTHONPATH"
-        raise SettingsError(f"plug-in {short(asked)} cannot be imported: {words}{hint}") from error
+            hint = hint or "; go to its folder, or name its file (--plugin FILE)"
+            raise MissingPluginError(f"{failed}: there is no such module{hint}", name) from error
+        raise SettingsError(f"{failed}: {type(error).__name__}: {words_of(error)}{hint}") from error
     finally:
         _importing.pop()
 
