@@ -1,5 +1,7 @@
 """What a trunk makes of images is computed once for each image and view, and is what the trunk itself gives."""
 
+import errno
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,13 +11,14 @@ from foster.data.images import ImageSet
 from foster.data.photos.album import Album
 from foster.data.photos.developing import album_of, learners_darkroom
 from foster.data.photos.resize import Resizing
+from foster.errors import FolderError
 from foster.networks import build_backbone
 from foster.networks.trunk import Trunk, cut
 from foster.seeding import Address
 from foster.settings.augmentation import Augmentation
 from foster.system.crew import Crew
 from foster.training import views as module
-from foster.training.views import TrunkViews, ViewFeed
+from foster.training.views import TrunkViews, ViewFeed, room
 
 CPU = torch.device("cpu")
 NORMALISER = Normaliser((0.5, 0.5, 0.5), (0.25, 0.25, 0.25), CPU)
@@ -111,5 +114,25 @@ def test_maps_that_are_much_of_the_memory_are_kept_in_a_file(
     trunk: CountingTrunk, images: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_memory = TrunkViews(trunk, NORMALISER, CPU).plain(images)
-    monkeypatch.setattr(module, "SHARE_OF_MEMORY", 0.0)
+    monkeypatch.setattr(module, "main_memory", lambda: 400)
     assert torch.equal(TrunkViews(trunk, NORMALISER, CPU).plain(images), in_memory)
+    assert [room((5, numbers)).untyped_storage().filename is None for numbers in (10, 11)] == [True, False]
+
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(module.os, "posix_fallocate", full)
+    with pytest.raises(FolderError, match="cannot write '.*': No space left on device"):
+        room((5, 11))
+
+
+def test_only_what_was_shown_last_is_known_by_its_rows(trunk: CountingTrunk, images: Tensor) -> None:
+    data = ImageSet(images, torch.arange(11), ())
+    feed = ViewFeed(data, TrunkViews(trunk, NORMALISER, CPU, num_views=2), 4, Address(1, "feed"), CPU)
+    assert feed.rows_of(torch.zeros(1)) is None, "before the first batch"
+    for batch in feed.batches(0):
+        rows = feed.rows_of(batch.images)
+        assert rows is not None
+        assert torch.equal(rows // 2, batch.labels)
+        assert torch.equal(torch.cat(list(feed.all_maps()))[rows], batch.images)
+        assert feed.rows_of(batch.images.clone()) is None

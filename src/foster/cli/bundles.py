@@ -123,7 +123,7 @@ def evaluate(
 
 def export(
     bundle: Bundle,
-    file: Annotated[Path, typer.Argument(help="FILE.onnx, or FILE.pt2 for torch.export.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="FILE.onnx, or FILE.pt2 for torch.export.")],
     plugins: Plugins = None,
 ) -> None:
     """Write the network for other programs, with preprocessing and labels, and check it against PyTorch."""
@@ -179,7 +179,7 @@ def promote(bundle: Bundle) -> None:
 
 def rollback(
     path: Annotated[
-        Path, typer.Argument(metavar="[LINK_OR_FOLDER]", help="The link 'current', or the folder of bundles.")
+        Path, typer.Argument(metavar="LINK_OR_FOLDER", help="The link 'current', or the folder of bundles.")
     ] = Path(),
 ) -> None:
     """Point the link 'current' back at the bundle before."""

@@ -50,7 +50,7 @@ def resume(
         list[str] | None,
         typer.Argument(
             metavar="KEY=VALUE",
-            help="Where and how it goes on: device, checkpoint_minutes, keep_networks, engine.*; engine.resident=off.",
+            help="Where and how it goes on (device, checkpoint_minutes, keep_networks, engine.*), e.g. device=cpu.",
         ),
     ] = None,
     data: Data = None,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 SettingsSource = Annotated[
     str, typer.Argument(metavar="PRESET_OR_TOML", help="A preset's name, a .toml file or a run folder.")
 ]
-Data = Annotated[Path | None, typer.Option(help="The folder of the data files.")]
+Data = Annotated[Path | None, typer.Option(help="The folder of the data files; by default $FOSTER_DATA, or data.")]
 Bundle = Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder of a bundle, or a link to one.")]
 NewBundle = Annotated[Path, typer.Option("--bundle", metavar="NEW", help="The bundle to write; must not exist.")]
 IsPromoting = Annotated[bool, typer.Option("--promote", help="Point the link 'current' beside the bundle at it.")]

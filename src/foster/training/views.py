@@ -5,6 +5,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from foster.networks.trunk import Trunk
 from foster.seeding import Address, generator
 from foster.settings.augmentation import Augmentation
 from foster.system.crew import ALONE, Crew, gathered
+from foster.system.files import written
 from foster.system.memory import main_memory
 from foster.training.distributed import shares_of
 
@@ -165,7 +167,7 @@ def room(shape: tuple[int, ...]) -> Tensor:
     num_bytes = 2 * torch.Size(shape).numel()
     if num_bytes <= SHARE_OF_MEMORY * (main_memory() or 2**33):
         return torch.empty(shape, dtype=torch.float16)
-    with tempfile.NamedTemporaryFile() as file:
+    with written(Path(tempfile.gettempdir())), tempfile.NamedTemporaryFile() as file:
         # Reserved now: a full disk is an error here, and not the end of the process when a page is written.
         os.posix_fallocate(file.fileno(), 0, num_bytes)
         return torch.from_file(file.name, shared=True, size=num_bytes // 2, dtype=torch.float16).view(shape)
