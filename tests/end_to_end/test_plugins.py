@@ -15,7 +15,7 @@ import foster
 from foster.bundle.files import BundleError
 from foster.bundle.manifest import read_manifest
 from foster.cli import app
-from foster.events import EpochEnded, Event
+from foster.events import CheckpointWritten, Event
 from foster.settings import plugins
 from foster.settings.experiment import load_settings
 
@@ -63,7 +63,7 @@ def call(*arguments: object, code: int = 0) -> str:
 
 
 def stop_in_the_second_task(event: Event) -> None:
-    if isinstance(event, EpochEnded) and event.task == 1:
+    if isinstance(event, CheckpointWritten) and (event.task, event.phase) == (1, "more"):
         raise KeyboardInterrupt
 
 

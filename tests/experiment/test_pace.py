@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+from registries import registries_kept
+from torch import nn
 
 from foster.data.images import ImageSet
 from foster.experiment import pace
@@ -11,6 +13,7 @@ from foster.experiment.folder import RunFolder
 from foster.experiment.pace import measured_plan, timed_plan
 from foster.experiment.plan import make_plan
 from foster.experiment.run import Experiment
+from foster.networks import register_backbone
 from foster.settings.experiment import Settings, load_settings
 from foster.system.signals import StopRequest
 from foster.training.engine import Engine
@@ -110,3 +113,10 @@ def test_the_time_of_a_timed_epoch_is_shared_by_its_steps(monkeypatch: pytest.Mo
     assert set(asked) == {5 * settings.batch_size}
     assert plan.time is not None
     assert plan.time.seconds == pytest.approx(2.0 * plan.total_steps)
+
+
+def test_steps_with_a_module_from_outside_are_timed_as_a_run_makes_them() -> None:
+    with registries_kept():
+        register_backbone("outside")(lambda: nn.Conv2d(3, 4, 3))
+        computing = [pace._computing(tiny(f"backbone={name}")) for name in ("resnet8", "outside")]
+    assert [(each.compile, each.capture, each.kernels) for each in computing] == [("auto",) * 3, ("off",) * 3]

@@ -75,6 +75,24 @@ def test_a_record_whose_numbers_do_not_belong_together_is_refused(change: dict[s
         Record.from_state({**state, **change})
 
 
+def test_a_variant_may_be_evaluated_after_some_tasks_alone() -> None:
+    record = Record("head")
+    record.add("head", FIRST)
+    record.close_task(seconds=1.0, params=1, memory_bytes=1)
+    record.add("middle", SECOND)
+    again = Record.from_state(json.loads(json.dumps(record.state())))
+    assert again == record, "in the middle of the second task"
+    assert again.is_evaluated("middle", 1)
+    assert not again.is_evaluated("middle", 0)
+    assert not again.is_evaluated("head", 1)
+    record.add("middle", SECOND)
+    with pytest.raises(ValueError, match="not of all tasks so far"):
+        Record.from_state(record.state())
+    record.evaluations["middle"] = [THIRD]
+    with pytest.raises(ValueError, match="a task that is not learned yet"):
+        Record.from_state(record.state())
+
+
 def test_a_single_task_forgets_nothing() -> None:
     found = metrics([FIRST])
     assert (found["forgetting"], found["backward_transfer"]) == (0.0, 0.0)

@@ -15,8 +15,15 @@ from foster.data.images import ImageSet
 from foster.data.task import Task
 from foster.errors import FosterError
 from foster.experiment.folder import RESULTS, RunFolder
-from foster.experiment.parts import build_engine, describe_environment, planned_engine
+from foster.experiment.parts import (
+    build_engine,
+    chosen_backbone,
+    describe_environment,
+    engine_settings,
+    planned_engine,
+)
 from foster.experiment.plan import Plan, TimeEstimate, make_plan
+from foster.settings.engine import EngineSettings
 from foster.settings.experiment import Settings, all_keys, make_settings
 from foster.settings.keys import filled
 from foster.training.engine import Engine
@@ -73,7 +80,7 @@ def measured_plan(settings: Settings) -> Plan:
     Evaluation and the choice of exemplars are not in it.
     """
     facts = settings.facts
-    engine = build_engine(settings.engine, settings.device, facts.mean, facts.std)
+    engine = build_engine(_computing(settings), settings.device, facts.mean, facts.std)
     last = len(settings.task_sizes) - 1
     paces: dict[str, dict[int, float]] = defaultdict(dict)
 
@@ -121,8 +128,13 @@ def _work(settings: Settings) -> tuple[Any, ...]:
 
 def _environment(settings: Settings) -> dict[str, Any]:
     facts = settings.facts
-    environment = describe_environment(planned_engine(settings.engine, settings.device, facts.mean, facts.std))
+    environment = describe_environment(planned_engine(_computing(settings), settings.device, facts.mean, facts.std))
     return environment | ({"cpu_threads": settings.engine.threads} if settings.engine.threads else {})
+
+
+def _computing(settings: Settings) -> EngineSettings:
+    """The accelerators as a run with this backbone has them."""
+    return engine_settings(settings.engine, chosen_backbone(settings, is_trained=True).is_own)
 
 
 def _machine(environment: dict[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,10 @@ class Record:
     params: list[int] = field(default_factory=list)
     memory_bytes: list[int] = field(default_factory=list)
 
+    def is_evaluated(self, variant: str, task: int) -> bool:
+        """Whether the variant was evaluated after this task; one may be evaluated after some tasks alone."""
+        return any(len(row.per_task) == task + 1 for row in self.evaluations.get(variant, ()))
+
     def add(self, variant: str, evaluation: Evaluation) -> None:
         self.evaluations.setdefault(variant, []).append(evaluation)
 
@@ -66,9 +70,13 @@ class Record:
         lengths = [len(rows) for rows in (record.params, record.memory_bytes)]
         if lengths != [num_tasks, num_tasks] or len(result) not in (num_tasks, num_tasks + 1):
             raise ValueError("the numbers of tasks in its record differ")
-        for rows in record.evaluations.values():
-            if len(rows) == len(result) and [len(row.per_task) for row in rows] != list(range(1, len(result) + 1)):
+        for name, rows in record.evaluations.items():
+            tasks = [len(row.per_task) for row in rows]
+            # Of the result after every task, of another variant at most once after each.
+            if tasks != (list(range(1, len(rows) + 1)) if name == record.result_name else sorted(set(tasks))):
                 raise ValueError("an evaluation in its record is not of all tasks so far")
+            if not set(tasks) <= set(range(1, num_tasks + 2)):
+                raise ValueError("an evaluation in its record is of a task that is not learned yet")
         return record
 
 

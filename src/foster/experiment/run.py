@@ -125,7 +125,7 @@ class Experiment:
         return self._close_task(task, state.seconds)
 
     def _evaluate(self, wanted: Evaluate, task: Task) -> None:
-        if len(self.record.evaluations.get(wanted.variant, ())) > task.index:
+        if self.record.is_evaluated(wanted.variant, task.index):
             return
         memory, test = self.method.memory, self.scenario.test_up_to(task.index)
         # A class that is not remembered yet has no mean.
