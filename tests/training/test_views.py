@@ -122,7 +122,7 @@ def test_maps_that_are_much_of_the_memory_are_kept_in_a_file(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(module.os, "posix_fallocate", full)
-    with pytest.raises(FolderError, match="cannot write '.*': No space left on device"):
+    with pytest.raises(FolderError, match=r"cannot write '.*': No space left on device"):
         room((5, 11))
 
 
