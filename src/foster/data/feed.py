@@ -248,8 +248,6 @@ class PhotoFeed(StreamedFeed):
     def _order(self, random: torch.Generator) -> Tensor:
         """Of every batch equal parts from all strata, one after the other: so the processes, which have some strata
         each, find the same batches however many they are."""
-        if len(self._strata) == 1:
-            return super()._order(random)
         size = self.num_images // len(self._strata)
         shuffled = [own[torch.randperm(len(own), generator=random)][:size] for own in self._strata]
         parts = zip(*(own.split(self.batch_size // len(self._strata)) for own in shuffled), strict=True)
