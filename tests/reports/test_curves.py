@@ -90,6 +90,9 @@ def test_each_augmentation_of_many_runs_gets_a_panel_and_all_have_one_scale(writ
     assert [len(panel.curves) for panel in found] == [len(METHOD_SETTINGS)] * 2
     assert {curve.label for panel in found for curve in panel.curves} == set(METHOD_SETTINGS)
     assert [axes.get_ylim() for axes in accuracy_figure(runs).axes] == [(20, 100)] * 2
+    seeds = [read_result(write_run(f"s{n}", seed=n, accuracy=(99.0, last))) for n, last in ((1, 98.0), (2, 88.0))]
+    low, high = accuracy_figure(seeds).axes[0].get_ylim()
+    assert low < 93 - 7.1 < 93 + 7.1 > high == 100, "the spread of 7.07 is inside, but nothing is above 100 %"
 
 
 def test_an_augmentation_has_the_same_line_in_all_curves_of_a_panel(write_run):

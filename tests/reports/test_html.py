@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from foster.cli import app
 from foster.errors import FolderError
 from foster.reports.archive import open_archives
-from foster.reports.html import page_of, write_report
+from foster.reports.html import _class_rows, _run_part, page_of, write_report
 
 DESK, PHONE = (1280, 900), (390, 844)
 
@@ -143,6 +143,7 @@ def test_a_report_holds_everything_and_is_small(run_report, bundle_report):
         assert not re.search(r"""(src|href)\s*=\s*["'](?!data:|#)""", text), "nothing is fetched from anywhere"
         assert path.stat().st_size < 2_000_000
     runs, learned = run_report.read_text(encoding="utf-8"), bundle_report.read_text(encoding="utf-8")
+    assert runs.count("before compression (%)") == 1
     for part in ("2 runs compared", "Most confused pairs", "Before and after compression", "foster run digits"):
         assert part in runs
     for part in ("Every learn, before and after", "held-out accuracy", 'id="calibration"', 'id="exemplars"'):
@@ -156,6 +157,21 @@ def test_what_cannot_be_shown_is_told(kept_runs, tmp_path: Path):
     assert [shown.kind for shown in page.figures] == ["accuracy", "new-old", "matrix"]
     assert any(line.startswith("confusion: ") and "results file alone" in line for line in page.missing)
     assert not any("no runs to draw" in line for line in page.missing), "each figure says what it lacks"
+
+
+def test_runs_are_shown_by_class_where_their_classes_came_in_one_order(kept_runs, tmp_path: Path):
+    other = tmp_path / "other"
+    shutil.copytree(kept_runs["finetune"], other)
+    results = json.loads((other / "results.json").read_text())
+    results["classes"].reverse()
+    (other / "results.json").write_text(json.dumps(results))
+    page = page_of([])
+    runs = open_archives([kept_runs["finetune"], other])
+    assert len(_class_rows(page, runs)) == 6
+    assert page.class_columns == [runs[0].name]
+    assert page.missing == ["accuracy by class of other: its classes, or their order, are others"]
+    assert _run_part(page, runs[0], ["grad-cam"])["figures"] == []
+    assert not any("grad-cam" in line for line in page.missing), "only boosting has something to explain"
 
 
 def test_the_command_writes_a_report_into_which_names_from_files_cannot_write(kept_runs, tmp_path: Path):

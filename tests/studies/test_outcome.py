@@ -68,6 +68,8 @@ def test_the_terminal_has_a_table_of_claims_where_there_are_any(outcome: Outcome
 def test_a_method_without_a_boosted_network_leaves_its_claims_open(outcome: Outcome):
     runs = {name: [replace(run, variants={}) for run in group] for name, group in outcome.runs.items()}
     assert measured(Claim(text="", metric="boosted", first="large"), runs) == "–"
+    assert Outcome(outcome.study, runs).grid().header == ("variant", "n", "average", "final", "new", "old")
+    assert outcome.grid().header[-1] == "boosted"
 
 
 def test_the_page_holds_means_and_spreads_and_the_claim_beside_what_was_found(outcome: Outcome, tmp_path):

@@ -181,8 +181,9 @@ def _draw_gap(axes: "Axes", curves: Sequence[Curve]) -> None:
 
 
 def _limits(curves: Sequence[Curve]) -> tuple[float, float]:
-    """Of an axis for all of them, in whole tens, or twenties for a wide one."""
-    values = [value for curve in curves for value in curve.mean if math.isfinite(value)] or [0.0, 100.0]
+    """Of an axis for all of them and their spreads, in whole fives, tens or, for a wide one, twenties."""
+    pairs = [pair for curve in curves for pair in zip(curve.mean, curve.spread, strict=True) if math.isfinite(pair[0])]
+    values = [end for mean, spread in pairs for end in (mean - spread, min(100.0, mean + spread))] or [0.0, 100.0]
     spacing = next(spacing for spacing in (5, 10, 20) if spacing == 20 or max(values) - min(values) < 6 * spacing)
     bottom = max(0, spacing * math.floor((min(values) - 1) / spacing))
     return bottom, min(100, spacing * math.ceil((max(values) + 1) / spacing))

@@ -156,6 +156,8 @@ def _class_rows(page: Page, runs: Sequence[RunArchive]) -> list[ClassRow]:
         if run.class_names == runs[0].class_names and labels.tolist() == first.labels.tolist():
             predictions.append(predicted)
             page.class_columns.append(run.name)
+        else:
+            page.missing.append(f"accuracy by class of {run.name}: its classes, or their order, are others")
     return class_rows(runs[0].class_names, runs[0].task_sizes, first.labels, predictions)
 
 
@@ -165,7 +167,9 @@ def _run_part(page: Page, run: RunArchive, kinds: Sequence[str]) -> dict[str, An
         "path": run.path,
         "environment": run.result.environment,
         "settings": _settings(run.result.settings),
-        "figures": [figure for kind in kinds for figure in page.drawn(kind, [run])],
+        "figures": [
+            figure for kind in kinds if kind != "grad-cam" or run.result.boosted for figure in page.drawn(kind, [run])
+        ],
         "compression": _compression(run),
         "command": "".join(page.tried(f"the command of {run.name}", lambda: [command(run.settings)])),
         "pairs": page.tried(f"confused pairs of {run.name}", lambda: confused_pairs(run)),

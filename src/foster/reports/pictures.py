@@ -67,7 +67,9 @@ def grad_cam_figure(archive: RunArchive, task: int | None = None, num_images: in
         if variant == "boosted" and 0 < task < len(archive.task_sizes)
     ]
     if not kept:
-        raise DataError(f"'{archive.folder}' keeps no boosted networks; run foster with keep_networks=true")
+        raise DataError(
+            f"'{archive.folder}' keeps no boosted networks; runs of method foster with keep_networks=true do"
+        )
     for candidate in reversed(kept) if task is None else [task]:
         boosted = archive.network_after(candidate, "boosted")
         assert isinstance(boosted, BoostedNetwork), "what is boosted after the first task has a new branch"

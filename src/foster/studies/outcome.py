@@ -49,12 +49,13 @@ class Outcome:
         return next(run.scenario for runs in self.runs.values() for run in runs)
 
     def grid(self) -> Grid:
+        columns = [metric for metric in COLUMNS if any(_values(runs, metric) for runs in self.runs.values())]
         rows = [
-            (name, str(len(runs)), *(mean_and_spread(_values(runs, metric)) for metric in COLUMNS))
+            (name, str(len(runs)), *(mean_and_spread(_values(runs, metric)) for metric in columns))
             for name, runs in self.runs.items()
         ]
         title = f"{self.study.title}, {self.scenario}: percent; new and old classes at the end"
-        return Grid(title, ("variant", "n", *COLUMNS), tuple(rows), num_names=1)
+        return Grid(title, ("variant", "n", *columns), tuple(rows), num_names=1)
 
     def claims(self) -> Grid:
         rows = [(claim.text, claim.paper or ABSENT, measured(claim, self.runs)) for claim in self.study.claims]
