@@ -47,6 +47,7 @@ TOLD_ELSEWHERE = {*NOT_RECIPE, "augmentation", "validation_share"}
 COMPARED_AUGMENTATIONS = ("plain", "auto")
 COMPARED_COLUMNS = ("method", "classifier", *COMPARED_AUGMENTATIONS, "paper", "difference", "parameters")
 PROTOCOL_COLUMNS = ("scenario", "foster", "paper", "difference", "repository", "difference", "plus", "gain")
+ORDERS_COLUMNS = ("scenario", "method", "class orders", "average", "final", "boosted", "gain")
 PLUS = "plus"
 """The recipe that stands beside the paper's."""
 NAME_COLUMNS = ("scenario", "method", "classifier", "augmentation", "class order", "seeds", "hardware")
@@ -65,7 +66,8 @@ def results_block(results: Sequence[RunResult]) -> str:
     table = Grid("", (*NAME_COLUMNS, *NUMBER_COLUMNS), rows, num_names=len(NAME_COLUMNS)).markdown()
     notes = [REPOSITORY_NOTE] if "¹" in table else []
     notes += [_changes_note(scenarios)] if "²" in table else []
-    return "\n\n".join([*compared, *protocols(scenarios), "All runs:", table, *notes, EXPLANATION])
+    several = orders(by_scenario(run for run in finished if run.evaluated_on == "test"))
+    return "\n\n".join([*compared, *protocols(scenarios), *several, "All runs:", table, *notes, EXPLANATION])
 
 
 def protocols(scenarios: Mapping[str, Sequence[Group]]) -> list[str]:
@@ -99,6 +101,48 @@ def _beside(groups: Sequence[Group], paper: Group) -> tuple[str, str]:
         if alike and group.recipe == PLUS and _has_published_order(group) and _is_on_test_images(group):
             return mean_and_spread(group.averages), _difference(group, statistics.fmean(paper.averages))
     return ABSENT, ABSENT
+
+
+def orders(scenarios: Mapping[str, Sequence[Group]]) -> list[str]:
+    """The paragraphs on what was learned in several class orders: each recipe's mean over them, and the better one's
+    gain, order by order."""
+    rows = [
+        (
+            f"`{scenario}`",
+            group.name,
+            ", ".join(_by_order(group)),
+            mean_and_spread(group.averages),
+            mean_and_spread([run.final_accuracy for run in group.runs]),
+            mean_and_spread(group.boosted_averages),
+            _signed(_gains(groups, group)),
+        )
+        for scenario, groups in sorted(scenarios.items())
+        for group in groups
+        if len(_by_order(group)) > 1
+    ]
+    told = "Over several class orders, mean ± sample standard deviation; the gain is that in the same order:"
+    return [told, Grid("", ORDERS_COLUMNS, tuple(rows), num_names=3).markdown()] if rows else []
+
+
+def _gains(groups: Sequence[Group], better: Group) -> list[float]:
+    """What the better recipe gains over the paper's in each class order that both have."""
+    papers = [g for g in groups if (g.method, g.augmentation, g.recipe) == (better.method, better.augmentation, "")]
+    if better.recipe != PLUS or len(papers) != 1:
+        return []
+    theirs = _by_order(papers[0])
+    return [average - theirs[order] for order, average in _by_order(better).items() if order in theirs]
+
+
+def _signed(gains: Sequence[float]) -> str:
+    return mean_and_spread(gains) if not gains or statistics.fmean(gains) < 0 else f"+{mean_and_spread(gains)}"
+
+
+def _by_order(group: Group) -> dict[str, float]:
+    """The mean average of each class order, the published order first."""
+    by_order: dict[str, list[float]] = {}
+    for run in sorted(group.runs, key=lambda run: (run.order_seed != PUBLISHED_ORDER, str(run.order_seed))):
+        by_order.setdefault(str(run.order_seed), []).append(run.average_incremental_accuracy)
+    return {order: statistics.fmean(averages) for order, averages in by_order.items()}
 
 
 def _by_scenario_and_order(runs: Sequence[RunResult]) -> dict[str, list[Group]]:

@@ -205,6 +205,25 @@ def test_the_better_recipe_stands_beside_the_papers_and_never_beside_its_numbers
     assert {row["method"]: row["paper"] for row in rows(block)} == {"foster plus": "–", "foster": "70.10"}
 
 
+def test_several_class_orders_have_a_mean_and_the_gain_is_that_in_the_same_order(write_run):
+    scenario, plus = "cifar100-b50-inc10", load_settings("cifar100-b50-inc10", recipe="plus")
+    settings = {"recipe": "plus", "foster": plus.nested()["foster"]}
+
+    def write(name: str, seed: int, *accuracy: float, **changes):
+        return read_result(
+            write_run(name, seed=seed, scenario=scenario, augmentation="auto", accuracy=accuracy, **changes)
+        )
+
+    paper = [write("a", 1993, 72.0, 71.0), write("b", 1, 70.0, 68.0)]
+    better = [write("c", 1993, 72.0, 73.0, settings=settings), write("d", 1, 73.0, 69.0, settings=settings)]
+    block = results_block([*better, *paper])
+    assert f"| `{scenario}` | foster plus | 1993, 1 | 71.75 ± 1.06 | 71.00 ± 2.83 | – | +1.50 ± 0.71 |" in block
+    assert f"| `{scenario}` | foster | 1993, 1 | 70.25 ± 1.77 | 69.50 ± 2.12 | – | – |" in block
+    # An order that only one of them was run with says nothing about the gain.
+    assert "+1.00 |" in results_block([*better, paper[0]]).partition("Over several")[2].partition("All runs")[0]
+    assert "Over several" not in results_block([paper[0], better[0]])
+
+
 def test_a_number_that_only_the_authors_repository_has_is_marked(write_run):
     path = write_run(
         "a", scenario="cifar100-b50-inc1", augmentation="auto", settings={"foster": {"beta_compress": 0.98}}
