@@ -17,6 +17,8 @@ from foster.data.photos import darkroom, encoded
 from foster.errors import DataError
 from foster.experiment.folder import RunFolder
 from foster.experiment.plan import make_plan
+from foster.reports.archive import open_archives
+from foster.reports.pictures import exemplar_figure
 from foster.settings.experiment import Settings, load_settings
 from foster.settings.methods import METHOD_SETTINGS
 from foster.system.signals import Stopped, StopRequest
@@ -120,6 +122,9 @@ def test_a_run_on_photos_is_resumed_in_the_middle_with_the_encoded_exemplars(
     file = next((data / "train").rglob("*.jpg")).read_bytes()
     assert checkpoint.parts["memory"]["contents"][:3].tolist() == list(file[:3])
     assert numbers(resume(tmp_path / "run")) == numbers(plain)
+    (archive,) = open_archives([tmp_path / "run"])
+    (axes,) = exemplar_figure(archive).axes
+    assert axes.get_title(loc="left") == "foster: 24 exemplars"
 
 
 def test_exemplars_can_be_encoded_once_more_at_the_size_in_which_photos_are_kept(small: Path, tmp_path: Path) -> None:
