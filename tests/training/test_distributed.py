@@ -15,10 +15,15 @@ import torch
 from crews import crew_of, ended, said_by
 from forked import started
 from photo_folders import write_dataset
+from torch import nn
 
 from foster.data.photos.strata import num_strata, strata
 from foster.errors import DeviceError
 from foster.experiment.folder import RunFolder
+from foster.networks.freezing import freeze
+from foster.system.crew import Crew
+from foster.training import distributed
+from foster.training.distributed import SharedBatchNorm2d, agree_on_statistics, shared_statistics
 
 OVERRIDES = (
     "photos.image_size=16",
@@ -134,3 +139,16 @@ def test_strata_are_equal_and_keep_photos_at_home() -> None:
     assert at_home > 850
     assert num_strata(40, 8) == 4
     assert num_strata(40, 9) == 1
+
+
+def test_norms_of_any_kind_agree_on_the_statistics_that_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    summed: list[torch.Tensor] = []
+    monkeypatch.setattr(distributed, "crew", lambda: Crew(0, 2))
+    monkeypatch.setattr(distributed, "add_up", summed.append)
+    kinds = [nn.BatchNorm2d(2), nn.BatchNorm1d(3), nn.BatchNorm2d(4, affine=False), freeze(nn.BatchNorm2d(5))]
+    network = nn.Sequential(*kinds, nn.BatchNorm2d(6, track_running_stats=False))
+    agree_on_statistics(network)
+    assert [len(values) for values in summed] == [2, 2, 3, 3, 4, 4]
+    with shared_statistics([network], is_wanted=True):
+        assert [type(part) is SharedBatchNorm2d for part in network] == [True, False, False, False, False]
+    assert type(network[0]) is nn.BatchNorm2d

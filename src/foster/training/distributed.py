@@ -6,6 +6,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from foster.data.images import Stack
 from foster.data.photos.album import Album
@@ -38,10 +39,10 @@ def agree_on_statistics(network: nn.Module) -> None:
     if crew().is_alone:
         return
     for module in network.modules():
-        if isinstance(module, nn.BatchNorm2d) and not is_frozen(module):
+        if isinstance(module, _BatchNorm) and not is_frozen(module):
             for values in (module.running_mean, module.running_var):
-                assert values is not None
-                add_up(values.div_(crew().size))
+                if values is not None:
+                    add_up(values.div_(crew().size))
 
 
 def shares_of(images: Stack, team: Crew) -> list[Tensor]:
@@ -116,6 +117,7 @@ def shared_statistics(modules: Iterable[nn.Module], is_wanted: bool) -> Iterator
         for module in modules
         for part in module.modules()
         if is_wanted and type(part) is nn.BatchNorm2d and not is_frozen(part)
+        if part.affine and part.track_running_stats  # others are from outside, and keep to themselves
     ]
     for part in norms:
         part.__class__ = SharedBatchNorm2d
