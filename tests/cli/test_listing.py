@@ -57,8 +57,11 @@ def test_a_table_in_a_file_has_all_columns_and_a_line_a_row(run: Run, capsys: py
     assert run("table", "runs") == 0
     title, header, _, *rows = capsys.readouterr().out.splitlines()
     assert title.endswith("mean ± sample standard deviation over n runs")
-    assert header.split() == ["method", "by", "augment", "n", "average", "final", "forgetting", "params", "time"]
-    assert [row.split()[-5:] for row in rows] == [["4,699,140", "2", "h", "13", "min"]] * 2 + [[]]
+    assert header.split() == [
+        *("method", "by", "augment", "seeds", "n", "average", "final", "forgetting", "params", "time")
+    ]
+    assert [row.split()[-5:] for row in rows[:2]] == [["4,699,140", "2", "h", "13", "min"]] * 2
+    assert len([row for row in rows[2:] if row]) == 1, "and that the rows are of other seeds"
     assert run("table", "runs", "--by-task") == 0
     _, header, _, *rows = capsys.readouterr().out.splitlines()
     assert header.split()[-11:] == [*map(str, range(10, 101, 10)), "average"]

@@ -46,6 +46,10 @@ def test_seeds_become_a_mean_with_a_band_of_one_standard_deviation(write_run):
         for seed, last in ((1, 60.0), (2, 62.0), (3, 64.0))
     ]
     boosted, compressed = only_panel(runs).curves
+    assert only_panel(runs).note == ""
+    assert only_panel([*runs, read_result(write_run("r", method="replay", seed=1))]).note == (
+        "not all of the same class orders"
+    )
     assert (compressed.label, compressed.num_runs) == ("foster", 3)
     assert compressed.mean == (90.0, 62.0)
     assert compressed.spread == (0.0, 2.0)

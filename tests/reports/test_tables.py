@@ -50,14 +50,16 @@ def test_what_differs_between_runs_gets_a_column_of_its_own(write_run):
 
 
 def test_the_summary_gives_mean_and_sample_deviation_over_seeds(write_run):
-    (grid,) = summary_grids(
-        [*three_seeds(write_run), read_result(write_run("r", method="replay", accuracy=(90.0, 40.0)))]
-    )
+    replay = [read_result(write_run(f"r{seed}", method="replay", seed=seed, accuracy=(90.0, 40.0))) for seed in (1, 2)]
+    (grid,) = summary_grids([*three_seeds(write_run), *replay])
     # Averages 75, 76, 77 and finals 60, 62, 64: sample standard deviations 1 and 2.
-    assert grid.rows[0][:6] == ("foster", "head", "plain", "3", "76.00 ± 1.00", "62.00 ± 2.00")
-    assert grid.rows[0][6:] == ("12.50 ± 0.00", "77.00 ± 1.00", "470,004", "12 min 04 s")
-    assert grid.rows[1][:5] == ("replay", "head", "plain", "1", "65.00")
-    assert grid.rows[1][7] == "–"
+    assert grid.rows[0][:7] == ("foster", "head", "plain", "1, 2, 3", "3", "76.00 ± 1.00", "62.00 ± 2.00")
+    assert grid.rows[0][7:] == ("12.50 ± 0.00", "77.00 ± 1.00", "470,004", "12 min 04 s")
+    assert grid.rows[1][:6] == ("replay", "head", "plain", "1, 2", "2", "65.00 ± 0.00")
+    assert grid.rows[1][8] == "–"
+    assert "only rows of the same seeds" in rendered(summary_table([*three_seeds(write_run), *replay]), 80)
+    (alike,) = summary_grids([*three_seeds(write_run)[:2], *replay])
+    assert (alike.header[3], alike.note) == ("n", ""), "both have the class orders of seeds 1 and 2"
 
 
 def test_scenarios_are_never_mixed_in_one_table(write_run):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from foster.errors import DataError
-from foster.reports.groups import Group, by_scenario
+from foster.reports.groups import Group, by_scenario, share_orders
 from foster.reports.results import RunResult
 from foster.reports.style import (
     COLOURS,
@@ -195,6 +195,7 @@ def _panel(scenario: str, groups: Sequence[Group]) -> Panel:
     is_shared = len(augmentations) == 1
     title = f"{scenario}, augmentation {drawn[0].augmentation}" if is_shared else scenario
     notes = [f"the best {len(drawn)} of {len(groups)} by their averages"] if len(groups) > len(drawn) else []
+    notes += [] if share_orders(drawn) else ["not all of the same class orders"]
     labels = [group.name if is_shared else f"{group.name} ({group.augmentation})" for group in drawn]
     curves = [curve for each in zip(labels, drawn, _looks(drawn), strict=True) for curve in _curves(*each)]
     counts = Counter((group.method, group.augmentation) for group in drawn)

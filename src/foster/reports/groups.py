@@ -63,6 +63,11 @@ class Group:
         return [run.boosted.average_incremental_accuracy for run in self.runs if run.boosted]
 
 
+def share_orders(groups: Iterable[Group]) -> bool:
+    """Whether all groups have runs of the same class orders, without which their numbers cannot be compared."""
+    return len({frozenset(run.order_seed for run in group.runs) for group in groups}) == 1
+
+
 def by_scenario(results: Iterable[RunResult]) -> dict[str, list[Group]]:
     """The groups of each scenario, the best mean average first; scenarios in the order of their first run."""
     scenarios: dict[str, list[RunResult]] = {}

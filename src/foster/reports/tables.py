@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from foster.reports.groups import Group, by_scenario
+from foster.reports.groups import Group, by_scenario, share_orders
 from foster.reports.results import RunResult
 from foster.reports.text import ABSENT, duration, mean_and_spread
 
@@ -22,6 +22,8 @@ LEAVES_FIRST = ("time", "params", "forgetting", "boosted", "final")
 
 NARROWEST_NAME = 20
 """Characters; names of rows are broken inside a word only where it is longer than this, numbers never."""
+
+OTHER_ORDERS = "other seeds have other class orders: only rows of the same seeds can be compared"
 
 SUMMARY, BY_TASK = "foster table --markdown", "foster table --by-task --markdown"
 """The commands that show a whole table, however wide it is."""
@@ -130,7 +132,7 @@ def accuracy_grids(results: Sequence[RunResult], max_tasks: int | None = None) -
 
 
 def summary_grids(results: Sequence[RunResult]) -> list[Grid]:
-    """A row a recipe: mean and sample standard deviation over n runs."""
+    """A row a recipe: mean and sample standard deviation over n runs. The seeds are told where rows differ in them."""
     return [_summary_grid(scenario, groups) for scenario, groups in by_scenario(results).items()]
 
 
@@ -167,6 +169,7 @@ def _summary_grid(scenario: str, groups: Sequence[Group]) -> Grid:
             group.name,
             classifiers(group.runs),
             group.augmentation,
+            ", ".join(run.seeds for run in group.runs),
             str(len(group.runs)),
             mean_and_spread(group.averages),
             mean_and_spread([run.final_accuracy for run in group.runs]),
@@ -183,21 +186,23 @@ def _summary_grid(scenario: str, groups: Sequence[Group]) -> Grid:
         title=f"{scenario}: percent"
         + (", mean ± sample standard deviation over n runs" if has_spread else "")
         + (" that differ in seed or class order" if has_spread and has_orders else ""),
-        header=("method", "by", "augment", "n", "average", "final", "forgetting", "boosted", "params", "time"),
+        header=("method", "by", "augment", "seeds", "n", "average", "final", "forgetting", "boosted", "params", "time"),
         rows=rows,
-        num_names=3,
+        num_names=4,
+        note=OTHER_ORDERS,
     )
+    if share_orders(groups):
+        grid = replace(grid.without("seeds"), note="")
     has_boosted = any(group.boosted_averages for group in groups)
     return grid if has_boosted else grid.without("boosted")
 
 
-def _narrower(grid: Grid) -> Iterator[Grid]:
-    yield grid
-    yield (grid := grid.with_shared_names_in_title())
+def _narrower(whole: Grid) -> Iterator[Grid]:
+    yield whole
+    yield (grid := whole.with_shared_names_in_title())
     left_out: list[str] = []
     for name in LEAVES_FIRST:
         if name in grid.header:
             left_out.append(name)
             note = f"a wider terminal or '{SUMMARY}' also shows {', '.join(left_out)}"
-            grid = replace(grid.without(name), note=note)
-            yield grid
+            yield (grid := replace(grid.without(name), note="\n".join(filter(None, (whole.note, note)))))
