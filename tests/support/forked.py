@@ -30,7 +30,8 @@ def started(
     held_at: tuple[Path, str] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> BaseProcess:
-    """`foster` with these words; standard error goes to a file. `held_at`: see `held.hold`."""
+    """`foster` with these words; standard error goes to a file, and output to the one beside it that ends in .out.
+    `held_at`: see `held.hold`."""
     process = forking().Process(target=_run, args=(given, said, held_at, environment or {}))
     process.start()
     return process
@@ -39,7 +40,8 @@ def started(
 def _run(given: Sequence[str], said: Path, held_at: tuple[Path, str] | None, environment: Mapping[str, str]) -> None:
     for number in SIGNALS:  # the server may have been started where one was ignored
         signal.signal(number, signal.SIG_DFL)
-    os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+    for number, path in ((1, said.with_name(f"{said.name}.out")), (2, said)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
     os.environ.update(environment)
     if held_at:
         hold(*held_at)

@@ -31,13 +31,12 @@ def wait_until(is_true: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.slow
-@needs_ray
-def test_a_process_on_a_ray_cluster_is_told_lines_and_signals_and_gives_its_exit_code(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    script = "trap 'echo asked to stop; exit 7' TERM; read line; echo heard $line $MINE; while :; do sleep 0.02; done"
+def check_that_a_process_is_told_lines_and_signals_and_gives_its_exit_code(log: Path, num_machines: int = 1) -> None:
+    script = "trap 'echo asked to stop; exit 7' TERM; read line; echo heard $line $MINE; "
+    script += "for k in $(seq 500); do sleep 0.02; done"
     with connected("local", 1, 1) as found:
-        (slot,) = found.slots(wants_gpu=False)
+        slot, *others = found.slots(wants_gpu=False)
+        assert len(others) == num_machines - 1
         process = found.start(["/bin/sh", "-c", script], {"MINE": "too"}, log, slot)
         process.stdin.write(b"this\n")  # before it can have started
         wait_until(lambda: log.exists() and "heard this too" in log.read_text())
@@ -48,6 +47,13 @@ def test_a_process_on_a_ray_cluster_is_told_lines_and_signals_and_gives_its_exit
     assert "asked to stop" in log.read_text()
 
 
+@pytest.mark.slow
+@needs_ray
+def test_a_process_on_a_ray_cluster_is_told_lines_and_signals_and_gives_its_exit_code(tmp_path: Path) -> None:
+    check_that_a_process_is_told_lines_and_signals_and_gives_its_exit_code(tmp_path / "log")
+
+
+@pytest.mark.slow
 @needs_ray
 def test_runs_of_a_lost_node_go_on_at_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ray.cluster_utils import Cluster
@@ -111,22 +117,43 @@ class _Lost(Exception):  # noqa: N818 (Ray calls it an error)
 
 
 class _LocalRay:
-    """Ray's part in a sweep with threads of this process for machines; one is gone when its process exits with 77."""
+    """Ray's part in a sweep, with threads of this process for machines, of which the last one is dead. Another is gone
+    when its process exits with 77."""
 
     exceptions = SimpleNamespace(RayError=_Lost)
 
     def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(8)
+        self.shares: list[dict[str, float]] = []
+        self.connections: list[dict[str, Any]] = []
+        self.gpus = 0.0
+
+    def is_initialized(self) -> bool:
+        return bool(self.connections)
+
+    def init(self, **options: Any) -> None:
+        self.connections.append(options)
+
+    def shutdown(self) -> None:
+        self.connections.clear()
+
+    def nodes(self) -> list[dict[str, Any]]:
+        own = {"CPU": 1.0, **({"GPU": self.gpus} if self.gpus else {})}
+        return [{"Alive": is_alive, "Resources": own} for is_alive in (True, True, False)]
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": 2.0, **({"GPU": 2 * self.gpus} if self.gpus else {})}
 
     def remote(self, kind: type) -> Any:
+        return SimpleNamespace(options=lambda **options: SimpleNamespace(remote=lambda: self._actor(kind(), **options)))
+
+    def _actor(self, made: Any, max_concurrency: int = 1, **shares: float) -> Any:
+        self.shares.append(shares)
+        threads = ThreadPoolExecutor(max_concurrency)
+
         def call(method: Any) -> Any:
-            return SimpleNamespace(remote=lambda *given: self._threads.submit(self._done, method, *given))
+            return SimpleNamespace(remote=lambda *given: threads.submit(self._done, method, *given))
 
-        def actor() -> Any:
-            made = kind()
-            return SimpleNamespace(run=call(made.run), tell=call(made.tell), signal=call(made.signal))
-
-        return SimpleNamespace(options=lambda **shares: SimpleNamespace(remote=actor))
+        return SimpleNamespace(run=call(made.run), tell=call(made.tell), signal=call(made.signal))
 
     def _done(self, method: Any, *given: Any) -> Any:
         if (outcome := method(*given)) == 77:
@@ -140,14 +167,52 @@ class _LocalRay:
         return future.result()
 
 
-def test_a_run_whose_machine_is_gone_is_started_again_and_the_others_are_not(
-    stand_in: Callable[[str], None],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+@pytest.fixture
+def local(monkeypatch: pytest.MonkeyPatch) -> _LocalRay:
+    stand_in = _LocalRay()
+    monkeypatch.setattr(cluster, "_ray", lambda: stand_in)
+    return stand_in
+
+
+def test_a_process_elsewhere_is_told_lines_and_signals_and_gives_its_exit_code(
+    local: _LocalRay, tmp_path: Path
 ) -> None:
-    local = _LocalRay()
-    monkeypatch.setattr(cluster, "_ray", lambda: local)
+    check_that_a_process_is_told_lines_and_signals_and_gives_its_exit_code(tmp_path / "log", num_machines=2)
+
+
+@pytest.mark.parametrize(
+    ("address", "is_named"), [("local", {"include_dashboard": False}), ("10.0.0.1:6379", {"address": "10.0.0.1:6379"})]
+)
+def test_a_cluster_is_connected_to_quietly_and_left_unless_it_was_there(
+    local: _LocalRay, address: str, is_named: dict[str, Any]
+) -> None:
+    with connected(address, 1, 1):
+        assert local.connections == [{"logging_level": "ERROR", "log_to_driver": False, **is_named}]
+        with connected(address, 1, 1):
+            assert len(local.connections) == 1
+        assert local.is_initialized()
+    assert not local.is_initialized()
+
+
+def test_every_living_machine_has_its_places_and_a_process_its_share(local: _LocalRay, tmp_path: Path) -> None:
+    with connected("local", jobs_per_gpu=2, jobs=4) as found:
+        assert found.slots(wants_gpu=False) == [Slot(is_remote=True)] * 8
+        assert not found.has_gpus
+        with pytest.raises(DeviceError, match="no machine of the cluster has a GPU; use device=cpu"):
+            found.slots(wants_gpu=True)
+        local.gpus = 3.0
+        assert found.has_gpus
+        assert found.slots(wants_gpu=True) == [Slot("any", is_remote=True)] * 12
+        started = [
+            found.start(["/bin/true"], {}, tmp_path / "log", slot) for slot in (Slot(is_remote=True), Slot("any"))
+        ]
+        wait_until(lambda: all(process.poll() == 0 for process in started))
+    assert local.shares == [{"num_cpus": 0.25}, {"num_cpus": 0.0, "num_gpus": 0.5}]
+
+
+def test_a_run_whose_machine_is_gone_is_started_again_and_the_others_are_not(
+    stand_in: Callable[[str], None], local: _LocalRay, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     stand_in(f'echo started; case "$*" in *-s1,*) mkdir {tmp_path}/was-lost && exit 77;; esac; exit 0')
     runs = plan_runs("digits", ["seed=1,2", "device=cpu"])
     run.sweep(runs, tmp_path / "out", [Slot(is_remote=True)] * 2, cluster.Cluster(1, 2), has_table=False)
