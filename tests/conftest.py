@@ -1,3 +1,4 @@
+import functools
 import gc
 import math
 import os
@@ -7,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer.main
 from made_once import made_once
 
 from foster.system.signals import SIGNALS
@@ -19,6 +21,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Nor does this process wait for the disk: no machine fails here, and the order of flushes has a test of its own.
 os.fsync = lambda descriptor: None
+
+# And what typer makes of all our commands at every call is made once.
+typer.main.get_command = functools.cache(typer.main.get_command)
 
 
 def pytest_collection_finish() -> None:

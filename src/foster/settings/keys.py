@@ -194,20 +194,25 @@ def filled(saved: Mapping[str, Any], keys: Sequence[str], make: Callable[[Mappin
         ) from None
 
 
-def without_gone(saved: Mapping[str, Any], keys: Sequence[str], origin: str, prefix: str = "") -> dict[str, Any]:
+def without_gone(saved: Mapping[str, Any], keys: Sequence[str], origin: str) -> dict[str, Any]:
     """Saved settings without the keys that are not among the dotted `keys` any more; SettingsError for one that had a
     value, without which something else would be done."""
-    kept: dict[str, Any] = {}
-    for key, value in saved.items():
-        name = prefix + key
-        is_table = any(known.startswith(f"{name}.") for known in keys)
-        if is_table and isinstance(value, Mapping):
-            kept[key] = without_gone(value, keys, origin, f"{name}.")
-        elif is_table or name in keys:
-            kept[key] = value
-        elif value is not None:
-            raise SettingsError(f"{name} = {short(value)}, but there is no such setting any more (in {origin})")
-    return kept
+    known = set(keys)
+    tables = {key[:end] for key in known for end, sign in enumerate(key) if sign == "."}
+
+    def kept(part: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+        left: dict[str, Any] = {}
+        for key, value in part.items():
+            name = prefix + key
+            if name in tables and isinstance(value, Mapping):
+                left[key] = kept(value, f"{name}.")
+            elif name in tables or name in known:
+                left[key] = value
+            elif value is not None:
+                raise SettingsError(f"{name} = {short(value)}, but there is no such setting any more (in {origin})")
+        return left
+
+    return kept(saved, "")
 
 
 def short(value: Any) -> str:
