@@ -2,8 +2,9 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from servers import SECONDS, Server, photo, serving
@@ -41,19 +42,40 @@ def server(small_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield found
 
 
+@pytest.fixture(scope="module")
+def tabs(browser: "playwright.Browser") -> Callable[..., "playwright.Page"]:
+    """An empty tab of each kind of device, made once: another would take a second."""
+    made: dict[bool, playwright.Page] = {}
+
+    def tab(**device: Any) -> "playwright.Page":
+        if bool(device) not in made:
+            made[bool(device)] = browser.new_context(**device).new_page()
+        return made[bool(device)]
+
+    return tab
+
+
 @pytest.fixture
-def page(browser: "playwright.Browser", server: Server, request: pytest.FixtureRequest) -> Iterator["playwright.Page"]:
+def page(
+    tabs: Callable[..., "playwright.Page"], server: Server, request: pytest.FixtureRequest
+) -> Iterator["playwright.Page"]:
     """The page; a test fails where anything is written to the console as an error."""
-    context = browser.new_context(**getattr(request, "param", {}))
-    opened = context.new_page()
+    opened = tabs(**getattr(request, "param", {}))
     opened.set_default_timeout(1000 * SECONDS)
     problems: list[str] = []
-    opened.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
-    opened.on("pageerror", lambda error: problems.append(str(error)))
+    listeners = {
+        "console": lambda message: problems.append(message.text) if message.type == "error" else None,
+        "pageerror": lambda error: problems.append(str(error)),
+    }
+    for event, listener in listeners.items():
+        opened.on(event, listener)
     opened.goto(server.url)
     opened.locator("#bundle:not(:empty)").wait_for()
     yield opened
-    context.close()
+    opened.goto("about:blank")  # what a test left behind ends with its page
+    opened.unroute_all()
+    for event, listener in listeners.items():
+        opened.remove_listener(event, listener)
     assert not [problem for problem in problems if not any(words in problem for words in REFUSED)]
 
 
@@ -220,10 +242,11 @@ def test_the_documentation_shows_every_route_without_the_network(page: "playwrig
     assert all(url.startswith((server.url, "data:")) for url in asked)
 
 
-def test_the_page_asks_for_the_token(browser: "playwright.Browser", small_bundle: Path, tmp_path: Path) -> None:
+def test_the_page_asks_for_the_token(
+    tabs: Callable[..., "playwright.Page"], small_bundle: Path, tmp_path: Path
+) -> None:
     with serving(small_bundle, tmp_path, "--token", "a secret of enough letters") as server:
-        context = browser.new_context()
-        page = context.new_page()
+        page = tabs()
         page.set_default_timeout(1000 * SECONDS)
         page.goto(server.url)
         page.get_by_label("Token").fill("wrong")
@@ -234,4 +257,4 @@ def test_the_page_asks_for_the_token(browser: "playwright.Browser", small_bundle
         page.locator("#bundle:not(:empty)").wait_for()
         drop(page, "a.png", photo())
         page.locator(".card .bars li").first.wait_for()
-        context.close()
+        page.goto("about:blank")
