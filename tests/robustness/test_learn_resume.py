@@ -416,7 +416,7 @@ def test_a_learn_that_is_killed_again_and_again_ends_the_same(shelf: Shelf, tmp_
         num_kills += process.exitcode == -signal.SIGKILL
     assert num_kills >= 3, "a kill that comes late may meet a learn that is done"
     assert content(bundle) == content(shelf.whole)
-    assert {path.name for path in tmp_path.iterdir()} == {"v2", "said"}
+    assert {path.name for path in tmp_path.iterdir()} == {"v2", "said", "said.out"}
 
 
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
