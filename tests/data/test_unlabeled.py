@@ -8,7 +8,7 @@ from photo_folders import write_classes
 from PIL import Image
 
 from foster.data.sources import load
-from foster.data.unlabeled import _resized, load_unlabeled
+from foster.data.unlabeled import _resized, load_unlabeled, num_unlabeled
 from foster.errors import DataError, SettingsError
 
 
@@ -47,6 +47,9 @@ def test_a_folder_gives_all_images_below_it(tmp_path: Path) -> None:
 def test_what_is_neither_a_dataset_nor_a_folder_of_images_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"foster\.unlabeled: 'digit' is neither .*did you mean 'digits'\?"):
         load_unlabeled("digit", (8, 8), None, key="foster.unlabeled")
+    for refused in (load_unlabeled, lambda name, size, data, key: num_unlabeled(name, key)):
+        with pytest.raises(SettingsError, match=r"foster\.unlabeled: the photos of 'imagenet100' are of many sizes"):
+            refused("imagenet100", (8, 8), None, key="foster.unlabeled")
     with pytest.raises(DataError, match=r"no images .* below"):
         load_unlabeled(str(tmp_path), (8, 8), None)
 

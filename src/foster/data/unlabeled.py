@@ -32,7 +32,7 @@ def load_unlabeled(
     `warn` is told of files that cannot be read; they are left out. `follower` follows a download. `key` is the setting
     that asks for them.
     """
-    if source in CATALOGUE:
+    if _is_dataset(source, key):
         images = _resized(load(source, data_dir, follower=follower).train.images, image_size)
     else:
         photos = read_photos(_photos(source, key), Resizing(*image_size), max_unreadable=sys.maxsize)
@@ -45,7 +45,16 @@ def load_unlabeled(
 
 def num_unlabeled(source: str, key: str = "unlabeled") -> int:
     """How many images there are, without reading them."""
-    return CATALOGUE[source].num_train if source in CATALOGUE else len(_photos(source, key))
+    return CATALOGUE[source].num_train if _is_dataset(source, key) else len(_photos(source, key))
+
+
+def _is_dataset(source: str, key: str) -> bool:
+    """Whether it is the name of a dataset, whose images must all be of one size."""
+    if source in CATALOGUE and CATALOGUE[source].photo_augmentations:
+        raise SettingsError(
+            f"{key}: the photos of '{source}' are of many sizes; name a folder of them, such as ./photos"
+        )
+    return source in CATALOGUE
 
 
 def _photos(source: str, key: str) -> Photos:

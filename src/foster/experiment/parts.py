@@ -4,6 +4,7 @@ import os
 import platform
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.cache import check_writable
 from foster.data.photos.darkroom import Darkroom, Place
+from foster.data.photos.developing import album_of
 from foster.data.scenario import Scenario, class_order_from_names, class_order_from_seed
 from foster.data.sources import Dataset, load
 from foster.data.unlabeled import load_unlabeled, num_unlabeled
@@ -207,9 +209,12 @@ def build_method(
     engine: Engine,
     warn: Callable[[str], None] = lambda message: None,
     follower: Follower | None = None,
+    darkroom: Darkroom | None = None,
 ) -> Method[Any]:
-    """The chosen method, with the extra images that it trains on."""
+    """The chosen method, with the extra images that it trains on: as photos, where those of the run have a darkroom."""
     unlabeled = _unlabeled(settings, image_size, warn, follower)
+    if unlabeled is not None and darkroom is not None:
+        unlabeled = replace(unlabeled, stack=album_of(unlabeled.images, darkroom))
     choice = chosen_backbone(settings)
     workplace = Workplace(choice.make, settings.seed, engine.infer, engine.device, settings.selection, unlabeled)
     return method_at(settings, workplace, choice.is_pretrained)
