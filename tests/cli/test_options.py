@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import Command
+from commands import Command, write_photos
 from typer.main import get_command
 
 from foster.cli import app
@@ -47,3 +47,23 @@ def test_photos_without_a_name_are_not_those_of_the_working_folder(command: Comm
     assert done.code == 2
     assert done.err.startswith("foster: '' names no photos; give a folder with one subfolder for each class")
     assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("predict", "v1", "photos"),
+        ("evaluate", "v1", "photos"),
+        ("check", "photos", "--bundle", "v1"),
+        ("label-next", "v1", "photos"),
+        ("forget", "v1", "zero", "--bundle", "v2"),
+    ],
+)
+def test_every_network_computes_on_the_cores_that_are_free(
+    command: Command, bundle: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    write_photos(Path("photos"), zero=3, one=3)
+    monkeypatch.setattr("foster.training.threads.use_free_cores", lambda: "computing on 1 of 2 cores")
+    assert "computing on 1 of 2 cores\n" in command(*arguments).err
+    missing = command("predict", "nothing", "photos").err
+    assert missing.startswith("foster: there is no bundle 'nothing'")

@@ -18,7 +18,7 @@ from foster.bundle.manifest import Use, read_manifest
 from foster.bundle.promotion import check_promotable, promote
 from foster.cli.bundle_texts import exemplars_text, listed, padded, promotion_text
 from foster.cli.learn_texts import learn_text
-from foster.cli.options import unknown_choice
+from foster.cli.options import leave_busy_cores, unknown_choice
 from foster.data.photos.find import found_files, passed_over_text, shown
 from foster.errors import DataError, FolderError, FosterError, SettingsError
 from foster.experiment.event_log import noting
@@ -35,7 +35,6 @@ from foster.system.crew import agreed, barrier, crew, joined
 from foster.system.files import user_path
 from foster.system.output import printable
 from foster.system.signals import Stopped, stop_on_signals
-from foster.training.threads import use_free_cores
 
 AFTER_REMOVAL: dict[Use, str] = {
     "exemplars": "the weights were trained with it, the next learn starts without it",
@@ -73,8 +72,7 @@ def learn_bundle(
             learner = _learner(overrides, old, preset, plugins)
             if not quiet:
                 typer.echo(f"reading {source}", err=True)
-            if (slowed := use_free_cores()) and not quiet:
-                typer.echo(slowed, err=True)
+            leave_busy_cores(quiet=quiet)
             _learn(learner, source, bundle, max_drop, is_restarting, quiet, minutes)
     if team.is_first:
         conclude(bundle, is_promoting)
@@ -195,6 +193,7 @@ def predict_images(
         hint = f"; {others}" if others else ""
         raise DataError(f"no images below {listed([str(path) for path in images])}{hint}")
     learner = Learner.load(bundle, device=device)
+    leave_busy_cores(quiet=is_json or is_csv)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", CalibrationWarning)
         predictions = learner.predicted(files, top, below)
@@ -246,6 +245,7 @@ def _prediction_line(prediction: Prediction, width: int) -> str:
 def export_bundle(bundle: Path, file: Path) -> None:
     check_outside(file)
     learner = Learner.load(bundle, device="cpu")
+    leave_busy_cores(quiet=False)
     typer.echo(f"exporting and checking {file} ...", err=True)
     report = learner.export(file)
     what = (

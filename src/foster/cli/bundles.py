@@ -16,6 +16,7 @@ from foster.cli.options import (
     Plugins,
     Quiet,
     Recipes,
+    leave_busy_cores,
     with_recipes,
 )
 
@@ -117,7 +118,9 @@ def evaluate(
     from foster.learner.learner import Learner
     from foster.system.output import echo, json_text
 
-    report = Learner.load(bundle, device=device).evaluate(source)
+    learner = Learner.load(bundle, device=device)
+    leave_busy_cores(quiet=is_json)
+    report = learner.evaluate(source)
     echo(json_text(report.record()) if is_json else evaluation_text(report), nl=is_json)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.cells import cell_len
 
-from foster.cli.options import Bundle, Device, IsJsonLines, Plugins
+from foster.cli.options import Bundle, Device, IsJsonLines, Plugins, leave_busy_cores
 from foster.errors import DataError, FolderError
 from foster.system.counts import counted
 from foster.system.files import user_path
@@ -45,7 +45,9 @@ def label_next(
     files = found_files(photos).images
     if not files:
         raise DataError(f"no images below {listed([str(path) for path in photos])}")
-    ranking = labelling.label_next(Learner.load(bundle, device=device), files, count)
+    learner = Learner.load(bundle, device=device)
+    leave_busy_cores(quiet=is_json)
+    ranking = labelling.label_next(learner, files, count)
     if copy is not None:
         _copy(ranking.chosen, user_path(copy))
     width = min(60, max(cell_len(shown(entry.path)) for entry in ranking.chosen))

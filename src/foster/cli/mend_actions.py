@@ -13,6 +13,7 @@ from foster.bundle.promotion import check_promotable
 from foster.cli.bundle_actions import conclude
 from foster.cli.bundle_texts import listed
 from foster.cli.learn_texts import check_text
+from foster.cli.options import leave_busy_cores
 from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
 from foster.learner.mend_report import MendReport, Remains
@@ -44,6 +45,7 @@ def mend_bundle(
     learner = Learner.load(source, device=device)
     if check is not None and learner.knowledge is not None:
         check(learner.knowledge)
+        leave_busy_cores(quiet=False)
         typer.echo(f"comparing before and after on the photos that {source} keeps ...", err=True)
     try:
         report = mend(learner)

@@ -92,6 +92,14 @@ def chosen_settings(source: str, changes: list[str], data: Path | None, plugins:
     return settings
 
 
+def leave_busy_cores(*, quiet: bool) -> None:
+    """Before a network computes: on a machine that others keep busy, take the cores that are free, and say so."""
+    from foster.training.threads import use_free_cores
+
+    if (told := use_free_cores()) and not quiet:
+        typer.echo(told, err=True)
+
+
 def unknown_choice(unknown: str | None, unknown_below: float | None) -> float | Literal["auto"] | None:
     """What `--unknown auto` and `--unknown-below P` say together: one of them, or nothing."""
     if unknown is None:

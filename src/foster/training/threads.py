@@ -1,10 +1,16 @@
 """How many threads to compute with, on a machine that others use, too."""
 
 import os
+import time
+from contextlib import suppress
+from pathlib import Path
 
 import torch
 
 from foster.system.memory import num_cores
+
+STATISTICS = Path("/proc/stat")
+LOOK_SECONDS = 0.2
 
 
 def use_free_cores() -> str | None:
@@ -15,7 +21,11 @@ def use_free_cores() -> str | None:
     if "OMP_NUM_THREADS" in os.environ or not hasattr(os, "getloadavg"):
         return None
     usable = num_cores()
-    num_threads = free_cores(usable, os.getloadavg()[0])
+    load = os.getloadavg()[0]
+    num_threads = free_cores(usable, load)
+    if num_threads < usable:
+        # A training of ours that has just ended still counts in the load of the last minute.
+        num_threads = free_cores(usable, min(load, busy_cores()))
     torch.set_num_threads(min(num_threads, torch.get_num_threads()))
     if num_threads == usable:
         return None
@@ -28,3 +38,23 @@ def use_free_cores() -> str | None:
 def free_cores(usable: int, load: float) -> int:
     """How many cores are left beside programs that keep `load` of them busy; at least one."""
     return max(1, usable - round(load))
+
+
+def busy_cores() -> float:
+    """How many of the cores that this process may use are busy at this moment; all that there are where none says."""
+    before = _times()
+    time.sleep(LOOK_SECONDS)
+    passed = [(busy - busy_before, all_ - all_before) for (busy, all_), (busy_before, all_before) in zip(_times(), before)]
+    return sum(busy / all_ for busy, all_ in passed if all_) if passed else float(num_cores())
+
+
+def _times() -> list[tuple[int, int]]:
+    """Of each core that this process may use, how long it was busy and how long it has been on; none but on Linux."""
+    cores = {f"cpu{core}" for core in os.sched_getaffinity(0)} if hasattr(os, "sched_getaffinity") else set()
+    found = []
+    with suppress(OSError, ValueError):
+        for name, *fields in map(str.split, STATISTICS.read_text().splitlines()):
+            if name in cores:
+                times = [int(field) for field in fields[:8]]
+                found.append((sum(times) - times[3] - times[4], sum(times)))  # the fourth and fifth are idle
+    return found
