@@ -28,8 +28,6 @@ Unknown = float | Literal["auto"] | None
 NUM_QUANTILES = 101
 BELOW_ALL = 5.0
 """How much being stranger than all known photos counts, for each time that these are apart."""
-CAUTION = 0.25
-"""By how many standard errors fewer held-out photos lie below the threshold than may be refused: they are few."""
 PREFIX = "familiarity."
 
 
@@ -71,11 +69,19 @@ class Familiarity:
         cls, means: Tensor, owners: Tensor, space: FeatureSpace | None, held_out: tuple[Tensor, Tensor]
     ) -> "Familiarity":
         probability, spared = held_out
-        steps = torch.linspace(0, 1, NUM_QUANTILES)
-        confidences = torch.quantile(probability.float().cpu().amax(1), steps)
-        unset = cls(means, owners, confidences, torch.empty(0), 0.0, space)
-        unset = replace(unset, nearnesses=torch.quantile(unset.nearness(spared), steps))
-        return replace(unset, threshold=_threshold(unset.scores(probability, spared)))
+        nothing = torch.empty(0)
+        unset = cls(means, owners, nothing, nothing, 0.0, space)
+        sure, near = unset.sureness(probability).logit(eps=1e-6), unset.nearness(spared)
+        usual = replace(unset, confidences=_usual(sure).sigmoid(), nearnesses=_usual(near))
+        # Each held-out photo is scored by the others alone, as any new photo is: by itself it would be too usual.
+        by_others = replace(
+            unset, confidences=_usual_for_others(sure).sigmoid(), nearnesses=_usual_for_others(near)
+        ).scores(probability, spared)
+        return replace(usual, threshold=_threshold(by_others))
+
+    def sureness(self, probability: Tensor) -> Tensor:
+        """The confidence `[N]` of probabilities `[N, C]`."""
+        return probability.float().cpu().amax(1)
 
     def nearness(self, features: Tensor) -> Tensor:
         """To the nearest class, `[N]`, of features `[N, d]`."""
@@ -87,7 +93,7 @@ class Familiarity:
         """From 0 to 1, `[N]`, for probabilities `[N, C]` and features `[N, d]`: the share of known photos that are less
         sure, and of those that are farther from a class. Their geometric mean is small where one of them is; bundles of
         earlier versions have the arithmetic one."""
-        sure = _share_below(self.confidences, probability.float().cpu().amax(1))
+        sure = _share_below(self.confidences, self.sureness(probability))
         near = _share_below(self.nearnesses, self.nearness(features))
         if self.space is None:
             return (sure + near) / 2
@@ -114,23 +120,44 @@ class Familiarity:
 def _threshold(scores: Tensor) -> float:
     """Above which about `KEPT_SHARE` of photos like those of these scores `[n]` lie.
 
-    Of n photos the k-th from below has k/(n + 1) of others below it on average; chance moves this share by a standard
-    error that shrinks with n, and the threshold is on the safe side of it, at the lowest score where n is small.
+    Of n photos the k-th from below has k/(n + 1) of others below it on average.
     """
-    num_images, refused = len(scores), 1 - KEPT_SHARE
-    refused -= CAUTION * (refused * KEPT_SHARE / num_images) ** 0.5
-    position = refused * (num_images + 1) - 1
+    num_images = len(scores)
+    position = (1 - KEPT_SHARE) * (num_images + 1) - 1
     return float(torch.quantile(scores, max(0.0, position / (num_images - 1))))
 
 
+def _usual(values: Tensor) -> Tensor:
+    """Quantiles `[NUM_QUANTILES]` of a normal distribution like that of values `[n]`: of few photos, the lowest says
+    less about others than mean and spread of all do."""
+    return _normal(values.mean(), values.std())
+
+
+def _usual_for_others(values: Tensor) -> Tensor:
+    """As `_usual` without one of the values `[n]`, for each of them: `[n, NUM_QUANTILES]`."""
+    exact, num_others = values.double(), len(values) - 1
+    mean = (exact.sum() - exact) / num_others
+    # The squares of others around their mean, from those of all around the mean of all.
+    squares = (exact - exact.mean()).square().sum() - (exact - exact.mean()) * (exact - mean)
+    spread = (squares.clamp_min(0) / (num_others - 1)).sqrt()
+    return _normal(mean[:, None], spread[:, None]).to(values.dtype)
+
+
+def _normal(mean: Tensor, spread: Tensor) -> Tensor:
+    shares = (torch.arange(NUM_QUANTILES, dtype=mean.dtype) + 0.5) / NUM_QUANTILES
+    return mean + spread * torch.special.ndtri(shares)
+
+
 def _share_below(quantiles: Tensor, values: Tensor) -> Tensor:
-    """Where values stand among those whose quantiles these are, in between as on a line; beyond the ends it goes on, so
-    that what is stranger than everything known still has an order."""
-    position = torch.searchsorted(quantiles, values.contiguous()).clamp(1, len(quantiles) - 1)
-    low, high = quantiles[position - 1], quantiles[position]
-    inside = (position - 1 + ((values - low) / (high - low).clamp_min(1e-12)).clamp(0, 1)) / (len(quantiles) - 1)
-    spread = (quantiles[-1] - quantiles[0]).clamp_min(1e-6)
-    return inside + ((values - quantiles[0]) / spread).clamp_max(0)
+    """Where values `[n]` stand among those whose quantiles these are, `[q]` or, for each value its own, `[n, q]`; in
+    between as on a line. Beyond the ends it goes on, so that what is stranger than everything known has an order."""
+    quantiles, values = quantiles.expand(len(values), -1).contiguous(), values[:, None]
+    num_steps = quantiles.shape[1] - 1
+    position = torch.searchsorted(quantiles, values).clamp(1, num_steps)
+    low, high = quantiles.gather(1, position - 1), quantiles.gather(1, position)
+    inside = (position - 1 + ((values - low) / (high - low).clamp_min(1e-12)).clamp(0, 1)) / num_steps
+    lowest, highest = quantiles[:, :1], quantiles[:, -1:]
+    return (inside + ((values - lowest) / (highest - lowest).clamp_min(1e-6)).clamp_max(0)).squeeze(1)
 
 
 def _logarithm(shares: Tensor) -> Tensor:
