@@ -5,7 +5,16 @@ import torch
 from torch import Tensor
 
 from foster.evaluation.predict import nearest_mean_scores
-from foster.learner.familiarity import KEPT_SHARE, PREFIX, Familiarity, _share_below, _threshold, _usual, _usual_for_others, auroc
+from foster.learner.familiarity import (
+    KEPT_SHARE,
+    PREFIX,
+    Familiarity,
+    _share_below,
+    _threshold,
+    _usual,
+    _usual_for_others,
+    auroc,
+)
 
 
 def photos(count: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:

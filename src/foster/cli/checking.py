@@ -44,7 +44,8 @@ def check(
     if sheet:
         check_place(sheet)
     known = bundle and user_path(bundle)
-    leave_busy_cores(quiet=quiet or is_json)
+    if not is_quick:
+        leave_busy_cores(quiet=quiet or is_json)
     with progress_for(quiet=quiet) as listener:
         report = check_photos(photos, known, test, has_labels_judged=not is_quick, device=device, listener=listener)
     output.echo(output.json_text(report.record()) if is_json else check_report_text(report), nl=is_json)

@@ -44,7 +44,9 @@ def busy_cores() -> float:
     """How many of the cores that this process may use are busy at this moment; all that there are where none says."""
     before = _times()
     time.sleep(LOOK_SECONDS)
-    passed = [(busy - busy_before, all_ - all_before) for (busy, all_), (busy_before, all_before) in zip(_times(), before)]
+    passed = [
+        (busy - busy_before, all_ - all_before) for (busy, all_), (busy_before, all_before) in zip(_times(), before)
+    ]
     return sum(busy / all_ for busy, all_ in passed if all_) if passed else float(num_cores())
 
 
