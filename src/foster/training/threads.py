@@ -44,19 +44,19 @@ def busy_cores() -> float:
     """How many of the cores that this process may use are busy at this moment; all that there are where none says."""
     before = _times()
     time.sleep(LOOK_SECONDS)
-    passed = [
-        (busy - busy_before, all_ - all_before) for (busy, all_), (busy_before, all_before) in zip(_times(), before)
-    ]
-    return sum(busy / all_ for busy, all_ in passed if all_) if passed else float(num_cores())
+    if not (after := _times()) or after.keys() != before.keys():
+        return float(num_cores())
+    passed = [(after[core][0] - before[core][0], after[core][1] - before[core][1]) for core in after]
+    return sum(busy / on for busy, on in passed if on)
 
 
-def _times() -> list[tuple[int, int]]:
+def _times() -> dict[str, tuple[int, int]]:
     """Of each core that this process may use, how long it was busy and how long it has been on; none but on Linux."""
     cores = {f"cpu{core}" for core in os.sched_getaffinity(0)} if hasattr(os, "sched_getaffinity") else set()
-    found = []
+    found = {}
     with suppress(OSError, ValueError):
         for name, *fields in map(str.split, STATISTICS.read_text().splitlines()):
             if name in cores:
                 times = [int(field) for field in fields[:8]]
-                found.append((sum(times) - times[3] - times[4], sum(times)))  # the fourth and fifth are idle
+                found[name] = sum(times) - times[3] - times[4], sum(times)  # the fourth and fifth are idle
     return found
