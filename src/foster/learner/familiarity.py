@@ -145,7 +145,8 @@ def _usual_for_others(values: Tensor) -> Tensor:
 
 def _normal(mean: Tensor, spread: Tensor) -> Tensor:
     shares = (torch.arange(NUM_QUANTILES, dtype=mean.dtype) + 0.5) / NUM_QUANTILES
-    return mean + spread * torch.special.ndtri(shares)
+    quantiles: Tensor = mean + spread * torch.special.ndtri(shares)
+    return quantiles
 
 
 def _share_below(quantiles: Tensor, values: Tensor) -> Tensor:
