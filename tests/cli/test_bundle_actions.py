@@ -115,7 +115,8 @@ def test_files_that_are_not_taken_for_images_are_counted_aloud(command: Command,
     for text in ("left out, without a readable image: empty", "passed over, not taken for images: 1 .heic"):
         assert text in done.out
         assert text in command("evaluate", "v2", more, "--device", "cpu").out
-    assert command("predict", "v2", more, "--device", "cpu").err == "passed over, not taken for images: 1 .heic\n"
+    told = command("predict", "v2", more, "--device", "cpu").err
+    assert told == "passed over, not taken for images: 1 .heic (to use it, save as JPEG)\n"
 
 
 def test_no_readable_image_at_all_is_a_failure(command: Command, bundle: Path) -> None:

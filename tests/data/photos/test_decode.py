@@ -272,6 +272,7 @@ def test_damaged_files_give_a_reason_and_not_a_crash(tmp_path: Path) -> None:
         "cut.jpg": (whole.getvalue()[: len(whole.getvalue()) // 2], "truncated"),
         "empty.png": (b"", "the file is empty"),
         "text.png": (b"this is no image", "not an image of a known format"),
+        "phone.heic": (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "a HEIC photo, which is not read; save it as JPEG"),
         "header.png": (b"\x89PNG\r\n\x1a\n\0\0\0", "damaged|not an image"),
         "script.eps": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not an image of a known format"),
     }

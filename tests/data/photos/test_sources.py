@@ -215,7 +215,7 @@ def test_images_in_deeper_folders_belong_to_the_class_and_other_files_are_passed
 def test_a_folder_of_other_files_alone_says_what_they_are(tmp_path: Path) -> None:
     write_classes(tmp_path, cat=0)
     (tmp_path / "cat" / "a.heic").write_bytes(b"x")
-    with pytest.raises(DataError, match=r"no images below .*; passed over: 1 \.heic$"):
+    with pytest.raises(DataError, match=r"no images below .*; passed over: 1 \.heic \(to use it, save as JPEG\)$"):
         find_photos(tmp_path)
 
 

@@ -175,6 +175,8 @@ def _opened(source: str | Path | bytes) -> Iterator[Image.Image]:
         claim = claim_of(file)
         if not claim.num_bytes:
             raise ImageError("the file is empty")
+        if claim.is_heic:
+            raise ImageError("a HEIC photo, which is not read; save it as JPEG")
         if claim.num_bytes > MAX_FILE_BYTES:
             raise ImageError(f"too large: {claim.num_bytes:,} bytes, more than {MAX_FILE_BYTES:,}")
         _check_size(claim.size or (1, 1))

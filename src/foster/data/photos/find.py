@@ -16,7 +16,8 @@ NUM_SHOWN = 8
 WITHOUT_ENDING = "without an ending"
 LINKED_FOLDERS, UNREADABLE_FOLDERS = "linked folders", "unreadable folders"
 BESIDE_CLASSES = "beside the class folders"
-"""What is passed over that has no ending to be named by."""
+UNREAD_PHOTOS = frozenset({".heic", ".heif", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf", ".rw2"})
+"""What is passed over that has no ending to be named by, and what phones and cameras write that is not decoded."""
 
 
 class FoundFiles(NamedTuple):
@@ -74,11 +75,17 @@ def expanded(paths: Iterable[str | Path]) -> list[Path]:
 
 
 def passed_over_text(passed_over: Mapping[str, int]) -> str:
-    """`5 .heic, 1 without an ending`, those that are most first."""
+    """`5 .txt, 1 without an ending`, those that are most first."""
     ordered = sorted(passed_over.items(), key=lambda entry: -entry[1])
     num_others = sum(count for _, count in ordered[NUM_SHOWN:])
     others = [f"{num_others} others"] if num_others else []
-    return ", ".join([*(f"{count} {what}" for what, count in ordered[:NUM_SHOWN]), *others])
+    return ", ".join([*(_passed_over(what, count) for what, count in ordered[:NUM_SHOWN]), *others])
+
+
+def _passed_over(what: str, count: int) -> str:
+    if what in UNREAD_PHOTOS:
+        return f"{count} {what} (to use {'it' if count == 1 else 'them'}, save as JPEG)"
+    return f"{count} {what.removesuffix('s') if count == 1 and what.endswith(' folders') else what}"
 
 
 def read_text(path: Path, title: str, kind: str = "text") -> str:

@@ -5,10 +5,12 @@ from typing import BinaryIO, NamedTuple
 
 
 class Claim(NamedTuple):
-    """How long a file is, and the width and height that a WebP file says it has: its decoder believes them at once."""
+    """How long a file is, the width and height that a WebP file says it has, since its decoder believes them at once,
+    and whether it is a phone's HEIC photo."""
 
     num_bytes: int
     size: tuple[int, int] | None
+    is_heic: bool = False
 
 
 def claim_of(file: BinaryIO) -> Claim:
@@ -17,7 +19,7 @@ def claim_of(file: BinaryIO) -> Claim:
     file.seek(0)
     head = file.read(30)
     file.seek(0)
-    return Claim(num_bytes, _webp_size(head))
+    return Claim(num_bytes, _webp_size(head), head[4:8] == b"ftyp" and head[8:11] in (b"hei", b"hev"))
 
 
 def _webp_size(head: bytes) -> tuple[int, int] | None:
