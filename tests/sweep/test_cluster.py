@@ -53,7 +53,7 @@ def test_a_process_on_a_ray_cluster_is_told_lines_and_signals_and_gives_its_exit
     check_that_a_process_is_told_lines_and_signals_and_gives_its_exit_code(tmp_path / "log")
 
 
-@pytest.mark.slow
+# Over ten seconds, but nothing else shows that a sweep and Ray understand each other.
 @needs_ray
 def test_runs_of_a_lost_node_go_on_at_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ray.cluster_utils import Cluster

@@ -68,28 +68,7 @@ def exemplars(out: Path) -> dict[str, torch.Tensor]:
     return checkpoint.parts["memory"]
 
 
-def check_that_two_make_the_run_of_one(tmp_path: Path) -> None:
-    one, two = losses(tmp_path / "1"), losses(tmp_path / "2")
-    assert len(one) == len(two)
-    for alone, shared in zip(one, two, strict=True):
-        assert shared == pytest.approx(alone, rel=1e-4)
-    first, second = exemplars(tmp_path / "1"), exemplars(tmp_path / "2")
-    assert all(torch.equal(first[name], second[name]) for name in first)
-    assert results(tmp_path / "1")["accuracy"] == results(tmp_path / "2")["accuracy"]
-
-
-def test_two_processes_make_the_run_of_one(data: Path, tmp_path: Path) -> None:
-    members = [
-        *crew_of(words(data, tmp_path / "2", *SMALL_RATES), tmp_path),
-        started(words(data, tmp_path / "1", *SMALL_RATES), tmp_path / "said"),
-    ]
-    assert ended(members) == [0, 0, 0], said_by(tmp_path, 0)
-    assert [(tmp_path / f"said-{rank}.out").read_text().count("results:") for rank in (0, 1)] == [1, 0]
-    check_that_two_make_the_run_of_one(tmp_path)
-
-
-@pytest.mark.slow
-def test_torchrun_starts_two_processes_that_make_the_run_of_one(data: Path, tmp_path: Path) -> None:
+def test_two_processes_under_torchrun_make_the_run_of_one(data: Path, tmp_path: Path) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "foster"]
     both = subprocess.Popen(
         [*torchrun, *words(data, tmp_path / "2", *SMALL_RATES)],
@@ -102,7 +81,13 @@ def test_torchrun_starts_two_processes_that_make_the_run_of_one(data: Path, tmp_
     told, complaints = both.communicate(timeout=240)
     assert both.returncode == 0, complaints[-3000:]
     assert told.count("results:") == 1
-    check_that_two_make_the_run_of_one(tmp_path)
+    one, two = losses(tmp_path / "1"), losses(tmp_path / "2")
+    assert len(one) == len(two)
+    for alone, shared in zip(one, two, strict=True):
+        assert shared == pytest.approx(alone, rel=1e-4)
+    first, second = exemplars(tmp_path / "1"), exemplars(tmp_path / "2")
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert results(tmp_path / "1")["accuracy"] == results(tmp_path / "2")["accuracy"]
 
 
 def test_a_lost_process_stops_all_with_its_name_and_one_goes_on(data: Path, tmp_path: Path) -> None:
