@@ -14,5 +14,5 @@ def test_what_a_webp_file_claims_is_what_it_holds(lossless: bool, exif: bytes) -
     file = io.BytesIO()
     Image.new("RGB", (37, 11)).save(file, "webp", lossless=lossless, exif=exif)
     file.seek(0)
-    assert claim_of(file) == (len(file.getvalue()), (37, 11))
+    assert claim_of(file) == (len(file.getvalue()), (37, 11), False)
     assert file.tell() == 0

@@ -10,7 +10,7 @@ class Claim(NamedTuple):
 
     num_bytes: int
     size: tuple[int, int] | None
-    is_heic: bool = False
+    is_heic: bool
 
 
 def claim_of(file: BinaryIO) -> Claim:
