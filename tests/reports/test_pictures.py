@@ -1,3 +1,5 @@
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -38,9 +40,15 @@ def test_grad_cam_is_shown_for_images_that_boosting_corrected(kept_runs):
     assert [len(axes.images) for axes in figure.axes[:: len(found.images)]] == [1, 2, 2]
 
 
-def test_grad_cam_of_a_run_without_boosting_is_refused_in_one_line(kept_runs):
+def test_grad_cam_of_a_run_without_boosting_or_with_several_branches_is_refused_in_one_line(kept_runs, tmp_path):
     (run,) = open_archives([kept_runs["finetune"]])
     with pytest.raises(DataError, match="keeps no boosted networks"):
+        grad_cam_figure(run)
+    shutil.copytree(kept_runs["foster"], tmp_path / "two")
+    settings = tmp_path / "two" / "settings.toml"
+    settings.write_text(settings.read_text().replace("boost_branches = 1", "boost_branches = 2"))
+    (run,) = open_archives([tmp_path / "two"])
+    with pytest.raises(DataError, match=r"shows one new branch, and .* boosts by several \(foster\.boost_branches\)"):
         grad_cam_figure(run)
 
 

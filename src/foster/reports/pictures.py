@@ -70,6 +70,10 @@ def grad_cam_figure(archive: RunArchive, task: int | None = None, num_images: in
         raise DataError(
             f"'{archive.folder}' keeps no boosted networks; runs of method foster with keep_networks=true do"
         )
+    if getattr(archive.settings.options, "boost_branches", 1) > 1:
+        raise DataError(
+            f"Grad-CAM shows one new branch, and '{archive.folder}' boosts by several (foster.boost_branches)"
+        )
     for candidate in reversed(kept) if task is None else [task]:
         boosted = archive.network_after(candidate, "boosted")
         assert isinstance(boosted, BoostedNetwork), "what is boosted after the first task has a new branch"
