@@ -169,8 +169,12 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_answered(page: "playwright.
         [
             {"name": "good.png", "mimeType": "image/png", "buffer": photo(1)},
             {"name": "bad.png", "mimeType": "image/png", "buffer": b"no image"},
+            {"name": "IMG_1.HEIC", "mimeType": "", "buffer": b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"},
         ],
     )
+    phone = page.locator(".card", has_text="IMG_1.HEIC")
+    told = "No answer: a HEIC photo, which is not read; save it as JPEG"
+    playwright.expect(phone.locator(".verdict")).to_have_text(told)
     bad = page.locator(".card", has_text="bad.png")
     playwright.expect(bad.locator(".verdict")).to_have_text("No answer: not an image of a known format")
     good = page.locator(".card", has_text="good.png")

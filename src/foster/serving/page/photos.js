@@ -1,7 +1,7 @@
 // Photos that were dropped, pasted, chosen or taken: one card each.
 
 const AT_ONCE = 4;
-const ENDINGS = /\.(jpe?g|jfif|png|webp|gif|bmp|tiff?|ppm|pgm|avif|jp2)$/i;
+const ENDINGS = /\.(jpe?g|jfif|png|webp|gif|bmp|tiff?|ppm|pgm|avif|jp2|hei[cf])$/i; // the last to be told what to do
 
 const state = { info: null, classes: [], photos: [], queue: [], active: 0 };
 
