@@ -41,8 +41,8 @@ def test_quiet_learning_says_nothing_on_standard_error(command: Command) -> None
 
 
 def test_an_update_that_costs_too_much_is_shown_and_not_written(command: Command, bundle: Path) -> None:
-    more = write_photos(Path("more"), three=60, four=60)
-    spoilt = ("foster.compress.weight_decay=5", "device=cpu")  # so much that no weight survives
+    more = write_photos(Path("more"), three=40, four=40)
+    spoilt = ("foster.compress.weight_decay=5", "epochs_scale=0.02", "device=cpu")  # so much that no weight survives
     done = command("learn", more, "--from", bundle, "--bundle", "v2", "--max-drop", "5", "--promote", *spoilt)
     assert done.code == 3, done.out
     assert "right -> wrong" in done.out
