@@ -132,9 +132,9 @@ def test_bic_with_one_exemplar_a_class_learns_without_a_correction() -> None:
 
 
 def test_validation_images_can_become_exemplars() -> None:
-    course = learn(new_method("bic", memory=ExemplarMemory(per_class=80)), num_tasks=2)
+    course = learn(new_method("bic", memory=ExemplarMemory(per_class=40)), num_tasks=2)
     assert len(course.named("correct")[0].phase.data) > 0
-    assert course.method.memory.counts.tolist() == [80] * 7
+    assert course.method.memory.counts.tolist() == [40] * 7
 
 
 def test_the_split_is_drawn_from_the_seed_and_the_task() -> None:

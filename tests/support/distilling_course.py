@@ -70,9 +70,9 @@ def values(network: nn.Module) -> dict[str, Tensor]:
 
 @cache
 def digits() -> Scenario:
-    """Eighty images of every digit, in tasks of 4, 3 and 3 classes."""
+    """Forty images of every digit, in tasks of 4, 3 and 3 classes."""
     whole = load("digits")
-    few = torch.cat([(whole.train.labels == k).nonzero()[:80, 0] for k in range(10)])
+    few = torch.cat([(whole.train.labels == k).nonzero()[:40, 0] for k in range(10)])
     dataset = Dataset(whole.name, whole.train.select(few), whole.test, whole.mean, whole.std)
     return Scenario(dataset, base_classes=4, increment=3, class_order=range(10))
 
