@@ -1,11 +1,11 @@
 """The disk cache of decoded photos: the same pixels, decoded once, whatever happens to files and processes."""
 
-import multiprocessing
 import os
 import resource
 import signal
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from photo_folders import files_of, photo
 from foster import events
 from foster.data.download import Follower
 from foster.data.images import on_device
-from foster.data.photos import cache, encoded
+from foster.data.photos import encoded
 from foster.data.photos.album import Album
 from foster.data.photos.darkroom import Darkroom
 from foster.data.photos.developing import learners_darkroom, read_stack
@@ -24,7 +24,6 @@ from foster.errors import FolderError
 from foster.reports.progress_texts import decoding_text
 
 CPU = torch.device("cpu")
-FORK = multiprocessing.get_context("fork")
 
 
 def test_the_disk_cache_gives_the_same_pixels_and_decodes_nothing_again(
@@ -75,23 +74,27 @@ def test_a_changed_file_or_strip_is_decoded_again_when_the_cache_is_prepared(fol
     assert torch.equal(on_device(cached[readable], CPU), on_device(plain[readable], CPU))
 
 
-def prepare_and_be_killed(folder: Path, store: Path) -> None:
-    write = cache.write_json
-
-    def killed(path: Path, facts: Any) -> None:
-        write(path, facts)
-        if len(list(path.parent.glob("*.json"))) == 2:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    cache.write_json = killed
-    Darkroom(32, 40, place="disk", cache=store).prepare(files_of(folder), "the photos")
-
-
 def test_a_killed_preparation_goes_on_where_it_stopped(folder: Path, tmp_path: Path) -> None:
-    process = FORK.Process(target=prepare_and_be_killed, args=(folder, tmp_path / "cache"))
-    process.start()
-    process.join(60)
-    assert process.exitcode == -signal.SIGKILL
+    script = f"""
+import os, signal, sys
+sys.path.insert(0, {str(Path(__file__).parents[2] / "support")!r})
+from pathlib import Path
+from foster.data.photos import cache
+from foster.data.photos.darkroom import Darkroom
+from foster.data.photos.encoded import PhotoFiles
+from foster.data.photos.find import image_files
+folders = sorted(Path({str(folder)!r}).iterdir())
+files = PhotoFiles.of(folders, [[path.name for path in image_files(own)] for own in folders])
+write = cache.write_json
+def killed(path, facts):
+    write(path, facts)
+    if len(list(path.parent.glob("*.json"))) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+cache.write_json = killed
+Darkroom(32, 40, place="disk", cache=Path({str(tmp_path / "cache")!r})).prepare(files, "the photos")
+"""
+    done = subprocess.run([sys.executable, "-c", script], env=os.environ, timeout=60)
+    assert done.returncode == -signal.SIGKILL
     strips = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.json")}
     assert len(strips) == 2
     Darkroom(32, 40, place="disk", cache=tmp_path / "cache").prepare(files_of(folder), "the photos")
