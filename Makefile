@@ -45,9 +45,9 @@ demo: $(READY) ## run FOSTER, replay and fine-tuning on handwritten digits
 
 test: lint suite ## lint, types, and every test that is not slow
 
-# Four on two cores: tests that wait for a process of their own leave a core idle.
+# Three on two cores: tests that wait leave a core idle, but each process imports everything once more.
 suite: $(IMPORTED)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not slow"
 
 # One process imports all that the tests need, and so compiles it, beside mypy: two would both do all of it.
 $(IMPORTED): $(READY)

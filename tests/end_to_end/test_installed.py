@@ -82,6 +82,15 @@ def test_the_installed_command_runs_the_demo(command: Path, tmp_path: Path) -> N
     assert (tmp_path / "runs" / "demo" / "accuracy.png").exists()
 
 
+def test_the_installed_command_finds_its_files(command: Path, tmp_path: Path) -> None:
+    shown = subprocess.run(
+        [command, "presets", "--show", "digits"], cwd=tmp_path, env=outside(), capture_output=True, text=True
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert 'dataset = "digits"' in shown.stdout
+
+
+@pytest.mark.slow
 def test_the_installed_command_serves(command: Path, small_bundle: Path, tmp_path: Path) -> None:
     said = tmp_path / "said.txt"
     with said.open("w") as output:
