@@ -16,7 +16,7 @@ from foster.experiment.folder import check_same_settings
 from foster.settings.experiment import all_keys, load_settings
 from foster.settings.learner import learner_keys, learner_settings, make_learner_settings
 
-MANY = settings(max_examples=100, deadline=None, suppress_health_check=SUPPRESSED)
+MANY = settings(max_examples=150, deadline=None, suppress_health_check=SUPPRESSED)
 
 
 def accepted(make: Any) -> Any:
