@@ -43,15 +43,22 @@ class TimedPhase:
 
 @dataclass(frozen=True)
 class Forecast:
-    """Seconds before the first phase (what a trunk makes of the photos), those of every phase, and memory in bytes."""
+    """Seconds before the first phase (what a trunk makes of the photos), those of every phase, memory in bytes, and
+    seconds after each phase, in which it is measured."""
 
     seconds_before: float
     phases: tuple[TimedPhase, ...]
     num_bytes: int
+    seconds_after: float = 0.0
 
     @property
     def seconds(self) -> float:
-        return self.seconds_before + sum(phase.seconds for phase in self.phases)
+        return self.seconds_beside + sum(phase.seconds for phase in self.phases)
+
+    @property
+    def seconds_beside(self) -> float:
+        """All that is no training, and takes as long whatever the schedules are."""
+        return self.seconds_before + self.seconds_after * len(self.phases)
 
 
 def forecast(plan: Plan, method: Method[Any], task: Task, engine: Engine) -> Forecast:
@@ -59,13 +66,14 @@ def forecast(plan: Plan, method: Method[Any], task: Task, engine: Engine) -> For
     count = plan.batch_size
     chosen = torch.arange(count) % plan.num_training_images
     sample = task.training.select(chosen)
-    seconds_before = 0.0
+    seconds_before = seconds_after = 0.0
     if engine.views is not None:
         part = sample.stack[:8]
         began = time.monotonic()
         engine.views.plain(part)
-        num_seen = plan.num_training_images * plan.num_views + len(plan.held_out)
-        seconds_before = (time.monotonic() - began) / len(part) * num_seen
+        a_photo = (time.monotonic() - began) / len(part)
+        seconds_before = a_photo * plan.num_training_images * plan.num_views
+        seconds_after = a_photo * len(plan.held_out)
         engine = replace(engine, views=replace(engine.views, num_views=1))
     actor = copy.copy(method)
     actor.memory = BorrowedMemory(method.memory)
@@ -88,7 +96,7 @@ def forecast(plan: Plan, method: Method[Any], task: Task, engine: Engine) -> For
     num_copies = COPIES_OF_A_LEARN if isinstance(sample.stack, Tensor) else COPIES_OF_PHOTOS
     images = num_copies * sample.stack.shape[1:].numel() * plan.num_training_images
     num_bytes = BYTES_OF_PROCESS + images + maps + BYTES_OF_STATE * num_parameters
-    return Forecast(seconds_before, tuple(phases), num_bytes)
+    return Forecast(seconds_before, tuple(phases), num_bytes, seconds_after)
 
 
 def _seconds_a_step(phase: Phase, data: ImageSet, plan: Plan, engine: Engine, task: int) -> float:
@@ -106,15 +114,22 @@ class LearnClock:
         self._phases = {phase.name: phase for phase in forecast.phases}
         self._ahead = [phase.name for phase in forecast.phases]
         self._paces: list[float] = []
+        self._after, self._ended = forecast.seconds_after, 0.0
 
     def __call__(self, event: events.Event) -> None:
-        if isinstance(event, events.PhaseStarted) and event.phase in self._ahead:  # a second try takes nothing away
-            self._ahead = self._ahead[self._ahead.index(event.phase) + 1 :]
+        if isinstance(event, events.PhaseStarted):
+            if self._ended:  # what came after the phase before says best what comes after this one
+                self._after = time.monotonic() - self._ended
+            if event.phase in self._ahead:  # a second try takes nothing away
+                self._ahead = self._ahead[self._ahead.index(event.phase) + 1 :]
+        if isinstance(event, events.PhaseEnded):
+            self._ended = time.monotonic()
         if isinstance(event, events.EpochEnded):
             if event.phase in self._phases:
                 self._paces.append(event.seconds / max(self._phases[event.phase].seconds_an_epoch, 1e-9))
             later = (median_low(self._paces) if self._paces else 1.0) * sum(
                 self._phases[name].seconds for name in self._ahead
             )
+            later += self._after * (len(self._ahead) + 1)
             event = replace(event, seconds_left=event.seconds_left + later)
         self._listener(event)

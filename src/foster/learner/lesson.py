@@ -160,8 +160,8 @@ def _foreseen(
     if minutes is None:
         return plan, method, ahead
     kept = work.setting("epochs_scale") if work else None  # of the same learn, interrupted
-    before_training = of_first(ahead.seconds_before)  # all processes train equally long
-    fitted = plan.within(60 * minutes, before_training, of_first(ahead.seconds) - before_training)
+    beside = of_first(ahead.seconds_beside)  # all processes train equally long
+    fitted = plan.within(60 * minutes, beside, of_first(ahead.seconds) - beside)
     plan = plan.with_epochs_scale(kept) if kept else fitted
     method = _method(plan, engine)
     return plan, method, forecast(plan, method, task, engine)
