@@ -114,12 +114,15 @@ class LearnClock:
         self._phases = {phase.name: phase for phase in forecast.phases}
         self._ahead = [phase.name for phase in forecast.phases]
         self._paces: list[float] = []
-        self._after, self._ended = forecast.seconds_after, 0.0
+        self._before, self._after = forecast.seconds_before, forecast.seconds_after
+        self._began, self._ended = time.monotonic(), 0.0
 
     def __call__(self, event: events.Event) -> None:
         if isinstance(event, events.PhaseStarted):
             if self._ended:  # what came after the phase before says best what comes after this one
                 self._after = time.monotonic() - self._ended
+            elif self._before:  # and until then, how much slower the machine was than in the rehearsal
+                self._after *= (time.monotonic() - self._began) / self._before
             if event.phase in self._ahead:  # a second try takes nothing away
                 self._ahead = self._ahead[self._ahead.index(event.phase) + 1 :]
         if isinstance(event, events.PhaseEnded):
