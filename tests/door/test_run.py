@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from photo_folders import write_classes
@@ -73,6 +74,13 @@ def test_keywords_are_settings_nested_or_dotted() -> None:
     assert result.settings["foster"]["first"]["learning_rate"] == 0.1, "what a table does not name stays"
     assert (result.seed, result.settings["memory_per_class"]) == (7, 2)
     assert isinstance(told[-1], RunEnded)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    asked = {**TINY, "method": "foster", "seed": np.int64(3), "epochs_scale": np.float64(0.01)}
+    settings = foster.plan(**asked, foster={"beta_boost": list(np.linspace(0.9, 0.95, 2))}).settings
+    assert (settings.seed, settings.epochs_scale) == (3, 0.01)
+    assert settings.options.beta_boost == (0.9, 0.95)  # type: ignore[attr-defined]
 
 
 def test_an_augmentation_is_a_table_of_its_own() -> None:

@@ -4,6 +4,7 @@ import json
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +62,10 @@ def value_text(value: Any) -> str:
     """One value as TOML, a mapping as an inline table; TypeError for what TOML cannot hold."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)
+    if isinstance(value, Integral):
+        return repr(int(value))
+    if isinstance(value, Real):  # NumPy's numbers are these, too, and would not be written as numbers
+        return repr(float(value))
     if isinstance(value, str):
         # JSON escapes are valid TOML basic-string escapes, except for DEL and lone surrogates, which JSON leaves alone.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
