@@ -59,17 +59,25 @@ def test_what_is_kept_may_be_decided_while_a_run_lasts_and_tables_take_no_notice
 
 
 def test_while_a_task_lasts_what_is_kept_is_of_the_one_before_it(tmp_path: Path):
-    def keep(task: int, *variants: str) -> None:
-        keep_predictions(tmp_path, task, torch.arange(task + 2), {name: torch.arange(task + 2) for name in variants})
+    def keep(task: int, *variants: str, is_last: bool) -> None:
+        labels = torch.arange(task + 2)
+        keep_predictions(tmp_path, task, labels, dict.fromkeys(variants, labels), is_last)
 
-    keep(0, "boosted")
-    keep(0, "compressed", "nearest_mean")
-    keep(1, "boosted")
+    keep(0, "boosted", "boosted_nearest_mean", is_last=False)
+    keep(0, "compressed", "nearest_mean", is_last=True)
+    keep(1, "boosted", is_last=False)  # chosen by the compressed network's features, exemplars come later
     assert read_predictions(tmp_path).task == 0
-    assert read_predictions(tmp_path).by_variant.keys() == {"boosted", "compressed", "nearest_mean"}
-    keep(1, "compressed", "nearest_mean")
+    names = {"boosted", "compressed", "nearest_mean"}
+    assert read_predictions(tmp_path).by_variant.keys() == names | {"boosted_nearest_mean"}
+    keep(1, "compressed", "nearest_mean", is_last=True)
     assert read_predictions(tmp_path).task == 1
+    assert read_predictions(tmp_path).by_variant.keys() == names
     assert len(read_predictions(tmp_path).labels) == 3
+
+
+def test_predictions_are_of_the_last_task_whatever_the_tasks_before_evaluated(tmp_path: Path):
+    start(tiny_settings("foster", "base_classes=3", "increment=3", "foster.herding_features=compressed"), tmp_path)
+    assert read_predictions(tmp_path).task == 1
 
 
 @pytest.mark.parametrize("content", [b"", b"no tensors", b"\xff" * 100])

@@ -34,18 +34,19 @@ class Predictions:
     by_variant: dict[str, NDArray[np.int64]]
 
 
-def keep_predictions(folder: Path, task: int, labels: Tensor, by_variant: Mapping[str, Tensor]) -> None:
-    """Add the predictions of one evaluation `[N]`; those of the task before stay until this one is over."""
+def keep_predictions(
+    folder: Path, task: int, labels: Tensor, by_variant: Mapping[str, Tensor], is_last: bool = False
+) -> None:
+    """Add the predictions of one evaluation `[N]`; those of the task before stay until the last one of this task."""
     try:
         tasks = _read_tasks(folder)
     except DataError:
         tasks = {}
-    kept = {number: arrays for number, arrays in tasks.items() if task - 1 <= number <= task}
+    wanted = [task] if is_last else [task - 1, task]
+    kept = {number: arrays for number, arrays in tasks.items() if number in wanted}
     now = kept.setdefault(task, {})
     now |= {name: classes.cpu().numpy() for name, classes in by_variant.items()}
     now[_LABELS] = labels.cpu().numpy()
-    if task - 1 in kept and now.keys() >= kept[task - 1].keys():
-        del kept[task - 1]
     # Ids are small: two bytes each, in all but uncommonly large experiments.
     small = {
         f"{number}/{name}": ids.astype(np.min_scalar_type(int(ids.max(initial=256))))
@@ -58,8 +59,7 @@ def keep_predictions(folder: Path, task: int, labels: Tensor, by_variant: Mappin
 def read_predictions(folder: Path) -> Predictions:
     """What was kept of the last task that was evaluated as a whole, or a `DataError` that says why there is nothing."""
     tasks = _read_tasks(folder)
-    # While a task lasts, its first evaluations lie beside all of the task before.
-    task = max(tasks, key=lambda number: (len(tasks[number]), number))
+    task = min(tasks)  # while one lasts, its first evaluations lie beside all of the task before
     arrays = dict(tasks[task])
     return Predictions(task, arrays.pop(_LABELS), arrays)
 
