@@ -78,6 +78,9 @@ def test_the_page_holds_means_and_spreads_and_the_claim_beside_what_was_found(ou
     assert "| small | 2 | 67.00 ± 0.47 | 41.00 ± 1.41 |" in page
     assert "| Large is better. | about +5 | +6.0 |" in page
     assert "on NVIDIA H200" in page
+    assert "epochs_scale" not in page
+    runs = {"small": [replace(outcome.runs["small"][0], settings={"epochs_scale": 0.01})]}
+    assert ", epochs_scale=0.01, seed" in Outcome(outcome.study.model_copy(update={"claims": ()}), runs).markdown("")
     for name in ("study.png", "study.svg", "study.json"):
         assert (tmp_path / name).stat().st_size > 500
 

@@ -77,10 +77,14 @@ class Outcome:
         """A page about the study, with its figure from the file `figure`."""
         parts = [f"# {self.study.title}", self.study.about, f"![{self.study.title}]({figure})", self.grid().markdown()]
         parts += [self.claims().markdown()] if self.study.claims else []
-        seeds = sorted({run.seeds for runs in self.runs.values() for run in runs})
-        hardware = sorted({run.hardware for runs in self.runs.values() for run in runs})
+        every = [run for runs in self.runs.values() for run in runs]
+        seeds = sorted({run.seeds for run in every})
+        hardware = sorted({run.hardware for run in every})
+        scales = sorted({str(run.settings.get("epochs_scale", 1.0)) for run in every} - {"1.0"})
+        shortened = f", epochs_scale={', '.join(scales)}" if scales else ""
         parts.append(
-            f"{self.scenario}, {'seeds' if len(seeds) > 1 else 'seed'} {', '.join(seeds)}, on {', '.join(hardware)}."
+            f"{self.scenario}{shortened}, {'seeds' if len(seeds) > 1 else 'seed'} {', '.join(seeds)}, "
+            f"on {', '.join(hardware)}."
         )
         return "\n\n".join(parts) + "\n"
 
