@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from foster.data.images import ImageSet
+from foster.errors import TrainingError
 from foster.settings.fit import FitSettings
 
 Objective = Callable[[Tensor, Tensor], dict[str, Tensor]]
@@ -25,6 +26,13 @@ class Phase:
     """Frozen modules that the objective uses and that are not part of `network`."""
     on_epoch: Callable[[int], None] | None = None
     """Called with the number of each epoch before it starts; may fill tensors that the objective reads."""
+
+    def __post_init__(self) -> None:
+        """A method of somebody's own is told what it lacks, before anything is trained."""
+        if not isinstance(self.data, ImageSet) or not len(self.data):
+            raise TrainingError(f"phase '{self.name}' has no images; a memory that holds none gives None for exemplars")
+        if not any(parameter.requires_grad for parameter in self.network.parameters()):
+            raise TrainingError(f"phase '{self.name}' trains nothing: all parameters of its network are frozen")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,29 @@
+"""What a method yields is refused where it cannot be trained."""
+
+import pytest
+import torch
+from torch import nn
+
+from foster.data.images import ImageSet
+from foster.errors import TrainingError
+from foster.networks.freezing import freeze
+from foster.settings.fit import FitSettings
+from foster.training.phase import Phase
+
+ONE = ImageSet(torch.zeros(1, 3, 4, 4, dtype=torch.uint8), torch.zeros(1, dtype=torch.int64), ("a",))
+
+
+@pytest.mark.parametrize(
+    ("network", "data", "message"),
+    [
+        (nn.Linear(1, 1), None, "phase 'tune' has no images; a memory that holds none gives None for exemplars"),
+        (nn.Linear(1, 1), ONE.select(torch.tensor([False])), "phase 'tune' has no images"),
+        (freeze(nn.Linear(1, 1)), ONE, "phase 'tune' trains nothing: all parameters of its network are frozen"),
+    ],
+)
+def test_a_phase_without_images_or_without_anything_to_train_is_one_line(
+    network: nn.Module, data: ImageSet, message: str
+) -> None:
+    with pytest.raises(TrainingError, match=message):
+        Phase("tune", network, lambda images, labels: {}, FitSettings(epochs=1), data)
+    Phase("tune", nn.Linear(1, 1), lambda images, labels: {}, FitSettings(epochs=1), ONE)
