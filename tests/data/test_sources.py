@@ -12,6 +12,7 @@ from foster.data.images import ImageSet
 from foster.data.sources import Dataset, load, register_dataset
 from foster.errors import DataError, SettingsError
 from foster.settings.datasets import CATALOGUE, SyntheticSettings, dataset_facts
+from foster.settings.experiment import load_settings
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +111,7 @@ def test_synthetic_classes_can_be_learned(synthetic: Dataset) -> None:
 
 
 IMAGES = ImageSet(torch.zeros(6, 3, 8, 8, dtype=torch.uint8), torch.arange(6) % 2, ("a", "b"))
+LARGE = torch.zeros(6, 3, 9, 8, dtype=torch.uint8)
 
 
 @pytest.mark.parametrize(
@@ -119,6 +121,10 @@ IMAGES = ImageSet(torch.zeros(6, 3, 8, 8, dtype=torch.uint8), torch.arange(6) % 
         ((IMAGES, IMAGES.images), "its function must return training and test images"),
         ((IMAGES, replace(IMAGES, class_names=("a", "c"))), "the training and the test images name different classes"),
         ((IMAGES, replace(IMAGES, labels=torch.arange(6))), "dataset 'mine': the labels must lie in 0 to 1"),
+        ((IMAGES, replace(IMAGES, labels=IMAGES.labels * 0)), "dataset 'mine': class 'b' has no test image"),
+        ((IMAGES.select(IMAGES.labels == 1), IMAGES), "dataset 'mine': class 'a' has no training image"),
+        ((IMAGES, replace(IMAGES, stack=LARGE)), "the test images are of two sizes, 8 x 8 and 9 x 8"),
+        ((replace(IMAGES, stack=LARGE[:, :, :, :7]),) * 2, "'mine' has images of 9 x 7, not of 8 as announced"),
     ],
 )
 def test_a_dataset_of_ones_own_is_told_what_it_must_return(returned: Any, message: str) -> None:
@@ -126,3 +132,13 @@ def test_a_dataset_of_ones_own_is_told_what_it_must_return(returned: Any, messag
         register_dataset("mine", num_classes=2, num_train=6, num_test=6, image_size=8)(lambda request: returned)
         with pytest.raises(DataError, match=message):
             load("mine")
+
+
+def test_what_goes_wrong_in_a_dataset_of_ones_own_is_told_with_its_name() -> None:
+    def broken(request: object) -> Any:
+        raise ValueError("line 3 has no label")
+
+    with registries_kept():
+        register_dataset("mine")(broken)
+        with pytest.raises(DataError, match="dataset 'mine' cannot be read: ValueError: line 3 has no label"):
+            load_settings(None, ["dataset=mine", "increment=2"])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -20,11 +20,12 @@ from foster.data.imagenet import trees
 from foster.data.images import ImageSet
 from foster.data.photos.album import Album
 from foster.data.photos.darkroom import Darkroom
-from foster.errors import DataError
+from foster.errors import DataError, FosterError, words_of
 from foster.seeding import Address, generator
 from foster.settings.datasets import CATALOGUE, Asked, ChannelValues, DatasetFacts, SyntheticSettings, dataset_facts
 from foster.settings.photos import PhotoSettings
 from foster.settings.plugins import register
+from foster.system.signals import Stopped
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +72,9 @@ def load(
     train, test = _read(facts, Request(shape, data_dir, photos, seed, follower, darkroom, facts=facts))
     if len(train.class_names) != facts.num_classes:
         raise DataError(f"dataset '{name}' has {len(train.class_names)} classes, not {facts.num_classes} as announced")
+    if facts.image_size not in train.image_size:
+        height, width = train.image_size
+        raise DataError(f"dataset '{name}' has images of {height} x {width}, not of {facts.image_size} as announced")
     return Dataset(name, train, test, facts.mean, facts.std)
 
 
@@ -79,7 +83,7 @@ def _read(facts: DatasetFacts, request: Request) -> tuple[ImageSet, ImageSet]:
     if isinstance(read, str):
         module, _, name = read.partition(":")
         read = getattr(importlib.import_module(module), name)
-    pair = read(request)
+    pair = read(request) if isinstance(facts.read_by, str) else _read_outside(read, request)
     if not (isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(images, ImageSet) for images in pair)):
         raise DataError(f"dataset '{facts.name}': its function must return training and test images, an ImageSet each")
     train, test = pair
@@ -88,7 +92,26 @@ def _read(facts: DatasetFacts, request: Request) -> tuple[ImageSet, ImageSet]:
     for images in pair:
         if bool(((images.labels < 0) | (images.labels >= images.num_classes)).any()):
             raise DataError(f"dataset '{facts.name}': the labels must lie in 0 to {images.num_classes - 1}")
+    if train.image_size != test.image_size:
+        sizes = " and ".join(f"{images.image_size[0]} x {images.image_size[1]}" for images in pair)
+        raise DataError(f"dataset '{facts.name}': the training and the test images are of two sizes, {sizes}")
+    for what, images in (("training", train), ("test", test)):
+        counts = images.class_counts()
+        if not counts.all():
+            name = images.class_names[int(counts.argmin())]
+            raise DataError(f"dataset '{facts.name}': class '{name}' has no {what} image")
     return train, test
+
+
+def _read_outside(read: Callable[[Request], Any], request: Request) -> Any:
+    """What a plug-in's function gives; what it raises is told with the dataset's name."""
+    try:
+        return read(request)
+    except (FosterError, Stopped, MemoryError):
+        raise
+    except Exception as error:
+        words = f"{type(error).__name__}: {words_of(error)}"
+        raise DataError(f"dataset '{request.facts.name}' cannot be read: {words}") from error
 
 
 @cache
