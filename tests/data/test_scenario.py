@@ -1,6 +1,7 @@
 """A scenario behaves like a list of tasks, and a task shows nothing of the classes still to come."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -149,3 +150,10 @@ def test_a_class_of_which_no_photo_can_be_read_is_told_by_its_name(tmp_path: Pat
     scenario = Scenario(Dataset("photos", photos, photos, (0.5,) * 3, (0.5,) * 3), 2, 2, [0, 1])
     with pytest.raises(DataError, match="none of the 3 photos of class 'broken' can be read"):
         scenario[0]
+
+
+def test_a_first_task_without_a_test_image_is_refused_and_a_later_one_is_not(dataset: Dataset) -> None:
+    tested = replace(dataset, test=dataset.test.of_classes(2, 6))
+    with pytest.raises(DataError, match="no class of the first task of 'synthetic-b0-inc2' has a test image"):
+        Scenario(tested, base_classes=2, increment=2, class_order=range(10))
+    assert len(Scenario(tested, base_classes=2, increment=2, class_order=[5, 0, 1, 2, 3, 4, 6, 7, 8, 9])) == 5

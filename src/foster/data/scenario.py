@@ -26,6 +26,8 @@ class Scenario:
         self.std = dataset.std
         self._train = dataset.train.with_class_order(self.class_order)
         self._test = dataset.test.with_class_order(self.class_order)
+        if not bool((self._test.labels < self.task_sizes[0]).any()):
+            raise DataError(f"no class of the first task of '{self.name}' has a test image: {self.class_names[0]}, ...")
         self._expected: dict[int, Album] = {}
         """Photos of tasks to come that are being decoded."""
 
