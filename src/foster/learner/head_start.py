@@ -17,6 +17,9 @@ from foster.networks.network import Network
 SHRINKAGE = 0.4
 """By how much the covariance is drawn towards a multiple of the identity: few photos say little about it."""
 
+LEAST_SPREAD = 1e-6
+"""Photos of a class that differ less than that, as a share of how much all differ, say nothing of how they do."""
+
 SCALE = 0.05
 """What discriminants are multiplied by, at most: estimated from few photos, they are far too sure of themselves."""
 
@@ -71,7 +74,10 @@ def linear_discriminants(features: Tensor, labels: Tensor, num_classes: int) -> 
     spread = features - means[labels]
     covariance = spread.T @ spread / len(spread)
     identity = torch.eye(features.shape[1], dtype=features.dtype, device=features.device)
-    size = covariance.diagonal().mean().clamp_min(torch.finfo(torch.float32).tiny)
+    size, size_of_all = covariance.diagonal().mean(), features.var(0, correction=0).mean()
+    if size <= LEAST_SPREAD * size_of_all:  # one photo of each class, or copies of it: the nearest mean is what is left
+        size = size_of_all
+    size = size.clamp_min(torch.finfo(torch.float32).tiny)
     shrunk = (1 - SHRINKAGE) * covariance + SHRINKAGE * size * identity
     precision = torch.cholesky_inverse(torch.linalg.cholesky(shrunk))
     weight = means @ precision

@@ -41,6 +41,8 @@ def test_folders_of_folders_are_doubted_and_the_place_of_the_classes_is_named() 
         "'photos' holds only folders of folders, and phone, camera are taken for the classes; if the classes are "
         "cat, dog, give 'photos/phone' in its place"
     )
+    one_each = doubt_of({Path("photos", f"2024-0{month}"): ("cat",) for month in (1, 2)}, "'photos'")
+    assert "2024-01, 2024-02 are taken for the classes; if the classes are cat, give 'photos/2024-01'" in one_each
 
 
 @pytest.mark.parametrize(

@@ -34,11 +34,13 @@ def doubt_of(inner: Mapping[Path, Sequence[str]], title: str) -> str:
             found = f"'{shown(part)}' holds folders ({some(inner[part])})"
             raise DataError(f"{found}, so it is no class but a part of a dataset; move it out of {title}")
     names = [name for names in inner.values() for name in names]
-    if not all(inner.values()) or len(names) == len(inner) or all(DATE.fullmatch(name) for name in names):
+    are_dates = all(DATE.fullmatch(entry.name) for entry in inner) and not any(map(DATE.fullmatch, names))
+    has_one_each = len(names) == len(inner)  # a class with all its photos in 'images'
+    if not all(inner.values()) or (has_one_each and not are_dates) or all(map(DATE.fullmatch, names)):
         return ""
     first = next(iter(inner))
     taken = some([entry.name for entry in inner])
-    if all(DATE.fullmatch(entry.name) for entry in inner) and not any(map(DATE.fullmatch, names)):
+    if are_dates and not has_one_each:
         raise DataError(
             f"the folders in {title} are dates ({taken}), and the classes ({some(inner[first])}) lie inside them; "
             f"give one date at a time, '{shown(first)}' first and each as a learn of its own, or put the photos of "
