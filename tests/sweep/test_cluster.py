@@ -58,7 +58,12 @@ def test_a_process_on_a_ray_cluster_is_told_lines_and_signals_and_gives_its_exit
 def test_runs_of_a_lost_node_go_on_at_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ray.cluster_utils import Cluster
 
-    machines = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    without = {
+        "include_dashboard": False,
+        "include_log_monitor": False,
+        "no_monitor": True,
+    }  # processes that nobody asks
+    machines = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, **without})
     second = machines.add_node(num_cpus=1)
     said: list[str] = []
     is_missed = tmp_path / "missed"
