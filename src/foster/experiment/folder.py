@@ -1,6 +1,7 @@
 """The folder of one run: settings, events, results and checkpoints."""
 
 import shlex
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,6 +64,8 @@ class RunFolder:
         if not self.holds_run:
             raise FolderError(f"'{self.path}' holds no run ({SETTINGS} is missing)")
         source = str(self.path / SETTINGS)
+        if imports_plugins:
+            self._check_plugins()
         try:
             settings = load_settings(source, overrides, imports_plugins=imports_plugins)
         except MissingPluginError as error:
@@ -77,17 +80,29 @@ class RunFolder:
             )
         return settings
 
-    def _place_of(self, plugin: str) -> str:
-        """Where the run found a plug-in that is not found now: to be told, since only the user may say that it runs."""
+    def _plugin_files(self) -> dict[str, str]:
+        """The files of the run's plug-ins when it last began or went on, by the names of their modules."""
         events = read_events(self.path / EVENTS) if (self.path / EVENTS).exists() else []
         places = [found for event in events if isinstance(found := event.get("plugins"), dict)]
-        file = str(places[-1].get(plugin, "")) if places else ""
+        files = places[-1].items() if places else ()
         # Anyone may have written to the file.
-        return (
-            f"; this run had it so: {self.resume_command} --plugin {shlex.quote(file)}"
-            if file.isprintable() and file
-            else ""
-        )
+        return {name: file for name, file in files if isinstance(file, str) and file.isprintable()}
+
+    def _place_of(self, plugin: str) -> str:
+        """Where the run found a plug-in that is not found now: to be told, since only the user may say that it runs."""
+        file = self._plugin_files().get(plugin)
+        return f"; this run had it so: {self.resume_command} --plugin {shlex.quote(file)}" if file else ""
+
+    def _check_plugins(self) -> None:
+        """Refuse to run another file of the same name, for no better reason than that it lies in the current folder."""
+        for name, file in self._plugin_files().items():
+            here = Path.cwd() / f"{name}.py"
+            is_other = here.is_file() and Path(file).exists() and here.resolve() != Path(file).resolve()
+            if is_other and name not in sys.modules:  # as it is where --plugin has named one
+                raise SettingsError(
+                    f"plug-in '{name}': '{here}' is not the file that this run had; say which one with --plugin FILE: "
+                    f"{shlex.quote(file)} or {here.name}"
+                )
 
     @property
     def resume_command(self) -> str:

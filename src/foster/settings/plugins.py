@@ -109,18 +109,26 @@ def _load(asked: str, folder: Path) -> str:
     name = file.stem if is_path else asked
     if not all(part.isidentifier() for part in name.split(".")):
         raise SettingsError(f"plugins: {short(asked)} is neither the name of a module nor the path of one")
-    _add_to_path(Path.cwd())
     if is_path and is_there:
-        _add_to_path(file.parent)
-    elif not _is_importable(name):
+        _add_to_path(file.parent)  # before the current folder, which may have another of that name
+        _check_names(file)
+    _add_to_path(Path.cwd())
+    if not _is_importable(name):
         _add_to_path(folder)
     with _one_line(asked, name):
         imported = _file_of(importlib.import_module(name))
-    if is_path and is_there and file != imported:
-        raise SettingsError(f"plug-in '{file}' has the name of another module, '{imported}': rename it")
     # The current folder is that of all that is begun here; another must be told.
     is_elsewhere = str(imported.parent) in _FOLDERS and imported.parent != Path.cwd()
     return str(imported) if is_path or (is_elsewhere and "." not in name) else asked
+
+
+def _check_names(file: Path) -> None:
+    """Refuse a file or a package in whose place Python would run another of its name."""
+    there = sys.modules.get(file.stem)
+    spec = there.__spec__ if there else importlib.util.find_spec(file.stem)
+    found = _own_path(spec.origin if spec else None)
+    if found != file:
+        raise SettingsError(f"plug-in '{file}' has the name of another module, '{found}': rename it")
 
 
 def places_of(plugins: Iterable[str]) -> dict[str, str]:
@@ -131,7 +139,11 @@ def places_of(plugins: Iterable[str]) -> dict[str, str]:
 
 def _file_of(module: ModuleType) -> Path:
     """The module's file, or the folder of a package."""
-    file = Path(module.__file__ or "").resolve()
+    return _own_path(module.__file__)
+
+
+def _own_path(origin: str | None) -> Path:
+    file = Path(origin or "").resolve()
     return file.parent if file.name == "__init__.py" else file
 
 
