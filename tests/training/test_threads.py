@@ -33,6 +33,11 @@ def test_what_is_left_to_others_is_told_in_plain_words(monkeypatch: pytest.Monke
     monkeypatch.setattr(threads, "busy_cores", lambda: 0.1)
     assert use_free_cores() is None, "the load is that of a program that has ended"
     assert chosen == [1, 2]
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(16)), raising=False)
+    monkeypatch.setattr("torch.get_num_threads", lambda: 16)
+    monkeypatch.setattr(threads, "busy_cores", lambda: 1.0)
+    assert use_free_cores() is None, "nobody misses one of sixteen"
+    assert chosen == [1, 2, 15]
 
 
 def test_busy_cores_are_those_that_were_not_idle_meanwhile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -11,10 +11,12 @@ from foster.system.memory import num_cores
 
 STATISTICS = Path("/proc/stat")
 LOOK_SECONDS = 0.2
+WORTH_TELLING = 0.75
+"""Of all cores: who computes on more of them is hardly slower for it."""
 
 
 def use_free_cores() -> str | None:
-    """Leave the cores that are busy to others, and say so; None where all are free, or where OMP_NUM_THREADS decides.
+    """Leave the cores that are busy to others, and say so; None where hardly one is, or where OMP_NUM_THREADS decides.
 
     Two threads on one free core wait for each other at every operation, and are several times slower than one.
     """
@@ -27,7 +29,7 @@ def use_free_cores() -> str | None:
         # A training of ours that has just ended still counts in the load of the last minute.
         num_threads = free_cores(usable, min(load, busy_cores()))
     torch.set_num_threads(min(num_threads, torch.get_num_threads()))
-    if num_threads == usable:
+    if num_threads > WORTH_TELLING * usable:
         return None
     return (
         f"computing on {num_threads} of {usable} cores, since other programs keep this machine busy "
