@@ -65,3 +65,9 @@ def test_classes_in_a_script_that_the_font_lacks_are_told_apart_by_their_ids(tmp
     name_begins = MARGIN + 36
     both = [heading.crop((name_begins, 0, heading.width, heading.height)) for heading in (first, second)]
     assert is_same(*both), "only the ids differ: if the font has these names now, take others"
+
+
+def test_a_name_that_is_read_from_the_right_stays_behind_its_id(tmp_path: Path) -> None:
+    latin, arabic = headings(tmp_path, "cat", "شجرة")
+    box = (MARGIN, 0, MARGIN + 24, latin.height)  # the first three figures of the id
+    assert is_same(latin.crop(box), arabic.crop(box))

@@ -6,12 +6,13 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import NamedTuple
 
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont, features
 
 from foster.bundle.files import check_outside
 from foster.bundle.folder import Bundle
 from foster.data.photos.decode import decode
 from foster.errors import FolderError
+from foster.system.counts import counted
 from foster.system.files import unwritable, written
 
 TILE, TEXT_HEIGHT, MARGIN, NUM_COLUMNS = 84, 14, 6, 12
@@ -56,7 +57,7 @@ def draw_sheet(bundle: Bundle, title: str, path: Path) -> None:
             for entry in entries
         ]
         # The id tells classes apart whose names are in a script that the font lacks.
-        sections.append(Section(f"{class_id:04d}  {name}: {len(entries)} images", tiles))
+        sections.append(Section(f"{class_id:04d}  {name}: {counted(len(entries), 'image')}", tiles))
     legend = [("black ids: trained on again", INK), ("blue ids: held out, never trained on", HELD_OUT)]
     draw_sections(sections, legend, path)
 
@@ -68,19 +69,20 @@ def draw_sections(sections: Sequence[Section], legend: Sequence[tuple[str, Colou
     num_rows = [-(-len(section.tiles) // NUM_COLUMNS) for section in sections]
     height = sum(rows * pitch_y + 2 * TEXT_HEIGHT for rows in num_rows) + MARGIN + 2 * TEXT_HEIGHT
     sheet = Image.new("RGB", (NUM_COLUMNS * pitch_x + MARGIN, height), (255, 255, 255))
-    draw = ImageDraw.Draw(sheet)
+    # A name that is read from the right stays where it is: what is around it is read from the left.
+    write = partial(ImageDraw.Draw(sheet).text, direction="ltr" if features.check("raqm") else None)
     top = MARGIN
     for section, rows in zip(sections, num_rows, strict=True):
-        draw.text((MARGIN, top), section.heading, section.colour, font=font_for(section.heading, 13))
+        write((MARGIN, top), section.heading, section.colour, font=font_for(section.heading, 13))
         top += int(1.5 * TEXT_HEIGHT)
         for position, tile in enumerate(section.tiles):
             row, column = divmod(position, NUM_COLUMNS)
             x, y = MARGIN + column * pitch_x, top + row * pitch_y
             sheet.paste(_tile(tile.picture()), (x, y))
-            draw.text((x, y + TILE), tile.caption, tile.colour, font=font_for(tile.caption, 10))
+            write((x, y + TILE), tile.caption, tile.colour, font=font_for(tile.caption, 10))
         top += rows * pitch_y + TEXT_HEIGHT // 2
     for position, (text, colour) in enumerate(legend):
-        draw.text((MARGIN + 3 * position * pitch_x, top), text, colour, font=heading_font)
+        write((MARGIN + 3 * position * pitch_x, top), text, colour, font=heading_font)
     try:
         sheet.save(path)
     except OSError as error:
