@@ -70,4 +70,6 @@ def test_classes_in_a_script_that_the_font_lacks_are_told_apart_by_their_ids(tmp
 def test_a_name_that_is_read_from_the_right_stays_behind_its_id(tmp_path: Path) -> None:
     latin, arabic = headings(tmp_path, "cat", "شجرة")
     box = (MARGIN, 0, MARGIN + 24, latin.height)  # the first three figures of the id
+    middle = (MARGIN + 40, 0, MARGIN + 100, latin.height)  # '1 image of'
+    assert is_same(latin.crop(middle), arabic.crop(middle))
     assert is_same(latin.crop(box), arabic.crop(box))

@@ -57,7 +57,7 @@ def draw_sheet(bundle: Bundle, title: str, path: Path) -> None:
             for entry in entries
         ]
         # The id tells classes apart whose names are in a script that the font lacks.
-        sections.append(Section(f"{class_id:04d}  {name}: {counted(len(entries), 'image')}", tiles))
+        sections.append(Section(f"{class_id:04d}  {counted(len(entries), 'image')} of {name}", tiles))
     legend = [("black ids: trained on again", INK), ("blue ids: held out, never trained on", HELD_OUT)]
     draw_sections(sections, legend, path)
 
