@@ -7,12 +7,15 @@ import torch
 from small_learners import digits, small_learner
 from torch import Tensor, nn
 
+from foster.data.images import ImageSet
 from foster.events import EpochEnded, Event, LearnPlanned, PhaseEnded, PhaseStarted
 from foster.learner.forecast import BYTES_OF_PROCESS, Forecast, LearnClock, TimedPhase
 from foster.learner.learner import Learner
 from foster.settings.fit import FitSettings
 from foster.training.epoch_log import EpochLog
 from foster.training.phase import Phase
+
+ONE = ImageSet(torch.zeros(1, 3, 4, 4, dtype=torch.uint8), torch.zeros(1, dtype=torch.int64), ("a",))
 
 
 def test_a_forecast_adds_up_what_comes_before_and_all_epochs_of_all_phases() -> None:
@@ -44,7 +47,7 @@ def test_the_time_left_is_right_within_a_third_from_the_second_epoch_on(
     now += 12.0
     for name, (epochs, seconds) in course.items():
         clock(PhaseStarted(1, 2, name, epochs, 10))
-        phase = Phase(name, nn.Linear(1, 1), lambda images, labels: {}, FitSettings(epochs=epochs), digits("zero"))
+        phase = Phase(name, nn.Linear(1, 1), lambda images, labels: {}, FitSettings(epochs=epochs), ONE)
         log = EpochLog(phase, 4, clock, task=1)
         for epoch in range(epochs):
             now += seconds * (2 if (name, epoch) == ("boost", 0) else 1)
