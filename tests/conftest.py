@@ -4,7 +4,6 @@ import math
 import os
 import shutil
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,16 +26,12 @@ os.fsync = lambda descriptor: None
 typer.main.get_command = functools.cache(typer.main.get_command)
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
+def pytest_collection_finish() -> None:
     """What was imported stays: no search for garbage needs to look through it again."""
     import torch
 
     torch.set_num_threads(1)
     gc.freeze()
-    if sys.platform == "linux" and not session.config.option.collectonly:
-        from forked import copy_this_process
-
-        copy_this_process()
 
 
 @pytest.fixture(autouse=True)
