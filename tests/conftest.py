@@ -34,6 +34,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """A test and the fixtures that it is the first to want draw the same numbers whatever ran before in this process."""
+    import torch
+
+    torch.manual_seed(0)
+
+
 @pytest.fixture(autouse=True)
 def same_signals() -> Iterator[None]:
     """A command that was stopped leaves its process deaf to echoes; here the process goes on."""
