@@ -36,7 +36,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """A test and the fixtures that it is the first to want draw the same numbers whatever ran before in this process."""
+    """A test and the fixtures that it is the first to want draw the same numbers, whatever ran before it here."""
     import torch
 
     torch.manual_seed(0)

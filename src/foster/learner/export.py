@@ -119,6 +119,7 @@ def export_facts(knowledge: Knowledge) -> dict[str, Any]:
             "order": "batch, height, width, RGB",
             "upright": "apply the EXIF orientation",
             "background": list(BACKGROUND),
+            "sixteen_bits": "divide grey values of 16 bits by 256 first; Pillow's convert would cut them off",
             "resize": preprocessing.rule,
             "resize_means": rules[preprocessing.rule],
             "large_jpegs": f"of more than {DRAFT_PIXELS:,} pixels, foster decodes a half, a quarter or an eighth of "
