@@ -22,7 +22,7 @@ class Event:
 @dataclass(frozen=True)
 class RunStarted(Event):
     """The data are read and the first task is about to begin, or to go on. `folder` is empty where nothing is kept;
-    `plugins` are the files of the run's plug-ins, by the names of their modules."""
+    `plugins` are the files of plug-ins that the run names as modules, by these names."""
 
     method: str
     scenario: str

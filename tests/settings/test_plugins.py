@@ -11,7 +11,7 @@ from foster.errors import SettingsError
 from foster.settings import plugins
 from foster.settings.experiment import load_settings
 from foster.settings.learner import learner_settings
-from foster.settings.plugins import check_imported, is_registered, load_plugins, plugins_of, register
+from foster.settings.plugins import check_imported, is_registered, load_plugins, places_of, plugins_of, register
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +60,7 @@ def test_a_module_beside_the_settings_is_found_again_from_anywhere(tmp_path: Pat
         ("a\0b.py", None, "plugins: 'a\\x00b.py' is neither the name of a module nor the path of one"),
         ("~nosuch/lab.py", None, "plug-in '~nosuch/lab.py' cannot be imported: there is no such module"),
         ("lab/" + 9999 * "x", None, "plugins: 'lab/xxx"),
+        ("my.lab.py", None, "plugins: 'my.lab.py' is neither the name of a module nor the path of one"),
         ("lab/none.py", None, "plug-in 'lab/none.py' cannot be imported: there is no such module"),
     ],
 )
@@ -76,6 +77,22 @@ def test_a_file_with_the_name_of_another_module_is_refused() -> None:
     Path("json.py").write_text("")
     with pytest.raises(SettingsError, match=r"json\.py' has the name of another module, '.*': rename it"):
         load_plugins(["json.py"])
+    Path("sys.py").write_text("")
+    with pytest.raises(SettingsError, match="has the name of another module, 'built-in': rename it"):
+        load_plugins(["sys.py"])
+
+
+def test_a_folder_that_is_no_package_is_told_so() -> None:
+    Path("lab_m").mkdir()
+    with pytest.raises(SettingsError, match=r"lab_m' is no module: name a \.py file, or a folder with an __init__"):
+        load_plugins(["./lab_m"])
+
+
+def test_only_a_plug_in_without_a_place_has_one_to_be_remembered(tmp_path: Path) -> None:
+    Path("lab_n.py").write_text("")
+    (tmp_path / "lab_o.py").write_text("")
+    names = load_plugins(["lab_n", "../lab_o.py"])
+    assert places_of([*names, "lab_nobody"]) == {"lab_n": str(Path("lab_n.py").resolve())}
 
 
 def test_installed_packages_are_plug_ins(monkeypatch: pytest.MonkeyPatch) -> None:

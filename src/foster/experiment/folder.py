@@ -3,7 +3,7 @@
 import shlex
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,7 @@ class RunFolder:
         return settings
 
     def _plugin_files(self) -> dict[str, str]:
-        """The files of the run's plug-ins when it last began or went on, by the names of their modules."""
+        """The files of plug-ins that the run names without a place, when it last began or went on, by their modules."""
         events = read_events(self.path / EVENTS) if (self.path / EVENTS).exists() else []
         places = [found for event in events if isinstance(found := event.get("plugins"), dict)]
         files = places[-1].items() if places else ()
@@ -97,7 +97,9 @@ class RunFolder:
         """Refuse to run another file of the same name, for no better reason than that it lies in the current folder."""
         for name, file in self._plugin_files().items():
             here = Path.cwd() / f"{name}.py"
-            is_other = here.is_file() and Path(file).exists() and here.resolve() != Path(file).resolve()
+            is_other = False
+            with suppress(OSError):  # a folder of somebody else's may be closed to us
+                is_other = here.is_file() and Path(file).exists() and here.resolve() != Path(file).resolve()
             if is_other and name not in sys.modules:  # as it is where --plugin has named one
                 raise SettingsError(
                     f"plug-in '{name}': '{here}' is not the file that this run had; say which one with --plugin FILE: "

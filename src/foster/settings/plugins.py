@@ -107,7 +107,7 @@ def _load(asked: str, folder: Path) -> str:
     except (OSError, ValueError):  # too long, or with a NUL
         file, is_there = Path(), False
     name = file.stem if is_path else asked
-    if not all(part.isidentifier() for part in name.split(".")):
+    if not all(part.isidentifier() for part in ([name] if is_path else name.split("."))):
         raise SettingsError(f"plugins: {short(asked)} is neither the name of a module nor the path of one")
     if is_path and is_there:
         _add_to_path(file.parent)  # before the current folder, which may have another of that name
@@ -126,15 +126,15 @@ def _check_names(file: Path) -> None:
     """Refuse a file or a package in whose place Python would run another of its name."""
     there = sys.modules.get(file.stem)
     spec = there.__spec__ if there else importlib.util.find_spec(file.stem)
-    found = _own_path(spec.origin if spec else None)
-    if found != file:
-        raise SettingsError(f"plug-in '{file}' has the name of another module, '{found}': rename it")
+    if spec is None or spec.origin is None:
+        raise SettingsError(f"plug-in '{file}' is no module: name a .py file, or a folder with an __init__.py")
+    if _own_path(spec.origin) != file:
+        raise SettingsError(f"plug-in '{file}' has the name of another module, '{spec.origin}': rename it")
 
 
 def places_of(plugins: Iterable[str]) -> dict[str, str]:
-    """The files of plug-ins that are imported, by the names of their modules."""
-    modules = [Path(name).stem if _is_path(name) else name for name in plugins]
-    return {name: str(_file_of(sys.modules[name])) for name in modules if name in sys.modules}
+    """The files of plug-ins that are imported and known by the names of modules alone, by these names."""
+    return {name: str(_file_of(sys.modules[name])) for name in plugins if name in sys.modules}
 
 
 def _file_of(module: ModuleType) -> Path:

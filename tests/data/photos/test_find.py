@@ -40,6 +40,12 @@ def test_many_endings_are_summed_up() -> None:
     assert text.endswith(", 23 others")
 
 
+def test_one_of_a_kind_is_told_as_one() -> None:
+    counts = {"beside the class folders": 1, "unreadable folders": 1, ".heif": 1}
+    expected = "1 beside the class folders, 1 unreadable folder, 1 .heif (to use it, save as JPEG)"
+    assert passed_over_text(counts) == expected
+
+
 def test_a_folder_that_cannot_be_read_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_classes(tmp_path, open=1, closed=1)
     scan = os.scandir

@@ -85,7 +85,7 @@ def passed_over_text(passed_over: Mapping[str, int]) -> str:
 def _passed_over(what: str, count: int) -> str:
     if what in UNREAD_PHOTOS:
         return f"{count} {what} (to use {'it' if count == 1 else 'them'}, save as JPEG)"
-    return f"{count} {what.removesuffix('s') if count == 1 and what.endswith(' folders') else what}"
+    return f"{count} {what.removesuffix('s') if count == 1 and what in (LINKED_FOLDERS, UNREADABLE_FOLDERS) else what}"
 
 
 def read_text(path: Path, title: str, kind: str = "text") -> str:
