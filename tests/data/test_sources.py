@@ -1,5 +1,6 @@
 """Datasets agree with what the catalogue promises, and are the same every time."""
 
+import signal
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from foster.data.sources import Dataset, load, register_dataset
 from foster.errors import DataError, SettingsError
 from foster.settings.datasets import CATALOGUE, SyntheticSettings, dataset_facts
 from foster.settings.experiment import load_settings
+from foster.system.signals import Stopped
 
 
 @pytest.fixture(scope="module")
@@ -141,3 +143,22 @@ def test_what_goes_wrong_in_a_dataset_of_ones_own_is_told_with_its_name() -> Non
         register_dataset("mine")(broken)
         with pytest.raises(DataError, match="dataset 'mine' cannot be read: ValueError: line 3 has no label"):
             load_settings(None, ["dataset=mine", "increment=2"])
+
+
+@pytest.mark.parametrize("error", [DataError("a file of it is gone"), Stopped(signal.SIGTERM), MemoryError()])
+def test_what_has_words_or_a_way_of_its_own_passes_through_a_dataset_of_ones_own(error: BaseException) -> None:
+    def broken(request: object) -> Any:
+        raise error
+
+    with registries_kept():
+        register_dataset("mine", num_classes=2, num_train=6, num_test=6, image_size=8)(broken)
+        with pytest.raises(type(error)) as caught:
+            load("mine")
+    assert caught.value is error
+
+
+def test_the_announced_size_may_be_that_of_either_side() -> None:
+    wide = replace(IMAGES, stack=LARGE)
+    with registries_kept():
+        register_dataset("mine", num_classes=2, num_train=6, num_test=6, image_size=8)(lambda request: (wide, wide))
+        assert load("mine").train.image_size == (9, 8)

@@ -35,6 +35,7 @@ def test_a_resumed_run_keeps_what_it_evaluated_before_it_was_stopped(tmp_path: P
     settings = tiny_settings("foster", "keep_networks=true")
     start(settings, whole)
     interrupted(settings, parted, Interruption(is_boosted_at_last, num_steps=1))
+    assert read_predictions(parted).task == 1
     resume(parted)
     first, second = read_predictions(whole), read_predictions(parted)
     assert first.by_variant.keys() == second.by_variant.keys() >= {"boosted", "compressed", "nearest_mean"}

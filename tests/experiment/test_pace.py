@@ -14,6 +14,7 @@ from foster.experiment.pace import measured_plan, timed_plan
 from foster.experiment.plan import make_plan
 from foster.experiment.run import Experiment
 from foster.networks import register_backbone
+from foster.settings.engine import EngineSettings
 from foster.settings.experiment import Settings, load_settings
 from foster.system.signals import StopRequest
 from foster.training.engine import Engine
@@ -115,8 +116,19 @@ def test_the_time_of_a_timed_epoch_is_shared_by_its_steps(monkeypatch: pytest.Mo
     assert plan.time.seconds == pytest.approx(2.0 * plan.total_steps)
 
 
-def test_steps_with_a_module_from_outside_are_timed_as_a_run_makes_them() -> None:
+def test_steps_with_a_module_from_outside_are_timed_as_a_run_makes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def refuse(computing: EngineSettings, *rest: object) -> None:
+        asked.append((computing.compile, computing.capture, computing.kernels))
+        raise LookupError
+
+    for name in ("build_engine", "planned_engine"):
+        monkeypatch.setattr(pace, name, refuse)
     with registries_kept():
         register_backbone("outside")(lambda: nn.Conv2d(3, 4, 3))
-        computing = [pace._computing(tiny(f"backbone={name}")) for name in ("resnet8", "outside")]
-    assert [(each.compile, each.capture, each.kernels) for each in computing] == [("auto",) * 3, ("off",) * 3]
+        for name in ("resnet8", "outside"):
+            for ask in (measured_plan, pace._environment):
+                with pytest.raises(LookupError):
+                    ask(tiny(f"backbone={name}"))
+    assert asked == [("auto",) * 3] * 2 + [("off",) * 3] * 2

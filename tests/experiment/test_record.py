@@ -66,6 +66,11 @@ def test_a_record_survives_json() -> None:
         {"evaluations": []},
         {"result_name": ["head"]},
         {"evaluations": {"compressed": [vars(SECOND)] * 3}},
+        {
+            "evaluations": {
+                "compressed": [vars(FIRST), vars(SECOND), vars(THIRD) | {"per_task": (60.0, 44.0, 70.0, 9.0)}]
+            }
+        },
     ],
 )
 def test_a_record_whose_numbers_do_not_belong_together_is_refused(change: dict[str, object]) -> None:

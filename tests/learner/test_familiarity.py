@@ -1,5 +1,7 @@
 """Unknown things: nearly all known photos are answered, and strange ones look less familiar."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -64,6 +66,24 @@ def test_what_is_usual_for_others_is_what_is_usual_without_the_photo() -> None:
     same = _usual_for_others(torch.full((30,), 0.1))
     assert same.isfinite().all()
     torch.testing.assert_close(same, torch.full((30, 101), 0.1))
+    for seed in range(20):
+        sure, strange = 2 * torch.rand(2, generator=torch.Generator().manual_seed(seed))
+        without_strange = _usual_for_others(torch.cat([sure.expand(29), strange[None]]))[-1]
+        torch.testing.assert_close(without_strange, sure.expand(101), atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(_usual(values)[50], values.mean())
+
+
+def test_the_threshold_is_of_photos_that_had_no_part_in_what_is_usual() -> None:
+    (_, features, labels), (probability, spared, _) = photos(60, 0), photos(24, 1)
+    probability[0] = torch.tensor([1.0, 0.0, 0.0])  # as sure as can be
+    found = Familiarity.fitted(features, labels, (probability, spared))
+    assert found is not None
+    sure, near, scores = probability.amax(1).logit(eps=1e-6), found.nearness(spared), []
+    for k in range(24):
+        others = torch.arange(24) != k
+        usual = replace(found, confidences=_usual(sure[others]).sigmoid(), nearnesses=_usual(near[others]))
+        scores.append(usual.scores(probability[k : k + 1], spared[k : k + 1]))
+    assert found.threshold == pytest.approx(_threshold(torch.cat(scores)), rel=1e-3)
 
 
 def test_a_value_stands_among_others_where_they_say_and_beyond_them_it_still_has_an_order() -> None:

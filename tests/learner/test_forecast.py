@@ -66,6 +66,28 @@ def test_the_time_left_is_right_within_a_third_from_the_second_epoch_on(
             assert left == pytest.approx(now - moment, rel=0.3)
 
 
+def test_what_comes_before_says_how_slow_the_machine_is_and_a_resumed_learn_skips_phases(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, left = 100.0, list[float]()
+    monkeypatch.setattr("foster.learner.forecast.time", SimpleNamespace(monotonic=lambda: now))
+
+    def epoch_of(phase: str) -> EpochEnded:
+        return EpochEnded(1, phase, 0, 5, {}, 0.1, seconds=2.0, seconds_left=0.0)
+
+    def note(event: Event) -> None:
+        if isinstance(event, EpochEnded):
+            left.append(event.seconds_left)
+
+    phases = (TimedPhase("boost", 5, 2.0), TimedPhase("compress", 5, 2.0))
+    for phase in ("boost", "compress"):
+        clock = LearnClock(note, Forecast(6.0, phases, num_bytes=1, seconds_after=2.0))
+        now += 18.0  # thrice as long as in the rehearsal
+        clock(PhaseStarted(1, 2, phase, 5, 10))
+        clock(epoch_of(phase))
+    assert left == [10.0 + 2 * 6.0, 6.0]
+
+
 def weights_of(learner: Learner) -> dict[str, Tensor]:
     assert learner.knowledge is not None
     return dict(learner.knowledge.network.state_dict())

@@ -146,3 +146,9 @@ def test_of_one_photo_or_its_copies_a_head_start_is_finite_and_right(noise: floa
     logits = photos.float() @ weight.float().T + bias.float()
     assert logits.abs().max() < 1000
     assert torch.equal(logits.argmax(1), labels)
+
+
+def test_photos_that_are_all_the_same_have_a_head_that_says_nothing() -> None:
+    weight, bias = linear_discriminants(torch.ones(4, 6, dtype=torch.float64), torch.tensor([0, 0, 1, 1]), 2)
+    assert not weight.any()
+    assert not bias.any()

@@ -1,4 +1,4 @@
-from foster.reports.groups import by_scenario
+from foster.reports.groups import by_scenario, share_orders
 from foster.reports.results import read_result
 
 
@@ -203,3 +203,13 @@ def test_a_setting_that_came_later_has_its_default_in_earlier_results(write_run)
     second = write_run("b", seed=2, settings=settings(seed=2, foster=later))
     (group,) = groups_of(first, second)
     assert len(group.runs) == 2
+
+
+def test_groups_share_class_orders_whatever_their_seeds_are(write_run):
+    ours, theirs = (
+        write_run(method, method=method, seed=seed, settings=settings(seed=seed, order_seed=order))
+        for method, seed, order in (("foster", 1, 1993), ("wa", 2, 1993))
+    )
+    others = write_run("icarl", method="icarl", seed=1, settings=settings(seed=1, order_seed=7))
+    assert share_orders(groups_of(ours, theirs))
+    assert not share_orders(groups_of(ours, theirs, others))

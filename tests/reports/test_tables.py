@@ -57,6 +57,7 @@ def test_the_summary_gives_mean_and_sample_deviation_over_seeds(write_run):
     assert grid.rows[0][7:] == ("12.50 ± 0.00", "77.00 ± 1.00", "470,004", "12 min 04 s")
     assert grid.rows[1][:6] == ("replay", "head", "plain", "1, 2", "2", "65.00 ± 0.00")
     assert grid.rows[1][8] == "–"
+    assert "| --- | --- | --- | --- | ---: |" in grid.markdown(), "seeds are names"
     assert "only rows of the same seeds" in rendered(summary_table([*three_seeds(write_run), *replay]), 80)
     (alike,) = summary_grids([*three_seeds(write_run)[:2], *replay])
     assert (alike.header[3], alike.note) == ("n", ""), "both have the class orders of seeds 1 and 2"

@@ -152,6 +152,7 @@ def test_a_saved_key_that_is_gone_is_dropped_only_where_it_had_no_value() -> Non
         SettingsError, match=r"foster\.boost\.gone = 7, but there is no such setting any more \(in here\)"
     ):
         without_gone({"foster": {"boost": {"gone": 7}}}, keys, "here")
+    assert without_gone({"foster": 5}, keys, "here") == {"foster": 5}, "what it should be is told elsewhere"
     with pytest.raises(SettingsError, match="old = False"):
         without_gone({"old": False}, keys, "here")
 

@@ -3,6 +3,7 @@
 import tomllib
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,6 +34,10 @@ def test_a_table_of_tables_alone_needs_no_header() -> None:
 @pytest.mark.parametrize("value", [1e-5, 5e-4, 1e16, 0.1 + 0.2, -0.0, 1e308, float("inf")])
 def test_floats_keep_every_digit(value: float) -> None:
     assert repr(tomllib.loads(dumps({"x": value}))["x"]) == repr(value)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    assert value_text([np.int64(3), np.float32(0.5), np.float64(0.1)]) == "[3, 0.5, 0.1]"
 
 
 @pytest.mark.parametrize("value", [object(), b"bytes", [{"a": None}], [None]])

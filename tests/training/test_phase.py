@@ -26,4 +26,5 @@ def test_a_phase_without_images_or_without_anything_to_train_is_one_line(
 ) -> None:
     with pytest.raises(TrainingError, match=message):
         Phase("tune", network, lambda images, labels: {}, FitSettings(epochs=1), data)
-    Phase("tune", nn.Linear(1, 1), lambda images, labels: {}, FitSettings(epochs=1), ONE)
+    half = nn.Sequential(freeze(nn.Linear(1, 1)), nn.Linear(1, 1))
+    Phase("tune", half, lambda images, labels: {}, FitSettings(epochs=1), ONE)

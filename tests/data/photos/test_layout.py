@@ -45,6 +45,11 @@ def test_folders_of_folders_are_doubted_and_the_place_of_the_classes_is_named() 
     assert "2024-01, 2024-02 are taken for the classes; if the classes are cat, give 'photos/2024-01'" in one_each
 
 
+def test_dates_inside_dates_are_only_doubted() -> None:
+    folders = {Path("photos", f"2024-0{month}"): ("cat", "2024-05") for month in (1, 2)}
+    assert "2024-01, 2024-02 are taken for the classes" in doubt_of(folders, "'photos'")
+
+
 @pytest.mark.parametrize(
     ("folders", "line"),
     [
