@@ -8,7 +8,7 @@ from commands import Command, write_photos
 from typer.main import get_command
 
 from foster.cli import app
-from foster.cli.options import with_recipes
+from foster.cli.options import leave_busy_cores, with_recipes
 
 
 def test_recipes_come_before_the_overrides_which_may_change_them() -> None:
@@ -67,3 +67,19 @@ def test_every_network_computes_on_the_cores_that_are_free(
     assert "computing on 1 of 2 cores\n" in command(*arguments).err
     missing = command("predict", "nothing", "photos").err
     assert missing.startswith("foster: there is no bundle 'nothing'")
+
+
+def test_who_is_quiet_leaves_busy_cores_to_others_without_a_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    looked: list[str] = []
+
+    def use_free_cores() -> str:
+        looked.append("")
+        return "computing on 1 of 2 cores"
+
+    monkeypatch.setattr("foster.training.threads.use_free_cores", use_free_cores)
+    for quiet in (True, False):
+        leave_busy_cores(quiet=quiet)
+    assert len(looked) == 2
+    assert capsys.readouterr() == ("", "computing on 1 of 2 cores\n")

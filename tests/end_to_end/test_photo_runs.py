@@ -141,6 +141,7 @@ def test_a_run_on_photos_is_resumed_in_the_middle_with_the_encoded_exemplars(
     (archive,) = open_archives([tmp_path / "run"])
     (axes,) = exemplar_figure(archive).axes
     assert axes.get_title(loc="left") == "foster: 24 exemplars"
+    assert archive.exemplars().image_size == (16, 16)
 
 
 def test_exemplars_can_be_encoded_once_more_at_the_size_in_which_photos_are_kept(small: Path, tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """How long a learn will take: a rehearsal that leaves everything as it was."""
 
+from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -8,9 +10,14 @@ from small_learners import digits, small_learner
 from torch import Tensor, nn
 
 from foster.data.images import ImageSet
+from foster.data.memory import ExemplarMemory
+from foster.data.photos.read import COPIES_OF_A_LEARN
+from foster.evaluation.network import Nothing
 from foster.events import EpochEnded, Event, LearnPlanned, PhaseEnded, PhaseStarted
-from foster.learner.forecast import BYTES_OF_PROCESS, Forecast, LearnClock, TimedPhase
+from foster.learner import lesson
+from foster.learner.forecast import BYTES_OF_PROCESS, Forecast, LearnClock, TimedPhase, forecast
 from foster.learner.learner import Learner
+from foster.methods.base import Workplace
 from foster.settings.fit import FitSettings
 from foster.training.epoch_log import EpochLog
 from foster.training.phase import Phase
@@ -86,6 +93,51 @@ def test_what_comes_before_says_how_slow_the_machine_is_and_a_resumed_learn_skip
         clock(PhaseStarted(1, 2, phase, 5, 10))
         clock(epoch_of(phase))
     assert left == [10.0 + 2 * 6.0, 6.0]
+
+
+@dataclass(frozen=True)
+class Views:
+    """What a trunk makes of photos, half a second each."""
+
+    clock: list[float]
+    num_views: int
+
+    def plain(self, stack: Tensor) -> Tensor:
+        self.clock[0] += 0.5 * len(stack)
+        return torch.zeros(len(stack), 7)
+
+
+@dataclass(frozen=True)
+class Computing:
+    views: Views
+    infer: None = None
+
+
+def test_photos_are_seen_in_all_views_before_and_those_held_out_after_each_phase(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("foster.learner.forecast.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr("foster.learner.forecast.phases_of", lambda method, task: [])
+    plan: Any = SimpleNamespace(batch_size=3, num_training_images=10, num_views=4, held_out=range(6), before=None)
+    workplace = Workplace("resnet8", 0, Nothing(lambda network: ONE), torch.device("cpu"))
+    method: Any = SimpleNamespace(memory=ExemplarMemory(), workplace=workplace)
+    task: Any = SimpleNamespace(training=ONE.select(torch.zeros(10, dtype=torch.int64)), index=0)
+    engine: Any = Computing(Views(clock, num_views=4))
+    found = forecast(plan, method, task, engine)
+    assert (found.seconds_before, found.seconds_after) == (0.5 * 10 * 4, 0.5 * 6)
+    assert found.num_bytes == BYTES_OF_PROCESS + COPIES_OF_A_LEARN * 3 * 4 * 4 * 10 + 2 * 7 * 10 * 4
+
+
+def test_minutes_are_shared_between_training_and_all_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[float, ...]] = []
+    ahead = Forecast(3.0, (TimedPhase("boost", 2, 5.0), TimedPhase("compress", 2, 1.0)), 1, seconds_after=2.0)
+    monkeypatch.setattr(lesson, "forecast", lambda *parts: ahead)
+    monkeypatch.setattr(lesson, "_method", lambda *parts: None)
+    plan: Any = SimpleNamespace(within=lambda *seconds: asked.append(seconds))
+    nothing: Any = None
+    lesson._foreseen(plan, nothing, nothing, nothing, minutes=2, work=None)
+    assert asked == [(120, 7.0, 12.0)]
 
 
 def weights_of(learner: Learner) -> dict[str, Tensor]:
