@@ -4,11 +4,22 @@ from pathlib import Path
 
 import pytest
 import torch
-from PIL import Image, ImageChops
+from PIL import Image, ImageChops, ImageDraw, features
 
 from foster.bundle.folder import memory_of, read_bundle, write_bundle
 from foster.data.photos.resize import Resizing
-from foster.reports.contact_sheet import HELD_OUT, INK, MARGIN, NUM_COLUMNS, TEXT_HEIGHT, TILE, draw_sheet
+from foster.reports.contact_sheet import (
+    HELD_OUT,
+    INK,
+    MARGIN,
+    NUM_COLUMNS,
+    TEXT_HEIGHT,
+    TILE,
+    Section,
+    Tile,
+    draw_sections,
+    draw_sheet,
+)
 
 HEADING_HEIGHT = int(1.5 * TEXT_HEIGHT)
 
@@ -73,3 +84,15 @@ def test_a_name_that_is_read_from_the_right_stays_behind_its_id(tmp_path: Path) 
     middle = (MARGIN + 40, 0, MARGIN + 100, latin.height)  # '1 image of'
     assert is_same(latin.crop(middle), arabic.crop(middle))
     assert is_same(latin.crop(box), arabic.crop(box))
+
+
+@pytest.mark.parametrize(("has_raqm", "direction"), [(True, "ltr"), (False, None)])
+def test_what_is_written_reads_from_the_left_where_the_library_can_be_told_so(
+    has_raqm: bool, direction: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told: list[str | None] = []
+    monkeypatch.setattr(features, "check", lambda name: has_raqm)
+    monkeypatch.setattr(ImageDraw.ImageDraw, "text", lambda *words, direction, **look: told.append(direction))
+    tile = Tile(lambda: Image.new("RGB", (8, 8)), "3")
+    draw_sections([Section("1 image of cat", [tile])], [("a legend", INK)], tmp_path / "sheet.png")
+    assert told == [direction] * 3

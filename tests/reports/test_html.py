@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from foster.cli import app
 from foster.errors import FolderError
 from foster.reports.archive import open_archives
-from foster.reports.html import _class_rows, _run_part, page_of, write_report
+from foster.reports.html import _class_rows, _run_part, page_of, report, write_report
 
 DESK, PHONE = (1280, 900), (390, 844)
 
@@ -175,7 +175,7 @@ def test_what_cannot_be_shown_is_told(kept_runs, tmp_path: Path):
     assert not any("no runs to draw" in line for line in page.missing), "each figure says what it lacks"
 
 
-def test_runs_are_shown_by_class_where_their_classes_came_in_one_order(kept_runs, tmp_path: Path):
+def test_runs_are_shown_by_class_where_their_classes_came_in_one_order(kept_runs, tmp_path: Path, monkeypatch):
     other = tmp_path / "other"
     shutil.copytree(kept_runs["finetune"], other)
     results = json.loads((other / "results.json").read_text())
@@ -188,6 +188,13 @@ def test_runs_are_shown_by_class_where_their_classes_came_in_one_order(kept_runs
     assert page.missing == ["accuracy by class of other: its classes, or their order, are others"]
     assert _run_part(page, runs[0], ["grad-cam"])["figures"] == []
     assert not any("grad-cam" in line for line in page.missing), "only boosting has something to explain"
+    (boosted,) = open_archives([kept_runs["foster"]])
+    monkeypatch.setattr(page, "drawn", lambda kind, archives: [kind])
+    assert _run_part(page, boosted, ["grad-cam"])["figures"] == ["grad-cam"]
+    page.compared = runs
+    monkeypatch.setattr("foster.reports.html.page_of", lambda archives: page)
+    assert "forgetting</th>" in (text := report(runs))
+    assert "before compression" not in text, "nothing was compressed"
 
 
 def test_the_command_writes_a_report_into_which_names_from_files_cannot_write(kept_runs, tmp_path: Path):
