@@ -19,6 +19,18 @@ def test_who_says_how_many_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert use_free_cores() is None
 
 
+def test_where_nobody_knows_the_load_all_cores_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unobtainable() -> None:
+        raise OSError("Load averages are unobtainable")
+
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr("torch.set_num_threads", lambda count: pytest.fail("nobody asked for fewer"))
+    monkeypatch.setattr("os.getloadavg", unobtainable)
+    assert use_free_cores() is None
+    monkeypatch.delattr("os.getloadavg")
+    assert use_free_cores() is None
+
+
 def test_what_is_left_to_others_is_told_in_plain_words(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen: list[int] = []
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)

@@ -20,10 +20,13 @@ def use_free_cores() -> str | None:
 
     Two threads on one free core wait for each other at every operation, and are several times slower than one.
     """
-    if "OMP_NUM_THREADS" in os.environ or not hasattr(os, "getloadavg"):
+    if "OMP_NUM_THREADS" in os.environ:
+        return None
+    try:
+        load = os.getloadavg()[0]
+    except (AttributeError, OSError):  # on Windows, and where /proc is not there
         return None
     usable = num_cores()
-    load = os.getloadavg()[0]
     num_threads = free_cores(usable, load)
     if num_threads < usable:
         # A training of ours that has just ended still counts in the load of the last minute.
