@@ -139,7 +139,7 @@ def test_classes_of_one_photo_each_have_a_head_start_without_a_word() -> None:
 @pytest.mark.parametrize("noise", [0.0, 1e-9])
 def test_of_one_photo_or_its_copies_a_head_start_is_finite_and_right(noise: float) -> None:
     chance = torch.Generator().manual_seed(5)
-    photos = torch.rand(3, 64, generator=chance, dtype=torch.float64).repeat_interleave(1 if not noise else 4, 0)
+    photos = torch.rand(3, 64, generator=chance, dtype=torch.float64).repeat_interleave(1 if not noise else 2, 0)
     photos = photos + noise * torch.rand(photos.shape, generator=chance, dtype=torch.float64)
     labels = torch.arange(3).repeat_interleave(len(photos) // 3)
     weight, bias = linear_discriminants(photos, labels, 3)
