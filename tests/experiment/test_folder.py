@@ -136,3 +136,10 @@ def test_whoever_runs_plug_ins_is_asked_which_file_where_the_current_folder_has_
     began_with(lab_a=str(theirs), **{300 * "x": str(theirs)})
     theirs.unlink()
     assert folder.settings(imports_plugins=True) == tiny_settings(), "there is no other"
+    named = tiny_settings().toml()
+    (folder.path / "settings.toml").write_text(f'plugins = ["lab_nobody"]\n{named}')
+    with pytest.raises(FosterError, match=r"there is no such module; [^;]*$"):
+        folder.settings(imports_plugins=True)
+    began_with(lab_nobody="/else where/lab_nobody.py")
+    with pytest.raises(FosterError, match=r"; this run had it so: foster .* --plugin '/else where/lab_nobody\.py'"):
+        folder.settings(imports_plugins=True)

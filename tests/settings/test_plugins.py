@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -80,6 +81,10 @@ def test_a_file_with_the_name_of_another_module_is_refused() -> None:
     Path("sys.py").write_text("")
     with pytest.raises(SettingsError, match="has the name of another module, 'built-in': rename it"):
         load_plugins(["sys.py"])
+    Path("lab_p.py").write_text("")
+    sys.modules["lab_p"] = ModuleType("lab_p")  # from no file, as that of a script is
+    with pytest.raises(SettingsError, match="has the name of another module, 'lab_p': rename it"):
+        load_plugins(["lab_p.py"])
 
 
 def test_a_folder_that_is_no_package_is_told_so() -> None:

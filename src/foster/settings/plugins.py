@@ -126,10 +126,11 @@ def _check_names(file: Path) -> None:
     """Refuse a file or a package in whose place Python would run another of its name."""
     there = sys.modules.get(file.stem)
     spec = there.__spec__ if there else importlib.util.find_spec(file.stem)
-    if spec is None or spec.origin is None:
+    origin = spec.origin if spec else None
+    if there is None and origin is None:
         raise SettingsError(f"plug-in '{file}' is no module: name a .py file, or a folder with an __init__.py")
-    if _own_path(spec.origin) != file:
-        raise SettingsError(f"plug-in '{file}' has the name of another module, '{spec.origin}': rename it")
+    if _own_path(origin) != file:
+        raise SettingsError(f"plug-in '{file}' has the name of another module, '{origin or file.stem}': rename it")
 
 
 def places_of(plugins: Iterable[str]) -> dict[str, str]:
