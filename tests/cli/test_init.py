@@ -65,7 +65,7 @@ def test_the_help_of_a_command_is_as_wide_as_the_terminal_and_begins_with_a_sent
         (("run", "digits", "wa.lr=0.1"), "unknown key 'wa.lr'; did you mean 'wa."),
         (("plan", "digits", "foster.unlabeled=nonsense"), "'nonsense' is neither a folder nor a dataset"),
         (("resume", "nothing"), "holds no run"),
-        (("table", "nothing"), "no folder 'nothing'"),
+        (("table", "nothing"), "no file or folder 'nothing'"),
         (("presets", "--show", "digit"), "did you mean 'digits'?"),
         (("methods", "--show", "icarll"), "did you mean 'icarl'?"),
     ],

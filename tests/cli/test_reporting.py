@@ -9,10 +9,10 @@ from commands import Command
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("figure", "accuracy", "nothing"), "no folder 'nothing'"),
+        (("figure", "accuracy", "nothing"), "no file or folder 'nothing'"),
         (("figure", "accurcy", "nothing"), "did you mean 'accuracy'?"),
         (("figure", "accuracy", "nothing", "--out", "a.txt"), ".png"),
-        (("report", "nothing"), "no folder 'nothing'"),
+        (("report", "nothing"), "no file or folder 'nothing'"),
         (("report", "nothing", "--out", "report.pdf"), "cannot write report 'report.pdf': name a file that ends in .h"),
         (("report", "nothing", "--out", "."), "cannot write report '.'"),
         (("watch", "nothing"), "nothing"),

@@ -69,7 +69,7 @@ def test_what_is_missing_is_said_in_one_line(kept_runs, tmp_path: Path):
         finetune.exemplars()
     with pytest.raises(DataError, match="keeps no network 'boosted' of task 2; run it with keep_networks=true"):
         finetune.network_after(1, "boosted")
-    with pytest.raises(FosterError, match=f"no folder '{tmp_path}/nothing'"):
+    with pytest.raises(FosterError, match=f"no file or folder '{tmp_path}/nothing'"):
         open_archives([tmp_path / "nothing"])
 
 

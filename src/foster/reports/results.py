@@ -132,7 +132,7 @@ def find_results(folders: Iterable[Path | str]) -> list[RunResult]:
             # A run that cannot be read is not left out: a table without it would be taken for the whole.
             raise DataError(f"cannot read '{error.filename or folder}': {error.strerror}") from None
         if not files:
-            raise DataError(f"no {FILE_NAME} in '{folder}' or below" if is_folder else f"no folder '{folder}'")
+            raise DataError(f"no {FILE_NAME} in '{folder}' or below" if is_folder else f"no file or folder '{folder}'")
         for path in files:
             paths.setdefault(path.resolve(), path)
     return [read_result(path) for path in paths.values()]
