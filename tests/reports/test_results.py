@@ -139,7 +139,7 @@ def test_a_folder_without_runs_says_so(tmp_path: Path):
     (tmp_path / "notes.txt").write_text("nothing")
     with pytest.raises(DataError, match=r"no results\.json in"):
         find_results([tmp_path])
-    with pytest.raises(DataError, match="no folder"):
+    with pytest.raises(DataError, match="no file or folder"):
         find_results([tmp_path / "absent"])
 
 
