@@ -9,7 +9,7 @@ from full_disk import FullDisk
 
 from foster.bundle.manifest import read_manifest
 from foster.cli.mend_actions import mend_text, old_bundle_text
-from foster.learner.mend_report import MendReport, Remains
+from foster.learner.reports import MendReport, Remains
 from foster.learner.update_check import compare
 from foster.learner.work_folder import WorkFolder
 

@@ -3,12 +3,14 @@
 import pytest
 import torch
 from small_learners import digits, small_learner
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from foster.data.memory import ExemplarMemory
 from foster.errors import DataError
 from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
-from foster.learner.regrouping import Regrouping, _together, regrouped
+from foster.learner.regrouping import RIDGE, Regrouping, _fitted, _together, merged_row, regrouped
 from foster.networks.heads import Head
 
 
@@ -76,3 +78,65 @@ def test_memories_without_images_stay_empty() -> None:
     after = mended(learner, Regrouping(((1,),), ("one",)))
     assert isinstance(after.exemplars, ExemplarMemory)
     assert after.exemplars.num_images == 0
+
+
+def course(seed: int, count: int = 400) -> tuple[Tensor, Tensor]:
+    """Features `[count, 8]` of four classes, and their labels."""
+    chance = torch.Generator().manual_seed(seed)
+    labels = torch.randint(4, (count,), generator=chance)
+    return 3 * torch.eye(8)[labels] + torch.randn(count, 8, generator=chance), labels
+
+
+WEIGHT, BIAS = torch.eye(4, 8) + 0.3, torch.tensor([0.2, -0.1, 0.0, 0.4])
+
+
+@pytest.mark.parametrize("temperature", [0.7, 2.0])
+def test_its_probability_is_nearly_the_sum_on_other_photos(temperature: float) -> None:
+    row, bias = merged_row(WEIGHT, BIAS, *course(0), [1, 3], temperature)
+    features, _ = course(1)
+    before = ((features @ WEIGHT.T + BIAS) / temperature).softmax(1)
+    weight, biases = torch.stack([WEIGHT[0], row, WEIGHT[2]]), torch.stack([BIAS[0], bias, BIAS[2]])
+    after = ((features @ weight.T + biases) / temperature).softmax(1)
+    wanted = torch.stack([before[:, 0], before[:, [1, 3]].sum(1), before[:, 2]], dim=1)
+    mean = torch.stack([WEIGHT[0], WEIGHT[[1, 3]].mean(0), WEIGHT[2]])
+    plain = ((features @ mean.T + BIAS[[0, 1, 2]]) / temperature).softmax(1)
+    assert (after - wanted).abs().mean() < 0.03
+    assert (after - wanted).abs().mean() < (plain - wanted).abs().mean() / 3, "better than the mean of the rows"
+    assert (after.argmax(1) == wanted.argmax(1)).float().mean() > 0.97
+
+
+def test_a_class_with_many_photos_counts_no_more_than_one_with_few() -> None:
+    features, labels = course(0, count=40)
+    row, bias = merged_row(WEIGHT, BIAS, features, labels, [1, 3])
+    again = torch.cat([torch.arange(40), *[(labels == 0).nonzero()[:, 0]] * 9])
+    same_row, same_bias = merged_row(WEIGHT, BIAS, features[again], labels[again], [1, 3])
+    torch.testing.assert_close(same_row, row, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(same_bias, bias, rtol=1e-3, atol=1e-3)
+
+
+def test_what_all_logits_have_in_common_changes_nothing() -> None:
+    features, labels = course(0)
+    common = torch.randn(8, generator=torch.Generator().manual_seed(2))
+    row, bias = merged_row(WEIGHT, BIAS, features, labels, [0, 1])
+    moved, same_bias = merged_row(WEIGHT + common, BIAS, features, labels, [0, 1])
+    torch.testing.assert_close(moved, row + common, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(same_bias, bias, rtol=1e-3, atol=1e-3)
+
+
+def test_the_fit_is_the_best_at_its_price_also_where_photos_say_little() -> None:
+    chance = torch.Generator().manual_seed(4)
+    begin, known = (8 * torch.randn(*shape, generator=chance, dtype=torch.float64) for shape in ((6,), (6, 9)))
+    wanted = torch.tensor([0.0, 1.0, 1.0, 0.0, 1.0, 0.0], dtype=torch.float64)
+    share = torch.full((6,), 1 / 6, dtype=torch.float64)
+    ridge = torch.full((9,), RIDGE, dtype=torch.float64)
+    change = _fitted(begin, known, wanted, share, ridge).requires_grad_()
+    misfit = binary_cross_entropy_with_logits(begin + known @ change, wanted, share, reduction="sum")
+    (slope,) = torch.autograd.grad(misfit + ridge @ change.square() / 2, change)
+    assert slope.abs().max() < 1e-6
+    assert RIDGE == 0.01
+
+
+def test_where_there_are_no_others_the_mean_will_do() -> None:
+    row, bias = merged_row(WEIGHT[:2], BIAS[:2], *course(0), [0, 1])
+    torch.testing.assert_close(row, WEIGHT[:2].mean(0))
+    torch.testing.assert_close(bias, BIAS[:2].mean())

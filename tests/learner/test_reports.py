@@ -10,6 +10,7 @@ from small_learners import digits, small_learner, together
 
 import foster
 from foster.bundle.folder import memory_of
+from foster.bundle.history import checked_entry
 from foster.data.feed import Feed, make_feed
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
@@ -23,7 +24,8 @@ from foster.learner.knowledge import Memories
 from foster.learner.learner import Learner
 from foster.learner.plan import Plan
 from foster.learner.planning import make_plan
-from foster.learner.reports import CalibrationWarning, UpdateError
+from foster.learner.reports import CalibrationWarning, MendReport, Remains, UpdateError
+from foster.learner.update_check import compare
 from foster.training import task as task_module
 
 
@@ -211,3 +213,20 @@ def test_the_budget_holds_with_any_mix_of_presets(change: Callable[[Learner], No
         learner.configure(epochs_scale=0.005)
         stored = known(learner).exemplars.num_images + known(learner).held_out.num_images
         assert stored <= 33
+
+
+def test_a_report_is_a_line_and_an_entry_of_the_history() -> None:
+    check = compare("held-out", [0, 1], [0, 1], [0, 0], ("cat", "dog"), 2)
+    renamed = MendReport({"cat": "tiger"})
+    merged = MendReport({"cat": "pet", "dog": "pet"}, num_exemplars=7, checks=(check,))
+    forgot = MendReport({}, ("cow",), remains=(Remains("cow", "held-out", 3, 2, {"dog": 3}),), checks=(check,))
+    assert [str(one) for one in (renamed, merged, forgot)] == [
+        "renamed cat to tiger",
+        "merged cat, dog into pet",
+        "forgot cow",
+    ]
+    for one in (renamed, merged, forgot):
+        checked_entry(one.record())
+    assert renamed.record() == {"renamed": {"cat": "tiger"}}
+    assert merged.record()["checks"]["held-out"]["negative_flips"] == 1
+    assert forgot.record()["remains"] == {"cow": {"kind": "held-out", "images": 3, "told": 2, "answers": {"dog": 3}}}

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from foster.cli.bundle_texts import CHECK_COLUMNS, CHECK_TITLES, columns, listed, percent
 from foster.data.photos.find import passed_over_text
 from foster.data.photos.read import Unreadable
-from foster.learner.reports import UNKNOWN, EvaluationReport, LearnReport
+from foster.learner.assessment import EvaluationReport
+from foster.learner.reports import UNKNOWN, LearnReport
 from foster.learner.update_check import ClassChange, UpdateCheck
 from foster.reports.text import ABSENT, duration
 from foster.system.counts import counted

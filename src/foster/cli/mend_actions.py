@@ -16,8 +16,7 @@ from foster.cli.learn_texts import check_text
 from foster.cli.options import leave_busy_cores
 from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
-from foster.learner.mend_report import MendReport, Remains
-from foster.learner.reports import UpdateError
+from foster.learner.reports import MendReport, Remains, UpdateError
 from foster.learner.work_folder import WorkFolder
 from foster.system import output
 from foster.system.counts import counted

@@ -1,20 +1,125 @@
 """How good a learner is on labelled photos: class by class, and on photos of things that it never learned."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from foster.data.images import ids_of
 from foster.data.photos.find import some
-from foster.data.photos.read import Photos, read_photos
+from foster.data.photos.read import Photos, Unreadable, read_photos
 from foster.errors import DataError
 from foster.learner.calibration import expected_calibration_error
 from foster.learner.classifier import Classifier
 from foster.learner.familiarity import auroc
 from foster.learner.knowledge import Knowledge
-from foster.learner.reports import UNKNOWN, EvaluationReport, UnknownReport, class_accuracies
+from foster.learner.reports import UNKNOWN
+from foster.system.counts import counted
+
+
+@dataclass(frozen=True)
+class ClassAccuracy:
+    """How many images of one class were classified rightly, and as what the others most often."""
+
+    name: str
+    num_images: int
+    num_right: int
+    mistaken_for: str | None
+
+    @classmethod
+    def of(cls, name: str, answers: Mapping[str, int]) -> "ClassAccuracy":
+        """From how often images of a class were taken for which."""
+        others = {answer: count for answer, count in answers.items() if answer != name}
+        mistaken_for = max(others, key=lambda answer: others[answer], default=None)
+        return cls(name, sum(answers.values()), answers.get(name, 0), mistaken_for)
+
+    @property
+    def accuracy(self) -> float:
+        return 100.0 * self.num_right / self.num_images
+
+
+@dataclass(frozen=True)
+class UnknownReport:
+    """Photos of things that were never learned: how many were refused as unknown, and how many known ones were, too."""
+
+    num_images: int
+    num_refused: int
+    num_known_refused: int
+    auroc: float
+    """The chance that a known photo looks more familiar than one of these."""
+
+    def record(self) -> dict[str, Any]:
+        return {name.removeprefix("num_"): value for name, value in vars(self).items()}
+
+
+@dataclass(frozen=True)
+class EvaluationReport:
+    """Accuracy on labelled images. Images of classes that the learner does not know are counted, but not in it."""
+
+    confusion: Mapping[str, Mapping[str, int]]
+    """For each true class that has images, how many of them were taken for which; zeros are left out."""
+    calibration_error: float
+    """Mean distance, in points of percent, between confidence and accuracy."""
+    unknown_classes: Mapping[str, int]
+    empty_classes: tuple[str, ...]
+    """Class folders without an image."""
+    passed_over: Mapping[str, int]
+    """Files that were not looked at: how many, by the ending of their names or by what they are."""
+    unreadable: tuple[Unreadable, ...]
+    num_trained_on: int
+    """How many of the images are kept in the bundle and were trained on: accuracy on them says little."""
+    unknown: UnknownReport | None
+    """Where there were photos in a folder `unknown`."""
+
+    @property
+    def classes(self) -> tuple[ClassAccuracy, ...]:
+        return tuple(ClassAccuracy.of(name, answers) for name, answers in self.confusion.items())
+
+    @property
+    def num_images(self) -> int:
+        return sum(entry.num_images for entry in self.classes)
+
+    @property
+    def class_accuracy(self) -> float:
+        """In percent, a mean over classes."""
+        return sum(entry.accuracy for entry in self.classes) / len(self.classes)
+
+    def __str__(self) -> str:
+        return f"{self.accuracy:.2f} % of {counted(self.num_images, 'image')} of {counted(len(self.classes), 'class')}"
+
+    @property
+    def accuracy(self) -> float:
+        """In percent of all images."""
+        return 100.0 * sum(entry.num_right for entry in self.classes) / self.num_images
+
+    def record(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        classes = [
+            {
+                "label": entry.name,
+                "images": entry.num_images,
+                "accuracy": entry.accuracy,
+                "mistaken_for": entry.mistaken_for,
+            }
+            for entry in self.classes
+        ]
+        return {
+            "accuracy": self.accuracy,
+            "class_accuracy": self.class_accuracy,
+            "images": self.num_images,
+            "images_trained_on": self.num_trained_on,
+            "confusion": {name: dict(row) for name, row in self.confusion.items()},
+            "calibration_error": self.calibration_error,
+            "classes": classes,
+            "unknown": self.unknown.record() if self.unknown else None,
+            "unknown_classes": dict(self.unknown_classes),
+            "empty_classes": list(self.empty_classes),
+            "passed_over": dict(self.passed_over),
+            "unreadable": [vars(entry) for entry in self.unreadable],
+        }
 
 
 def assess(knowledge: Knowledge, classifier: Classifier, photos: Photos) -> EvaluationReport:
@@ -44,15 +149,15 @@ def assess(knowledge: Knowledge, classifier: Classifier, photos: Photos) -> Eval
             num_known_refused=int((familiar < threshold).sum()),
             auroc=auroc(familiar, foreign),
         )
+    exemplars = knowledge.exemplars.ids()
     return EvaluationReport(
-        classes=class_accuracies(true, probability.argmax(1), knowledge.class_names),
+        confusion=_confusion(true, probability.argmax(1), knowledge.class_names),
         calibration_error=100 * expected_calibration_error(probability, true),
         unknown_classes={name: count for name, count in unknown.items() if refused is None or name != UNKNOWN},
         empty_classes=photos.empty_classes,
         passed_over=photos.passed_over,
         unreadable=unreadable,
-        confusion=_confusion(true, probability.argmax(1), knowledge.class_names),
-        num_trained_on=knowledge.num_trained_on(read.images),
+        num_trained_on=sum(own in exemplars for own in ids_of(read.images)),
         unknown=refused,
     )
 

@@ -126,11 +126,6 @@ class Knowledge:
                 classifier.class_means = means.to(device)
         return classifier
 
-    def num_trained_on(self, images: Tensor) -> int:
-        """How many of these images uint8 `[N, 3, H, W]` are exemplars, pixel for pixel."""
-        exemplars = self.exemplars.ids()
-        return sum(own in exemplars for own in ids_of(images))
-
     def images_of(self, memory: ExemplarMemory) -> ImageSet:
         """The images of one of the two memories, possibly none."""
         images = memory.exemplars(self.class_names)

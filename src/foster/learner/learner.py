@@ -15,15 +15,14 @@ from foster.data.photos.read import decoded, item_name
 from foster.data.photos.resize import Resizing
 from foster.data.photos.sources import Images, Labels, Source, as_items, find_photos
 from foster.errors import DataError
-from foster.events import Event, Listener, Warned
+from foster.events import Listener
 from foster.learner import lesson, mending
-from foster.learner.assessment import assess
+from foster.learner.assessment import EvaluationReport, assess
 from foster.learner.calibration import UNCALIBRATED
 from foster.learner.classifier import Classifier
 from foster.learner.familiarity import UNFAMILIAR, Unknown
 from foster.learner.knowledge import Knowledge
-from foster.learner.mend_report import MendReport
-from foster.learner.reports import CalibrationWarning, EvaluationReport, LearnReport, Prediction, UpdateError
+from foster.learner.reports import CalibrationWarning, LearnReport, MendReport, Prediction, UpdateError
 from foster.learner.saving import load_knowledge, save_knowledge
 from foster.learner.update_check import check_limits
 from foster.learner.work_folder import WorkFolder, opened
@@ -84,18 +83,13 @@ class Learner:
         self._begin(checked, None, None if isinstance(backbone, str) else backbone)
 
     @classmethod
-    def _of(
+    def from_settings(
         cls, settings: LearnerSettings, knowledge: Knowledge | None = None, backbone: ModuleLike | None = None
     ) -> "Learner":
-        """With settings that are already checked."""
+        """A learner that knows nothing yet, or `knowledge`, with settings that are already checked."""
         learner = cls.__new__(cls)
         learner._begin(settings, knowledge, backbone)
         return learner
-
-    @classmethod
-    def from_settings(cls, settings: LearnerSettings) -> "Learner":
-        """A learner that knows nothing yet, with settings that are already checked."""
-        return cls._of(settings)
 
     @classmethod
     def load(
@@ -110,7 +104,7 @@ class Learner:
         method or its backbone comes from some: a bundle names them, but only you can say that they may run."""
         load_plugins(plugins)
         settings, knowledge = load_knowledge(Path(folder), backbone)
-        return cls._of(learner_settings(base=settings, device=device), knowledge, backbone)
+        return cls.from_settings(learner_settings(base=settings, device=device), knowledge, backbone)
 
     def _begin(self, settings: LearnerSettings, knowledge: Knowledge | None, backbone: ModuleLike | None) -> None:
         self.settings = settings
@@ -169,13 +163,12 @@ class Learner:
                 self.knowledge,
                 settings,
                 photos,
-                backbone=self._backbone,
-                max_drop=max_drop,
-                listener=listener or _pass_on_warnings,
-                stop=stop or StopRequest(),
-                work=work,
-                has_forecast=listener is not None,
-                minutes=minutes,
+                self._backbone,
+                max_drop,
+                minutes,
+                listener,
+                stop or StopRequest(),
+                work,
             )
             return self._taken(learned.report, learned.problem, learned.settings, learned.knowledge)
 
@@ -259,7 +252,7 @@ class Learner:
     def _taken(self, report: Report, problem: str | None, settings: LearnerSettings, knowledge: Knowledge) -> Report:
         """Be what was learned or mended from now on; UpdateError where there is a problem with it."""
         if problem:
-            raise UpdateError(problem, report, Learner._of(settings, knowledge, self._backbone))
+            raise UpdateError(problem, report, Learner.from_settings(settings, knowledge, self._backbone))
         self._begin(settings, knowledge, self._backbone)
         return report
 
@@ -287,9 +280,3 @@ class Learner:
 
 
 load = Learner.load
-
-
-def _pass_on_warnings(event: Event) -> None:
-    """Where nobody listens, a warning is one of Python's."""
-    if isinstance(event, Warned):
-        warnings.warn(event.message, stacklevel=2)

@@ -2,6 +2,7 @@
 
 import copy
 import time
+import warnings
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -57,23 +58,22 @@ def learn(
     before: Knowledge | None,
     settings: LearnerSettings,
     photos: Photos,
-    *,
-    backbone: ModuleLike | None = None,
-    max_drop: float | None = None,
-    listener: events.Listener,
+    backbone: ModuleLike | None,
+    max_drop: float | None,
+    minutes: float | None,
+    asked: events.Listener | None,
     stop: StopRequest,
-    work: WorkFolder | None = None,
-    has_forecast: bool = False,
-    minutes: float | None = None,
+    work: WorkFolder | None,
 ) -> Learned:
     """Learn the classes of `photos`, new ones and more of known ones.
 
     With `max_drop` it is a problem where the known classes lose more points than that, or the new ones by compression.
-    With `work`, a folder that is held, what was trained is saved there, and what is found there is
-    continued. With `has_forecast`, what will be done and how long it takes is told first, and the time left covers all
-    of it; `minutes` also shortens or stretches the schedules to that time.
+    With `work`, a folder that is held, what was trained is saved there, and what is found there is continued. Who
+    `asked` to listen is told first what will be done and how long it takes, and the time left covers all of it;
+    `minutes` also shortens or stretches the schedules to that time.
     """
     began = time.monotonic()
+    listener = asked or _pass_on_warnings
     plan = _plan(before, settings, photos, backbone, max_drop, listener, stop)
     engine = _engine(plan)
     with explained_memory_errors(engine.device, plan.batch_size), explained_indeterminism():
@@ -81,7 +81,7 @@ def learn(
         intake = plan.intake
         exemplars = method.memory.exemplars(intake.class_names)
         task = Task(len(plan.task_sizes), intake.num_known, intake.num_new, intake.train, exemplars)
-        if has_forecast or minutes is not None:
+        if asked or minutes is not None:
             plan, method, ahead = _foreseen(plan, method, task, engine, minutes, work)
             listener(events.LearnPlanned(plan.lines(), ahead.seconds, ahead.num_bytes))
             listener = LearnClock(listener, ahead)
@@ -198,6 +198,12 @@ def _train(
     shift = plan.preprocessing.shift
     trained = train(trainer, method, task, plan.held_out, state, save, is_pretrained, may_restart, shift)
     return trained, earlier_seconds
+
+
+def _pass_on_warnings(event: events.Event) -> None:
+    """Where nobody listens, a warning is one of Python's."""
+    if isinstance(event, events.Warned):
+        warnings.warn(event.message, stacklevel=2)
 
 
 def _unwatched(names: tuple[str, ...]) -> str:

@@ -16,9 +16,8 @@ from foster.evaluation.predict import class_means, nearest_mean_scores
 from foster.learner.calibration import fit_temperature, probabilities
 from foster.learner.classifier import Classifier
 from foster.learner.knowledge import Knowledge
-from foster.learner.mend_report import MendReport, Remains
 from foster.learner.regrouping import Regrouping, regrouped
-from foster.learner.reports import UNKNOWN
+from foster.learner.reports import UNKNOWN, MendReport, Remains
 from foster.learner.update_check import UpdateCheck, compare, problem
 from foster.settings.learner import LearnerSettings
 from foster.training.engine import find_device
@@ -87,7 +86,7 @@ def merge(
     regrouping = merging(knowledge, names, into)
     seen = _Seen(knowledge, settings)
     after = regrouped(knowledge, settings, regrouping, seen.features)
-    merged_id = next(k for k, group in enumerate(regrouping.groups) if len(group) > 1)
+    (merged_id,) = regrouping.merged
     report = MendReport(
         renamed={knowledge.class_names[k]: after.class_names[merged_id] for k in regrouping.groups[merged_id]},
         num_exemplars=len(after.exemplars.stack_of(merged_id)),
@@ -209,18 +208,18 @@ def _remains(seen: _Seen, after: Knowledge, forgotten: Sequence[str], new: Class
     """Of each forgotten class that had images: by the features, which are as they were, how many are still told."""
     before, exemplars = seen.knowledge, seen.exemplars
     means = class_means(seen.features(exemplars), exemplars.labels, before.num_classes)
-    found = []
+    remains = []
     for name in forgotten:
         class_id = before.class_names.index(name)
         of_class = [(kind, images.select(images.labels == class_id)) for kind, images in seen.kinds]
         kind, images = next(((kind, images) for kind, images in of_class if len(images)), of_class[0])
         if len(images):
             features = seen.features(images)
-            is_told = nearest_mean_scores(features, means).argmax(1) == class_id
-            told = int(is_told.sum()) if bool(means[class_id].isfinite().all()) else None
+            is_near = nearest_mean_scores(features, means).argmax(1) == class_id
+            num_near = int(is_near.sum()) if bool(means[class_id].isfinite().all()) else None
             answers = Counter(after.class_names[k] for k in _probabilities(new, features).argmax(1).tolist())
-            found.append(Remains(name, kind, len(images), told, dict(answers.most_common())))
-    return tuple(found)
+            remains.append(Remains(name, kind, len(images), num_near, dict(answers.most_common())))
+    return tuple(remains)
 
 
 def _known_id(knowledge: Knowledge, name: str) -> int:

@@ -6,17 +6,24 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from foster.data.images import ImageSet, ids_of, joined
 from foster.data.memory import ExemplarMemory
 from foster.errors import DataError
 from foster.learner.held_out import held_out_quota
 from foster.learner.knowledge import Knowledge, Memories
-from foster.learner.merged_row import merged_row
 from foster.networks.heads import Head
 from foster.networks.network import Network
 from foster.seeding import Address, initialisation
 from foster.settings.learner import LearnerSettings
+
+RIDGE = 1e-2
+"""What draws the combination to the plain sum of the members' rows."""
+
+NUM_STEPS = 50
+STEP_LENGTHS = [0.5**k for k in range(12)]
+LEAST_CURVATURE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -56,10 +63,16 @@ def regrouped(
 ) -> Knowledge:
     """What is known, for the classes afterwards; its calibration is that of before."""
     sizes = regrouping.task_sizes(knowledge.task_sizes)
-    _check_own(knowledge.network, knowledge.method)
+    before, method = knowledge.network, knowledge.method
+    unmendable = f"method '{method}' has a network of its own kind, whose classes cannot be merged or forgotten"
+    # Networks and heads that do not say themselves how classes are put together may keep something for each class that
+    # nobody here knows of.
+    if not all("regrouped" in vars(type(part)) for part in (before, before.head)):
+        raise DataError(unmendable)
     with initialisation(Address(settings.seed, "frame for regrouped classes")):
-        network = knowledge.network.regrouped(regrouping.groups, sizes)
-    _check_whole(knowledge.network, network, knowledge.method)
+        network = before.regrouped(regrouping.groups, sizes)
+    if before.state_dict().keys() != network.state_dict().keys():  # what a method has put beside backbones and head
+        raise DataError(unmendable)
     for class_id in regrouping.merged:
         _fit_row(knowledge, network, regrouping.groups[class_id], class_id, features_of)
     quota = settings.memory_per_class
@@ -74,23 +87,6 @@ def regrouped(
         network=network,
         memories=Memories(lambda: exemplars, lambda: held_out),
     )
-
-
-def _check_own(before: Network, method: str) -> None:
-    """Refuse networks and heads that do not say themselves how their classes are put together: others may keep
-    something for each class that nobody here knows of."""
-    if not all("regrouped" in vars(type(part)) for part in (before, before.head)):
-        raise _unmendable(method)
-
-
-def _check_whole(before: Network, after: Network, method: str) -> None:
-    """Refuse to lose what a method has put into its network beside backbones and head."""
-    if before.state_dict().keys() != after.state_dict().keys():
-        raise _unmendable(method)
-
-
-def _unmendable(method: str) -> DataError:
-    return DataError(f"method '{method}' has a network of its own kind, whose classes cannot be merged or forgotten")
 
 
 def _fit_row(
@@ -119,13 +115,73 @@ def _together(memory: ExemplarMemory, groups: Sequence[Sequence[int]], quota: in
         stacks = [memory.stack_of(k) for k in group if k < memory.num_classes]
         if len(stacks) > 1:
             ends = itertools.accumulate(map(len, stacks))
-            places = [list(range(end - len(stack), end)) for stack, end in zip(stacks, ends, strict=True)]
-            whole, longest = joined(stacks), max(map(len, stacks))
-            ids, by_turns = ids_of(whole), [own[k] for k in range(longest) for own in places if k < len(own)]
-            different: dict[str, int] = {}
-            for place in by_turns:
-                different.setdefault(ids[place], place)
+            members = [range(end - len(stack), end) for stack, end in zip(stacks, ends, strict=True)]
+            whole = joined(stacks)
+            ids, different = ids_of(whole), dict[str, int]()
+            for turn in itertools.zip_longest(*members):
+                for position in turn:
+                    if position is not None:
+                        different.setdefault(ids[position], position)
             stacks = [whole[torch.tensor(list(different.values())[:quota], dtype=torch.int64)]]
         if stacks:
             result.remember(class_id, stacks[0])
     return result
+
+
+def merged_row(
+    weight: Tensor, bias: Tensor, features: Tensor, labels: Tensor, members: Sequence[int], temperature: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """Weight `[d]` and bias `[]` of the class that `members` become, for a head of weight `[C, d]` and bias `[C]`.
+
+    Its probability is to be the sum of theirs, which has the logit log(exp z_a + exp z_b): no linear row gives that
+    exactly. The row that comes nearest to it on the kept photos is found among the combinations of all present rows: a
+    logistic regression on as many numbers as there are classes, so that few photos suffice. It is fitted on features
+    `[N, d]` with labels `[N]`, among which every class counts the same.
+
+    The others keep their rows, so that only what the merged class takes from them changes. Where there are no others,
+    any row will do, and the mean is taken.
+    """
+    rows, offsets, chosen = weight.detach().double(), bias.detach().double(), list(members)
+    others = [k for k in range(len(rows)) if k not in chosen]
+    if not others:
+        return weight.detach().mean(0), bias.detach().mean()
+    logits = (features.to(rows) @ rows.T + offsets) / temperature
+    rest = logits[:, others].logsumexp(1)
+    wanted = torch.sigmoid(logits[:, chosen].logsumexp(1) - rest)
+    labels = labels.to(rows.device)
+    share = 1 / torch.bincount(labels, minlength=len(rows))[labels].double()
+    share = share / share.sum()
+    mean = logits.mean(1, keepdim=True)  # a softmax does not see what all logits have in common
+    plain = torch.zeros(len(rows), dtype=rows.dtype, device=rows.device)
+    plain[chosen] = 1.0
+    known = torch.cat((logits - mean, torch.ones_like(mean)), dim=1)
+    begin = mean[:, 0] + (logits - mean) @ plain - rest
+    ridge = torch.full((len(rows) + 1,), RIDGE, dtype=rows.dtype, device=rows.device)
+    ridge[-1] = 0.0  # the bias is free
+    change = _fitted(begin, known, wanted, share, ridge)
+    factors, shift = plain + change[:-1], change[-1]
+    mixture = factors + (1 - factors.sum()) / len(rows)
+    return (mixture @ rows).to(weight), (mixture @ offsets + temperature * shift).to(bias)
+
+
+def _fitted(begin: Tensor, known: Tensor, wanted: Tensor, share: Tensor, ridge: Tensor) -> Tensor:
+    """The factors `[k]` with which `begin + known @ factors` are the logits of the `wanted` probabilities `[N]` as well
+    as can be, each weighted by its `share`, where the square of each factor costs half its `ridge` `[k]`."""
+
+    def loss(change: Tensor) -> Tensor:
+        fit = functional.binary_cross_entropy_with_logits(begin + known @ change, wanted, share, reduction="sum")
+        return fit + (ridge * change.square()).sum() / 2
+
+    # Newton's method: torch's optimisers import its compiler, which takes longer than all of this.
+    change = torch.zeros_like(ridge)
+    for _ in range(NUM_STEPS):
+        predicted = torch.sigmoid(begin + known @ change)
+        slope = known.T @ (share * (predicted - wanted)) + ridge * change
+        weights = share * predicted * (1 - predicted)
+        curvature = known.T @ (known * weights[:, None]) + torch.diag(ridge + LEAST_CURVATURE)
+        step, before = torch.linalg.solve(curvature, slope), loss(change)
+        length = next((length for length in STEP_LENGTHS if loss(change - length * step) < before), None)
+        if length is None:
+            break
+        change = change - length * step
+    return change

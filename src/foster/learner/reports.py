@@ -1,16 +1,15 @@
 """What a learner answers: plain, frozen results with class names."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from foster.bundle.history import entry_title
 from foster.data.photos.read import Unreadable
 from foster.errors import FosterError
 from foster.learner.duplicates import KeptElsewhere, SharedPhotos
-from foster.learner.mend_report import MendReport
 from foster.learner.update_check import UpdateCheck
 from foster.system.counts import counted
 
@@ -61,109 +60,6 @@ class Prediction:
     def __str__(self) -> str:
         answer = f"cannot be read: {self.error}" if self.error is not None else f"{self.label} {self.confidence:.1%}"
         return f"{self.name}: {answer}"
-
-
-@dataclass(frozen=True)
-class ClassAccuracy:
-    """How many images of one class were classified rightly, and as what the others most often."""
-
-    name: str
-    num_images: int
-    num_right: int
-    mistaken_for: str | None
-
-    @property
-    def accuracy(self) -> float:
-        return 100.0 * self.num_right / self.num_images
-
-
-def class_accuracies(true: Tensor, predicted: Tensor, names: Sequence[str]) -> tuple[ClassAccuracy, ...]:
-    """Of every class that has images, from true and predicted class ids `[N]`."""
-    confusion = torch.zeros(len(names), len(names), dtype=torch.int64)
-    confusion.index_put_((true, predicted), torch.ones_like(true), accumulate=True)
-    counts = confusion.sum(1).tolist()
-    right = confusion.diagonal().tolist()
-    mistakes = confusion.fill_diagonal_(0)
-    worst = [names[k] if count else None for count, k in zip(*(part.tolist() for part in mistakes.max(1)), strict=True)]
-    return tuple(ClassAccuracy(name, counts[k], right[k], worst[k]) for k, name in enumerate(names) if counts[k])
-
-
-@dataclass(frozen=True)
-class UnknownReport:
-    """Photos of things that were never learned: how many were refused as unknown, and how many known ones were, too."""
-
-    num_images: int
-    num_refused: int
-    num_known_refused: int
-    auroc: float
-    """The chance that a known photo looks more familiar than one of these."""
-
-    def record(self) -> dict[str, Any]:
-        return {name.removeprefix("num_"): value for name, value in vars(self).items()}
-
-
-@dataclass(frozen=True)
-class EvaluationReport:
-    """Accuracy on labelled images. Images of classes that the learner does not know are counted, but not in it."""
-
-    classes: tuple[ClassAccuracy, ...]
-    calibration_error: float
-    """Mean distance, in points of percent, between confidence and accuracy."""
-    unknown_classes: Mapping[str, int]
-    empty_classes: tuple[str, ...]
-    """Class folders without an image."""
-    passed_over: Mapping[str, int]
-    """Files that were not looked at: how many, by the ending of their names or by what they are."""
-    unreadable: tuple[Unreadable, ...]
-    confusion: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """For each true class, how many of its images were taken for which; zeros are left out."""
-    num_trained_on: int = 0
-    """How many of the images are kept in the bundle and were trained on: accuracy on them says little."""
-    unknown: UnknownReport | None = None
-    """Where there were photos in a folder `unknown`."""
-
-    @property
-    def num_images(self) -> int:
-        return sum(entry.num_images for entry in self.classes)
-
-    @property
-    def class_accuracy(self) -> float:
-        """In percent, a mean over classes."""
-        return sum(entry.accuracy for entry in self.classes) / len(self.classes)
-
-    def __str__(self) -> str:
-        return f"{self.accuracy:.2f} % of {counted(self.num_images, 'image')} of {counted(len(self.classes), 'class')}"
-
-    @property
-    def accuracy(self) -> float:
-        """In percent of all images."""
-        return 100.0 * sum(entry.num_right for entry in self.classes) / self.num_images
-
-    def record(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
-        classes = [
-            {
-                "label": entry.name,
-                "images": entry.num_images,
-                "accuracy": entry.accuracy,
-                "mistaken_for": entry.mistaken_for,
-            }
-            for entry in self.classes
-        ]
-        return {
-            "accuracy": self.accuracy,
-            "class_accuracy": self.class_accuracy,
-            "images": self.num_images,
-            "images_trained_on": self.num_trained_on,
-            "confusion": {name: dict(row) for name, row in self.confusion.items()},
-            "calibration_error": self.calibration_error,
-            "classes": classes,
-            "unknown": self.unknown.record() if self.unknown else None,
-            "unknown_classes": dict(self.unknown_classes),
-            "empty_classes": list(self.empty_classes),
-            "passed_over": dict(self.passed_over),
-            "unreadable": [vars(entry) for entry in self.unreadable],
-        }
 
 
 @dataclass(frozen=True)
@@ -254,6 +150,56 @@ class LearnReport:
             "temperature": self.temperature,
             "variants": dict(self.variants),
             "restarts": list(self.restarts),
+            "checks": {check.kind: check.record() for check in self.checks},
+        }
+
+
+@dataclass(frozen=True)
+class Remains:
+    """What is left of a forgotten class where nothing can be taken out: in the backbone's weights."""
+
+    name: str
+    kind: str
+    """Which of its images were looked at before they went: "held-out" or "exemplar"."""
+    num_images: int
+    num_told: int | None
+    """How many of them are nearer to the mean of that class's exemplars, in features, than to any other's; None where
+    no exemplar is kept."""
+    answers: Mapping[str, int]
+    """What they are taken for now, most often first."""
+
+    def record(self) -> dict[str, Any]:
+        """Plain data for a bundle's history."""
+        return {"kind": self.kind, "images": self.num_images, "told": self.num_told, "answers": dict(self.answers)}
+
+
+@dataclass(frozen=True)
+class MendReport:
+    """What became of which classes, and what the others lost or won by it."""
+
+    renamed: Mapping[str, str]
+    """Old names and the new one of each; several that became one class have the same."""
+    forgotten: tuple[str, ...] = ()
+    num_exemplars: int = 0
+    num_held_out: int = 0
+    """How many images are gone with a class, or are kept of a merged one."""
+    checks: tuple[UpdateCheck, ...] = ()
+    """Before and after, where answers may have changed; what several parts got together counts for a merged class."""
+    largest_difference: float | None = None
+    """Between the probability of a merged class and the sum of those of its parts, on the same images."""
+    mean_difference: float | None = None
+    remains: tuple[Remains, ...] = ()
+
+    def __str__(self) -> str:
+        return entry_title(self.record())
+
+    def record(self) -> dict[str, Any]:
+        """Plain data for a bundle's history."""
+        if not self.forgotten and not self.checks:
+            return {"renamed": dict(self.renamed)}
+        what = {"forgotten": list(self.forgotten), "remains": {one.name: one.record() for one in self.remains}}
+        return {
+            **(what if self.forgotten else {"renamed": dict(self.renamed)}),
             "checks": {check.kind: check.record() for check in self.checks},
         }
 
