@@ -1,5 +1,7 @@
 import io
 import re
+import subprocess
+import sys
 
 import pytest
 from rich.console import Console
@@ -191,3 +193,8 @@ def test_the_terminal_shows_the_same_numbers_as_markdown(write_run):
     runs = three_seeds(write_run)
     text = rendered(summary_table(runs), 120)
     assert all(cell in text for grid in summary_grids(runs) for row in grid.rows for cell in row)
+
+
+def test_a_table_needs_neither_matplotlib_nor_torch():
+    code = "import sys, foster.reports.tables; sys.exit('matplotlib' in sys.modules or 'torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -35,7 +35,7 @@ def check(
     """
     from foster.cli.check_texts import check_report_text
     from foster.learner.check import check_photos
-    from foster.reports.check_sheet import check_place, draw_check
+    from foster.reports.contact_sheet import check_place, draw_check
     from foster.reports.progress import progress_for
     from foster.system import output
     from foster.system.counts import counted

@@ -1,19 +1,15 @@
 """A calibration curve: whether an answer that is given with 80 % confidence is right in 80 of 100 cases."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from matplotlib.figure import Figure
 
 from foster.reports.archive import BundleArchive
 from foster.reports.style import COLOURS, SOFT_INK, new_figure, styled
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 NUM_BINS = 10
 
 
-def calibration_figure(archive: BundleArchive) -> "Figure":
+def calibration_figure(archive: BundleArchive) -> Figure:
     """Held-out images in ten bins of confidence: how often the answers of each are right; larger dots are of more."""
     labels, predicted = archive.predictions()
     confidence = archive.probabilities.max(1)

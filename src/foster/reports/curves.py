@@ -7,7 +7,9 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from foster.errors import DataError
 from foster.reports.groups import Group, by_scenario, share_orders
@@ -26,10 +28,6 @@ from foster.reports.style import (
     styled,
     wrapped,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 LINE_STYLES = ("-", "-.", ":")
 """Of the augmentations of a panel."""
@@ -83,7 +81,7 @@ class Panel:
     note: str
 
 
-def accuracy_figure(results: Sequence[RunResult], title: str | None = None) -> "Figure":
+def accuracy_figure(results: Sequence[RunResult], title: str | None = None) -> Figure:
     """Accuracy on all classes seen against their number: a panel a scenario, a curve a method.
 
     A scenario with too many curves has a panel for each augmentation, all on one scale. Several runs of a method become
@@ -93,7 +91,7 @@ def accuracy_figure(results: Sequence[RunResult], title: str | None = None) -> "
     return _figure(panels(results), title)
 
 
-def variants_figure(variants: Mapping[str, Sequence[RunResult]], title: str) -> "Figure":
+def variants_figure(variants: Mapping[str, Sequence[RunResult]], title: str) -> Figure:
     """The same with a curve for each group of runs under a name that is given, in one panel."""
     runs = [run for group in variants.values() for run in group]
     looks = itertools.cycle(Look(colour, marker) for colour, marker in zip(COLOURS, MARKERS, strict=False))
@@ -104,7 +102,7 @@ def variants_figure(variants: Mapping[str, Sequence[RunResult]], title: str) -> 
     return _figure([Panel(runs[0].scenario, runs[0].scenario, curves, "")] if runs else [], title)
 
 
-def _figure(shown: Sequence["Panel"], title: str | None) -> "Figure":
+def _figure(shown: Sequence["Panel"], title: str | None) -> Figure:
     if not shown:
         raise DataError("there are no runs to draw")
     ends = [[curve.end for curve in panel.curves] for panel in shown]
@@ -133,7 +131,7 @@ def panels(results: Sequence[RunResult]) -> list[Panel]:
     return drawn
 
 
-def _draw(axes: "Axes", panel: Panel, of_scenario: Sequence[Curve]) -> None:
+def _draw(axes: Axes, panel: Panel, of_scenario: Sequence[Curve]) -> None:
     for curve in reversed(panel.curves):  # the best on top
         look = curve.look
         if any(curve.spread) and not curve.is_boosted:
@@ -164,7 +162,7 @@ def _draw(axes: "Axes", panel: Panel, of_scenario: Sequence[Curve]) -> None:
     _draw_gap(axes, panel.curves)
 
 
-def _draw_gap(axes: "Axes", curves: Sequence[Curve]) -> None:
+def _draw_gap(axes: Axes, curves: Sequence[Curve]) -> None:
     """How far the best curve ends above the next, where there is room to write it between the two ends."""
     ends = [(curve.mean[-1], curve.classes_seen[-1]) for curve in curves if not curve.is_boosted]
     low, high = axes.get_ylim()

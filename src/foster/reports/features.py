@@ -2,10 +2,12 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch.nn.functional import normalize
 
@@ -14,16 +16,12 @@ from foster.experiment.keepsakes import kept_networks
 from foster.reports.archive import Archive, RunArchive
 from foster.reports.style import COLOURS, GRID, INK, SOFT_INK, colour_of, grid_of_axes, new_figure, some_of, styled
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 MOST_CLASSES, MOST_PANELS, IMAGES_A_CLASS = 20, 6, 40
 MARKERS = "o^"
 """A colour that comes again has another marker."""
 
 
-def tsne_figure(archives: Sequence[RunArchive]) -> "Figure":
+def tsne_figure(archives: Sequence[RunArchive]) -> Figure:
     """A row a run, a panel a task: features of test images as t-SNE lays them out.
 
     The classes, at most 20, evenly spread over the order of arrival, have the same colours in all panels; each appears
@@ -71,7 +69,7 @@ def _num_kept(archive: RunArchive) -> int:
     return sum(1 for _ in itertools.takewhile(lambda task: (task, archive.result.result) in kept, tasks))
 
 
-def head_norm_figure(archives: Sequence[Archive]) -> "Figure":
+def head_norm_figure(archives: Sequence[Archive]) -> Figure:
     """A panel a run or bundle: the norm of each class's row of the head, in order of arrival, and each task's mean.
 
     Where the rows of the last task are longer than all others, much is taken for a new class.
@@ -85,7 +83,7 @@ def head_norm_figure(archives: Sequence[Archive]) -> "Figure":
     return figure
 
 
-def _draw_norms(axes: "Axes", archive: Archive, norms: NDArray[np.float32]) -> None:
+def _draw_norms(axes: Axes, archive: Archive, norms: NDArray[np.float32]) -> None:
     colour = colour_of(archive.method)
     edges = np.cumsum((0, *archive.task_sizes))
     edges = edges[edges <= len(norms)]

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
 
 from foster.errors import DataError, SettingsError, suggestion
 from foster.reports.archive import Archive, RunArchive, open_archives
@@ -14,19 +15,16 @@ from foster.reports.matrices import accuracy_matrix_figure, confusion_figure
 from foster.reports.pictures import exemplar_figure, grad_cam_figure
 from foster.reports.results import RunResult
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 @dataclass(frozen=True)
 class Kind:
     """How a figure is drawn, and one sentence on how to read it."""
 
-    draw: Callable[[Sequence[Archive]], "Figure"]
+    draw: Callable[[Sequence[Archive]], Figure]
     reading: str
 
 
-def figure(kind: str, paths: Sequence[Path | str], data: Path | None = None) -> "Figure":
+def figure(kind: str, paths: Sequence[Path | str], data: Path | None = None) -> Figure:
     """The figure `kind` of run folders, results files or bundles; `data` says where the data files of runs are now."""
     if kind not in KINDS:
         raise SettingsError(f"unknown figure '{kind}'{suggestion(kind, KINDS)}")

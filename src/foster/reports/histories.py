@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from foster.errors import DataError
 from foster.reports.archive import RunArchive
@@ -21,14 +23,10 @@ from foster.reports.style import (
     styled,
 )
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 HEIGHT = 2.6
 
 
-def new_old_figure(results: Sequence[RunResult], names: Sequence[str] = ()) -> "Figure":
+def new_old_figure(results: Sequence[RunResult], names: Sequence[str] = ()) -> Figure:
     """After each task, the accuracy on the classes of that task (left) and on those of all before it (right)."""
     named = zip(results, names or [result.method for result in results], strict=True)
     told = [(result, name) for result, name in named if result.new_accuracy]
@@ -61,7 +59,7 @@ def new_old_figure(results: Sequence[RunResult], names: Sequence[str] = ()) -> "
     return figure
 
 
-def loss_figure(archives: Sequence[RunArchive]) -> "Figure":
+def loss_figure(archives: Sequence[RunArchive]) -> Figure:
     """A panel a run: each loss term after each epoch, all phases of all tasks one after the other."""
     with styled():
         figure = new_figure(9.5, HEIGHT * len(archives) + 0.3)
@@ -85,7 +83,7 @@ def _alone(values: Sequence[float]) -> list[int]:
     return np.flatnonzero(padded[1:-1] & ~padded[:-2] & ~padded[2:]).tolist()
 
 
-def _draw_losses(axes: "Axes", archive: RunArchive) -> None:
+def _draw_losses(axes: Axes, archive: RunArchive) -> None:
     epochs = epochs_of(archive.events)
     if not epochs:
         raise DataError(f"'{archive.folder}' has no epochs in its events")

@@ -3,17 +3,14 @@
 import base64
 import io
 import re
-from typing import TYPE_CHECKING
 
 import numpy as np
 from markupsafe import Markup
+from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
 from foster.reports.style import COLOURS, GRID, INK, LOOKS, SOFT_INK, styled
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PIXELS_A_POINT = 1.55
 """Of the page, at most; pictures inside a figure have as many."""
@@ -25,7 +22,7 @@ THEMED = tuple(dict.fromkeys((INK, SOFT_INK, GRID, *COLOURS, *(look.colour for l
 """Colours that a page's style sheet may change, as a dark one does: each as the variable `--c` and its letters."""
 
 
-def svg(figure: "Figure") -> Markup:
+def svg(figure: Figure) -> Markup:
     """A figure as an inline SVG element whose colours follow the page's theme."""
     file = io.StringIO()
     with styled():

@@ -1,20 +1,17 @@
 """Figures of matrices: accuracy by task and time, and which class is taken for which."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from numpy.typing import NDArray
 
 from foster.errors import DataError
 from foster.reports.archive import Archive
 from foster.reports.results import RunResult
 from foster.reports.style import grid_of_axes, new_figure, some_of, styled, wrapped
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from matplotlib.image import AxesImage
 
 PANELS_IN_A_ROW = 3
 MOST_NAMED = 20
@@ -27,7 +24,7 @@ ON_BRIGHT = "#222222"
 """Letters on a bright cell. They stay dark in a dark report, since the cell stays bright."""
 
 
-def accuracy_matrix_figure(results: Sequence[RunResult], names: Sequence[str] = ()) -> "Figure":
+def accuracy_matrix_figure(results: Sequence[RunResult], names: Sequence[str] = ()) -> Figure:
     """A panel a run: after each task (rows), the accuracy on the classes of each task so far (columns)."""
     named = zip(results, names or [result.method for result in results], strict=True)
     shown = [(result, name) for result, name in named if result.accuracy_matrix]
@@ -50,7 +47,7 @@ def accuracy_matrix_figure(results: Sequence[RunResult], names: Sequence[str] = 
     return figure
 
 
-def confusion_figure(archives: Sequence[Archive]) -> "Figure":
+def confusion_figure(archives: Sequence[Archive]) -> Figure:
     """A panel a run or bundle: the share of each true class (rows) that is taken for each class (columns).
 
     Classes stand in the order of their arrival; lines part tasks. A bright column on the right means that much is
@@ -94,25 +91,25 @@ def confusion(labels: NDArray[np.int64], predicted: NDArray[np.int64], num_class
     return counts
 
 
-def _panels(count: int, side: float) -> "tuple[Figure, list[Axes]]":
+def _panels(count: int, side: float) -> tuple[Figure, list[Axes]]:
     num_columns = max(1, min(count, PANELS_IN_A_ROW))
     figure = new_figure(num_columns * side + 0.8, -(-count // num_columns) * (side + 0.2))
     return figure, grid_of_axes(figure, count, num_columns)
 
 
-def _without_frame(axes: "Axes", title: str) -> None:
+def _without_frame(axes: Axes, title: str) -> None:
     axes.set_title(wrapped(title, 4.5))
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
 
 
-def _number_tasks(axes: "Axes", num_tasks: int) -> None:
+def _number_tasks(axes: Axes, num_tasks: int) -> None:
     numbers = range(0, num_tasks, max(1, num_tasks // 10))
     axes.set_xticks(numbers, [str(number + 1) for number in numbers])
     axes.set_yticks(numbers, [str(number + 1) for number in numbers])
 
 
-def _mark_tasks(axes: "Axes", archive: Archive) -> None:
+def _mark_tasks(axes: Axes, archive: Archive) -> None:
     edges = np.cumsum((0, *archive.task_sizes))
     for edge in some_of(edges[1:-1].tolist()):
         axes.axhline(edge - 0.5, color="white", linewidth=0.5, alpha=0.7)
@@ -127,14 +124,14 @@ def _mark_tasks(axes: "Axes", archive: Archive) -> None:
         axes.set_yticks(edges[::every] - 0.5, [str(edge) for edge in edges[::every]])
 
 
-def _write_values(axes: "Axes", values: NDArray[np.float64]) -> None:
+def _write_values(axes: Axes, values: NDArray[np.float64]) -> None:
     for (row, column), value in np.ndenumerate(values):
         if np.isfinite(value):
             colour = ON_BRIGHT if value > 55 else "white"
             axes.text(column, row, f"{value:.0f}", ha="center", va="center", color=colour, size=8)
 
 
-def _colour_bar(figure: "Figure", picture: "AxesImage", panels: "list[Axes]", label: str):  # type: ignore[no-untyped-def]
+def _colour_bar(figure: Figure, picture: AxesImage, panels: list[Axes], label: str):  # type: ignore[no-untyped-def]
     bar = figure.colorbar(picture, ax=panels, shrink=0.6, aspect=30, pad=0.02, label=label)
     bar.outline.set_visible(False)
     return bar

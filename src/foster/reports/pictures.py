@@ -3,10 +3,11 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from foster.data.images import ImageSet, on_device
@@ -20,10 +21,6 @@ from foster.reports.archive import Archive, RunArchive
 from foster.reports.style import grid_of_axes, new_figure, styled, wrapped
 from foster.training.engine import Engine
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 ROWS_IN_A_BLOCK, PICTURES_IN_A_ROW = 25, 10
 MOST_BLOCKS = 6
 """Of more classes, some from all over stand for the others."""
@@ -33,7 +30,7 @@ NUM_EXPLAINED = 6
 HEAT = "inferno"
 
 
-def exemplar_figure(archive: Archive) -> "Figure":
+def exemplar_figure(archive: Archive) -> Figure:
     """A row a class, in order of arrival: the first exemplars of each, in the order in which they were chosen."""
     images = archive.exemplars()
     counts = images.class_counts().tolist()
@@ -58,7 +55,7 @@ def exemplar_figure(archive: Archive) -> "Figure":
     return figure
 
 
-def grad_cam_figure(archive: RunArchive, task: int | None = None, num_images: int = NUM_EXPLAINED) -> "Figure":
+def grad_cam_figure(archive: RunArchive, task: int | None = None, num_images: int = NUM_EXPLAINED) -> Figure:
     """Test images of known classes that the frozen network got wrong and the boosted one gets right: where each branch
     looks for the true class. `task` is the last one in which there are such images unless it is given."""
     kept = [
@@ -83,7 +80,7 @@ def grad_cam_figure(archive: RunArchive, task: int | None = None, num_images: in
     raise DataError(f"boosting corrected no test image of a known class in '{archive.folder}'")
 
 
-def _explained(archive: RunArchive, boosted: BoostedNetwork, chosen: "Corrected") -> "Figure":
+def _explained(archive: RunArchive, boosted: BoostedNetwork, chosen: "Corrected") -> Figure:
     frozen, new = branch_maps(archive, boosted, chosen.images)
     with styled():
         figure = new_figure(1.5 * len(chosen.images.labels) + 0.9, 5.2)
@@ -158,7 +155,7 @@ def _mosaic(images: ImageSet, classes: Sequence[int]) -> np.ndarray:
     return sheet
 
 
-def _picture_only(axes: "Axes") -> None:
+def _picture_only(axes: Axes) -> None:
     axes.set_xticks([])
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)

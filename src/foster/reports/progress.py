@@ -13,19 +13,7 @@ from rich.text import Text
 
 from foster import events
 from foster.events import Event, Listener
-from foster.reports.progress_texts import (
-    decoded_text,
-    decoding_text,
-    evaluated_text,
-    losses_text,
-    planned_text,
-    received_text,
-    resumed_text,
-    run_ended_text,
-    run_started_text,
-    task_started_text,
-    where_text,
-)
+from foster.reports import progress_texts as texts
 from foster.reports.text import duration
 from foster.system.counts import counted
 
@@ -71,28 +59,28 @@ class _Progress:
         match event:
             case events.RunStarted():
                 self._num_tasks = event.num_tasks
-                self._say(run_started_text(event), "bold")
+                self._say(texts.run_started(event), "bold")
             case events.RunResumed():
-                self._say(resumed_text(event, self._num_tasks, self._is_learn))
+                self._say(texts.resumed(event, self._num_tasks, self._is_learn))
             case events.TaskStarted() | events.PhaseStarted():
                 self._num_tasks = event.num_tasks
             case events.LearnPlanned():
                 self._is_learn = True
-                for line in planned_text(event):
+                for line in texts.planned(event):
                     self._say(line)
             case events.Evaluated():
-                self._say(evaluated_text(event, self._num_tasks, self._is_learn), "green")
+                self._say(texts.evaluated(event, self._num_tasks, self._is_learn), "green")
             case events.PhotosDecoded():
-                self._say(decoded_text(event), "dim")
+                self._say(texts.decoded(event), "dim")
             case events.Waiting():
                 self._say(event.message)
             case events.Warned():
                 self._say(f"warning: {event.message}", "yellow")
             case events.RunEnded():
-                self._say(run_ended_text(event), "bold")
+                self._say(texts.run_ended(event), "bold")
 
     def _where(self, event: events.PhaseStarted | events.EpochEnded | events.PhaseEnded) -> str:
-        return where_text(event, self._num_tasks, self._is_learn)
+        return texts.where(event, self._num_tasks, self._is_learn)
 
     def _say(self, line: str, style: str = "") -> None:
         """Show a line that stays."""
@@ -116,7 +104,7 @@ class LineProgress(_Progress):
     def _follow(self, event: Event) -> None:
         match event:
             case events.TaskStarted() if not self._is_learn:  # which has told what it will do, and has one task
-                self._say(task_started_text(event))
+                self._say(texts.task_started(event))
             case events.PhaseStarted():
                 self._tenths = 0
                 self._say(f"{self._where(event)}: {counted(event.epochs, 'epoch')} of {counted(event.steps, 'step')}")
@@ -124,7 +112,7 @@ class LineProgress(_Progress):
                 # The line that ends the phase says the rest.
                 if event.epoch + 1 < event.epochs and self._is_due(event.epoch + 1, event.epochs):
                     left = duration(event.seconds_left)
-                    losses = losses_text(event, self._is_learn)
+                    losses = texts.losses(event, self._is_learn)
                     self._say(f"{self._where(event)}: epoch {event.epoch + 1}/{event.epochs}, {losses}, {left} left")
             case events.PhaseEnded():
                 self._say(f"{self._where(event)}: done in {duration(event.seconds)}")
@@ -132,7 +120,7 @@ class LineProgress(_Progress):
                 self._downloading(event)
             case events.Decoding():
                 if self._is_due(event.num_done, event.num_total) and event.num_done < event.num_total:
-                    self._say(f"{decoding_text(event)}: {event.num_done:,} of {event.num_total:,}")
+                    self._say(f"{texts.decoding(event)}: {event.num_done:,} of {event.num_total:,}")
 
     def _downloading(self, event: events.Downloading) -> None:
         if not event.num_received:
@@ -142,7 +130,7 @@ class LineProgress(_Progress):
         # Without an end there are no tenths of the way, only time that passes.
         is_due = self._is_due(event.num_received, event.num_total) if event.num_total else self._is_due(0, 1)
         if is_due or event.num_received == event.num_total:
-            self._say(f"downloading {event.name}: {received_text(event)}")
+            self._say(f"downloading {event.name}: {texts.received(event)}")
 
     def _is_due(self, num_done: int, num_all: int) -> bool:
         waited = self._clock() - self._last_line
@@ -203,18 +191,18 @@ class TerminalProgress(_Progress):
                     total=event.epochs,
                     completed=event.epoch + 1,
                     count=f"{event.epoch + 1}/{event.epochs}",
-                    losses=losses_text(event, self._is_learn),
+                    losses=texts.losses(event, self._is_learn),
                     left=f"{duration(event.seconds_left)} left",
                 )
             case events.PhaseEnded():
                 self._show(f"{self._where(event)}: evaluating")
             case events.Downloading():
                 done = event.num_received if event.num_total else 0
-                amount = received_text(event) if event.num_received else ""
+                amount = texts.received(event) if event.num_received else ""
                 self._show(f"downloading {event.name}", total=event.num_total or 1, completed=done, count=amount)
             case events.Decoding():
                 count = f"{event.num_done:,}/{event.num_total:,}"
-                self._show(decoding_text(event), total=event.num_total, completed=event.num_done, count=count)
+                self._show(texts.decoding(event), total=event.num_total, completed=event.num_done, count=count)
             case events.Waiting():
                 self._show("waiting")
             case events.RunEnded():

@@ -21,12 +21,12 @@ def in_plain_words(what: str) -> str:
     return PLAIN_WORDS.get(name, name) + what.removeprefix(name)
 
 
-def run_started_text(event: events.RunStarted) -> str:
+def run_started(event: events.RunStarted) -> str:
     folder = f", in {event.folder}" if event.folder else ""
     return f"{event.method} on {event.scenario}: {counted(event.num_tasks, 'task')} on {event.device}{folder}"
 
 
-def resumed_text(event: events.RunResumed, num_tasks: int, is_learn: bool = False) -> str:
+def resumed(event: events.RunResumed, num_tasks: int, is_learn: bool = False) -> str:
     """Between two tasks there is no phase yet."""
     if is_learn:
         return f"going on where it stopped: {in_plain_words(event.phase)}, epoch {event.epoch + 1}"
@@ -34,13 +34,13 @@ def resumed_text(event: events.RunResumed, num_tasks: int, is_learn: bool = Fals
     return f"resumed at task {event.task + 1}/{num_tasks}{phase}"
 
 
-def task_started_text(event: events.TaskStarted) -> str:
+def task_started(event: events.TaskStarted) -> str:
     known = f"{event.num_known} known" if event.num_known else "none known"
     what = f"{counted(event.num_new, 'new class')}, {known}, {counted(event.num_images, 'image')}"
     return f"task {event.task + 1}/{event.num_tasks}: {what}"
 
 
-def losses_text(event: events.EpochEnded, is_learn: bool) -> str:
+def losses(event: events.EpochEnded, is_learn: bool) -> str:
     """`loss 1.234 = L_LA 0.900 + L_KD 0.334`, or the total alone where it has one term."""
     terms = {name: value for name, value in event.losses.items() if name != "total"}
     total = event.losses.get("total", sum(terms.values()))
@@ -49,17 +49,17 @@ def losses_text(event: events.EpochEnded, is_learn: bool) -> str:
     return f"loss {total:.3f} = " + " + ".join(f"{name} {value:.3f}" for name, value in terms.items())
 
 
-def received_text(event: events.Downloading) -> str:
+def received(event: events.Downloading) -> str:
     """`48.3 of 161.2 MiB`, or `48.3 MiB` where the end is not known."""
     end = f" of {event.num_total / 2**20:.1f}" if event.num_total else ""
     return f"{event.num_received / 2**20:.1f}{end} MiB"
 
 
-def decoding_text(event: events.Decoding) -> str:
+def decoding(event: events.Decoding) -> str:
     return f"{'checking' if event.was_there else 'decoding'} {event.what}"
 
 
-def decoded_text(event: events.PhotosDecoded) -> str:
+def decoded(event: events.PhotosDecoded) -> str:
     rate = event.num_photos / max(event.seconds, 1e-3)
     where = {"device": "on the device", "host": "in memory", "disk": "on disk"}[event.place]
     time = f"in {duration(event.seconds)} ({rate:,.0f} a second)"
@@ -68,7 +68,7 @@ def decoded_text(event: events.PhotosDecoded) -> str:
     return f"{event.num_photos:,} photos of {event.what}: {size_text(event.num_bytes)} {where}, {time}"
 
 
-def where_text(
+def where(
     event: events.PhaseStarted | events.EpochEnded | events.PhaseEnded | events.Evaluated,
     num_tasks: int,
     is_learn: bool,
@@ -80,22 +80,22 @@ def where_text(
     return in_plain_words(what) if is_learn else f"task {event.task + 1}/{num_tasks} {what}"
 
 
-def planned_text(event: events.LearnPlanned) -> list[str]:
+def planned(event: events.LearnPlanned) -> list[str]:
     needed = f"about {duration(event.seconds)} and {size_text(event.num_bytes)} of memory, measured on a few steps"
     return [*event.lines, needed]
 
 
-def evaluated_text(event: events.Evaluated, num_tasks: int, is_learn: bool) -> str:
+def evaluated(event: events.Evaluated, num_tasks: int, is_learn: bool) -> str:
     # A group of classes without a test image has no accuracy.
     names = ("known", "new", "") if is_learn else ("old", "new", "top-5")
     groups = zip(names, (event.old_accuracy, event.new_accuracy, event.top5), strict=True)
     known = [f"{name} {value:.2f}" for name, value in groups if name and value is not None and not math.isnan(value)]
     details = f" ({', '.join(known)})" if known and not (is_learn and len(known) == 1) else ""
     of_what = " of held-out images" if is_learn else ""
-    return f"{where_text(event, num_tasks, is_learn)}: {event.accuracy:.2f} %{of_what}{details}"
+    return f"{where(event, num_tasks, is_learn)}: {event.accuracy:.2f} %{of_what}{details}"
 
 
-def run_ended_text(event: events.RunEnded) -> str:
+def run_ended(event: events.RunEnded) -> str:
     return (
         f"average incremental accuracy {event.average_incremental_accuracy:.2f} %, "
         f"final {event.final_accuracy:.2f} %, in {duration(event.seconds)}"

@@ -5,7 +5,6 @@ import math
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -104,6 +103,9 @@ class RunResult:
         return self.variants.get("boosted")
 
 
+READER = TypeAdapter(RunResult)
+
+
 def read_result(path: Path) -> RunResult:
     """The results file at `path`, or a `DataError` that says in one line what is wrong with it."""
     try:
@@ -114,7 +116,7 @@ def read_result(path: Path) -> RunResult:
         raise DataError(f"'{path}' is not a results file: it lacks 'method', 'scenario' or 'accuracy'")
     # JSON holds no paths or class counts; everything else is taken as it stands there, extra keys passed over.
     facts = {**data, "path": path, "hardware": _hardware(data), "classes_seen": _classes_seen(data)}
-    return checked(facts, _reader(), path)
+    return checked(facts, READER, path)
 
 
 def find_results(folders: Iterable[Path | str]) -> list[RunResult]:
@@ -153,11 +155,6 @@ def _run_files(folder: Path) -> Iterator[Path]:
     for path, _, names in os.walk(folder, onerror=refuse):
         if FILE_NAME in names:
             yield Path(path, FILE_NAME)
-
-
-@cache
-def _reader() -> TypeAdapter[RunResult]:
-    return TypeAdapter(RunResult)
 
 
 def _hardware(data: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""One look for all figures: colours, type, direct labels, files. matplotlib is imported where it is used."""
+"""One look for all figures: colours, type, direct labels, files."""
 
 import io
 import itertools
@@ -9,14 +9,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from foster.errors import DataError, FolderError, explained
 from foster.settings.methods import METHOD_SETTINGS
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 ENDINGS = (".png", ".pdf", ".svg", ".jpg", ".webp")
 """Of a figure's file; they decide its format."""
@@ -64,7 +65,6 @@ LETTER = 0.077
 """Inches that a letter of a label takes at most, about."""
 LETTERS_IN_A_LINE = 44
 
-
 MOST_LINES = 25
 """So many lines part the tasks of a figure at most."""
 
@@ -94,33 +94,29 @@ def colour_of(name: str) -> str:
 @contextmanager
 def styled() -> Iterator[None]:
     """What is drawn and saved inside looks like all other figures."""
-    import matplotlib as mpl
-
     with mpl.rc_context(STYLE), warnings.catch_warnings():
         # A letter that the font lacks is a box in the picture; there is nothing that the user could do about it.
         warnings.simplefilter("ignore")
         yield
 
 
-def new_figure(width: float, height: float) -> "Figure":
+class ShownFigure(Figure):
+    """A notebook shows it as it is, whether or not it was told to show those of pyplot."""
+
+    def _repr_png_(self) -> bytes:
+        with styled(), io.BytesIO() as file:
+            self.savefig(file, format="png", dpi=100)
+            return file.getvalue()
+
+
+def new_figure(width: float, height: float) -> Figure:
     """A figure of that many inches that needs no display and gives everything around the axes its room."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    class ShownFigure(Figure):
-        """A notebook shows it as it is, whether or not it was told to show those of pyplot."""
-
-        def _repr_png_(self) -> bytes:
-            with styled(), io.BytesIO() as file:
-                self.savefig(file, format="png", dpi=100)
-                return file.getvalue()
-
     figure = ShownFigure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
-def grid_of_axes(figure: "Figure", count: int, num_columns: int, *, sharey: bool = False) -> "list[Axes]":
+def grid_of_axes(figure: Figure, count: int, num_columns: int, *, sharey: bool = False) -> list[Axes]:
     """`count` axes in rows of `num_columns`, those that are not needed taken away; DataError for none."""
     if not count:
         raise DataError("there are no runs to draw")
@@ -163,7 +159,7 @@ class End:
         return 0.5 + LETTER * max(map(len, self.lines))
 
 
-def label_ends(axes: "Axes", ends: Sequence[End], height: float) -> None:
+def label_ends(axes: Axes, ends: Sequence[End], height: float) -> None:
     """Name each curve beside its end, with a line that leads there, pushed apart where the ends are close.
 
     `height` is that of the axes in inches, about.
@@ -228,7 +224,7 @@ def check_figure_path(path: Path) -> None:
         raise FolderError(f"cannot write figure '{path}': its name must end in {choices}")
 
 
-def save_figure(figure: "Figure", path: Path) -> None:
+def save_figure(figure: Figure, path: Path) -> None:
     """Write the figure to `path`, whose ending decides the format."""
     check_figure_path(path)
     with styled(), explained(FolderError, f"cannot write figure '{path}'"):

@@ -4,8 +4,9 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from matplotlib.figure import Figure
 from rich.console import Group as Rendered
 from rich.text import Text
 
@@ -17,9 +18,6 @@ from foster.reports.tables import Grid, TerminalTables
 from foster.reports.text import ABSENT, mean_and_spread
 from foster.studies.study import Claim, Metric, Study
 from foster.system.files import write_json, write_text
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 METRICS: dict[Metric, Callable[[RunResult], float | None]] = {
     "average": lambda run: run.average_incremental_accuracy,
@@ -68,7 +66,7 @@ class Outcome:
         grids = [self.grid(), *([self.claims()] if self.study.claims else [])]
         return Rendered(Text(self.study.about), Text(""), TerminalTables([[grid] for grid in grids], "study.md"))
 
-    def figure(self) -> "Figure":
+    def figure(self) -> Figure:
         if self.study.draw == "curves":
             return variants_figure(self.runs, f"{self.study.title}, {self.scenario}")
         return _axis_figure(self)
@@ -144,7 +142,7 @@ def _mean_accuracies(runs: Sequence[RunResult]) -> list[float]:
     return [statistics.fmean(column) for column in zip(*(run.accuracy for run in runs), strict=True)]
 
 
-def _axis_figure(outcome: Outcome) -> "Figure":
+def _axis_figure(outcome: Outcome) -> Figure:
     """Average and final accuracy of each variant against its place on the study's axis."""
     study = outcome.study
     at = {variant.name: variant.at or 0.0 for variant in study.variants}
