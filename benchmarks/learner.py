@@ -33,9 +33,11 @@ from foster.errors import FosterError
 from foster.evaluation.metrics import average_incremental_accuracy
 from foster.experiment.parts import load_scenario
 from foster.experiment.plan import make_plan
-from foster.settings.experiment import Settings, load_settings, preset_names
+from foster.settings.base import keys_for
+from foster.settings.experiment import Settings, load_settings
 from foster.settings.keys import flat
-from foster.settings.learner import KEPT_FROM_THE_FIRST_LEARN, learner_keys
+from foster.settings.learner import KEPT_FROM_THE_FIRST_LEARN, LearnerSettings
+from foster.settings.toml import packaged_names
 
 SAME_SIZES = ["dataset=synthetic", "synthetic.num_classes=100", "synthetic.train_per_class=500"]
 SAME_SIZES += ["synthetic.test_per_class=100", "synthetic.image_size=32"]
@@ -85,7 +87,7 @@ def settings_for(data: str | None, tasks: int | None, epochs_scale: float | None
     num_classes = load_settings("cifar100-b0-inc10", [*sizes, *overrides, *uncut]).num_classes
     increment = -(-num_classes // num_tasks)
     preset = f"cifar100-b0-inc{increment}"
-    preset = preset if preset in preset_names() else "cifar100-b0-inc10"
+    preset = preset if preset in packaged_names("presets") else "cifar100-b0-inc10"
     scale = epochs_scale or (0.05 if is_small else 1.0)
     cut = [f"base_classes={increment}", f"increment={increment}", f"epochs_scale={scale}"]
     return load_settings(preset, [*sizes, *cut, *overrides], data=data)
@@ -159,7 +161,7 @@ def learn_all(settings: Settings, work: Path) -> dict[str, Any]:
 
 def learner_overrides(settings: Settings, is_first: bool) -> list[str]:
     """All settings of the run that a learner has, too; what the first learn decides for good is said to it alone."""
-    known = set(learner_keys(settings.method)) - (set() if is_first else set(KEPT_FROM_THE_FIRST_LEARN))
+    known = set(keys_for(LearnerSettings, settings.method)) - (set() if is_first else set(KEPT_FROM_THE_FIRST_LEARN))
     values: dict[str, Any] = {"learning_rate_scale": 1}  # a learner's rates would follow from its batches
     values |= {key: value for key, value in flat(settings.nested()).items() if key in known and value is not None}
     return [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in values.items()]

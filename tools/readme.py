@@ -13,10 +13,10 @@ from foster.reports.groups import NOT_RECIPE, Group, by_scenario
 from foster.reports.results import RunResult, read_result
 from foster.reports.tables import Grid, classifiers
 from foster.reports.text import ABSENT, mean_and_spread
-from foster.settings.experiment import load_settings, preset_names
+from foster.settings.experiment import load_settings
 from foster.settings.keys import flat
 from foster.settings.methods import METHOD_SETTINGS
-from foster.settings.recipes import recipe_names
+from foster.settings.toml import packaged_names
 from published import PUBLISHED, Published
 
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
@@ -267,9 +267,9 @@ def _is_on_test_images(group: Group) -> bool:
 def _changes(scenario: str, group: Group) -> list[str]:
     """What of the group's settings is not as the scenario's preset, with its recipe if it is ours, has it, as
     `key=value`; what that leaves open is no change."""
-    if scenario not in preset_names() or group.method not in METHOD_SETTINGS:
+    if scenario not in packaged_names("presets") or group.method not in METHOD_SETTINGS:
         return []
-    recipe = group.recipe if group.recipe in recipe_names() else None
+    recipe = group.recipe if group.recipe in packaged_names("recipes") else None
     usual = flat(load_settings(scenario, [f"method={group.method}"], recipe=recipe).nested())
     changed = {
         f"{key.removeprefix(f'{group.method}.')}={json.dumps(value)}"

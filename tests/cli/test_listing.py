@@ -10,9 +10,9 @@ import pytest
 from commands import Command
 
 from foster.cli import main
-from foster.settings.experiment import load_settings, preset_names
+from foster.settings.experiment import load_settings
 from foster.settings.methods import METHOD_SETTINGS
-from foster.settings.recipes import recipe_names
+from foster.settings.toml import packaged_names
 
 Run = Callable[..., int]
 
@@ -107,8 +107,8 @@ def test_presets_are_listed_with_what_they_are(command: Command) -> None:
     assert done.code == 0
     lines = done.out.splitlines()
     presets, recipes = [line for line in lines if line[0] != "-"], [line for line in lines if line[0] == "-"]
-    assert [line.split()[0] for line in presets] == preset_names()
-    assert [line.split()[1] for line in recipes] == recipe_names()
+    assert [line.split()[0] for line in presets] == packaged_names("presets")
+    assert [line.split()[1] for line in recipes] == packaged_names("recipes")
     assert all(len(line.split()) > 5 for line in lines)
 
 

@@ -10,9 +10,9 @@ import typer
 from typer.main import get_command
 
 from foster.cli import app
-from foster.settings.experiment import preset_names
 from foster.settings.learner import learner_settings
-from foster.studies.study import load_study, plan_study, study_names
+from foster.settings.toml import packaged_names
+from foster.studies.study import load_study, plan_study
 from foster.sweep.grid import plan_runs
 
 ROOT = Path(__file__).parents[2]
@@ -42,14 +42,14 @@ def check(line: str) -> None:
     if given.get("plugins"):
         return
     pairs = list(given.get("overrides") or ())
-    if name in ("run", "plan", "sweep") and given["source"] in preset_names():
+    if name in ("run", "plan", "sweep") and given["source"] in packaged_names("presets"):
         recipe = [f"recipe={given['recipe']}"] if given.get("recipe") else []
         assert plan_runs(given["source"], [*recipe, *pairs])
     elif name == "learn":
         learner_settings(pairs)
     elif name == "study":
         words = given["words"] or []
-        for study in set(words) & set(study_names()):
+        for study in set(words) & set(packaged_names("studies")):
             assert plan_study(load_study(study), given["preset"], [word for word in words if "=" in word])
 
 

@@ -18,7 +18,8 @@ from foster.experiment.folder import RunFolder
 from foster.experiment.run import Experiment
 from foster.methods.replay import Replay
 from foster.networks.network import Output
-from foster.settings.experiment import Settings, make_settings
+from foster.settings.base import make
+from foster.settings.experiment import Settings
 from foster.settings.fit import FitSettings
 from foster.settings.methods import METHOD_SETTINGS
 from foster.system.signals import StopRequest
@@ -131,7 +132,7 @@ def assert_nothing_leaked(watched: Watched) -> None:
 
 
 def tiny_experiment(run: str, folder: RunFolder) -> Experiment:
-    settings = make_settings({**TINY, **RUNS[run]}, "this test")
+    settings = make(Settings, {**TINY, **RUNS[run]}, "this test")
     assert settings.task_sizes == TASK_SIZES
     return Experiment(settings, folder, lambda event: None, StopRequest())
 
@@ -139,7 +140,7 @@ def tiny_experiment(run: str, folder: RunFolder) -> Experiment:
 @pytest.fixture(scope="module", params=list(RUNS))
 def watched(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Watched:
     path = tmp_path_factory.mktemp("run") / "run"
-    with RunFolder(path).opened(make_settings({**TINY, **RUNS[request.param]}, "this test")) as folder:
+    with RunFolder(path).opened(make(Settings, {**TINY, **RUNS[request.param]}, "this test")) as folder:
         return watch(tiny_experiment(request.param, folder), path)
 
 
@@ -239,7 +240,7 @@ def test_a_method_that_uses_old_images_outside_its_memory_is_caught(
     leak: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(METHOD_SETTINGS["replay"], "built_by", globals()[leak])
-    with RunFolder(tmp_path / "run").opened(make_settings({**TINY, "method": "replay"}, "this test")) as folder:
+    with RunFolder(tmp_path / "run").opened(make(Settings, {**TINY, "method": "replay"}, "this test")) as folder:
         watched = watch(tiny_experiment("replay", folder), tmp_path / "run")
     with pytest.raises(AssertionError, match="was not in the memory"):
         assert_nothing_leaked(watched)
@@ -270,7 +271,7 @@ def on_digits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, A
     """The results of every method."""
     results = {}
     for name in METHOD_SETTINGS:
-        chosen = make_settings({**DIGITS, "method": name, **briefly(name)}, "this test")
+        chosen = make(Settings, {**DIGITS, "method": name, **briefly(name)}, "this test")
         with RunFolder(tmp_path_factory.mktemp("digits") / name).opened(chosen) as folder:
             results[name] = Experiment(chosen, folder, lambda event: None, StopRequest()).run()
     return results

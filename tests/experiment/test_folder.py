@@ -18,7 +18,8 @@ from foster.errors import FolderError, FosterError
 from foster.experiment.event_log import read_events
 from foster.experiment.folder import RunFolder
 from foster.settings import toml as toml_text
-from foster.settings.experiment import all_keys
+from foster.settings.base import keys_for
+from foster.settings.experiment import Settings
 
 MANY = settings(max_examples=150, deadline=None, suppress_health_check=SUPPRESSED)
 
@@ -46,7 +47,7 @@ SCALARS = (
 
 VALUES = st.recursive(
     SCALARS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(all_keys()), inner, max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(keys_for(Settings)), inner, max_size=3),
     max_leaves=5,
 )
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from foster.data.scenario import class_order_from_names, class_order_from_seed
 from foster.errors import FosterError, SettingsError
 from foster.experiment.folder import check_same_settings
-from foster.settings.experiment import all_keys, load_settings
-from foster.settings.learner import learner_keys, learner_settings, make_learner_settings
+from foster.settings.base import keys_for, make
+from foster.settings.experiment import Settings, load_settings
+from foster.settings.learner import LearnerSettings, learner_settings
 
 MANY = settings(max_examples=150, deadline=None, suppress_health_check=SUPPRESSED)
 
@@ -40,7 +41,7 @@ SCALARS = (
 )
 VALUES = st.recursive(
     SCALARS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(all_keys()), inner, max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(keys_for(Settings)), inner, max_size=3),
     max_leaves=5,
 )
 
@@ -55,7 +56,7 @@ def as_toml(value: Any) -> str:
 
 
 @MANY
-@given(override=st.tuples(st.sampled_from(all_keys()) | st.text(max_size=20), VALUES))
+@given(override=st.tuples(st.sampled_from(keys_for(Settings)) | st.text(max_size=20), VALUES))
 @example(override=("dataset", []))
 @example(override=("method", ["foster"]))
 @example(override=("method", {}))
@@ -91,7 +92,7 @@ def test_an_override_of_any_text_gives_settings_or_one_line(text: str):
 
 
 @MANY
-@given(override=st.tuples(st.sampled_from(learner_keys()) | st.text(max_size=20), VALUES))
+@given(override=st.tuples(st.sampled_from(keys_for(LearnerSettings)) | st.text(max_size=20), VALUES))
 @example(override=("preset", []))
 @example(override=("preset", {}))
 @example(override=("preset", 3))
@@ -108,7 +109,7 @@ def test_an_override_of_a_learner_gives_settings_or_one_line(override: tuple[str
     key, value = override
     found = accepted(lambda: learner_settings([f"{key}={as_toml(value)}"]))
     if found is not None:
-        again = make_learner_settings(json.loads(json.dumps(found.nested())), "a bundle")
+        again = make(LearnerSettings, json.loads(json.dumps(found.nested())), "a bundle")
         assert again.nested() == found.nested(), "what a bundle keeps is what was asked for"
 
 
@@ -124,7 +125,7 @@ def test_an_override_of_a_learner_of_any_text_gives_settings_or_one_line(text: s
 
 
 @MANY
-@given(data=VALUES, place=st.sampled_from(learner_keys()))
+@given(data=VALUES, place=st.sampled_from(keys_for(LearnerSettings)))
 def test_a_bundle_with_any_settings_gives_settings_or_one_line(data: Any, place: str):
     nested = learner_settings().nested()
     *parents, last = place.split(".")
@@ -134,7 +135,7 @@ def test_a_bundle_with_any_settings_gives_settings_or_one_line(data: Any, place:
             holder[parent] = {}
         holder = holder[parent]
     holder[last] = data
-    accepted(lambda: make_learner_settings(nested, "a bundle"))
+    accepted(lambda: make(LearnerSettings, nested, "a bundle"))
 
 
 @pytest.mark.parametrize(
@@ -164,7 +165,7 @@ def test_a_settings_file_of_any_bytes_gives_settings_or_one_line(content: bytes,
 
 
 @MANY
-@given(data=st.dictionaries(st.sampled_from(all_keys()), VALUES, max_size=5))
+@given(data=st.dictionaries(st.sampled_from(keys_for(Settings)), VALUES, max_size=5))
 def test_a_settings_file_of_known_keys_with_any_values_gives_settings_or_one_line(data: dict[str, Any], tmp_path: Path):
     path = tmp_path / "known.toml"
     path.write_text("\n".join(f"{key} = {as_toml(value)}" for key, value in data.items()), encoding="utf-8")

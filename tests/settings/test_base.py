@@ -7,12 +7,12 @@ import pytest
 
 from foster.errors import FosterError, SettingsError
 from foster.settings.augmentation import Augmentation
+from foster.settings.base import make
 from foster.settings.datasets import SyntheticSettings
 from foster.settings.engine import EngineSettings
 from foster.settings.experiment import (
     Settings,
     load_settings,
-    make_settings,
 )
 from foster.settings.fit import FitSettings, Frozen
 from foster.settings.foster import FosterSettings
@@ -84,7 +84,7 @@ def test_a_schedule_that_becomes_cosine_lets_its_milestones_go() -> None:
 )
 def test_plain_data_is_checked_as_a_file_is(data: dict[str, Any], mentions: str) -> None:
     with pytest.raises(SettingsError) as caught:
-        make_settings(data, "here")
+        make(Settings, data, "here")
     assert mentions in str(caught.value)
 
 

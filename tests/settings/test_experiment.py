@@ -7,18 +7,16 @@ from typing import Any
 import pytest
 
 from foster.errors import FosterError, SettingsError
+from foster.settings.base import keys_for, make
 from foster.settings.experiment import (
     Settings,
-    all_keys,
     load_settings,
-    make_settings,
-    preset_names,
-    preset_text,
 )
 from foster.settings.fit import FitSettings
 from foster.settings.foster import FosterSettings
 from foster.settings.keys import flat
 from foster.settings.methods import METHOD_SETTINGS
+from foster.settings.toml import packaged_names, packaged_text
 
 LIST_OF_INC10 = (0.98, 0.975, 0.97, 0.965, 0.96, 0.955, 0.95, 0.945, 0.94)
 LIST_OF_INC20 = (0.97, 0.96, 0.95, 0.94)
@@ -58,9 +56,9 @@ def plain(**changes: Any) -> dict[str, Any]:
 
 
 def test_the_presets_are_digits_and_the_published_protocols() -> None:
-    on_imagenet = [name for name in preset_names() if name.startswith("imagenet")]
+    on_imagenet = [name for name in packaged_names("presets") if name.startswith("imagenet")]
     assert len(on_imagenet) == 7
-    assert preset_names() == sorted(["digits", *PUBLISHED, *on_imagenet])
+    assert packaged_names("presets") == sorted(["digits", *PUBLISHED, *on_imagenet])
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -83,7 +81,7 @@ def test_a_preset_is_the_published_protocol(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["digits", *PUBLISHED])
 def test_a_preset_says_in_its_first_line_what_it_is_and_leaves_no_choice_of_data_or_memory_open(name: str) -> None:
-    text = preset_text(name)
+    text = packaged_text("presets", name)
     assert text.startswith("# ")
     given = tomllib.loads(text)
     assert given.keys() >= {"method", "seed", "dataset", "base_classes", "increment", "backbone", "batch_size"}
@@ -149,7 +147,7 @@ def test_written_settings_load_again_as_equal_ones(source: str, overrides: tuple
 
 
 def test_odd_text_in_settings_is_written_so_that_it_loads_again(tmp_path: Path) -> None:
-    settings = make_settings(plain(data=ODD, foster={"unlabeled": ODD}, dataset="synthetic", class_order=None), "here")
+    settings = make(Settings, plain(data=ODD, foster={"unlabeled": ODD}, dataset="synthetic", class_order=None), "here")
     names = tuple(f"{ODD}{k}" for k in range(10))
     settings = settings.model_copy(update={"class_order": names})
     path = tmp_path / "settings.toml"
@@ -160,7 +158,7 @@ def test_odd_text_in_settings_is_written_so_that_it_loads_again(tmp_path: Path) 
 def test_a_written_file_holds_every_key_of_its_method(tmp_path: Path) -> None:
     settings = load_settings("digits", ["dataset=synthetic"])
     written = flat(tomllib.loads(settings.toml())).keys()
-    expected = {key for key in all_keys() if key.split(".")[0] not in METHOD_SETTINGS.keys() - {"foster"}}
+    expected = {key for key in keys_for(Settings) if key.split(".")[0] not in METHOD_SETTINGS.keys() - {"foster"}}
     missing = {key for key in expected - written if not key.startswith(("augmentation.", "photos."))}
     silent = {"first_task_from", "learning_rate_scale", "memory_per_class", "order_seed", "plugins", "weights"}
     silent |= {f"foster.{key}" for key, value in flat(settings.options.model_dump()).items() if value is None}
@@ -233,7 +231,7 @@ def test_what_may_not_be_meant_is_remarked() -> None:
     remarks = load_settings("cifar100-b0-inc10", ["method=replay", "replay.later.epochs=20"]).remarks
     assert remarks == ["replay.later.milestones: [30, 50] lie beyond its 20 epochs; the rate never falls"]
     for method in METHOD_SETTINGS:
-        for preset in preset_names():
+        for preset in packaged_names("presets"):
             assert load_settings(preset, [f"method={method}"]).remarks == [], (method, preset)
 
 

@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from foster.errors import FolderError, SettingsError
-from foster.settings.experiment import all_keys, load_settings, make_settings
+from foster.settings.base import filled
+from foster.settings.experiment import Settings, load_settings
 from foster.settings.foster import FosterSettings
-from foster.settings.keys import filled
 
 
 def test_the_published_method_changes_nothing_of_its_student() -> None:
@@ -18,10 +18,10 @@ def test_files_of_earlier_versions_are_read_unless_they_ask_for_what_is_gone(tmp
     gone = {"compress_mixup": 0.0, "compress_repeats": 1, "first_branches": 1, "first_distil": {"epochs": 7}}
     saved = load_settings("digits").nested()
     saved["foster"] |= gone
-    assert filled(saved, all_keys(), make_settings) == load_settings("digits")
+    assert filled(Settings, saved) == load_settings("digits")
     saved["foster"]["compress_repeats"] = 2
     with pytest.raises(FolderError, match=r"foster.compress_repeats = 2, but there is no such setting any more"):
-        filled(saved, all_keys(), make_settings)
+        filled(Settings, saved)
     file = tmp_path / "settings.toml"
     head = 'dataset = "digits"\naugmentation = "none"\nbase_classes = 2\nincrement = 2\nmemory_total = 20\n[foster]\n'
     file.write_text(f"{head}compress_mixup = 0.0\nfirst_distil = {{ epochs = 7 }}\n")

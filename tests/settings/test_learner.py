@@ -5,9 +5,10 @@ import pytest
 
 from foster.errors import SettingsError
 from foster.settings.augmentation import AUGMENTATIONS, Augmentation
+from foster.settings.base import keys_for, make
 from foster.settings.foster import FosterSettings
 from foster.settings.keys import flat
-from foster.settings.learner import LearnerSettings, learner_keys, learner_settings, make_learner_settings
+from foster.settings.learner import LearnerSettings, learner_settings
 from foster.settings.learner_defaults import (
     PRESETS,
 )
@@ -25,7 +26,7 @@ def test_settings_survive_the_way_into_a_bundle_and_back() -> None:
         ],
         memory_total=7,
     )
-    assert make_learner_settings(settings.nested(), "a bundle") == settings
+    assert make(LearnerSettings, settings.nested(), "a bundle") == settings
 
 
 def test_what_belongs_to_the_machine_stays_on_the_machine() -> None:
@@ -228,7 +229,9 @@ def test_small_batches_take_small_steps() -> None:
 def test_every_key_has_a_description() -> None:
     for name, field in LearnerSettings.model_fields.items():
         assert field.description or name in ("engine", "options"), name
-    assert {"foster.beta_boost", "engine.threads", "augmentation.flip", "memory_total"} <= set(learner_keys())
+    assert {"foster.beta_boost", "engine.threads", "augmentation.flip", "memory_total"} <= set(
+        keys_for(LearnerSettings)
+    )
 
 
 def test_settings_and_the_package_itself_do_not_import_torch() -> None:

@@ -6,7 +6,7 @@ from foster.errors import SettingsError
 from foster.settings.experiment import Settings, load_settings
 from foster.settings.foster import FosterSettings
 from foster.settings.learner import learner_settings
-from foster.settings.recipes import recipe_names, recipe_text
+from foster.settings.toml import packaged_names, packaged_text
 
 PRESET = "cifar100-b0-inc10"
 
@@ -104,7 +104,7 @@ def test_recipes_that_cannot_be_used_are_refused_with_a_reason(tmp_path: Path) -
             load_settings(PRESET, overrides)
 
 
-@pytest.mark.parametrize("name", recipe_names())
+@pytest.mark.parametrize("name", packaged_names("recipes"))
 def test_every_recipe_fits_and_tells_what_it_is_for(name: str) -> None:
     assert load_settings(PRESET, [f"recipe={name}"]).recipe == name
-    assert recipe_text(name).startswith("# ")
+    assert packaged_text("recipes", name).startswith("# ")

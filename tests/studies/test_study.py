@@ -4,13 +4,14 @@ from pathlib import Path
 import pytest
 
 from foster.errors import SettingsError
-from foster.studies.study import distinct_runs, load_study, plan_study, study_names
+from foster.settings.toml import packaged_names
+from foster.studies.study import distinct_runs, load_study, plan_study
 
 WANTED = ("beta", "boosted", "components", "exemplars", "gamma", "old-head", "sum-of-softmax", "unlabeled")
 
 
 def test_the_studies_of_the_paper_are_there():
-    assert tuple(study_names()) == WANTED
+    assert tuple(packaged_names("studies")) == WANTED
 
 
 @pytest.mark.parametrize("name", WANTED)

@@ -16,14 +16,15 @@ def presets(
     ] = None,
 ) -> None:
     """List the presets, one complete settings file for each published protocol, and the recipes to lay over them."""
-    from foster.settings.experiment import load_settings, preset_names, preset_text
-    from foster.settings.recipes import recipe_names, recipe_text
+    from foster.settings.experiment import load_settings
+    from foster.settings.toml import packaged_names, packaged_text
 
     if show:
-        typer.echo(recipe_text(show) if show in recipe_names() else load_settings(show).toml(), nl=False)
+        is_recipe = show in packaged_names("recipes")
+        typer.echo(packaged_text("recipes", show) if is_recipe else load_settings(show).toml(), nl=False)
         return
-    titles = {name: preset_text(name) for name in preset_names()}
-    titles |= {f"--recipe {name}": recipe_text(name) for name in recipe_names()}
+    titles = {name: packaged_text("presets", name) for name in packaged_names("presets")}
+    titles |= {f"--recipe {name}": packaged_text("recipes", name) for name in packaged_names("recipes")}
     for name, text in titles.items():
         typer.echo(f"{name:<{max(map(len, titles))}}  {text.splitlines()[0].removeprefix('# ')}")
 

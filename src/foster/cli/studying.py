@@ -36,13 +36,15 @@ def study(
 
     Several studies are one sweep, in which a run that they share is trained once; the page of each is in OUT/NAME.
     """
-    from foster.studies.study import distinct_runs, load_study, plan_study, study_names
+    from foster.settings.toml import packaged_names
+    from foster.studies.study import distinct_runs, load_study, plan_study
 
+    known_studies = packaged_names("studies")
     if not words:
         from foster.system.counts import counted
 
-        width = max(map(len, study_names()))
-        for known in study_names():
+        width = max(map(len, known_studies))
+        for known in known_studies:
             loaded = load_study(known)
             typer.echo(
                 f"{known:<{width}}  {loaded.title}: {counted(len(loaded.variants), 'variant')} on {loaded.preset}"
@@ -52,7 +54,7 @@ def study(
     overrides = [word for word in words if "=" in word]
     titles = [Path(name).stem for name in names]
     if not names:
-        raise SettingsError(f"which study? one of {', '.join(study_names())}, or a .toml file of your own")
+        raise SettingsError(f"which study? one of {', '.join(known_studies)}, or a .toml file of your own")
     if len(set(titles)) < len(titles):
         raise SettingsError(f"two studies are called '{next(title for title in titles if titles.count(title) > 1)}'")
     chosen = [load_study(name) for name in names]

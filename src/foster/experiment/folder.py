@@ -10,8 +10,9 @@ from typing import Any
 from foster.errors import FolderError, SettingsError, explained
 from foster.events import Event
 from foster.experiment.event_log import EVENTS, end_cut_line, note, read_events
-from foster.settings.experiment import Settings, all_keys, load_settings, make_settings
-from foster.settings.keys import FREE_SETTINGS, filled, flat, short
+from foster.settings.base import filled
+from foster.settings.experiment import Settings, load_settings
+from foster.settings.keys import FREE_SETTINGS, flat, short
 from foster.settings.plugins import MissingPluginError
 from foster.system.documents import DocumentError, read_document
 from foster.system.files import is_temporary, remove_temporaries, write_json, write_text, written
@@ -234,7 +235,7 @@ def difference_of(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 def check_same_settings(saved: Mapping[str, Any], settings: Settings) -> None:
     """Refuse to continue a checkpoint under settings that would have led elsewhere."""
-    difference = difference_of(filled(saved, all_keys(), make_settings).nested(), settings.nested())
+    difference = difference_of(filled(Settings, saved).nested(), settings.nested())
     if difference:
         raise FolderError(
             f"the checkpoint was made with other settings ({difference} as {SETTINGS} says now); "

@@ -23,9 +23,9 @@ from foster.experiment.parts import (
     planned_engine,
 )
 from foster.experiment.plan import Plan, TimeEstimate, make_plan
+from foster.settings.base import filled
 from foster.settings.engine import EngineSettings
-from foster.settings.experiment import Settings, all_keys, make_settings
-from foster.settings.keys import filled
+from foster.settings.experiment import Settings
 from foster.training.engine import Engine
 from foster.training.phase import Phase
 from foster.training.task import seconds_an_epoch
@@ -115,7 +115,7 @@ def _timed_runs(folder: Path) -> Iterator[tuple[Path, _Timed, Settings]]:
     for path in sorted(paths, key=lambda path: -(path / RESULTS).stat().st_mtime)[:MOST_RUNS]:
         try:
             timed = _Timed.model_validate(RunFolder(path).read_results())
-            yield path, timed, filled(timed.settings, all_keys(), make_settings)
+            yield path, timed, filled(Settings, timed.settings)
         except (FosterError, ValidationError):
             continue  # a run of another version, or a damaged one, tells nothing
 

@@ -11,8 +11,9 @@ from torch import Tensor
 from foster.data.images import ImageSet
 from foster.learner.knowledge import Knowledge
 from foster.learner.plan import Plan
-from foster.settings.keys import filled, flat
-from foster.settings.learner import learner_keys, make_learner_settings
+from foster.settings.base import filled
+from foster.settings.keys import flat
+from foster.settings.learner import LearnerSettings
 
 
 def fingerprint(plan: Plan, unlabeled: ImageSet | None) -> dict[str, Any]:
@@ -40,7 +41,7 @@ def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     """In words, the first thing in which two fingerprints differ; None where they do not."""
     # What went on from a bundle and does not speak of a trunk began when there was none, as such bundles do.
     saved = {"trunk": "none", **before["settings"]} if before["known"] else before["settings"]
-    old, new = flat(filled(saved, learner_keys(), make_learner_settings).nested()), flat(now["settings"])
+    old, new = flat(filled(LearnerSettings, saved).nested()), flat(now["settings"])
     for key in sorted(old.keys() | new.keys()):
         if old.get(key) != new.get(key):
             return f"with {key} = {old.get(key)!r}, which is {new.get(key)!r} now"

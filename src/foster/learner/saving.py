@@ -21,8 +21,9 @@ from foster.networks.adapted import ModuleLike, choose_backbone
 from foster.networks.network import Network
 from foster.networks.trunk import Trunk
 from foster.seeding import Address, initialisation
+from foster.settings.base import keys_for, make
 from foster.settings.keys import without_gone, without_retired
-from foster.settings.learner import LearnerSettings, learner_keys, make_learner_settings
+from foster.settings.learner import LearnerSettings
 from foster.settings.methods import METHOD_SETTINGS
 from foster.settings.plugins import check_imported, load_plugins
 from foster.system.files import user_path
@@ -65,9 +66,9 @@ def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSe
         check_imported(facts.plugins, "it")
         if facts.method not in METHOD_SETTINGS:
             raise SettingsError(f"unknown method '{facts.method}'{suggestion(facts.method, METHOD_SETTINGS)}")
-        kept = without_gone(without_retired(facts.settings), learner_keys(), f"bundle '{title}'")
+        kept = without_gone(without_retired(facts.settings), keys_for(LearnerSettings), f"bundle '{title}'")
         # A bundle that does not speak of a trunk was written when there was none.
-        settings = make_learner_settings({"trunk": "none", **kept}, f"bundle '{title}'")
+        settings = make(LearnerSettings, {"trunk": "none", **kept}, f"bundle '{title}'")
         if settings.method != facts.method:
             raise BundleError(
                 f"bundle '{title}' is of method '{facts.method}', its settings are of '{settings.method}'"

@@ -4,10 +4,9 @@ import shlex
 from typing import Any
 
 from foster.errors import SettingsError
-from foster.settings.experiment import Settings, load_settings, preset_names
+from foster.settings.experiment import Settings, load_settings
 from foster.settings.keys import FREE_SETTINGS, flat
-from foster.settings.recipes import recipe_names
-from foster.settings.toml import value_text
+from foster.settings.toml import packaged_names, value_text
 
 MACHINE = {*FREE_SETTINGS} - {"plugins"}
 """What says where and how a run computes, not what it learns."""
@@ -15,7 +14,8 @@ MACHINE = {*FREE_SETTINGS} - {"plugins"}
 
 def command(settings: Settings) -> str:
     """`foster run PRESET KEY=VALUE...`: from the preset that needs the fewest changes."""
-    preset, changes = min(((name, _changes(settings, name)) for name in preset_names()), key=lambda pair: len(pair[1]))
+    candidates = [(name, _changes(settings, name)) for name in packaged_names("presets")]
+    preset, changes = min(candidates, key=lambda pair: len(pair[1]))
     return shlex.join(["foster", "run", preset, *changes])
 
 
@@ -26,7 +26,7 @@ def _changes(settings: Settings, preset: str) -> list[str]:
     method = [f"method={settings.method}"] if given.method != settings.method else []
     before = _learned(load_settings(preset, method) if _can(preset, method) else given)
     # What has no effect would be refused; a recipe of one's own is known by what it changed.
-    silent = set() if wanted["recipe"] in recipe_names() else {"recipe"}
+    silent = set() if wanted["recipe"] in packaged_names("recipes") else {"recipe"}
     silent |= {key for key in wanted if settings.why_unused(key)}
     keys = [key for key in before | wanted if before.get(key) != wanted.get(key) and key not in silent]
     taken_away = [f"{key}=none" for key in keys if wanted.get(key) is None and key in before]

@@ -7,11 +7,21 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
-from foster.errors import SettingsError, suggestion
+from foster.errors import FolderError, SettingsError, suggestion
 from foster.settings.augmentation import AUGMENTATIONS, Augmentation, augmentation_table
 from foster.settings.engine import EngineSettings
 from foster.settings.fit import FitSettings, Frozen
-from foster.settings.keys import COMMAND_LINE, apply_override, is_part, keys_of, short, toml_value, validated
+from foster.settings.keys import (
+    COMMAND_LINE,
+    apply_override,
+    is_part,
+    keys_of,
+    short,
+    toml_value,
+    validated,
+    without_gone,
+    without_retired,
+)
 from foster.settings.method import MethodSettings
 from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS
 from foster.settings.plugins import load_plugins
@@ -191,6 +201,20 @@ def make(model: type[Model], data: Mapping[str, Any], origin: str) -> Model:
     if isinstance(augmentation, str) and augmentation != model.usual_augmentation:
         _check_name("augmentation", augmentation, [*AUGMENTATIONS, model.usual_augmentation], origin)
     return validated(model, {**data, "options": checked.get(method) or METHOD_SETTINGS[method]()}, origin)
+
+
+def filled(model: type[Model], saved: Mapping[str, Any]) -> Model:
+    """The settings that a checkpoint holds: a key that came later has the default of today.
+
+    FolderError where they had a key that is not there any more, or a value that it cannot have now.
+    """
+    origin = "the checkpoint"
+    try:
+        return make(model, without_gone(without_retired(saved), keys_for(model), origin), origin)
+    except SettingsError as error:
+        raise FolderError(
+            f"another version of foster began this: {error}; continue with that one, or start anew in another folder"
+        ) from None
 
 
 def _check_name(key: str, name: Any, known: Iterable[str], origin: str) -> None:

@@ -29,7 +29,7 @@ from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS
 from foster.settings.photos import PhotoSettings
 from foster.settings.plugins import check_imported
 from foster.settings.recipes import read_recipe, take_recipes, with_recipes
-from foster.settings.toml import read_toml
+from foster.settings.toml import packaged_names, packaged_text, read_toml
 
 
 class Settings(CommonSettings):
@@ -80,6 +80,12 @@ class Settings(CommonSettings):
             raise ValueError(
                 f"{self.unlabeled_key}: '{self.dataset}' is the run's own dataset: images of later tasks, and those "
                 "held out, would be trained on"
+            )
+        if repeated := sorted(name for name, count in Counter(self.class_order).items() if count > 1):
+            raise ValueError(f"class_order: '{repeated[0]}' stands in it more than once")
+        if self.class_order and len(self.class_order) != self.num_classes:
+            raise ValueError(
+                f"class_order: {len(self.class_order)} names, but the dataset has {self.num_classes} classes"
             )
         if self.options.uses_memory:
             if self.memory_total is None and self.memory_per_class is None:
@@ -144,7 +150,7 @@ class Settings(CommonSettings):
         """As complete, the scenario first; without what says nothing: a start from elsewhere where there is none."""
         data = self.complete()
         silent = [key for key in ("weights", "learning_rate_scale", "first_task_from") if not data[key]]
-        silent += [section for section in DATASET_SECTIONS if not is_used(section, self)]
+        silent += [section for section in DATASET_SECTIONS if self.why_unused(section)]
         order = sorted(data, key=lambda key: key in CommonSettings.model_fields or key == self.method)
         return {key: data[key] for key in order if key not in silent}
 
@@ -189,14 +195,6 @@ DATASETS_OF = {"photos.subset": ["imagenet100", "folder"]} | {
 """The same for single keys."""
 
 
-def preset_names() -> list[str]:
-    return toml_text.packaged_names("presets")
-
-
-def preset_text(name: str) -> str:
-    return toml_text.packaged_text("presets", name)
-
-
 def load_settings(
     source: str | None,
     overrides: Sequence[str] = (),
@@ -225,23 +223,11 @@ def load_settings(
     apply_overrides(Settings, data, overrides, origin, asked)
     data.update({key: value for key, value in given.items() if value is not None})
     places = [origin, *(f"recipe {recipe}" for recipe in recipes), *([asked] if overrides and source else [])]
-    settings = make_settings(data, " or ".join(places))
+    settings = make(Settings, data, " or ".join(places))
     for recipe in recipes:
         reasons = [settings.why_unused(key) for key in flat(read_recipe(recipe))]
         if all(reasons):
             raise SettingsError(f"recipe {recipe} has no effect: {reasons[0] if reasons else 'it is empty'} ({asked})")
-    return settings
-
-
-def is_used(key: str, settings: Settings) -> bool:
-    """Whether the key changes anything in the settings that a run has."""
-    return not settings.why_unused(key)
-
-
-def make_settings(data: Mapping[str, Any], origin: str) -> Settings:
-    """Checked settings from plain data in the layout of a settings file; `origin` names it in messages."""
-    settings = make(Settings, data, origin)
-    _check_class_order(settings.class_order, settings.num_classes, origin)
     return settings
 
 
@@ -250,8 +236,8 @@ def _read_source(source: str | None) -> tuple[dict[str, Any], str, Path | None]:
     if source is None:
         return {}, "the keywords", None
     # A preset's name means the preset, even where a folder of the same name lies about.
-    if source in preset_names():
-        return tomllib.loads(preset_text(source)), f"preset {source}", None
+    if source in packaged_names("presets"):
+        return tomllib.loads(packaged_text("presets", source)), f"preset {source}", None
     path = Path(source)
     is_folder = False
     with suppress(OSError, ValueError):  # what cannot be looked at is told when it is read
@@ -262,20 +248,7 @@ def _read_source(source: str | None) -> tuple[dict[str, Any], str, Path | None]:
         if "=" in source:
             raise SettingsError(f"'{source}' is a setting: name a preset or a .toml file before it, such as 'digits'")
         # Scenarios are told apart by their endings, which say little about what was meant.
-        alike = [name for name in preset_names() if name.split("-")[0] == source.split("-")[0]]
-        hint = suggestion(source, alike or preset_names())
+        alike = [name for name in packaged_names("presets") if name.split("-")[0] == source.split("-")[0]]
+        hint = suggestion(source, alike or packaged_names("presets"))
         raise SettingsError(f"unknown preset '{source}'{hint} (a settings file ends in .toml)")
     return read_toml(path), str(path), path.parent
-
-
-def all_keys() -> list[str]:
-    """Every dotted key that a settings file or the command line may hold."""
-    return keys_for(Settings)
-
-
-def _check_class_order(order: Sequence[str], num_classes: int, origin: str) -> None:
-    repeated = sorted(name for name, count in Counter(order).items() if count > 1)
-    if repeated:
-        raise SettingsError(f"class_order: '{repeated[0]}' stands in it more than once (in {origin})")
-    if order and len(order) != num_classes:
-        raise SettingsError(f"class_order: {len(order)} names, but the dataset has {num_classes} classes (in {origin})")

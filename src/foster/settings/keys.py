@@ -3,12 +3,12 @@
 import difflib
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from foster.errors import FolderError, SettingsError, suggestion
+from foster.errors import SettingsError, suggestion
 from foster.settings.fit import Frozen
 from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS
 
@@ -178,20 +178,6 @@ def validated(model: type[Model], data: Any, origin: str, prefix: str = "") -> M
     if first["type"] == "value_error":
         raise SettingsError(f"{key}: {message} (in {origin})")
     raise SettingsError(f"{key}: {message}, not {short(first['input'])} (in {origin})")
-
-
-def filled(saved: Mapping[str, Any], keys: Sequence[str], make: Callable[[Mapping[str, Any], str], Model]) -> Model:
-    """The settings that a checkpoint holds, made by `make`: a key that came later has the default of today.
-
-    FolderError where they had a key that is not one of the dotted `keys` any more, or a value that it cannot have now.
-    """
-    origin = "the checkpoint"
-    try:
-        return make(without_gone(without_retired(saved), keys, origin), origin)
-    except SettingsError as error:
-        raise FolderError(
-            f"another version of foster began this: {error}; continue with that one, or start anew in another folder"
-        ) from None
 
 
 def without_gone(saved: Mapping[str, Any], keys: Sequence[str], origin: str) -> dict[str, Any]:

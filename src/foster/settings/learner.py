@@ -149,11 +149,6 @@ class LearnerSettings(CommonSettings):
         return {**data, **plugins, "weights": Path(self.weights).name, self.method: options}
 
 
-def learner_keys(method: str | None = None) -> list[str]:
-    """Every dotted key that a learner takes, of one method or of all."""
-    return keys_for(LearnerSettings, method)
-
-
 def learner_settings(
     overrides: Sequence[str] = (),
     base: LearnerSettings | None = None,
@@ -174,26 +169,21 @@ def learner_settings(
     if has_parts:
         changes.setdefault("augmentation", LearnerSettings.augmentation_asked(before))
     apply_overrides(LearnerSettings, changes, overrides, origin)
-    check_keys(changes, learner_keys(), origin, LearnerSettings.listing)
+    check_keys(changes, keys_for(LearnerSettings), origin, LearnerSettings.listing)
     if base is not None and has_learned and changes.get("backbone") == asked_as(base.backbone):
         del changes["backbone"]  # as in the first learn, which took its variant
-    changes = laid_over(with_recipes({}, recipes, learner_keys(), LearnerSettings.listing), changes)
+    changes = laid_over(with_recipes({}, recipes, keys_for(LearnerSettings), LearnerSettings.listing), changes)
     if base is not None and not has_parts and isinstance(changes.get("augmentation"), Mapping):
         before["augmentation"] = augmentation_table(before["augmentation"], origin)
     if "preset" in changes:
         before = {key: value for key, value in before.items() if key not in ("epochs_scale", "validation_share")}
     if changes.get("memory_total") is not None or changes.get("memory_per_class") is not None:
         before = {key: value for key, value in before.items() if not key.startswith("memory_")}
-    settings = make_learner_settings(laid_over(before, changes), origin)
+    settings = make(LearnerSettings, laid_over(before, changes), origin)
     check_used(overrides, settings)
     if base is not None and has_learned:
         _check_kept(base, settings, origin)
     return settings
-
-
-def make_learner_settings(data: Mapping[str, Any], origin: str) -> LearnerSettings:
-    """Checked settings from plain data in the layout of `LearnerSettings.nested`; no plug-in is imported for it."""
-    return make(LearnerSettings, data, origin)
 
 
 def _check_kept(base: LearnerSettings, settings: LearnerSettings, origin: str) -> None:

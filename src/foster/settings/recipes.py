@@ -12,21 +12,12 @@ from foster.settings.toml import packaged_names, packaged_text, read_toml
 KEY = "recipe"
 
 
-def recipe_names() -> list[str]:
-    """The recipes that come with the package."""
-    return packaged_names("recipes")
-
-
-def recipe_text(name: str) -> str:
-    return packaged_text("recipes", name)
-
-
 def read_recipe(recipe: str) -> dict[str, Any]:
     """The settings of a recipe, by the name of one of ours or by the path of a TOML file."""
-    if recipe in recipe_names():
-        return tomllib.loads(recipe_text(recipe))
+    if recipe in packaged_names("recipes"):
+        return tomllib.loads(packaged_text("recipes", recipe))
     if not recipe.endswith(".toml"):
-        hint = suggestion(recipe, recipe_names())
+        hint = suggestion(recipe, packaged_names("recipes"))
         raise SettingsError(f"unknown recipe '{recipe}'{hint} (a recipe of your own is a file that ends in .toml)")
     return read_toml(Path(recipe), "recipe")
 
@@ -43,7 +34,7 @@ def with_recipes(data: Mapping[str, Any], recipes: Sequence[str], keys: Sequence
     """Plain data of a settings file with the recipes laid over it, one after the other. Without any, a recipe of ours,
     or a file, that the data name themselves is laid under them: what a file says for itself stays."""
     own = _name(data.get(KEY, ""))
-    if not recipes and not (own in recipe_names() or own.endswith(".toml")):
+    if not recipes and not (own in packaged_names("recipes") or own.endswith(".toml")):
         return dict(data)  # what a run notes of a recipe that was a file
     merged = dict(data)
     for name in recipes or [own]:

@@ -72,18 +72,14 @@ class Study(Frozen):
         return self
 
 
-def study_names() -> list[str]:
-    return packaged_names("studies")
-
-
 def load_study(source: str) -> Study:
     """A study by its name, or from a .toml file of one's own."""
-    if source in study_names():
+    if source in packaged_names("studies"):
         data = tomllib.loads(packaged_text("studies", source))
     elif source.endswith(".toml"):
         data = read_toml(Path(source), "study")
     else:
-        hint = suggestion(source, study_names())
+        hint = suggestion(source, packaged_names("studies"))
         raise SettingsError(f"unknown study '{source}'{hint} (a file of your own ends in .toml)")
     return validated(Study, data, f"study {source}")
 

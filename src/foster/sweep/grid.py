@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foster.errors import SettingsError
-from foster.settings.experiment import Settings, is_used, load_settings
+from foster.settings.experiment import Settings, load_settings
 from foster.settings.keys import COMMAND_LINE, MEMORY_KEYS
 
 LONGEST_NAME = 150
@@ -52,7 +52,7 @@ def plan_runs(
     for chosen in itertools.product(*axes.values()):
         pairs = [f"{key}={value}" for key, value in zip(axes, chosen, strict=True)]
         settings = load_settings(source, pairs, asked=asked, plugins=plugins, data=data)
-        telling = [pair for pair in pairs if is_used(pair.partition("=")[0], settings)]
+        telling = [pair for pair in pairs if not settings.why_unused(pair.partition("=")[0])]
         runs.setdefault(tuple(telling), settings)
     varied = frozenset(key for key, values in axes.items() if len(values) > 1)
     for key in sorted(varied):
@@ -111,7 +111,7 @@ def _check_used(key: str, runs: Sequence[Settings]) -> None:
     lacking = {settings.options.lacking(own_key) for settings in runs if settings.method == section}
     if lacking and all(lacking):
         reason = f"it needs {lacking.pop()}"
-    elif not any(is_used(key, settings) for settings in runs):
+    elif all(settings.why_unused(key) for settings in runs):
         reason = f"no run of this sweep has {'dataset' if section == 'synthetic' else 'method'} {section}"
     elif key in MEMORY_KEYS and not any(settings.options.uses_memory for settings in runs):
         reason = "no run of this sweep has a method with a memory"
