@@ -15,7 +15,7 @@ from foster.data.photos.darkroom import Darkroom
 from foster.data.scenario import Scenario, class_order_from_names, class_order_from_seed
 from foster.data.sources import Dataset, load
 from foster.errors import DataError, SettingsError
-from foster.settings.datasets import SyntheticSettings
+from foster.settings.datasets import Asked, SyntheticSettings
 
 # numpy.random.seed(1993); numpy.random.permutation(100), as the logs of published runs print it.
 PUBLISHED_ORDER = [
@@ -40,7 +40,7 @@ CIFAR100_NAMES = CIFAR100_TEXT.split()
 
 @pytest.fixture(scope="module")
 def dataset() -> Dataset:
-    return load("synthetic", None, synthetic=SyntheticSettings(train_per_class=4, test_per_class=2, image_size=8))
+    return load("synthetic", Asked(SyntheticSettings(train_per_class=4, test_per_class=2, image_size=8)))
 
 
 @pytest.fixture(scope="module")

@@ -11,34 +11,29 @@ from sklearn.datasets import load_digits
 
 from foster.data.images import ImageSet
 from foster.data.sources import Dataset, load, register_dataset
-from foster.errors import DataError, SettingsError
-from foster.settings.datasets import CATALOGUE, SyntheticSettings, dataset_facts
+from foster.errors import DataError
+from foster.settings.datasets import CATALOGUE, Asked, SyntheticSettings, dataset_facts
 from foster.settings.experiment import load_settings
 from foster.system.signals import Stopped
 
 
 @pytest.fixture(scope="module")
 def digits() -> Dataset:
-    return load("digits", None)
+    return load("digits")
 
 
 @pytest.fixture(scope="module")
 def synthetic() -> Dataset:
-    return load("synthetic", None)
+    return load("synthetic")
 
 
 @pytest.mark.parametrize("name", ["digits", "synthetic"])
 def test_the_catalogue_tells_the_truth_about_the_data(name: str) -> None:
-    facts, dataset = CATALOGUE[name], load(name, None)
+    facts, dataset = CATALOGUE[name], load(name)
     assert (len(dataset.train), len(dataset.test)) == (facts.num_train, facts.num_test)
     assert dataset.train.num_classes == facts.num_classes
     assert dataset.train.image_size == dataset.test.image_size == (facts.image_size, facts.image_size)
     assert (dataset.mean, dataset.std) == (facts.mean, facts.std)
-
-
-def test_an_unknown_dataset_is_answered_with_the_closest_name() -> None:
-    with pytest.raises(SettingsError, match=r"unknown dataset 'digit'; did you mean 'digits'\?"):
-        load("digit", None)
 
 
 def test_digits_are_the_images_of_scikit_learn_in_grey(digits: Dataset) -> None:
@@ -65,7 +60,7 @@ def test_every_fifth_digit_of_a_class_is_a_test_image(digits: Dataset) -> None:
 
 
 def test_the_digits_split_does_not_depend_on_the_seed(digits: Dataset) -> None:
-    assert torch.equal(load("digits", None, seed=7).test.images, digits.test.images)
+    assert torch.equal(load("digits", Asked(seed=7)).test.images, digits.test.images)
 
 
 def test_mean_and_std_of_digits_are_those_of_its_training_images(digits: Dataset) -> None:
@@ -82,22 +77,22 @@ def test_mean_and_std_of_synthetic_images_are_about_right(synthetic: Dataset) ->
 
 def test_synthetic_images_have_the_asked_for_shape() -> None:
     shape = SyntheticSettings(num_classes=3, train_per_class=5, test_per_class=2, image_size=9)
-    dataset = load("synthetic", None, synthetic=shape)
+    dataset = load("synthetic", Asked(shape))
     assert dataset.train.images.shape == (15, 3, 9, 9)
     assert dataset.test.class_counts().tolist() == [2, 2, 2]
     assert dataset.class_names == ("class 00", "class 01", "class 02")
-    facts = dataset_facts("synthetic", shape)
+    facts = dataset_facts("synthetic", Asked(shape))
     assert (facts.num_classes, facts.num_train, facts.num_test, facts.image_size) == (3, 15, 6, 9)
 
 
 def test_the_same_seed_draws_the_same_synthetic_images_and_another_seed_others(synthetic: Dataset) -> None:
     torch.manual_seed(5)  # the global generator must not matter
-    assert torch.equal(load("synthetic", None).train.images, synthetic.train.images)
-    assert not torch.equal(load("synthetic", None, seed=1).train.images, synthetic.train.images)
+    assert torch.equal(load("synthetic").train.images, synthetic.train.images)
+    assert not torch.equal(load("synthetic", Asked(seed=1)).train.images, synthetic.train.images)
 
 
 def test_a_synthetic_class_looks_the_same_however_many_others_there_are(synthetic: Dataset) -> None:
-    few = load("synthetic", None, synthetic=SyntheticSettings(num_classes=2))
+    few = load("synthetic", Asked(SyntheticSettings(num_classes=2)))
     assert torch.equal(few.train.images, synthetic.train.of_classes(0, 2).images)
 
 

@@ -68,9 +68,8 @@ def test_scenarios_are_named_as_in_the_papers() -> None:
 
 
 def test_the_facts_of_synthetic_images_are_those_that_were_asked_for() -> None:
-    facts = dataset_facts(
-        "synthetic", SyntheticSettings(num_classes=4, train_per_class=7, test_per_class=2, image_size=9)
-    )
+    shape = SyntheticSettings(num_classes=4, train_per_class=7, test_per_class=2, image_size=9)
+    facts = dataset_facts("synthetic", Asked(shape))
     assert (facts.num_classes, facts.num_train, facts.num_test, facts.image_size) == (4, 28, 8, 9)
 
 
@@ -78,16 +77,16 @@ def test_the_facts_of_a_folder_are_those_of_its_files(tmp_path: Path) -> None:
     for name in ("train/a/1.jpg", "train/a/2.jpg", "train/b/1.jpg", "test/a/3.jpg", "test/b/2.jpg"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    facts = dataset_facts("folder", data_dir=tmp_path, photos=PhotoSettings(image_size=64))
+    facts = dataset_facts("folder", Asked(data_dir=tmp_path, photos=PhotoSettings(image_size=64)))
     assert (facts.num_classes, facts.num_train, facts.num_test, facts.image_size) == (2, 3, 2, 64)
 
 
 def test_the_facts_of_a_subset_of_imagenet_follow_its_list(tmp_path: Path) -> None:
     path = tmp_path / "subset.txt"
     path.write_text("n01\nn02\nn03\n")
-    facts = dataset_facts("imagenet100", photos=PhotoSettings(subset=str(path)))
+    facts = dataset_facts("imagenet100", Asked(photos=PhotoSettings(subset=str(path))))
     assert (facts.num_classes, facts.num_train, facts.num_test) == (3, 3 * 1289, 150)
-    assert dataset_facts("imagenet1000", photos=PhotoSettings(subset=str(path))).num_classes == 1000
+    assert dataset_facts("imagenet1000", Asked(photos=PhotoSettings(subset=str(path)))).num_classes == 1000
 
 
 @pytest.mark.parametrize(

@@ -154,10 +154,6 @@ def _share(photos: PhotoSettings, name: str) -> float:
     return photos.test_share
 
 
-def num_in_subset(photos: PhotoSettings) -> int:
-    return len(read_names(user_path(photos.subset)))
-
-
 @cache
 def trees(name: str, folder: Path, photos: PhotoSettings, seed: int) -> tuple[Tree, Tree]:
     """What a dataset of photos takes from `folder`; looked up once."""

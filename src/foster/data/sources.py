@@ -22,8 +22,7 @@ from foster.data.photos.album import Album
 from foster.data.photos.darkroom import Darkroom
 from foster.errors import DataError, FosterError, words_of
 from foster.seeding import Address, generator
-from foster.settings.datasets import CATALOGUE, Asked, ChannelValues, DatasetFacts, SyntheticSettings, dataset_facts
-from foster.settings.photos import PhotoSettings
+from foster.settings.datasets import CATALOGUE, USUAL, Asked, ChannelValues, DatasetFacts, dataset_facts
 from foster.settings.plugins import register
 from foster.system.signals import Stopped
 
@@ -54,22 +53,11 @@ class Request(Asked):
 
 
 def load(
-    name: str,
-    data_dir: Path | None = None,
-    seed: int = 1993,
-    synthetic: SyntheticSettings | None = None,
-    follower: Follower | None = None,
-    photos: PhotoSettings | None = None,
-    darkroom: Darkroom | None = None,
+    name: str, asked: Asked = USUAL, follower: Follower | None = None, darkroom: Darkroom | None = None
 ) -> Dataset:
-    """The dataset `name`.
-
-    `data_dir` is where files are found and downloaded to. `seed` and `synthetic` shape the dataset `synthetic` alone,
-    `follower` follows a download. `photos` says which photos are taken, and `darkroom` where they are decoded.
-    """
-    shape, photos = synthetic or SyntheticSettings(), photos or PhotoSettings()
-    facts = dataset_facts(name, shape, data_dir, photos, seed)
-    train, test = _read(facts, Request(shape, data_dir, photos, seed, follower, darkroom, facts=facts))
+    """The dataset `name` as it is asked for. `follower` follows a download, and photos are decoded in `darkroom`."""
+    facts = dataset_facts(name, asked)
+    train, test = _read(facts, Request(**vars(asked), follower=follower, darkroom=darkroom, facts=facts))
     if len(train.class_names) != facts.num_classes:
         raise DataError(f"dataset '{name}' has {len(train.class_names)} classes, not {facts.num_classes} as announced")
     if facts.image_size not in train.image_size:
@@ -116,7 +104,7 @@ def _read_outside(read: Callable[[Request], Any], request: Request) -> Any:
 @cache
 def counted(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
     """Facts that only the images themselves can tell."""
-    train, test = _read(facts, Request(asked.synthetic, asked.data_dir, asked.photos, asked.seed, facts=facts))
+    train, test = _read(facts, Request(**vars(asked), facts=facts))
     return replace(
         facts,
         num_classes=len(train.class_names),

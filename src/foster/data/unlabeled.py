@@ -15,7 +15,7 @@ from foster.data.photos.read import Photos, read_photos
 from foster.data.photos.resize import Resizing
 from foster.data.sources import load
 from foster.errors import DataError, SettingsError, suggestion
-from foster.settings.datasets import CATALOGUE
+from foster.settings.datasets import CATALOGUE, Asked
 from foster.system.files import user_path
 
 
@@ -33,7 +33,7 @@ def load_unlabeled(
     that asks for them.
     """
     if _is_dataset(source, key):
-        images = _resized(load(source, data_dir, follower=follower).train.images, image_size)
+        images = _resized(load(source, Asked(data_dir=data_dir), follower).train.images, image_size)
     else:
         photos = read_photos(_photos(source, key), Resizing(*image_size), max_unreadable=sys.maxsize)
         images = photos.images

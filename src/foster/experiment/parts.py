@@ -82,16 +82,7 @@ def load_scenario(settings: Settings, follower: Follower | None = None) -> Scena
 
     `follower` follows a download.
     """
-    darkroom = build_darkroom(settings, follower)
-    dataset = load(
-        settings.dataset,
-        settings.data_dir,
-        settings.seed,
-        settings.synthetic,
-        follower,
-        settings.photos,
-        darkroom,
-    )
+    dataset = load(settings.dataset, settings.data_asked, follower, build_darkroom(settings, follower))
     if settings.validation_share:
         train, test = hold_out(dataset.train, settings.validation_share, settings.seed)
         dataset = Dataset(dataset.name, train, test, dataset.mean, dataset.std)

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
-from foster.errors import SettingsError, suggestion
+from foster.errors import SettingsError
 from foster.settings.fit import Frozen
 from foster.settings.photos import PhotoSettings
 from foster.system.files import user_path
@@ -67,8 +67,8 @@ class DatasetFacts:
 class Asked:
     """What the settings say about a dataset."""
 
-    synthetic: SyntheticSettings
-    data_dir: Path | None
+    synthetic: SyntheticSettings = field(default_factory=SyntheticSettings)
+    data_dir: Path | None = None
     photos: PhotoSettings = field(default_factory=PhotoSettings)
     seed: int = 1993
 
@@ -76,6 +76,9 @@ class Asked:
     def folder(self) -> Path:
         """The given folder, or the one that the environment variable FOSTER_DATA names, or `data`."""
         return user_path(self.data_dir or os.environ.get("FOSTER_DATA") or "data")
+
+
+USUAL = Asked()
 
 
 def _synthetic_facts(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
@@ -94,7 +97,7 @@ def _imagenet_facts(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
     facts = replace(facts, image_size=asked.photos.image_size)
     if facts.name != "imagenet100" or not asked.photos.subset:
         return facts
-    num_classes = _photo_module().num_in_subset(asked.photos)
+    num_classes = len(_photo_module().read_names(user_path(asked.photos.subset)))
     per_class = [round(count / facts.num_classes) for count in (facts.num_train, facts.num_test)]
     train, test = (count * num_classes for count in per_class)
     return replace(facts, num_classes=num_classes, num_train=train, num_test=test)
@@ -229,18 +232,9 @@ CATALOGUE: dict[str, DatasetFacts] = {
 }
 
 
-def dataset_facts(
-    name: str,
-    synthetic: SyntheticSettings | None = None,
-    data_dir: Path | None = None,
-    photos: PhotoSettings | None = None,
-    seed: int = 1993,
-) -> DatasetFacts:
+def dataset_facts(name: str, asked: Asked) -> DatasetFacts:
     """The facts of the dataset `name`, with what the settings decide of them."""
-    if name not in CATALOGUE:
-        raise SettingsError(f"unknown dataset '{name}'{suggestion(name, CATALOGUE)}")
     facts = CATALOGUE[name]
-    asked = Asked(synthetic or SyntheticSettings(), data_dir, photos or PhotoSettings(), seed)
     return facts.survey(facts, asked) if facts.survey else facts
 
 

@@ -17,6 +17,7 @@ from foster.settings.augmentation import AUGMENTATIONS, Augmentation
 from foster.settings.base import CommonSettings, apply_overrides, import_plugins, keys_for, make, plugins_asked
 from foster.settings.datasets import (
     CATALOGUE,
+    Asked,
     DatasetFacts,
     SyntheticSettings,
     dataset_facts,
@@ -101,9 +102,14 @@ class Settings(CommonSettings):
         return Path(self.data) if self.data else None
 
     @property
+    def data_asked(self) -> Asked:
+        """What is said about the dataset."""
+        return Asked(self.synthetic, self.data_dir, self.photos, self.seed)
+
+    @property
     def facts(self) -> DatasetFacts:
         """What is known of the dataset before its images are read."""
-        return dataset_facts(self.dataset, self.synthetic, self.data_dir, self.photos, self.seed)
+        return dataset_facts(self.dataset, self.data_asked)
 
     @property
     def num_classes(self) -> int:
