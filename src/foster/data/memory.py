@@ -181,26 +181,6 @@ def _packed(photos: Album) -> dict[str, Tensor]:
     return {"contents": whole, "lengths": torch.tensor([len(content) for content in contents], dtype=torch.int64)}
 
 
-Selection = Callable[[FeaturesOf, ImageSet, Sequence[int], int, torch.Generator], list[Tensor]]
-"""(features_of, images, class_ids, quota, generator) -> for each class id, positions in `images` in selection order."""
-
-
-def _select_by_herding(
-    features_of: FeaturesOf, images: ImageSet, class_ids: Sequence[int], quota: int, generator: torch.Generator
-) -> list[Tensor]:
-    return herding_by_class(features_of(images.stack), images.labels, class_ids, quota)
-
-
-def _select_at_random(
-    features_of: FeaturesOf, images: ImageSet, class_ids: Sequence[int], quota: int, generator: torch.Generator
-) -> list[Tensor]:
-    members = positions_by_class(images.labels, class_ids)
-    return [member[random_selection(len(member), quota, generator).to(member.device)] for member in members]
-
-
-SELECTIONS: dict[str, Selection] = {"herding": _select_by_herding, "random": _select_at_random}
-
-
 def select(
     features_of: FeaturesOf,
     images: ImageSet,
@@ -209,16 +189,17 @@ def select(
     selection: str,
     generator: torch.Generator,
 ) -> dict[int, Stack]:
-    """For each class id, up to `quota` of its images, in selection order.
+    """For each class id, up to `quota` of its images, in selection order: by herding, or at random.
 
     `features_of` is called at most once, on the images of these classes alone. Without a quota, every image is kept
     in its given order.
     """
     is_wanted = torch.isin(images.labels, torch.as_tensor(class_ids, device=images.labels.device))
     wanted = images if bool(is_wanted.all()) else images.select(is_wanted)
-    if quota is None:
-        chosen = positions_by_class(wanted.labels, class_ids)
-    else:
-        chosen = SELECTIONS[selection](features_of, wanted, class_ids, quota, generator)
+    chosen = positions_by_class(wanted.labels, class_ids)
+    if quota is not None and selection == "herding":
+        chosen = herding_by_class(features_of(wanted.stack), wanted.labels, class_ids, quota)
+    elif quota is not None:
+        chosen = [own[random_selection(len(own), quota, generator).to(own.device)] for own in chosen]
     device = wanted.stack.device
     return {class_id: wanted.stack[positions.to(device)] for class_id, positions in zip(class_ids, chosen, strict=True)}

@@ -1,6 +1,6 @@
 """FOSTER: feature boosting and compression for class-incremental learning (ECCV 2022)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -9,6 +9,8 @@ from foster.data.augmentation.mixing import cutmix
 from foster.data.images import concatenate
 from foster.data.task import Task
 from foster.losses import (
+    balanced_distillation,
+    balanced_distillation_of_paper,
     class_weights,
     distillation,
     feature_enhancement,
@@ -17,8 +19,7 @@ from foster.losses import (
     logits_alignment,
 )
 from foster.methods.base import Method
-from foster.methods.students import Loss, distillation_loss, move_towards, old_logits_of
-from foster.networks.boosted import BoostedNetwork, joined
+from foster.networks.boosted import BoostedNetwork, joined, move_towards
 from foster.networks.freezing import freeze
 from foster.networks.network import Network
 from foster.settings.foster import FosterSettings
@@ -116,7 +117,7 @@ class Foster(Method[FosterSettings]):
 
     def compress(self, task: Task, teacher: BoostedNetwork | Network, student: Network, old: Network) -> Phase:
         settings, num_known = self.settings, task.num_known
-        loss, old_logits = self.compression_loss(task), old_logits_of(old)
+        loss, old_head, old_size = self.compression_loss(task), old.head, old.feature_size
         freeze(teacher)
 
         def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
@@ -125,7 +126,8 @@ class Foster(Method[FosterSettings]):
             teacher_out, own = both(teacher, student, images)
             terms = {"L_BKD": loss(own.logits, teacher_out.logits)}
             if settings.compress_old_weight:
-                known = distillation(own.logits[:, :num_known], old_logits(teacher_out.features), settings.temperature)
+                old_logits = old_head(teacher_out.features[:, :old_size])  # which begin with the old network's own
+                known = distillation(own.logits[:, :num_known], old_logits, settings.temperature)
                 terms["L_OLD"] = settings.compress_old_weight * known
             return terms
 
@@ -141,10 +143,16 @@ class Foster(Method[FosterSettings]):
         if self.settings.herding_features == "compressed":
             self.remember(task)
 
-    def compression_loss(self, task: Task) -> Loss:
+    def compression_loss(self, task: Task) -> Callable[[Tensor, Tensor], Tensor]:
         """(student logits, teacher logits) -> loss, as the settings choose it."""
+        temperature = self.settings.temperature
         weights = class_weights(task.class_counts, self.settings.beta_of_compression).to(self.workplace.device)
-        return distillation_loss(self.settings.compress_with, self.settings.temperature, weights)
+        table: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+            "balanced": lambda student, teacher: balanced_distillation(student, teacher, weights, temperature),
+            "paper": lambda student, teacher: balanced_distillation_of_paper(student, teacher, weights),
+            "plain": lambda student, teacher: distillation(student, teacher, temperature),
+        }
+        return table[self.settings.compress_with]
 
     def extra_scale(self, task: Task) -> float:
         """base^(known/new), by which aligned rows are multiplied once more; 1 by default."""

@@ -8,29 +8,14 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from foster.errors import SettingsError, suggestion
 from foster.networks.freezing import freeze
 from foster.networks.heads import Head, PreciseLinear, alignment_factor
 from foster.networks.network import Backbone, Network
 from foster.system.streams import both
 
 NewOnOld = Literal["finetune", "zero", "zero_with_bias"]
-Sums = Literal["logits", "probabilities"]
-
-
-class _NewOnOldRule(NamedTuple):
-    """How what the old features say about new classes starts, and what of it is trained."""
-
-    is_zero: bool
-    trains_bias: bool
-
-
-NEW_ON_OLD: dict[str, _NewOnOldRule] = {
-    "finetune": _NewOnOldRule(is_zero=False, trains_bias=True),
-    "zero": _NewOnOldRule(is_zero=True, trains_bias=False),
-    "zero_with_bias": _NewOnOldRule(is_zero=True, trains_bias=True),
-}
 """FT, AZ and AZB of the paper."""
+Sums = Literal["logits", "probabilities"]
 
 
 class BoostedOutput(NamedTuple):
@@ -96,20 +81,16 @@ class BoostedNetwork(nn.Module):
         "zero_with_bias" keeps it at 0 and trains the new biases. With `train_old_block` False, the old block and the
         old biases are frozen.
         """
-        if new_on_old not in NEW_ON_OLD:
-            raise SettingsError(f"unknown new_on_old '{new_on_old}'{suggestion(new_on_old, NEW_ON_OLD)}")
         if not isinstance(old.head, Head):
             raise ValueError(f"only a network with a linear head can be boosted, not with {type(old.head).__name__}")
-        rule = NEW_ON_OLD[new_on_old]
         new_branch = old.trained_copy(-1)
         head = old.head.grown(num_new, in_features=old.feature_size + new_branch.feature_size)
         new_branch_head = Head(new_branch.feature_size, head.num_classes).to(head.weight)
         frozen = freeze(Network(old.frozen_branches(), copy.deepcopy(old.head)))
         network = cls(frozen, new_branch, head, new_branch_head)
-        if rule.is_zero:
-            network.new_on_old.data.zero_()
-        network.new_on_old.requires_grad_(not rule.is_zero)
-        network.new_bias.requires_grad_(rule.trains_bias)
+        if new_on_old != "finetune":
+            network.new_on_old.requires_grad_(False).zero_()
+        network.new_bias.requires_grad_(new_on_old != "zero")
         network.old_block.requires_grad_(train_old_block)
         network.old_bias.requires_grad_(train_old_block)
         network.sums = sums
@@ -192,3 +173,16 @@ def joined(networks: Sequence[BoostedNetwork]) -> Network:
     bias = torch.stack([network.bias for network in networks]).mean(0)
     branches = [*networks[0].old.frozen_branches(), *(copy.deepcopy(network.new_branch) for network in networks)]
     return Network(branches, Head.from_values(weight, bias))
+
+
+@torch.no_grad()
+def move_towards(student: Network, boosted: Sequence[BoostedNetwork], share: float) -> None:
+    """Leave the student `share` of its weights, and for the rest give it the mean of the new branches with the heads
+    that see them alone.
+
+    The statistics of its BatchNorms are mixed likewise and fit nothing; the first steps of training replace them.
+    """
+    branches = [Network([network.new_branch], network.new_branch_head).state_dict() for network in boosted]
+    for name, value in student.state_dict().items():
+        mean = torch.stack([branch[name].float() for branch in branches]).mean(0)
+        value.copy_(torch.lerp(mean, value.float(), share))

