@@ -56,8 +56,8 @@ def test_the_photo_that_is_named_is_the_one_whatever_cannot_be_read(tmp_path: Pa
         (tmp_path / name).mkdir()
         for k, shade in enumerate(shades):
             Image.new("RGB", (4, 4), (shade, 0, 0)).save(tmp_path / name / f"{k}.png")
-    assert taken(tmp_path).shared == SharedPhotos(1, str(tmp_path / "cat" / "1.png"), ("cat", "dog"))
+    assert taken(tmp_path).inventory.shared == SharedPhotos(1, str(tmp_path / "cat" / "1.png"), ("cat", "dog"))
     (tmp_path / "cat" / "0.png").write_bytes(b"broken")
-    assert taken(tmp_path).shared == SharedPhotos(1, str(tmp_path / "cat" / "1.png"), ("cat", "dog"))
+    assert taken(tmp_path).inventory.shared == SharedPhotos(1, str(tmp_path / "cat" / "1.png"), ("cat", "dog"))
     Image.new("RGB", (4, 4), (9, 0, 0)).save(tmp_path / "dog" / "1.png")
-    assert taken(tmp_path).shared is None
+    assert taken(tmp_path).inventory.shared is None

@@ -7,7 +7,7 @@ import numpy as np
 from PIL import ExifTags, Image
 
 from foster.data.photos.encoded import PhotoFiles
-from foster.data.photos.find import image_files
+from foster.data.photos.find import find_files
 
 TURNED_BACK = {1: None, 3: Image.Transpose.ROTATE_180, 6: Image.Transpose.ROTATE_90, 8: Image.Transpose.ROTATE_270}
 """What undoes the turn that each EXIF orientation asks for."""
@@ -62,4 +62,4 @@ def write_classes(folder: Path, **counts: int) -> Path:
 def files_of(folder: Path) -> PhotoFiles:
     """All photos in the subfolders of `folder`."""
     folders = sorted(path for path in folder.iterdir() if path.is_dir())
-    return PhotoFiles.of(folders, [[path.name for path in image_files(own)] for own in folders])
+    return PhotoFiles.of(folders, [[path.name for path in find_files(own).images] for own in folders])

@@ -10,7 +10,7 @@ from torch.nn.functional import interpolate
 from foster.data.download import Follower
 from foster.data.images import ImageSet
 from foster.data.photos.decode import SUFFIXES
-from foster.data.photos.find import image_files
+from foster.data.photos.find import find_files
 from foster.data.photos.read import Photos, read_photos
 from foster.data.photos.resize import Resizing
 from foster.data.sources import load
@@ -62,7 +62,7 @@ def _photos(source: str, key: str) -> Photos:
     if not folder.is_dir():
         hint = suggestion(source, CATALOGUE)
         raise SettingsError(f"{key}: '{source}' is neither a folder nor a dataset{hint}")
-    files = image_files(folder)
+    files = find_files(folder).images
     if not files:
         raise DataError(f"{key}: no images ({', '.join(sorted(SUFFIXES))}) below '{folder}'")
     return Photos(files, ("",) * len(files), f"'{folder}'")

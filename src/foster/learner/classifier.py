@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from foster.data.augmentation.pipeline import Normaliser
-from foster.data.images import ImageSet, Stack
-from foster.evaluation.predict import class_means, nearest_mean_scores
+from foster.data.images import Stack
+from foster.evaluation.predict import nearest_mean_scores
 from foster.networks.network import Network
 from foster.networks.trunk import Trunk
 from foster.training.distributed import in_shares
@@ -20,7 +20,7 @@ from foster.training.views import MAPS_AT_ONCE
 class Classifier(nn.Module):
     """Images uint8 `[N, 3, H, W]` to probabilities `[N, num_classes]`, normalisation and calibration inside.
 
-    Scores are the head's logits or, with class means, the nearness of an image's features to each mean. With a
+    Scores are the head's logits or, with class means `[C, d]`, the nearness of an image's features to each mean. With a
     `shift`, features are the mean of those of an image that is shifted to each corner by so many pixels.
     """
 
@@ -47,11 +47,6 @@ class Classifier(nn.Module):
     @property
     def device(self) -> torch.device:
         return self.normaliser.factor.device
-
-    def use_means_of(self, exemplars: ImageSet, num_classes: int) -> None:
-        """From now on classify by the nearest mean of these exemplars' features."""
-        (features,) = self._in_batches(lambda batch: (self._features(batch),), exemplars.stack)
-        self.class_means = class_means(features, exemplars.labels, num_classes).to(self.device)
 
     def scores(self, images: Tensor) -> Tensor:
         """float32 `[N, num_classes]` for a batch on this classifier's device."""

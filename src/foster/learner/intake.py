@@ -10,21 +10,14 @@ from foster.bundle.history import trained_positions
 from foster.data.images import ImageSet, ids_of
 from foster.data.photos.album import Album
 from foster.data.photos.developing import learners_darkroom, read_stack
-from foster.data.photos.read import Photos, Unreadable, item_name, measured_sizes, none_readable
+from foster.data.photos.read import Photos, item_name, measured_sizes, none_readable
 from foster.data.photos.resize import Resizing, typical_side
 from foster.errors import DataError
 from foster.experiment.parts import place_for_photos
-from foster.learner.duplicates import (
-    Entry,
-    KeptElsewhere,
-    SharedPhotos,
-    entries_of,
-    kept_elsewhere,
-    relatives,
-    shared_photos,
-)
+from foster.learner.duplicates import Entry, KeptElsewhere, entries_of, kept_elsewhere, relatives, shared_photos
 from foster.learner.held_out import is_held_out, smallest_positions
 from foster.learner.knowledge import Knowledge
+from foster.learner.reports import Inventory
 from foster.settings.learner import LearnerSettings
 from foster.settings.learner_defaults import image_side_for, largest_side_for, resize_rule_for
 from foster.training.engine import find_device
@@ -38,15 +31,9 @@ class Intake:
     held_out: ImageSet
     num_known: int
     num_new: int
-    more_of: Mapping[str, int]
-    num_repeated: int
-    kept_elsewhere: tuple[KeptElsewhere, ...]
-    shared: SharedPhotos | None
+    inventory: Inventory
     trained_from: Mapping[str, float]
     """For each class of this `learn`, the smallest position (`held_out.position`) of its images in `train`."""
-    empty_classes: tuple[str, ...]
-    passed_over: Mapping[str, int]
-    unreadable: tuple[Unreadable, ...]
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -59,11 +46,11 @@ def choose_resizing(photos: Photos, settings: LearnerSettings, knowledge: Knowle
         return knowledge.resizing
     size = settings.image_size
     if size == "auto":
-        measured = measured_sizes(photos)
-        if not measured.sizes:
-            raise none_readable(measured.unreadable, photos)
+        sizes, unreadable = measured_sizes(photos)
+        if not sizes:
+            raise none_readable(unreadable, photos)
         on_gpu = find_device(settings.device).type == "cuda"
-        typical = typical_side(measured.sizes)
+        typical = typical_side(sizes)
         side = image_side_for(typical, largest_side_for(settings.backbone, on_gpu, typical))
         size = side, side
     return Resizing(*size, resize_rule_for(size) if settings.resize == "auto" else settings.resize)
@@ -94,20 +81,18 @@ def take_in(photos: Photos, resizing: Resizing, settings: LearnerSettings, knowl
     _check_trainable(fresh, train, len(known), elsewhere)
     trained = [image_hash for image_hash, is_spared in zip(hashes, mask.tolist(), strict=True) if not is_spared]
     again = Counter(names[label] for label in fresh.labels.tolist() if label < len(known))
-    return Intake(
-        train=train,
-        held_out=_as_kept(fresh.select(mask)),
-        num_known=len(known),
-        num_new=len(names) - len(known),
+    inventory = Inventory(
         more_of=dict(again),
         num_repeated=len(images) - len(fresh),
         kept_elsewhere=elsewhere,
         shared=shared_photos(entries, names, [item_name(photos.items[k], k) for k in read.positions]),
-        trained_from={names[label]: position for label, position in smallest_positions(train, trained).items()},
         empty_classes=(*photos.empty_classes, *(name for name in photos.class_names if name not in readable)),
         passed_over=photos.passed_over,
         unreadable=read.unreadable,
     )
+    trained_from = {names[label]: position for label, position in smallest_positions(train, trained).items()}
+    held_out = _as_kept(fresh.select(mask))
+    return Intake(train, held_out, len(known), len(names) - len(known), inventory, trained_from)
 
 
 def _as_kept(images: ImageSet) -> ImageSet:

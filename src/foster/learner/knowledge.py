@@ -15,6 +15,7 @@ from foster.bundle.manifest import Preprocessing
 from foster.data.images import ImageSet, ids_of
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.resize import Resizing
+from foster.evaluation.predict import class_means
 from foster.learner.classifier import Classifier
 from foster.learner.familiarity import Familiarity
 from foster.networks.network import Network
@@ -121,9 +122,9 @@ class Knowledge:
         classifier = Classifier(network, mean, std, calibrated, trunk, shift).to(device)
         if METHOD_SETTINGS[self.method].classifies_by == "nearest_mean":
             if means is None:
-                classifier.use_means_of(self.images_of(self.exemplars), self.num_classes)
-            else:
-                classifier.class_means = means.to(device)
+                exemplars = self.images_of(self.exemplars)
+                means = class_means(classifier.features(exemplars.stack), exemplars.labels, self.num_classes)
+            classifier.class_means = means.to(device)
         return classifier
 
     def images_of(self, memory: ExemplarMemory) -> ImageSet:

@@ -134,16 +134,10 @@ def _report(
     kept = (before.temperature, before.num_calibration_images) if before else (1.0, 0)
     calibration = (temperature, len(plan.held_out)) if temperature else kept
     return LearnReport(
+        **vars(intake.inventory),
         new_classes=after.class_names[intake.num_known :],
-        more_of=intake.more_of,
         num_trained=len(intake.train),
         num_held_out=len(intake.held_out),
-        num_repeated=intake.num_repeated,
-        kept_elsewhere=intake.kept_elsewhere,
-        shared=intake.shared,
-        empty_classes=intake.empty_classes,
-        passed_over=intake.passed_over,
-        unreadable=intake.unreadable,
         num_exemplars=after.exemplars.num_images,
         seconds=seconds,
         temperature=calibration[0],

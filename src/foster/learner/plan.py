@@ -76,10 +76,6 @@ class Plan:
         return self.settings.scaled_options(self.steps_per_epoch, is_pretrained, self.batch_size, name)
 
     @property
-    def _more_steps(self) -> float:
-        return more_steps_for(self.backbone.name, self.batch_size)
-
-    @property
     def is_short(self) -> bool:
         """Whether the training is over before a search for its fastest code would pay."""
         return self.options.first.epochs * self.steps_per_epoch < MANY_STEPS
@@ -87,7 +83,8 @@ class Plan:
     def within(self, seconds: float, seconds_before: float, seconds_of_training: float) -> "Plan":
         """The same plan with schedules that take this long, where that much is before them and so much they would take;
         never more than the published ones."""
-        factor = self.settings.epochs_factor(self.steps_per_epoch, self.backbone.is_pretrained, self._more_steps)
+        more_steps = more_steps_for(self.backbone.name, self.batch_size)
+        factor = self.settings.epochs_factor(self.steps_per_epoch, self.backbone.is_pretrained, more_steps)
         share = max(0.0, seconds - seconds_before) / max(seconds_of_training, 1e-6)
         return self.with_epochs_scale(round(min(1.0, max(1e-4, factor * share)), 4))
 

@@ -63,14 +63,11 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class LearnReport:
-    """What one `learn` did."""
+class Inventory:
+    """What one `learn` found in its source, beside what it could learn."""
 
-    new_classes: tuple[str, ...]
     more_of: Mapping[str, int]
     """Known classes that came again, with the number of images that were not known yet."""
-    num_trained: int
-    num_held_out: int
     num_repeated: int
     """Images that the memory already held, pixel for pixel."""
     kept_elsewhere: tuple[KeptElsewhere, ...]
@@ -82,6 +79,15 @@ class LearnReport:
     passed_over: Mapping[str, int]
     """Files that were not looked at: how many, by the ending of their names or by what they are."""
     unreadable: tuple[Unreadable, ...]
+
+
+@dataclass(frozen=True)
+class LearnReport(Inventory):
+    """What one `learn` did."""
+
+    new_classes: tuple[str, ...]
+    num_trained: int
+    num_held_out: int
     num_exemplars: int
     seconds: float
     temperature: float

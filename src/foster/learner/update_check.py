@@ -29,11 +29,11 @@ class ClassChange:
 
     @property
     def before(self) -> float | None:
-        return None if self.num_right_before is None else _percent(self.num_right_before, self.num_images)
+        return None if self.num_right_before is None else 100.0 * self.num_right_before / self.num_images
 
     @property
     def after(self) -> float:
-        return _percent(self.num_right_after, self.num_images)
+        return 100.0 * self.num_right_after / self.num_images
 
     def record(self) -> dict[str, Any]:
         """Plain data for a bundle's history."""
@@ -198,7 +198,3 @@ def problem(checks: Sequence[UpdateCheck], max_drop: float) -> str | None:
 
 def _mean(values: Sequence[float]) -> float | None:
     return math.fsum(values) / len(values) if values else None
-
-
-def _percent(count: int, total: int) -> float:
-    return 100.0 * count / total if total else math.nan

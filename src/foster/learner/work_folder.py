@@ -42,8 +42,9 @@ class WorkFolder:
         self._check_own()
         try:
             with locked(self.path):
-                if is_restarting:
-                    self._discard()
+                if is_restarting and self.checkpoints.folder.exists():
+                    with written(self.path):
+                        shutil.rmtree(self.checkpoints.folder)
                 try:
                     yield self
                 except UpdateError:
@@ -102,11 +103,6 @@ class WorkFolder:
         others = [entry.name for entry in entries if entry.name not in (LOCK, CHECKPOINTS) and not is_temporary(entry)]
         if others:
             raise FolderError(f"'{self.path}' holds '{min(others)}', which is not of a learn; choose another folder")
-
-    def _discard(self) -> None:
-        with written(self.path):
-            if self.checkpoints.folder.exists():
-                shutil.rmtree(self.checkpoints.folder)
 
 
 class FollowedFolder(WorkFolder):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from PIL import Image
 
 from foster.data.photos.decode import ImageError, decode, upright_size
-from foster.data.photos.find import image_files, shown
+from foster.data.photos.find import find_files, shown
 from foster.serving.feedback import FeedbackFolder, photo_name
 from foster.system.files import read_plain
 
@@ -43,7 +43,7 @@ class PhotosToLabel:
         """Every photo once, also those that have a label by now."""
         by_hash: dict[str, PhotoToLabel] = {}
         with self._lock:
-            for path in image_files(self._folder)[:MOST_SHOWN]:
+            for path in find_files(self._folder).images[:MOST_SHOWN]:
                 photo = self._photo(path)
                 if photo is not None:
                     by_hash.setdefault(photo, PhotoToLabel(photo, shown(path.name), path))

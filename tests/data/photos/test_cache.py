@@ -82,9 +82,9 @@ from pathlib import Path
 from foster.data.photos import cache
 from foster.data.photos.darkroom import Darkroom
 from foster.data.photos.encoded import PhotoFiles
-from foster.data.photos.find import image_files
+from foster.data.photos.find import find_files
 folders = sorted(Path({str(folder)!r}).iterdir())
-files = PhotoFiles.of(folders, [[path.name for path in image_files(own)] for own in folders])
+files = PhotoFiles.of(folders, [[path.name for path in find_files(own).images] for own in folders])
 write = cache.write_json
 def killed(path, facts):
     write(path, facts)

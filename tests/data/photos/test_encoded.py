@@ -7,16 +7,16 @@ import numpy as np
 from photo_folders import files_of
 
 from foster.data.photos.encoded import PhotoBytes, PhotoFiles
-from foster.data.photos.find import image_files
+from foster.data.photos.find import find_files
 
 
 def test_a_list_of_files_gives_back_every_path_and_takes_few_bytes(folder: Path) -> None:
     files = files_of(folder)
-    paths = [path for own in sorted(folder.iterdir()) for path in image_files(own)]
+    paths = [path for own in sorted(folder.iterdir()) for path in find_files(own).images]
     assert [files.path(k) for k in range(len(files))] == paths
     some = files.select(np.array([7, 0, 11]))
     assert [some.path(k) for k in range(3)] == [paths[7], paths[0], paths[11]]
-    assert files.nbytes <= 40 * len(files)
+    assert files.names.nbytes + files.folder_ids.nbytes <= 40 * len(files)
 
 
 def test_photos_in_memory_are_selected_in_the_given_order_and_counted_in_bytes() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from photo_folders import write_classes
 
-from foster.data.photos.find import expanded, find_files, found_files, image_files, passed_over_text
+from foster.data.photos.find import find_files, found_files, passed_over_text
 from foster.data.photos.sources import find_photos
 
 RED, GREEN, WHITE = (255, 0, 0), (0, 255, 0), (255, 255, 255)
@@ -64,9 +64,9 @@ def test_a_folder_that_cannot_be_read_is_counted(tmp_path: Path, monkeypatch: py
 def test_folders_are_walked_in_order_and_single_files_need_no_known_ending(tmp_path: Path) -> None:
     write_classes(tmp_path / "tree", b=2, a=1)
     (tmp_path / "odd.dat").write_bytes(b"")
-    found = expanded([tmp_path / "odd.dat", tmp_path / "tree"])
+    found = found_files([tmp_path / "odd.dat", tmp_path / "tree"]).images
     tree = tmp_path / "tree"
     assert found == [tmp_path / "odd.dat", tree / "a" / "0.png", tree / "b" / "0.png", tree / "b" / "1.png"]
-    assert image_files(tree) == found[1:]
+    assert find_files(tree).images == found[1:]
     (tree / "a" / "b.heic").write_bytes(b"")
     assert found_files([tmp_path / "odd.dat", tree]) == (found, {".heic": 1})

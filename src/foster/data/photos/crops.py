@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from foster.kernels.photos import can_crop, crop_and_resize
+from foster.kernels.photos import crop_and_resize
 
 ASPECT_RANGE = (3 / 4, 4 / 3)  # width over height of a random rectangle
 CROP_ATTEMPTS = 10
@@ -80,6 +80,3 @@ def crops_of(photos: Sequence[Tensor], boxes: Tensor, is_mirrored: Tensor, out_s
             image = image if image.dtype == torch.uint8 else image.add_(0.5).clamp_(0, 255).to(torch.uint8)
         crops.append(image.flip(3) if mirrored else image)
     return torch.cat(crops) if crops else torch.empty((0, 3, *out_size), dtype=torch.uint8)
-
-
-__all__ = ["can_crop", "centre_boxes", "crops_at", "crops_of", "middle_boxes", "random_boxes", "whole_boxes"]

@@ -1,5 +1,6 @@
 """Photos as they were encoded: a compact list of files, or the bytes themselves."""
 
+import os
 from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
@@ -34,39 +35,28 @@ class Encoded(Protocol):
 
 
 class PhotoFiles:
-    """Files in folders, a few dozen bytes each: the number of the folder, and the end of its name in one long text."""
+    """Files in folders, a few dozen bytes each: the number of the folder, and the name inside it."""
 
     ids: Sequence[str] = ()
 
-    def __init__(self, folders: Sequence[Path], folder_ids: NDArray[np.int32], names: bytes, ends: NDArray[np.int64]):
+    def __init__(self, folders: Sequence[Path], folder_ids: NDArray[np.int32], names: NDArray[np.bytes_]) -> None:
         self.folders = tuple(folders)
         self.folder_ids = folder_ids
-        self._names = names
-        self._ends = ends
+        self.names = names
 
     @classmethod
     def of(cls, folders: Sequence[Path], names: Sequence[Sequence[str]]) -> "PhotoFiles":
         """The files `names[k]` in the folder `folders[k]`, folder by folder."""
         counts = [len(of_folder) for of_folder in names]
         ids = np.repeat(np.arange(len(folders), dtype=np.int32), counts)
-        text, ends = bytearray(), np.empty(len(ids), np.int64)
-        for position, name in enumerate(chain.from_iterable(names)):  # never all of them twice
-            text += name.encode("utf-8", "surrogateescape")
-            ends[position] = len(text)
-        return cls(folders, ids, bytes(text), ends)
+        return cls(folders, ids, np.array([os.fsencode(name) for name in chain.from_iterable(names)], np.bytes_))
 
     def __len__(self) -> int:
         return len(self.folder_ids)
 
-    @property
-    def nbytes(self) -> int:
-        """What the list itself takes in memory."""
-        return len(self._names) + self._ends.nbytes + self.folder_ids.nbytes
-
     def file_name(self, position: int) -> str:
         """The name inside its folder."""
-        start = int(self._ends[position - 1]) if position else 0
-        return self._names[start : int(self._ends[position])].decode("utf-8", "surrogateescape")
+        return os.fsdecode(self.names[position])
 
     def path(self, position: int) -> Path:
         return self.folders[int(self.folder_ids[position])] / self.file_name(position)
@@ -81,13 +71,7 @@ class PhotoFiles:
         return pixels_of(self.content(position), short_side)
 
     def select(self, positions: NDArray[np.int64]) -> "PhotoFiles":
-        names = np.frombuffer(self._names, np.uint8)
-        starts = np.where(positions > 0, self._ends[positions - 1], 0)
-        lengths = self._ends[positions] - starts
-        ends = lengths.cumsum()
-        # Where each character of the selected names lies in the text of all.
-        characters = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(starts - (ends - lengths), lengths)
-        return PhotoFiles(self.folders, self.folder_ids[positions], names[characters].tobytes(), ends)
+        return PhotoFiles(self.folders, self.folder_ids[positions], self.names[positions])
 
 
 class PhotoBytes:

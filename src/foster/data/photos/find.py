@@ -53,25 +53,15 @@ def find_files(folder: Path) -> FoundFiles:
     return FoundFiles(images, +passed_over)
 
 
-def image_files(folder: Path) -> list[Path]:
-    """All image files below a folder, in the order of `find_files`."""
-    return find_files(folder).images
-
-
 def found_files(paths: Iterable[str | Path]) -> FoundFiles:
     """Files as they are, whatever their names; folders as the images below them; in the order given."""
-    found = FoundFiles([], Counter())
+    everything = FoundFiles([], Counter())
     for given in paths:
         path = user_path(given)
         below = find_files(path) if path.is_dir() else FoundFiles([path], Counter())
-        found.images.extend(below.images)
-        found.passed_over.update(below.passed_over)
-    return found
-
-
-def expanded(paths: Iterable[str | Path]) -> list[Path]:
-    """The images of `found_files`."""
-    return found_files(paths).images
+        everything.images.extend(below.images)
+        everything.passed_over.update(below.passed_over)
+    return everything
 
 
 def passed_over_text(passed_over: Mapping[str, int]) -> str:

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 import torch
 from PIL import Image
@@ -82,13 +82,6 @@ class ReadPhotos(Generic[Images]):
     """Where those that could be read stand among all photos."""
     labels: tuple[str, ...]
     unreadable: tuple[Unreadable, ...]
-
-
-class MeasuredSizes(NamedTuple):
-    """Width and height of some images, and those of them that could not be read."""
-
-    sizes: list[tuple[int, int]]
-    unreadable: list[Unreadable]
 
 
 def read_photos(
@@ -177,17 +170,18 @@ def decode_shown(item: ImageLike, target_side: int, smallest_side: int = SMALLES
     return picture
 
 
-def measured_sizes(photos: Photos) -> MeasuredSizes:
-    """Width and height of some 200 images, spread evenly over all."""
-    measured = MeasuredSizes([], [])
+def measured_sizes(photos: Photos) -> tuple[list[tuple[int, int]], list[Unreadable]]:
+    """Width and height of some 200 images, spread evenly over all, and those of them that could not be read."""
+    sizes: list[tuple[int, int]] = []
+    unreadable: list[Unreadable] = []
     with quiet_pillow():
         for position in range(0, len(photos), max(1, len(photos) // NUM_MEASURED)):
             item = photos.items[position]
             try:
-                measured.sizes.append(upright_size(item))
+                sizes.append(upright_size(item))
             except ImageError as error:
-                measured.unreadable.append(Unreadable(item_name(item, position), str(error)))
-    return measured
+                unreadable.append(Unreadable(item_name(item, position), str(error)))
+    return sizes, unreadable
 
 
 def item_name(item: ImageLike, position: int) -> str:

@@ -18,9 +18,8 @@ from foster.data.images import ImageSet
 from foster.data.photos.decode import SUFFIXES, ImageLike, check_integers
 from foster.data.photos.find import (
     BESIDE_CLASSES,
-    expanded,
     find_files,
-    image_files,
+    found_files,
     natural_order,
     passed_over_text,
     read_text,
@@ -97,7 +96,7 @@ def _from_folder(folder: Path) -> Photos:
         seen = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
     entries = sorted((entry for entry in seen if entry.is_dir()), key=lambda entry: natural_order(entry.name))
     if not entries:
-        loose = len(image_files(folder))
+        loose = len(find_files(folder).images)
         hint = f"it holds {loose} images, but no subfolders" if loose else "it holds neither subfolders nor images"
         raise DataError(f"{title} must have one subfolder for each class; {hint}")
     items: list[ImageLike] = []
@@ -219,12 +218,12 @@ def _label_text(label: object, position: int) -> str:
 def as_items(images: ImageLike | Images) -> Sequence[ImageLike]:
     """One image or many, as a sequence; a folder becomes the images below it."""
     if isinstance(images, str | Path):
-        return expanded([images])
+        return found_files([images]).images
     if isinstance(images, bytes | Image.Image) or (_is_pixels(images) and _is_one(images)):
         return [cast(ImageLike, images)]
     items: list[ImageLike] = []
     for image in _items(images):
-        items += expanded([image]) if isinstance(image, str | Path) else [image]
+        items += found_files([image]).images if isinstance(image, str | Path) else [image]
     return items
 
 
