@@ -135,8 +135,8 @@ def test_one_status_for_each_request_is_counted_by_route(small_bundle: Path) -> 
                 await client.get(path)
             await client.request("GET", "/health", headers={"host": "evil.example"})
             told = (await client.get("/metrics")).text
-            assert 'foster_requests_total{route="/health",status="200"} 1\n' in told
-            assert 'foster_requests_total{route="other",status="404"} 2\n' in told
-            assert 'foster_requests_total{route="other",status="421"} 1\n' in told
+            assert 'foster_requests_total{route="/health",status="200"} 1.0\n' in told
+            assert 'foster_requests_total{route="other",status="404"} 2.0\n' in told
+            assert 'foster_requests_total{route="other",status="421"} 1.0\n' in told
 
     asyncio.run(check())

@@ -78,7 +78,7 @@ def test_parallel_clients_get_the_answers_that_the_bundle_gives_alone(server: Se
 
 
 def num_images_told(server: Server) -> int:
-    found = re.search(r"^foster_images_total (\d+)$", httpx.get(f"{server.url}/metrics").text, re.MULTILINE)
+    found = re.search(r"^foster_images_total (\d+)\.0$", httpx.get(f"{server.url}/metrics").text, re.MULTILINE)
     assert found
     return int(found[1])
 

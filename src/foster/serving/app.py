@@ -51,9 +51,9 @@ def make_app(service: Service) -> ASGIApp:
     app.add_exception_handler(ClientDisconnect, _left)
     app.add_exception_handler(Exception, _failed)
     add_pages(app, options)
-    routes.add_routes(app, service)
-    label_routes.add_routes(app, service)
-
+    app.state.service = service
+    app.include_router(routes.router)
+    app.include_router(label_routes.router)
     return Guard(app, options, page("sign_in.html", 401), service.count_request)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +14,7 @@ from foster.serving.served import Served
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5
-FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 1.0, 60.0
+RETRY_SECONDS = 10.0
 
 
 def find_link(path: Path) -> Path | None:
@@ -47,6 +48,8 @@ class Current:
         self.num_swaps = 0
         self.problem: str | None = None
         """Why another bundle than the promoted one answers, without any path; None where all is well."""
+        self._failed: Path | None = None
+        self._retry_at = 0.0
 
     def _target(self) -> Path:
         """The real folder behind the link, found once: while it is read, the link may move again."""
@@ -58,33 +61,29 @@ class Current:
 
     async def watch(self) -> None:
         """Follow the link without end."""
-        if self._link is None:
-            return
-        failed: Path | None = None
-        retry_at, wait = 0.0, FIRST_RETRY_SECONDS
         loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(1, "loading") as beside:
-            while True:
+            while self._link is not None:
                 await asyncio.sleep(LOOK_SECONDS)
-                target: Path | None = None
-                try:
-                    target = await loop.run_in_executor(beside, self._target)
-                    if target == self._folder:
-                        self.problem, failed = None, None
-                        continue
-                    if target == failed and loop.time() < retry_at:
-                        continue
-                    loaded = await loop.run_in_executor(beside, self._load, target)
-                except Exception as error:  # whatever it is, the bundle in use still answers
-                    is_new = failed != target or self.problem is None
-                    wait = FIRST_RETRY_SECONDS if is_new else min(2 * wait, LAST_RETRY_SECONDS)
-                    failed, retry_at = target, loop.time() + wait
-                    name = f"'{target.name}'" if target else "the link"
-                    self.problem = f"{name} was promoted but cannot be loaded; '{self.now.name}' still answers"
-                    if is_new:
-                        logger.error("%s: %s", self.problem, error)
-                    continue
-                before = self.now.name
-                self.now, self._folder, self.problem, failed = loaded, target, None, None
+                await loop.run_in_executor(beside, self.look)
+
+    def look(self) -> None:
+        """Let the bundle take over that the link points at, where it has moved; one that cannot be loaded is tried
+        again after a while."""
+        target: Path | None = None
+        try:
+            target = self._target()
+            if target == self._folder:
+                self.problem = self._failed = None
+            elif target != self._failed or time.monotonic() >= self._retry_at:
+                before, self.now = self.now.name, self._load(target)
+                self._folder, self.problem, self._failed = target, None, None
                 self.num_swaps += 1
-                logger.info("now serving '%s' (version %s) after '%s'", loaded.name, loaded.version, before)
+                logger.info("now serving '%s' (version %s) after '%s'", self.now.name, self.now.version, before)
+        except Exception as error:  # whatever it is, the bundle in use still answers
+            is_new = self.problem is None or self._failed != target
+            self._failed, self._retry_at = target, time.monotonic() + RETRY_SECONDS
+            name = f"'{target.name}'" if target else "the link"
+            self.problem = f"{name} was promoted but cannot be loaded; '{self.now.name}' still answers"
+            if is_new:
+                logger.error("%s: %s", self.problem, error)

@@ -16,23 +16,15 @@ from pathlib import Path
 from PIL import Image
 
 from foster.bundle.files import sha256
+from foster.data.photos.decode import FORMATS
 from foster.data.photos.sources import class_name
 from foster.errors import DataError, FolderError, explained
 from foster.serving.answers import StoredPhoto
 from foster.system.files import write_bytes
 
-SUFFIX_OF = {
-    "JPEG": ".jpg",
-    "MPO": ".jpg",
-    "PNG": ".png",
-    "WEBP": ".webp",
-    "GIF": ".gif",
-    "BMP": ".bmp",
-    "TIFF": ".tif",
-    "PPM": ".ppm",
-    "AVIF": ".avif",
-    "JPEG2000": ".jp2",
-}
+ENDINGS = {"JPEG": "jpg", "MPO": "jpg", "TIFF": "tif", "JPEG2000": "jp2"}
+"""Of formats whose files do not end in the format's name."""
+
 OWN_NAME = re.compile(r"[0-9a-f]{16}\.[a-z0-9]{2,4}")
 MOST_NAME_BYTES = 255
 """What a file system takes as one name."""
@@ -60,9 +52,10 @@ def folder_name(label: str) -> str:
 
 def photo_name(content: bytes) -> str:
     """What an image file is called in the folder: the same file always has the same name."""
-    formats = [name for name in SUFFIX_OF if name in Image.OPEN]
+    formats = [name for name in FORMATS if name in Image.OPEN]
     with Image.open(io.BytesIO(content), formats=formats) as image:
-        return sha256(content)[:16] + SUFFIX_OF[image.format or ""]
+        form = image.format or ""
+    return f"{sha256(content)[:16]}.{ENDINGS.get(form, form.lower())}"
 
 
 class FeedbackFolder:

@@ -5,12 +5,12 @@ import hashlib
 import hmac
 import ipaddress
 from collections.abc import Callable
-from http.cookies import CookieError, SimpleCookie
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -59,9 +59,6 @@ class Guard:
         self._num_held_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})
-            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -131,24 +128,18 @@ class Guard:
         if scope["method"] in ("GET", "HEAD", "OPTIONS"):
             return None
         site, origin = headers.get("sec-fetch-site"), headers.get("origin")
-        is_own = (
-            site in ("same-origin", "none") if site else origin is None or _network_location(origin) == host.lower()
-        )
+        is_from_here = origin is None or origin.lower().partition("://")[2] == host.lower()
+        is_own = site in ("same-origin", "none") if site else is_from_here
         return None if is_own else Refusal(403, "a page of another site may not send anything here")
 
     def _is_own_name(self, host: str) -> bool:
         """A name that somebody else may point at us at will is not ours; an address cannot be pointed anywhere."""
+        own_names = ("localhost", self._options.host.lower(), *map(str.lower, self._options.allowed_hosts))
         try:
             name = urlsplit(f"//{host}").hostname or ""
-        except ValueError:
-            return False
-        if name in ("localhost", self._options.host.lower(), *map(str.lower, self._options.allowed_hosts)):
-            return True
-        try:
-            ipaddress.ip_address(name.partition("%")[0])
+            return name in own_names or bool(ipaddress.ip_address(name.partition("%")[0]))
         except ValueError:
             return not host  # HTTP/1.0 has no such header, and no browser speaks it
-        return True
 
     def _may_enter(self, scope: Scope, headers: Headers) -> bool:
         token = self._options.token
@@ -157,7 +148,8 @@ class Guard:
         kind, _, given = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer" and is_same(given.strip().encode("latin-1"), token):
             return True
-        return is_same(_cookie(headers).encode("latin-1"), session_of(token))
+        cookie = HTTPConnection(scope).cookies.get(COOKIE, "")
+        return is_same(cookie.encode("latin-1"), session_of(token))
 
     def _wrong_size(self, headers: Headers) -> Refusal | None:
         length = headers.get("content-length", "0")
@@ -167,18 +159,3 @@ class Guard:
 
     def _too_large(self) -> str:
         return f"a request may have at most {self._options.max_bytes:,} bytes"
-
-
-def _network_location(origin: str) -> str:
-    try:
-        return urlsplit(origin).netloc.lower()
-    except ValueError:
-        return ""
-
-
-def _cookie(headers: Headers) -> str:
-    try:
-        morsel = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-    except CookieError:
-        return ""
-    return morsel.value if morsel else ""

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from starlette.exceptions import HTTPException
 
 from foster.data.photos.decode import ImageError
@@ -19,7 +19,7 @@ from foster.serving.answers import (
     WaitingPhotos,
 )
 from foster.serving.feedback import FeedbackFolder, FullError
-from foster.serving.service import Service, logger
+from foster.serving.service import RunningService, Service, logger
 from foster.serving.to_label import PhotosToLabel, preview
 from foster.serving.uploads import read_form
 
@@ -36,88 +36,101 @@ LABELLED_BODY: dict[str, Any] = {
 }
 
 
-def add_routes(app: FastAPI, service: Service) -> None:
-    def feedback() -> FeedbackFolder:
-        if service.feedback is None:
-            raise HTTPException(404, "this server takes no feedback; start it with --feedback FOLDER")
-        return service.feedback
+router = APIRouter()
 
-    def to_label() -> PhotosToLabel:
-        if service.to_label is None:
-            raise HTTPException(404, "no photos wait for labels; start the server with --to-label FOLDER")
-        return service.to_label
 
-    async def content_of(photo: str) -> bytes:
-        content = await service.in_thread(lambda: to_label().content(photo))
-        if content is None:
+async def feedback_of(service: RunningService) -> FeedbackFolder:
+    if service.feedback is None:
+        raise HTTPException(404, "this server takes no feedback; start it with --feedback FOLDER")
+    return service.feedback
+
+
+async def queue_of(service: RunningService) -> PhotosToLabel:
+    if service.to_label is None:
+        raise HTTPException(404, "no photos wait for labels; start the server with --to-label FOLDER")
+    return service.to_label
+
+
+Feedback = Annotated[FeedbackFolder, Depends(feedback_of)]
+Queue = Annotated[PhotosToLabel, Depends(queue_of)]
+
+
+async def content_of(photo: str, service: RunningService, queue: Queue) -> bytes:
+    content = await service.in_thread(lambda: queue.content(photo))
+    if content is None:
+        raise HTTPException(404, "there is no such photo")
+    return content
+
+
+Content = Annotated[bytes, Depends(content_of)]
+
+
+async def _stored(content: bytes, label: str, service: Service, feedback: FeedbackFolder) -> StoredPhoto:
+    def store() -> StoredPhoto:
+        decode_shown(content, 1)  # what cannot be read teaches nothing
+        return feedback.store(content, label)
+
+    with _without_paths():
+        answer = await service.in_thread(store)
+    if answer.before is None:
+        service.metrics.feedback.inc()
+    return answer
+
+
+@router.post("/feedback", openapi_extra=LABELLED_BODY)
+async def give_feedback(request: Request, service: RunningService, feedback: Feedback) -> StoredPhoto:
+    """Keep a photo with its right class, known or new. The same photo again moves to its new class."""
+    service.refuse_if_full()
+    form = await read_form(request)
+    if len(form.uploads) != 1 or "label" not in form.fields:
+        raise HTTPException(400, "send a form with one 'file' and its 'label'")
+    return await _stored(form.uploads[0].content, form.fields["label"], service, feedback)
+
+
+@router.get("/feedback")
+async def count_feedback(service: RunningService, feedback: Feedback) -> FeedbackCounts:
+    """How many photos of each class wait for the next `foster learn`."""
+    counts = await service.in_thread(feedback.counts)
+    return FeedbackCounts(num_photos=sum(counts.values()), classes=counts)
+
+
+@router.delete("/feedback/{photo}", status_code=204)
+async def take_back(photo: str, service: RunningService, feedback: Feedback) -> None:
+    """Forget a photo again."""
+    with _without_paths():
+        if not await service.in_thread(lambda: feedback.remove(photo)):
             raise HTTPException(404, "there is no such photo")
-        return content
 
-    async def stored(content: bytes, label: str) -> StoredPhoto:
-        folder = feedback()
 
-        def store() -> StoredPhoto:
-            decode_shown(content, 1)  # what cannot be read teaches nothing
-            return folder.store(content, label)
+@router.get("/to-label")
+async def list_to_label(service: RunningService, queue: Queue) -> WaitingPhotos:
+    """The photos that wait for a label, those most worth it first where `foster label-next` chose them."""
+    everything, left = await service.in_thread(lambda: (queue.all(), queue.left()))
+    waiting = [WaitingPhoto(photo=entry.photo, name=entry.name) for entry in left]
+    return WaitingPhotos(photos=waiting, num_labelled=len(everything) - len(left))
 
-        with _without_paths():
-            answer = await service.in_thread(store)
-        if answer.before is None:
-            service.metrics.count("foster_feedback_total")
-        return answer
 
-    @app.post("/feedback", openapi_extra=LABELLED_BODY)
-    async def give_feedback(request: Request) -> StoredPhoto:
-        """Keep a photo with its right class, known or new. The same photo again moves to its new class."""
-        feedback()
-        service.refuse_if_full()
-        form = await read_form(request)
-        if len(form.uploads) != 1 or "label" not in form.fields:
-            raise HTTPException(400, "send a form with one 'file' and its 'label'")
-        return await stored(form.uploads[0].content, form.fields["label"])
+@router.get("/to-label/{photo}", response_class=Response, responses={200: {"content": {"image/jpeg": {}}}})
+async def show_to_label(content: Content, service: RunningService) -> Response:
+    """A photo that waits for a label, as a JPEG of at most 1,280 pixels a side."""
+    with _without_paths():
+        return Response(await service.in_thread(lambda: preview(content)), media_type="image/jpeg")
 
-    @app.get("/feedback")
-    async def count_feedback() -> FeedbackCounts:
-        """How many photos of each class wait for the next `foster learn`."""
-        counts = await service.in_thread(feedback().counts)
-        return FeedbackCounts(num_photos=sum(counts.values()), classes=counts)
 
-    @app.delete("/feedback/{photo}", status_code=204)
-    async def take_back(photo: str) -> None:
-        """Forget a photo again."""
-        folder = feedback()
-        with _without_paths():
-            if not await service.in_thread(lambda: folder.remove(photo)):
-                raise HTTPException(404, "there is no such photo")
+@router.get("/to-label/{photo}/prediction")
+async def predict_to_label(photo: str, content: Content, service: RunningService) -> PredictedImage:
+    """What the bundle takes a waiting photo for."""
+    answered = await service.predict([content])
+    answer = answered.answers[0]
+    if isinstance(answer, ImageError):
+        raise HTTPException(422, f"the image cannot be read: {answer}")
+    return PredictedImage.of(answer.prediction, photo, NUM_CHOICES)
 
-    @app.get("/to-label")
-    async def list_to_label() -> WaitingPhotos:
-        """The photos that wait for a label, those most worth it first where `foster label-next` chose them."""
-        photos = to_label()
-        everything, left = await service.in_thread(lambda: (photos.all(), photos.left()))
-        waiting = [WaitingPhoto(photo=entry.photo, name=entry.name) for entry in left]
-        return WaitingPhotos(photos=waiting, num_labelled=len(everything) - len(left))
 
-    @app.get("/to-label/{photo}", response_class=Response, responses={200: {"content": {"image/jpeg": {}}}})
-    async def show_to_label(photo: str) -> Response:
-        """A photo that waits for a label, as a JPEG of at most 1,280 pixels a side."""
-        content = await content_of(photo)
-        with _without_paths():
-            return Response(await service.in_thread(lambda: preview(content)), media_type="image/jpeg")
-
-    @app.get("/to-label/{photo}/prediction")
-    async def predict_to_label(photo: str) -> PredictedImage:
-        """What the bundle takes a waiting photo for."""
-        answered = await service.predict([await content_of(photo)])
-        answer = answered.answers[0]
-        if isinstance(answer, ImageError):
-            raise HTTPException(422, f"the image cannot be read: {answer}")
-        return PredictedImage.of(answer.prediction, photo, NUM_CHOICES)
-
-    @app.put("/to-label/{photo}")
-    async def label_photo(photo: str, new: NewLabel) -> StoredPhoto:
-        """Give a waiting photo its label: a copy of it goes to the feedback folder."""
-        return await stored(await content_of(photo), new.label)
+@router.put("/to-label/{photo}")
+async def label_photo(new: NewLabel, content: Content, service: RunningService, feedback: Feedback) -> StoredPhoto:
+    """Give a waiting photo its label: a copy of it goes to the feedback folder."""
+    return await _stored(content, new.label, service, feedback)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import os
 import socket
 import sys
 from contextlib import suppress
+from typing import Any
 
 from foster.errors import FolderError, FosterError, SettingsError
 from foster.serving.options import Options
@@ -12,10 +13,18 @@ from foster.system.output import complain
 
 logger = logging.getLogger(__name__)
 
-NEEDED = ("fastapi", "python_multipart", "starlette", "uvicorn")
+NEEDED = ("fastapi", "prometheus_client", "python_multipart", "starlette", "uvicorn")
 SHORT_TOKEN = 16
-GRACE_SECONDS = 10
 MOST_CONNECTIONS = 1024
+UVICORN: dict[str, Any] = {
+    "log_config": None,
+    "access_log": False,
+    "server_header": False,
+    "lifespan": "on",
+    "timeout_graceful_shutdown": 10,
+    "limit_concurrency": MOST_CONNECTIONS,
+    "backlog": MOST_CONNECTIONS,
+}
 
 
 class ServeError(FosterError):
@@ -29,31 +38,19 @@ def serve(options: Options) -> None:
         import uvicorn
 
         from foster.serving.app import make_app
+        from foster.serving.current import Current
+        from foster.serving.served import Served
+        from foster.serving.service import Service
     except ModuleNotFoundError as error:
         if error.name not in NEEDED:
             raise
         raise SettingsError(f"serving needs {error.name}: pip install 'foster-cil[serve]'") from None
-    from foster.serving.current import Current
-    from foster.serving.served import Served
-    from foster.serving.service import Service
-
     _check(options)
-    listening = _bound(options)
-    _leave_a_core()
-    with listening:
+    with _bound(options) as listening:
+        _leave_a_core()
         current = Current(options.path, lambda folder: Served.load(folder, options.device, options.unknown_below))
         app = make_app(Service(options, current))
         _write_log()
-        configuration = uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            lifespan="on",
-            timeout_graceful_shutdown=GRACE_SECONDS,
-            limit_concurrency=MOST_CONNECTIONS,
-            backlog=MOST_CONNECTIONS,
-        )
         listening.listen(MOST_CONNECTIONS)  # whoever reads the next line may connect
         served, host = current.now, f"[{options.host}]" if ":" in options.host else options.host
         logger.info(
@@ -64,7 +61,7 @@ def serve(options: Options) -> None:
             host,
             listening.getsockname()[1],
         )
-        uvicorn.Server(configuration).run(sockets=[listening])
+        uvicorn.Server(uvicorn.Config(app, **UVICORN)).run(sockets=[listening])
 
 
 def _check(options: Options) -> None:

@@ -7,8 +7,9 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import NamedTuple, TypeVar
+from typing import Annotated, NamedTuple, TypeVar, cast
 
+from fastapi import Depends, Request
 from starlette.exceptions import HTTPException
 
 from foster.data.photos.decode import ImageError, quiet_pillow
@@ -82,7 +83,7 @@ class Service:
                 try:
                     image = await self.in_thread(lambda: served.decoded(content))
                 except ImageError as error:
-                    self.metrics.count("foster_unreadable_images_total")
+                    self.metrics.unreadable.inc()
                     return error
                 finally:
                     decoded_at.append(time.perf_counter())
@@ -92,10 +93,10 @@ class Service:
             async with self._within_time():
                 answers = await asyncio.gather(*map(one, contents))
         total = time.perf_counter() - started
-        self.metrics.observe("foster_request_seconds", total)
+        self.metrics.request_seconds.observe(total)
         good = [answer for answer in answers if isinstance(answer, Answer)]
-        self.metrics.count("foster_images_total", len(good))
-        self.metrics.count("foster_unknown_total", sum(answer.prediction.is_unknown for answer in good))
+        self.metrics.images.inc(len(good))
+        self.metrics.unknown.inc(sum(answer.prediction.is_unknown for answer in good))
         return Answered(served, list(answers), max(decoded_at) - started, total)
 
     async def heat_map(self, content: bytes, label: str | None) -> tuple[Served, str, bytes]:
@@ -111,15 +112,12 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self._workers, work)
 
     def metrics_text(self) -> str:
-        served = self.current.now
-        return self.metrics.text(
-            {
-                "foster_images_in_work": (self.num_in_work, {}),
-                "foster_bundle_swaps": (self.current.num_swaps, {}),
-                "foster_bundle_problem": (float(self.current.problem is not None), {}),
-                "foster_bundle_info": (1, {"name": served.name, "version": served.version}),
-            }
-        )
+        metrics, served = self.metrics, self.current.now
+        metrics.in_work.set(self.num_in_work)
+        metrics.swaps.set(self.current.num_swaps)
+        metrics.problem.set(self.current.problem is not None)
+        metrics.bundle.info({"name": served.name, "version": served.version})
+        return metrics.text()
 
     @contextmanager
     def _in_work(self, num_images: int) -> Iterator[None]:
@@ -145,8 +143,16 @@ class Service:
             raise HTTPException(503, "the answer could not be computed; the server's log says why") from None
 
     def count_request(self, route: str, status: int) -> None:
-        self.metrics.count("foster_requests_total", route=route, status=str(status))
+        self.metrics.requests.labels(route, status).inc()
 
     def _saw_batch(self, num_images: int, seconds: float) -> None:
-        self.metrics.observe("foster_batch_images", num_images)
-        self.metrics.observe("foster_batch_seconds", seconds)
+        self.metrics.batch_images.observe(num_images)
+        self.metrics.batch_seconds.observe(seconds)
+
+
+async def service_of(request: Request) -> Service:
+    return cast(Service, request.app.state.service)
+
+
+RunningService = Annotated[Service, Depends(service_of)]
+"""The service of the application that a route belongs to."""

@@ -1,7 +1,8 @@
 """Photos that wait for a label: those of a folder that are not in the feedback folder yet."""
 
 import io
-import threading
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,29 +25,21 @@ class PhotoToLabel(NamedTuple):
     path: Path
 
 
-class _Seen(NamedTuple):
-    modified: int
-    size: int
-    photo: str
-
-
 class PhotosToLabel:
     """The first 1,000 readable photos of a folder, in the order of their names. The folder is never changed."""
 
     def __init__(self, folder: Path, feedback: FeedbackFolder) -> None:
         self._folder = folder
         self._feedback = feedback
-        self._seen: dict[Path, _Seen] = {}
-        self._lock = threading.Lock()
 
     def all(self) -> list[PhotoToLabel]:
         """Every photo once, also those that have a label by now."""
         by_hash: dict[str, PhotoToLabel] = {}
-        with self._lock:
-            for path in find_files(self._folder).images[:MOST_SHOWN]:
-                photo = self._photo(path)
-                if photo is not None:
-                    by_hash.setdefault(photo, PhotoToLabel(photo, shown(path.name), path))
+        for path in find_files(self._folder).images[:MOST_SHOWN]:
+            with suppress(OSError, ImageError):
+                facts = path.stat()
+                photo = _photo(path, facts.st_mtime_ns, facts.st_size)
+                by_hash.setdefault(photo, PhotoToLabel(photo, shown(path.name), path))
         return list(by_hash.values())
 
     def left(self) -> list[PhotoToLabel]:
@@ -61,18 +54,16 @@ class PhotosToLabel:
         except OSError:
             return None
 
-    def _photo(self, path: Path) -> str | None:
-        """The photo's name, or None for what cannot be read; files are read again only where they have changed."""
-        try:
-            facts = path.stat()
-            seen = self._seen.get(path)
-            if seen is None or (seen.modified, seen.size) != (facts.st_mtime_ns, facts.st_size):
-                content = read_plain(path, may_be_link=True)
-                upright_size(content)
-                seen = self._seen[path] = _Seen(facts.st_mtime_ns, facts.st_size, photo_name(content))
-        except (OSError, ImageError):
-            return None
-        return seen.photo
+
+@lru_cache(MOST_SHOWN)
+def _photo(path: Path, modified: int, num_bytes: int) -> str:
+    """The photo's name in the feedback folder; a file is read again where it has changed.
+
+    Raises OSError and ImageError.
+    """
+    content = read_plain(path, may_be_link=True)
+    upright_size(content)
+    return photo_name(content)
 
 
 def preview(content: bytes) -> bytes:
