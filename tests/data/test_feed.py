@@ -14,7 +14,7 @@ from foster.data.images import ImageSet
 from foster.data.photos.album import Album
 from foster.data.photos.developing import album_of, learners_darkroom
 from foster.data.photos.resize import Resizing
-from foster.data.photos.strata import strata
+from foster.data.photos.store import strata
 from foster.errors import SettingsError
 from foster.seeding import Address
 from foster.settings.augmentation import AUGMENTATIONS, Augmentation

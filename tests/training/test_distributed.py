@@ -17,7 +17,7 @@ from forked import started
 from photo_folders import write_dataset
 from torch import nn
 
-from foster.data.photos.strata import num_strata, strata
+from foster.data.photos.store import num_strata, strata
 from foster.errors import DeviceError
 from foster.experiment.folder import RunFolder
 from foster.networks.freezing import freeze

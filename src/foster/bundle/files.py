@@ -1,8 +1,8 @@
 """Folders that are whole or not there at all, and files that are what their hash says."""
 
 import hashlib
-import os
 import re
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -28,12 +28,12 @@ def writing_folder(folder: Path) -> Iterator[Path]:
     check_free(folder)
     with written(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
+        temporary = folder.parent / f".{folder.name}.{secrets.token_hex(4)}.part"
+        temporary.mkdir()
     try:
         yield temporary
         for path in temporary.rglob("*"):
             flush(path)
-        temporary.chmod(0o777 & ~_umask())
         flush(temporary)
         check_free(folder)
         temporary.rename(folder)
@@ -113,9 +113,3 @@ def read_checked(bundle: Path, name: str, num_bytes: int, digest: str) -> bytes:
 def folder_bytes(folder: Path) -> int:
     """The size of all files in a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

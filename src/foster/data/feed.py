@@ -14,7 +14,7 @@ from torch import Tensor
 from foster.data.augmentation.pipeline import Changes, PhotoChanges
 from foster.data.images import ImageSet
 from foster.data.photos.album import Album
-from foster.data.photos.strata import most_strata, num_strata, strata
+from foster.data.photos.store import most_strata, num_strata, strata
 from foster.errors import SettingsError
 from foster.seeding import Address, generator
 from foster.settings.augmentation import Augmentation

@@ -1,29 +1,34 @@
 """A look at photos before anything is trained: what cannot be read, what is there twice, what may be mislabelled."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from PIL import Image
 from torch import Tensor
 
 from foster import events
+from foster.data.augmentation.pipeline import Normaliser
 from foster.data.photos.decode import ImageError
 from foster.data.photos.likeness import Sketch, alike, sketch
 from foster.data.photos.pixels import image_id
 from foster.data.photos.read import Photos, Unreadable, each_decoded, item_name, none_readable
-from foster.data.photos.resize import typical_side
+from foster.data.photos.resize import Resizing, typical_side
 from foster.data.photos.sources import Source, find_photos
 from foster.errors import DataError
 from foster.learner.check_report import KINDS, CheckReport, Finding, Photo
-from foster.learner.describing import Describer, describer_for
 from foster.learner.duplicates import classes_of, entries_of
 from foster.learner.learner import Learner
 from foster.learner.suspicion import MIN_PHOTOS, cross_validated, judge, judgeable
+from foster.networks.adapted import choose_backbone
+from foster.networks.pretrained import PACKAGES, is_installed
+from foster.settings.learner_defaults import backbone_for
 from foster.system.counts import counted
+from foster.training.engine import find_device, in_batches
 
 FEW_PHOTOS = 10
 """A class with fewer is told of: a learner wants 20 or more."""
@@ -32,6 +37,9 @@ VERY_SMALL = 32
 """Shorter sides below this are told of, where most photos are four times as large or more."""
 
 LOOKED_AT_ONCE = 256
+
+SIDE = 160
+"""Of the images that a pretrained backbone sees: enough to tell which photo stands out, and cheap."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +53,34 @@ class _Seen:
     image_hash: str = ""
     features: Tensor = field(default_factory=lambda: torch.empty(0))
     probability: Tensor = field(default_factory=lambda: torch.empty(0))
+
+
+class Describer(NamedTuple):
+    """From images uint8 `[N, 3, H, W]` of one size to probabilities `[N, C]`, C = 0 without classes, and features."""
+
+    resizing: Resizing
+    described: Callable[[Tensor], tuple[Tensor, Tensor]]
+
+
+def describer_for(learner: Learner | None, device: str) -> tuple[Describer | None, list[str]]:
+    """The bundle's network, else the pretrained backbone; None, and a line that says why, where there is neither."""
+    if learner is not None:
+        return Describer(learner.resizing, learner.classifier().described), []
+    name = backbone_for((SIDE, SIDE))
+    if not is_installed(name):
+        return None, [f"labels were not judged: that takes a bundle, or pip install {PACKAGES[name].name}"]
+    resizing, used_device = Resizing(SIDE, SIDE, "crop"), find_device(device)
+    choice = choose_backbone(name, resizing.size)
+    assert choice.mean is not None
+    assert choice.std is not None
+    normaliser = Normaliser(choice.mean, choice.std, used_device)
+    backbone = choice.make_whole().to(used_device).eval()
+
+    def described(images: Tensor) -> tuple[Tensor, Tensor]:
+        (features,) = in_batches(lambda batch: (backbone(normaliser(batch)).float(),), images, used_device)
+        return torch.empty(len(images), 0), features.cpu()
+
+    return Describer(resizing, described), []
 
 
 def check_photos(

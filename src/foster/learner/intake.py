@@ -91,13 +91,10 @@ def take_in(photos: Photos, resizing: Resizing, settings: LearnerSettings, knowl
         unreadable=read.unreadable,
     )
     trained_from = {names[label]: position for label, position in smallest_positions(train, trained).items()}
-    held_out = _as_kept(fresh.select(mask))
+    held_out = fresh.select(mask)
+    if isinstance(held_out.stack, Album):  # as JPEGs, as a bundle keeps them: whoever loads it measures alike
+        held_out = replace(held_out, stack=held_out.stack.owned())
     return Intake(train, held_out, len(known), len(names) - len(known), inventory, trained_from)
-
-
-def _as_kept(images: ImageSet) -> ImageSet:
-    """Photos as a bundle keeps them, which is as JPEGs: what is measured now is measured alike by whoever loads it."""
-    return replace(images, stack=images.stack.owned()) if isinstance(images.stack, Album) else images
 
 
 def _trained_before(knowledge: Knowledge | None, entries: set[Entry], class_names: Sequence[str]) -> dict[int, float]:

@@ -21,7 +21,7 @@ from foster.data.photos.developing import learners_darkroom, read_stack
 from foster.data.photos.resize import Resizing
 from foster.data.photos.sources import find_photos
 from foster.errors import FolderError
-from foster.reports.progress_texts import decoding_text
+from foster.reports.progress_texts import decoding
 
 CPU = torch.device("cpu")
 
@@ -41,7 +41,7 @@ def test_the_disk_cache_gives_the_same_pixels_and_decodes_nothing_again(
         assert torch.equal(cached.developed(), readable)
         assert torch.equal(on_device(cached[readable], CPU), on_device(plain[readable], CPU))
     assert room.prepare(files_of(folder), "the photos") == num_bytes
-    words = [decoding_text(event) for event in told if isinstance(event, events.Decoding)]
+    words = [decoding(event) for event in told if isinstance(event, events.Decoding)]
     half = len(words) // 2
     assert words == ["decoding the photos"] * half + ["checking the photos"] * half
 

@@ -11,8 +11,7 @@ from torch import Tensor
 from foster.data.photos.crops import crops_at, crops_of
 from foster.data.photos.darkroom import Darkroom
 from foster.data.photos.encoded import Encoded, PhotoBytes, PhotoFiles
-from foster.data.photos.store import PhotoStore, owners_of
-from foster.data.photos.strata import NUM_STRATA
+from foster.data.photos.store import NUM_STRATA, PhotoStore, owners_of
 from foster.kernels.photos import can_crop
 
 

@@ -92,8 +92,11 @@ class CacheFolder:
             num_bytes = int(3 * sizes.prod(1).sum())
             if len(sizes) != len(part) or path.stat().st_size != num_bytes:
                 return None
-            if is_checked and not _is_unchanged(facts, path, part, photos):
-                return None
+            if is_checked:
+                with path.open("rb") as file:
+                    digest = hashlib.file_digest(file, "sha256").hexdigest()
+                if facts["files"] != _file_sizes(part, photos) or facts["sha256"] != digest:
+                    return None
             # Copy on write: torch asks for memory that could be written to, and nothing here writes.
             pixels = np.memmap(path, np.uint8, "c") if num_bytes else np.empty(0, np.uint8)
             unreadable = {int(part[int(k)]): str(reason) for k, reason in facts["unreadable"].items()}
@@ -122,13 +125,6 @@ class CacheFolder:
         folder = photos.folders[int(photos.folder_ids[part[0]])].absolute()
         text = "\0".join([shown(folder), *(photos.file_name(position) for position in part.tolist())])
         return self.folder / f"{hashlib.sha256(text.encode('utf-8', 'surrogateescape')).hexdigest()[:40]}.pixels"
-
-
-def _is_unchanged(facts: Mapping[str, Any], path: Path, part: NDArray[np.int64], photos: PhotoFiles) -> bool:
-    if facts["files"] != _file_sizes(part, photos):
-        return False
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() == str(facts["sha256"])
 
 
 def _file_sizes(part: NDArray[np.int64], photos: PhotoFiles) -> list[int]:

@@ -4,11 +4,11 @@ import io
 import struct
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -79,8 +79,6 @@ _SAME_IMAGE = tuple(threading.Lock() for _ in range(61))
 """One of them, chosen by the image's id, is held while a PIL image is read: Pillow loads pixels and EXIF into the
 image itself, and the same image may be given many times."""
 
-Result = TypeVar("Result")
-
 
 class ImageError(DataError):
     """One image cannot be used; the message is the reason alone, without the image's name."""
@@ -104,22 +102,27 @@ def decode(source: ImageLike, target_side: int | None = None) -> Image.Image:
     With `target_side` a camera's JPEG may be decoded at a half, a quarter or an eighth of its size, at least four times
     that side, and a very large image of another format may be made smaller, to twice that side. Raises ImageError.
     """
-    if isinstance(source, torch.Tensor | np.ndarray):
-        return _guarded(lambda: _from_array(_channels_last(source) if isinstance(source, torch.Tensor) else source))
-    if isinstance(source, Image.Image):
-        _check_size(source.size)
-        with _SAME_IMAGE[id(source) % len(_SAME_IMAGE)]:
-            return _guarded(lambda: _upright_rgb(source, target_side))
-    if not isinstance(source, str | Path | bytes):  # a number would be taken for an open file
-        raise ImageError(f"neither a path nor an image, but {type(source).__name__}")
-    return _guarded(lambda: _from_file(source, target_side))
+    with _explained():
+        if isinstance(source, torch.Tensor):
+            return _from_array(_as_array(source.permute(1, 2, 0) if source.ndim == 3 else source))
+        if isinstance(source, np.ndarray):
+            return _from_array(source)
+        if isinstance(source, Image.Image):
+            _check_size(source.size)
+            with _SAME_IMAGE[id(source) % len(_SAME_IMAGE)]:
+                return _upright_rgb(source, target_side)
+        if not isinstance(source, str | Path | bytes):  # a number would be taken for an open file
+            raise ImageError(f"neither a path nor an image, but {type(source).__name__}")
+        return _from_file(source, target_side)
 
 
 def upright_size(source: ImageLike) -> tuple[int, int]:
     """Width and height as `decode` would give them, from the file's header alone. Raises ImageError."""
-    if isinstance(source, str | Path | bytes):
-        return _guarded(lambda: _header_size(source))
-    return decode(source).size
+    if not isinstance(source, str | Path | bytes):
+        return decode(source).size
+    with _explained(), _opened(source) as image:
+        width, height = image.size
+        return (height, width) if _orientation(image) in _ROTATED_BY_A_QUARTER else (width, height)
 
 
 def check_integers(pixels: NDArray[Any] | torch.Tensor) -> None:
@@ -137,10 +140,11 @@ def check_integers(pixels: NDArray[Any] | torch.Tensor) -> None:
         raise ImageError(f"{kind} pixels from {low} to {high}: give uint8, uint16, or floats from 0 to 1")
 
 
-def _guarded(work: Callable[[], Result]) -> Result:
+@contextmanager
+def _explained() -> Iterator[None]:
     """Any failure of a decoder is a fact about the image: files are hostile, and decoders raise nearly everything."""
     try:
-        return work()
+        yield
     except ImageError:
         raise
     except Exception as error:
@@ -157,13 +161,6 @@ def _from_file(source: str | Path | bytes, target_side: int | None) -> Image.Ima
         # In a thread of its own: an allocator keeps freed memory back for each thread that ever asked for much.
         with _LARGE_IMAGE, ThreadPoolExecutor(1) as alone, closing(image):
             return alone.submit(_upright_rgb, image, target_side).result()
-
-
-def _header_size(source: str | Path | bytes) -> tuple[int, int]:
-    with _opened(source) as image:
-        width, height = image.size
-        is_turned = _orientation(image) in _ROTATED_BY_A_QUARTER
-        return (height, width) if is_turned else (width, height)
 
 
 @contextmanager
@@ -206,7 +203,10 @@ def _upright_rgb(image: Image.Image, target_side: int | None) -> Image.Image:
     image.load()
     if image.mode == "F":
         raise ImageError("floating-point pixels have no known range; convert it to 8 or 16 bits")
-    rgb = _in_strips(_of_known_range(image), _reduction(image.size, target_side))
+    reduction = 1
+    if target_side is not None and image.width * image.height > LARGE_PIXELS:
+        reduction = max(1, min(image.size) // (2 * target_side))
+    rgb = _in_strips(_of_known_range(image), reduction)
     turn = _UPRIGHT.get(_orientation(image))
     return rgb if turn is None else rgb.transpose(turn)
 
@@ -221,14 +221,6 @@ def _of_known_range(image: Image.Image) -> Image.Image:
     if low < 0 or high > highest:
         raise ImageError(f"pixels of mode I from {low} to {high}: they must lie in 0 to {highest}; give mode L or I;16")
     return image.convert(mode)
-
-
-def _reduction(size: tuple[int, int], target_side: int | None) -> int:
-    """By what both sides of an image are divided; 1 for all but very large ones."""
-    width, height = size
-    if target_side is None or width * height <= LARGE_PIXELS:
-        return 1
-    return max(1, min(size) // (2 * target_side))
 
 
 def _in_strips(image: Image.Image, reduction: int) -> Image.Image:
@@ -256,11 +248,6 @@ def _rgb(image: Image.Image) -> Image.Image:
 def _on_background(image: Image.Image) -> Image.Image:
     background = Image.new("RGBA", image.size, (*BACKGROUND, 255))
     return Image.alpha_composite(background, image).convert("RGB")
-
-
-def _channels_last(tensor: torch.Tensor) -> NDArray[Any]:
-    """A tensor `[C, H, W]` or `[H, W]` as an array `[H, W, C]` or `[H, W]`."""
-    return _as_array(tensor.permute(1, 2, 0) if tensor.ndim == 3 else tensor)
 
 
 def _as_array(tensor: torch.Tensor) -> NDArray[Any]:

@@ -18,14 +18,15 @@ from foster.data.images import ImageSet
 from foster.data.photos.decode import SUFFIXES, ImageLike, check_integers
 from foster.data.photos.find import (
     BESIDE_CLASSES,
+    doubt_of,
     find_files,
     found_files,
+    inner_folders,
     natural_order,
     passed_over_text,
     read_text,
     shown,
 )
-from foster.data.photos.layout import doubt_of, inner_folders
 from foster.data.photos.read import Photos
 from foster.errors import DataError, explained
 from foster.system.files import user_path
