@@ -141,7 +141,10 @@ def test_what_cannot_be_promoted_is_known_before_it_is_written(tmp_path: Path) -
         check_promotable(tmp_path / "other" / "v1")
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"promoted": [{"bundle": "../v1"}]}', '{"promoted": [{"bundle": 3}]}'])
+STRANGE_NAMES = ['"../v1"', "3", r'"v\u0000"', f'"{"v" * 256}"']
+
+
+@pytest.mark.parametrize("text", ["", "{}", *(f'{{"promoted": [{{"bundle": {name}}}]}}' for name in STRANGE_NAMES)])
 def test_a_damaged_history_is_one_clear_line(tmp_path: Path, text: str) -> None:
     promote(make(tmp_path / "v1"))
     (tmp_path / "current.json").write_text(text)

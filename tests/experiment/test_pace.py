@@ -71,6 +71,8 @@ def test_another_kind_of_run_tells_nothing(override: str, runs: Path) -> None:
 @pytest.mark.parametrize("content", ["", "[]", '{"settings": {"gone": 1}, "environment": {}, "task_seconds": [1]}'])
 def test_a_damaged_run_tells_nothing(content: str, tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text(content)
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "gone" / "results.json").symlink_to("nowhere")
     assert timed_plan(tiny(), tmp_path).time is None
 
 

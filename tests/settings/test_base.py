@@ -80,6 +80,7 @@ def test_a_schedule_that_becomes_cosine_lets_its_milestones_go() -> None:
         (plain(foster={"first": {"epochs": 0}}), "foster.first.epochs:"),
         (plain(replay={"later": {"epochs": 0}}), "replay.later.epochs:"),
         (plain(seed=float("inf")), "seed:"),
+        (plain(method="a" * 10**5), f"unknown method '{'a' * 56}...; choose from"),
     ],
 )
 def test_plain_data_is_checked_as_a_file_is(data: dict[str, Any], mentions: str) -> None:

@@ -16,10 +16,12 @@ from foster.system.files import flush, remove_temporaries, write_json, written
 from foster.system.locking import locked
 
 LINK, HISTORY, LOCK = "current", "current.json", ".current.lock"
+MAX_NAME = 255
+"""Letters that the name of a folder may have."""
 
 
 def _plain_name(name: str) -> str:
-    if name in (".", "..") or name != Path(name).name:
+    if name in (".", "..") or name != Path(name).name or "\0" in name or len(name) > MAX_NAME:
         raise ValueError(f"{name[:80]!r} is no name of a bundle")
     return name
 

@@ -111,7 +111,7 @@ def _seconds_a_step(phase: Phase, task: int, settings: Settings, engine: Engine,
 
 def _timed_runs(folder: Path) -> Iterator[tuple[Path, _Timed, Settings]]:
     """The runs below `folder` that tell their time, the newest first."""
-    paths = [Path(path) for path, _, names in os.walk(folder) if RESULTS in names]
+    paths = [Path(path) for path, _, names in os.walk(folder) if RESULTS in names and Path(path, RESULTS).is_file()]
     for path in sorted(paths, key=lambda path: -(path / RESULTS).stat().st_mtime)[:MOST_RUNS]:
         try:
             timed = _Timed.model_validate(RunFolder(path).read_results())

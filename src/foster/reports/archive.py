@@ -28,6 +28,7 @@ from foster.networks.network import Network, Output
 from foster.reports.results import RunResult, find_results, read_result, without_notes
 from foster.settings.experiment import Settings
 from foster.system.files import user_path
+from foster.system.output import printable
 from foster.training.checkpoint import Checkpoint, Progress, explained_misfit
 from foster.training.engine import Engine, find_device
 from foster.training.fit import restore_trained
@@ -183,7 +184,7 @@ class BundleArchive(Archive):
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.name = folder.resolve().name  # whoever reads it later has another 'current'
+        self.name = printable(folder.resolve().name)  # whoever reads it later has another 'current'
         self.manifest = read_manifest(folder)
         self.method = self.manifest.method
         self.class_names, self.task_sizes = self.manifest.classes, self.manifest.task_sizes
@@ -244,5 +245,5 @@ def _with_names_of_their_own(archives: list[Archive]) -> list[Archive]:
     shared = set.intersection(*map(set, words)) if words else set()
     prefix = f"{alike[0].result.scenario}-" if len({run.result.scenario for run in alike}) == 1 else ""
     for run, own in zip(alike, words, strict=True):
-        run.name = ",".join([word for word in own if word not in shared] or own).removeprefix(prefix)
+        run.name = printable(",".join([word for word in own if word not in shared] or own).removeprefix(prefix))
     return archives

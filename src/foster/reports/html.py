@@ -77,7 +77,8 @@ def report(archives: Sequence[Archive]) -> str:
         loader=PackageLoader("foster.reports"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["duration"] = duration
-    return environment.get_template("report.html").render(page=page_of(archives))
+    page = environment.get_template("report.html").render(page=page_of(archives))
+    return page.encode(errors="replace").decode()  # the name of a folder need not be valid text
 
 
 def page_of(archives: Sequence[Archive]) -> Page:

@@ -223,7 +223,7 @@ def _check_name(key: str, name: Any, known: Iterable[str], origin: str) -> None:
         hint = suggestion(str(name), known)
         if key in ("method", "dataset") and "did you mean" not in hint:
             hint += ", or name the plug-in that has it (--plugin, or from Python plugins=[...])"
-        raise SettingsError(f"unknown {key} '{name}'{hint} ({key} in {origin})")
+        raise SettingsError(f"unknown {key} {short(str(name))}{hint} ({key} in {origin})")
 
 
 def method_section(name: str, section: Any, origin: str) -> MethodSettings:
