@@ -157,6 +157,11 @@ class RunArchive(Archive):
             network = BoostedNetwork.expand(self._frame(task), self.task_sizes[task], sums=sums)
         else:
             network = self._frame(task + 1)
+            # The mean of several boosted networks has all their branches.
+            a_branch = len(network.branches[0].state_dict())
+            num_branches = sum(name.startswith("branches.") for name in weights) // a_branch
+            for _ in range(len(network.branches), num_branches):
+                network = network.with_new_branch(0)
         with explained_misfit():
             network.load_state_dict(weights)
         return network

@@ -3,12 +3,13 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from torch import Tensor
+from torch import Tensor, nn
 
 from foster.data.images import ImageSet, on_device
 from foster.errors import DataError
@@ -16,7 +17,7 @@ from foster.evaluation.gradcam import grad_cam
 from foster.experiment.keepsakes import kept_networks
 from foster.networks.boosted import BoostedNetwork
 from foster.networks.heads import Head
-from foster.networks.network import Network
+from foster.networks.network import Backbone, Network
 from foster.reports.archive import Archive, RunArchive
 from foster.reports.style import grid_of_axes, new_figure, styled, wrapped
 from foster.training.engine import Engine
@@ -67,21 +68,40 @@ def grad_cam_figure(archive: RunArchive, task: int | None = None, num_images: in
         raise DataError(
             f"'{archive.folder}' keeps no boosted networks; runs of method foster with keep_networks=true do"
         )
-    if getattr(archive.settings.options, "boost_branches", 1) > 1:
-        raise DataError(
-            f"Grad-CAM shows one new branch, and '{archive.folder}' boosts by several (foster.boost_branches)"
-        )
     for candidate in reversed(kept) if task is None else [task]:
-        boosted = archive.network_after(candidate, "boosted")
-        assert isinstance(boosted, BoostedNetwork), "what is boosted after the first task has a new branch"
-        chosen = corrected(archive, boosted, candidate, num_images)
+        boosting = boosting_of(archive, candidate)
+        chosen = corrected(archive, boosting, candidate, num_images)
         if len(chosen.images):
-            return _explained(archive, boosted, chosen)
+            return _explained(archive, boosting, chosen)
     raise DataError(f"boosting corrected no test image of a known class in '{archive.folder}'")
 
 
-def _explained(archive: RunArchive, boosted: BoostedNetwork, chosen: "Corrected") -> Figure:
-    frozen, new = branch_maps(archive, boosted, chosen.images)
+@dataclass(frozen=True, eq=False)
+class Boosting:
+    """The network before a task, what was added to it, and both together. What was added is one new branch, or all of
+    several, with the weights that the head has for them."""
+
+    old: Network
+    new: Network
+    whole: nn.Module
+
+
+def boosting_of(archive: RunArchive, task: int) -> Boosting:
+    whole = archive.network_after(task, "boosted")
+    if isinstance(whole, BoostedNetwork):
+        return Boosting(whole.old, Network([whole.new_branch], Head.from_values(whole.new_block, whole.bias)), whole)
+    old = archive.network_after(task - 1)
+    assert isinstance(old, Network), "a result has no branch apart"
+    assert isinstance(whole, Network), "several boosted networks are kept as one plain network"
+    assert isinstance(whole.head, Head), "only linear heads are boosted"
+    new_columns = whole.head.weight.detach()[:, old.feature_size :]
+    branches = cast(Sequence[Backbone], whole.branches[len(old.branches) :])
+    return Boosting(old, Network(branches, Head.from_values(new_columns, whole.head.bias)), whole)
+
+
+def _explained(archive: RunArchive, boosting: Boosting, chosen: "Corrected") -> Figure:
+    frozen, new = branch_maps(archive, boosting, chosen.images)
+    row_names = ("test image", "frozen branch", "new branch" if len(boosting.new.branches) == 1 else "new branches")
     with styled():
         figure = new_figure(1.5 * len(chosen.images.labels) + 0.9, 5.2)
         panels = grid_of_axes(figure, 3 * len(chosen.images), len(chosen.images))
@@ -97,7 +117,7 @@ def _explained(archive: RunArchive, boosted: BoostedNetwork, chosen: "Corrected"
                 _picture_only(axes)
                 axes.set_yticks([])
                 if column == 0:
-                    axes.set_ylabel(("test image", "frozen branch", "new branch")[row], weight="bold")
+                    axes.set_ylabel(row_names[row], weight="bold")
             panels[column].set_title(wrapped(name, 1.6), size=8.5, loc="center")
             panels[column].set_xlabel(f"before: {before}", size=7.5)
     return figure
@@ -111,11 +131,11 @@ class Corrected:
     before: list[str]
 
 
-def corrected(archive: RunArchive, boosted: BoostedNetwork, task: int, num_images: int) -> Corrected:
+def corrected(archive: RunArchive, boosting: Boosting, task: int, num_images: int) -> Corrected:
     """Of different classes first, those of which the boosted network is surest."""
-    known = archive.scenario.test_up_to(task).of_classes(0, boosted.num_known)
-    old = archive.infer(boosted.old, known.stack).logits.argmax(1)
-    probability = archive.infer(boosted, known.stack).logits.softmax(1)
+    known = archive.scenario.test_up_to(task).of_classes(0, boosting.old.num_classes)
+    old = archive.infer(boosting.old, known.stack).logits.argmax(1)
+    probability = archive.infer(boosting.whole, known.stack).logits.softmax(1)
     is_corrected = (old != known.labels) & (probability.argmax(1) == known.labels)
     by_class: dict[int, list[int]] = {}
     for k in torch.argsort(probability.amax(1) * is_corrected, descending=True)[: int(is_corrected.sum())].tolist():
@@ -126,14 +146,12 @@ def corrected(archive: RunArchive, boosted: BoostedNetwork, task: int, num_image
     return Corrected(known.select(index), [known.class_names[int(old[k])] for k in chosen])
 
 
-def branch_maps(archive: RunArchive, boosted: BoostedNetwork, images: ImageSet) -> tuple[Tensor, Tensor]:
-    """Where the frozen network and the new branch find evidence for the images' own classes, `[N, H, W]` each."""
-    boosted = boosted.cpu().eval()
+def branch_maps(archive: RunArchive, boosting: Boosting, images: ImageSet) -> tuple[Tensor, Tensor]:
+    """Where the old network and what was added find evidence for the images' own classes, `[N, H, W]` each."""
     engine = Engine(torch.device("cpu"), archive.scenario.mean, archive.scenario.std)
     prepared = engine.prepare(shown_pixels(images))
-    new_head = Head.from_values(boosted.new_block, boosted.bias)
-    branch = Network([boosted.new_branch], new_head).eval()
-    return grad_cam(boosted.old, prepared, images.labels), grad_cam(branch, prepared, images.labels)
+    old, new = (grad_cam(part.cpu().eval(), prepared, images.labels) for part in (boosting.old, boosting.new))
+    return old, new
 
 
 def shown_pixels(images: ImageSet) -> Tensor:
