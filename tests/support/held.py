@@ -31,8 +31,8 @@ def hold(file: Path, text: str, until: Path | None = None) -> None:
         latest = time.monotonic() + SECONDS
         path = file if file.is_absolute() else Path(sys.argv[sys.argv.index("--out") + 1]) / file
         if threading.current_thread() is threading.main_thread() and path.exists() and text in path.read_text():
-            while request._signal_number is None and not is_over() and time.monotonic() < latest:
+            while not request.signal_number and not is_over() and time.monotonic() < latest:
                 time.sleep(0.01)
-        return request._signal_number is not None
+        return request.signal_number != 0
 
     StopRequest.is_set = property(is_set_after_waiting)  # type: ignore[assignment, method-assign]

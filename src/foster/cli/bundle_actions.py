@@ -97,8 +97,8 @@ def _learn(
 ) -> None:
     """Learn and save; of several processes the first one writes."""
     is_first = crew().is_first
-    place = (WorkFolder if is_first else FollowedFolder).beside(bundle)
-    with stop_on_signals() as stop, place.opened(is_restarting) as work:
+    folder = (WorkFolder if is_first else FollowedFolder).beside(bundle)
+    with stop_on_signals() as stop, folder.opened(is_restarting) as work:
         if is_first:
             # Once more: another process may have come first.
             check_free(bundle)

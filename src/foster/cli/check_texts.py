@@ -23,14 +23,14 @@ def check_report_text(report: CheckReport) -> str:
     lines += list(report.remarks)
     if not report.findings:
         return "".join(f"{line}\n" for line in [*lines, "nothing was found"])
-    found = {kind: report.of_kind(kind) for kind in KINDS}
+    by_kind = {kind: report.of_kind(kind) for kind in KINDS}
     rows = [
         ("problem" if KINDS[kind].is_problem else "remark", KINDS[kind].title, str(len(findings)))
-        for kind, findings in found.items()
+        for kind, findings in by_kind.items()
         if findings
     ]
     table = columns("llr", ("", "what", "found"), rows)
-    details = [_details(KINDS[kind].title, findings) for kind, findings in found.items() if findings]
+    details = [_details(KINDS[kind].title, findings) for kind, findings in by_kind.items() if findings]
     return "\n".join(["".join(f"{line}\n" for line in lines), table, *details])
 
 

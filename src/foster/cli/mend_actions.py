@@ -90,7 +90,7 @@ def _done(report: MendReport) -> str:
 
 def _remains(one: Remains) -> str:
     kind = "held-out photos" if one.kind == "held-out" else "kept photos"
-    told = (
+    measured = (
         "what they tell of it cannot be measured without exemplars"
         if one.num_told is None
         else f"by its features {one.num_told} of {one.num_images} {kind} of it could still be told from the others"
@@ -98,7 +98,7 @@ def _remains(one: Remains) -> str:
     answers = [f"{name} ({count})" for name, count in list(one.answers.items())[:NUM_ANSWERS_SHOWN]]
     more = ", ..." if len(one.answers) > NUM_ANSWERS_SHOWN else ""
     return (
-        f"what remains of {printable(one.name)}: the backbone was trained on it and is as it was; {told}. "
+        f"what remains of {printable(one.name)}: the backbone was trained on it and is as it was; {measured}. "
         f"They are now taken for {listed(answers)}{more}"
     )
 

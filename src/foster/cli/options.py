@@ -96,8 +96,8 @@ def leave_busy_cores(*, quiet: bool) -> None:
     """Before a network computes: on a machine that others keep busy, take the cores that are free, and say so."""
     from foster.training.threads import use_free_cores
 
-    if (told := use_free_cores()) and not quiet:
-        typer.echo(told, err=True)
+    if (remark := use_free_cores()) and not quiet:
+        typer.echo(remark, err=True)
 
 
 def unknown_choice(unknown: str | None, unknown_below: float | None) -> float | Literal["auto"] | None:

@@ -87,12 +87,12 @@ def _events_in(lines: bytes) -> list[dict[str, Any]]:
     return [event for event in events if _is_event(event)]
 
 
-def _is_event(found: object) -> bool:
+def _is_event(line: object) -> bool:
     """Whether numbers are numbers: any process may have written to the file."""
-    if not isinstance(found, dict):
+    if not isinstance(line, dict):
         return False
-    losses = found.get("losses", {})
+    losses = line.get("losses", {})
     if not isinstance(losses, dict):
         return False
-    numbers = [*(found.get(key) for key in NUMBERS), *losses.values()]
+    numbers = [*(line.get(key) for key in NUMBERS), *losses.values()]
     return all(isinstance(value, int | float | None) for value in numbers)

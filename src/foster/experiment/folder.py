@@ -84,8 +84,8 @@ class RunFolder:
     def _plugin_files(self) -> dict[str, str]:
         """The files of plug-ins that the run names without a place, when it last began or went on, by their modules."""
         events = read_events(self.path / EVENTS) if (self.path / EVENTS).exists() else []
-        places = [found for event in events if isinstance(found := event.get("plugins"), dict)]
-        files = places[-1].items() if places else ()
+        named = [event["plugins"] for event in events if isinstance(event.get("plugins"), dict)]
+        files = named[-1].items() if named else ()
         # Anyone may have written to the file.
         return {name: file for name, file in files if isinstance(file, str) and file.isprintable()}
 

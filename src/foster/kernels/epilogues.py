@@ -45,16 +45,6 @@ class Gate(NamedTuple):
     coefficients: Tensor
 
 
-class Epilogue(NamedTuple):
-    """In this order: normalise, add, rectify, gate; store; and sum up what was stored, channel by channel."""
-
-    norm: Norm | None = None
-    added: Added | None = None
-    is_rectified: bool = False
-    gate: Gate | None = None
-    has_partials: bool = False
-
-
 def channels_last(maps: Tensor) -> Tensor:
     return maps.contiguous(memory_format=torch.channels_last)
 

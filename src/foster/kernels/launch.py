@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from foster.kernels.compilation import start
-from foster.kernels.epilogues import Added, Epilogue, Gate, Norm, channels_last, empty_maps
+from foster.kernels.epilogues import Added, Gate, Norm, channels_last, empty_maps
 from foster.kernels.tiles import Geometry, convolution_tile
 
 
@@ -36,13 +36,13 @@ def backward_geometry(gradient: Tensor, weight: Tensor, stride: int, height: int
 
 def convolve(images: Tensor, weight: Tensor, stride: int) -> Tensor:
     """The convolution of images [N, in, H, W] with weight [out, in, 3, 3]: bfloat16, channels last."""
-    return _convolve(images, weight, Strides.forward(weight), forward_geometry(images, weight, stride), Epilogue())[0]
+    return _convolve(images, weight, Strides.forward(weight), forward_geometry(images, weight, stride))[0]
 
 
 def convolve_with_statistics(images: Tensor, weight: Tensor, stride: int) -> Summed:
     """The same, with the partial sums and sums of squares of the result, as it is stored: for BatchNorm."""
     geometry = forward_geometry(images, weight, stride)
-    output, partials = _convolve(images, weight, Strides.forward(weight), geometry, Epilogue(has_partials=True))
+    output, partials = _convolve(images, weight, Strides.forward(weight), geometry, has_partials=True)
     assert partials is not None
     return Summed(output, partials)
 
@@ -52,8 +52,8 @@ def convolve_frozen(
 ) -> Tensor:
     """The convolution, BatchNorm by its running statistics, an addition and ReLU, in one kernel."""
     geometry = forward_geometry(images, weight, stride)
-    epilogue = Epilogue(norm=norm, added=added, is_rectified=is_rectified)
-    return _convolve(images, weight, Strides.forward(weight), geometry, epilogue)[0]
+    strides = Strides.forward(weight)
+    return _convolve(images, weight, strides, geometry, norm=norm, added=added, is_rectified=is_rectified)[0]
 
 
 def input_gradient(
@@ -61,16 +61,14 @@ def input_gradient(
 ) -> Tensor:
     """The gradient for the images [N, in, height, width] from that of the output, plus `added`."""
     geometry = backward_geometry(gradient, weight, stride, height, width)
-    epilogue = Epilogue(added=added)
-    return _convolve(gradient, weight, Strides.backward(weight), geometry, epilogue)[0]
+    return _convolve(gradient, weight, Strides.backward(weight), geometry, added=added)[0]
 
 
 def gated_input_gradient(gradient: Tensor, weight: Tensor, gate: Gate) -> Summed:
     """The gradient for what went into a ReLU before a convolution of stride 1, with the partial sums of it and of its
     product with the centred input of the BatchNorm in front: what that BatchNorm's gradient needs."""
     geometry = backward_geometry(gradient, weight, 1, *gate.maps.shape[2:])
-    epilogue = Epilogue(gate=gate, has_partials=True)
-    output, partials = _convolve(gradient, weight, Strides.backward(weight), geometry, epilogue)
+    output, partials = _convolve(gradient, weight, Strides.backward(weight), geometry, gate=gate, has_partials=True)
     assert partials is not None
     return Summed(output, partials)
 
@@ -96,9 +94,21 @@ class Strides(NamedTuple):
 
 
 def _convolve(
-    images: Tensor, weight: Tensor, strides: Strides, geometry: Geometry, epilogue: Epilogue
+    images: Tensor,
+    weight: Tensor,
+    strides: Strides,
+    geometry: Geometry,
+    *,
+    norm: Norm | None = None,
+    added: Added | None = None,
+    is_rectified: bool = False,
+    gate: Gate | None = None,
+    has_partials: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """The result, and its partial sums where the epilogue has some."""
+    """In this order: convolve, normalise, add, rectify, gate; store; and sum up what was stored, channel by channel.
+
+    Returns the result, and its partial sums where it `has_partials`.
+    """
     from foster.kernels import device
 
     images = channels_last(images)
@@ -107,10 +117,9 @@ def _convolve(
     num_pixels = len(images) * geometry.out_height * geometry.out_width
     num_blocks = math.ceil(num_pixels / tile.pixels)
     partials = None
-    if epilogue.has_partials:
+    if has_partials:
         partials = torch.empty((2, geometry.out_channels, num_blocks), dtype=torch.float32, device=images.device)
     # What is None is left out of the compiled kernel.
-    added = epilogue.added
     start(
         device.convolve,
         (num_blocks, geometry.out_channels // tile.channels),
@@ -118,16 +127,16 @@ def _convolve(
         weight,
         output,
         num_pixels,
-        epilogue.norm,
+        norm,
         added and added.maps,
-        epilogue.gate,
+        gate,
         partials,
         shape=geometry,
         strides=strides,
         tile=tile,
         is_even=num_pixels % tile.pixels == 0,
         added_shape=added and added.shape(geometry.out_height, geometry.out_width),
-        is_rectified=epilogue.is_rectified,
+        is_rectified=is_rectified,
         num_warps=tile.num_warps,
     )
     return output, partials

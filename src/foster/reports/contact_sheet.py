@@ -85,18 +85,18 @@ def draw_check(report: CheckReport, path: Path) -> int:
     sections: list[Section] = []
     num_left = MOST_PICTURES
     for kind, (title, is_problem) in KINDS.items():
-        found = [finding for finding in report.of_kind(kind) if finding.photos]
-        if not found:
+        findings = [finding for finding in report.of_kind(kind) if finding.photos]
+        if not findings:
             continue
         colour = WRONG if is_problem else INK
-        is_each_alone = all(len(finding.photos) == 1 for finding in found)
-        alone = found[:num_left] if is_each_alone else []
+        is_each_alone = all(len(finding.photos) == 1 for finding in findings)
+        alone = findings[:num_left] if is_each_alone else []
         num_left -= len(alone)
         tiles = [_photo_tile(finding.photos[0], finding.looks_like) for finding in alone]
-        sections.append(Section(f"{title} ({len(found)})", tiles, colour))
+        sections.append(Section(f"{title} ({len(findings)})", tiles, colour))
         if is_each_alone:
             continue
-        for finding in found:
+        for finding in findings:
             photos = finding.photos[: min(MOST_OF_A_GROUP, num_left)]
             if photos:
                 sections.append(Section(finding.detail, [_photo_tile(photo) for photo in photos]))

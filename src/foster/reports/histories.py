@@ -29,10 +29,10 @@ HEIGHT = 2.6
 def new_old_figure(results: Sequence[RunResult], names: Sequence[str] = ()) -> Figure:
     """After each task, the accuracy on the classes of that task (left) and on those of all before it (right)."""
     named = zip(results, names or [result.method for result in results], strict=True)
-    told = [(result, name) for result, name in named if result.new_accuracy]
-    if not told:
+    measured = [(result, name) for result, name in named if result.new_accuracy]
+    if not measured:
         raise DataError("none of the runs tells new from old accuracy")
-    shown, labels = [result for result, _ in told], [name for _, name in told]
+    shown, labels = [result for result, _ in measured], [name for _, name in measured]
     known = [LOOKS[result.method] for result in shown if result.method in LOOKS]
     free = [look for look in LOOKS.values() if look not in known]
     looks = [LOOKS.get(result.method) or free[k % len(free)] for k, result in enumerate(shown)]

@@ -218,8 +218,8 @@ def load_settings(
     """
     data, origin, folder = _read_source(source)
     if imports_plugins:
-        place = f"{origin} or {asked}" if overrides and source else origin
-        overrides = import_plugins(data, overrides, plugins or (), place, folder)
+        either = f"{origin} or {asked}" if overrides and source else origin
+        overrides = import_plugins(data, overrides, plugins or (), either, folder)
     else:
         check_imported(plugins_asked(data, origin), f"'{origin}'")
     data = without_retired(data)
@@ -228,8 +228,8 @@ def load_settings(
     data = with_recipes(data, recipes, keys_for(Settings), Settings.listing)
     apply_overrides(Settings, data, overrides, origin, asked)
     data.update({key: value for key, value in given.items() if value is not None})
-    places = [origin, *(f"recipe {recipe}" for recipe in recipes), *([asked] if overrides and source else [])]
-    settings = make(Settings, data, " or ".join(places))
+    origins = [origin, *(f"recipe {recipe}" for recipe in recipes), *([asked] if overrides and source else [])]
+    settings = make(Settings, data, " or ".join(origins))
     for recipe in recipes:
         reasons = [settings.why_unused(key) for key in flat(read_recipe(recipe))]
         if all(reasons):

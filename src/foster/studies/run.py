@@ -36,9 +36,9 @@ def run_studies(studies: Sequence[PlannedStudy], out: Path, jobs_per_gpu: int = 
     finally:
         homes = {run.settings.toml(): RunFolder(out / run.name) for run in placed(runs, out)}
         for each in studies:
-            found = {name: [homes[run.settings.toml()] for run in group] for name, group in each.planned.items()}
-            if all(home.is_finished for group in found.values() for home in group):
-                results = {name: [read_result(home.path / RESULTS) for home in group] for name, group in found.items()}
+            groups = {name: [homes[run.settings.toml()] for run in group] for name, group in each.planned.items()}
+            if all(home.is_finished for group in groups.values() for home in group):
+                results = {name: [read_result(home.path / RESULTS) for home in group] for name, group in groups.items()}
                 outcome = Outcome(each.study, results)
                 outcome.write(each.page)
                 files = f"page: {each.page / 'study.md'}, figure: {each.page / 'study.png'}"

@@ -24,16 +24,8 @@ class State(StrEnum):
     """It was ended before it could save: it continues from its last checkpoint."""
 
 
-FACTS = {
-    "RunStarted": ("num_tasks",),
-    "RunResumed": ("task", "phase"),
-    "TaskStarted": ("task", "num_tasks"),
-    "PhaseStarted": ("task", "num_tasks", "phase", "epochs"),
-    "EpochEnded": ("task", "phase", "epoch", "epochs"),
-    "TaskEnded": ("task", "accuracy"),
-    "RunEnded": ("average_incremental_accuracy", "seconds"),
-}
-"""What is taken from each kind of event."""
+TELLING = ("RunStarted", "RunResumed", "TaskStarted", "PhaseStarted", "EpochEnded", "TaskEnded", "RunEnded")
+"""The events whose facts are taken in; of those with the same one, the last counts."""
 
 
 @dataclass
@@ -61,7 +53,8 @@ class RunStatus:
                 self.facts.pop("epoch", None)
             if name == "TaskEnded":
                 self.facts["num_learned"] = event.get("task", 0) + 1
-            self.facts |= {key: event[key] for key in FACTS.get(name, ()) if key in event}
+            if name in TELLING:
+                self.facts |= event
 
     @property
     def task(self) -> str:

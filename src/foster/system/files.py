@@ -5,7 +5,7 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,11 @@ _NO_FOLDER_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
 
 
 @contextmanager
-def writing(
-    path: Path, *, check: Callable[[Path], None] | None = None, is_folder_flushed: bool = True
-) -> Iterator[Path]:
+def writing(path: Path, *, expected: bytes | None = None, is_folder_flushed: bool = True) -> Iterator[Path]:
     """A temporary path beside `path`; on success it is flushed to the disk and takes `path`'s place, else removed.
 
-    `check` may look at what is on the disk and raise OSError. Without `is_folder_flushed` the new name may be lost
-    when the machine fails, until the folder is flushed.
+    It is no success where it should hold `expected` and reads back as something else. Without `is_folder_flushed` the
+    new name may be lost when the machine fails, until the folder is flushed.
     """
     with written(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -33,8 +31,8 @@ def writing(
     try:
         yield temporary
         flush(temporary)
-        if check is not None:
-            check(temporary)
+        if expected is not None and not _holds(temporary, expected):
+            raise OSError(errno.EIO, "what was written does not read back the same")
         temporary.replace(path)
         if is_folder_flushed:
             flush(path.parent)
@@ -73,13 +71,8 @@ def remove_temporaries(folder: Path, name: str | None = None) -> None:
 
 def write_bytes(path: Path, data: bytes, *, is_verified: bool = False, is_folder_flushed: bool = True) -> None:
     """Write a whole file. With `is_verified` it takes its name only once it was read back and holds `data`."""
-
-    def verify(temporary: Path) -> None:
-        if not _holds(temporary, data):
-            raise OSError(errno.EIO, "what was written does not read back the same")
-
-    check = verify if is_verified else None
-    with writing(path, check=check, is_folder_flushed=is_folder_flushed) as temporary:
+    expected = data if is_verified else None
+    with writing(path, expected=expected, is_folder_flushed=is_folder_flushed) as temporary:
         _write(temporary, 0, data)
 
 

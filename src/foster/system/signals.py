@@ -40,27 +40,22 @@ class StopRequest:
     """Whether somebody asked to stop. The first who asks counts."""
 
     def __init__(self) -> None:
-        self._signal_number: int | None = None
+        self.signal_number = 0
+        """Of the signal that asked for it; 0 where nobody did."""
         self.receiver = ""
         """Who got the signal, where that is not all who work together."""
         self.ends_at_once = False
 
     @property
     def is_set(self) -> bool:
-        return self._signal_number is not None
-
-    @property
-    def signal_number(self) -> int:
-        """Of the signal that asked for it; 0 where nobody did."""
-        return self._signal_number or 0
+        return self.signal_number != 0
 
     def set(self, signal_number: int = signal.SIGINT) -> None:
-        if self._signal_number is None:
-            self._signal_number = signal_number
+        self.signal_number = self.signal_number or signal_number
 
     def raise_if_set(self) -> None:
-        if self._signal_number is not None:
-            raise Stopped(self._signal_number, self.receiver)
+        if self.is_set:
+            raise Stopped(self.signal_number, self.receiver)
 
     @contextmanager
     def at_once(self) -> Iterator[None]:

@@ -33,7 +33,7 @@ def beside(frozen: Callable[[], Frozen], trained: Callable[[], Trained]) -> tupl
     While a CUDA graph is recorded, `frozen` goes to a second stream, so that the replayed graph runs it beside
     `trained`.
     """
-    if not _is_recording():
+    if not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
         with torch.no_grad():
             first = frozen()
         return first, trained()
@@ -52,7 +52,3 @@ def both(
 ) -> tuple[Frozen, Trained]:
     """What both make of the images, as `beside`: a teacher and its student, an old branch and the new one."""
     return beside(lambda: frozen(images), lambda: trained(images))
-
-
-def _is_recording() -> bool:
-    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()

@@ -58,10 +58,10 @@ def busy_cores() -> float:
 def _times() -> dict[str, tuple[int, int]]:
     """Of each core that this process may use, how long it was busy and how long it has been on; none but on Linux."""
     cores = {f"cpu{core}" for core in os.sched_getaffinity(0)} if hasattr(os, "sched_getaffinity") else set()
-    found = {}
+    by_core = {}
     with suppress(OSError, ValueError):
         for name, *fields in map(str.split, STATISTICS.read_text().splitlines()):
             if name in cores:
                 times = [int(field) for field in fields[:8]]
-                found[name] = sum(times) - times[3] - times[4], sum(times)  # the fourth and fifth are idle
-    return found
+                by_core[name] = sum(times) - times[3] - times[4], sum(times)  # the fourth and fifth are idle
+    return by_core
