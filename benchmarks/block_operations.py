@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from foster.kernels import launch, norms
-from foster.kernels.epilogues import Added, Gate, Norm
-from foster.kernels.launch import Summed
+from foster.kernels.launch import Added, Gate, Norm, Summed
 from foster.kernels.tiles import NORM_ELEMENTS
 from foster.kernels.weight_gradients import WeightGradient, fill_weight_gradients
 

@@ -7,9 +7,14 @@ import signal
 import stat
 import tarfile
 import tempfile
+import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from email.message import Message
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -27,9 +32,9 @@ from small_cifar import (
     write,
 )
 
-from foster.data import web as receiving
+from foster.data import download as receiving
 from foster.data.cifar import load_cifar
-from foster.data.download import Follower, find_or_fetch
+from foster.data.download import Follower, _Encrypted, find_or_fetch, pieces
 from foster.errors import DataError, FolderError
 from foster.events import Downloading, Event, Waiting
 from foster.system.locking import locked
@@ -275,3 +280,66 @@ def test_a_file_where_the_unpacked_folder_should_be_is_named(tmp_path: Path) -> 
     write(tmp_path, {"cifar-100-python.tar.gz": archive, "cifar-100-python": b"a file, not a folder"})
     with pytest.raises(FolderError, match=r"cannot write '.*/cifar-100-python': File exists"):
         find_or_fetch(published(archive), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "is_followed"),
+    [
+        ("https://a.org/x", "https://b.org/x", True),
+        ("http://a.org/x", "http://b.org/x", True),
+        ("http://a.org/x", "https://b.org/x", True),
+        ("https://a.org/x", "http://a.org/x", False),
+        ("https://a.org/x", "ftp://a.org/x", False),
+    ],
+)
+def test_a_server_cannot_lead_from_an_encrypted_connection_to_a_plain_one(
+    first: str, then: str, is_followed: bool
+) -> None:
+    def follow() -> urllib.request.Request | None:
+        request = urllib.request.Request(first)
+        return _Encrypted().redirect_request(request, None, 302, "Found", Message(), then)
+
+    if is_followed:
+        made = follow()
+        assert made is not None
+        assert made.full_url == then
+    else:
+        with pytest.raises(urllib.error.URLError, match="which is not encrypted"):
+            follow()
+
+
+class Elsewhere(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(302)
+        self.send_header("Location", "http://elsewhere.invalid/x")
+        self.end_headers()
+
+    def log_message(self, *given: object) -> None:
+        """Nobody listens."""
+
+
+def test_the_connections_that_are_made_go_through_that_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def refuse(handler: _Encrypted, request: urllib.request.Request, *given: object) -> None:
+        asked.append(str(given[-1]))
+        raise urllib.error.URLError("refused")
+
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setattr(_Encrypted, "redirect_request", refuse)
+    with HTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        with pytest.raises(DataError, match="refused"):
+            next(pieces(f"http://127.0.0.1:{server.server_port}/x", StopRequest()))
+    assert asked == ["http://elsewhere.invalid/x"]
+
+
+def test_a_server_that_sends_more_than_was_expected_is_not_listened_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+    with serving() as web:
+        archive = archive_of(small_files())
+        web.content = archive
+        address = f"{web.address}/{published(archive).archive}"
+        assert sum(len(piece.content) for piece in pieces(address, StopRequest(), len(archive))) == len(archive)
+        with pytest.raises(DataError, match=r"it has more than [\d,]+ bytes"):
+            list(pieces(address, StopRequest(), len(archive) - 1))

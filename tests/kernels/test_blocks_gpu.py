@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from foster.kernels import DeferredGradients, is_available, use_kernels
-from foster.kernels import deferred as deferred_module
+from foster.kernels import weight_gradients as deferred_module
 from foster.kernels.weight_gradients import WeightGradient, fill_weight_gradients, weight_gradient
 from foster.networks import build_backbone
 from foster.networks.resnet import cifar_resnet, small_stem

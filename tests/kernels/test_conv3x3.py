@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from foster.kernels import is_available, launch, supports, tiles, use_kernels
-from foster.kernels.epilogues import channels_last
+from foster.kernels.launch import channels_last
 from foster.kernels.tiles import ConvolutionTile, GradientTile
 from foster.kernels.weight_gradients import weight_gradient
 from foster.networks.resnet import cifar_resnet

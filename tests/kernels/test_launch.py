@@ -6,8 +6,17 @@ from block_reference import error
 from torch import Tensor
 from torch.nn import functional
 
-from foster.kernels.epilogues import Added, Gate, Norm
-from foster.kernels.launch import convolve_frozen, convolve_with_statistics, gated_input_gradient, input_gradient
+from foster.kernels.launch import (
+    Added,
+    Gate,
+    Norm,
+    convolve_frozen,
+    convolve_with_statistics,
+    empty_maps,
+    gated_input_gradient,
+    input_gradient,
+)
+from foster.kernels.tiles import Geometry
 
 pytestmark = pytest.mark.usefixtures("emulation")
 
@@ -76,3 +85,15 @@ def test_a_gradient_passes_where_the_rectifier_was_open_and_is_summed_for_the_no
     centred = stored * (maps.float() - mean[wide])
     torch.testing.assert_close(found.partials[0].sum(1), stored.sum((0, 2, 3)), rtol=1e-3, atol=1e-2)
     torch.testing.assert_close(found.partials[1].sum(1), centred.sum((0, 2, 3)), rtol=1e-3, atol=1e-2)
+
+
+def test_maps_that_are_added_are_told_by_their_own_shape_and_that_of_the_result() -> None:
+    maps = torch.zeros(2, 3, 5, 7)
+    assert Added(maps, down=2).shape(3, 4) == Geometry(3, 3, 5, 7, 3, 4, down=2, up=1)
+    assert Added(maps, up=2).shape(10, 14) == Geometry(3, 3, 5, 7, 10, 14, down=1, up=2)
+
+
+def test_room_for_maps_is_bfloat16_and_channels_last() -> None:
+    maps = empty_maps(torch.zeros(4, 1), 16, 3, 5)
+    assert (maps.shape, maps.dtype) == ((4, 16, 3, 5), torch.bfloat16)
+    assert maps.is_contiguous(memory_format=torch.channels_last)

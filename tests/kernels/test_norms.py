@@ -6,8 +6,7 @@ from block_reference import error
 from torch import Tensor
 from torch.nn import functional
 
-from foster.kernels.epilogues import Added, Norm
-from foster.kernels.launch import Summed
+from foster.kernels.launch import Added, Norm, Summed
 from foster.kernels.norms import finish_gradient, finish_statistics, normalise, pass_gradient, sum_gradient
 
 pytestmark = pytest.mark.usefixtures("emulation")

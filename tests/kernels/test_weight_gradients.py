@@ -1,15 +1,22 @@
 """Gradients of several layers' weights in one launch, with emulated kernels."""
 
+import copy
+import gc
+import weakref
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
-from block_reference import Shape, error
+from block_reference import MOST_ERROR, Shape, error, exact, make_block, random_maps, random_weights
+from torch import Tensor, nn
 from torch.nn.grad import conv2d_weight
 
-from foster.kernels import tiles, weight_gradients
+from foster.kernels import DeferredGradients, tiles, use_kernels, weight_gradients
 from foster.kernels.tiles import GradientTile
-from foster.kernels.weight_gradients import WeightGradient, fill_weight_gradients
+from foster.kernels.weight_gradients import WeightGradient, fill_weight_gradients, is_kept_as_it_is
+from foster.networks.resnet import small_stem
 
 pytestmark = pytest.mark.usefixtures("emulation")
 
@@ -73,3 +80,148 @@ def test_more_layers_than_one_launch_takes(launches: list[str], monkeypatch: pyt
     fill_weight_gradients(layers)
     assert_filled_right(layers)
     assert launches.count("weight_gradients") == 3
+
+
+def weights_of(module: nn.Module) -> list[nn.Parameter]:
+    return [part.weight for part in module.modules() if isinstance(part, nn.Conv2d)]
+
+
+def gradient_of(weight: Tensor) -> Tensor:
+    assert weight.grad is not None
+    return weight.grad
+
+
+@pytest.mark.parametrize("make", [partial(make_block, "option_a"), partial(small_stem, 16)], ids=["block", "stem"])
+def test_autograd_takes_over_room_that_is_filled_at_the_end(make: Callable[[], nn.Module]) -> None:
+    torch.manual_seed(0)
+    module = random_weights(make())
+    maps = random_maps(Shape(2, weights_of(module)[0].shape[1], 4, 4))
+    at_once, later = (use_kernels(copy.deepcopy(module)) for _ in range(2))
+    at_once(maps).square().sum().backward()
+    with DeferredGradients():
+        later(maps).square().sum().backward()
+        places = [gradient_of(weight).data_ptr() for weight in weights_of(later)]
+        assert all(gradient_of(weight).isnan().all() for weight in weights_of(later)), "memory is poisoned here"
+    for weight, place, expected in zip(weights_of(later), places, weights_of(at_once), strict=True):
+        assert gradient_of(weight).data_ptr() == place
+        assert gradient_of(weight).stride() == weight.stride()
+        assert torch.equal(gradient_of(weight), gradient_of(expected))
+
+
+def test_blocks_of_one_shape_share_their_launches(launches: list[str]) -> None:
+    blocks = nn.Sequential(*(make_block("same") for _ in range(3)))
+    maps = random_maps(Shape(2, 16, 5, 4))
+    at_once, later = (use_kernels(copy.deepcopy(blocks)) for _ in range(2))
+    at_once(maps).square().sum().backward()
+    assert launches.count("weight_gradients") == 6
+    launches.clear()
+    with DeferredGradients():
+        later(maps).square().sum().backward()
+        assert not launches
+    assert launches == ["weight_gradients", "sum_partial_sums"]
+    for found, expected in zip(later.parameters(), at_once.parameters(), strict=True):
+        assert error(gradient_of(found), gradient_of(expected)) < 1e-6
+
+
+def test_two_uses_of_a_weight_give_the_sum() -> None:
+    block = make_block("same")
+    maps = random_maps(Shape(2, 16, 4, 4))
+    plain = copy.deepcopy(block).double()
+    exact(plain, exact(plain, maps.double())).sum().backward()
+    use_kernels(block)
+    with DeferredGradients():
+        block(block(maps)).sum().backward()
+    for found, expected in zip(block.parameters(), plain.parameters(), strict=True):
+        assert error(gradient_of(found), gradient_of(expected)) < MOST_ERROR["gradient"]
+
+
+def test_a_gradient_is_added_to_the_one_that_is_there() -> None:
+    block, maps = use_kernels(make_block("same")), random_maps(Shape(2, 16, 4, 4))
+    with DeferredGradients():
+        block(maps).square().sum().backward()
+    once = [gradient_of(weight).clone() for weight in weights_of(block)]
+    with DeferredGradients():
+        block(maps).square().sum().backward()
+    for weight, gradient in zip(weights_of(block), once, strict=True):
+        torch.testing.assert_close(gradient_of(weight), 2 * gradient)
+
+
+def test_only_the_first_gradient_of_a_leaf_without_hooks_is_kept_as_it_is() -> None:
+    leaf, with_gradient, with_hook, with_late_hook = (nn.Parameter(torch.zeros(2)) for _ in range(4))
+    with_gradient.grad = torch.zeros(2)
+    with_hook.register_hook(lambda gradient: gradient)
+    with_late_hook.register_post_accumulate_grad_hook(lambda parameter: None)
+    weights = (leaf, leaf * 2, with_gradient, with_hook, with_late_hook)
+    assert [is_kept_as_it_is(weight) for weight in weights] == [True, False, False, False, False]
+
+
+def test_a_hook_sees_the_gradient() -> None:
+    block, maps = use_kernels(make_block("same")), random_maps(Shape(2, 16, 4, 4))
+    seen: list[Tensor] = []
+    weights_of(block)[0].register_hook(lambda gradient: seen.append(gradient.clone()))
+    with DeferredGradients():
+        block(maps).square().sum().backward()
+    (gradient,) = seen
+    assert torch.equal(gradient, gradient_of(weights_of(block)[0]))
+
+
+def _other_use(block: nn.Module, output: Tensor) -> None:
+    (output.sum() + weights_of(block)[0].square().sum()).backward()
+
+
+def _for_second_gradients(block: nn.Module, output: Tensor) -> None:
+    output.sum().backward(create_graph=True)
+
+
+@pytest.mark.filterwarnings("ignore:Using backward.. with create_graph")
+@pytest.mark.parametrize("backward", [_other_use, _for_second_gradients])
+def test_a_gradient_that_was_read_too_early_is_an_error(backward: Callable[[nn.Module, Tensor], None]) -> None:
+    block = use_kernels(make_block("same"))
+    with pytest.raises(RuntimeError, match=r"weight \(16, 16, 3, 3\) was read"), DeferredGradients():
+        backward(block, block(random_maps(Shape(2, 16, 4, 4))))
+    assert all(weight.grad is None for weight in weights_of(block))
+
+
+def test_a_backward_pass_that_fails_leaves_no_room_unfilled(launches: list[str]) -> None:
+    blocks = nn.Sequential(*(use_kernels(make_block("same")) for _ in range(2)))
+
+    def fail(gradient: Tensor) -> Tensor:
+        raise ValueError("in the middle")
+
+    def run() -> None:
+        with DeferredGradients():
+            middle = blocks[0](random_maps(Shape(2, 16, 4, 4)))
+            middle.register_hook(fail)
+            blocks[1](middle).sum().backward()
+
+    with pytest.raises(ValueError, match="in the middle"):
+        run()
+    assert not launches
+    assert all(weight.grad is None for weight in weights_of(blocks))
+    with DeferredGradients():
+        blocks(random_maps(Shape(2, 16, 4, 4))).sum().backward()
+    assert all(gradient_of(weight).isfinite().all() for weight in weights_of(blocks))
+
+
+def test_what_a_gradient_is_computed_from_lives_until_the_end() -> None:
+    block = use_kernels(make_block("same"))
+    with DeferredGradients() as deferred:
+        maps = random_maps(Shape(2, 16, 4, 4)) + 0
+        read = weakref.ref(maps)
+        block(maps).sum().backward()
+        del maps
+        gc.collect()
+        assert read() is not None
+    gc.collect()
+    assert read() is None
+    del deferred
+
+
+def test_it_is_current_inside_its_with_alone() -> None:
+    assert DeferredGradients.current() is None
+    with DeferredGradients() as outer:
+        assert DeferredGradients.current() is outer
+        with DeferredGradients() as inner:
+            assert DeferredGradients.current() is inner
+        assert DeferredGradients.current() is outer
+    assert DeferredGradients.current() is None

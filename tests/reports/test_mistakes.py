@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from foster.reports.archive import open_archives
-from foster.reports.mistakes import class_rows, confused_pairs, surest_mistakes
+from foster.reports.mistakes import calibration_figure, class_rows, confused_pairs, surest_mistakes
 
 
 def test_rows_tell_accuracy_and_what_a_class_is_taken_for():
@@ -36,3 +36,15 @@ def test_the_surest_mistakes_come_first(bundle):
     labels, predicted = archive.predictions()
     assert len(found) == min(5, int((labels != predicted).sum()))
     assert all(one.true != one.predicted for one in found)
+
+
+def test_the_curve_compares_confidence_with_how_often_it_is_right(bundle):
+    (archive,) = open_archives([bundle])
+    (axes,) = calibration_figure(archive).axes
+    _, curve = axes.lines
+    labels, predicted = archive.predictions()
+    confidence = archive.probabilities.max(1)
+    inside = [(confidence >= low / 10) & (confidence < (low + 1) / 10 + (low == 9)) for low in range(10)]
+    expected = [100 * float((labels == predicted)[mask].mean()) for mask in inside if mask.any()]
+    assert list(curve.get_ydata()) == pytest.approx(expected)
+    assert axes.get_xlim() == axes.get_ylim() == (0, 100)

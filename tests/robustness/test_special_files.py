@@ -22,7 +22,7 @@ from foster.experiment.event_log import read_events
 from foster.experiment.folder import RunFolder
 from foster.reports.results import read_result
 from foster.settings.experiment import load_settings
-from foster.sweep.status import RunStatus
+from foster.sweep.table import RunStatus
 from foster.system.locking import writer_of
 
 Replace = Callable[[Path], None]

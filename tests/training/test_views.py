@@ -1,10 +1,11 @@
 """What a trunk makes of images is computed once for each image and view, and is what the trunk itself gives."""
 
 import errno
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from foster.data.augmentation.pipeline import Normaliser
 from foster.data.images import ImageSet
@@ -13,12 +14,15 @@ from foster.data.photos.developing import album_of, learners_darkroom
 from foster.data.photos.resize import Resizing
 from foster.errors import FolderError
 from foster.networks import build_backbone
-from foster.networks.trunk import Trunk, cut
+from foster.networks.boosted import BoostedNetwork
+from foster.networks.freezing import freeze
+from foster.networks.network import Network
+from foster.networks.trunk import Tail, Trunk, cut
 from foster.seeding import Address
 from foster.settings.augmentation import Augmentation
 from foster.system.crew import Crew
 from foster.training import views as module
-from foster.training.views import TrunkViews, ViewFeed, room
+from foster.training.views import TrunkViews, ViewFeed, recalled_features, room
 
 CPU = torch.device("cpu")
 NORMALISER = Normaliser((0.5, 0.5, 0.5), (0.25, 0.25, 0.25), CPU)
@@ -136,3 +140,58 @@ def test_only_what_was_shown_last_is_known_by_its_rows(trunk: CountingTrunk, ima
         assert torch.equal(rows // 2, batch.labels)
         assert torch.equal(torch.cat(list(feed.all_maps()))[rows], batch.images)
         assert feed.rows_of(batch.images.clone()) is None
+
+
+class CountingTail(Tail):
+    num_images = 0
+
+    def stages(self, images: torch.Tensor) -> list[torch.Tensor]:
+        self.num_images += len(images)
+        return super().stages(images)
+
+
+@pytest.fixture
+def feed() -> ViewFeed:
+    torch.manual_seed(0)
+    data = ImageSet(torch.randint(256, (10, 3, 8, 8), dtype=torch.uint8), torch.arange(10) % 2, ("a", "b"))
+    trunk = Trunk([nn.Conv2d(3, 4, 3, padding=1)])
+    normaliser = Normaliser((0.5,) * 3, (0.5,) * 3, CPU)
+    views = TrunkViews(trunk, normaliser, CPU, Augmentation(flip=True), num_views=2, seed=1)
+    return ViewFeed(data, views, 4, Address(1, "feed"), CPU)
+
+
+def boosted() -> BoostedNetwork:
+    return BoostedNetwork.expand(Network.create(CountingTail([nn.Conv2d(4, 6, 3)], 6), 2), 1)
+
+
+def test_frozen_branches_see_every_view_once_and_say_the_same(feed: ViewFeed) -> None:
+    network = boosted()
+    old, new = network.old.branches[0], network.new_branch
+    batches = [batch.images for epoch in range(4) for batch in feed.batches(epoch)]
+    expected = [network(images).features for images in batches]
+    old.num_images = new.num_images = 0
+    found = []
+    with recalled_features([network], feed, num_epochs=4):
+        for epoch in range(4):
+            found += [network(batch.images).features for batch in feed.batches(epoch)]
+        assert old.num_images == 20, "ten images in two views, and not 40"
+        assert new.num_images == 40, "what is trained is never looked up"
+        network(batches[0] + 1)
+        assert old.num_images == 24, "what is not the feed's is computed"
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    assert "forward" not in vars(old), "all is as before"
+    freeze(network)
+    with recalled_features([network], feed, num_epochs=4):
+        assert "forward" in vars(new), "a teacher's branches are all frozen"
+
+
+@pytest.mark.parametrize("reason", ["short", "large"])
+def test_nothing_is_looked_up_where_it_does_not_pay(
+    feed: ViewFeed, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if reason == "large":
+        monkeypatch.setattr(module, "RECALLED_BYTES", 100)
+    network: Any = boosted()
+    with recalled_features([network], feed, num_epochs=2 if reason == "short" else 9):
+        assert "forward" not in vars(network.old.branches[0])

@@ -3,8 +3,8 @@ of them, and the linear layers of heads. Optional: they need Triton."""
 
 from foster.kernels.compilation import compiled_side_by_side
 from foster.kernels.conv3x3 import is_available, supports
-from foster.kernels.deferred import DeferredGradients
 from foster.kernels.modules import drop_kernels, is_fused, use_kernels
+from foster.kernels.weight_gradients import DeferredGradients
 
 __all__ = [
     "DeferredGradients",

@@ -13,9 +13,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn.grad import conv2d_input
 
 from foster.kernels import launch, norms
-from foster.kernels.deferred import DeferredGradients
-from foster.kernels.epilogues import Added, Gate, Norm, channels_last
-from foster.kernels.weight_gradients import weight_gradient
+from foster.kernels.launch import Added, Gate, Norm, channels_last
+from foster.kernels.weight_gradients import DeferredGradients, weight_gradient
 
 
 class Layer(NamedTuple):

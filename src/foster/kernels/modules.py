@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from foster.kernels import blocks
 from foster.kernels.blocks import Layer, Shortcut
 from foster.kernels.conv3x3 import is_available, supports
-from foster.kernels.epilogues import Norm
+from foster.kernels.launch import Norm
 from foster.kernels.linear import linear, supports_linear
 from foster.networks.heads import PreciseLinear
 from foster.networks.resnet import Block, PaddedSubsample, ResNet

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from foster.kernels.compilation import start
-from foster.kernels.epilogues import Added, Norm, empty_maps
-from foster.kernels.launch import Summed
+from foster.kernels.launch import Added, Norm, Summed, empty_maps
 from foster.kernels.tiles import NORM_ELEMENTS
 
 NUM_WARPS = 4

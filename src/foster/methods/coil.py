@@ -1,5 +1,6 @@
 """COIL: co-transport for class-incremental learning (ACM MM 2021)."""
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -10,12 +11,14 @@ from foster.data.task import Task
 from foster.evaluation.predict import class_means
 from foster.losses import cross_entropy, distillation, prospective_transport, retrospective_transport
 from foster.methods.cosine import CosineMethod, cosine_head
-from foster.methods.transport import carried, sinkhorn
 from foster.networks.freezing import freeze
+from foster.networks.heads import precise_linear
 from foster.networks.network import Network
 from foster.settings.methods import CoilSettings
 from foster.system.streams import both
 from foster.training.phase import Evaluate, Phase
+
+NUM_ROUNDS = 200
 
 
 class Coil(CosineMethod[CoilSettings]):
@@ -81,3 +84,30 @@ class Coil(CosineMethod[CoilSettings]):
         )
         cost = torch.cdist(known, centres[task.num_known :], p=self.settings.norm)
         return sinkhorn(cost, self.settings.sinkhorn)
+
+
+@torch.no_grad()
+def sinkhorn(cost: Tensor, entropy: float, num_rounds: int = NUM_ROUNDS) -> Tensor:
+    """The plan P `[n, m]` that minimises `sum(P * cost) + entropy * sum(P log P)`; rows sum to 1/n, columns to 1/m.
+
+    Every class is equally heavy on its side. The columns' sums are exact, the rows' as far as the rounds have come.
+
+    Python Optimal Transport (`ot.sinkhorn`) is not a dependency: these few lines are all that we would use of it. Ours
+    run on the device that holds the features, in the log domain where no kernel underflows, and for a fixed number of
+    rounds; POT tests for convergence every few rounds, and each test makes the host wait for the device.
+    """
+    num_rows, num_columns = cost.shape
+    kernel = -cost.double() / entropy
+    columns = kernel.new_zeros(num_columns)
+    for _ in range(num_rounds):
+        rows = -math.log(num_rows) - torch.logsumexp(kernel + columns, dim=1)
+        columns = -math.log(num_columns) - torch.logsumexp(kernel + rows[:, None], dim=0)
+    return (kernel + rows[:, None] + columns).exp().to(cost.dtype)
+
+
+def carried(plan: Tensor, classifiers: Tensor) -> Tensor:
+    """Classifiers `[m, d]` of the plan's columns, from those of its rows `[n, d]`; the transposed plan leads back.
+
+    Each is the mean of the rows' directions, weighted by what the plan `[n, m]` moves between the two classes.
+    """
+    return plan.shape[1] * precise_linear(plan.T, functional.normalize(classifiers, dim=1).T)

@@ -9,10 +9,9 @@ from foster.bundle.files import folder_bytes
 from foster.bundle.history import entry_title
 from foster.errors import FosterError
 from foster.reports.archive import Archive, BundleArchive, RunArchive, open_archives
-from foster.reports.calibration import calibration_figure
 from foster.reports.figures import KINDS
 from foster.reports.markup import svg
-from foster.reports.mistakes import ClassRow, class_rows, confused_pairs, surest_mistakes
+from foster.reports.mistakes import ClassRow, calibration_figure, class_rows, confused_pairs, surest_mistakes
 from foster.reports.reproduce import command
 from foster.reports.text import ABSENT, duration, size_text
 from foster.settings.keys import flat

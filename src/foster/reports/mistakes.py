@@ -1,10 +1,12 @@
-"""What is told apart how well: each class, the pairs that are confused most, the surest mistakes, with pictures."""
+"""What is told apart how well: each class, the pairs that are confused most, the surest mistakes, with pictures;
+and whether answers are as often right as they are sure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from foster.errors import DataError
@@ -12,8 +14,11 @@ from foster.reports.archive import Archive, BundleArchive
 from foster.reports.markup import picture
 from foster.reports.matrices import confusion
 from foster.reports.pictures import shown_pixels
+from foster.reports.style import COLOURS, SOFT_INK, new_figure, styled
 
 PICTURES_OF_A_PAIR = 4
+NUM_BINS = 10
+"""Of confidence."""
 
 
 @dataclass(frozen=True)
@@ -117,3 +122,26 @@ def _pictures(archive: Archive, positions: NDArray[np.int64]) -> tuple[str, ...]
     except DataError:
         return ()
     return tuple(picture(image) for image in shown_pixels(images))
+
+
+def calibration_figure(archive: BundleArchive) -> Figure:
+    """A calibration curve: whether an answer that is given with 80 % confidence is right in 80 of 100 cases.
+
+    Held-out images in ten bins of confidence: how often the answers of each are right; larger dots are of more.
+    """
+    labels, predicted = archive.predictions()
+    confidence = archive.probabilities.max(1)
+    bins = np.minimum((confidence * NUM_BINS).astype(int), NUM_BINS - 1)
+    counts = np.bincount(bins, minlength=NUM_BINS)
+    filled = np.flatnonzero(counts)
+    mean = np.array([100 * confidence[bins == index].mean() for index in filled])
+    right = np.array([100 * (labels == predicted)[bins == index].mean() for index in filled])
+    with styled():
+        figure = new_figure(4.2, 3.6)
+        axes = figure.subplots()
+        axes.plot((0, 100), (0, 100), color=SOFT_INK, linewidth=0.8, linestyle="--")
+        axes.plot(mean, right, color=COLOURS[0], linewidth=1.5)
+        axes.scatter(mean, right, s=15 + 200 * counts[filled] / counts.sum(), color=COLOURS[0], zorder=3, clip_on=False)
+        axes.set(xlim=(0, 100), ylim=(0, 100), xlabel="confidence (%)", ylabel="answers that are right (%)")
+        axes.set_title(f"{archive.name}: {len(labels)} held-out images")
+    return figure

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from foster.errors import TrainingError, explained
 from foster.settings.experiment import Settings
 from foster.sweep.slots import Slot
-from foster.sweep.status import RunStatus, State
+from foster.sweep.table import RunStatus, State
 from foster.system.files import write_text, written
 from foster.system.signals import SIGNALS, STOPS_WITH_INPUT
 

@@ -18,8 +18,7 @@ from foster.sweep.folders import placed
 from foster.sweep.grid import PlannedRun
 from foster.sweep.job import LOST, Here, Job, Starter, log_path, start
 from foster.sweep.slots import Slot, environment_for, needs_gpu
-from foster.sweep.status import RunStatus, State
-from foster.sweep.table import Display, counts, display_for
+from foster.sweep.table import Display, RunStatus, State, counts, display_for
 from foster.system.counts import counted
 from foster.system.locking import locked
 from foster.system.output import report

@@ -18,7 +18,7 @@ from foster.training.distributed import average, shared_statistics
 from foster.training.engine import Engine
 from foster.training.optim import Sgd
 from foster.training.phase import Objective, Phase
-from foster.training.recall import recalled_features
+from foster.training.views import recalled_features
 
 NUM_WARM_UPS = 3
 

@@ -1,23 +1,27 @@
-"""What a frozen trunk makes of images, computed once: each as it is, and in some augmented views."""
+"""What a frozen trunk makes of images, computed once: each as it is, and in some augmented views; and what frozen
+branches make of that, computed once a phase."""
 
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from foster.data.augmentation.pipeline import Changes, Normaliser
 from foster.data.feed import Batch, Feed
 from foster.data.images import ImageSet, Stack, on_device
 from foster.data.photos.album import Album
+from foster.networks.freezing import is_frozen
+from foster.networks.network import Backbone
 from foster.networks.trunk import Trunk
 from foster.seeding import Address, generator
 from foster.settings.augmentation import Augmentation
-from foster.system.crew import ALONE, Crew, gathered
+from foster.system.crew import ALONE, Crew, crew, gathered
 from foster.system.files import written
 from foster.system.memory import main_memory
 from foster.training.distributed import shares_of
@@ -32,6 +36,9 @@ HASHED_AT_ONCE = 256
 
 SHARE_OF_MEMORY = 0.25
 """Maps that take more than this share of the machine's memory are kept in a file that is gone when they are."""
+
+RECALLED_BYTES = 2**28
+"""Features of one branch that would take more are computed in every step."""
 
 Key = tuple[bytes | str, int]
 """A photo's id, or the hash of an image's pixels, and the number of the view: 0 for the image as it is."""
@@ -171,3 +178,43 @@ def room(shape: tuple[int, ...]) -> Tensor:
         # Reserved now: a full disk is an error here, and not the end of the process when a page is written.
         os.posix_fallocate(file.fileno(), 0, num_bytes)
         return torch.from_file(file.name, shared=True, size=num_bytes // 2, dtype=torch.float16).view(shape)
+
+
+@contextmanager
+def recalled_features(modules: Iterable[nn.Module], feed: Feed, num_epochs: int) -> Iterator[None]:
+    """Inside, frozen branches of `modules` look up the features of what `feed` shows, on a CPU and where that is less
+    work. Any other input, such as a mix of two images, they see as ever.
+
+    All features are computed beforehand, always in the same batches: a phase that goes on in the middle finds the same.
+    """
+    if (
+        not isinstance(feed, ViewFeed)
+        or feed.device.type != "cpu"
+        or num_epochs <= feed.num_views
+        or not crew().is_alone
+    ):
+        yield
+        return
+    inside = (part for module in modules for part in module.modules())
+    frozen = {part for part in inside if isinstance(part, Backbone) and is_frozen(part)}
+    branches = [part for part in frozen if 4 * feed.num_rows * part.feature_size <= RECALLED_BYTES]
+    for branch in branches:
+        branch.forward = _recalling(branch, feed)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        for branch in branches:
+            del branch.forward
+
+
+def _recalling(branch: Backbone, feed: ViewFeed) -> Callable[[Tensor], Tensor]:
+    """The branch's `forward`, which knows what it makes of every view."""
+    compute = branch.forward
+    with torch.no_grad():
+        table = torch.cat([compute(maps) for maps in feed.all_maps()])
+
+    def forward(images: Tensor) -> Tensor:
+        rows = feed.rows_of(images)
+        return compute(images) if rows is None else table[rows]
+
+    return forward
