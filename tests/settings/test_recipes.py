@@ -80,6 +80,24 @@ def test_a_settings_file_may_name_a_recipe_and_say_the_last_word(tmp_path: Path)
     assert (options(settings).boost_branches, options(settings).compress.epochs) == (3, 300)
 
 
+@pytest.mark.parametrize("is_beside", [True, False])
+def test_a_settings_file_names_a_recipe_as_seen_from_itself_and_else_from_here(
+    is_beside: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, here = tmp_path / "there" / "my.toml", tmp_path / "here"
+    (file.parent / "recipes").mkdir(parents=True)
+    (here / "recipes").mkdir(parents=True)
+    (here / "recipes" / "mine.toml").write_text("batch_size = 32\n")
+    if is_beside:
+        (file.parent / "recipes" / "mine.toml").write_text("batch_size = 64\n")
+    file.write_text(
+        'recipe = "recipes/mine.toml"\ndataset = "digits"\nincrement = 2\nmemory_total = 50\naugmentation = "shift"\n'
+    )
+    monkeypatch.chdir(here)
+    settings = load_settings(str(file))
+    assert (settings.batch_size, settings.recipe) == (64 if is_beside else 32, "mine")
+
+
 def test_a_learner_takes_a_recipe_and_keeps_it() -> None:
     first = learner_settings(["recipe=plus", "foster.boost_branches=3"], memory_total=100)
     assert isinstance(first.options, FosterSettings)

@@ -65,7 +65,8 @@ class CommonSettings(Frozen):
     checkpoint_minutes: float = Field(default=5.0, ge=0)
     """How often unfinished training is saved, so that it can be continued; 0 means after every epoch."""
     recipe: str = Field(default="", max_length=100)
-    """What was laid over the preset: one of ours (`foster presets` lists them), or a TOML file of your own."""
+    """What was laid over the preset: one of ours (`foster presets` lists them), or a TOML file of your own.
+    A settings file names it as seen from itself, or else from the current folder."""
     plugins: tuple[str, ...] = ()
     """Modules, or files of Python, that register methods, datasets or backbones of one's own."""
     engine: EngineSettings = EngineSettings()

@@ -225,7 +225,7 @@ def load_settings(
     data = without_retired(data)
     check_keys(data, keys_for(Settings), origin, Settings.listing)
     recipes, overrides = take_recipes(overrides, given.pop("recipe", None))
-    data = with_recipes(data, recipes, keys_for(Settings), Settings.listing)
+    data = with_recipes(data, recipes, keys_for(Settings), Settings.listing, folder)
     apply_overrides(Settings, data, overrides, origin, asked)
     data.update({key: value for key, value in given.items() if value is not None})
     origins = [origin, *(f"recipe {recipe}" for recipe in recipes), *([asked] if overrides and source else [])]

@@ -2,12 +2,14 @@
 
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from foster.errors import SettingsError, suggestion
 from foster.settings.keys import check_keys, short, toml_value
 from foster.settings.toml import packaged_names, packaged_text, read_toml
+from foster.system.files import user_path
 
 KEY = "recipe"
 
@@ -30,10 +32,13 @@ def take_recipes(overrides: Sequence[str], asked: str | None = None) -> tuple[li
     return recipes, [each for each in overrides if each not in given]
 
 
-def with_recipes(data: Mapping[str, Any], recipes: Sequence[str], keys: Sequence[str], listing: str) -> dict[str, Any]:
+def with_recipes(
+    data: Mapping[str, Any], recipes: Sequence[str], keys: Sequence[str], listing: str, folder: Path | None = None
+) -> dict[str, Any]:
     """Plain data of a settings file with the recipes laid over it, one after the other. Without any, a recipe of ours,
-    or a file, that the data name themselves is laid under them: what a file says for itself stays."""
-    own = _name(data.get(KEY, ""))
+    or a file, that the data name themselves is laid under them: what a file says for itself stays. `folder` is that of
+    the settings file."""
+    own = _seen_from(folder, _name(data.get(KEY, "")))
     if not recipes and not (own in packaged_names("recipes") or own.endswith(".toml")):
         return dict(data)  # what a run notes of a recipe that was a file
     merged = dict(data)
@@ -42,6 +47,15 @@ def with_recipes(data: Mapping[str, Any], recipes: Sequence[str], keys: Sequence
         check_keys(changes, keys, f"recipe {name}", listing)
         merged = laid_over(merged, changes) if recipes else laid_over(changes, merged)
     return {**merged, KEY: "+".join(Path(name).stem for name in recipes or [own])}
+
+
+def _seen_from(folder: Path | None, recipe: str) -> str:
+    """Where the recipe is that a settings file in `folder` names: beside that file, or else in the current folder."""
+    if folder is not None and recipe.endswith(".toml"):
+        with suppress(OSError, ValueError):  # what cannot be looked at is told when it is read
+            if (file := folder / user_path(recipe)).is_file():
+                return str(file)
+    return recipe
 
 
 def _name(asked: Any) -> str:
