@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from foster import events
+from foster.data.digest import images_digest
 from foster.data.download import Follower
 from foster.data.photos.decode import quiet_pillow
 from foster.data.task import Task
@@ -23,7 +24,6 @@ from foster.experiment.parts import (
     load_scenario,
 )
 from foster.experiment.record import Record
-from foster.learner.fingerprint import images_digest
 from foster.networks.determinism import explained_indeterminism
 from foster.networks.layout import on_host
 from foster.settings.experiment import Settings

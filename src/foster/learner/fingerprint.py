@@ -1,13 +1,9 @@
 """What one `learn` starts from, as plain data: equal fingerprints lead to equal weights."""
 
-import hashlib
-import json
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-from torch import Tensor
-
+from foster.data.digest import digest, images_digest, tensors_of
 from foster.data.images import ImageSet
 from foster.learner.knowledge import Knowledge
 from foster.learner.plan import Plan
@@ -23,18 +19,13 @@ def fingerprint(plan: Plan, unlabeled: ImageSet | None) -> dict[str, Any]:
     """
     intake = plan.intake
     parts = {"training": intake.train, "held-out": intake.held_out}
-    images = {f"{name} {key}": value for name, part in parts.items() for key, value in _tensors(part).items()}
+    images = {f"{name} {key}": value for name, part in parts.items() for key, value in tensors_of(part).items()}
     return {
         "settings": plan.settings.nested(),
         "known": _known(plan.before) if plan.before else "",
-        "images": _digest(images, intake.class_names),
+        "images": digest(images, intake.class_names),
         "unlabeled": images_digest(unlabeled),
     }
-
-
-def images_digest(images: ImageSet | None) -> str:
-    """A hash of the images and their labels; empty where there are none."""
-    return _digest(_tensors(images)) if images is not None else ""
 
 
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
@@ -54,20 +45,4 @@ def _known(knowledge: Knowledge) -> str:
     tensors = dict(knowledge.network.state_dict())
     tensors |= {f"{name} {key}": value for name, state in memories.items() for key, value in state.items()}
     preprocessing = knowledge.preprocessing.model_dump(exclude_defaults=True)
-    return _digest(tensors, knowledge.class_names, knowledge.task_sizes, preprocessing)
-
-
-def _tensors(images: ImageSet) -> dict[str, Tensor]:
-    stack = images.stack
-    if not isinstance(stack, Tensor):
-        stack = torch.tensor([*"".join(stack.ids()).encode()], dtype=torch.uint8)
-    return {"images": stack, "labels": images.labels}
-
-
-def _digest(tensors: Mapping[str, Tensor], *facts: object) -> str:
-    digest = hashlib.sha256(json.dumps(facts).encode())
-    for name, tensor in tensors.items():
-        plain = tensor.detach().cpu().contiguous()
-        digest.update(json.dumps([name, str(plain.dtype), list(plain.shape)]).encode())
-        digest.update(plain.flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+    return digest(tensors, knowledge.class_names, knowledge.task_sizes, preprocessing)
