@@ -38,6 +38,7 @@ def test_what_a_killed_writer_left_goes_and_an_interrupted_learn_stays(command: 
     (left / "network.safetensors").write_bytes(b"half")
     kept = WorkFolder.beside(Path("v2")).checkpoints.folder
     kept.mkdir(parents=True)
+    (kept / "manifest.json").touch()
     assert command("rename", bundle, "zero", "nil", "--bundle", "v2").code == 0
     assert not left.exists()
     assert kept.is_dir()

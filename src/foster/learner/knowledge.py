@@ -2,7 +2,8 @@
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +22,7 @@ from foster.learner.familiarity import Familiarity
 from foster.networks.network import Network
 from foster.networks.trunk import Trunk
 from foster.settings.methods import METHOD_SETTINGS
+from foster.version import __version__
 
 USUAL_HELD_OUT_SHARE = 0.1
 """Where images are held out, but the history does not tell how many were to be."""
@@ -126,6 +128,11 @@ class Knowledge:
                 means = class_means(classifier.features(exemplars.stack), exemplars.labels, self.num_classes)
             classifier.class_means = means.to(device)
         return classifier
+
+    def with_entry(self, record: Mapping[str, Any]) -> "Knowledge":
+        """The same with one more entry in its history, of now."""
+        entry = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "foster": __version__, **record}
+        return replace(self, history=(*self.history, entry))
 
     def images_of(self, memory: ExemplarMemory) -> ImageSet:
         """The images of one of the two memories, possibly none."""

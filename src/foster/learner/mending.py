@@ -3,8 +3,6 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,7 +19,6 @@ from foster.learner.reports import UNKNOWN, MendReport, Remains
 from foster.learner.update_check import UpdateCheck, compare, problem
 from foster.settings.learner import LearnerSettings
 from foster.training.engine import find_device
-from foster.version import __version__
 
 MAX_DROP = 1.0
 """By how many points the classes may fall where nobody says it."""
@@ -47,7 +44,7 @@ def rename(knowledge: Knowledge, old: str, new: str) -> Mended:
     names = list(knowledge.class_names)
     names[class_id] = name
     report = MendReport(renamed={knowledge.class_names[class_id]: name})
-    return Mended(_with_entry(replace(knowledge, class_names=tuple(names)), report.record()), report)
+    return Mended(replace(knowledge, class_names=tuple(names)).with_entry(report.record()), report)
 
 
 def _folder_name(text: str, origin: str) -> str:
@@ -136,11 +133,6 @@ class _Seen:
         self._features = plain.features(images)
         self._position = {own: k for k, own in enumerate(ids_of(images))}
 
-    @property
-    def kinds(self) -> tuple[tuple[str, ImageSet], ...]:
-        """Those that say most first."""
-        return ("held-out", self.held_out), ("exemplar", self.exemplars)
-
     def features(self, images: ImageSet) -> Tensor:
         """`[N, d]` on the CPU, of some of these images."""
         return self._features[[self._position[own] for own in ids_of(images.stack)]]
@@ -186,7 +178,7 @@ def _measured(
     )
     entry = {**report.record(), "unknown_threshold": familiarity.threshold if familiarity else None}
     wrong = None if max_drop is None else problem(checks, max_drop)
-    return Mended(_with_entry(after, entry), report, wrong)
+    return Mended(after.with_entry(entry), report, wrong)
 
 
 def _probabilities(classifier: Classifier, features: Tensor) -> Tensor:
@@ -211,8 +203,9 @@ def _remains(seen: _Seen, after: Knowledge, forgotten: Sequence[str], new: Class
     remains = []
     for name in forgotten:
         class_id = before.class_names.index(name)
-        of_class = [(kind, images.select(images.labels == class_id)) for kind, images in seen.kinds]
-        kind, images = next(((kind, images) for kind, images in of_class if len(images)), of_class[0])
+        kind, images = "held-out", seen.held_out.select(seen.held_out.labels == class_id)
+        if not len(images):
+            kind, images = "exemplar", exemplars.select(exemplars.labels == class_id)
         if len(images):
             features = seen.features(images)
             is_near = nearest_mean_scores(features, means).argmax(1) == class_id
@@ -227,8 +220,3 @@ def _known_id(knowledge: Knowledge, name: str) -> int:
     if wanted not in knowledge.class_names:
         raise DataError(f"class '{wanted}' is not known{suggestion(wanted, knowledge.class_names)}")
     return knowledge.class_names.index(wanted)
-
-
-def _with_entry(knowledge: Knowledge, record: dict[str, Any]) -> Knowledge:
-    entry = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "foster": __version__, **record}
-    return replace(knowledge, history=(*knowledge.history, entry))

@@ -2,7 +2,6 @@
 
 import time
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 from torch import Tensor
@@ -19,7 +18,6 @@ from foster.learner.training import Trained, has_own_phases
 from foster.learner.update_check import UpdateCheck, compare
 from foster.methods.base import Method
 from foster.training.engine import Engine
-from foster.version import __version__
 
 
 def outcome(
@@ -37,8 +35,6 @@ def outcome(
     checks = _checks(plan, scores, scores_of_all(classifier, plan.exemplars_before.stack, engine), engine)
     report = _report(plan, method, after, trained, checks, temperature, time.monotonic() - began)
     entry = {
-        "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        "foster": __version__,
         "source": title.strip("'").rsplit("/", 1)[-1],
         "preset": plan.settings.preset,
         "held_out_share": plan.settings.held_out_share,
@@ -54,9 +50,8 @@ def outcome(
         temperature=report.temperature,
         num_calibration_images=report.num_calibration_images,
         familiarity=familiarity,
-        history=(*after.history, entry),
     )
-    return known, report
+    return known.with_entry(entry), report
 
 
 def _knowledge(plan: Plan, method: Method[Any]) -> Knowledge:

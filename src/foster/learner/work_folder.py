@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from foster import events
 from foster.errors import FolderError, explained
@@ -21,9 +21,11 @@ CHECKPOINTS = "checkpoints"
 class WorkFolder:
     """One `learn` under way. It holds weights and hashes, but no images."""
 
+    store: ClassVar[type[CheckpointStore]] = CheckpointStore
+
     def __init__(self, path: Path, how_to_discard: str = "by deleting that folder") -> None:
         self.path = user_path(path)
-        self.checkpoints = CheckpointStore(self.path / CHECKPOINTS)
+        self.checkpoints = self.store(self.path / CHECKPOINTS)
         self._how_to_discard = how_to_discard
 
     @classmethod
@@ -39,23 +41,16 @@ class WorkFolder:
         It goes when the work inside is done, and also where an update was refused. Where the work was interrupted it
         stays, to be continued, unless it is opened with `is_restarting`, which discards what it holds.
         """
-        self._check_own()
-        try:
-            with locked(self.path):
-                if is_restarting and self.checkpoints.folder.exists():
-                    with written(self.path):
-                        shutil.rmtree(self.checkpoints.folder)
-                try:
-                    yield self
-                except UpdateError:
-                    shutil.rmtree(self.checkpoints.folder, ignore_errors=True)
-                    raise
+        with self.held():
+            if is_restarting and self.checkpoints.folder.exists():
+                with written(self.path):
+                    shutil.rmtree(self.checkpoints.folder)
+            try:
+                yield self
+            except UpdateError:
                 shutil.rmtree(self.checkpoints.folder, ignore_errors=True)
-        finally:
-            # Only empty folders go here: another process may have come since the lock was let go.
-            for path in (self.checkpoints.folder, self.path):
-                with suppress(OSError):
-                    path.rmdir()
+                raise
+            shutil.rmtree(self.checkpoints.folder, ignore_errors=True)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -65,8 +60,10 @@ class WorkFolder:
             with locked(self.path):
                 yield
         finally:
-            with suppress(OSError):
-                self.path.rmdir()
+            # Only empty folders go here: another process may have come since the lock was let go.
+            for path in (self.checkpoints.folder, self.path):
+                with suppress(OSError):
+                    path.rmdir()
 
     def progress(self, fingerprint: Mapping[str, Any], listener: events.Listener) -> TaskState | None:
         """How far a `learn` with this fingerprint had come; FolderError where the folder holds another."""
@@ -108,9 +105,7 @@ class WorkFolder:
 class FollowedFolder(WorkFolder):
     """The folder of a `learn` that another process writes, for one that trains along: it reads checkpoints alone."""
 
-    def __init__(self, path: Path, how_to_discard: str = "by deleting that folder") -> None:
-        super().__init__(path, how_to_discard)
-        self.checkpoints = NoCheckpoints(self.path / CHECKPOINTS)
+    store = NoCheckpoints
 
     @contextmanager
     def opened(self, is_restarting: bool = False) -> Iterator["WorkFolder"]:

@@ -41,6 +41,9 @@ LABEL_COLUMNS = ("label", "class", "class_name", "category")
 GIVEN = "the arguments"
 """The title of images that lie in no folder."""
 
+WITHOUT_LABELS = (
+    "labels are missing: give images with a label each, a folder with a subfolder for each class, or a .csv file"
+)
 LABEL_RULE = "there must be one name or number for each image; of one-hot rows, give the argmax"
 
 
@@ -57,7 +60,7 @@ def find_photos(source: Source | Images, labels: Labels | None = None) -> Photos
     if isinstance(source, tuple) and len(source) == 2:
         return _from_arrays(*source)
     if not isinstance(source, str | Path):
-        raise _without_labels()
+        raise DataError(WITHOUT_LABELS)
     path = user_path(source)
     if path.is_dir():
         return _from_folder(path)
@@ -66,12 +69,6 @@ def find_photos(source: Source | Images, labels: Labels | None = None) -> Photos
     if path.suffix.lower() in (".csv", ".tsv"):
         return _from_csv(path)
     raise DataError(f"'{shown(path)}' is neither a folder with a subfolder for each class nor a .csv file")
-
-
-def _without_labels() -> DataError:
-    return DataError(
-        "labels are missing: give images with a label each, a folder with a subfolder for each class, or a .csv file"
-    )
 
 
 def class_name(text: str, origin: str) -> str:
@@ -179,7 +176,7 @@ def _columns(first_row: list[str]) -> tuple[int, int, bool]:
 
 def _from_arrays(images: Images, labels: Labels) -> Photos:
     if any(isinstance(part, str | Path | bytes | Image.Image) for part in (images, labels)):
-        raise _without_labels()
+        raise DataError(WITHOUT_LABELS)
     if isinstance(labels, np.ndarray | Tensor) and labels.ndim != 1:
         raise DataError(f"labels of shape {tuple(labels.shape)}: {LABEL_RULE}")
     values = labels.tolist() if isinstance(labels, np.ndarray | Tensor) else labels
