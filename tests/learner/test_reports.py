@@ -19,12 +19,11 @@ from foster.data.photos.resize import Resizing
 from foster.errors import DataError
 from foster.events import Event, Warned
 from foster.learner import lesson
-from foster.learner.duplicates import KeptElsewhere
 from foster.learner.knowledge import Memories
 from foster.learner.learner import Learner
 from foster.learner.plan import Plan
 from foster.learner.planning import make_plan
-from foster.learner.reports import CalibrationWarning, MendReport, Remains, UpdateError
+from foster.learner.reports import CalibrationWarning, KeptElsewhere, MendReport, Remains, UpdateError
 from foster.learner.update_check import compare
 from foster.training import task as task_module
 

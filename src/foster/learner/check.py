@@ -21,7 +21,7 @@ from foster.data.photos.resize import Resizing, typical_side
 from foster.data.photos.sources import Source, find_photos
 from foster.errors import DataError
 from foster.learner.check_report import KINDS, CheckReport, Finding, Photo
-from foster.learner.duplicates import classes_of, entries_of
+from foster.learner.intake import classes_of, entries_of
 from foster.learner.learner import Learner
 from foster.learner.suspicion import MIN_PHOTOS, cross_validated, judge, judgeable
 from foster.networks.adapted import choose_backbone

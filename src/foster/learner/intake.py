@@ -1,23 +1,27 @@
-"""From photos to what is learned: read, compared with what is known, and a part held out."""
+"""From photos to what is learned: read, compared with what is known, and a part held out.
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+Pictures that stand in more than one class, pixel for pixel, are found in what is learned and in what is kept of before.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 
 from foster.bundle.history import trained_positions
 from foster.data.images import ImageSet, ids_of
+from foster.data.memory import ExemplarMemory
 from foster.data.photos.album import Album
 from foster.data.photos.developing import learners_darkroom, read_stack
 from foster.data.photos.read import Photos, item_name, measured_sizes, none_readable
 from foster.data.photos.resize import Resizing, typical_side
 from foster.errors import DataError
 from foster.experiment.parts import place_for_photos
-from foster.learner.duplicates import Entry, KeptElsewhere, entries_of, kept_elsewhere, relatives, shared_photos
 from foster.learner.held_out import is_held_out, smallest_positions
 from foster.learner.knowledge import Knowledge
-from foster.learner.reports import Inventory
+from foster.learner.reports import Inventory, KeptElsewhere, SharedPhotos
 from foster.settings.learner import LearnerSettings
 from foster.settings.learner_defaults import image_side_for, largest_side_for, resize_rule_for
 from foster.training.engine import find_device
@@ -38,6 +42,13 @@ class Intake:
     @property
     def class_names(self) -> tuple[str, ...]:
         return self.train.class_names
+
+
+class Entry(NamedTuple):
+    """A picture in a class: the class's id and the hash of the pixels."""
+
+    label: int
+    image_hash: str
 
 
 def choose_resizing(photos: Photos, settings: LearnerSettings, knowledge: Knowledge | None) -> Resizing:
@@ -121,3 +132,47 @@ def _check_trainable(fresh: ImageSet, train: ImageSet, num_known: int, elsewhere
                 f"every photo of '{names[label]}' is already held out as '{other}', so that none may be trained on; "
                 f"give more photos of '{names[label]}', or remove these from the bundle (foster exemplars)"
             )
+
+
+def entries_of(memory: ExemplarMemory) -> set[Entry]:
+    """All pictures that a memory keeps."""
+    return {Entry(class_id, own) for class_id in range(memory.num_classes) for own in ids_of(memory.stack_of(class_id))}
+
+
+def classes_of(entries: Iterable[Entry]) -> dict[str, set[int]]:
+    """For each picture, the classes it stands in."""
+    by_hash: dict[str, set[int]] = defaultdict(set)
+    for label, image_hash in entries:
+        by_hash[image_hash].add(label)
+    return dict(by_hash)
+
+
+def relatives(entries: Iterable[Entry]) -> dict[int, set[int]]:
+    """For each class, all that have a picture in common with it, and itself."""
+    by_label: dict[int, set[int]] = defaultdict(set)
+    for labels in classes_of(entries).values():
+        for label in labels:
+            by_label[label] |= labels
+    return dict(by_label)
+
+
+def kept_elsewhere(fresh: Iterable[Entry], kept: Iterable[Entry], names: Sequence[str]) -> tuple[KeptElsewhere, ...]:
+    """Which classes of `fresh` hold pictures that are kept as another class, those with most of them first."""
+    keepers = classes_of(kept)
+    counts = Counter(
+        (label, other) for label, image_hash in fresh for other in keepers.get(image_hash, set()) - {label}
+    )
+    return tuple(
+        KeptElsewhere(names[label], names[other], count)
+        for (label, other), count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    )
+
+
+def shared_photos(entries: Sequence[Entry], names: Sequence[str], photo_names: Sequence[str]) -> SharedPhotos | None:
+    """What lies in several classes of one source; `photo_names` has the name of each entry's photo."""
+    shared = {image_hash: labels for image_hash, labels in classes_of(entries).items() if len(labels) > 1}
+    if not shared:
+        return None
+    position = next(position for position, entry in enumerate(entries) if entry.image_hash in shared)
+    labels = shared[entries[position].image_hash]
+    return SharedPhotos(len(shared), photo_names[position], tuple(names[label] for label in sorted(labels)))

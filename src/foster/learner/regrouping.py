@@ -21,8 +21,8 @@ from foster.settings.learner import LearnerSettings
 RIDGE = 1e-2
 """What draws the combination to the plain sum of the members' rows."""
 
-NUM_STEPS = 50
-STEP_LENGTHS = [0.5**k for k in range(12)]
+MOST_ROUNDS = 50
+LENGTHS = [0.5**k for k in range(12)]
 LEAST_CURVATURE = 1e-9
 
 
@@ -174,14 +174,14 @@ def _fitted(begin: Tensor, known: Tensor, wanted: Tensor, share: Tensor, ridge: 
 
     # Newton's method: torch's optimisers import its compiler, which takes longer than all of this.
     change = torch.zeros_like(ridge)
-    for _ in range(NUM_STEPS):
+    for _ in range(MOST_ROUNDS):
         predicted = torch.sigmoid(begin + known @ change)
         slope = known.T @ (share * (predicted - wanted)) + ridge * change
         weights = share * predicted * (1 - predicted)
         curvature = known.T @ (known * weights[:, None]) + torch.diag(ridge + LEAST_CURVATURE)
-        step, before = torch.linalg.solve(curvature, slope), loss(change)
-        length = next((length for length in STEP_LENGTHS if loss(change - length * step) < before), None)
+        newton, before = torch.linalg.solve(curvature, slope), loss(change)
+        length = next((length for length in LENGTHS if loss(change - length * newton) < before), None)
         if length is None:
             break
-        change = change - length * step
+        change = change - length * newton
     return change

@@ -9,7 +9,6 @@ from torch import Tensor
 from foster.bundle.history import entry_title
 from foster.data.photos.read import Unreadable
 from foster.errors import FosterError
-from foster.learner.duplicates import KeptElsewhere, SharedPhotos
 from foster.learner.update_check import UpdateCheck
 from foster.system.counts import counted
 
@@ -60,6 +59,25 @@ class Prediction:
     def __str__(self) -> str:
         answer = f"cannot be read: {self.error}" if self.error is not None else f"{self.label} {self.confidence:.1%}"
         return f"{self.name}: {answer}"
+
+
+@dataclass(frozen=True)
+class KeptElsewhere:
+    """How many photos of one class are already kept as another."""
+
+    name: str
+    kept_as: str
+    num_photos: int
+
+
+@dataclass(frozen=True)
+class SharedPhotos:
+    """How many different photos of one source lie in more than one class, and which one does, for example."""
+
+    num_photos: int
+    example: str
+    class_names: tuple[str, ...]
+    """The classes of the example."""
 
 
 @dataclass(frozen=True)

@@ -87,8 +87,8 @@ def _by_cleanlab(probability: Tensor, labels: Tensor) -> list[int] | None:
         from cleanlab.filter import find_label_issues  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:
         return None
-    found: Any = find_label_issues(labels.numpy(), probability.numpy(), return_indices_ranked_by="self_confidence")
-    return [int(position) for position in found]
+    issues: Any = find_label_issues(labels.numpy(), probability.numpy(), return_indices_ranked_by="self_confidence")
+    return [int(position) for position in issues]
 
 
 def cross_validated(features: Tensor, labels: Tensor, groups: Sequence[int]) -> Tensor:

@@ -31,8 +31,8 @@ class WorkFolder:
     @classmethod
     def beside(cls, bundle: Path) -> "WorkFolder":
         """The hidden folder that belongs to a bundle that is not there yet, as the command uses it."""
-        place = bundle if bundle.name else bundle.absolute()  # '.' has no name
-        return cls(place.parent / f".{place.name}.learning", how_to_discard="with --restart")
+        named = bundle if bundle.name else bundle.absolute()  # '.' has no name
+        return cls(named.parent / f".{named.name}.learning", how_to_discard="with --restart")
 
     @contextmanager
     def opened(self, is_restarting: bool = False) -> Iterator["WorkFolder"]:

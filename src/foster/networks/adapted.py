@@ -87,19 +87,10 @@ def choose_backbone(
     already trained (`is_trained`).
     """
     check_choice(choice)
-    if not isinstance(choice, str):
-        kind = type(choice).__name__
-        name = f"custom:{kind if isinstance(choice, nn.Module) else getattr(choice, '__name__', kind)}"
-        chosen = BackboneChoice(name, lambda: as_backbone(_fresh(choice, name), image_size, name), is_own=False)
-    elif choice.startswith(TIMM_PREFIX):
+    if isinstance(choice, str) and choice.startswith(TIMM_PREFIX):
         chosen = _from_timm(choice, image_size, is_pretrained=not weights, is_trained=is_trained)
-    elif package := PACKAGES.get(choice):
-        chosen = BackboneChoice(choice, lambda: build_backbone(choice), package.mean, package.std, is_pretrained=True)
-    elif is_registered("backbone", choice):
-        make_it = BACKBONES[choice]
-        chosen = BackboneChoice(choice, lambda: as_backbone(_fresh(make_it, choice), image_size, choice), is_own=False)
     else:
-        chosen = BackboneChoice(choice, lambda: build_backbone(choice))
+        chosen = _without_weights(choice, image_size)
     chosen = replace(chosen, num_frozen=num_frozen)
     if not weights and chosen.name not in PACKAGES:
         return chosen
@@ -117,6 +108,20 @@ def choose_backbone(
         std=chosen.std or IMAGENET_STD,
         is_pretrained=True,
     )
+
+
+def _without_weights(choice: str | ModuleLike, image_size: tuple[int, int]) -> BackboneChoice:
+    """The backbone by name or as a module, as it is before weights are loaded into it."""
+    if not isinstance(choice, str):
+        kind = type(choice).__name__
+        name = f"custom:{kind if isinstance(choice, nn.Module) else getattr(choice, '__name__', kind)}"
+        return BackboneChoice(name, lambda: as_backbone(_fresh(choice, name), image_size, name), is_own=False)
+    if package := PACKAGES.get(choice):
+        return BackboneChoice(choice, lambda: build_backbone(choice), package.mean, package.std, is_pretrained=True)
+    if is_registered("backbone", choice):
+        make = BACKBONES[choice]
+        return BackboneChoice(choice, lambda: as_backbone(_fresh(make, choice), image_size, choice), is_own=False)
+    return BackboneChoice(choice, lambda: build_backbone(choice))
 
 
 def check_choice(choice: object) -> None:

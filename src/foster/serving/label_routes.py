@@ -18,9 +18,8 @@ from foster.serving.answers import (
     WaitingPhoto,
     WaitingPhotos,
 )
-from foster.serving.feedback import FeedbackFolder, FullError
+from foster.serving.feedback import FeedbackFolder, FullError, PhotosToLabel, preview
 from foster.serving.service import RunningService, Service, logger
-from foster.serving.to_label import PhotosToLabel, preview
 from foster.serving.uploads import read_form
 
 NUM_CHOICES = 9

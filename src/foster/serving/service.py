@@ -15,11 +15,10 @@ from starlette.exceptions import HTTPException
 from foster.data.photos.decode import ImageError, quiet_pillow
 from foster.serving.batching import Answer, Batcher
 from foster.serving.current import Current
-from foster.serving.feedback import FeedbackFolder
+from foster.serving.feedback import FeedbackFolder, PhotosToLabel
 from foster.serving.metrics import Metrics
 from foster.serving.options import Options
 from foster.serving.served import Served
-from foster.serving.to_label import PhotosToLabel
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")

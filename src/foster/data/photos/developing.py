@@ -112,17 +112,17 @@ def _develop(
     store: PhotoStore, ids: list[str], positions: Sequence[int], photos: Iterable[_Photo | ImageError]
 ) -> Iterator[tuple[int, ImageError]]:
     """Keep the photos at these positions, some at a time; those that cannot be read are yielded, with the reason."""
-    found: list[NDArray[np.uint8] | str] = []
+    decoded: list[NDArray[np.uint8] | str] = []
     for done, (position, photo) in enumerate(zip(positions, photos, strict=True), start=1):
         if isinstance(photo, ImageError):
             yield position, photo
-            found.append(str(photo))
+            decoded.append(str(photo))
         else:
             ids[position] = photo.id
-            found.append(photo.pixels)
+            decoded.append(photo.pixels)
         if done % DECODED_AT_ONCE == 0 or done == len(positions):
-            _keep(store, Strip.of(np.array(positions[done - len(found) : done]), found), len(positions))
-            found.clear()
+            _keep(store, Strip.of(np.array(positions[done - len(decoded) : done]), decoded), len(positions))
+            decoded.clear()
 
 
 def _keep(store: PhotoStore, strip: Strip, num_photos: int) -> None:

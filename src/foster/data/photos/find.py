@@ -112,8 +112,8 @@ def shown(path: str | Path) -> str:
 
 def inner_folders(folder: Path, images: Iterable[Path]) -> tuple[str, ...]:
     """The subfolders that hold the `images` below a folder; none where it holds one of them itself."""
-    places = dict.fromkeys(image.relative_to(folder).parts[:-1] for image in images)
-    return () if () in places else tuple(dict.fromkeys(place[0] for place in places))
+    parents = dict.fromkeys(image.relative_to(folder).parts[:-1] for image in images)
+    return () if () in parents else tuple(dict.fromkeys(parent[0] for parent in parents))
 
 
 def doubt_of(inner: Mapping[Path, Sequence[str]], title: str) -> str:
@@ -128,8 +128,10 @@ def doubt_of(inner: Mapping[Path, Sequence[str]], title: str) -> str:
         )
     for part in parts:
         if inner[part]:
-            found = f"'{shown(part)}' holds folders ({some(inner[part])})"
-            raise DataError(f"{found}, so it is no class but a part of a dataset; move it out of {title}")
+            raise DataError(
+                f"'{shown(part)}' holds folders ({some(inner[part])}), so it is no class but a part of a dataset; "
+                f"move it out of {title}"
+            )
     names = [name for names in inner.values() for name in names]
     are_dates = all(DATE.fullmatch(entry.name) for entry in inner) and not any(map(DATE.fullmatch, names))
     has_one_each = len(names) == len(inner)  # a class with all its photos in 'images'
