@@ -26,7 +26,7 @@ LAYERS = [
     {"learner"},
     {"reports", "studies", "sweep"},
     {"serving"},
-    {"__main__", "cli", "door"},
+    {"", "__main__", "cli", "door"},
 ]
 """From the ground up. A module imports from its own layer and from those below; every module has its place here."""
 
@@ -67,7 +67,7 @@ def imported(name: str) -> frozenset[str]:
             assert node.level == 0, f"{name}: imports are absolute"
             full_names = [f"{node.module}.{alias.name}" for alias in node.names]
             found |= {full if full.removeprefix("foster.") in modules() else str(node.module) for full in full_names}
-    inside = {target.removeprefix("foster.") for target in found if target.startswith("foster.")}
+    inside = {target.removeprefix("foster").lstrip(".") for target in found if target.partition(".")[0] == "foster"}
     return frozenset(inside & modules().keys()) - {name}
 
 

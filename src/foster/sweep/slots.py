@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import foster
 from foster.errors import DeviceError
 from foster.settings.experiment import Settings
 from foster.sweep.grid import PlannedRun
@@ -55,7 +54,7 @@ def environment_for(num_slots: int) -> dict[str, str]:
     """For every run: its share of the CPU's cores, and this very package, wherever it was imported from."""
     environment = dict(os.environ)
     environment.setdefault("OMP_NUM_THREADS", str(max(1, num_cores() // max(1, num_slots))))
-    package_folder = str(Path(foster.__file__).parents[1])
+    package_folder = str(Path(__file__).parents[2])
     known = environment.get("PYTHONPATH")
     environment["PYTHONPATH"] = f"{package_folder}{os.pathsep}{known}" if known else package_folder
     return environment
