@@ -81,10 +81,10 @@ def watch(experiment: Experiment, folder: Path) -> Watched:
 
     def phases(task: Task) -> Iterator[Phase | Evaluate]:
         task_now.append((task, set(marks(method.memory.state()["images"]))))
-        for step in told_phases(task):
-            if isinstance(step, Phase):
-                note(f"phase {step.name}", step.data.images, step.data.labels)
-            yield step
+        for part in told_phases(task):
+            if isinstance(part, Phase):
+                note(f"phase {part.name}", part.data.images, part.data.labels)
+            yield part
         watched.memory_counts.append(method.memory.counts)
 
     def noted_infer(network: nn.Module, images: Tensor) -> Output:

@@ -113,13 +113,13 @@ def follow(settings: FosterSettings, num_tasks: int = 2, unlabeled: ImageSet | N
     for index in range(num_tasks):
         data = scenario()[index]
         task = replace(data, exemplars=course.method.memory.exemplars(data.class_names))
-        for step in course.method.phases(task):
-            if isinstance(step, Evaluate):
-                course.evaluated.append((index, step.variant, step.network))
-                course.story.append(f"evaluate {step.variant}")
+        for part in course.method.phases(task):
+            if isinstance(part, Evaluate):
+                course.evaluated.append((index, part.variant, part.network))
+                course.story.append(f"evaluate {part.variant}")
             else:
-                course.story.append(step.name)
-                course.trained.append(train(step, task, engine))
+                course.story.append(part.name)
+                course.trained.append(train(part, task, engine))
         course.networks.append(course.method.network)
     return course
 

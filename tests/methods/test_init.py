@@ -94,7 +94,7 @@ def test_every_phase_is_trained_with_its_own_schedule(name: str) -> None:
     method = new_method(method_class(name), settings)
     found: list[tuple[str, Any]] = []
     for index in range(2):
-        found += [(step.name, step.fit) for step in method.phases(task_of(method, index)) if isinstance(step, Phase)]
+        found += [(part.name, part.fit) for part in method.phases(task_of(method, index)) if isinstance(part, Phase)]
     assert found == [(phase, getattr(settings, field)) for phase, field in SCHEDULES[name]]
     used = {field for _, field in SCHEDULES[name]}
     assert used == {field for field, value in settings if isinstance(value, FitSettings)}, "none is for nothing"

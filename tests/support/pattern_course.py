@@ -84,11 +84,11 @@ def course(name: str) -> Course:
     method, tasks = new_method(name), []
     for index in range(len(TASK_SIZES)):
         task = task_of(method, index)
-        for step in method.phases(task):
-            assert not isinstance(step, Evaluate)
-            before = values(step.network)
-            train(step)
-            tasks.append(Learned(task, step, before, values(step.network)))
+        for part in method.phases(task):
+            assert not isinstance(part, Evaluate)
+            before = values(part.network)
+            train(part)
+            tasks.append(Learned(task, part, before, values(part.network)))
     return Course(method, *tasks)
 
 

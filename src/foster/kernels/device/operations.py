@@ -174,23 +174,23 @@ def _shear(source, target, pixels, is_inside, slope, is_along_x, size, height, w
     along = tl.where(is_along_x, column, row)
     across = tl.where(is_along_x, row, column)
     length = tl.where(is_along_x, width, height)
-    step = tl.where(is_along_x, 1, width)
-    place = slope * (across.to(tl.float64) + 0.5) + (along.to(tl.float64) + 0.5)
-    is_outside = (place < 0) | (place >= length)
-    place -= 0.5
-    left = tl.floor(place)
-    fraction = place - left
+    stride = tl.where(is_along_x, 1, width)
+    position = slope * (across.to(tl.float64) + 0.5) + (along.to(tl.float64) + 0.5)
+    is_outside = (position < 0) | (position >= length)
+    position -= 0.5
+    left = tl.floor(position)
+    fraction = position - left
     first = left.to(tl.int32)
     line = source + across * tl.where(is_along_x, width, 1)
-    places = line + tl.minimum(tl.maximum(first - 1, 0), length - 1) * step
-    places_here = line + tl.minimum(tl.maximum(first, 0), length - 1) * step
-    places_after = line + tl.minimum(tl.maximum(first + 1, 0), length - 1) * step
-    places_beyond = line + tl.minimum(tl.maximum(first + 2, 0), length - 1) * step
+    pointers = line + tl.minimum(tl.maximum(first - 1, 0), length - 1) * stride
+    pointers_here = line + tl.minimum(tl.maximum(first, 0), length - 1) * stride
+    pointers_after = line + tl.minimum(tl.maximum(first + 1, 0), length - 1) * stride
+    pointers_beyond = line + tl.minimum(tl.maximum(first + 2, 0), length - 1) * stride
     for channel in range(3):
-        before = tl.load(places + channel * size, mask=is_inside, other=0).to(tl.int32)
-        here = tl.load(places_here + channel * size, mask=is_inside, other=0).to(tl.int32)
-        after = tl.load(places_after + channel * size, mask=is_inside, other=0).to(tl.int32)
-        beyond = tl.load(places_beyond + channel * size, mask=is_inside, other=0).to(tl.int32)
+        before = tl.load(pointers + channel * size, mask=is_inside, other=0).to(tl.int32)
+        here = tl.load(pointers_here + channel * size, mask=is_inside, other=0).to(tl.int32)
+        after = tl.load(pointers_after + channel * size, mask=is_inside, other=0).to(tl.int32)
+        beyond = tl.load(pointers_beyond + channel * size, mask=is_inside, other=0).to(tl.int32)
         drop = before - here
         cubic = (beyond - after) - drop
         square = drop - cubic

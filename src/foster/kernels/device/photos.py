@@ -48,13 +48,13 @@ def crop_and_resize(addresses, boxes, output, size, out_height, out_width, block
     # From the first on, no more than these lie under a triangle.
     num_y = tl.ceil(2.0 * reach_y).to(tl.int32)
     num_x = tl.ceil(2.0 * reach_x).to(tl.int32)
-    for step_y in range(num_y):
-        y = first_y + step_y
+    for offset_y in range(num_y):
+        y = first_y + offset_y
         weight_y = tl.maximum(1.0 - tl.abs(y.to(tl.float32) + 0.5 - centre_y) / reach_y, 0.0)
         weight_y = tl.where(y < last_y, weight_y, 0.0)
         line = photo + ((top + y).to(tl.int64) * photo_width + left) * 3
-        for step_x in range(num_x):
-            x = first_x + step_x
+        for offset_x in range(num_x):
+            x = first_x + offset_x
             weight = tl.maximum(1.0 - tl.abs(x.to(tl.float32) + 0.5 - centre_x) / reach_x, 0.0) * weight_y
             is_read = is_inside & (x < last_x) & (weight > 0.0)
             weight = tl.where(is_read, weight, 0.0)
