@@ -15,7 +15,6 @@ ELSEWHERE = {"architecture", "benchmarks", "docs", "end_to_end", "robustness", "
 EXCUSED = {
     "serving/answers.py": "the shapes of answers",
     "settings/engine.py": "names of settings and their defaults",
-    "kernels/photos.py": "needs a GPU: tests/data/photos/test_crops.py compares it with Pillow",
 }
 """Modules without behaviour of their own, or that can only be seen through another."""
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.read import COPIES_OF_A_LEARN
-from foster.evaluation.network import Nothing
+from foster.evaluation.predict import Nothing
 from foster.events import EpochEnded, Event, LearnPlanned, PhaseEnded, PhaseStarted
 from foster.learner import lesson
 from foster.learner.forecast import BYTES_OF_PROCESS, Forecast, LearnClock, TimedPhase, forecast

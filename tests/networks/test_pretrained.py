@@ -1,11 +1,17 @@
 """Pretrained weights that come with the installation: only the files that were published."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
 
 from foster.errors import SettingsError
 from foster.networks import build_backbone
+from foster.networks.adapted import IMAGENET_MEAN, choose_backbone
+from foster.networks.network import Backbone
 from foster.networks.pretrained import PACKAGES, is_installed, packaged_weights
 
 
@@ -33,3 +39,75 @@ def test_the_weights_fit_the_backbone_and_its_classifier_is_the_rest() -> None:
     wanted = build_backbone("efficientnet_lite0").state_dict()
     assert {name for name in weights if name not in wanted} == {"head.weight", "head.bias"}
     assert {name for name in wanted if name not in weights} == set()
+
+
+def flat() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 5))
+
+
+def torchvision_names(backbone: Backbone) -> dict[str, Tensor]:
+    """The weights of our ResNet-18 under the names that torchvision gives them."""
+    renamed = {}
+    for name, tensor in backbone.state_dict().items():
+        parts = name.split(".")
+        if parts[0] == "stem":
+            name = {"0": "conv1", "1": "bn1"}[parts[1]] + "." + parts[2]
+        else:
+            block = f"layer{int(parts[1]) + 1}.{parts[2]}"
+            rest = ".".join(parts[3:]).replace("norm", "bn").replace("shortcut", "downsample")
+            name = f"{block}.{rest}"
+        renamed[name] = tensor
+    return renamed
+
+
+def test_weights_under_torchvisions_names_are_read_and_their_head_is_left(tmp_path: Path) -> None:
+    trained = build_backbone("resnet18")
+    state = {**torchvision_names(trained), "fc.weight": torch.zeros(1000, 512), "fc.bias": torch.zeros(1000)}
+    assert {"conv1.weight", "layer1.0.bn2.running_mean", "layer4.1.conv2.weight", "layer2.0.downsample.1.bias"} <= set(
+        state
+    )
+    save_file(state, tmp_path / "resnet18.safetensors")
+    choice = choose_backbone("resnet18", (64, 64), str(tmp_path / "resnet18.safetensors"))
+    loaded = choice.make()
+    assert all(torch.equal(value, trained.state_dict()[name]) for name, value in loaded.state_dict().items())
+    assert choice.is_pretrained
+    assert choice.mean == IMAGENET_MEAN
+
+
+def test_weights_of_a_bundle_are_read_as_they_are(tmp_path: Path) -> None:
+    trained = build_backbone("resnet8")
+    state = {f"branches.0.{name}": tensor for name, tensor in trained.state_dict().items()}
+    save_file({**state, "head.weight": torch.zeros(3, 64)}, tmp_path / "network.safetensors")
+    loaded = choose_backbone("resnet8", (8, 8), str(tmp_path / "network.safetensors")).make()
+    assert torch.equal(loaded.state_dict()["stem.0.weight"], trained.state_dict()["stem.0.weight"])
+
+
+def test_weights_of_a_module_from_python_are_read(tmp_path: Path) -> None:
+    trained = flat()
+    save_file(trained.state_dict(), tmp_path / "flat.safetensors")
+    loaded = choose_backbone(flat, (8, 8), str(tmp_path / "flat.safetensors")).make()
+    assert torch.equal(next(loaded.parameters()), next(trained.parameters()))
+
+
+def test_weights_that_do_not_fit_say_what_is_missing(tmp_path: Path) -> None:
+    save_file(build_backbone("resnet8").state_dict(), tmp_path / "small.safetensors")
+    with pytest.raises(SettingsError, match=r"does not fit the backbone: it has no 'body\.0\.1\.conv1\.weight'"):
+        choose_backbone("resnet14", (8, 8), str(tmp_path / "small.safetensors")).make()
+    save_file(build_backbone("resnet14").state_dict(), tmp_path / "large.safetensors")
+    with pytest.raises(SettingsError, match="an unknown"):
+        choose_backbone("resnet8", (8, 8), str(tmp_path / "large.safetensors")).make()
+
+
+def test_only_safetensors_files_are_opened(tmp_path: Path) -> None:
+    torch.save(flat().state_dict(), tmp_path / "weights.pt")
+    with pytest.raises(SettingsError, match=r"not a \.safetensors file"):
+        choose_backbone("resnet8", (8, 8), str(tmp_path / "weights.pt")).make()
+    (tmp_path / "cut.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0{")
+    with pytest.raises(SettingsError, match="it is damaged"):
+        choose_backbone("resnet8", (8, 8), str(tmp_path / "cut.safetensors")).make()
+    for name in ("nowhere.safetensors", "nowhere/weights.safetensors"):
+        with pytest.raises(SettingsError, match=r"weights: there is no file '.*nowhere"):
+            choose_backbone("resnet8", (8, 8), str(tmp_path / name)).make()
+    (tmp_path / "folder.safetensors").mkdir()
+    with pytest.raises(SettingsError, match="there is no file"):
+        choose_backbone("resnet8", (8, 8), str(tmp_path / "folder.safetensors")).make()

@@ -33,7 +33,7 @@ def check(
     Nothing is changed. Exits with 0 where nothing or only remarks were found, with 1 where there are problems, and with
     2 where the photos cannot be looked at.
     """
-    from foster.cli.check_texts import check_report_text
+    from foster.cli.learn_texts import check_report_text
     from foster.learner.check import check_photos
     from foster.reports.contact_sheet import check_place, draw_check
     from foster.reports.progress import progress_for

@@ -1,4 +1,4 @@
-"""What `foster learn` and `foster evaluate` report, as plain text."""
+"""What `foster learn`, `foster evaluate` and `foster check` report, as plain text."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,6 +6,7 @@ from foster.cli.bundle_texts import CHECK_COLUMNS, CHECK_TITLES, columns, listed
 from foster.data.photos.find import passed_over_text
 from foster.data.photos.read import Unreadable
 from foster.learner.assessment import EvaluationReport
+from foster.learner.check_report import KINDS, CheckReport, Finding
 from foster.learner.reports import UNKNOWN, LearnReport
 from foster.learner.update_check import ClassChange, UpdateCheck
 from foster.reports.text import ABSENT, duration
@@ -15,6 +16,9 @@ from foster.system.output import printable
 NUM_CLASSES_SHOWN = 40
 NUM_UNREADABLE_SHOWN = 10
 NUM_DOUBLES_SHOWN = 10
+NUM_SHOWN = 10
+NUM_PHOTOS_SHOWN = 4
+"""Of the findings of one kind, and of the photos of a finding."""
 WORTH_A_WARNING = 10.0
 """So many points lost in compression are told even where nobody set a limit."""
 
@@ -144,3 +148,36 @@ def evaluation_text(report: EvaluationReport) -> str:
         text += "unknown things cannot be told: too few images were held out for --unknown auto\n"
     lines = left_out_lines(report.empty_classes, report.passed_over) + unreadable_lines(report.unreadable)
     return text + "".join(f"{line}\n" for line in lines)
+
+
+def check_report_text(report: CheckReport) -> str:
+    """A table of what was found, then each kind with some of its photos; problems first."""
+    counts = report.class_counts.values()
+    test = f", {counted(report.num_test_photos, 'test photo')}" if report.num_test_photos else ""
+    sizes = f"{min(counts)} each" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)} each"
+    what = f"{counted(report.num_photos, 'photo')} of {counted(len(counts), 'class')}"
+    lines = [f"{what} ({sizes}) in {printable(report.title)}{test}"]
+    lines += left_out_lines((), report.passed_over)
+    lines += list(report.remarks)
+    if not report.findings:
+        return "".join(f"{line}\n" for line in [*lines, "nothing was found"])
+    by_kind = {kind: report.of_kind(kind) for kind in KINDS}
+    rows = [
+        ("problem" if KINDS[kind].is_problem else "remark", KINDS[kind].title, str(len(findings)))
+        for kind, findings in by_kind.items()
+        if findings
+    ]
+    table = columns("llr", ("", "what", "found"), rows)
+    details = [_details(KINDS[kind].title, findings) for kind, findings in by_kind.items() if findings]
+    return "\n".join(["".join(f"{line}\n" for line in lines), table, *details])
+
+
+def _details(title: str, findings: Sequence[Finding]) -> str:
+    lines = [f"{title}:"]
+    for finding in findings[:NUM_SHOWN]:
+        names = [photo.name for photo in finding.photos[:NUM_PHOTOS_SHOWN]]
+        more = ["..."] * (len(finding.photos) > NUM_PHOTOS_SHOWN)
+        photos = ", ".join([*map(printable, names), *more])
+        lines.append(f"  {photos}: {printable(finding.detail)}" if photos else f"  {printable(finding.detail)}")
+    lines += [f"  ... {len(findings) - NUM_SHOWN} more (--json lists all)"] * (len(findings) > NUM_SHOWN)
+    return "".join(f"{line}\n" for line in lines)

@@ -15,7 +15,7 @@ from foster.data.task import Task
 from foster.data.unlabeled import num_unlabeled
 from foster.data.validation import num_held_out
 from foster.errors import DataError
-from foster.evaluation.network import Nothing
+from foster.evaluation.predict import Nothing
 from foster.experiment.first_task import check_phases, first_network_file
 from foster.experiment.parts import build_darkroom, chosen_backbone, method_at
 from foster.methods.base import Method, Workplace

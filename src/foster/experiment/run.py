@@ -11,7 +11,7 @@ from foster.data.download import Follower
 from foster.data.photos.decode import quiet_pillow
 from foster.data.task import Task
 from foster.errors import DataError
-from foster.evaluation.network import evaluate_scores, network_scores
+from foster.evaluation.predict import evaluate_scores, network_scores
 from foster.experiment.first_task import check_phases, first_network
 from foster.experiment.folder import RunFolder, check_same_settings
 from foster.experiment.keepsakes import keep_network, keep_predictions

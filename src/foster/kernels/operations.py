@@ -1,9 +1,14 @@
-"""Starts the kernels of AutoAugment's operations, where Triton and a GPU are there."""
+"""Starts the kernels for images in uint8, where Triton and a GPU are there: crops of photos of many sizes, and
+AutoAugment's operations."""
+
+import functools
+import importlib
 
 import torch
 from torch import Tensor
 
-from foster.kernels.photos import can_crop
+CROPPED_BLOCK = 256
+"""Pixels of one program that crops: a row of a training image and a little more, so that its reads lie close by."""
 
 COLUMNS = 7
 """Of `choices`: an operation and the integers that it takes."""
@@ -13,6 +18,31 @@ BLOCK = 1024
 
 MEASURED_AT_ONCE = 4096
 """Pixels that are counted at a time."""
+
+
+@functools.cache
+def can_crop() -> bool:
+    """Whether the kernel can run: it needs Triton and a GPU."""
+    if not torch.cuda.is_available():
+        return False
+    try:
+        importlib.import_module("foster.kernels.device.photos")
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+def crop_and_resize(addresses: Tensor, boxes: Tensor, out_size: tuple[int, int]) -> Tensor:
+    """uint8 `[n, 3, *out_size]` on the GPU that holds the photos; arguments as in `device/photos.py`."""
+    from foster.kernels.device import photos
+
+    height, width = out_size
+    output = torch.empty((len(addresses), 3, height, width), dtype=torch.uint8, device=addresses.device)
+    if len(addresses):
+        grid = len(addresses), -(-height * width // CROPPED_BLOCK)
+        with torch.cuda.device(addresses.device):
+            photos.crop_and_resize[grid](addresses, boxes, output, height * width, height, width, block=CROPPED_BLOCK)
+    return output
 
 
 def can_operate(images: Tensor) -> bool:

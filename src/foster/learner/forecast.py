@@ -14,7 +14,7 @@ from foster.data.images import on_device
 from foster.data.memory import BorrowedMemory
 from foster.data.photos.read import COPIES_OF_A_LEARN, COPIES_OF_PHOTOS
 from foster.data.task import Task
-from foster.evaluation.network import Nothing
+from foster.evaluation.predict import Nothing
 from foster.learner.plan import Plan
 from foster.learner.training import phases_of
 from foster.methods.base import Method

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from foster.data.images import ImageSet
-from foster.evaluation.network import Infer
+from foster.evaluation.predict import Infer
 from foster.learner.calibration import fit_temperature
 from foster.networks.boosted import BoostedNetwork
 from foster.networks.heads import Head

@@ -11,8 +11,7 @@ from foster import events
 from foster.data.images import ImageSet
 from foster.data.task import Task
 from foster.evaluation.metrics import evaluate
-from foster.evaluation.network import Infer
-from foster.evaluation.predict import ranks
+from foster.evaluation.predict import Infer, ranks
 from foster.learner.classifier import looks
 from foster.learner.head_start import start_head
 from foster.methods.base import Method

@@ -13,7 +13,7 @@ from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory, select
 from foster.data.task import Task
 from foster.errors import TrainingError
-from foster.evaluation.network import Infer
+from foster.evaluation.predict import Infer
 from foster.losses import cross_entropy
 from foster.networks import build_backbone
 from foster.networks.freezing import freeze, unfreeze

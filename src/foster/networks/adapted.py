@@ -14,9 +14,8 @@ from foster.networks import BACKBONES, build_backbone
 from foster.networks.determinism import any_operation
 from foster.networks.freezing import evaluating
 from foster.networks.network import Backbone
-from foster.networks.pretrained import PACKAGES, packaged_weights
+from foster.networks.pretrained import PACKAGES, load_weights, packaged_weights, read_weights
 from foster.networks.trunk import Trunk, cut
-from foster.networks.weights import load_weights, read_weights
 from foster.settings.plugins import is_registered
 
 TIMM_PREFIX = "timm:"

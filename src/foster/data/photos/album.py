@@ -12,7 +12,7 @@ from foster.data.photos.crops import crops_at, crops_of
 from foster.data.photos.darkroom import Darkroom
 from foster.data.photos.encoded import Encoded, PhotoBytes, PhotoFiles
 from foster.data.photos.store import NUM_STRATA, PhotoStore, owners_of
-from foster.kernels.photos import can_crop
+from foster.kernels.operations import can_crop
 
 
 class Gathered(NamedTuple):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from foster.kernels.photos import crop_and_resize
+from foster.kernels.operations import crop_and_resize
 
 ASPECT_RANGE = (3 / 4, 4 / 3)  # width over height of a random rectangle
 CROP_ATTEMPTS = 10
