@@ -86,7 +86,7 @@ def test_the_accuracy_of_all_classes_is_the_weighted_mean_of_the_tasks() -> None
 def test_average_incremental_accuracy_includes_the_first_task_and_does_not_round() -> None:
     assert average_incremental_accuracy([90.0, 75.0, 61.234567]) == pytest.approx(226.234567 / 3, abs=1e-12)
     assert average_incremental_accuracy([88.5]) == 88.5
-    with pytest.raises(ValueError, match="one task or more"):
+    with pytest.raises(ValueError, match="at least one"):
         average_incremental_accuracy([])
 
 

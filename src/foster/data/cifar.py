@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from foster.data.download import Follower, check_md5, find_or_fetch
 from foster.data.images import ImageSet
@@ -58,57 +57,29 @@ def load_cifar(
 
     def read(names: Sequence[str]) -> ImageSet:
         batches = [read_pickle(folder / name) for name in names]
-        # The batches are read-only views of their files' bytes; joining them makes the one copy that is kept.
-        images = np.concatenate([batch["data"].array for batch in batches]).reshape(-1, *_IMAGE_SHAPE)
+        images = np.concatenate([batch["data"] for batch in batches]).reshape(-1, *_IMAGE_SHAPE)
         labels = [label for batch in batches for label in batch[layout.labels_key]]
         return ImageSet(torch.from_numpy(images), torch.tensor(labels), class_names)
 
     return read(layout.train_files), read(layout.test_files)
 
 
-class _ByteType:
-    """What `numpy.dtype('u1')` becomes. Other types, above all Python objects, are refused."""
-
-    def __init__(self, code: object, *flags: object) -> None:
-        if code not in (b"u1", "u1"):
-            raise pickle.UnpicklingError(f"refused: it holds an array of {code!r}, not of bytes")
-
-    def __setstate__(self, state: object) -> None:
-        """Byte order and alignment say nothing about single bytes."""
-
-
-class _PickledArray:
-    """What a pickled numpy array becomes: a read-only view of the bytes in the pickle."""
-
-    array: NDArray[np.uint8]
-
-    def __init__(self, *empty_array: object) -> None:
-        """The arguments describe the empty array that numpy would begin with."""
-
-    def __setstate__(self, state: tuple[object, tuple[int, ...], object, bool, bytes]) -> None:
-        _, shape, byte_type, is_fortran_order, content = state
-        if not isinstance(byte_type, _ByteType) or not isinstance(content, bytes):
-            raise pickle.UnpicklingError("refused: it holds an array that is not one of bytes")
-        flat = np.frombuffer(content, dtype=np.uint8)
-        self.array = flat.reshape(shape, order="F" if is_fortran_order else "C")
-
-
-# Nothing that a pickle names is ever imported: the four names that CIFAR files hold get stand-ins of our own.
-# All stand-ins that can be called are classes with `__setstate__`, so that no pickle can set attributes on them.
-_STAND_INS: dict[tuple[str, str], object] = {
-    ("numpy.core.multiarray", "_reconstruct"): _PickledArray,
-    ("numpy._core.multiarray", "_reconstruct"): _PickledArray,
-    ("numpy", "dtype"): _ByteType,
-    ("numpy", "ndarray"): "numpy.ndarray",
+_ARRAY_PARTS: dict[tuple[str, str], Any] = {
+    ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
+    ("numpy._core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
+    ("numpy", "dtype"): np.dtype,
+    ("numpy", "ndarray"): np.ndarray,
 }
+"""All that CIFAR files name: what an array is made of."""
 
 
 class _CifarUnpickler(pickle.Unpickler):
+    """Imports nothing, and knows no other names."""
+
     def find_class(self, module: str, name: str) -> Any:
-        stand_in = _STAND_INS.get((module, name))
-        if stand_in is None:
+        if (module, name) not in _ARRAY_PARTS:
             raise pickle.UnpicklingError(f"refused: it names {f'{module}.{name}'[:80]!r}")
-        return stand_in
+        return _ARRAY_PARTS[module, name]
 
 
 def read_pickle(path: Path) -> dict[str, Any]:

@@ -5,6 +5,7 @@ task up to t after learning task t, with predictions over all classes seen so fa
 """
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -59,9 +60,7 @@ def evaluate(ranks: ArrayLike, labels: ArrayLike, task_sizes: Sequence[int]) -> 
 
 def average_incremental_accuracy(accuracies: Sequence[float]) -> float:
     """(A_1 + ... + A_T) / T, where A_t is the accuracy on all classes seen after task t, the first included."""
-    if not len(accuracies):
-        raise ValueError("the average incremental accuracy needs the accuracy of one task or more")
-    return math.fsum(accuracies) / len(accuracies)
+    return statistics.fmean(accuracies)
 
 
 def forgetting(matrix: Sequence[Sequence[float]]) -> float:
@@ -71,7 +70,7 @@ def forgetting(matrix: Sequence[Sequence[float]]) -> float:
     """
     *earlier, now = _checked(matrix)
     best = [max(row[task] for row in earlier[task:]) for task in range(len(earlier))]
-    return _mean_or_zero([before - after for before, after in zip(best, now, strict=False)])
+    return statistics.fmean([before - after for before, after in zip(best, now, strict=False)] or [0.0])
 
 
 def backward_transfer(matrix: Sequence[Sequence[float]]) -> float:
@@ -80,7 +79,7 @@ def backward_transfer(matrix: Sequence[Sequence[float]]) -> float:
     Below zero where earlier tasks are now worse than when they were learned.
     """
     *earlier, now = _checked(matrix)
-    return _mean_or_zero([now[task] - row[task] for task, row in enumerate(earlier)])
+    return statistics.fmean([now[task] - row[task] for task, row in enumerate(earlier)] or [0.0])
 
 
 def _percent(is_correct: NDArray[np.bool_]) -> float:
@@ -92,10 +91,6 @@ def _percentages(task: NDArray[np.int64], is_correct: NDArray[np.bool_], num_tas
     correct = np.bincount(task[is_correct], minlength=num_tasks).tolist()
     counts = np.bincount(task, minlength=num_tasks).tolist()
     return tuple(100.0 * right / count if count else math.nan for right, count in zip(correct, counts, strict=True))
-
-
-def _mean_or_zero(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values) if values else 0.0
 
 
 def _checked(matrix: Sequence[Sequence[float]]) -> Sequence[Sequence[float]]:
