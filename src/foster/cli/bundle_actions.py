@@ -123,7 +123,9 @@ def _learn(
                 output.echo(learn_text(refused, learner.settings.preset, num_shown=None), nl=False)
             raise UpdateError(f"{error}; {_keep_refused(error, bundle)}", error.report, error.refused) from None
         except Stopped as stopped:
-            stopped.add_hint(f"all is saved; continue with: {_continuing_command()}")
+            # The command that was given; one that started anew need not do so again.
+            again = shlex.join(["foster", *(argument for argument in sys.argv[1:] if argument != "--restart")])
+            stopped.add_hint(f"all is saved; continue with: {again}")
             raise
         if is_first:
             with suppress(OSError, ValueError):  # what cannot be printed must not cost the bundle
@@ -167,11 +169,6 @@ def _keep_refused(error: UpdateError, bundle: Path) -> str:
     error.refused.save(kept)
     name = shlex.quote(str(kept))
     return f"what was learned is in {name}: foster evaluate {name} PHOTOS looks at it, foster promote {name} accepts it"
-
-
-def _continuing_command() -> str:
-    """The command that was given; one that started anew need not do so again."""
-    return shlex.join(["foster", *(argument for argument in sys.argv[1:] if argument != "--restart")])
 
 
 def predict_images(

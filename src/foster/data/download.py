@@ -57,7 +57,10 @@ def find_or_fetch(published: Published, data_dir: Path, follower: Follower | Non
             return complete
         with written(folder):
             folder.mkdir(exist_ok=True)
-        _remove_leftovers(published, parent)
+        # What a process that was killed had begun to write.
+        remove_temporaries(parent, published.archive)
+        for name in published.files:
+            remove_temporaries(folder, name)
         archives = [folder / published.archive for folder in (data_dir, parent)]
         archive = next((path for path in archives if path.is_file()), None)
         if archive is None:
@@ -83,7 +86,8 @@ def fetch(published: Published, target: Path, follower: Follower) -> None:
             if wrong := _wrong_md5(temporary, published.archive_md5):
                 raise DataError(f"the download of {published.address} {wrong}")
     except DataError as error:
-        raise DataError(f"{error}; {_how_to_provide(published, target.parent)}") from error
+        files, folder = ", ".join(published.files), target.parent / published.folder
+        raise DataError(f"{error}; put {name} into {target.parent}, or the files {files} into {folder}") from error
 
 
 def unpack(published: Published, archive: Path, parent: Path, stop: StopRequest) -> None:
@@ -153,18 +157,6 @@ def _locked(published: Published, parent: Path, follower: Follower) -> Iterator[
 
     with locked_in_turn(parent, f".{published.folder}.lock", wait):
         yield
-
-
-def _remove_leftovers(published: Published, parent: Path) -> None:
-    """What a process that was killed had begun to write."""
-    remove_temporaries(parent, published.archive)
-    for name in published.files:
-        remove_temporaries(parent / published.folder, name)
-
-
-def _how_to_provide(published: Published, parent: Path) -> str:
-    files = ", ".join(published.files)
-    return f"put {published.archive} into {parent}, or the files {files} into {parent / published.folder}"
 
 
 class Piece(NamedTuple):

@@ -128,7 +128,11 @@ class ResidentFeed(Feed):
             self._arrival = torch.cuda.current_stream(device).record_event()
 
     def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
-        images, labels = (self._prepared_beside if self._device.type == "cuda" else self._prepared)(epoch)
+        if self._device.type == "cuda":
+            _side_stream(self._device).wait_event(self._arrival)
+            images, labels = _beside(self._device, lambda: self._prepared(epoch))
+        else:
+            images, labels = self._prepared(epoch)
         for start in range(first_step * self.batch_size, self.num_images, self.batch_size):
             end = start + self.batch_size
             yield Batch(images[start:end], labels[start:end])
@@ -139,11 +143,6 @@ class ResidentFeed(Feed):
         if self._device.type == "cuda":
             order = order.pin_memory().to(self._device, non_blocking=True)  # the host does not wait for pinned memory
         return changes.done_to_all(self._data.images[order]), self._data.labels[order]
-
-    def _prepared_beside(self, epoch: int) -> tuple[Tensor, Tensor]:
-        """The same, computed beside what the current stream still has to do."""
-        _side_stream(self._device).wait_event(self._arrival)
-        return _beside(self._device, lambda: self._prepared(epoch))
 
 
 def _beside(device: torch.device, prepare: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:

@@ -70,7 +70,10 @@ class RunFolder:
         try:
             settings = load_settings(source, overrides, imports_plugins=imports_plugins)
         except MissingPluginError as error:
-            raise SettingsError(f"{error}{self._place_of(error.name)}") from None
+            # Where the run found it is told, and no more: only the user may say that it runs.
+            file = self._plugin_files().get(error.name)
+            hint = f"; this run had it so: {self.resume_command} --plugin {shlex.quote(file)}" if file else ""
+            raise SettingsError(f"{error}{hint}") from None
         difference = (
             difference_of(load_settings(source, imports_plugins=False).nested(), settings.nested()) if overrides else ""
         )
@@ -88,11 +91,6 @@ class RunFolder:
         files = named[-1].items() if named else ()
         # Anyone may have written to the file.
         return {name: file for name, file in files if isinstance(file, str) and file.isprintable()}
-
-    def _place_of(self, plugin: str) -> str:
-        """Where the run found a plug-in that is not found now: to be told, since only the user may say that it runs."""
-        file = self._plugin_files().get(plugin)
-        return f"; this run had it so: {self.resume_command} --plugin {shlex.quote(file)}" if file else ""
 
     def _check_plugins(self) -> None:
         """Refuse to run another file of the same name, for no better reason than that it lies in the current folder."""

@@ -86,7 +86,12 @@ def load_scenario(settings: Settings, follower: Follower | None = None) -> Scena
     if settings.validation_share:
         train, test = hold_out(dataset.train, settings.validation_share, settings.seed)
         dataset = Dataset(dataset.name, train, test, dataset.mean, dataset.std)
-    return Scenario(dataset, settings.base_classes, settings.increment, _class_order(settings, dataset.class_names))
+    if settings.class_order:
+        order = class_order_from_names(settings.class_order, dataset.class_names)
+    else:
+        seed = settings.seed if settings.order_seed is None else settings.order_seed
+        order = class_order_from_seed(len(dataset.class_names), seed)
+    return Scenario(dataset, settings.base_classes, settings.increment, order)
 
 
 def place_for_photos(engine: EngineSettings) -> tuple[Place, Path | None]:
@@ -113,13 +118,6 @@ def build_darkroom(settings: Settings, follower: Follower | None = None) -> Dark
         reencodes=photos.exemplars == "reencoded",
         follower=follower or Follower(),
     )
-
-
-def _class_order(settings: Settings, class_names: tuple[str, ...]) -> tuple[int, ...]:
-    if settings.class_order:
-        return class_order_from_names(settings.class_order, class_names)
-    seed = settings.seed if settings.order_seed is None else settings.order_seed
-    return class_order_from_seed(len(class_names), seed)
 
 
 def build_engine(settings: EngineSettings, device_name: str, mean: tuple[float, ...], std: tuple[float, ...]) -> Engine:

@@ -115,7 +115,9 @@ def read_result(path: Path) -> RunResult:
     if not isinstance(data, dict) or not data.keys() >= {"method", "scenario", "accuracy"}:
         raise DataError(f"'{path}' is not a results file: it lacks 'method', 'scenario' or 'accuracy'")
     # JSON holds no paths or class counts; everything else is taken as it stands there, extra keys passed over.
-    facts = {**data, "path": path, "hardware": _hardware(data), "classes_seen": _classes_seen(data)}
+    environment = data.get("environment")
+    hardware = str(environment.get("device", ABSENT)) if isinstance(environment, dict) else ABSENT
+    facts = {**data, "path": path, "hardware": hardware, "classes_seen": _classes_seen(data)}
     return checked(facts, READER, path)
 
 
@@ -155,11 +157,6 @@ def _run_files(folder: Path) -> Iterator[Path]:
     for path, _, names in os.walk(folder, onerror=refuse):
         if FILE_NAME in names:
             yield Path(path, FILE_NAME)
-
-
-def _hardware(data: dict[str, Any]) -> str:
-    environment = data.get("environment")
-    return str(environment.get("device", ABSENT)) if isinstance(environment, dict) else ABSENT
 
 
 def _classes_seen(data: dict[str, Any]) -> tuple[int, ...]:

@@ -113,7 +113,8 @@ def _load(asked: str, folder: Path) -> str:
         _add_to_path(file.parent)  # before the current folder, which may have another of that name
         _check_names(file)
     _add_to_path(Path.cwd())
-    if not _is_importable(name):
+    root = name.partition(".")[0]
+    if root not in sys.modules and importlib.util.find_spec(root) is None:
         _add_to_path(folder)
     with _one_line(asked, name):
         imported = _file_of(importlib.import_module(name))
@@ -150,11 +151,6 @@ def _own_path(origin: str | None) -> Path:
 
 def _is_path(name: str) -> bool:
     return name.endswith(".py") or os.sep in name
-
-
-def _is_importable(name: str) -> bool:
-    root = name.partition(".")[0]
-    return root in sys.modules or importlib.util.find_spec(root) is not None
 
 
 def _add_to_path(folder: Path) -> None:

@@ -65,7 +65,9 @@ def fit(
             sums = () if is_over else log.sums_so_far(epoch, step.term_names, step.loss_sums)
             log.check_weights(epoch)
             position = (epoch + 1, 0) if is_over else (epoch, num_done)
-            return FitState(network.state_dict(), _momentum(network, optimizer), *position, sums)
+            named = network.named_parameters()
+            momentum = {name: optimizer.momentum[own] for name, own in named if own in optimizer.momentum}
+            return FitState(network.state_dict(), momentum, *position, sums)
 
         for epoch in range(first_epoch, phase.fit.epochs):
             rate = learning_rate(phase.fit, epoch)
@@ -102,8 +104,3 @@ def _restore(start: FitState, network: nn.Module, optimizer: Sgd) -> None:
         parameters = dict(network.named_parameters())
         for name, momentum in start.momentum.items():
             optimizer.momentum[parameters[name]].copy_(momentum)
-
-
-def _momentum(network: nn.Module, optimizer: Sgd) -> dict[str, Tensor]:
-    momentum = optimizer.momentum
-    return {name: momentum[parameter] for name, parameter in network.named_parameters() if parameter in momentum}

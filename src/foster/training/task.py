@@ -138,10 +138,14 @@ class Trainer:
     def train(self, phase: Phase, state: TaskState, save: Callable[[], None] | None) -> None:
         """Train one phase, from `state.fit` where it has begun."""
         state.phase, saved = phase.name, time.monotonic()
-        feed = self._feed(phase, Address(self.seed, "feed", state.task, phase.name))
+        engine, address = self.engine, Address(self.seed, "feed", state.task, phase.name)
+        if engine.views is not None:
+            feed: Feed = ViewFeed(phase.data, engine.views, self.batch_size, address, engine.device)
+        else:
+            feed = make_feed(phase.data, self.augmentation, self.batch_size, address, engine.device, engine.resident)
         self.listener(events.PhaseStarted(state.task, self.num_tasks, phase.name, phase.fit.epochs, feed.num_steps))
         began = time.monotonic()
-        with closing(fit(phase, feed, self.engine, self.listener, task=state.task, start=state.fit)) as moments:
+        with closing(fit(phase, feed, engine, self.listener, task=state.task, start=state.fit)) as moments:
             for number, moment in enumerate(moments, start=1):
                 if not crew().is_alone and not moment.is_epoch_end and number % STEPS_BETWEEN_QUESTIONS:
                     continue
@@ -154,12 +158,6 @@ class Trainer:
                     saved = time.monotonic()
                 self.stop_if_asked()
         self.listener(events.PhaseEnded(state.task, phase.name, time.monotonic() - began))
-
-    def _feed(self, phase: Phase, address: Address) -> Feed:
-        engine, size = self.engine, self.batch_size
-        if engine.views is not None:
-            return ViewFeed(phase.data, engine.views, size, address, engine.device)
-        return make_feed(phase.data, self.augmentation, size, address, engine.device, engine.resident)
 
     def _is_late(self, saved: float, is_epoch_end: bool) -> bool:
         """Whether the last checkpoint is older than it should be; 0 minutes mean after every epoch."""
