@@ -1,6 +1,7 @@
 """The folder of a run, whatever it holds."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,7 @@ def test_whoever_runs_plug_ins_is_asked_which_file_where_the_current_folder_has_
     assert folder.settings(imports_plugins=True) == tiny_settings(), "there are no events yet"
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr("sys.path", list(sys.path))
     theirs, odd = tmp_path / "theirs.py", tmp_path / "odd\x1b.py"
     for file in (theirs, odd, *map(Path, ("lab_a.py", "lab_b.py", "lab_c.py"))):
         file.write_text("")
