@@ -29,6 +29,7 @@ def test_each_event_is_read_once_and_a_cut_line_waits_for_its_end(tmp_path: Path
         '{"accuracy": [1]}',
         '{"losses": 5}',
         '{"losses": {"L_CE": "x"}}',
+        '{"losses": {"L_CE": null}}',
         '{"seconds_left": {}}',
         "null",
     ],

@@ -8,10 +8,11 @@ from foster.reports.results import read_result
 
 
 def test_of_an_epoch_that_was_done_twice_the_later_one_counts():
-    def epoch(task: int, number: int, loss: float) -> dict:
+    def epoch(task: int | None, number: int, loss: float) -> dict:
         return {"event": "EpochEnded", "task": task, "phase": "boost", "epoch": number, "losses": {"L_LA": loss}}
 
     told = [epoch(0, 0, 3.0), epoch(0, 1, 2.0), {"event": "RunResumed"}, epoch(0, 1, 1.0), {"event": "EpochEnded"}]
+    told.append(epoch(None, 2, 4.0))  # not of ours
     assert [event["losses"]["L_LA"] for event in epochs_of(told)] == [3.0, 1.0]
 
 

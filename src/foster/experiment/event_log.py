@@ -94,5 +94,5 @@ def _is_event(line: object) -> bool:
     losses = line.get("losses", {})
     if not isinstance(losses, dict):
         return False
-    numbers = [*(line.get(key) for key in NUMBERS), *losses.values()]
-    return all(isinstance(value, int | float | None) for value in numbers)
+    are_losses = all(isinstance(value, int | float) for value in losses.values())
+    return are_losses and all(isinstance(line.get(key), int | float | None) for key in NUMBERS)

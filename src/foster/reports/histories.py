@@ -72,7 +72,8 @@ def epochs_of(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The `EpochEnded` events of a run in order; of an epoch that was done again after a crash, the later one."""
     by_epoch: dict[tuple[int, str, int], dict[str, Any]] = {}
     for event in events:
-        if event.get("event") == "EpochEnded" and {"task", "phase", "epoch", "losses"} <= event.keys():
+        at = event.get("task"), event.get("epoch")
+        if event.get("event") == "EpochEnded" and None not in at and {"phase", "losses"} <= event.keys():
             by_epoch[event["task"], str(event["phase"]), event["epoch"]] = event
     return list(by_epoch.values())
 
