@@ -74,23 +74,18 @@ def rollback(path: Path) -> Promotion:
     if _target(link) is None:
         raise FolderError(f"there is no link '{link}'; 'foster promote BUNDLE' makes one")
     with locked(link.parent, LOCK):
-        return _rolled_back(link)
-
-
-def _rolled_back(link: Path) -> Promotion:
-    now = link.readlink().name
-    history = _before(link)
-    if not history:
-        bundles = {path.parent.name for path in link.parent.glob(f"*/{MANIFEST}")}
-        others = sorted(bundles - {now, LINK}, key=str.casefold)
-        hint = f"; 'foster promote' takes any other: {', '.join(others)}" if others else ""
-        raise FolderError(f"'{link}' points at '{now}', and nothing was promoted before it{hint}")
-    try:
-        _check_whole(link.parent.resolve() / history[-1])
-    except BundleError as error:
-        raise FolderError(f"cannot roll back from '{now}' to '{history[-1]}': {error}") from None
-    _move(link, history)
-    return Promotion(link, now, history[-1])
+        now, history = link.readlink().name, _before(link)
+        if not history:
+            bundles = {path.parent.name for path in link.parent.glob(f"*/{MANIFEST}")}
+            others = sorted(bundles - {now, LINK}, key=str.casefold)
+            hint = f"; 'foster promote' takes any other: {', '.join(others)}" if others else ""
+            raise FolderError(f"'{link}' points at '{now}', and nothing was promoted before it{hint}")
+        try:
+            _check_whole(link.parent.resolve() / history[-1])
+        except BundleError as error:
+            raise FolderError(f"cannot roll back from '{now}' to '{history[-1]}': {error}") from None
+        _move(link, history)
+        return Promotion(link, now, history[-1])
 
 
 def _check_whole(bundle: Path) -> None:

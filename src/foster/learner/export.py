@@ -70,12 +70,8 @@ Run = Callable[[NDArray[np.uint8]], NDArray[np.float32]]
 """An exported file, loaded: pictures to probabilities."""
 
 
-@dataclass(frozen=True)
-class Target:
-    """A kind of file: how its content is made, and how that is loaded again to be checked."""
-
-    make: Callable[[Exported, Tensor, str], bytes]
-    load: Callable[[bytes], Run]
+Target = Callable[[Exported, Tensor, str], tuple[bytes, Run]]
+"""A kind of file: from the network, an example and the facts to its content, and to that content loaded again."""
 
 
 def export_classifier(knowledge: Knowledge, file: Path) -> ExportReport:
@@ -92,8 +88,7 @@ def export_classifier(knowledge: Knowledge, file: Path) -> ExportReport:
         # What is traced with is stored in a .pt2 file, as a pickle, so it is nobody's photo; and it holds two pictures,
         # since a batch of one would be taken for the only size.
         example = torch.zeros(2, *knowledge.preprocessing.size, 3, dtype=torch.uint8)
-        content = target.make(module, example, json.dumps(facts, ensure_ascii=False))
-        run = target.load(content)
+        content, run = target(module, example, json.dumps(facts, ensure_ascii=False))
     difference = _largest_difference(module, run, pictures)
     with locked(file.parent, f".{file.name}.lock"):
         remove_temporaries(file.parent, file.name)
@@ -194,10 +189,10 @@ def _largest_difference(module: Exported, run: Run, pictures: Tensor) -> float:
     return largest
 
 
-def _make_onnx(module: Exported, example: Tensor, facts: str) -> bytes:
+def _as_onnx(module: Exported, example: Tensor, facts: str) -> tuple[bytes, Run]:
     try:
         import onnx
-        import onnxruntime  # noqa: F401 (needed for the check)
+        import onnxruntime
         import onnxscript  # noqa: F401 (torch needs it to export)
     except ImportError as error:
         raise SettingsError(f"ONNX export needs {error.name}: pip install 'foster-cil[export]'") from None
@@ -219,37 +214,28 @@ def _make_onnx(module: Exported, example: Tensor, facts: str) -> bytes:
         entry.key, entry.value = key, value
     onnx.checker.check_model(model)
     content: bytes = model.SerializeToString()
-    return content
-
-
-def _load_onnx(content: bytes) -> Run:
-    import onnxruntime
-
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    return lambda images: np.asarray(session.run([OUTPUT], {INPUT: images})[0])
+    return content, lambda images: np.asarray(session.run([OUTPUT], {INPUT: images})[0])
 
 
-def _make_program(module: Exported, example: Tensor, facts: str) -> bytes:
+def _as_program(module: Exported, example: Tensor, facts: str) -> tuple[bytes, Run]:
     batch = torch.export.Dim("batch", min=1)
     program = torch.export.export(module, (example,), dynamic_shapes={"images": {0: batch}})
     file = io.BytesIO()
     torch.export.save(program, file, extra_files={"foster.json": facts})
-    return file.getvalue()
-
-
-def _load_program(content: bytes) -> Run:
-    module = torch.export.load(io.BytesIO(content)).module()
+    file.seek(0)
+    loaded = torch.export.load(file).module()
 
     def run(images: NDArray[np.uint8]) -> NDArray[np.float32]:
         with torch.no_grad():
-            return np.asarray(module(torch.from_numpy(images)).numpy())
+            return np.asarray(loaded(torch.from_numpy(images)).numpy())
 
-    return run
+    return file.getvalue(), run
 
 
-TARGETS: dict[str, Target] = {".onnx": Target(_make_onnx, _load_onnx), ".pt2": Target(_make_program, _load_program)}
+TARGETS: dict[str, Target] = {".onnx": _as_onnx, ".pt2": _as_program}
 """From a file's ending to its kind."""
 
 
