@@ -16,12 +16,13 @@ from foster.data.photos.resize import Resizing
 from foster.data.photos.sources import Images, Labels, Source, as_items, find_photos
 from foster.errors import DataError
 from foster.events import Listener
-from foster.learner import lesson, mending
+from foster.learner import mending
 from foster.learner.assessment import EvaluationReport, assess
 from foster.learner.calibration import UNCALIBRATED
 from foster.learner.classifier import Classifier
 from foster.learner.familiarity import UNFAMILIAR, Unknown
 from foster.learner.knowledge import Knowledge
+from foster.learner.lesson import Lesson
 from foster.learner.reports import CalibrationWarning, LearnReport, MendReport, Prediction, UpdateError
 from foster.learner.saving import load_knowledge, save_knowledge
 from foster.learner.update_check import check_limits
@@ -157,19 +158,10 @@ class Learner:
         settings = self.settings
         if changes:
             settings = learner_settings(base=settings, has_learned=self.knowledge is not None, **changes)
-        photos = find_photos(source, labels)
+        photos, stop = find_photos(source, labels), stop or StopRequest()
         with opened(work_folder) as work:
-            learned = lesson.learn(
-                self.knowledge,
-                settings,
-                photos,
-                self._backbone,
-                max_drop,
-                minutes,
-                listener,
-                stop or StopRequest(),
-                work,
-            )
+            lesson = Lesson(self.knowledge, settings, photos, self._backbone, max_drop, minutes, listener, stop, work)
+            learned = lesson.learn()
             return self._taken(learned.report, learned.problem, learned.settings, learned.knowledge)
 
     def predict(self, images: ImageLike | Images, top: int = 5, unknown_below: Unknown = None) -> list[Prediction]:

@@ -54,68 +54,88 @@ class Learned:
     """Why it must not take the place of what was known, where that lost too much."""
 
 
-def learn(
-    before: Knowledge | None,
-    settings: LearnerSettings,
-    photos: Photos,
-    backbone: ModuleLike | None,
-    max_drop: float | None,
-    minutes: float | None,
-    asked: events.Listener | None,
-    stop: StopRequest,
-    work: WorkFolder | None,
-) -> Learned:
-    """Learn the classes of `photos`, new ones and more of known ones.
+@dataclass(frozen=True, eq=False)
+class Lesson:
+    """What one `learn` starts from, and how it is to go.
 
     With `max_drop` it is a problem where the known classes lose more points than that, or the new ones by compression.
     With `work`, a folder that is held, what was trained is saved there, and what is found there is continued. Who
     `asked` to listen is told first what will be done and how long it takes, and the time left covers all of it;
     `minutes` also shortens or stretches the schedules to that time.
     """
-    began = time.monotonic()
-    listener = asked or _pass_on_warnings
-    plan = _plan(before, settings, photos, backbone, max_drop, listener, stop)
-    engine = _engine(plan)
-    with explained_memory_errors(engine.device, plan.batch_size), explained_indeterminism():
-        method = _method(plan, engine)
-        intake = plan.intake
-        exemplars = method.memory.exemplars(intake.class_names)
-        task = Task(len(plan.task_sizes), intake.num_known, intake.num_new, intake.train, exemplars)
-        if asked or minutes is not None:
-            plan, method, ahead = _foreseen(plan, method, task, engine, minutes, work)
-            listener(events.LearnPlanned(plan.lines(), ahead.seconds, ahead.num_bytes))
-            listener = LearnClock(listener, ahead)
-        trained, earlier_seconds = _train(plan, method, task, engine, listener, stop, work)
-        after, report = outcome(plan, method, trained, engine, photos.title, began - earlier_seconds)
-    # A schedule that was fitted to a time is that of this learn alone.
-    resolved = plan.resolved().model_copy(update={"epochs_scale": settings.epochs_scale})
-    lost = None if max_drop is None else problem(report.checks, max_drop) or report.loss_of_new(max_drop)
-    return Learned(after, resolved, report, lost)
 
+    before: Knowledge | None
+    settings: LearnerSettings
+    photos: Photos
+    backbone: ModuleLike | None
+    max_drop: float | None
+    minutes: float | None
+    asked: events.Listener | None
+    stop: StopRequest
+    work: WorkFolder | None
 
-def _plan(
-    before: Knowledge | None,
-    settings: LearnerSettings,
-    photos: Photos,
-    backbone: ModuleLike | None,
-    max_drop: float | None,
-    listener: events.Listener,
-    stop: StopRequest,
-) -> Plan:
-    """The photos read and everything decided; what may not be meant is told."""
+    def learn(self) -> Learned:
+        """Learn the classes of the photos, new ones and more of known ones."""
+        began = time.monotonic()
+        listener = self.asked or _pass_on_warnings
+        plan = self._plan(listener)
+        engine = _engine(plan)
+        with explained_memory_errors(engine.device, plan.batch_size), explained_indeterminism():
+            method = _method(plan, engine)
+            intake = plan.intake
+            exemplars = method.memory.exemplars(intake.class_names)
+            task = Task(len(plan.task_sizes), intake.num_known, intake.num_new, intake.train, exemplars)
+            if self.asked or self.minutes is not None:
+                plan, method, ahead = _foreseen(plan, method, task, engine, self.minutes, self.work)
+                listener(events.LearnPlanned(plan.lines(), ahead.seconds, ahead.num_bytes))
+                listener = LearnClock(listener, ahead)
+            trained, earlier_seconds = self._train(plan, method, task, engine, listener)
+            after, report = outcome(plan, method, trained, engine, self.photos.title, began - earlier_seconds)
+        # A schedule that was fitted to a time is that of this learn alone.
+        resolved = plan.resolved().model_copy(update={"epochs_scale": self.settings.epochs_scale})
+        limit = self.max_drop
+        lost = None if limit is None else problem(report.checks, limit) or report.loss_of_new(limit)
+        return Learned(after, resolved, report, lost)
 
-    def warn(message: str) -> None:
-        listener(events.Warned(message))
+    def _plan(self, listener: events.Listener) -> Plan:
+        """The photos read and everything decided; what may not be meant is told."""
 
-    if photos.doubt:
-        warn(photos.doubt)
-    with explained_memory_errors(find_device(settings.device)):
-        plan = make_plan(before, settings, photos, backbone, warn, Follower(listener, stop))
-    if plan.num_training_images < MIN_IMAGES:
-        raise DataError(f"one image is too little to learn from; give {MIN_IMAGES} or more (in {photos.title})")
-    if max_drop is not None and plan.uncompared:
-        warn(_unwatched(plan.uncompared))
-    return plan
+        def warn(message: str) -> None:
+            listener(events.Warned(message))
+
+        photos = self.photos
+        if photos.doubt:
+            warn(photos.doubt)
+        with explained_memory_errors(find_device(self.settings.device)):
+            plan = make_plan(self.before, self.settings, photos, self.backbone, warn, Follower(listener, self.stop))
+        if plan.num_training_images < MIN_IMAGES:
+            raise DataError(f"one image is too little to learn from; give {MIN_IMAGES} or more (in {photos.title})")
+        if self.max_drop is not None and plan.uncompared:
+            names = plan.uncompared
+            what = f"class '{names[0]}'" if len(names) == 1 else f"{len(names)} known classes, such as '{names[0]}',"
+            warn(
+                f"there is no image of {what} to compare before and after: max_drop does not protect what is not "
+                "compared"
+            )
+        return plan
+
+    def _train(
+        self, plan: Plan, method: Method[Any], task: Task, engine: Engine, listener: events.Listener
+    ) -> tuple[Trained, float]:
+        """Train the method, from the beginning or from what `work` holds; and the seconds that the latter took."""
+        work, settings, num_tasks = self.work, plan.settings, len(plan.task_sizes) + 1
+        start = fingerprint(plan, method.workplace.unlabeled) if work else {}
+        state = (work.progress(start, listener) if work else None) or TaskState(task.index)
+        earlier_seconds = state.seconds
+        minutes, seed = settings.checkpoint_minutes, settings.seed
+        trainer = Trainer(engine, plan.augmentation, plan.batch_size, seed, listener, self.stop, minutes, num_tasks)
+        trainer.stop_if_asked()
+        barrier()  # nobody writes before all have read
+        save = partial(state.save, work.checkpoints, {"learning": start}, listener) if work else None
+        is_pretrained, may_restart = plan.backbone.is_pretrained, settings.preset != "paper"
+        shift = plan.preprocessing.shift
+        trained = train(trainer, method, task, plan.held_out, state, save, is_pretrained, may_restart, shift)
+        return trained, earlier_seconds
 
 
 def _engine(plan: Plan) -> Engine:
@@ -167,45 +187,7 @@ def _foreseen(
     return plan, method, forecast(plan, method, task, engine)
 
 
-def _train(
-    plan: Plan,
-    method: Method[Any],
-    task: Task,
-    engine: Engine,
-    listener: events.Listener,
-    stop: StopRequest,
-    work: WorkFolder | None,
-) -> tuple[Trained, float]:
-    """Train the method, from the beginning or from what `work` holds; and the seconds that the latter took."""
-    start = fingerprint(plan, method.workplace.unlabeled) if work else {}
-    state = (work.progress(start, listener) if work else None) or TaskState(task.index)
-    earlier_seconds = state.seconds
-    settings, num_tasks = plan.settings, len(plan.task_sizes) + 1
-    trainer = Trainer(
-        engine,
-        plan.augmentation,
-        plan.batch_size,
-        settings.seed,
-        listener,
-        stop,
-        settings.checkpoint_minutes,
-        num_tasks,
-    )
-    trainer.stop_if_asked()
-    barrier()  # nobody writes before all have read
-    save = partial(state.save, work.checkpoints, {"learning": start}, listener) if work else None
-    is_pretrained, may_restart = plan.backbone.is_pretrained, settings.preset != "paper"
-    shift = plan.preprocessing.shift
-    trained = train(trainer, method, task, plan.held_out, state, save, is_pretrained, may_restart, shift)
-    return trained, earlier_seconds
-
-
 def _pass_on_warnings(event: events.Event) -> None:
     """Where nobody listens, a warning is one of Python's."""
     if isinstance(event, events.Warned):
         warnings.warn(event.message, stacklevel=2)
-
-
-def _unwatched(names: tuple[str, ...]) -> str:
-    what = f"class '{names[0]}'" if len(names) == 1 else f"{len(names)} known classes, such as '{names[0]}',"
-    return f"there is no image of {what} to compare before and after: max_drop does not protect what is not compared"

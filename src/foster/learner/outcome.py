@@ -31,9 +31,13 @@ def outcome(
     classifier = after.classifier(engine.device, temperature=1.0)
     scores = scores_of_all(classifier, plan.held_out.stack, engine)
     temperature = fit_temperature(scores, plan.held_out.labels)
-    familiarity = _familiarity(plan, method, classifier, scores, temperature, engine)
+    if temperature:
+        held_out = probabilities(scores, temperature)
+        familiarity = _familiarity(plan, method, classifier, held_out, engine)
+        num_images = len(plan.held_out)
+        after = replace(after, temperature=temperature, num_calibration_images=num_images, familiarity=familiarity)
     checks = _checks(plan, scores, scores_of_all(classifier, plan.exemplars_before.stack, engine), engine)
-    report = _report(plan, method, after, trained, checks, temperature, time.monotonic() - began)
+    report = _report(plan, method, after, trained, checks, time.monotonic() - began)
     entry = {
         "source": title.strip("'").rsplit("/", 1)[-1],
         "preset": plan.settings.preset,
@@ -42,21 +46,16 @@ def outcome(
         "epochs": trained.epochs,
         "batch_size": plan.batch_size,
         "device": str(engine.device),
-        "unknown_threshold": familiarity.threshold if familiarity else None,
+        "unknown_threshold": after.familiarity.threshold if after.familiarity else None,
         **report.record(),
     }
-    known = replace(
-        after,
-        temperature=report.temperature,
-        num_calibration_images=report.num_calibration_images,
-        familiarity=familiarity,
-    )
-    return known.with_entry(entry), report
+    return after.with_entry(entry), report
 
 
 def _knowledge(plan: Plan, method: Method[Any]) -> Knowledge:
-    """What is known once the method has been trained; calibration and history follow."""
-    intake = plan.intake
+    """What is known once the method has been trained, with the calibration of before: a network that nobody measured is
+    better judged as the one before it than not at all. History and calibration follow."""
+    intake, before = plan.intake, plan.before
     grew = has_own_phases(method, intake.num_new)
     held_out = kept_held_out(plan.held_out, plan.held_out_quota)
     return Knowledge(
@@ -68,9 +67,9 @@ def _knowledge(plan: Plan, method: Method[Any]) -> Knowledge:
         network=method.network,
         trunk=plan.trunk,
         memories=Memories(lambda: method.memory, lambda: held_out),
-        temperature=1.0,
-        num_calibration_images=0,
-        history=plan.before.history if plan.before else (),
+        temperature=before.temperature if before else 1.0,
+        num_calibration_images=before.num_calibration_images if before else 0,
+        history=before.history if before else (),
     )
 
 
@@ -90,24 +89,17 @@ def _checks(plan: Plan, scores: Tensor, exemplar_scores: Tensor, engine: Engine)
 
 
 def _familiarity(
-    plan: Plan,
-    method: Method[Any],
-    classifier: Classifier,
-    scores: Tensor,
-    temperature: float | None,
-    engine: Engine,
+    plan: Plan, method: Method[Any], classifier: Classifier, held_out: Tensor, engine: Engine
 ) -> Familiarity | None:
-    """What is usual for known things, from what was trained on and, for the threshold, from what was held out."""
-    if not temperature:
-        return None
+    """What is usual for known things, from what was trained on and, for the threshold, from what was held out and its
+    probabilities `[N, C]`."""
 
     def features_of(images: Stack) -> Tensor:
         return classifier.features(images) if classifier.shift else engine.infer(method.network, images).features
 
     trained = concatenate(plan.intake.train, plan.exemplars_before)
     features = features_of(trained.stack)
-    held_out = probabilities(scores, temperature), features_of(plan.held_out.stack)
-    return Familiarity.fitted(features, trained.labels, held_out)
+    return Familiarity.fitted(features, trained.labels, (held_out, features_of(plan.held_out.stack)))
 
 
 def _report(
@@ -116,7 +108,6 @@ def _report(
     after: Knowledge,
     trained: Trained,
     checks: tuple[UpdateCheck, ...],
-    temperature: float | None,
     seconds: float,
 ) -> LearnReport:
     intake = plan.intake
@@ -124,10 +115,6 @@ def _report(
     result = next((check.accuracy for check in checks if check.kind == "held-out"), None)
     if result is not None:
         accuracies[method.result_name] = result
-    before = plan.before
-    # A network that nobody measured is better judged as the one before it than not at all.
-    kept = (before.temperature, before.num_calibration_images) if before else (1.0, 0)
-    calibration = (temperature, len(plan.held_out)) if temperature else kept
     return LearnReport(
         **vars(intake.inventory),
         new_classes=after.class_names[intake.num_known :],
@@ -135,8 +122,8 @@ def _report(
         num_held_out=len(intake.held_out),
         num_exemplars=after.exemplars.num_images,
         seconds=seconds,
-        temperature=calibration[0],
-        num_calibration_images=calibration[1],
+        temperature=after.temperature,
+        num_calibration_images=after.num_calibration_images,
         variants=accuracies,
         new_variants=trained.new_accuracies,
         restarts=trained.restarts,
