@@ -1,5 +1,6 @@
-"""Pages that mkdocs makes from the README, the settings and the public names, so that nothing is told twice."""
+"""Pages that mkdocs makes from README and its like, the notebook and the settings, so that nothing is told twice."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -8,39 +9,54 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
 
-FROM_README = {
-    "quick-start.md": ("Quick start", "Nothing is lost"),
-    "experiments.md": ("The paper's experiments", "How it is fast"),
-    "photos.md": ("Your own photos: learn, save, load, learn more, predict, ship",),
+MOVED = {
+    "README.md#results": "results.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "notebook.ipynb": "notebook.md",
 }
-"""The pages that are sections of the README."""
+"""Where a site has what lies elsewhere in the repository."""
+
+LINK = re.compile(r"\[([^\]]+)\]\(((?!https?:)[^)#]+)(#[^)]*)?\)")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    pages = {name: "\n".join(_section(readme, title) for title in titles) for name, titles in FROM_README.items()}
-    pages["keys.md"] = _keys()
+    readme, contributing, changelog = (
+        (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+    )
+    pages = {
+        "results.md": re.sub("^## ", "# ", _section(readme, "Results")),
+        "contributing.md": contributing,
+        "changelog.md": changelog,
+        "notebook.md": _notebook(),
+        "keys.md": _keys(),
+    }
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """The public names in their place; links to files that lie beside the documentation lead to the page that tells the
-    same, or nowhere."""
-    markdown = markdown.replace("PUBLIC NAMES", "\n\n".join(f"::: {home}" for home in _public()))
-    markdown = markdown.replace("](../README.md)", "](quick-start.md)").replace("](docs/", "](")
-    markdown = re.sub(r"\[([^\]]+)\]\((?:\.\./[^)]*|[\w./-]*\.ipynb|LICENSE|C[A-Z]+\.md)\)", r"\1", markdown)
-    return markdown.replace("`notebook.ipynb`", "notebook.ipynb")
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """The README begins the first page; links to what lies beside the documentation lead to its page, or nowhere."""
+    if page.file.src_uri == "README.md":
+        readme = (ROOT / "README.md").read_text(encoding="utf-8")
+        markdown = readme.partition("## Documentation")[0] + markdown.replace("# Documentation", "## Documentation")
+    return LINK.sub(_link, markdown)
 
 
-def _public() -> list[str]:
-    """Where everything is defined that `import foster` offers."""
-    import foster
+def _link(found: re.Match[str]) -> str:
+    name, anchor = re.sub("^(../)?(docs/)?", "", found[2]), found[3] or ""
+    if target := MOVED.get(name + anchor) or MOVED.get(name):
+        return f"[{found[1]}]({target})"
+    is_page = name.endswith((".md", ".png")) and (ROOT / "docs" / name).exists()
+    return f"[{found[1]}]({name}{anchor})" if is_page else found[1]
 
-    objects = [getattr(foster, name) for name in foster.__all__ if not name.startswith("_")]
-    objects.sort(key=lambda one: isinstance(one, type) and issubclass(one, Exception))
-    return list(dict.fromkeys(f"{one.__module__}.{one.__qualname__}" for one in objects))
+
+def _notebook() -> str:
+    """Its texts, and its code as blocks."""
+    cells = json.loads((ROOT / "docs" / "notebook.ipynb").read_text(encoding="utf-8"))["cells"]
+    texts = [("".join(cell["source"]), cell["cell_type"] == "code") for cell in cells]
+    return "\n\n".join(f"```python\n{text}\n```" if is_code else text for text, is_code in texts) + "\n"
 
 
 def _section(readme: str, title: str) -> str:
@@ -48,7 +64,7 @@ def _section(readme: str, title: str) -> str:
     found = re.search(rf"^## {re.escape(title)}\n.*?(?=^## |\Z)", readme, re.MULTILINE | re.DOTALL)
     if found is None:
         raise KeyError(f"the README has no section '{title}' (docs/hooks.py)")
-    return re.sub(r"^##", "#", found[0], flags=re.MULTILINE)
+    return found[0]
 
 
 def _keys() -> str:

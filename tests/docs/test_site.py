@@ -15,7 +15,11 @@ from foster.settings.base import keys_for
 from foster.settings.experiment import Settings
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+PUBLIC = [name for name in foster.__all__ if not name.startswith("_")]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -44,6 +48,17 @@ def test_every_page_of_the_documentation_is_listed_in_its_index():
     assert not [name for name in others if f"({name})" not in index]
 
 
+def test_every_public_name_stands_on_the_page_of_python_and_what_it_shows_is_there():
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^::: foster\.(\w+)$", page, re.MULTILINE)
+    assert sorted(shown) == sorted([*PUBLIC, "events"])
+    chosen = re.compile(r"^::: foster\.(\w+)\n    options:\n      members: \[(.*?)\]$", re.MULTILINE | re.DOTALL)
+    for name, members in chosen.findall(page):
+        owner = getattr(foster, name)
+        known = {*dir(owner), *getattr(owner, "model_fields", ()), *owner.__annotations__}
+        assert not [member for member in re.split(r",\s+", members) if member not in known], name
+
+
 class Links(HTMLParser):
     """The addresses and ids of a page."""
 
@@ -70,7 +85,16 @@ def test_the_site_is_built_without_a_warning_and_its_links_lead_somewhere(tmp_pa
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     pages = {path: Links(path.read_text(encoding="utf-8")) for path in tmp_path.glob("*.html")}
-    assert {"index.html", "quick-start.html", "photos.html", "keys.html", "api.html"} <= {path.name for path in pages}
+    made = {
+        "index.html",
+        "results.html",
+        "notebook.html",
+        "contributing.html",
+        "changelog.html",
+        "keys.html",
+        "api.html",
+    }
+    assert made <= {path.name for path in pages}
     for path, page in pages.items():
         for link in page.links:
             address = urlsplit(link)
@@ -84,4 +108,4 @@ def test_the_site_is_built_without_a_warning_and_its_links_lead_somewhere(tmp_pa
     keys = (tmp_path / "keys.html").read_text(encoding="utf-8")
     assert not [key for key in keys_for(Settings) if key.count(".") < 2 and f"<code>{key}</code>" not in keys]
     python = (tmp_path / "api.html").read_text(encoding="utf-8")
-    assert not [name for name in foster.__all__ if not name.startswith("_") and f">{name}<" not in python]
+    assert not [name for name in PUBLIC if f">foster.{name}<" not in python]
