@@ -27,11 +27,12 @@ typer.main.get_command = functools.cache(typer.main.get_command)
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays: no search for garbage needs to look through it again."""
+    """What was imported stays: no search for garbage needs to look through it again, nor to begin so often."""
     import torch
 
     torch.set_num_threads(1)
     gc.freeze()
+    gc.set_threshold(10_000)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -39,7 +40,9 @@ def pytest_runtest_setup() -> None:
     """A test and the fixtures that it is the first to want draw the same numbers, whatever ran before it here."""
     import torch
 
-    torch.manual_seed(0)
+    # Where there is no GPU, torch would write down from where one should be seeded once there is: as long as a small test.
+    seed = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
+    seed(0)
 
 
 @pytest.fixture(autouse=True)

@@ -96,7 +96,7 @@ class Interruption(StopRequest):
 
 
 def interrupted(settings: Settings, path: Path, interruption: Interruption) -> list[Event]:
-    """The events of a run that was stopped at its place."""
+    """The events of a run, begun or gone on with, that was stopped at its place."""
     told: list[Event] = []
 
     def listener(event: Event) -> None:
@@ -104,7 +104,10 @@ def interrupted(settings: Settings, path: Path, interruption: Interruption) -> l
         interruption.listen(event)
 
     try:
-        start(settings, path, listener, interruption)
+        if RunFolder(path).holds_run:
+            resume(path, listener, interruption)
+        else:
+            start(settings, path, listener, interruption)
     except Stopped:
         return told
     raise AssertionError("the run was never interrupted")
