@@ -126,28 +126,28 @@ def at(kind: type[Event], phase: str) -> Callable[[Event], bool]:
     return lambda event: isinstance(event, kind) and getattr(event, "phase", "") == phase
 
 
+BOOST, COMPRESS = at(events.PhaseStarted, "boost"), at(events.PhaseStarted, "compress")
 PLACES = {
-    "in the middle of an epoch of boost": (at(events.PhaseStarted, "boost"), 1, ("boost", 0)),
-    "at the end of an epoch of boost": (at(events.PhaseStarted, "boost"), 3, ("boost", 1)),
+    "in the middle of an epoch of boost": (BOOST, 1, ("boost", 0)),
+    "at the end of an epoch of boost": (BOOST, 1, ("boost", 1)),
     "between boost and compress": (at(events.PhaseEnded, "boost"), 0, ("boost", 0)),
-    "in the last epoch of compress": (at(events.PhaseStarted, "compress"), 5, ("compress", 1)),
+    "in the last epoch of compress": (COMPRESS, 5, ("compress", 1)),
     "when all is trained": (at(events.PhaseEnded, "compress"), 0, ("compress", 0)),
 }
-"""When the stop is asked for, how many steps after that, and where the learn says it goes on."""
+"""In the order in which a learn comes by: when the stop is asked for, how many steps after that, and where the learn
+says it goes on."""
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_an_interrupted_learn_is_continued_by_the_same_call_and_ends_the_same(
-    place: str, shelf: Shelf, tmp_path: Path
-) -> None:
-    is_the_place, num_steps, expected = PLACES[place]
-    work, learner = tmp_path / "work", loaded(shelf.old)
-    attempt(learner, shelf.second, work, Interruption(is_the_place, num_steps))
-    assert learner.class_names == ("class 0", "class 1"), "until all is learned, the learner is as it was"
+def test_an_interrupted_learn_is_continued_by_the_same_call_and_ends_the_same(shelf: Shelf, tmp_path: Path) -> None:
+    work, told = tmp_path / "work", []
+    for is_the_place, num_steps, _ in PLACES.values():
+        learner = loaded(shelf.old)
+        told += attempt(learner, shelf.second, work, Interruption(is_the_place, num_steps))
+        assert learner.class_names == ("class 0", "class 1"), "until all is learned, the learner is as it was"
     learner = loaded(shelf.old)
-    told = attempt(learner, shelf.second, work)
-    (resumed,) = [event for event in told if isinstance(event, events.RunResumed)]
-    assert (resumed.phase, resumed.epoch) == expected
+    told += attempt(learner, shelf.second, work)
+    resumed = [(event.phase, event.epoch) for event in told if isinstance(event, events.RunResumed)]
+    assert resumed == [expected for _, _, expected in PLACES.values()]
     assert content(learner.save(tmp_path / "v2")) == content(shelf.whole)
     assert not work.exists()
 
@@ -186,7 +186,7 @@ def test_more_images_of_known_classes_alone_are_continued_as_well(tmp_path: Path
 def unfinished(shelf: Shelf, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A work folder of a learn that was stopped in boost; tests take copies."""
     work = tmp_path_factory.mktemp("unfinished") / "work"
-    attempt(loaded(shelf.old), shelf.second, work, Interruption(PLACES["at the end of an epoch of boost"][0], 3))
+    attempt(loaded(shelf.old), shelf.second, work, Interruption(BOOST, 3))
     return work
 
 
@@ -338,12 +338,7 @@ def trained(shelf: Shelf, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return work
 
 
-@pytest.mark.parametrize(
-    ("name", "num_whole"), [("network.safetensors", 0), ("labels.txt", 0), (".png", 7), ("bundle.json", 0)]
-)
 def test_a_disk_that_is_full_when_the_bundle_is_written_costs_no_training(
-    name: str,
-    num_whole: int,
     shelf: Shelf,
     trained: Path,
     tmp_path: Path,
@@ -351,14 +346,15 @@ def test_a_disk_that_is_full_when_the_bundle_is_written_costs_no_training(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shutil.copytree(trained, tmp_path / ".v2.learning")
-    disk = FullDisk(name, num_whole)
-    with monkeypatch.context() as patch:
-        patch.setattr("os.write", disk)
-        failed = command(arguments(shelf, tmp_path / "v2"))
-    assert disk.has_failed
-    assert failed.code == 2
-    assert {path.name for path in tmp_path.iterdir()} == {".v2.learning"}, "half a file is never left"
-    assert failed.err.splitlines()[-1].endswith("No space left on device; nothing that was complete is lost")
+    for name, num_whole in (("network.safetensors", 0), ("labels.txt", 0), (".png", 7), ("bundle.json", 0)):
+        disk = FullDisk(name, num_whole)
+        with monkeypatch.context() as patch:
+            patch.setattr("os.write", disk)
+            failed = command(arguments(shelf, tmp_path / "v2"))
+        assert disk.has_failed
+        assert failed.code == 2
+        assert {path.name for path in tmp_path.iterdir()} == {".v2.learning"}, "half a file is never left"
+        assert failed.err.splitlines()[-1].endswith("No space left on device; nothing that was complete is lost")
     for name in (".v2.0123_abc.part", ".v2.x.0123_abc.part"):
         (tmp_path / name / "exemplars").mkdir(parents=True)
     done = command(arguments(shelf, tmp_path / "v2"))
