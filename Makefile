@@ -29,9 +29,9 @@ $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/pip || $(PYTHON) -m pip --python $(BIN)/python install --quiet --no-compile pip 2> /dev/null || $(BIN)/python -m ensurepip > /dev/null
 # An old pip takes twice as long to find out what belongs together; with setuptools here, none is fetched to build.
 	@$(PIP) --constraint constraints.txt --upgrade pip setuptools
-# Two pips fetch and unpack what is known to be needed, the largest first, which are late in the alphabet. Then one finds
-# out what is right, also where that was not.
-	@sed '/^# What /,$$d; /^#/d' constraints.txt | sort -r | xargs -P 2 -n 20 $(PIP) --no-deps || true
+# Two pips fetch and unpack what is known to be needed: up to ray in the alphabet, and the rest, with torch, is as large
+# again. Then one finds out what is right, also where that was not.
+	@sed '/^# What /,$$d; /^#/d' constraints.txt | sort | xargs -P 2 -n 82 $(PIP) --no-deps || true
 	@$(PIP) --no-build-isolation --constraint constraints.txt --editable '.[test]'
 	@touch $@
 

@@ -40,7 +40,7 @@ def pytest_runtest_setup() -> None:
     """A test and the fixtures that it is the first to want draw the same numbers, whatever ran before it here."""
     import torch
 
-    # Where there is no GPU, torch would write down from where one should be seeded once there is: as long as a small test.
+    # For a GPU that is not there, torch would write down who seeded it, which takes as long as a small test.
     seed = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
     seed(0)
 

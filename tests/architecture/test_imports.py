@@ -82,11 +82,11 @@ def layer(name: str) -> int:
     return max(places)[1]
 
 
-def calls(name: str) -> Iterator[tuple[str, int]]:
+@cache
+def calls(name: str) -> tuple[tuple[str, int], ...]:
     """What a module calls, as dotted text with its line: `torch.load`, `.backward`."""
-    for node in ast.walk(tree(name)):
-        if isinstance(node, ast.Call):
-            yield ast.unparse(node.func), node.lineno
+    found = (node for node in ast.walk(tree(name)) if isinstance(node, ast.Call))
+    return tuple((ast.unparse(node.func), node.lineno) for node in found)
 
 
 def test_imports_point_down() -> None:

@@ -10,7 +10,6 @@ from rich.console import Console
 from foster.data.task import Task
 from foster.events import Event, PhaseStarted, TaskStarted
 from foster.experiment.folder import RunFolder
-from foster.experiment.parts import build_engine, build_method
 from foster.experiment.plan import make_plan
 from foster.experiment.run import Experiment
 from foster.reports.plans import plan_table
@@ -148,16 +147,7 @@ def test_a_run_does_what_was_planned(method: str, overrides: tuple[str, ...], tm
     ]
     assert results["params_by_task"] == [task.params for task in plan.tasks]
     assert results["memory_bytes"] == plan.memory_bytes
-
-
-@pytest.mark.parametrize("method", METHOD_SETTINGS)
-def test_every_method_has_a_plan_with_the_size_of_its_network(method: str) -> None:
-    settings = tiny(f"method={method}", "backbone=resnet20")
-    plan = make_plan(settings)
-    built = build_method(settings, (8, 8), build_engine(settings.engine, "cpu", (0.5,) * 3, (0.5,) * 3))
-    sizes = [built.new_network(settings.task_sizes[: k + 1]).num_parameters() for k in range(3)]
-    assert [task.params for task in plan.tasks] == sizes
-    assert plan.total_epochs == sum(epochs for task in plan.tasks for _, epochs, _ in task.phases) > 0
+    assert plan.total_epochs == sum(event.epochs for event in phases)
     assert plan.training_bytes > plan.memory_bytes >= 0
 
 

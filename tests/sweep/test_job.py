@@ -40,13 +40,13 @@ try:
         print("ready", os.getpid(), flush=True)
         while not stop.is_set:
             time.sleep(0.01)
-        time.sleep(1)
+        time.sleep(0.3)
         print("saved", flush=True)
         stop.raise_if_set()
 except Stopped as stopped:
     sys.exit(stopped.exit_code)
 """
-"""A run without torch: it listens to signals and to the sweep as a real one does, and needs a second to save."""
+"""A run without torch: it listens to signals and to the sweep as a real one does, and needs a moment to save."""
 
 
 @pytest.fixture
