@@ -101,6 +101,7 @@ def swap_under_load(server: Server, bundles: Path) -> None:
                     failures.append(answer.text)
                     return
                 seen.append(answer.json()["bundle"]["name"])
+                time.sleep(0.002)
 
     def wait_until(name: str) -> None:
         until, start = time.monotonic() + SECONDS, len(seen)

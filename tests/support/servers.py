@@ -1,10 +1,12 @@
 """A server in a process of its own, or in this one, and photos to send."""
 
 import asyncio
+import functools
 import io
 import random
 import re
 import signal
+import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -22,6 +24,9 @@ from foster.serving.current import Current
 from foster.serving.options import Options
 from foster.serving.served import Served
 from foster.serving.service import Service
+
+# Every client would read all certificates there are, which takes longer than what it asks, and nobody encrypts here.
+ssl.create_default_context = functools.cache(ssl.create_default_context)
 
 SECONDS = 60.0
 """No server takes longer to start or to end, unless it hangs."""
