@@ -113,6 +113,12 @@ def test_what_python_examples_take_from_foster_is_there() -> None:
     assert names > 15
 
 
+def test_what_the_page_of_python_shows_is_there() -> None:
+    shown = re.findall(r"^::: (\S+)$", (ROOT / "docs" / "api.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert [name for name in shown if not is_importable(name)] == []
+    assert len(shown) > 30
+
+
 def test_the_map_of_the_house_has_every_room_and_no_other() -> None:
     table = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("| room")[2].partition("\n\n")[0]
     told = [room for line in table.splitlines()[2:] for room in re.findall(r"`(\w+)`", line.split("|")[1])]

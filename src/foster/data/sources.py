@@ -132,6 +132,12 @@ def register_dataset(
 ) -> Callable[[Reader], Reader]:
     """A decorator for a function that takes a `Request` and returns training and test images, an `ImageSet` each.
 
+    ```python
+    @foster.register_dataset("mine", mean=(0.5, 0.5, 0.5), std=(0.3, 0.3, 0.3))
+    def read_mine(request):
+        return read_images(request.folder / "train"), read_images(request.folder / "test")
+    ```
+
     The numbers may be left out: `survey(facts, asked)` then gives them, or else all images are read to count them.
     `mean` and `std` are those of pixel values from 0 to 1.
     """

@@ -13,8 +13,9 @@ from foster.data.images import ImageSet, concatenate
 class Task:
     """The images of the new classes and the exemplars of the known ones; no test images, no later classes.
 
-    Class ids are the order of arrival: the new classes are `num_known` to `num_known + num_new - 1`. Among the new
-    images there may be more images of known classes; then those classes are selected anew, too.
+    `index` counts tasks from 0, `num_known` classes were learned before it and `num_new` come with it. Class ids
+    are the order of arrival: the new ones are `num_known` to `num_known + num_new - 1`. Among the new images there may
+    be more images of known classes; then those classes are selected anew, too.
     """
 
     index: int

@@ -22,8 +22,10 @@ class Result(RunResult):
 
     `accuracy[t]` is that after task t, `accuracy_matrix[t][k]` after task t on the classes of task k;
     `average_incremental_accuracy` is the mean of `accuracy` over all tasks, the first included; `forgetting` is how far
-    each earlier task fell from its best to its last accuracy, on average, in points. `settings` is all that decided
-    what the run did, as in its settings file, without paths.
+    each earlier task fell from its best to its last accuracy, on average, in points. `new_accuracy[t]` and
+    `old_accuracy[t]` are those after task t on its own classes and on the ones before; `variants` has the same numbers
+    of other networks and classifiers, such as FOSTER's `boosted`. `params`, `memory_bytes` and `train_seconds` are what
+    it took. `settings` is all that decided what the run did, as in its settings file, without paths.
     """
 
     _data: dict[str, Any] = field(default_factory=dict)
@@ -66,7 +68,13 @@ class Result(RunResult):
 
 
 class Results(list[Result]):
-    """Several results, which can be looked at together."""
+    """A list of results, which can be looked at together; a notebook shows it as a table.
+
+    ```python
+    results = foster.Results(foster.run("digits", method=method) for method in ("replay", "foster"))
+    results.figure().savefig("curves.png")
+    ```
+    """
 
     def figure(self, title: str | None = None) -> "Figure":
         """All of them in one matplotlib figure: a panel a scenario, a curve a method; runs that differ by their seed

@@ -47,7 +47,10 @@ def run(
 ) -> Result:
     """Train one method on one scenario, and return what it found out.
 
-        result = foster.run("cifar100-b0-inc10", method="wa", seed=1, data="data")
+    ```python
+    result = foster.run("cifar100-b0-inc10", method="wa", seed=1, data="data")
+    result.average_incremental_accuracy
+    ```
 
     `source` is a preset's name, a settings file or a run's folder; without one, the keywords say everything. Every
     other keyword is a setting: `method="wa"`, a table such as `foster={"boost": {"epochs": 50}}`, of which what is not
@@ -79,6 +82,10 @@ def plan(
     **settings: Any,
 ) -> Plan:
     """What `run` with the same arguments would do: tasks, images, exemplars, epochs, parameters, memory, time.
+
+    ```python
+    foster.plan("cifar100-b0-inc10", method="wa").total_epochs
+    ```
 
     The time is that of an earlier run like it in the folder `runs`, or with `measure` that of a few real steps; None
     where neither is there.

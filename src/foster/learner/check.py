@@ -94,6 +94,11 @@ def check_photos(
 ) -> CheckReport:
     """Look at the photos of a folder, as `learn` reads it: a subfolder a class, a CSV, or images with labels.
 
+    ```python
+    for finding in foster.check_photos("photos/february", bundle="bundles/current").findings:
+        print(finding.kind, finding.detail, [photo.name for photo in finding.photos])
+    ```
+
     Labels are judged by probabilities of photos that were not trained on: the `bundle`'s for classes that it knows,
     else by cross-validation of simple discriminants of pretrained features. Photos of `test` must not be among them.
     """

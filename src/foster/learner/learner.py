@@ -69,7 +69,12 @@ class Learner:
         device: str = "auto",
         **settings: Any,
     ) -> None:
-        """`settings` takes every other key that `foster learn --keys` lists, tables as mappings: `foster={...}`."""
+        """`backbone` is a name or a torch module; `auto` chooses it, and the size, by the first photos.
+
+        The memory keeps `memory_total` photos in all (2,000 by default) or `memory_per_class` of each class. `preset`
+        is how long to train: fast, standard or paper. `settings` takes every other key that `foster learn --keys`
+        lists, tables as mappings: `foster={...}`.
+        """
         check_choice(backbone)
         checked = learner_settings(
             method=method,
@@ -144,7 +149,8 @@ class Learner:
         minutes: float | None = None,
         **changes: Any,
     ) -> LearnReport:
-        """Learn a folder with a subfolder a class, a CSV of path and label, or images with `labels`.
+        """Learn a folder with a subfolder a class, a CSV of path and label, or images with `labels`; report what
+        each class gained or lost.
 
         Classes may be new or known. Should anything go wrong, the learner is as it was. With `max_drop`, UpdateError is
         raised where known classes lose more points than that on images that are kept of them; a warning says where
@@ -165,7 +171,7 @@ class Learner:
             return self._taken(learned.report, learned.problem, learned.settings, learned.knowledge)
 
     def predict(self, images: ImageLike | Images, top: int = 5, unknown_below: Unknown = None) -> list[Prediction]:
-        """The best `top` classes of each image, in the order given.
+        """The best `top` classes of each image, in the order given: `label`, `confidence` and `top` of each answer.
 
         Images are paths (a folder stands for all images below it), PIL images or arrays, one or many. Three axes are
         one image where they are `[H, W, 1|3|4]` (a tensor: `[1|3|4, H, W]`), else grey images `[N, H, W]`. An image

@@ -16,6 +16,11 @@ Story = TypeVar("Story", bound=type[Method[Any]])
 def register_method(name: str, settings: type[MethodSettings] | None = None) -> Callable[[Story], Story]:
     """A decorator for a method, a class `Mine(Method[MineSettings])`: from now on it is known as `name`.
 
+    ```python
+    @foster.register_method("mine")
+    class Mine(foster.Method[MineSettings]): ...
+    ```
+
     `settings` is needed where the class does not say it, such as one that extends another method.
     """
 

@@ -54,7 +54,14 @@ Maker = TypeVar("Maker", bound=Callable[[], nn.Module])
 
 def register_backbone(name: str) -> Callable[[Maker], Maker]:
     """A decorator for a class or a function that makes a backbone: a `Backbone`, or any module from images
-    `[N, 3, H, W]` to features `[N, d]` or maps `[N, d, h, w]`."""
+    `[N, 3, H, W]` to features `[N, d]` or maps `[N, d, h, w]`.
+
+    ```python
+    @foster.register_backbone("tiny")
+    def tiny():
+        return nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    ```
+    """
 
     def enter(make: Maker) -> Maker:
         # A module that is no backbone is made one when it is chosen.

@@ -12,7 +12,7 @@ from foster.networks.heads import CosineHead, Head
 
 
 class Backbone(nn.Module):
-    """Images to features. A subclass sets `feature_size` and writes `stages`.
+    """Images to features. A subclass sets `feature_size`, the channels of the last stage, and writes `stages`.
 
     Any image size will do: the last stage is averaged over all its positions.
     """

@@ -29,14 +29,18 @@ class MethodSettings(Frozen):
     built_by: ClassVar[str | type[Any]]
     """The class that tells its story, or where that is to be imported from: `module:Class`."""
     summary: ClassVar[str] = ""
+    """What it does, in a line for `foster methods`."""
     paper: ClassVar[str] = ""
+    """Where it was published."""
     look: ClassVar[tuple[str, str] | None] = None
     """Colour and marker of its curves. Ours are after Okabe and Ito, and three after Tol, that colour-blind people can
     tell apart; markers help in print."""
     classifies_by: ClassVar[Literal["head", "nearest_mean"]] = "head"
     """Which classifier gives the method's result."""
     published_augmentation: ClassVar[str] = "plain"
+    """With which augmentation its published numbers were made."""
     uses_memory: ClassVar[bool] = True
+    """Whether it keeps exemplars of known classes."""
     keeps_all_images: ClassVar[bool] = False
     """Whether nothing is ever forgotten, for want of any budget."""
     starts_anew: ClassVar[bool] = False

@@ -15,7 +15,11 @@ Objective = Callable[[Tensor, Tensor], dict[str, Tensor]]
 
 @dataclass(frozen=True)
 class Phase:
-    """What is trained, on which images, towards what, and how."""
+    """What is trained, on which images, towards what, and how.
+
+    `objective(images, labels)` takes normalised images and returns each loss term by its name; their sum is minimised
+    by the schedule `fit`. Frozen parts of `network` stay as they are.
+    """
 
     name: str
     network: nn.Module
