@@ -77,7 +77,7 @@ class Bundle:
             return self._photos(entries, darkroom, title)
         stacks: list[list[Tensor]] = [[] for _ in self.manifest.classes]
         files = [self.image_files[entry.file] for entry in entries]
-        for entry, image in zip(entries, decoded(files, resizing, smallest_side=1), strict=True):
+        for entry, image in zip(entries, decoded(files, resizing), strict=True):
             if isinstance(image, ImageError):
                 raise BundleError(f"'{entry.file}' in bundle '{title}' cannot be read: {image}")
             stacks[entry.class_id].append(image)
@@ -102,10 +102,11 @@ class Bundle:
             size = upright_size(self.image_files[entry.file])
         except ImageError as error:
             raise BundleError(f"'{entry.file}' in bundle '{title}' cannot be read: {error}") from None
-        is_photo = darkroom is not None and entry.file.endswith(".jpg")
-        if darkroom is not None and is_photo and min(size) <= darkroom.short_side:
-            return
-        if is_photo or size != (resizing.width, resizing.height):
+        if darkroom is not None and entry.file.endswith(".jpg"):
+            is_right = min(size) <= darkroom.short_side
+        else:
+            is_right = size == (resizing.width, resizing.height)
+        if not is_right:
             raise BundleError(f"'{entry.file}' in bundle '{title}' is not {resizing.width} x {resizing.height}")
 
 

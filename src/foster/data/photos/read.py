@@ -133,24 +133,19 @@ def refuse_too_many(
         )
 
 
-def decoded(
-    items: Sequence[ImageLike], resizing: Resizing, smallest_side: int = SMALLEST_SIDE
-) -> Iterator[Tensor | ImageError]:
+def decoded(items: Sequence[ImageLike], resizing: Resizing) -> Iterator[Tensor | ImageError]:
     """Each item as uint8 `[3, H, W]` or the reason why not, in order; decoded by several threads, some at a time."""
-    return each_decoded(items, resizing, max(resizing.size), smallest_side)
+    return each_decoded(items, resizing, max(resizing.size))
 
 
 def each_decoded(
-    items: Sequence[ImageLike],
-    work: Callable[[Image.Image], Outcome],
-    target_side: int,
-    smallest_side: int = SMALLEST_SIDE,
+    items: Sequence[ImageLike], work: Callable[[Image.Image], Outcome], target_side: int
 ) -> Iterator[Outcome | ImageError]:
     """What `work` makes of each picture, at `target_side` or larger, or the reason why it cannot be read, in order."""
 
     def one(item: ImageLike) -> Outcome | ImageError:
         try:
-            return work(decode_shown(item, target_side, smallest_side))
+            return work(decode_shown(item, target_side))
         except ImageError as error:
             return error
 
@@ -162,10 +157,10 @@ def each_decoded(
             yield from outcomes
 
 
-def decode_shown(item: ImageLike, target_side: int, smallest_side: int = SMALLEST_SIDE) -> Image.Image:
-    """As `decode`; a picture with a smaller side than that shows nothing. Raises ImageError."""
+def decode_shown(item: ImageLike, target_side: int) -> Image.Image:
+    """As `decode`; a picture with a side below `SMALLEST_SIDE` shows nothing. Raises ImageError."""
     picture = decode(item, target_side)
-    if min(picture.size) < smallest_side:
+    if min(picture.size) < SMALLEST_SIDE:
         raise ImageError(f"too small to show anything: {picture.width} x {picture.height} pixels")
     return picture
 
