@@ -140,7 +140,7 @@ class Darkroom:
         if folder is None or not isinstance(photos, PhotoFiles):
             starts = range(0, len(photos), DEVELOPED_AT_ONCE)
             parts = (np.arange(first, min(first + DEVELOPED_AT_ONCE, len(photos))) for first in starts)
-            yield from self._decoded(photos, parts, is_beside)
+            yield from self.decoded(photos, parts, is_beside)
             return
         for part in folder.parts(photos):
             strip = folder.read(part, photos)
@@ -149,16 +149,16 @@ class Darkroom:
             if strip is not None:
                 yield [strip]
             else:
-                yield from self._decoded(photos, [part])
+                yield from self.decoded(photos, [part])
 
     def _written(self, folder: CacheFolder, part: NDArray[np.int64], photos: PhotoFiles) -> Strip:
-        (decoded,) = self._decoded(photos, [part])
+        (decoded,) = self.decoded(photos, [part])
         folder.write(part, photos, Strip.joined(decoded))
         strip = folder.read(part, photos)
         assert strip is not None, "what was written is there"
         return strip
 
-    def _decoded(
+    def decoded(
         self, photos: Encoded, parts: Iterable[NDArray[np.int64]], is_beside: bool = False
     ) -> Iterator[Sequence[Strip]]:
         """Each part over all cores; while one is put where it is kept, the next is decoded. Beside something else, half

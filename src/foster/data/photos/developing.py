@@ -1,22 +1,19 @@
 """Photos as a learner takes them in: decoded once, each with the id that its picture has for life."""
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
 from foster.data.photos.album import Album
 from foster.data.photos.cache import Strip
 from foster.data.photos.darkroom import Darkroom, Place
-from foster.data.photos.decode import ImageError, decode
 from foster.data.photos.encoded import PhotoItems
-from foster.data.photos.pixels import ID_LENGTH, image_id, shrunk
+from foster.data.photos.pixels import ID_LENGTH
 from foster.data.photos.read import (
     COPIES_OF_PHOTOS,
     DECODED_AT_ONCE,
@@ -24,8 +21,6 @@ from foster.data.photos.read import (
     ReadPhotos,
     Unreadable,
     check_room,
-    each_decoded,
-    item_name,
     none_readable,
     noted_unreadable,
     read_photos,
@@ -38,11 +33,6 @@ from foster.system.crew import crew, gathered
 from foster.system.files import written
 
 CPU = torch.device("cpu")
-
-
-class _Photo(NamedTuple):
-    pixels: NDArray[np.uint8]
-    id: str
 
 
 def are_photos(resizing: Resizing) -> bool:
@@ -73,56 +63,33 @@ def read_stack(
     if darkroom.cache is None:
         check_room(len(photos), resizing, COPIES_OF_PHOTOS)
 
-    def make(picture: Image.Image) -> _Photo:
-        # A picture has the id of what the network sees of it: it is the same whatever is kept.
-        return _Photo(shrunk(picture, darkroom.short_side), image_id(resizing(picture)))
-
-    def each(positions: Sequence[int]) -> Iterator[_Photo | ImageError]:
-        return each_decoded([photos.items[k] for k in positions], make, max(resizing.size))
-
-    def again(position: int) -> NDArray[np.uint8]:
-        return shrunk(decode(photos.items[position], max(resizing.size)), darkroom.short_side)
-
-    names = [item_name(item, position) for position, item in enumerate(photos.items)]
-    items = PhotoItems(names, [""] * len(names), again)
-    store, ids = PhotoStore(items, darkroom), items.ids  # which become known from here on
+    items = PhotoItems(photos.items, resizing)
+    store = PhotoStore(items, darkroom)
     numbers = np.arange(len(photos))
     shares = [numbers[owners_of(numbers) == rank] for rank in range(crew().size)]
+    own = shares[crew().rank]
     unreadable: list[Unreadable] = []
-    reasons: dict[int, ImageError] = {}
-    own = shares[crew().rank].tolist()
-    for position, reason in _develop(store, ids, own, each(own)):
-        reasons[position] = reason
-        if crew().is_alone:  # else when all know it
+    reasons: dict[int, str] = {}
+    for strips in darkroom.decoded(items, [own[k : k + DECODED_AT_ONCE] for k in range(0, len(own), DECODED_AT_ONCE)]):
+        strip = Strip.joined(strips)
+        _keep(store, strip, len(own))
+        reasons |= strip.unreadable
+        for position, reason in strip.unreadable.items() if crew().is_alone else ():  # else when all know it
             noted_unreadable(reason, position, photos, max_unreadable, unreadable)
     if not crew().is_alone:
-        _share(store, ids, shares)
-        for position in np.flatnonzero(store.sizes.min(1) == 0).tolist():
-            reason = reasons.get(position) or next(error for error in each([position]) if isinstance(error, ImageError))
-            noted_unreadable(reason, position, photos, max_unreadable, unreadable)
+        _share(store, items.ids, shares)
+        missing = np.flatnonzero(store.sizes.min(1) == 0)
+        of_others = missing[owners_of(missing) != crew().rank]
+        for strips in darkroom.decoded(items, [of_others] if len(of_others) else []):
+            reasons |= Strip.joined(strips).unreadable
+        for position in missing.tolist():
+            noted_unreadable(reasons[position], position, photos, max_unreadable, unreadable)
     kept = np.flatnonzero(store.sizes.min(1) > 0)
     if not len(kept):
         raise none_readable(unreadable, photos)
     album = Album([store], np.zeros(len(kept), np.int16), kept)
     positions = tuple(kept.tolist())
     return ReadPhotos(album, positions, tuple(photos.labels[k] for k in positions), tuple(unreadable))
-
-
-def _develop(
-    store: PhotoStore, ids: list[str], positions: Sequence[int], photos: Iterable[_Photo | ImageError]
-) -> Iterator[tuple[int, ImageError]]:
-    """Keep the photos at these positions, some at a time; those that cannot be read are yielded, with the reason."""
-    decoded: list[NDArray[np.uint8] | str] = []
-    for done, (position, photo) in enumerate(zip(positions, photos, strict=True), start=1):
-        if isinstance(photo, ImageError):
-            yield position, photo
-            decoded.append(str(photo))
-        else:
-            ids[position] = photo.id
-            decoded.append(photo.pixels)
-        if done % DECODED_AT_ONCE == 0 or done == len(positions):
-            _keep(store, Strip.of(np.array(positions[done - len(decoded) : done]), decoded), len(positions))
-            decoded.clear()
 
 
 def _keep(store: PhotoStore, strip: Strip, num_photos: int) -> None:
@@ -165,8 +132,7 @@ def _share(store: PhotoStore, ids: list[str], shares: Sequence[NDArray[np.int64]
 
 def album_of(images: Tensor, darkroom: Darkroom) -> Album:
     """Images uint8 `[N, 3, H, W]` of the network's size as photos of that size."""
-    pixels = [np.ascontiguousarray(image.permute(1, 2, 0).cpu().numpy()) for image in images]
-    ids = [image_id(image.cpu()) for image in images]
-    store = PhotoStore(PhotoItems([f"image {k}" for k in range(len(ids))], ids), darkroom)
-    store.keep(Strip.of(np.arange(len(pixels)), pixels))
-    return Album([store], np.zeros(len(ids), np.int16), np.arange(len(ids)))
+    items = PhotoItems(list(images.cpu()), Resizing(*images.shape[2:]))
+    numbers, store = np.arange(len(items)), PhotoStore(items, darkroom)
+    store.keep(Strip.of(numbers, [items.pixels(number, 0) for number in numbers.tolist()]))
+    return Album([store], np.zeros(len(items), np.int16), numbers)

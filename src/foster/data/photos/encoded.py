@@ -1,7 +1,7 @@
-"""Photos as they were encoded: a compact list of files, or the bytes themselves."""
+"""Photos as they were encoded or given: a compact list of files, their bytes, or whatever else can be decoded."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Protocol
@@ -9,8 +9,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from foster.data.photos.decode import ImageLike
 from foster.data.photos.find import shown
-from foster.data.photos.pixels import pixels_of
+from foster.data.photos.pixels import image_id, pixels_of, shrunk
+from foster.data.photos.read import decode_shown, item_name
+from foster.data.photos.resize import Resizing
 
 
 class Encoded(Protocol):
@@ -99,30 +102,28 @@ class PhotoBytes:
 
 
 class PhotoItems:
-    """Photos that somebody else decodes, in a way of their own: their names and ids are left, and that way."""
+    """Photos in any form that a user has them in. One that is decoded gets the id of what a network sees of it: it
+    is the same whatever is kept."""
 
-    def __init__(
-        self, names: Sequence[str], ids: Sequence[str], decode: Callable[[int], NDArray[np.uint8]] | None = None
-    ) -> None:
-        self.names = list(names)
-        self.ids = list(ids)
-        self._decode = decode
+    def __init__(self, items: Sequence[ImageLike], resizing: Resizing, ids: Sequence[str] = ()) -> None:
+        self.items = items
+        self.resizing = resizing
+        self.ids = list(ids) or [""] * len(items)
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self.items)
 
     def name(self, position: int) -> str:
-        return self.names[position]
+        return item_name(self.items[position], position)
 
     def content(self, position: int) -> bytes:
-        raise FileNotFoundError(self.names[position])
+        raise FileNotFoundError(self.name(position))
 
     def pixels(self, position: int, short_side: int) -> NDArray[np.uint8]:
-        if self._decode is None:
-            raise FileNotFoundError(self.names[position])
-        return self._decode(position)
+        picture = decode_shown(self.items[position], max(self.resizing.size))
+        self.ids[position] = image_id(self.resizing(picture))
+        return shrunk(picture, short_side)
 
     def select(self, positions: NDArray[np.int64]) -> "PhotoItems":
-        chosen, decode = positions.tolist(), self._decode
-        again = None if decode is None else lambda position: decode(chosen[position])
-        return PhotoItems([self.names[k] for k in chosen], [self.ids[k] for k in chosen], again)
+        chosen = positions.tolist()
+        return PhotoItems([self.items[k] for k in chosen], self.resizing, [self.ids[k] for k in chosen])

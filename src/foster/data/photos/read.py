@@ -98,7 +98,7 @@ def read_photos(
     kept: list[int] = []
     for position, image in enumerate(decoded(photos.items, resizing)):
         if isinstance(image, ImageError):
-            noted_unreadable(image, position, photos, max_unreadable, unreadable)
+            noted_unreadable(str(image), position, photos, max_unreadable, unreadable)
         else:
             images[len(kept)] = image
             kept.append(position)
@@ -108,10 +108,10 @@ def read_photos(
 
 
 def noted_unreadable(
-    error: ImageError, position: int, photos: Photos, max_unreadable: int | None, unreadable: list[Unreadable]
+    reason: str, position: int, photos: Photos, max_unreadable: int | None, unreadable: list[Unreadable]
 ) -> None:
     """Add one more to those that cannot be read. Raises DataError where they are too many."""
-    unreadable.append(Unreadable(item_name(photos.items[position], position), str(error)))
+    unreadable.append(Unreadable(item_name(photos.items[position], position), reason))
     refuse_too_many(unreadable, len(photos), f"images in {photos.title}", max_unreadable, _hint(unreadable, photos))
 
 
