@@ -47,26 +47,26 @@ def images_of_epoch(num_images: int, batch_size: int) -> int:
     return num_images - is_lone
 
 
+@dataclass(eq=False)
 class Feed:
-    """The batches of every epoch. Order and augmentation depend on seed, task, phase and epoch alone: all kinds of
-    feeds give the same ones.
+    """The batches of every epoch. Order and augmentation depend on seed, task, phase and epoch alone, which begin at
+    the address `start`: all kinds of feeds give the same ones.
 
     The last batch of an epoch holds what is left over. A single left-over image sits the epoch out: BatchNorm has
     no statistics of one image, and the next epoch's order leaves out another.
     """
 
-    def __init__(
-        self, data: ImageSet, augmentation: Augmentation, batch_size: int, address: Address, device: torch.device
-    ) -> None:
-        self._data = data
-        self._augmentation = augmentation
-        self._address = address
-        self._device = device
-        check_divides(batch_size)
-        self.batch_size = batch_size
+    data: ImageSet
+    augmentation: Augmentation
+    batch_size: int
+    start: Address
+    device: torch.device
+
+    def __post_init__(self) -> None:
+        check_divides(self.batch_size)
         self.team = self._sharing(crew())
         self.num_images = self._images_of_epoch()
-        self.num_steps = -(-self.num_images // batch_size)
+        self.num_steps = -(-self.num_images // self.batch_size)
 
     @property
     def full_size(self) -> int:
@@ -80,11 +80,11 @@ class Feed:
 
     def _sharing(self, team: Crew) -> Crew:
         """Who of the `team` share the batches: of too few images every process has all."""
-        return team if len(self._data) >= team.size else ALONE
+        return team if len(self.data) >= team.size else ALONE
 
     def _images_of_epoch(self) -> int:
         """Processes share every batch equally: what the last one has over sits the epoch out."""
-        num_images = images_of_epoch(len(self._data), self.batch_size)
+        num_images = images_of_epoch(len(self.data), self.batch_size)
         return num_images - num_images % self.batch_size % self.team.size
 
     def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
@@ -94,11 +94,11 @@ class Feed:
     @property
     def sample(self) -> Tensor:
         """A batch of none, as `batches` gives them."""
-        return torch.empty(0, 3, *self._data.image_size, dtype=torch.uint8, device=self._device)
+        return torch.empty(0, 3, *self.data.image_size, dtype=torch.uint8, device=self.device)
 
     def address(self, epoch: int) -> Address:
         """Where the random choices of an epoch are made."""
-        return replace(self._address, epoch=epoch)
+        return replace(self.start, epoch=epoch)
 
     def _drawn(self, epoch: int) -> tuple[Tensor, Changes]:
         """Which images an epoch has in which order, on the CPU, and what is done to them."""
@@ -107,10 +107,10 @@ class Feed:
         return order, self._changes(order, random)
 
     def _order(self, random: torch.Generator) -> Tensor:
-        return torch.randperm(len(self._data), generator=random)[: self.num_images]
+        return torch.randperm(len(self.data), generator=random)[: self.num_images]
 
     def _changes(self, order: Tensor, random: torch.Generator) -> Changes:
-        return Changes(self._augmentation, torch.Size((len(order), 3, *self._data.image_size)), random)
+        return Changes(self.augmentation, torch.Size((len(order), 3, *self.data.image_size)), random)
 
 
 class ResidentFeed(Feed):
@@ -120,17 +120,16 @@ class ResidentFeed(Feed):
     training of the one before.
     """
 
-    def __init__(
-        self, data: ImageSet, augmentation: Augmentation, batch_size: int, address: Address, device: torch.device
-    ) -> None:
-        super().__init__(data.to(device), augmentation, batch_size, address, device)
-        if device.type == "cuda":
-            self._arrival = torch.cuda.current_stream(device).record_event()
+    def __post_init__(self) -> None:
+        self.data = self.data.to(self.device)
+        super().__post_init__()
+        if self.device.type == "cuda":
+            self._arrival = torch.cuda.current_stream(self.device).record_event()
 
     def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
-        if self._device.type == "cuda":
-            _side_stream(self._device).wait_event(self._arrival)
-            images, labels = _beside(self._device, lambda: self._prepared(epoch))
+        if self.device.type == "cuda":
+            _side_stream(self.device).wait_event(self._arrival)
+            images, labels = _beside(self.device, lambda: self._prepared(epoch))
         else:
             images, labels = self._prepared(epoch)
         for start in range(first_step * self.batch_size, self.num_images, self.batch_size):
@@ -140,9 +139,9 @@ class ResidentFeed(Feed):
     def _prepared(self, epoch: int) -> tuple[Tensor, Tensor]:
         """The images and labels of a whole epoch."""
         order, changes = self._drawn(epoch)
-        if self._device.type == "cuda":
-            order = order.pin_memory().to(self._device, non_blocking=True)  # the host does not wait for pinned memory
-        return changes.done_to_all(self._data.images[order]), self._data.labels[order]
+        if self.device.type == "cuda":
+            order = order.pin_memory().to(self.device, non_blocking=True)  # the host does not wait for pinned memory
+        return changes.done_to_all(self.data.images[order]), self.data.labels[order]
 
 
 def _beside(device: torch.device, prepare: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
@@ -177,9 +176,9 @@ class StreamedFeed(Feed):
                 if following is not None:
                     coming.append(gathering.submit(self._gathered, order[following]))
                 prepare = functools.partial(self._sent, gathered, changes, part)
-                if self._device.type == "cuda":
+                if self.device.type == "cuda":
                     self._keep_close(begun)
-                    images, labels = _beside(self._device, prepare)
+                    images, labels = _beside(self.device, prepare)
                 else:
                     images, labels = prepare()
                 yield from map(Batch, images.split(self.batch_size), labels.split(self.batch_size))
@@ -187,17 +186,17 @@ class StreamedFeed(Feed):
     def _keep_close(self, begun: deque[torch.cuda.Event]) -> None:
         """Wait until the device is no more than `PARTS_AHEAD` parts behind: else they would fill its memory."""
         begun.append(torch.cuda.Event(blocking=True))
-        begun[-1].record(torch.cuda.current_stream(self._device))
+        begun[-1].record(torch.cuda.current_stream(self.device))
         if len(begun) > PARTS_AHEAD:
             begun.popleft().synchronize()
 
     def _sent(self, gathered: Any, changes: Changes, part: slice) -> tuple[Tensor, Tensor]:
-        images, labels = (tensor.to(self._device, non_blocking=True) for tensor in gathered)
+        images, labels = (tensor.to(self.device, non_blocking=True) for tensor in gathered)
         return changes.done_to(images, part), labels
 
     def _parts(self, first_step: int) -> list[slice]:
         """The epoch in pieces of whole batches, from `first_step` on."""
-        height, width = self._data.image_size
+        height, width = self.data.image_size
         team = self.team
         size = self.batch_size * (max(1, STREAMED_PIXELS // (self.batch_size * height * width)) if team.is_alone else 1)
         starts = range(first_step * self.batch_size, self.num_images, size)
@@ -206,9 +205,9 @@ class StreamedFeed(Feed):
 
     def _gathered(self, rows: Tensor) -> Any:
         """The images and labels `rows`, in memory from which the device can copy while the host goes on."""
-        is_pinned = self._device.type == "cuda"
+        is_pinned = self.device.type == "cuda"
         gathered = []
-        for values in (self._data.images, self._data.labels):
+        for values in (self.data.images, self.data.labels):
             room = torch.empty((len(rows), *values.shape[1:]), dtype=values.dtype, pin_memory=is_pinned)
             gathered.append(torch.index_select(values, 0, rows, out=room))
         return gathered
@@ -220,14 +219,12 @@ class PhotoFeed(StreamedFeed):
     Photos that are kept on the device are read there; others travel as a streamed feed's images do.
     """
 
-    def __init__(
-        self, data: ImageSet, augmentation: Augmentation, batch_size: int, address: Address, device: torch.device
-    ) -> None:
-        assert isinstance(data.stack, Album)
-        data.stack.developed()
-        self._album = data.stack
-        self._strata = strata(self._album.homes(), num_strata(len(data), batch_size))
-        super().__init__(data, augmentation, batch_size, address, device)
+    def __post_init__(self) -> None:
+        assert isinstance(self.data.stack, Album)
+        self._album = self.data.stack
+        self._album.developed()
+        self._strata = strata(self._album.homes(), num_strata(len(self.data), self.batch_size))
+        super().__post_init__()
         own = self._strata[self.team.part_of(slice(0, len(self._strata)))]
         self._album[torch.cat(own)].develop_here()
 
@@ -242,7 +239,7 @@ class PhotoFeed(StreamedFeed):
 
     def _images_of_epoch(self) -> int:
         count = len(self._strata)
-        return images_of_epoch(len(self._data), self.batch_size) if count == 1 else count * (len(self._data) // count)
+        return images_of_epoch(len(self.data), self.batch_size) if count == 1 else count * (len(self.data) // count)
 
     def _order(self, random: torch.Generator) -> Tensor:
         """Of every batch equal parts from all strata, one after the other: so the processes, which have some strata
@@ -253,21 +250,21 @@ class PhotoFeed(StreamedFeed):
         return torch.cat([torch.cat(part) for part in parts])
 
     def _changes(self, order: Tensor, random: torch.Generator) -> Changes:
-        shape = torch.Size((len(order), 3, *self._data.image_size))
+        shape = torch.Size((len(order), 3, *self.data.image_size))
         frames = self._album.darkroom.frames
-        return PhotoChanges(self._augmentation, self._album.sizes[order], shape, random, frames)
+        return PhotoChanges(self.augmentation, self._album.sizes[order], shape, random, frames)
 
     def _gathered(self, rows: Tensor) -> Any:
-        labels = self._data.labels[rows]
-        is_pinned = self._device.type == "cuda"
-        return self._album[rows].gathered(self._device), labels.pin_memory() if is_pinned else labels
+        labels = self.data.labels[rows]
+        is_pinned = self.device.type == "cuda"
+        return self._album[rows].gathered(self.device), labels.pin_memory() if is_pinned else labels
 
     def _sent(self, gathered: Any, changes: Changes, part: slice) -> tuple[Tensor, Tensor]:
         assert isinstance(changes, PhotoChanges)
         photos, labels = gathered
         boxes, is_mirrored = changes.boxes[part], changes.is_mirrored[part]
-        images = photos.crops(boxes, is_mirrored, self._data.image_size, self._device)
-        return changes.done_to(images, part), labels.to(self._device, non_blocking=True)
+        images = photos.crops(boxes, is_mirrored, self.data.image_size, self.device)
+        return changes.done_to(images, part), labels.to(self.device, non_blocking=True)
 
 
 def make_feed(

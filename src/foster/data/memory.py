@@ -32,7 +32,6 @@ class ExemplarMemory:
         self.per_class = per_class
         self.darkroom = darkroom
         self._stacks: list[Stack] = []
-        self._num_images = 0
         self._together: Stack | None = None
 
     @property
@@ -41,7 +40,7 @@ class ExemplarMemory:
 
     @property
     def num_images(self) -> int:
-        return self._num_images
+        return sum(len(stack) for stack in self._stacks)
 
     @property
     def num_bytes(self) -> int:
@@ -85,9 +84,8 @@ class ExemplarMemory:
         if not 0 <= class_id <= self.num_classes:
             raise ValueError(f"class id {class_id} is neither known nor the next one, {self.num_classes}")
         own = len(self._stacks[class_id]) if class_id < self.num_classes else 0
-        self._check_budget(class_id, len(images), self._num_images - own)
+        self._check_budget(class_id, len(images), self.num_images - own)
         self._stacks[class_id : class_id + 1] = [self._own(images)]
-        self._num_images += len(images) - own
         self._together = None
 
     def exemplars(self, class_names: Sequence[str]) -> ImageSet | None:
@@ -133,7 +131,6 @@ class ExemplarMemory:
 
     def _hold(self, stacks: Sequence[Stack]) -> None:
         self._stacks = list(stacks)
-        self._num_images = sum(len(stack) for stack in stacks)
         self._together = None
 
     def _all_images(self) -> Stack:

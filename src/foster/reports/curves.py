@@ -102,6 +102,7 @@ def variants_figure(variants: Mapping[str, Sequence[RunResult]], title: str) -> 
     return _figure([Panel(runs[0].scenario, runs[0].scenario, curves, "")] if runs else [], title)
 
 
+@styled()
 def _figure(shown: Sequence["Panel"], title: str | None) -> Figure:
     if not shown:
         raise DataError("there are no runs to draw")
@@ -109,15 +110,14 @@ def _figure(shown: Sequence["Panel"], title: str | None) -> Figure:
     num_columns = min(2, len(shown))
     width = AXES_WIDTH + 0.7 + max(end.width for panel in ends for end in panel)
     height = max(AXES_HEIGHT, *(sum(end.height for end in panel) for panel in ends))
-    with styled():
-        figure = new_figure(num_columns * width, math.ceil(len(shown) / num_columns) * (height + 0.9))
-        for axes, panel in zip(grid_of_axes(figure, len(shown), num_columns), shown, strict=True):
-            alone = title if title and len(shown) == 1 else None
-            axes.set_title(wrapped(alone + panel.title.removeprefix(panel.scenario) if alone else panel.title, width))
-            _draw(axes, panel, [curve for other in shown if other.scenario == panel.scenario for curve in other.curves])
-            label_ends(axes, [curve.end for curve in panel.curves], height)
-        if title and len(shown) > 1:
-            figure.suptitle(wrapped(title, num_columns * width), x=0.01, ha="left")
+    figure = new_figure(num_columns * width, math.ceil(len(shown) / num_columns) * (height + 0.9))
+    for axes, panel in zip(grid_of_axes(figure, len(shown), num_columns), shown, strict=True):
+        alone = title if title and len(shown) == 1 else None
+        axes.set_title(wrapped(alone + panel.title.removeprefix(panel.scenario) if alone else panel.title, width))
+        _draw(axes, panel, [curve for other in shown if other.scenario == panel.scenario for curve in other.curves])
+        label_ends(axes, [curve.end for curve in panel.curves], height)
+    if title and len(shown) > 1:
+        figure.suptitle(wrapped(title, num_columns * width), x=0.01, ha="left")
     return figure
 
 

@@ -21,6 +21,7 @@ MARKERS = "o^"
 """A colour that comes again has another marker."""
 
 
+@styled()
 def tsne_figure(archives: Sequence[RunArchive]) -> Figure:
     """A row a run, a panel a task: features of test images as t-SNE lays them out.
 
@@ -38,27 +39,26 @@ def tsne_figure(archives: Sequence[RunArchive]) -> Figure:
     ends = np.cumsum(archives[0].task_sizes)
     num_classes = int(ends[num_tasks - 1])
     chosen = np.unique(np.linspace(0, num_classes - 1, min(num_classes, MOST_CLASSES)).round().astype(int))
-    with styled():
-        figure = new_figure(2.3 * len(tasks) + 1.2, 2.5 * len(archives) + 0.2)
-        panels = grid_of_axes(figure, len(tasks) * len(archives), len(tasks))
-        for panel, axes in enumerate(panels):
-            archive, task = archives[panel // len(tasks)], tasks[panel % len(tasks)]
-            points, labels = _laid_out(archive, task, chosen[chosen < ends[task]])
-            for rank, class_id in enumerate(chosen):
-                own = points[labels == class_id]
-                colour, marker, name = COLOURS[rank % 10], MARKERS[rank // 10], archives[0].class_names[class_id]
-                dots = axes.scatter(own[:, 0], own[:, 1], s=7, color=colour, marker=marker, label=name)
-                dots.set(linewidths=0, rasterized=True)
-            axes.set(xticks=[], yticks=[])
-            axes.spines[:].set(visible=True, color=GRID)
-            axes.margins(0.08)
-            axes.grid(visible=False)
-            if panel < len(tasks):
-                axes.set_title(f"{ends[task]} classes", loc="center", weight="normal", size=9)
-            if panel % len(tasks) == 0:
-                axes.set_ylabel(archive.name, weight="bold", color=colour_of(archive.method))
-        look: dict[str, Any] = {"frameon": False, "fontsize": 7, "labelspacing": 0.3, "handletextpad": 0}
-        figure.legend(handles=panels[0].collections, loc="outside right upper", markerscale=1.5, **look)
+    figure = new_figure(2.3 * len(tasks) + 1.2, 2.5 * len(archives) + 0.2)
+    panels = grid_of_axes(figure, len(tasks) * len(archives), len(tasks))
+    for panel, axes in enumerate(panels):
+        archive, task = archives[panel // len(tasks)], tasks[panel % len(tasks)]
+        points, labels = _laid_out(archive, task, chosen[chosen < ends[task]])
+        for rank, class_id in enumerate(chosen):
+            own = points[labels == class_id]
+            colour, marker, name = COLOURS[rank % 10], MARKERS[rank // 10], archives[0].class_names[class_id]
+            dots = axes.scatter(own[:, 0], own[:, 1], s=7, color=colour, marker=marker, label=name)
+            dots.set(linewidths=0, rasterized=True)
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set(visible=True, color=GRID)
+        axes.margins(0.08)
+        axes.grid(visible=False)
+        if panel < len(tasks):
+            axes.set_title(f"{ends[task]} classes", loc="center", weight="normal", size=9)
+        if panel % len(tasks) == 0:
+            axes.set_ylabel(archive.name, weight="bold", color=colour_of(archive.method))
+    look: dict[str, Any] = {"frameon": False, "fontsize": 7, "labelspacing": 0.3, "handletextpad": 0}
+    figure.legend(handles=panels[0].collections, loc="outside right upper", markerscale=1.5, **look)
     return figure
 
 
@@ -69,17 +69,17 @@ def _num_kept(archive: RunArchive) -> int:
     return sum(1 for _ in itertools.takewhile(lambda task: (task, archive.result.result) in kept, tasks))
 
 
+@styled()
 def head_norm_figure(archives: Sequence[Archive]) -> Figure:
     """A panel a run or bundle: the norm of each class's row of the head, in order of arrival, and each task's mean.
 
     Where the rows of the last task are longer than all others, much is taken for a new class.
     """
-    with styled():
-        figure = new_figure(8.5, 1.9 * len(archives) + 0.4)
-        panels = grid_of_axes(figure, len(archives), 1)
-        for axes, archive in zip(panels, archives, strict=True):
-            _draw_norms(axes, archive, archive.head_weight().norm(dim=1).cpu().numpy())
-        panels[-1].set_xlabel("class, in order of arrival; lines part tasks")
+    figure = new_figure(8.5, 1.9 * len(archives) + 0.4)
+    panels = grid_of_axes(figure, len(archives), 1)
+    for axes, archive in zip(panels, archives, strict=True):
+        _draw_norms(axes, archive, archive.head_weight().norm(dim=1).cpu().numpy())
+    panels[-1].set_xlabel("class, in order of arrival; lines part tasks")
     return figure
 
 

@@ -26,6 +26,7 @@ from foster.reports.style import (
 HEIGHT = 2.6
 
 
+@styled()
 def new_old_figure(results: Sequence[RunResult], names: Sequence[str] = ()) -> Figure:
     """After each task, the accuracy on the classes of that task (left) and on those of all before it (right)."""
     named = zip(results, names or [result.method for result in results], strict=True)
@@ -38,33 +39,32 @@ def new_old_figure(results: Sequence[RunResult], names: Sequence[str] = ()) -> F
     looks = [LOOKS.get(result.method) or free[k % len(free)] for k, result in enumerate(shown)]
     if len({look.colour for look in looks}) < len(looks):
         looks = [list(LOOKS.values())[k % len(LOOKS)] for k in range(len(shown))]
-    with styled():
-        figure = new_figure(10.5, 3.4)
-        panels = grid_of_axes(figure, 2, 2, sharey=True)
-        for axes, kind in zip(panels, ("new", "old"), strict=True):
-            ends = []
-            for result, look, label in zip(shown, looks, labels, strict=True):
-                values = result.new_accuracy if kind == "new" else result.old_accuracy
-                points = [(x, y) for x, y in zip(result.classes_seen, values, strict=False) if y is not None]
-                across, up = [x for x, _ in points], [y for _, y in points]
-                marks: dict[str, Any] = {"markeredgecolor": "white", "markevery": max(1, len(up) // 10)}
-                axes.plot(across, up, color=look.colour, marker=look.marker, clip_on=False, **marks)
-                ends += [End(up[-1], f"{label}  {up[-1]:.1f}", look)] if up and math.isfinite(up[-1]) else []
-            counts = sorted({count for result in shown for count in result.classes_seen[int(kind == "old") :]})
-            axes.set_xticks(counts[:: -(-len(counts) // 12)])
-            axes.set(xlim=(counts[0] - (len(counts) == 1), counts[-1]), ylim=(0, 100), title=f"{kind} classes")
-            axes.set(xlabel="classes seen", ylabel=f"accuracy on the {kind} classes (%)")
-            axes.tick_params(labelleft=True)
-            label_ends(axes, ends, 2.7)
+    figure = new_figure(10.5, 3.4)
+    panels = grid_of_axes(figure, 2, 2, sharey=True)
+    for axes, kind in zip(panels, ("new", "old"), strict=True):
+        ends = []
+        for result, look, label in zip(shown, looks, labels, strict=True):
+            values = result.new_accuracy if kind == "new" else result.old_accuracy
+            points = [(x, y) for x, y in zip(result.classes_seen, values, strict=False) if y is not None]
+            across, up = [x for x, _ in points], [y for _, y in points]
+            marks: dict[str, Any] = {"markeredgecolor": "white", "markevery": max(1, len(up) // 10)}
+            axes.plot(across, up, color=look.colour, marker=look.marker, clip_on=False, **marks)
+            ends += [End(up[-1], f"{label}  {up[-1]:.1f}", look)] if up and math.isfinite(up[-1]) else []
+        counts = sorted({count for result in shown for count in result.classes_seen[int(kind == "old") :]})
+        axes.set_xticks(counts[:: -(-len(counts) // 12)])
+        axes.set(xlim=(counts[0] - (len(counts) == 1), counts[-1]), ylim=(0, 100), title=f"{kind} classes")
+        axes.set(xlabel="classes seen", ylabel=f"accuracy on the {kind} classes (%)")
+        axes.tick_params(labelleft=True)
+        label_ends(axes, ends, 2.7)
     return figure
 
 
+@styled()
 def loss_figure(archives: Sequence[RunArchive]) -> Figure:
     """A panel a run: each loss term after each epoch, all phases of all tasks one after the other."""
-    with styled():
-        figure = new_figure(9.5, HEIGHT * len(archives) + 0.3)
-        for axes, archive in zip(grid_of_axes(figure, len(archives), 1), archives, strict=True):
-            _draw_losses(axes, archive)
+    figure = new_figure(9.5, HEIGHT * len(archives) + 0.3)
+    for axes, archive in zip(grid_of_axes(figure, len(archives), 1), archives, strict=True):
+        _draw_losses(axes, archive)
     return figure
 
 

@@ -24,29 +24,30 @@ ON_BRIGHT = "#222222"
 """Letters on a bright cell. They stay dark in a dark report, since the cell stays bright."""
 
 
+@styled()
 def accuracy_matrix_figure(results: Sequence[RunResult], names: Sequence[str] = ()) -> Figure:
     """A panel a run: after each task (rows), the accuracy on the classes of each task so far (columns)."""
     named = zip(results, names or [result.method for result in results], strict=True)
     shown = [(result, name) for result, name in named if result.accuracy_matrix]
     if not shown:
         raise DataError("none of the runs has an accuracy matrix")
-    with styled():
-        figure, panels = _panels(len(shown), 3.6)
-        for axes, (result, name) in zip(panels, shown, strict=True):
-            size = len(result.accuracy_matrix)
-            values = np.full((size, size), np.nan)
-            for row, accuracies in enumerate(result.accuracy_matrix):
-                values[row, : len(accuracies)] = accuracies
-            picture = axes.imshow(values, vmin=0, vmax=100)
-            _without_frame(axes, f"{name}: {result.final_accuracy:.1f} % at the end")
-            axes.set(xlabel="accuracy on the classes of task", ylabel="after task")
-            _number_tasks(axes, size)
-            if size <= MOST_WRITTEN:
-                _write_values(axes, values)
-        _colour_bar(figure, picture, panels, "accuracy (%)")
+    figure, panels = _panels(len(shown), 3.6)
+    for axes, (result, name) in zip(panels, shown, strict=True):
+        size = len(result.accuracy_matrix)
+        values = np.full((size, size), np.nan)
+        for row, accuracies in enumerate(result.accuracy_matrix):
+            values[row, : len(accuracies)] = accuracies
+        picture = axes.imshow(values, vmin=0, vmax=100)
+        _without_frame(axes, f"{name}: {result.final_accuracy:.1f} % at the end")
+        axes.set(xlabel="accuracy on the classes of task", ylabel="after task")
+        _number_tasks(axes, size)
+        if size <= MOST_WRITTEN:
+            _write_values(axes, values)
+    _colour_bar(figure, picture, panels, "accuracy (%)")
     return figure
 
 
+@styled()
 def confusion_figure(archives: Sequence[Archive]) -> Figure:
     """A panel a run or bundle: the share of each true class (rows) that is taken for each class (columns).
 
@@ -54,29 +55,28 @@ def confusion_figure(archives: Sequence[Archive]) -> Figure:
     taken for new classes. Of many classes in many tasks, the tasks stand in their place.
     """
     are_tasks = [len(archive.class_names) > MOST_CLASSES and len(archive.task_sizes) > 1 for archive in archives]
-    with styled():
-        figure, panels = _panels(len(archives), 4.2)
-        for axes, archive, is_of_tasks in zip(panels, archives, are_tasks, strict=True):
-            labels, predicted = archive.predictions()
-            sizes = archive.task_sizes
-            if is_of_tasks:
-                task_of = np.repeat(np.arange(len(sizes)), sizes)
-                shares = confusion(task_of[labels], task_of[predicted], len(sizes))
-            else:
-                shares = confusion(labels, predicted, len(archive.class_names))
-            # The square root shows small shares, which are most of what is wrong.
-            picture = axes.imshow(np.sqrt(shares), vmin=0, vmax=1, interpolation="nearest")
-            _without_frame(axes, f"{archive.name}: {archive.accuracy:.1f} %")
-            if is_of_tasks:
-                axes.set(xlabel="predicted: a class of task", ylabel="true: a class of task")
-                _number_tasks(axes, len(sizes))
-            else:
-                axes.set(xlabel="predicted", ylabel="true")
-                _mark_tasks(axes, archive)
-        of_what = "task" if all(are_tasks) else "task or class" if any(are_tasks) else "class"
-        bar = _colour_bar(figure, picture, panels, f"share of the true {of_what}")
-        shown = (0, 0.05, 0.2, 0.5, 1)
-        bar.set_ticks([value**0.5 for value in shown], labels=[f"{value:g}" for value in shown])
+    figure, panels = _panels(len(archives), 4.2)
+    for axes, archive, is_of_tasks in zip(panels, archives, are_tasks, strict=True):
+        labels, predicted = archive.predictions()
+        sizes = archive.task_sizes
+        if is_of_tasks:
+            task_of = np.repeat(np.arange(len(sizes)), sizes)
+            shares = confusion(task_of[labels], task_of[predicted], len(sizes))
+        else:
+            shares = confusion(labels, predicted, len(archive.class_names))
+        # The square root shows small shares, which are most of what is wrong.
+        picture = axes.imshow(np.sqrt(shares), vmin=0, vmax=1, interpolation="nearest")
+        _without_frame(axes, f"{archive.name}: {archive.accuracy:.1f} %")
+        if is_of_tasks:
+            axes.set(xlabel="predicted: a class of task", ylabel="true: a class of task")
+            _number_tasks(axes, len(sizes))
+        else:
+            axes.set(xlabel="predicted", ylabel="true")
+            _mark_tasks(axes, archive)
+    of_what = "task" if all(are_tasks) else "task or class" if any(are_tasks) else "class"
+    bar = _colour_bar(figure, picture, panels, f"share of the true {of_what}")
+    shown = (0, 0.05, 0.2, 0.5, 1)
+    bar.set_ticks([value**0.5 for value in shown], labels=[f"{value:g}" for value in shown])
     return figure
 
 

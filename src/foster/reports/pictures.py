@@ -31,6 +31,7 @@ NUM_EXPLAINED = 6
 HEAT = "inferno"
 
 
+@styled()
 def exemplar_figure(archive: Archive) -> Figure:
     """A row a class, in order of arrival: the first exemplars of each, in the order in which they were chosen."""
     images = archive.exemplars()
@@ -39,20 +40,19 @@ def exemplar_figure(archive: Archive) -> Figure:
     shown = [k * len(counts) // num_shown for k in range(num_shown)]
     num_blocks = -(-num_shown // ROWS_IN_A_BLOCK)
     num_rows = min(num_shown, ROWS_IN_A_BLOCK)
-    with styled():
-        width = 4.0 if num_blocks == 1 else 2.8
-        figure = new_figure(num_blocks * width, 0.36 * num_rows + 0.7)
-        for block, axes in enumerate(grid_of_axes(figure, num_blocks, num_blocks)):
-            classes = shown[block * ROWS_IN_A_BLOCK : (block + 1) * ROWS_IN_A_BLOCK]
-            axes.imshow(_mosaic(images, classes), interpolation="nearest", aspect="equal")
-            axes.set_anchor("N")
-            height = images.image_size[0] + 1
-            names = [f"{images.class_names[class_id]}  ({counts[class_id]})" for class_id in classes]
-            axes.set_yticks([height * (row + 0.5) for row in range(len(classes))], names, size=7)
-            _picture_only(axes)
-            if block == 0:
-                some = f"; {num_shown} of {len(counts):,} classes" if num_shown < len(counts) else ""
-                axes.set_title(f"{archive.name}: {len(images):,} exemplars{some}")
+    width = 4.0 if num_blocks == 1 else 2.8
+    figure = new_figure(num_blocks * width, 0.36 * num_rows + 0.7)
+    for block, axes in enumerate(grid_of_axes(figure, num_blocks, num_blocks)):
+        classes = shown[block * ROWS_IN_A_BLOCK : (block + 1) * ROWS_IN_A_BLOCK]
+        axes.imshow(_mosaic(images, classes), interpolation="nearest", aspect="equal")
+        axes.set_anchor("N")
+        height = images.image_size[0] + 1
+        names = [f"{images.class_names[class_id]}  ({counts[class_id]})" for class_id in classes]
+        axes.set_yticks([height * (row + 0.5) for row in range(len(classes))], names, size=7)
+        _picture_only(axes)
+        if block == 0:
+            some = f"; {num_shown} of {len(counts):,} classes" if num_shown < len(counts) else ""
+            axes.set_title(f"{archive.name}: {len(images):,} exemplars{some}")
     return figure
 
 
@@ -99,27 +99,27 @@ def boosting_of(archive: RunArchive, task: int) -> Boosting:
     return Boosting(old, Network(branches, Head.from_values(new_columns, whole.head.bias)), whole)
 
 
+@styled()
 def _explained(archive: RunArchive, boosting: Boosting, chosen: "Corrected") -> Figure:
     frozen, new = branch_maps(archive, boosting, chosen.images)
     row_names = ("test image", "frozen branch", "new branch" if len(boosting.new.branches) == 1 else "new branches")
-    with styled():
-        figure = new_figure(1.5 * len(chosen.images.labels) + 0.9, 5.2)
-        panels = grid_of_axes(figure, 3 * len(chosen.images), len(chosen.images))
-        for column, (image, before) in enumerate(zip(shown_pixels(chosen.images), chosen.before, strict=True)):
-            picture = image.permute(1, 2, 0).numpy()
-            name = chosen.images.class_names[int(chosen.images.labels[column])]
-            for row, heat in enumerate((None, frozen[column], new[column])):
-                axes = panels[row * len(chosen.images) + column]
-                axes.imshow(picture)
-                if heat is not None:
-                    # What nothing speaks for stays as it is.
-                    axes.imshow(heat.numpy(), cmap=HEAT, alpha=0.75 * heat.numpy(), vmin=0, vmax=1)
-                _picture_only(axes)
-                axes.set_yticks([])
-                if column == 0:
-                    axes.set_ylabel(row_names[row], weight="bold")
-            panels[column].set_title(wrapped(name, 1.6), size=8.5, loc="center")
-            panels[column].set_xlabel(f"before: {before}", size=7.5)
+    figure = new_figure(1.5 * len(chosen.images.labels) + 0.9, 5.2)
+    panels = grid_of_axes(figure, 3 * len(chosen.images), len(chosen.images))
+    for column, (image, before) in enumerate(zip(shown_pixels(chosen.images), chosen.before, strict=True)):
+        picture = image.permute(1, 2, 0).numpy()
+        name = chosen.images.class_names[int(chosen.images.labels[column])]
+        for row, heat in enumerate((None, frozen[column], new[column])):
+            axes = panels[row * len(chosen.images) + column]
+            axes.imshow(picture)
+            if heat is not None:
+                # What nothing speaks for stays as it is.
+                axes.imshow(heat.numpy(), cmap=HEAT, alpha=0.75 * heat.numpy(), vmin=0, vmax=1)
+            _picture_only(axes)
+            axes.set_yticks([])
+            if column == 0:
+                axes.set_ylabel(row_names[row], weight="bold")
+        panels[column].set_title(wrapped(name, 1.6), size=8.5, loc="center")
+        panels[column].set_xlabel(f"before: {before}", size=7.5)
     return figure
 
 

@@ -142,6 +142,7 @@ def _mean_accuracies(runs: Sequence[RunResult]) -> list[float]:
     return [statistics.fmean(column) for column in zip(*(run.accuracy for run in runs), strict=True)]
 
 
+@styled()
 def _axis_figure(outcome: Outcome) -> Figure:
     """Average and final accuracy of each variant against its place on the study's axis."""
     study = outcome.study
@@ -151,31 +152,28 @@ def _axis_figure(outcome: Outcome) -> Figure:
         raise DataError("there are no runs to draw")
     # Only on a logarithmic axis do distances mean something; else they would leave no room for some of the numbers.
     positions = [at[name] if study.is_logarithmic else float(index) for index, name in enumerate(shown)]
-    with styled():
-        figure = new_figure(7.5, 3.9)
-        axes = figure.subplots()
-        ends = []
-        lines: tuple[tuple[Metric, str, int], ...] = (
-            ("average", "average incremental accuracy", 6),
-            ("final", "accuracy at the end", -12),
-        )
-        for (metric, label, offset), colour, marker in zip(lines, COLOURS, "os", strict=False):
-            values = [_values(runs, metric) for runs in shown.values()]
-            means = [statistics.fmean(each) for each in values]
-            spreads = [statistics.stdev(each) if len(each) > 1 else 0.0 for each in values]
-            look = Look(colour, marker)
-            axes.errorbar(
-                positions, means, yerr=spreads if any(spreads) else None, color=colour, marker=marker, capsize=2
-            )
-            for position, mean in zip(positions, means, strict=True):
-                beside = axes.annotate(f"{mean:.1f}", (position, mean), (0, offset), textcoords="offset points")
-                beside.set(ha="center", size=8, bbox=PAPER)
-            ends.append(End(means[-1], label, look))
-        if study.is_logarithmic:
-            axes.set_xscale("log")
-        axes.set_xticks(positions, [f"{at[name]:g}" for name in shown], minor=False)
-        axes.minorticks_off()
-        axes.margins(y=0.15)
-        axes.set(title=f"{study.title}, {outcome.scenario}", xlabel=study.axis, ylabel="accuracy (%)")
-        label_ends(axes, ends, 3.0)
+    figure = new_figure(7.5, 3.9)
+    axes = figure.subplots()
+    ends = []
+    lines: tuple[tuple[Metric, str, int], ...] = (
+        ("average", "average incremental accuracy", 6),
+        ("final", "accuracy at the end", -12),
+    )
+    for (metric, label, offset), colour, marker in zip(lines, COLOURS, "os", strict=False):
+        values = [_values(runs, metric) for runs in shown.values()]
+        means = [statistics.fmean(each) for each in values]
+        spreads = [statistics.stdev(each) if len(each) > 1 else 0.0 for each in values]
+        look = Look(colour, marker)
+        axes.errorbar(positions, means, yerr=spreads if any(spreads) else None, color=colour, marker=marker, capsize=2)
+        for position, mean in zip(positions, means, strict=True):
+            beside = axes.annotate(f"{mean:.1f}", (position, mean), (0, offset), textcoords="offset points")
+            beside.set(ha="center", size=8, bbox=PAPER)
+        ends.append(End(means[-1], label, look))
+    if study.is_logarithmic:
+        axes.set_xscale("log")
+    axes.set_xticks(positions, [f"{at[name]:g}" for name in shown], minor=False)
+    axes.minorticks_off()
+    axes.margins(y=0.15)
+    axes.set(title=f"{study.title}, {outcome.scenario}", xlabel=study.axis, ylabel="accuracy (%)")
+    label_ends(axes, ends, 3.0)
     return figure

@@ -56,6 +56,7 @@ def ready_step(phase: Phase, feed: Feed, engine: Engine, optimizer: Sgd) -> Iter
         yield step
 
 
+@dataclass
 class Step:
     """Sums each loss term, weighted by images, on the device: nothing waits for it.
 
@@ -65,23 +66,16 @@ class Step:
     one and that of the last, incomplete batch; both are recorded, so that every image counts as it does unrecorded.
     """
 
-    def __init__(
-        self,
-        network: nn.Module,
-        objective: Objective,
-        optimizer: Sgd,
-        engine: Engine,
-        compile_for: Callable[[int], None] = lambda batch_size: None,
-        num_sharing: int = 1,
-    ) -> None:
+    network: nn.Module
+    objective: Objective
+    optimizer: Sgd
+    engine: Engine
+    compile_for: Callable[[int], None] = lambda batch_size: None
+    num_sharing: int = 1
+
+    def __post_init__(self) -> None:
         self.term_names: tuple[str, ...] = ()
-        self.loss_sums = torch.zeros(0, dtype=torch.float64, device=engine.device)
-        self._network = network
-        self._objective = objective
-        self._optimizer = optimizer
-        self._engine = engine
-        self._compile_for = compile_for
-        self._num_sharing = num_sharing
+        self.loss_sums = torch.zeros(0, dtype=torch.float64, device=self.engine.device)
         self._recordings: dict[int, _Recording] = {}
 
     def __call__(self, images: Tensor, labels: Tensor) -> None:
@@ -94,21 +88,21 @@ class Step:
         recording.graph.replay()
 
     def _run(self, images: Tensor, labels: Tensor) -> None:
-        self._compile_for(len(labels))
+        self.compile_for(len(labels))
         with DeferredGradients():
-            with self._engine.autocast:
-                terms = self._objective(self._engine.prepare(images), labels)
+            with self.engine.autocast:
+                terms = self.objective(self.engine.prepare(images), labels)
             if not self.term_names:
                 _check_terms(terms)
             losses = torch.stack(list(terms.values()))
             losses.sum().backward()
-        losses = average(self._optimizer.gradients(), losses.detach())
-        self._optimizer.step()
-        self._optimizer.drop_gradients()
+        losses = average(self.optimizer.gradients(), losses.detach())
+        self.optimizer.step()
+        self.optimizer.drop_gradients()
         if not self.term_names:
             self.term_names = tuple(terms)
-            self.loss_sums = torch.zeros(len(terms), dtype=torch.float64, device=self._engine.device)
-        self.loss_sums += losses * (len(labels) * self._num_sharing)
+            self.loss_sums = torch.zeros(len(terms), dtype=torch.float64, device=self.engine.device)
+        self.loss_sums += losses * (len(labels) * self.num_sharing)
 
     def record(self, batch_sizes: Sequence[int], sample: Tensor) -> None:
         """Record the step for these batch sizes of images like `sample`; all weights and sums stay as they were."""
@@ -130,20 +124,20 @@ class Step:
         try:
             return self._recorded(batch_size, sample, restore)
         except torch.OutOfMemoryError:
-            torch.cuda.current_stream().wait_stream(capture_stream(self._engine.device.index or 0))
-            self._optimizer.drop_gradients()
+            torch.cuda.current_stream().wait_stream(capture_stream(self.engine.device.index or 0))
+            self.optimizer.drop_gradients()
             restore()
             raise
 
     def _recorded(self, batch_size: int, sample: Tensor, restore: Callable[[], None]) -> "_Recording":
-        device = self._engine.device
+        device = self.engine.device
         images = torch.randint(256, (batch_size, *sample.shape[1:]), device=device).to(sample.dtype)
         labels = torch.zeros(batch_size, dtype=torch.int64, device=device)
         graph = torch.cuda.CUDAGraph()
         main, stream = torch.cuda.current_stream(), capture_stream(device.index or 0)
         stream.wait_stream(main)
         with torch.cuda.stream(stream):
-            if self._engine.kernels and is_available():
+            if self.engine.kernels and is_available():
                 with compiled_side_by_side():
                     self._run(images, labels)
                 restore()
@@ -166,7 +160,7 @@ class Step:
 
     def _snapshot(self) -> Callable[[], None]:
         """Puts weights, buffers, momentum and loss sums back to what they are now, in place."""
-        tensors = [*self._network.parameters(), *self._network.buffers(), *self._optimizer.momentum.values()]
+        tensors = [*self.network.parameters(), *self.network.buffers(), *self.optimizer.momentum.values()]
         values = [(tensor, tensor.detach().clone()) for tensor in tensors]
         sums = self.loss_sums.clone()
 

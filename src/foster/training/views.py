@@ -120,8 +120,7 @@ class ViewFeed(Feed):
         self, data: ImageSet, views: TrunkViews, batch_size: int, address: Address, device: torch.device
     ) -> None:
         super().__init__(data, Augmentation(), batch_size, address, device)
-        self.device, self.num_views = device, views.num_views
-        self._views = views
+        self._views, self.num_views = views, views.num_views
         self._slots = views.slots(data.stack, views.num_views, self.team)
         # On a GPU they travel in half of the bytes; a CPU computes with what it gathers.
         self._dtype = torch.float32 if device.type == "cpu" else torch.float16
@@ -148,14 +147,14 @@ class ViewFeed(Feed):
 
     def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         random = generator(self.address(epoch))
-        order = torch.randperm(len(self._data), generator=random)[: self.num_images]
+        order = torch.randperm(len(self.data), generator=random)[: self.num_images]
         chosen = torch.randint(self.num_views, (len(order),), generator=random)
-        slots, labels, rows = self._slots[order, chosen], self._data.labels[order], order * self.num_views + chosen
+        slots, labels, rows = self._slots[order, chosen], self.data.labels[order], order * self.num_views + chosen
         for start in range(first_step * self.batch_size, self.num_images, self.batch_size):
             part = self.team.part_of(slice(start, min(start + self.batch_size, self.num_images)))
             maps = self._views.gathered(slots[part], self._dtype)
             self._shown = maps, rows[part]
-            yield Batch(maps, labels[part].to(self._device, non_blocking=True))
+            yield Batch(maps, labels[part].to(self.device, non_blocking=True))
 
 
 def _names_of(images: Stack) -> Sequence[bytes | str]:
