@@ -31,11 +31,16 @@ def launch(
 ) -> dict[str, Any]:
     """Run `settings` in the folder `path`; with `is_resuming`, continue the run that the folder holds."""
     folder = RunFolder(path)
-    if is_resuming and folder.holds_run:
-        return _continue(folder, resumed_settings(settings, folder), quiet, trackers)
-    results = _watched(begin, settings, folder, quiet, trackers)
-    if is_shown:
-        _show(path)
+    is_continued = is_resuming and folder.holds_run
+    if is_continued:
+        settings = resumed_settings(settings, folder)
+    if is_continued and folder.is_finished:
+        complain(f"'{path}' is finished; nothing is left to do")
+        results = folder.read_results()
+    else:
+        results = _watched(go_on if is_continued else begin, settings, folder, quiet, trackers)
+    if is_shown and speaks():
+        report(accuracy_table(find_results([path])), f"results: {path / 'results.json'}", path=path)
     return results
 
 
@@ -44,11 +49,10 @@ def relaunch(
 ) -> dict[str, Any]:
     """Continue the run in `path`, with its own settings; `data` says where the data files are now, and `overrides`
     change where and how it computes."""
-    folder = RunFolder(path)
-    settings = folder.settings(overrides, imports_plugins=True)
+    settings = RunFolder(path).settings(overrides, imports_plugins=True)
     if data is not None:
         settings = settings.model_copy(update={"data": str(data)})
-    return _continue(folder, settings, quiet, trackers)
+    return launch(settings, path, quiet=quiet, is_resuming=True, trackers=trackers)
 
 
 def prepare_photos(settings: Settings, cache: Path, *, quiet: bool = False) -> int:
@@ -61,16 +65,6 @@ def prepare_photos(settings: Settings, cache: Path, *, quiet: bool = False) -> i
         except Stopped as stopped:
             stopped.add_hint("what is decoded is kept; the same command goes on from there")
             raise
-
-
-def _continue(folder: RunFolder, settings: Settings, quiet: bool, trackers: Sequence[str]) -> dict[str, Any]:
-    if folder.is_finished:
-        complain(f"'{folder.path}' is finished; nothing is left to do")
-        _show(folder.path)
-        return folder.read_results()
-    results = _watched(go_on, settings, folder, quiet, trackers)
-    _show(folder.path)
-    return results
 
 
 Work = Callable[[Settings, RunFolder, Listener, StopRequest], Finished]
@@ -92,9 +86,3 @@ def _watched(work: Work, settings: Settings, folder: RunFolder, quiet: bool, tra
             if folder.holds_run:
                 stopped.add_hint(f"all is saved; continue with: {folder.resume_command}")
             raise
-
-
-def _show(path: Path) -> None:
-    if not speaks():
-        return
-    report(accuracy_table(find_results([path])), f"results: {path / 'results.json'}", path=path)

@@ -41,14 +41,7 @@ def study(
 
     known_studies = packaged_names("studies")
     if not words:
-        from foster.system.counts import counted
-
-        width = max(map(len, known_studies))
-        for known in known_studies:
-            loaded = load_study(known)
-            typer.echo(
-                f"{known:<{width}}  {loaded.title}: {counted(len(loaded.variants), 'variant')} on {loaded.preset}"
-            )
+        _list_studies(known_studies)
         return
     names = [word for word in words if "=" not in word]
     overrides = [word for word in words if "=" in word]
@@ -78,3 +71,13 @@ def study(
     pages = [folder if is_one else folder / title for title in titles]
     studies = [PlannedStudy(*parts) for parts in zip(chosen, planned, pages, strict=True)]
     run_studies(studies, folder, jobs_per_gpu, jobs)
+
+
+def _list_studies(names: list[str]) -> None:
+    from foster.studies.study import load_study
+    from foster.system.counts import counted
+
+    for name in names:
+        study = load_study(name)
+        what = f"{study.title}: {counted(len(study.variants), 'variant')} on {study.preset}"
+        typer.echo(f"{name:<{max(map(len, names))}}  {what}")
