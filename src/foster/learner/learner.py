@@ -278,3 +278,4 @@ class Learner:
 
 
 load = Learner.load
+"""`foster.load("bundles/january")` is `Learner.load`: a learner as it was saved."""

@@ -1,0 +1,75 @@
+"""Numbers in the text are those of results/."""
+
+import json
+import re
+from pathlib import Path
+from statistics import fmean
+
+ROOT = Path(__file__).parents[2]
+
+
+def text(name: str) -> str:
+    """A page in one line."""
+    return " ".join((ROOT / name).read_text(encoding="utf-8").split())
+
+
+def read(name: str) -> dict[str, list[float]]:
+    """The accuracies of a run after each task, by its networks; '' is its result."""
+    run = json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8"))
+    return {"": run["accuracy"], **{variant: values["accuracy"] for variant, values in run["variants"].items()}}
+
+
+def average(name: str) -> float:
+    return fmean(read(name)[""])
+
+
+def of(method: str, scenario: str = "b0-inc10", seed: int = 1993) -> float:
+    return average(f"cifar100-{scenario}-{method}-s{seed}")
+
+
+def test_what_the_readme_says_of_its_tables_is_what_the_files_say() -> None:
+    told = text("README.md")
+    foster, plus, der = of("foster-auto"), of("foster-plus"), of("der-auto")
+    same_size = max(of(f"{method}-auto") for method in ("bic", "wa", "coil", "icarl", "replay", "podnet"))
+    assert f"FOSTER leads the best methods of its size by {foster - same_size:.1f} points" in told
+    assert f"leads FOSTER by {der - foster:.1f} points and `plus` by {der - plus:.1f}" in told
+    assert f"`plus` leads it by {of('foster-plus', 'b50-inc10') - of('der-auto', 'b50-inc10'):.1f}" in told
+    assert (
+        f"FOSTER on B0 inc10 is {foster - of('foster-auto', seed=1):.1f} and {foster - of('foster-auto', seed=2):.1f}"
+        in told
+    )
+    scenarios = ("b0-inc20", "b0-inc10", "b0-inc5", "b50-inc10", "b50-inc5", "b50-inc2")
+    gains = [of("foster-plus", scenario) - of("foster-auto", scenario) for scenario in scenarios]
+    assert f"gains another {min(gains):.1f} to {max(gains):.1f} points" in told
+    assert "| ".join(["points ", *(f"{gain:+.2f} " for gain in gains)]) in text("docs/beyond.md")
+
+
+def test_what_the_page_on_the_paper_says_of_runs_is_what_the_files_say() -> None:
+    told = text("docs/paper.md")
+    joint = read("cifar100-b0-inc10-joint-auto-s1993")[""]
+    assert f"that gives {fmean(joint):.2f}" in told
+    last = [f"{accuracy:.1f}" for accuracy in joint[4:]]
+    assert f"{', '.join(last[:-1])} and {last[-1]}, or {fmean(joint[4:]):.1f} on average" in told
+    assert f"WA is the one method below its published number: {of('wa-plain'):.2f} on B0 inc10" in told
+    assert f"in float32 without them it has {average('checks/cifar100-b0-inc10-wa-plain-float32-s1993'):.2f}" in told
+    assert f"in the same class order has {average('checks/cifar100-b0-inc10-wa-plain-s1-order1993'):.2f}" in told
+    assert f"({of('podnet-auto'):.1f} against {of('podnet-plain'):.1f} on B0 inc10" in told
+
+
+def test_the_rows_of_the_page_on_studies_are_those_of_the_studies() -> None:
+    row = re.compile(r"^\|.*?\|((?: \d+\.\d\d \|){5})$", re.MULTILINE)
+    told = row.findall((ROOT / "docs" / "studies.md").read_text(encoding="utf-8"))
+    found = {
+        line.partition("| 1 |")[2]
+        for name in ("components", "old-head")
+        for line in (ROOT / "results" / "studies" / name / "study.md").read_text(encoding="utf-8").splitlines()
+    }
+    assert len(told) == 9
+    assert [numbers for numbers in told if numbers not in found] == []
+
+
+def test_the_page_on_speed_has_the_accuracy_of_its_runs() -> None:
+    told = text("docs/speed.md")
+    plain, fast = read("checks/foster-float32-s1993"), read("cifar100-b0-inc10-foster-auto-s1993")
+    assert f"ends with {fmean(plain['']):.2f} compressed and {fmean(plain['boosted']):.2f} boosted on average" in told
+    assert f"it is {fmean(fast['']):.2f}, {fmean(fast['boosted']):.2f} and {fast[''][-1]:.1f}" in told
