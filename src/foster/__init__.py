@@ -4,56 +4,35 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from foster.data.images import ImageSet
-    from foster.data.sources import register_dataset
-    from foster.data.task import Task
-    from foster.door.result import Result, Results, load_results
-    from foster.door.run import plan, run
-    from foster.errors import DataError, DeviceError, FolderError, FosterError, SettingsError, TrainingError
-    from foster.learner.check import check_photos
-    from foster.learner.learner import Learner, load
-    from foster.learner.reports import CalibrationWarning, UpdateError
-    from foster.methods import register_method
-    from foster.methods.base import Method
-    from foster.networks import register_backbone
-    from foster.networks.freezing import freeze
-    from foster.networks.network import Backbone
-    from foster.settings.fit import FitSettings
-    from foster.settings.method import MethodSettings
-    from foster.training.phase import Evaluate, Phase
-    from foster.version import __version__
-
-__all__ = [
-    "Backbone",
-    "CalibrationWarning",
-    "DataError",
-    "DeviceError",
-    "Evaluate",
-    "FitSettings",
-    "FolderError",
-    "FosterError",
-    "ImageSet",
-    "Learner",
-    "Method",
-    "MethodSettings",
-    "Phase",
-    "Result",
-    "Results",
-    "SettingsError",
-    "Task",
-    "TrainingError",
-    "UpdateError",
-    "__version__",
-    "check_photos",
-    "freeze",
-    "load",
-    "load_results",
-    "plan",
-    "register_backbone",
-    "register_dataset",
-    "register_method",
-    "run",
-]
+    from foster.data.images import ImageSet as ImageSet
+    from foster.data.sources import register_dataset as register_dataset
+    from foster.data.task import Task as Task
+    from foster.door.result import Result as Result
+    from foster.door.result import Results as Results
+    from foster.door.result import load_results as load_results
+    from foster.door.run import plan as plan
+    from foster.door.run import run as run
+    from foster.errors import DataError as DataError
+    from foster.errors import DeviceError as DeviceError
+    from foster.errors import FolderError as FolderError
+    from foster.errors import FosterError as FosterError
+    from foster.errors import SettingsError as SettingsError
+    from foster.errors import TrainingError as TrainingError
+    from foster.learner.check import check_photos as check_photos
+    from foster.learner.learner import Learner as Learner
+    from foster.learner.learner import load as load
+    from foster.learner.reports import CalibrationWarning as CalibrationWarning
+    from foster.learner.reports import UpdateError as UpdateError
+    from foster.methods import register_method as register_method
+    from foster.methods.base import Method as Method
+    from foster.networks import register_backbone as register_backbone
+    from foster.networks.freezing import freeze as freeze
+    from foster.networks.network import Backbone as Backbone
+    from foster.settings.fit import FitSettings as FitSettings
+    from foster.settings.method import MethodSettings as MethodSettings
+    from foster.training.phase import Evaluate as Evaluate
+    from foster.training.phase import Phase as Phase
+    from foster.version import __version__ as __version__
 
 _NAMES = {
     "foster.door.result": ("Result", "Results", "load_results"),
@@ -76,6 +55,7 @@ _NAMES = {
     "foster.version": ("__version__",),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
@@ -86,4 +66,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__
