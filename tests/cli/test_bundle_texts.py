@@ -7,7 +7,7 @@ from commands import QUICK, Command, write_photos
 
 from foster.bundle.manifest import read_manifest
 from foster.cli.bundle_texts import columns, listed, padded, percent
-from foster.reports.text import size_text
+from foster.system.counts import size_text
 
 
 def test_every_class_of_the_last_learn_can_be_seen(command: Command, bundle: Path) -> None:

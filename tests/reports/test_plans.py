@@ -7,8 +7,8 @@ from rich.console import Console
 
 from foster.experiment.plan import Plan, TimeEstimate, make_plan
 from foster.reports.plans import plan_table
-from foster.reports.text import size_text
 from foster.settings.experiment import load_settings
+from foster.system.counts import size_text
 
 
 def shown(plan: Plan) -> str:

@@ -186,7 +186,7 @@ def emulated_kernels() -> Iterator[None]:
     triton = _triton()
     modules: dict[str, Any] = {**_gluon(), "triton": triton, "triton.language": triton}
     modules["foster.kernels.device"] = SimpleNamespace(operations=_load_module("operations", modules))
-    for name in ("layouts", "windows", "rectifier", "convolution", "gradient", "normalisation", "linear"):
+    for name in ("layouts", "windows", "convolution", "gradient", "normalisation", "linear"):
         modules[f"foster.kernels.device.{name}"] = _load_module(name, modules)
     with mock.patch.object(foster.kernels, "device", _load_module("__init__", modules), create=True):
         yield

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from foster.reports.text import duration
 from foster.sweep.table import LiveTable, PlainLines, RunStatus, State, counts, display_for, short_names
+from foster.system.counts import duration
 
 
 def test_names_leave_out_what_all_runs_share():

@@ -27,10 +27,9 @@ from foster.learner.reports import CalibrationWarning, LearnReport, Prediction, 
 from foster.learner.work_folder import FollowedFolder, WorkFolder
 from foster.reports.contact_sheet import check_writable, draw_sheet
 from foster.reports.progress import progress_for
-from foster.reports.text import size_text
 from foster.settings.learner import learner_settings
 from foster.system import output
-from foster.system.counts import counted
+from foster.system.counts import counted, size_text
 from foster.system.crew import agreed, barrier, crew, joined
 from foster.system.files import user_path
 from foster.system.output import printable

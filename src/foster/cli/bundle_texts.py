@@ -14,11 +14,10 @@ from foster.bundle.files import folder_bytes
 from foster.bundle.history import entry_title, last_checks
 from foster.bundle.manifest import Manifest
 from foster.bundle.promotion import Promotion
-from foster.reports.text import ABSENT, duration, size_text
 from foster.settings.engine import EngineSettings
 from foster.settings.learner import LearnerSettings
 from foster.settings.learner_defaults import PRESETS
-from foster.system.counts import counted
+from foster.system.counts import ABSENT, counted, duration, size_text
 from foster.system.output import plain_text, printable
 
 MAX_LISTED = 12

@@ -110,7 +110,7 @@ def prepare(
 
     settings = chosen_settings(source, overrides or [], data, plugins)
     from foster.cli.launch import prepare_photos
-    from foster.reports.text import size_text
+    from foster.system.counts import size_text
 
     num_bytes = prepare_photos(settings, cache, quiet=quiet)
     report(f"{cache}: {size_text(num_bytes)}; use it with engine.photo_cache={cache}", path=cache)

@@ -9,8 +9,7 @@ from foster.learner.assessment import EvaluationReport
 from foster.learner.check_report import KINDS, CheckReport, Finding
 from foster.learner.reports import UNKNOWN, LearnReport
 from foster.learner.update_check import ClassChange, UpdateCheck
-from foster.reports.text import ABSENT, duration
-from foster.system.counts import counted
+from foster.system.counts import ABSENT, counted, duration
 from foster.system.output import printable
 
 NUM_CLASSES_SHOWN = 40

@@ -7,7 +7,7 @@ import typer
 
 from foster.cli.options import Plugins
 from foster.errors import FolderError
-from foster.reports.text import size_text
+from foster.system.counts import size_text
 
 Subjects = Annotated[
     list[Path], typer.Argument(metavar="RUN", help="Run folders, folders that hold some, results files, bundles.")

@@ -13,9 +13,9 @@ from foster.reports.figures import KINDS
 from foster.reports.markup import svg
 from foster.reports.mistakes import ClassRow, calibration_figure, class_rows, confused_pairs, surest_mistakes
 from foster.reports.reproduce import command
-from foster.reports.text import ABSENT, duration, size_text
 from foster.settings.keys import flat
 from foster.settings.toml import value_text
+from foster.system.counts import ABSENT, duration, size_text
 from foster.system.files import write_text
 from foster.version import __version__
 

@@ -3,7 +3,7 @@
 import textwrap
 
 from foster.errors import SettingsError, suggestion
-from foster.reports.text import CLASSIFIERS
+from foster.reports.results import CLASSIFIERS
 from foster.settings import toml as toml_text
 from foster.settings.fit import FitSettings
 from foster.settings.methods import METHOD_SETTINGS

@@ -5,7 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from foster.experiment.plan import Plan, TimeEstimate
-from foster.reports.text import duration, size_text
+from foster.system.counts import duration, size_text
 
 
 def plan_table(plan: Plan) -> Group:

@@ -14,8 +14,7 @@ from rich.text import Text
 from foster import events
 from foster.events import Event, Listener
 from foster.reports import progress_texts as texts
-from foster.reports.text import duration
-from foster.system.counts import counted
+from foster.system.counts import counted, duration
 
 SECONDS_BETWEEN_LINES = 30.0
 """A plain line is written at least this often while training or downloading."""

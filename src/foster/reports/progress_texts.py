@@ -3,8 +3,7 @@
 import math
 
 from foster import events
-from foster.reports.text import duration, size_text
-from foster.system.counts import counted
+from foster.system.counts import counted, duration, size_text
 
 PLAIN_WORDS = {
     "learn": "learning",

@@ -11,13 +11,16 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, TypeAdapter
 
 from foster.errors import DataError
-from foster.reports.text import ABSENT, CLASSIFIERS
+from foster.system.counts import ABSENT
 from foster.system.documents import Count, Percent, Seconds, Words, checked, read_json
 
 FILE_NAME = "results.json"
 BESIDE_A_RUN = frozenset({".log", ".toml"})
 """Endings of what a sweep writes beside a run's folder, under its name."""
 MAX_RESULTS_BYTES = 256 * 2**20
+
+CLASSIFIERS = {"head": "head", "nearest_mean": "nearest mean", "compressed": "head", "boosted": "head"}
+"""What classifies, by the name that a results file has for its result: that of a classifier or of a network."""
 
 
 def _or_none(value: Any) -> Any:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from foster.reports.groups import Group, by_scenario, share_orders
 from foster.reports.results import RunResult
-from foster.reports.text import ABSENT, duration, mean_and_spread
+from foster.system.counts import ABSENT, duration, mean_and_spread
 
 TERMINAL_TASKS = 11
 """A terminal shows at most this many tasks of a run, evenly spread; Markdown shows all."""

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from foster.errors import FolderError, explained
 from foster.experiment.event_log import EVENTS, EventReader
-from foster.reports.text import ABSENT, duration
+from foster.system.counts import ABSENT, duration
 from foster.system.files import user_path
 from foster.system.locking import writer_of
 from foster.system.output import printable

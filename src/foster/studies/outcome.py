@@ -15,8 +15,8 @@ from foster.reports.curves import variants_figure
 from foster.reports.results import RunResult
 from foster.reports.style import COLOURS, PAPER, End, Look, label_ends, new_figure, save_figure, styled
 from foster.reports.tables import Grid, TerminalTables
-from foster.reports.text import ABSENT, mean_and_spread
 from foster.studies.study import Claim, Metric, Study
+from foster.system.counts import ABSENT, mean_and_spread
 from foster.system.files import write_json, write_text
 
 METRICS: dict[Metric, Callable[[RunResult], float | None]] = {

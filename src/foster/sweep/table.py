@@ -19,8 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from foster.experiment.event_log import EventReader
-from foster.reports.text import ABSENT, duration
-from foster.system.counts import counted
+from foster.system.counts import ABSENT, counted, duration
 
 
 class State(StrEnum):

@@ -14,8 +14,7 @@ from foster.kernels.device.layouts import (
     weight_load_layout,
     weight_shared_layout,
 )
-from foster.kernels.device.rectifier import relu
-from foster.kernels.device.windows import load_middle, load_tap, place_windows
+from foster.kernels.device.windows import load_middle, load_tap, place_windows, relu
 
 
 @gluon.jit

@@ -12,8 +12,7 @@ from triton.experimental.gluon import language as gl
 from triton.language.extra.cuda import gdc_wait
 
 from foster.kernels.device.layouts import maps_layout
-from foster.kernels.device.rectifier import relu
-from foster.kernels.device.windows import load_middle
+from foster.kernels.device.windows import load_middle, relu
 
 
 @gluon.jit

@@ -16,6 +16,12 @@ from foster.kernels.device.layouts import exponent
 
 
 @gluon.jit
+def relu(x):
+    """max(x, 0), but what is not a number stays so: a training that has gone wrong must show in its loss."""
+    return gl.where(x < 0.0, 0.0, x)
+
+
+@gluon.jit
 def quotient(index, size: gl.constexpr):
     """index // size for index >= 0. The compiler cannot know the sign and would divide with care; through a shift it
     sees that, for example, all pixels of a warp are in one row."""
