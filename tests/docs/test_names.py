@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from typer.main import get_command
@@ -12,6 +13,7 @@ from typer.main import get_command
 from foster.cli import app
 from foster.settings.base import keys_for
 from foster.settings.experiment import Settings
+from foster.settings.foster import FosterSettings
 from foster.settings.learner import LearnerSettings
 
 ROOT = Path(__file__).parents[2]
@@ -111,6 +113,18 @@ def test_what_python_examples_take_from_foster_is_there() -> None:
                 problems += [f"{page.name}: {name}" for name in asked if not is_importable(name)]
     assert problems == []
     assert names > 15
+
+
+def test_the_values_on_the_page_on_the_paper_are_taken_the_default_first() -> None:
+    table = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8").partition("## Where paper")[0]
+    checked = 0
+    for key, values in re.findall(r"`(\w+)` = (`\w+`(?: \([^)]*\))?(?:, `\w+`(?: \([^)]*\))?)+)", table):
+        named = re.findall(r"`(\w+)`", values)
+        taken = get_args(FosterSettings.model_fields[key].annotation)
+        assert sorted(named) == sorted(taken), key
+        assert named[0] == FosterSettings.model_fields[key].default, key
+        checked += 1
+    assert checked >= 6
 
 
 def test_what_the_page_of_python_shows_is_there() -> None:
