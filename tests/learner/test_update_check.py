@@ -5,7 +5,7 @@ import pytest
 
 import foster
 from foster.errors import SettingsError
-from foster.learner.update_check import MIN_HELD_OUT, UpdateCheck, combined, compare, deciding, problem
+from foster.learner.update_check import MIN_HELD_OUT, UpdateCheck, compare, deciding, problem
 
 NAMES = ("cat", "dog", "owl")
 
@@ -115,8 +115,9 @@ def test_a_drop_of_exactly_the_limit_is_allowed() -> None:
 
 
 def test_checks_are_combined_class_by_class() -> None:
-    known = UpdateCheck("held-out", hand_made().known)
-    both = combined([known, known])
+    both = deciding([hand_made(), UpdateCheck("exemplar", hand_made().known)])
+    assert both is not None
+    assert both.kind == "held-out and exemplar"
     cat = both.classes[0]
     assert (cat.num_images, cat.num_right_before, cat.num_right_after, cat.num_negative_flips) == (8, 6, 4, 2)
 

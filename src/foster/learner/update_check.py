@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,16 @@ class ClassChange:
     @property
     def after(self) -> float:
         return 100.0 * self.num_right_after / self.num_images
+
+    def __add__(self, other: "ClassChange") -> "ClassChange":
+        """All images of a known class together."""
+        return ClassChange(
+            self.name,
+            self.num_images + other.num_images,
+            (self.num_right_before or 0) + (other.num_right_before or 0),
+            self.num_right_after + other.num_right_after,
+            self.num_negative_flips + other.num_negative_flips,
+        )
 
     def record(self) -> dict[str, Any]:
         """Plain data for a bundle's history."""
@@ -145,34 +156,16 @@ def deciding(checks: Sequence[UpdateCheck]) -> UpdateCheck | None:
     class that was forgotten must count, whatever images there are of it. Where there are fewer than MIN_HELD_OUT
     held-out images in all, exemplars count for every class.
     """
-    checks = [UpdateCheck(check.kind, check.known) for check in checks if check.known]
-    honest = [check for check in checks if check.kind == "held-out" and check.num_known_images >= MIN_HELD_OUT]
-    seen = {entry.name for check in honest for entry in check.classes}
-    others = [
-        UpdateCheck(check.kind, tuple(entry for entry in check.classes if entry.name not in seen))
-        for check in checks
-        if check not in honest
-    ]
-    used = [check for check in (*honest, *others) if check.classes]
-    return combined(used) if used else None
-
-
-def combined(checks: Sequence[UpdateCheck]) -> UpdateCheck:
-    """All images of several checks of known classes as one."""
-    names = list(dict.fromkeys(entry.name for check in checks for entry in check.classes))
-    merged = []
-    for name in names:
-        same = [entry for check in checks for entry in check.classes if entry.name == name]
-        merged.append(
-            ClassChange(
-                name,
-                sum(entry.num_images for entry in same),
-                sum(entry.num_right_before or 0 for entry in same),
-                sum(entry.num_right_after for entry in same),
-                sum(entry.num_negative_flips for entry in same),
-            )
-        )
-    return UpdateCheck(" and ".join(check.kind for check in checks), tuple(merged))
+    entries_of = {check.kind: check.known for check in checks if check.known}
+    held_out = entries_of.get("held-out", ())
+    if sum(entry.num_images for entry in held_out) >= MIN_HELD_OUT:
+        seen = {entry.name for entry in held_out}
+        others = tuple(entry for entry in entries_of.get("exemplar", ()) if entry.name not in seen)
+        entries_of = {"held-out": held_out, **({"exemplar": others} if others else {})}
+    merged: dict[str, ClassChange] = {}
+    for entry in chain.from_iterable(entries_of.values()):
+        merged[entry.name] = merged[entry.name] + entry if entry.name in merged else entry
+    return UpdateCheck(" and ".join(entries_of), tuple(merged.values())) if merged else None
 
 
 def check_limits(max_drop: float | None, minutes: float | None) -> None:

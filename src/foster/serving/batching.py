@@ -1,7 +1,6 @@
 """Images of all requests, answered together on the device."""
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -49,7 +48,7 @@ class Batcher:
         self._batch_size = batch_size
         self._window = window
         self._on_batch = on_batch
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: list[_Waiting] = []
         self._num_coming = 0
         self._changed = asyncio.Event()
         self._device = ThreadPoolExecutor(1, "device")
@@ -106,8 +105,7 @@ class Batcher:
         """The first images of the bundle that is first in line; others keep their places."""
         alive = [waiting for waiting in self._waiting if not waiting.answer.done()]  # nobody waits for the others
         batch = [waiting for waiting in alive if waiting.served is alive[0].served][: self._batch_size]
-        taken = set(map(id, batch))
-        self._waiting = deque(waiting for waiting in alive if id(waiting) not in taken)
+        self._waiting = [waiting for waiting in alive if waiting not in batch]
         return batch
 
     async def _answer_all(self, batch: list[_Waiting]) -> None:
