@@ -76,7 +76,8 @@ def _keys() -> str:
 
     parts = [
         "# Every key",
-        "Keys of settings files and of `KEY=VALUE` on the command line, with their defaults. This page is generated.",
+        "Keys of settings files and of `KEY=VALUE` on the command line. This page is generated.",
+        "A default of – is none. A key without a default must be given, as every preset does.",
         _table("`foster run`", Settings),
         *(_table(f"`{name}`", model, f"{name}.") for name, model in _tables(Settings).items()),
         _table("`foster learn`", LearnerSettings),
@@ -102,15 +103,19 @@ def _table(title: str, model: Any, prefix: str = "") -> str:
         if name == "options" or (name in _tables(model) and not prefix):
             continue
         default = "" if field.is_required() else _default(field.get_default(call_default_factory=True))
-        text = "A schedule." if field.annotation is FitSettings else field.description or ""
+        is_schedule = field.annotation is FitSettings
+        text = "A [schedule](#schedules-such-as-fosterboost)." if is_schedule else field.description or ""
         meaning = " ".join(text.split()).replace("|", "\\|")
         lines.append(f"| `{prefix}{name}` | {default} | {meaning} |")
     return "\n\n".join([*rows, "\n".join(lines)])
 
 
 def _default(value: Any) -> str:
+    """As it is written on the command line; of a schedule, what is not as in every schedule."""
+    from foster.settings.toml import value_text
+
     if hasattr(value, "model_dump"):
-        value = value.model_dump(exclude_defaults=True)
-    value = list(value) if isinstance(value, tuple) else value
-    text = " ".join(str(value).split()).replace("|", "\\|")
-    return f"`{text}`" if text and value is not None else "–"
+        parts = value.model_dump(exclude_defaults=True).items()
+        return " ".join(f"`{key}={value_text(part)}`" for key, part in parts) or "–"
+    text = "" if value is None else value if isinstance(value, str) else value_text(value)
+    return f"`{text}`".replace("|", "\\|") if text else "–"
