@@ -212,6 +212,22 @@ def test_nearness_is_that_of_two_gaussians() -> None:
     torch.testing.assert_close(space.nearness(given, means), expected.float(), atol=1e-3, rtol=1e-4)
 
 
+@pytest.mark.parametrize("num_classes", [1, 3])
+def test_directions_in_which_trained_photos_do_not_differ_count_together_as_they_would_alone(
+    num_classes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, features, labels = photos(60, 0)
+    features[:, 4:] = 0
+    strange = photos(20, 1)[1]
+    every = FeatureSpace.fitted(features, labels % num_classes)
+    monkeypatch.setattr("foster.learner.familiarity.NUM_AXES", 4)
+    few = FeatureSpace.fitted(features, labels % num_classes)
+    assert few[0].axes.shape == (8, 4)
+    torch.testing.assert_close(
+        few[0].nearness(strange, few[1]), every[0].nearness(strange, every[1]), rtol=1e-4, atol=0.01
+    )
+
+
 def test_one_class_alone_and_one_photo_of_each_class_are_numbers() -> None:
     given, labels = features(50, 2, num_classes=1)
     space, means = FeatureSpace.fitted(given, labels)

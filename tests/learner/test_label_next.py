@@ -18,6 +18,11 @@ def test_of_alike_photos_one_is_chosen_before_the_next_kind() -> None:
     assert sorted(doubtful_and_different(doubt, features, 99)) == [0, 1, 2, 3, 4]
 
 
+def test_a_photo_differs_by_the_direction_of_its_features_and_not_by_their_length() -> None:
+    features = torch.tensor([[1.0, 0.0], [9.0, 0.0], [1.0, 0.1], [0.0, 1.0]])
+    assert 3 in doubtful_and_different(torch.full((4,), 0.5), features, 2)
+
+
 def test_where_the_network_is_sure_of_all_the_most_different_are_chosen() -> None:
     features = torch.tensor([[1.0, 0.0], [1.0, 0.01], [1.0, 0.02], [0.0, 1.0]])
     assert doubtful_and_different(torch.zeros(4), features, 2) == [1, 3]

@@ -63,6 +63,12 @@ def test_the_threshold_of_a_class_is_how_sure_it_is_of_its_own() -> None:
     assert confident_positions(probability, labels) == [18], "0.7, 0.5 and 0.57 are less than usual"
 
 
+def test_a_photo_whose_own_class_is_not_improbable_is_not_accused() -> None:
+    sure, doubtful, accused = [0.6, 0.4, 0.0], [0.89, 0.11, 0.0], [0.91, 0.09, 0.0]
+    probability = torch.tensor([sure] * 8 + [[0.0, 1.0, 0.0]] * 8 + [doubtful, accused])
+    assert confident_positions(probability, torch.tensor([0] * 8 + [1] * 10)) == [17]
+
+
 def test_cleanlab_decides_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 

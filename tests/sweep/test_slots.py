@@ -30,6 +30,8 @@ def test_gpus_keep_the_names_under_which_they_were_made_visible(monkeypatch: pyt
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5, GPU-8f")
     assert visible_gpus() == ["5", "GPU-8f"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6,-1,7")
+    assert visible_gpus() == ["5", "6"], "CUDA looks no further than to what is no GPU"
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert visible_gpus() == ["0", "1"]
 
