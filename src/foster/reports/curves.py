@@ -209,21 +209,20 @@ def _looks(groups: Sequence[Group]) -> list[Look]:
     augmentations = sorted({group.augmentation for group in groups})
     counts = Counter((group.method, group.augmentation) for group in groups)
     several = {method for (method, _), count in counts.items() if count > 1}
-    keys = [group.name if group.method in several or group.method not in LOOKS else group.method for group in groups]
+    known = ({group.method for group in groups} & LOOKS.keys()) - several
     # By name, so that a recipe looks the same in all panels that show the same recipes; its method's own look first,
     # then those of methods that are seldom shown.
-    others = sorted({key for key in keys if key not in LOOKS or key in several})
-    free = sorted(
-        (name for name in reversed(LOOKS) if name not in keys or name in several), key=lambda name: name not in several
-    )
+    others = sorted({group.name for group in groups if group.method not in known})
+    free = sorted((name for name in reversed(LOOKS) if name not in known), key=lambda name: name not in several)
     looks = []
-    for group, key in zip(groups, keys, strict=True):
-        turn, index = divmod(others.index(key), len(free)) if key in others else (0, 0)
-        # A colour that comes again has another marker and another line.
-        look = LOOKS[free[index] if key in others else key]
-        marker = LOOKS[free[(index + turn) % len(free)]].marker if key in others else look.marker
-        style = LINE_STYLES[(augmentations.index(group.augmentation) + turn) % len(LINE_STYLES)]
-        looks.append(Look(look.colour, marker, style))
+    for group in groups:
+        line = augmentations.index(group.augmentation)
+        name = other = group.method
+        if group.method not in known:
+            turn, index = divmod(others.index(group.name), len(free))
+            # A colour that comes again has another marker and another line.
+            name, other, line = free[index], free[(index + turn) % len(free)], line + turn
+        looks.append(Look(LOOKS[name].colour, LOOKS[other].marker, LINE_STYLES[line % len(LINE_STYLES)]))
     return looks
 
 
