@@ -18,10 +18,9 @@ from foster.data.memory import ExemplarMemory
 from foster.data.photos.cache import check_writable
 from foster.data.photos.darkroom import Darkroom, Place
 from foster.data.photos.developing import album_of
-from foster.data.scenario import Scenario, class_order_from_names, class_order_from_seed
+from foster.data.scenario import Scenario, class_order_from_names, class_order_from_seed, hold_out
 from foster.data.sources import Dataset, load
 from foster.data.unlabeled import load_unlabeled, num_unlabeled
-from foster.data.validation import hold_out
 from foster.errors import DeviceError, SettingsError, suggestion
 from foster.methods import method_class
 from foster.methods.base import Method, Workplace

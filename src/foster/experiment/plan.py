@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from foster.data.feed import images_of_epoch
 from foster.data.images import ImageSet
 from foster.data.photos.darkroom import typical_photo_bytes
+from foster.data.scenario import num_held_out
 from foster.data.task import Task
 from foster.data.unlabeled import num_unlabeled
-from foster.data.validation import num_held_out
 from foster.errors import DataError
 from foster.evaluation.predict import Nothing
 from foster.experiment.first_task import check_phases, first_network_file
