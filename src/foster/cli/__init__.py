@@ -10,18 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from foster.cli import (
-    bundles,
-    checking,
-    experiments,
-    labelling,
-    listing,
-    mending,
-    reporting,
-    serving,
-    studying,
-    sweeping,
-)
+from foster.cli import bundles, checking, experiments, listing, mending, serving, sweeping
 from foster.errors import FosterError
 from foster.system.crew import speaks
 from foster.system.output import complain, drop_unwritable_output, prepare_streams
@@ -111,11 +100,11 @@ def _flowing(text: str) -> str:
 
 COMMANDS: tuple[tuple[Callable[..., None], ...], ...] = (
     (experiments.run, experiments.resume, experiments.plan, experiments.prepare, experiments.demo),
-    (listing.presets, listing.methods, listing.table, listing.compare, sweeping.sweep, studying.study),
-    (reporting.figure, reporting.report, reporting.watch),
+    (listing.presets, listing.methods, listing.table, listing.compare, sweeping.sweep, sweeping.study),
+    (listing.figure, listing.report, listing.watch),
     (bundles.learn, bundles.predict, bundles.evaluate, bundles.export, bundles.info, bundles.exemplars),
     (bundles.promote, bundles.rollback, mending.rename, mending.merge, mending.forget),
-    (checking.check, serving.serve, labelling.label_next),
+    (checking.check, serving.serve, checking.label_next),
 )
 """In the order of `foster --help`."""
 
