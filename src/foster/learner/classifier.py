@@ -48,10 +48,6 @@ class Classifier(nn.Module):
     def device(self) -> torch.device:
         return self.normaliser.factor.device
 
-    def scores(self, images: Tensor) -> Tensor:
-        """float32 `[N, num_classes]` for a batch on this classifier's device."""
-        return self.scores_of(self._features(images))
-
     def scores_of(self, features: Tensor) -> Tensor:
         """float32 `[N, num_classes]` of features `[N, feature_size]`."""
         if self.class_means is None:
@@ -60,11 +56,11 @@ class Classifier(nn.Module):
         return nearest_mean_scores(features, self.class_means)
 
     def forward(self, images: Tensor) -> Tensor:
-        return self._probabilities(self.scores(images))
+        return self._probabilities(self.scores_of(self._features(images)))
 
     def all_scores(self, images: Stack) -> Tensor:
         """Scores of any number of images from anywhere, on the CPU."""
-        return self._in_batches(lambda batch: (self.scores(batch),), images)[0]
+        return self._in_batches(lambda batch: (self.scores_of(self._features(batch)),), images)[0]
 
     def features(self, images: Stack) -> Tensor:
         """Features `[N, feature_size]` of any number of images from anywhere, on the CPU."""

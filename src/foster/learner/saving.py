@@ -11,7 +11,7 @@ from foster.bundle.files import BundleError
 from foster.bundle.folder import read_bundle, write_bundle
 from foster.bundle.manifest import Manifest, Use
 from foster.data.memory import ExemplarMemory
-from foster.errors import FosterError, SettingsError, suggestion, words_of
+from foster.errors import FosterError, words_of
 from foster.learner.familiarity import PREFIX as FAMILIARITY
 from foster.learner.familiarity import Familiarity
 from foster.learner.knowledge import Knowledge, Memories
@@ -24,7 +24,6 @@ from foster.seeding import Address, initialisation
 from foster.settings.base import keys_for, make
 from foster.settings.keys import without_gone, without_retired
 from foster.settings.learner import LearnerSettings
-from foster.settings.methods import METHOD_SETTINGS
 from foster.settings.plugins import check_imported, load_plugins
 from foster.system.files import user_path
 from foster.training.engine import Engine
@@ -64,8 +63,6 @@ def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSe
     try:
         load_plugins(())
         check_imported(facts.plugins, "it")
-        if facts.method not in METHOD_SETTINGS:
-            raise SettingsError(f"unknown method '{facts.method}'{suggestion(facts.method, METHOD_SETTINGS)}")
         kept = without_gone(without_retired(facts.settings), keys_for(LearnerSettings), f"bundle '{title}'")
         # A bundle that does not speak of a trunk was written when there was none.
         settings = make(LearnerSettings, {"trunk": "none", **kept}, f"bundle '{title}'")
@@ -83,7 +80,7 @@ def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSe
     knowledge = Knowledge(
         class_names=facts.classes,
         task_sizes=facts.task_sizes,
-        method=facts.method,
+        method=settings.method,
         backbone=facts.backbone,
         preprocessing=facts.preprocessing,
         network=network,
@@ -116,7 +113,7 @@ def _network(
     cpu = torch.device("cpu")
     engine = Engine(cpu, preprocessing.mean, preprocessing.std)
     workplace = Workplace(choice.make, settings.seed, engine.infer, cpu)
-    method = method_class(facts.method)(settings.options, ExemplarMemory(), workplace)
+    method = method_class(settings.method)(settings.options, ExemplarMemory(), workplace)
     _check_form(method, facts, weights, title)
     with initialisation(Address(settings.seed, "frame for saved weights")):
         network, trunk = method.new_network(facts.task_sizes), choice.make_trunk()

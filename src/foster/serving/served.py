@@ -59,16 +59,12 @@ class Served:
         served.answers(torch.zeros(1, 3, *learner.resizing.size, dtype=torch.uint8))
         return served
 
-    def decoded(self, content: bytes) -> Tensor:
-        """An image file as uint8 `[3, H, W]` at the network's size. Raises ImageError."""
-        return self.picture(content).image
-
     def answers(self, images: Tensor) -> list[Prediction]:
         """What images uint8 `[N, 3, H, W]` show, each with as many classes as anybody may ask for."""
         return self.learner.answers(images, MOST_CLASSES, self.unknown_below)
 
     def picture(self, content: bytes) -> Picture:
-        """An image file for `heat_map`. Raises ImageError."""
+        """An image file, decoded. Raises ImageError."""
         resizing = self.learner.resizing
         picture = decode_shown(content, max(resizing.size))
         return Picture(resizing(picture), picture.size)

@@ -80,7 +80,7 @@ class Service:
         async def one(content: bytes) -> Answer | ImageError:
             with self._batcher.coming():
                 try:
-                    image = await self.in_thread(lambda: served.decoded(content))
+                    image = (await self.in_thread(lambda: served.picture(content))).image
                 except ImageError as error:
                     self.metrics.unreadable.inc()
                     return error
