@@ -1,7 +1,10 @@
 import json
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+import safetensors.numpy
 import torch
 
 from foster.errors import DataError, FosterError
@@ -71,6 +74,16 @@ def test_what_is_missing_is_said_in_one_line(kept_runs, tmp_path: Path):
         finetune.network_after(1, "boosted")
     with pytest.raises(FosterError, match=f"no file or folder '{tmp_path}/nothing'"):
         open_archives([tmp_path / "nothing"])
+
+
+@pytest.mark.parametrize(("task", "class_id"), [(2, 6), (2, -1), (3, 0), (-1, 0)])
+def test_predictions_of_other_classes_or_tasks_are_one_line(task: int, class_id: int, kept_runs, tmp_path: Path):
+    shutil.copytree(kept_runs["foster"], tmp_path / "run")
+    forged = {f"{task}/{name}": np.full(5, class_id) for name in ("labels", "compressed")}
+    (tmp_path / "run" / "predictions.safetensors").write_bytes(safetensors.numpy.save(forged))
+    (run,) = open_archives([tmp_path / "run"])
+    with pytest.raises(DataError, match="are of other classes or tasks than its results"):
+        run.predictions()
 
 
 def test_weights_that_do_not_fit_are_one_line(kept_runs, tmp_path: Path):

@@ -104,7 +104,12 @@ class RunArchive(Archive):
 
     @cached_property
     def all_predictions(self) -> Predictions:
-        return read_predictions(self.folder)
+        kept = read_predictions(self.folder)
+        ids = np.concatenate([kept.labels, *kept.by_variant.values()])
+        are_known = bool(((ids >= 0) & (ids < len(self.class_names))).all())
+        if not are_known or not 0 <= kept.task < len(self.task_sizes):
+            raise DataError(f"the predictions in '{self.folder}' are of other classes or tasks than its results")
+        return kept
 
     @cached_property
     def scenario(self) -> Scenario:
