@@ -67,7 +67,8 @@ def results_block(results: Sequence[RunResult]) -> str:
     notes = [REPOSITORY_NOTE] if "¹" in table else []
     notes += [_changes_note(scenarios)] if "²" in table else []
     several = orders(by_scenario(run for run in finished if run.evaluated_on == "test"))
-    return "\n\n".join([*compared, *protocols(scenarios), *several, "All runs:", table, *notes, EXPLANATION])
+    all_runs = [f'<details markdown="1"><summary>All {len(finished)} runs</summary>', table, *notes, "</details>"]
+    return "\n\n".join([*compared, *protocols(scenarios), *several, *all_runs, EXPLANATION])
 
 
 def protocols(scenarios: Mapping[str, Sequence[Group]]) -> list[str]:
