@@ -75,7 +75,7 @@ def _keys() -> str:
     from foster.settings.methods import METHOD_SETTINGS
 
     parts = [
-        "# Every key",
+        "# Every setting",
         "Keys of settings files and of `KEY=VALUE` on the command line. This page is generated.",
         "A default of – is none. A key without a default must be given, as every preset does.",
         _table("`foster run`", Settings),
