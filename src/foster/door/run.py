@@ -116,16 +116,13 @@ def _result(folder: RunFolder, finished: Finished) -> Result:
 def _settings(source: str | Path | None, keywords: Mapping[str, Any]) -> Settings:
     for looked_at in (trees, counted):
         looked_at.cache_clear()  # a notebook's files may have changed since the last run
-    overrides = [f"{key}={_text(key, value)}" for key, value in _dotted(keywords).items()]
+    # Tables by dotted keys, so that what they do not name stays as it is; an augmentation is a table of its own.
+    whole = {key: value for key, value in keywords.items() if key == "augmentation"}
+    dotted = flat({key: value for key, value in keywords.items() if key not in whole}) | whole
+    overrides = [f"{key}={_text(key, value)}" for key, value in dotted.items()]
     settings = load_settings(None if source is None else str(source), overrides, asked=ASKED)
     check_used(overrides, settings, ASKED)
     return settings
-
-
-def _dotted(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables by dotted keys, so that what they do not name stays as it is; an augmentation is a table of its own."""
-    whole = {key: value for key, value in keywords.items() if key == "augmentation"}
-    return flat({key: value for key, value in keywords.items() if key not in whole}) | whole
 
 
 def _text(key: str, value: Any) -> str:

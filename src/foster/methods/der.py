@@ -35,12 +35,10 @@ class ExpandingNetwork(nn.Module):
         self.auxiliary_head = auxiliary_head
 
     def forward(self, images: Tensor) -> ExpandingOutput:
-        old_features, new_features = both(self._old_features, self.network.branches[-1], images)
+        *old_branches, new_branch = self.network.branches
+        old_features, new_features = both(lambda seen: [old(seen) for old in old_branches], new_branch, images)
         features = torch.cat([*old_features, new_features], dim=1)
         return ExpandingOutput(self.network.head(features), features, self.auxiliary_head(new_features))
-
-    def _old_features(self, images: Tensor) -> list[Tensor]:
-        return [branch(images) for branch in self.network.branches[:-1]]
 
 
 class DynamicallyExpandable(Method[DerSettings]):

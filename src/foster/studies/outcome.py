@@ -120,7 +120,8 @@ class Outcome:
 def measured(claim: Claim, runs: Mapping[str, Sequence[RunResult]]) -> str:
     """What was measured of a claim, in a few letters."""
     if claim.metric == "tasks":
-        first, second = (_mean_accuracies(runs[name]) for name in (claim.first, claim.second))
+        columns = (zip(*(run.accuracy for run in runs[name]), strict=True) for name in (claim.first, claim.second))
+        first, second = (list(map(statistics.fmean, each)) for each in columns)
         above = [one > other for one, other in zip(first, second, strict=True)][1:]
         return f"{sum(above)} of {len(above)} tasks"
     means = {name: statistics.fmean(values) for name, group in runs.items() if (values := _values(group, claim.metric))}
@@ -135,11 +136,6 @@ def measured(claim: Claim, runs: Mapping[str, Sequence[RunResult]]) -> str:
 
 def _values(runs: Sequence[RunResult], metric: Metric) -> list[float]:
     return [value for run in runs if (value := METRICS[metric](run)) is not None]
-
-
-def _mean_accuracies(runs: Sequence[RunResult]) -> list[float]:
-    """After each task, the mean over runs."""
-    return [statistics.fmean(column) for column in zip(*(run.accuracy for run in runs), strict=True)]
 
 
 @styled()

@@ -144,13 +144,14 @@ class Trainer:
         else:
             feed = make_feed(phase.data, self.augmentation, self.batch_size, address, engine.device, engine.resident)
         self.listener(events.PhaseStarted(state.task, self.num_tasks, phase.name, phase.fit.epochs, feed.num_steps))
-        began = time.monotonic()
+        began, interval = time.monotonic(), 60 * self.checkpoint_minutes
         with closing(fit(phase, feed, engine, self.listener, task=state.task, start=state.fit)) as moments:
             for number, moment in enumerate(moments, start=1):
                 if not crew().is_alone and not moment.is_epoch_end and number % STEPS_BETWEEN_QUESTIONS:
                     continue
-                is_late = save is not None and self._is_late(saved, moment.is_epoch_end)
-                if not agreed(self.stop.is_set or is_late):
+                # 0 minutes mean after every epoch.
+                is_late = time.monotonic() - saved >= interval and (moment.is_epoch_end or interval > 0)
+                if not agreed(self.stop.is_set or (save is not None and is_late)):
                     continue
                 state.fit = moment.state()
                 if save is not None:
@@ -158,11 +159,6 @@ class Trainer:
                     saved = time.monotonic()
                 self.stop_if_asked()
         self.listener(events.PhaseEnded(state.task, phase.name, time.monotonic() - began))
-
-    def _is_late(self, saved: float, is_epoch_end: bool) -> bool:
-        """Whether the last checkpoint is older than it should be; 0 minutes mean after every epoch."""
-        interval = 60 * self.checkpoint_minutes
-        return time.monotonic() - saved >= interval and (is_epoch_end or interval > 0)
 
 
 def seconds_an_epoch(
