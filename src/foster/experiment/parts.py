@@ -21,11 +21,10 @@ from foster.data.photos.developing import album_of
 from foster.data.scenario import Scenario, class_order_from_names, class_order_from_seed, hold_out
 from foster.data.sources import Dataset, load
 from foster.data.unlabeled import load_unlabeled, num_unlabeled
-from foster.errors import DeviceError, SettingsError, suggestion
+from foster.errors import DeviceError, SettingsError
 from foster.methods import method_class
 from foster.methods.base import Method, Workplace
-from foster.networks import BACKBONES
-from foster.networks.adapted import TIMM_PREFIX, BackboneChoice, check_backbone, choose_backbone
+from foster.networks.adapted import BackboneChoice, check_backbone, choose_backbone
 from foster.settings.engine import EngineSettings
 from foster.settings.experiment import Settings
 from foster.system.crew import crew
@@ -39,7 +38,6 @@ PLACES: dict[str, Place] = {"auto": "auto", "on": "device", "off": "host", "disk
 def check_parts(settings: Settings) -> BackboneChoice:
     """The chosen backbone. One that is not there or does not work is refused before any data is read, and so is a
     device or an accelerator."""
-    check_backbone_name(settings.backbone)
     check_engine(settings.engine, settings.device)
     choice = chosen_backbone(settings)
     made = choice.make()
@@ -48,14 +46,8 @@ def check_parts(settings: Settings) -> BackboneChoice:
     return choice
 
 
-def check_backbone_name(name: str) -> None:
-    if name not in BACKBONES and not name.startswith(TIMM_PREFIX):
-        raise SettingsError(f"unknown backbone '{name}'{suggestion(name, BACKBONES)} (backbone in the settings)")
-
-
 def check_named(settings: Settings) -> None:
     """Refuse a backbone, weights or unlabeled images that are not there; nothing is downloaded, and no image read."""
-    check_backbone_name(settings.backbone)
     chosen_backbone(settings, is_trained=not settings.weights).make()
     if source := settings.options.unlabeled_source:
         num_unlabeled(source, settings.unlabeled_key)

@@ -74,7 +74,7 @@ def register_backbone(name: str) -> Callable[[Maker], Maker]:
 def build_backbone(name: str) -> Backbone:
     """A fresh backbone by name, with weights from torch's global generator."""
     if name not in BACKBONES:
-        raise SettingsError(f"unknown backbone '{name}'{suggestion(name, BACKBONES)}")
+        raise SettingsError(f"unknown backbone '{name}'{suggestion(name, BACKBONES)} (backbone in the settings)")
     return BACKBONES[name]()
 
 
