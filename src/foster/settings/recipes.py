@@ -1,14 +1,13 @@
 """Recipes: small files of settings that are laid over a preset, a settings file or a learner's settings."""
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from foster.errors import SettingsError, suggestion
+from foster.errors import SettingsError
 from foster.settings.keys import check_keys, short, toml_value
-from foster.settings.toml import packaged_names, packaged_text, read_toml
+from foster.settings.toml import packaged_names, read_named
 from foster.system.files import user_path
 
 KEY = "recipe"
@@ -16,12 +15,7 @@ KEY = "recipe"
 
 def read_recipe(recipe: str) -> dict[str, Any]:
     """The settings of a recipe, by the name of one of ours or by the path of a TOML file."""
-    if recipe in packaged_names("recipes"):
-        return tomllib.loads(packaged_text("recipes", recipe))
-    if not recipe.endswith(".toml"):
-        hint = suggestion(recipe, packaged_names("recipes"))
-        raise SettingsError(f"unknown recipe '{recipe}'{hint} (a recipe of your own is a file that ends in .toml)")
-    return read_toml(Path(recipe), "recipe")
+    return read_named("recipes", "recipe", recipe)
 
 
 def take_recipes(overrides: Sequence[str], asked: str | None = None) -> tuple[list[str], list[str]]:

@@ -8,7 +8,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
-from foster.errors import SettingsError
+from foster.errors import SettingsError, suggestion
 from foster.system.files import read_plain
 
 MAX_FILE_BYTES = 2**24
@@ -35,6 +35,16 @@ def packaged_names(room: str) -> list[str]:
 
 def packaged_text(room: str, name: str) -> str:
     return (resources.files("foster") / room / f"{name}.toml").read_text(encoding="utf-8")
+
+
+def read_named(room: str, kind: str, source: str) -> dict[str, Any]:
+    """The plain data of one of ours in `room`, by its name, or of a TOML file of one's own."""
+    if source in packaged_names(room):
+        return tomllib.loads(packaged_text(room, source))
+    if not source.endswith(".toml"):
+        hint = suggestion(source, packaged_names(room))
+        raise SettingsError(f"unknown {kind} '{source}'{hint} (a {kind} of your own is a file that ends in .toml)")
+    return read_toml(Path(source), kind)
 
 
 def dumps(data: Mapping[str, Any]) -> str:

@@ -1,9 +1,7 @@
 """A study: a TOML file with variants of a method, what is claimed of them, and what to draw; from it, runs."""
 
-import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -11,7 +9,7 @@ from pydantic import Field, model_validator
 from foster.errors import SettingsError, suggestion
 from foster.settings.fit import Frozen
 from foster.settings.keys import COMMAND_LINE, validated
-from foster.settings.toml import packaged_names, packaged_text, read_toml
+from foster.settings.toml import read_named
 from foster.sweep.grid import PlannedRun, distinct_name, plan_runs
 
 Metric = Literal["average", "final", "new", "old", "boosted", "boosted_final", "compression", "tasks"]
@@ -74,14 +72,7 @@ class Study(Frozen):
 
 def load_study(source: str) -> Study:
     """A study by its name, or from a .toml file of one's own."""
-    if source in packaged_names("studies"):
-        data = tomllib.loads(packaged_text("studies", source))
-    elif source.endswith(".toml"):
-        data = read_toml(Path(source), "study")
-    else:
-        hint = suggestion(source, packaged_names("studies"))
-        raise SettingsError(f"unknown study '{source}'{hint} (a file of your own ends in .toml)")
-    return validated(Study, data, f"study {source}")
+    return validated(Study, read_named("studies", "study", source), f"study {source}")
 
 
 def plan_study(
