@@ -80,6 +80,17 @@ def test_a_record_whose_numbers_do_not_belong_together_is_refused(change: dict[s
         Record.from_state({**state, **change})
 
 
+def test_what_was_evaluated_after_some_tasks_alone_is_not_in_the_summary() -> None:
+    record = Record("head")
+    record.add("head", FIRST)
+    record.close_task(seconds=1.0, params=1, memory_bytes=1)
+    record.add("middle", SECOND)
+    record.add("head", SECOND)
+    assert Record.from_state(record.state()) == record, "the second task is not closed yet"
+    record.close_task(seconds=1.0, params=1, memory_bytes=1)
+    assert record.summary()["variants"] == {}
+
+
 def test_a_variant_may_be_evaluated_after_some_tasks_alone() -> None:
     record = Record("head")
     record.add("head", FIRST)

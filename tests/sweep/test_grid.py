@@ -68,6 +68,18 @@ def test_the_name_of_a_run_does_not_depend_on_what_else_a_sweep_trains():
     assert narrow < wide
 
 
+def test_values_that_are_alike_in_plain_letters_have_folders_of_their_own():
+    names = [run.name for run in plan_runs("digits", ["weights=a/b.safetensors,a_b.safetensors"])]
+    assert len(set(names)) == 2
+    assert all(name.startswith("digits-b0-inc2-foster-shift-s1993,weights=a_b.safetensors-") for name in names)
+
+
+def test_where_the_data_are_is_in_the_names_only_if_it_is_varied():
+    assert [run.name for run in plan_runs("digits", ["data=here"])] == ["digits-b0-inc2-foster-shift-s1993"]
+    names = [run.name for run in plan_runs("digits", ["data=here,there"])]
+    assert names == ["digits-b0-inc2-foster-shift-s1993,data=here", "digits-b0-inc2-foster-shift-s1993,data=there"]
+
+
 def test_very_long_values_still_have_folders_of_their_own():
     orders = [json.dumps([f"{'long' * 9} {index + shift}" for index in range(10)]) for shift in (0, 1)]
     names = [run.name for run in plan_runs("digits", [f"class_order={','.join(orders)}"])]

@@ -56,6 +56,9 @@ def test_what_is_left_to_others_is_told_in_plain_words(monkeypatch: pytest.Monke
     assert use_free_cores() == (
         "computing on 3 of 4 cores, since other programs keep this machine busy (OMP_NUM_THREADS=4 takes all)"
     )
+    monkeypatch.setattr("torch.get_num_threads", lambda: 2)
+    assert use_free_cores()
+    assert chosen[-1] == 2, "whoever wanted fewer has fewer"
     monkeypatch.setattr("os.getloadavg", lambda: (0.1, 0.0, 0.0))
     monkeypatch.setattr(threads, "busy_cores", lambda: pytest.fail("nobody looks where the machine is idle"))
     assert use_free_cores() is None

@@ -83,6 +83,7 @@ def test_a_share_of_each_class_is_taken_apart_by_the_seed() -> None:
         assert sorted([*first.names[name], *second.names[name]]) == sorted(names)
     assert whole.divided(0.1, seed=3)[1].names == second.names
     assert whole.divided(0.1, seed=4)[1].names != second.names
+    assert [len(part.names["few"]) for part in whole.divided(0.99, seed=3)] == [1, 1], "never all"
 
 
 def test_every_class_needs_photos_to_train_on_and_to_test_on() -> None:
