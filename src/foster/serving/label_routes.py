@@ -10,14 +10,7 @@ from starlette.exceptions import HTTPException
 from foster.data.photos.decode import ImageError
 from foster.data.photos.read import decode_shown
 from foster.errors import DataError, FolderError
-from foster.serving.answers import (
-    FeedbackCounts,
-    NewLabel,
-    PredictedImage,
-    StoredPhoto,
-    WaitingPhoto,
-    WaitingPhotos,
-)
+from foster.serving.answers import FeedbackCounts, NewLabel, PredictedImage, StoredPhoto, WaitingPhoto, WaitingPhotos
 from foster.serving.feedback import FeedbackFolder, FullError, PhotosToLabel, preview
 from foster.serving.service import RunningService, Service, logger
 from foster.serving.uploads import read_form
@@ -33,7 +26,6 @@ _LABELLED = {
 LABELLED_BODY: dict[str, Any] = {
     "requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _LABELLED}}}
 }
-
 
 router = APIRouter()
 

@@ -8,16 +8,7 @@ from fastapi.responses import PlainTextResponse
 from starlette.exceptions import HTTPException
 
 from foster.data.photos.decode import ImageError
-from foster.serving.answers import (
-    BundleName,
-    Classes,
-    Health,
-    Info,
-    Limits,
-    Predicted,
-    PredictedImage,
-    Timing,
-)
+from foster.serving.answers import BundleName, Classes, Health, Info, Limits, Predicted, PredictedImage, Timing
 from foster.serving.batching import Answer
 from foster.serving.served import MOST_CLASSES
 from foster.serving.service import Answered, RunningService

@@ -62,7 +62,6 @@ def read_stack(
     darkroom = darkroom or learners_darkroom(resizing)
     if darkroom.cache is None:
         check_room(len(photos), resizing, COPIES_OF_PHOTOS)
-
     items = PhotoItems(photos.items, resizing)
     store = PhotoStore(items, darkroom)
     numbers = np.arange(len(photos))
