@@ -117,6 +117,7 @@ LARGE = torch.zeros(6, 3, 9, 8, dtype=torch.uint8)
         (None, "dataset 'mine': its function must return training and test images, an ImageSet each"),
         ((IMAGES, IMAGES.images), "its function must return training and test images"),
         ((IMAGES, replace(IMAGES, class_names=("a", "c"))), "the training and the test images name different classes"),
+        ((replace(IMAGES, class_names=("a", "a")),) * 2, "dataset 'mine': two of its classes have the same name"),
         ((IMAGES, replace(IMAGES, labels=torch.arange(6))), "dataset 'mine': the labels must lie in 0 to 1"),
         ((IMAGES.select(IMAGES.labels == 1), IMAGES), "dataset 'mine': class 'a' has no training image"),
         ((IMAGES, replace(IMAGES, stack=LARGE)), "the test images are of two sizes, 8 x 8 and 9 x 8"),

@@ -1,5 +1,7 @@
 """What a method yields is refused where it cannot be trained."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -8,7 +10,7 @@ from foster.data.images import ImageSet
 from foster.errors import TrainingError
 from foster.networks.freezing import freeze
 from foster.settings.fit import FitSettings
-from foster.training.phase import Phase
+from foster.training.phase import Evaluate, Phase, parts_of
 
 ONE = ImageSet(torch.zeros(1, 3, 4, 4, dtype=torch.uint8), torch.zeros(1, dtype=torch.int64), ("a",))
 
@@ -28,3 +30,15 @@ def test_a_phase_without_images_or_without_anything_to_train_is_one_line(
         Phase("tune", network, lambda images, labels: {}, FitSettings(epochs=1), data)
     half = nn.Sequential(freeze(nn.Linear(1, 1)), nn.Linear(1, 1))
     Phase("tune", half, lambda images, labels: {}, FitSettings(epochs=1), ONE)
+
+
+@pytest.mark.parametrize(
+    ("phases", "message"),
+    [
+        (None, r"phases\(\) must yield a Phase or an Evaluate, and returns NoneType"),
+        ([Evaluate("head", nn.Linear(1, 1)), 3], r"phases\(\) yields a Phase or an Evaluate, not int"),
+    ],
+)
+def test_whatever_else_a_method_returns_or_yields_is_one_line(phases: Any, message: str) -> None:
+    with pytest.raises(TrainingError, match=message):
+        list(parts_of(phases))

@@ -77,6 +77,8 @@ def _read(facts: DatasetFacts, request: Request) -> tuple[ImageSet, ImageSet]:
     train, test = pair
     if train.class_names != test.class_names:
         raise DataError(f"dataset '{facts.name}': the training and the test images name different classes")
+    if len(set(train.class_names)) < train.num_classes:
+        raise DataError(f"dataset '{facts.name}': two of its classes have the same name")
     for images in pair:
         if bool(((images.labels < 0) | (images.labels >= images.num_classes)).any()):
             raise DataError(f"dataset '{facts.name}': the labels must lie in 0 to {images.num_classes - 1}")

@@ -22,7 +22,7 @@ from foster.methods.base import Method, Workplace
 from foster.networks.freezing import evaluating
 from foster.networks.network import Output
 from foster.settings.experiment import Settings
-from foster.training.phase import Phase
+from foster.training.phase import Phase, parts_of
 
 BATCHES_OF_PHOTOS = 24
 """How many batches of images, in bytes, are under way at a time: cut, in each stage of being changed, and ahead."""
@@ -196,7 +196,7 @@ def _rehearsed(
     """What the method does in `task`; afterwards it has the network and the exemplars that it would have."""
     is_taken_over, batch_size = task.is_first and bool(settings.first_task_from), settings.batch_size
     phases = []
-    for phase in method.phases(task):
+    for phase in parts_of(method.phases(task)):
         if isinstance(phase, Phase):
             look_at(task, phase)
             epochs, num_images = phase.fit.epochs, images_of_epoch(len(phase.data), batch_size)

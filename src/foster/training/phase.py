@@ -1,6 +1,6 @@
 """What a method yields: a Phase is one training run inside a task, an Evaluate asks how good a network is."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -45,3 +45,13 @@ class Evaluate:
 
     variant: str
     network: nn.Module
+
+
+def parts_of(phases: Iterable[Phase | Evaluate]) -> Iterator[Phase | Evaluate]:
+    """What a method's `phases` yields, one after the other; a method of somebody's own may yield something else."""
+    if not isinstance(phases, Iterable):
+        raise TrainingError(f"phases() must yield a Phase or an Evaluate, and returns {type(phases).__name__}")
+    for part in phases:
+        if not isinstance(part, Phase | Evaluate):
+            raise TrainingError(f"phases() yields a Phase or an Evaluate, not {type(part).__name__}")
+        yield part

@@ -12,7 +12,6 @@ from foster import events
 from foster.data.feed import Feed, make_feed
 from foster.data.images import ImageSet
 from foster.data.task import Task
-from foster.errors import TrainingError
 from foster.networks.layout import on_host
 from foster.seeding import Address
 from foster.settings.augmentation import Augmentation
@@ -22,7 +21,7 @@ from foster.system.signals import StopRequest
 from foster.training.checkpoint import Checkpoint, CheckpointStore, Progress, Tensors
 from foster.training.engine import Engine
 from foster.training.fit import FitState, fit, restore_trained
-from foster.training.phase import Evaluate, Phase
+from foster.training.phase import Evaluate, Phase, parts_of
 from foster.training.views import ViewFeed
 
 STEPS_BETWEEN_QUESTIONS = 50
@@ -109,12 +108,10 @@ class Trainer:
         """
         epochs: dict[str, int] = {}
         num_phases = 0
-        for phase in phases:
+        for phase in parts_of(phases):
             if isinstance(phase, Evaluate):
                 evaluate(phase)
                 continue
-            if not isinstance(phase, Phase):
-                raise TrainingError(f"phases() yields a Phase or an Evaluate, not {type(phase).__name__}")
             name = f"phase-{num_phases}"
             num_phases += 1
             epochs[phase.name] = phase.fit.epochs
