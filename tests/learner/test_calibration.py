@@ -18,13 +18,13 @@ def labels_drawn_from(logits: torch.Tensor, seed: int = 0) -> torch.Tensor:
 
 @pytest.mark.parametrize("true_temperature", [0.5, 1.0, 3.0])
 def test_the_temperature_that_was_put_in_is_found(true_temperature: float) -> None:
-    honest = 2 * torch.randn(20_000, 5, generator=torch.Generator().manual_seed(1))
+    honest = 2 * torch.randn(5_000, 5, generator=torch.Generator().manual_seed(1))
     found = fit_temperature(true_temperature * honest, labels_drawn_from(honest))
     assert found == pytest.approx(true_temperature, rel=0.05)
 
 
 def test_a_calibrated_network_is_as_often_right_as_it_is_confident() -> None:
-    honest = 2 * torch.randn(20_000, 5, generator=torch.Generator().manual_seed(1))
+    honest = 2 * torch.randn(5_000, 5, generator=torch.Generator().manual_seed(1))
     labels = labels_drawn_from(honest)
     boastful = 4 * honest
     temperature = fit_temperature(boastful, labels)

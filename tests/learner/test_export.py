@@ -89,15 +89,13 @@ def test_the_onnx_file_is_one_file(onnx_file: ExportReport) -> None:
     assert {path.name for path in onnx_file.file.parent.iterdir()} == {"digits.onnx", "digits.onnx.json"}
 
 
-@pytest.mark.parametrize("count", [1, 5])
-def test_the_exported_program_runs_without_this_library(
-    learner: Learner, program_file: ExportReport, count: int
-) -> None:
+def test_the_exported_program_runs_without_this_library(learner: Learner, program_file: ExportReport) -> None:
     extra = {"foster.json": ""}
     module = torch.export.load(program_file.file, extra_files=extra).module()
-    with torch.no_grad():
-        found = module(torch.from_numpy(pictures(count))).numpy()
-    assert np.abs(found - expected(learner, count)).max() < 1e-5
+    for count in (1, 5):
+        with torch.no_grad():
+            found = module(torch.from_numpy(pictures(count))).numpy()
+        assert np.abs(found - expected(learner, count)).max() < 1e-5
     assert json.loads(extra["foster.json"])["labels"] == list(learner.class_names)
 
 

@@ -13,11 +13,13 @@ from foster.settings.toml import dumps, value_text
 TEXT = st.text("aZ09_-.,:;'\"\\/#=[]{} \t\n\r\0\x1f\x7f\x85\u2028é日😀", max_size=8)
 """Letters, and every kind of character that a TOML string or key must treat with care."""
 PLAIN = st.one_of(st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), TEXT)
-VALUES = st.recursive(st.one_of(PLAIN, st.lists(PLAIN)), lambda inner: st.dictionaries(TEXT, inner), max_leaves=10)
+VALUES = st.recursive(
+    st.one_of(PLAIN, st.lists(PLAIN, max_size=4)), lambda inner: st.dictionaries(TEXT, inner, max_size=4), max_leaves=10
+)
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.dictionaries(TEXT, VALUES))
+@given(st.dictionaries(TEXT, VALUES, max_size=6))
 def test_any_plain_data_reads_back_as_it_was(data: dict[str, Any]) -> None:
     assert tomllib.loads(dumps(data)) == data
 
