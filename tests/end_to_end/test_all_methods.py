@@ -1,4 +1,4 @@
-"""Every method at once: complete results, only images that it may see, a memory within its budget, and behaviour."""
+"""Every method at once: what was planned, complete results, only images that it may see, a memory within its budget."""
 
 import json
 from collections.abc import Iterator
@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 import torch
+from planned import assert_is_planned
 from torch import Tensor, nn
 
 from foster.data.images import ImageSet, concatenate
 from foster.data.scenario import Scenario
 from foster.data.task import Task
+from foster.events import Event
 from foster.experiment.folder import RunFolder
+from foster.experiment.plan import make_plan
 from foster.experiment.run import Experiment
 from foster.methods.replay import Replay
 from foster.networks.network import Output
@@ -65,13 +68,14 @@ class Watched:
     experiment: Experiment
     folder: Path
     results: dict[str, Any]
+    told: list[Event]
     sights: list[Sight] = field(default_factory=list)
     memory_counts: list[Tensor] = field(default_factory=list)
 
 
-def watch(experiment: Experiment, folder: Path) -> Watched:
+def watch(experiment: Experiment, folder: Path, told: list[Event]) -> Watched:
     """Run an experiment while noting every image that its method trains on or sends through a network."""
-    method, watched = experiment.method, Watched(experiment, folder, {})
+    method, watched = experiment.method, Watched(experiment, folder, {}, told)
     task_now: list[tuple[Task, set[bytes]]] = []
     told_phases, infer = method.phases, method.workplace.infer
 
@@ -131,17 +135,17 @@ def assert_nothing_leaked(watched: Watched) -> None:
                 assert sight.labels[position] == class_id, where
 
 
-def tiny_experiment(run: str, folder: RunFolder) -> Experiment:
+def tiny_experiment(run: str, folder: RunFolder, told: list[Event]) -> Experiment:
     settings = make(Settings, {**TINY, **RUNS[run]}, "this test")
     assert settings.task_sizes == TASK_SIZES
-    return Experiment(settings, folder, lambda event: None, StopRequest())
+    return Experiment(settings, folder, told.append, StopRequest())
 
 
 @pytest.fixture(scope="module", params=list(RUNS))
 def watched(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Watched:
-    path = tmp_path_factory.mktemp("run") / "run"
+    path, told = tmp_path_factory.mktemp("run") / "run", []
     with RunFolder(path).opened(make(Settings, {**TINY, **RUNS[request.param]}, "this test")) as folder:
-        return watch(tiny_experiment(request.param, folder), path)
+        return watch(tiny_experiment(request.param, folder, told), path, told)
 
 
 @pytest.fixture
@@ -166,6 +170,10 @@ def test_the_results_are_complete(watched: Watched, settings: Settings) -> None:
         assert found["final_accuracy"] == found["accuracy"][-1]
         assert found["average_incremental_accuracy"] == pytest.approx(sum(found["accuracy"]) / 3)
     assert len(results["params_by_task"]) == len(results["task_seconds"]) == 3
+
+
+def test_what_was_planned_is_done(watched: Watched, settings: Settings) -> None:
+    assert_is_planned(make_plan(settings), watched.results, watched.told)
 
 
 def test_only_new_images_and_exemplars_are_ever_used(watched: Watched) -> None:
@@ -240,8 +248,9 @@ def test_a_method_that_uses_old_images_outside_its_memory_is_caught(
     leak: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(METHOD_SETTINGS["replay"], "built_by", globals()[leak])
+    told: list[Event] = []
     with RunFolder(tmp_path / "run").opened(make(Settings, {**TINY, "method": "replay"}, "this test")) as folder:
-        watched = watch(tiny_experiment("replay", folder), tmp_path / "run")
+        watched = watch(tiny_experiment("replay", folder, told), tmp_path / "run", told)
     with pytest.raises(AssertionError, match="was not in the memory"):
         assert_nothing_leaked(watched)
 
