@@ -23,7 +23,7 @@ from foster.bundle.manifest import read_manifest
 from foster.cli.bundle_texts import classes_text, exemplars_text, info_text
 from foster.errors import FosterError
 
-MANY = settings(max_examples=100, deadline=None, suppress_health_check=SUPPRESSED)
+MANY = settings(max_examples=60, deadline=None, suppress_health_check=SUPPRESSED)
 FEW = settings(MANY, max_examples=30)
 IMAGE = np.zeros((8, 8, 3), np.uint8)
 

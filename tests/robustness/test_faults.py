@@ -44,38 +44,41 @@ from foster.settings.fit import FitSettings
 Reference = Callable[..., Outcome]
 
 
-WRITES = [
-    ("lock", 0),
-    ("settings.toml", 0),
-    ("events.jsonl", 0),
-    ("events.jsonl", 5),
-    ("results.json", 0),
-    ("results.json", 2),
-    ("-fit.safetensors", 0),
-    ("-momentum.safetensors", 0),
-    ("-memory.safetensors", 0),
-    ("-network.safetensors", 1),
-    ("manifest-", 0),
-    ("manifest-", 4),
-]
+WRITES = {
+    "early": [
+        ("lock", 0),
+        ("settings.toml", 0),
+        ("events.jsonl", 0),
+        ("-fit.safetensors", 0),
+        ("-momentum.safetensors", 0),
+        ("manifest-", 0),
+        ("results.json", 0),
+        ("-memory.safetensors", 0),
+        ("-network.safetensors", 1),
+    ],
+    "later": [("events.jsonl", 5), ("results.json", 2)],
+    "late": [("manifest-", 4)],
+}
+"""The files that a full disk leaves half written, one after the other, and how many of them are whole before that."""
 
 
-@pytest.mark.parametrize(("name", "num_whole"), WRITES)
+@pytest.mark.parametrize("writes", WRITES.values(), ids=WRITES)
 def test_a_full_disk_gives_one_line_and_the_run_goes_on_when_there_is_room(
-    name: str, num_whole: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uninterrupted: Reference
+    writes: list[tuple[str, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uninterrupted: Reference
 ):
-    expected, path, disk = uninterrupted("replay"), tmp_path / "run", FullDisk(name, num_whole)
-    settings = tiny_settings("replay")
-    monkeypatch.setattr("os.write", disk)
-    with pytest.raises(FolderError) as error:
-        start(settings, path)
-    assert disk.has_failed
-    assert only_line(error).startswith(f"cannot write '{path}")
-    assert only_line(error).endswith("No space left on device; nothing that was complete is lost")
-    assert not list(path.rglob("*.part"))
-    monkeypatch.undo()
+    path, settings = tmp_path / "run", tiny_settings("replay")
+    for name, num_whole in writes:
+        disk = FullDisk(name, num_whole)
+        with monkeypatch.context() as patch:
+            patch.setattr("os.write", disk)
+            with pytest.raises(FolderError) as error:
+                start_or_resume(path, settings)
+        assert disk.has_failed
+        assert only_line(error).startswith(f"cannot write '{path}")
+        assert only_line(error).endswith("No space left on device; nothing that was complete is lost")
+        assert not list(path.rglob("*.part"))
     start_or_resume(path, settings)
-    assert_same(outcome(path), expected)
+    assert_same(outcome(path), uninterrupted("replay"))
     assert read_events(path / "events.jsonl")[-1]["event"] == "RunEnded"
 
 
