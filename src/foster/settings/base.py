@@ -136,8 +136,7 @@ def keys_for(model: type[CommonSettings], method: str | None = None) -> list[str
     methods = [method] if method else list(METHOD_SETTINGS)
     if clash := model.model_fields.keys() & methods:
         raise SettingsError(f"a method cannot be called '{min(clash)}', which is a setting of its own")
-    keys = keys_of(model, skip={"options"})
-    keys += [f"augmentation.{key}" for key in Augmentation.model_fields]
+    keys = [*keys_of(model, skip="options"), *(f"augmentation.{key}" for key in Augmentation.model_fields)]
     return keys + [f"{name}.{key}" for name in methods for key in keys_of(METHOD_SETTINGS[name])]
 
 

@@ -3,7 +3,8 @@
 import difflib
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -53,18 +54,19 @@ FIELD_NAMES = {
 """Names that other toolkits use, for "did you mean"."""
 
 
-def keys_of(model: type[Frozen], skip: Iterable[str] = ()) -> list[str]:
+@cache
+def keys_of(model: type[Frozen], skip: str = "") -> tuple[str, ...]:
     """Every dotted key of a settings class, those of the settings inside it included."""
     keys: list[str] = []
     for name, field in model.model_fields.items():
-        if name in skip:
+        if name == skip:
             continue
         annotation = field.annotation
         if isinstance(annotation, type) and issubclass(annotation, Frozen):
             keys += [f"{name}.{key}" for key in keys_of(annotation)]
         else:
             keys.append(name)
-    return keys
+    return tuple(keys)
 
 
 def check_keys(data: Mapping[str, Any], keys: Sequence[str], origin: str, listing: str, prefix: str = "") -> None:
