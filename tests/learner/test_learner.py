@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from small_learners import digits, longer_learner, unseen_digits
+from small_learners import digits, longer_learner, small_learner, unseen_digits
 from torch import Tensor, nn
 
 import foster
@@ -40,7 +40,7 @@ def test_a_loaded_learner_predicts_exactly_as_the_saved_one(taught: Learner, sav
 def test_a_loaded_learner_learns_exactly_as_the_saved_one_would(taught: Learner, saved: Path) -> None:
     lively, again = copy.deepcopy(taught), foster.load(saved, device="cpu")
     source = digits("two", last=20)
-    reports = [each.learn(source) for each in (lively, again)]
+    reports = [each.learn(source, epochs_scale=0.005) for each in (lively, again)]
     assert reports[0].checks == reports[1].checks
     assert lively.knowledge is not None
     assert again.knowledge is not None
@@ -65,7 +65,7 @@ def test_a_bundle_from_before_some_settings_were_there_has_their_defaults(
     again = foster.load(with_settings(saved, tmp_path / "older", older), device="cpu")
     assert again.settings.selection == "herding"
     assert again.settings.options == FosterSettings(gamma="paper")
-    again.learn(digits("two"))
+    again.learn(digits("two"), epochs_scale=0.005)
     assert again.class_names == ("zero", "one", "two")
     with pytest.raises(BundleError, match=r"sharpness = 0\.5, but there is no such setting any more \(in bundle"):
         foster.load(with_settings(saved, tmp_path / "gone", {**settings, "sharpness": 0.5}))
@@ -123,7 +123,7 @@ def test_more_images_of_known_classes_alone_are_learned_and_selected_anew(learne
 
 
 def test_a_method_without_a_rule_for_known_classes_alone_refreshes(tmp_path: Path) -> None:
-    learner = longer_learner("wa")
+    learner = small_learner("wa")
     learner.learn(digits("zero", "one"))
     events: list[Event] = []
     learner.learn(digits("one", first=50, last=90), listener=events.append)
@@ -135,7 +135,7 @@ def test_a_method_without_a_rule_for_known_classes_alone_refreshes(tmp_path: Pat
 
 
 def test_a_method_without_a_memory_says_that_it_cannot_learn_more_of_known_classes() -> None:
-    learner = longer_learner("finetune")
+    learner = small_learner("finetune")
     learner.learn(digits("zero", "one"))
     with pytest.raises(DataError, match=r"method 'finetune' keeps no exemplars.*'one'"):
         learner.learn(digits("one", "two", first=50, last=60))
@@ -262,7 +262,7 @@ def test_what_was_passed_over_is_in_the_reports(tmp_path: Path) -> None:
             Image.fromarray(image[0].numpy()).save(tmp_path / name / f"{k}.png")
     (tmp_path / "a" / "photo.heic").write_bytes(b"x")
     (tmp_path / "empty").mkdir()
-    learner = longer_learner(epochs_scale=0.001)
+    learner = small_learner(epochs_scale=0.001)
     for report in (learner.learn(tmp_path), learner.evaluate(tmp_path)):
         assert report.passed_over == {".heic": 1}
         assert report.empty_classes == ("empty",)
@@ -290,7 +290,7 @@ class Custom(nn.Module):
 
 
 def test_any_torch_module_is_a_backbone_and_is_given_again_to_load(tmp_path: Path) -> None:
-    learner = longer_learner(backbone=Custom)
+    learner = small_learner(backbone=Custom)
     learner.learn(digits("zero", "one"))
     learner.learn(digits("two"))
     path = learner.save(tmp_path / "own")
@@ -312,17 +312,17 @@ def test_what_cannot_be_a_backbone_is_refused_at_once() -> None:
 
 def test_a_module_without_anything_in_it_is_not_taken_for_none(tmp_path: Path) -> None:
     """An empty Sequential counts as False."""
-    learner = longer_learner(backbone=nn.Sequential())
+    learner = small_learner(backbone=nn.Sequential())
     learner.learn(digits("zero", "one"))
     path = learner.save(tmp_path / "empty")
     assert foster.load(path, backbone=nn.Sequential(), device="cpu").class_names == ("zero", "one")
 
 
 def test_pretrained_weights_are_where_training_starts(tmp_path: Path) -> None:
-    teacher = longer_learner()
+    teacher = small_learner()
     teacher.learn(digits("zero", "one", "two"))
     weights = teacher.save(tmp_path / "teacher") / "network.safetensors"
-    student = longer_learner(weights=str(weights), epochs_scale=0.001, learning_rate_scale=1e-9)
+    student = small_learner(weights=str(weights), epochs_scale=0.001, learning_rate_scale=1e-9)
     student.learn(digits("three", "four"))
     assert teacher.knowledge is not None
     assert student.knowledge is not None
@@ -343,14 +343,14 @@ class Averaging(ReplaySettings):
 def test_what_a_methods_settings_say_alone_decides_by_what_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METHOD_SETTINGS, "averaging", Averaging)
     for method, is_by_mean in (("averaging", True), ("replay", False)):
-        learner = longer_learner(method)
+        learner = small_learner(method)
         report = learner.learn(digits("zero", "one"))
         assert (learner.classifier().class_means is not None) is is_by_mean
         assert list(report.variants) == ["nearest_mean" if is_by_mean else "head"]
 
 
 def test_the_papers_logit_scales_work_without_new_classes() -> None:
-    learner = longer_learner(epochs_scale=0.005, foster={"gamma": "paper"})
+    learner = small_learner(epochs_scale=0.005, foster={"gamma": "paper"})
     learner.learn(digits("zero", "one"))
     learner.learn(digits("one", first=50, last=70))
     assert all(bool(tensor.isfinite().all()) for tensor in learner._known().network.state_dict().values())

@@ -15,7 +15,7 @@ def known(learner: Learner) -> Any:
 
 
 def test_the_report_and_the_history_tell_what_happened(learner: Learner) -> None:
-    report = learner.learn(digits("two", "three"))
+    report = learner.learn(digits("two", "three"), epochs_scale=0.02)
     assert report.held_out is not None
     assert [entry.name for entry in report.held_out.known] == ["zero", "one"]
     assert [entry.name for entry in report.held_out.new] == ["two", "three"]
