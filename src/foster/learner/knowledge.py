@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,8 +21,12 @@ from foster.learner.classifier import Classifier
 from foster.learner.familiarity import Familiarity
 from foster.networks.network import Network
 from foster.networks.trunk import Trunk
+from foster.settings.learner import LearnerSettings
 from foster.settings.methods import METHOD_SETTINGS
 from foster.version import __version__
+
+Report = TypeVar("Report", covariant=True)
+"""What there is to tell of a change."""
 
 USUAL_HELD_OUT_SHARE = 0.1
 """Where images are held out, but the history does not tell how many were to be."""
@@ -138,6 +142,18 @@ class Knowledge:
         """The images of one of the two memories, possibly none."""
         images = memory.exemplars(self.class_names)
         return no_images(self.preprocessing.size, self.class_names) if images is None else images
+
+
+@dataclass(frozen=True, eq=False)
+class Change(Generic[Report]):
+    """What comes of a `learn`, or of mending classes; nothing of what was known before is changed."""
+
+    knowledge: Knowledge
+    report: Report
+    problem: str | None = None
+    """Why it must not take the place of what was known, where it lost too much."""
+    settings: LearnerSettings | None = None
+    """Those from now on, where they change."""
 
 
 def no_images(image_size: tuple[int, int], class_names: tuple[str, ...]) -> ImageSet:

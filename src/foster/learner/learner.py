@@ -21,7 +21,7 @@ from foster.learner.assessment import EvaluationReport, assess
 from foster.learner.calibration import UNCALIBRATED
 from foster.learner.classifier import Classifier
 from foster.learner.familiarity import UNFAMILIAR, Unknown
-from foster.learner.knowledge import Knowledge
+from foster.learner.knowledge import Change, Knowledge
 from foster.learner.lesson import Lesson
 from foster.learner.reports import CalibrationWarning, LearnReport, MendReport, Prediction, UpdateError
 from foster.learner.saving import load_knowledge, save_knowledge
@@ -167,8 +167,7 @@ class Learner:
         photos, stop = find_photos(source, labels), stop or StopRequest()
         with opened(work_folder) as work:
             lesson = Lesson(self.knowledge, settings, photos, self._backbone, max_drop, minutes, listener, stop, work)
-            learned = lesson.learn()
-            return self._taken(learned.report, learned.problem, learned.settings, learned.knowledge)
+            return self._taken(lesson.learn())
 
     def predict(self, images: ImageLike | Images, top: int = 5, unknown_below: Unknown = None) -> list[Prediction]:
         """The best `top` classes of each image, in the order given: `label`, `confidence` and `top` of each answer.
@@ -234,25 +233,23 @@ class Learner:
 
     def rename(self, old: str, new: str) -> MendReport:
         """Call a class by another name from now on."""
-        return self._mended(mending.rename(self._known(), old, new))
+        return self._taken(mending.rename(self._known(), old, new))
 
     def merge(self, names: Sequence[str], into: str, *, max_drop: float | None = mending.MAX_DROP) -> MendReport:
         """Make one class of several; its probability is nearly the sum of theirs. UpdateError as in `learn`."""
-        return self._mended(mending.merge(self._known(), self.settings, names, into, max_drop))
+        return self._taken(mending.merge(self._known(), self.settings, names, into, max_drop))
 
     def forget(self, *names: str, max_drop: float | None = mending.MAX_DROP) -> MendReport:
         """Forget classes: their outputs and photos are gone, and the report says what remains. UpdateError as above."""
-        return self._mended(mending.forget(self._known(), self.settings, names, max_drop))
+        return self._taken(mending.forget(self._known(), self.settings, names, max_drop))
 
-    def _mended(self, mended: mending.Mended) -> MendReport:
-        return self._taken(mended.report, mended.problem, self.settings, mended.knowledge)
-
-    def _taken(self, report: Report, problem: str | None, settings: LearnerSettings, knowledge: Knowledge) -> Report:
+    def _taken(self, change: Change[Report]) -> Report:
         """Be what was learned or mended from now on; UpdateError where there is a problem with it."""
-        if problem:
-            raise UpdateError(problem, report, Learner.from_settings(settings, knowledge, self._backbone))
-        self._begin(settings, knowledge, self._backbone)
-        return report
+        after = Learner.from_settings(change.settings or self.settings, change.knowledge, self._backbone)
+        if change.problem:
+            raise UpdateError(change.problem, change.report, after)
+        self._begin(after.settings, after.knowledge, self._backbone)
+        return change.report
 
     def save(self, folder: str | Path) -> Path:
         """Write a bundle, whole or not at all. The folder must not exist yet."""

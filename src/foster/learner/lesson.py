@@ -19,7 +19,7 @@ from foster.errors import DataError
 from foster.experiment.parts import build_engine, engine_settings
 from foster.learner.fingerprint import fingerprint
 from foster.learner.forecast import Forecast, LearnClock, forecast
-from foster.learner.knowledge import Knowledge
+from foster.learner.knowledge import Change, Knowledge
 from foster.learner.outcome import outcome
 from foster.learner.plan import Plan
 from foster.learner.planning import make_plan
@@ -44,17 +44,6 @@ MIN_IMAGES = 2
 
 
 @dataclass(frozen=True, eq=False)
-class Learned:
-    """The outcome of a `learn`; nothing of what was known before is changed."""
-
-    knowledge: Knowledge
-    settings: LearnerSettings
-    report: LearnReport
-    problem: str | None
-    """Why it must not take the place of what was known, where that lost too much."""
-
-
-@dataclass(frozen=True, eq=False)
 class Lesson:
     """What one `learn` starts from, and how it is to go.
 
@@ -74,7 +63,7 @@ class Lesson:
     stop: StopRequest
     work: WorkFolder | None
 
-    def learn(self) -> Learned:
+    def learn(self) -> Change[LearnReport]:
         """Learn the classes of the photos, new ones and more of known ones."""
         began = time.monotonic()
         listener = self.asked or _pass_on_warnings
@@ -95,7 +84,7 @@ class Lesson:
         resolved = plan.resolved().model_copy(update={"epochs_scale": self.settings.epochs_scale})
         limit = self.max_drop
         lost = None if limit is None else problem(report.checks, limit) or report.loss_of_new(limit)
-        return Learned(after, resolved, report, lost)
+        return Change(after, report, lost, resolved)
 
     def _plan(self, listener: events.Listener) -> Plan:
         """The photos read and everything decided; what may not be meant is told."""

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from foster.errors import DataError, suggestion
 from foster.evaluation.predict import class_means, nearest_mean_scores
 from foster.learner.calibration import fit_temperature, probabilities
 from foster.learner.classifier import Classifier
-from foster.learner.knowledge import Knowledge
+from foster.learner.knowledge import Change, Knowledge
 from foster.learner.regrouping import Regrouping, regrouped
 from foster.learner.reports import UNKNOWN, MendReport, Remains
 from foster.learner.update_check import UpdateCheck, compare, problem
@@ -24,17 +24,7 @@ MAX_DROP = 1.0
 """By how many points the classes may fall where nobody says it."""
 
 
-@dataclass(frozen=True, eq=False)
-class Mended:
-    """The outcome; nothing of what was known before is changed."""
-
-    knowledge: Knowledge
-    report: MendReport
-    problem: str | None = None
-    """Why it must not take the place of what was known, where it lost too much."""
-
-
-def rename(knowledge: Knowledge, old: str, new: str) -> Mended:
+def rename(knowledge: Knowledge, old: str, new: str) -> Change[MendReport]:
     """The class `old` is called `new` from now on; nothing else changes."""
     class_id, name = _known_id(knowledge, old), _folder_name(new, "the new name")
     if name == knowledge.class_names[class_id]:
@@ -44,7 +34,7 @@ def rename(knowledge: Knowledge, old: str, new: str) -> Mended:
     names = list(knowledge.class_names)
     names[class_id] = name
     report = MendReport(renamed={knowledge.class_names[class_id]: name})
-    return Mended(replace(knowledge, class_names=tuple(names)).with_entry(report.record()), report)
+    return Change(replace(knowledge, class_names=tuple(names)).with_entry(report.record()), report)
 
 
 def _folder_name(text: str, origin: str) -> str:
@@ -78,7 +68,7 @@ def merging(knowledge: Knowledge, names: Sequence[str], into: str) -> Regrouping
 
 def merge(
     knowledge: Knowledge, settings: LearnerSettings, names: Sequence[str], into: str, max_drop: float | None
-) -> Mended:
+) -> Change[MendReport]:
     """Several classes become one; its probability is the sum of theirs, as nearly as one row of the head gives it."""
     regrouping = merging(knowledge, names, into)
     seen = _Seen(knowledge, settings)
@@ -104,7 +94,9 @@ def forgetting(knowledge: Knowledge, names: Sequence[str]) -> Regrouping:
     return Regrouping(tuple((k,) for k in staying), tuple(knowledge.class_names[k] for k in staying))
 
 
-def forget(knowledge: Knowledge, settings: LearnerSettings, names: Sequence[str], max_drop: float | None) -> Mended:
+def forget(
+    knowledge: Knowledge, settings: LearnerSettings, names: Sequence[str], max_drop: float | None
+) -> Change[MendReport]:
     """Classes are gone, with their outputs, their means and all images that were kept of them."""
     regrouping = forgetting(knowledge, names)
     seen = _Seen(knowledge, settings)
@@ -146,7 +138,7 @@ class _Seen:
 
 def _measured(
     seen: _Seen, after: Knowledge, regrouping: Regrouping, report: MendReport, max_drop: float | None
-) -> Mended:
+) -> Change[MendReport]:
     """What was done, compared with what was known on all images that are kept, and calibrated again."""
     before = seen.knowledge
     old, new = seen.classifier(before), seen.classifier(after, temperature=1.0)
@@ -178,7 +170,7 @@ def _measured(
     )
     entry = {**report.record(), "unknown_threshold": familiarity.threshold if familiarity else None}
     wrong = None if max_drop is None else problem(checks, max_drop)
-    return Mended(after.with_entry(entry), report, wrong)
+    return Change(after.with_entry(entry), report, wrong)
 
 
 def _probabilities(classifier: Classifier, features: Tensor) -> Tensor:
