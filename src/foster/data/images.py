@@ -48,6 +48,7 @@ class ImageSet:
 
     @property
     def num_classes(self) -> int:
+        """Of all names, with images or without."""
         return len(self.class_names)
 
     @property

@@ -63,7 +63,8 @@ class TimeEstimate:
 
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """Tasks and totals; memory in bytes."""
+    """What a run would do: each of its `tasks`, `total_epochs` and `total_steps`, what its exemplars take
+    (`memory_images`, `memory_bytes`) and its training (`training_bytes`), and the `time`, where it is known."""
 
     settings: Settings
     tasks: tuple[PlannedTask, ...]

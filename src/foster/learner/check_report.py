@@ -71,7 +71,7 @@ class Finding:
 
 @dataclass(frozen=True, eq=False)
 class CheckReport:
-    """All findings, by kind in the order of KINDS."""
+    """All `findings`, each with its `kind`, `photos` and `detail`, by kind in the order of KINDS."""
 
     title: str
     class_counts: Mapping[str, int]

@@ -27,8 +27,9 @@ class Candidate:
 class Prediction:
     """What one image shows: the best classes, or why it could not be read.
 
-    `label` is "unknown" where `is_unknown`, and None where there is an `error`. A class may have that name, too:
-    `is_unknown` tells.
+    `confidence` is from 0 to 1, and `top` has the best classes, each with its `label` and `probability`. `label` is
+    "unknown" where `is_unknown`, and None where there is an `error`. A class may have that name, too: `is_unknown`
+    tells.
     """
 
     name: str
@@ -101,7 +102,8 @@ class Inventory:
 
 @dataclass(frozen=True)
 class LearnReport(Inventory):
-    """What one `learn` did."""
+    """What one `learn` did: `new_classes`, how many images were trained on, held out and are kept (`num_trained`,
+    `num_held_out`, `num_exemplars`), in how many `seconds`."""
 
     new_classes: tuple[str, ...]
     num_trained: int

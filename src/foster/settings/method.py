@@ -24,7 +24,7 @@ FIELD_FIRST_TASK = with_milestones(200, 60, 120, 170, weight_decay=5e-4)
 
 
 class MethodSettings(Frozen):
-    """What every method has: how the first task is trained, and all that others must know of the method."""
+    """What every method has: how the `first` task is trained, and all that others must know of the method."""
 
     built_by: ClassVar[str | type[Any]]
     """The class that tells its story, or where that is to be imported from: `module:Class`."""
