@@ -5,6 +5,11 @@ import re
 from pathlib import Path
 from statistics import fmean
 
+import pytest
+
+pytest.importorskip("published", reason="the tools are not part of the package")
+from published import PUBLISHED
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -41,6 +46,8 @@ def test_what_the_readme_says_of_its_tables_is_what_the_files_say() -> None:
     scenarios = ("b0-inc20", "b0-inc10", "b0-inc5", "b50-inc10", "b50-inc5", "b50-inc2")
     gains = [of("foster-plus", scenario) - of("foster-auto", scenario) for scenario in scenarios]
     assert f"gains another {min(gains):.1f} to {max(gains):.1f} points" in told
+    above = [of("foster-auto", name) - PUBLISHED[f"cifar100-{name}", "foster"].average for name in scenarios]
+    assert f"FOSTER is {min(above):.1f} to {max(above):.1f} points above its published numbers" in told
     assert "| ".join(["points ", *(f"{gain:+.2f} " for gain in gains)]) in text("docs/beyond.md")
 
 
