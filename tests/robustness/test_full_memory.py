@@ -104,7 +104,7 @@ def test_a_prediction_that_runs_out_of_memory_gives_one_line(
         foster.load(small_bundle, device="cpu").predict([small_bundle / "exemplars"])
 
 
-@pytest.mark.parametrize(("owner", "name"), [(Engine, "infer"), (Classifier, "scores"), (task_module, "fit")])
+@pytest.mark.parametrize(("owner", "name"), [(Engine, "infer"), (Classifier, "all_scores"), (task_module, "fit")])
 def test_a_learn_that_runs_out_of_memory_gives_one_line_and_the_learner_is_as_it_was(
     owner: object, name: str, small_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ):
