@@ -68,7 +68,7 @@ class Command(TyperGroup):
 app = typer.Typer(
     name="foster",
     cls=Command,
-    help="Class-incremental learning: learn new classes without the old data, without forgetting, without growing.",
+    help="Class-incremental learning: learn new classes without the old data, with little forgetting, without growing.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
