@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 from foster.serving import label_routes, routes
 from foster.serving.answers import Problem
-from foster.serving.guard import Guard
+from foster.serving.guard import Guard, refused
 from foster.serving.pages import add_pages, page
 from foster.serving.service import Service
 from foster.version import __version__
@@ -46,7 +46,7 @@ def make_app(service: Service) -> ASGIApp:
         redoc_url=None,
         responses=problems,
     )
-    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(HTTPException, _not_done)
     app.add_exception_handler(RequestValidationError, _not_valid)
     app.add_exception_handler(ClientDisconnect, _left)
     app.add_exception_handler(Exception, _failed)
@@ -57,9 +57,9 @@ def make_app(service: Service) -> ASGIApp:
     return Guard(app, options, page("sign_in.html", 401), service.count_request)
 
 
-async def _refused(request: Request, error: Exception) -> JSONResponse:
+async def _not_done(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+    return refused(error.status_code, error.detail, error.headers)
 
 
 async def _not_valid(request: Request, error: Exception) -> JSONResponse:
@@ -67,13 +67,13 @@ async def _not_valid(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"] if part not in ("query", "body", "path"))
-    return JSONResponse({"error": f"{where or 'the body'}: {first['msg']}"}, 422)
+    return refused(422, f"{where or 'the body'}: {first['msg']}")
 
 
 async def _left(request: Request, error: Exception) -> JSONResponse:
     """Nobody reads this any more; the status is for the counters."""
-    return JSONResponse({"error": "the sender left"}, SENDER_LEFT)
+    return refused(SENDER_LEFT, "the sender left")
 
 
 async def _failed(request: Request, error: Exception) -> JSONResponse:
-    return JSONResponse({"error": "the server made a mistake; its log says which"}, 500)
+    return refused(500, "the server made a mistake; its log says which")

@@ -4,8 +4,7 @@ import asyncio
 import hashlib
 import hmac
 import ipaddress
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -30,9 +29,8 @@ SECURITY_HEADERS = {
 }
 
 
-class Refusal(NamedTuple):
-    status: int
-    reason: str
+def refused(status: int, reason: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    return JSONResponse({"error": reason}, status, headers)
 
 
 def session_of(token: str) -> str:
@@ -82,15 +80,13 @@ class Guard:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
-        refusal = self._wrong_place(scope, headers) or self._wrong_size(headers)
+        refusal: ASGIApp | None = self._wrong_site(scope, headers) or self._wrong_size(headers)
         if refusal is None and not self._may_enter(scope, headers):
-            if scope["path"] == "/" and scope["method"] in ("GET", "HEAD"):
-                await self._sign_in_page(scope, receive, send)
-                return
-            refusal = Refusal(401, "a token is needed: send the header 'Authorization: Bearer TOKEN'")
+            is_page = scope["path"] == "/" and scope["method"] in ("GET", "HEAD")
+            reason = "a token is needed: send the header 'Authorization: Bearer TOKEN'"
+            refusal = self._sign_in_page if is_page else refused(401, reason, {"www-authenticate": "Bearer"})
         if refusal is not None:
-            needs = {"www-authenticate": "Bearer"} if refusal.status == 401 else None
-            await JSONResponse({"error": refusal.reason}, refusal.status, needs)(scope, receive, send)
+            await refusal(scope, receive, send)
             return
         held = 0
         end = asyncio.get_running_loop().time() + self._options.timeout
@@ -120,17 +116,17 @@ class Guard:
         finally:
             self._num_held_bytes -= held
 
-    def _wrong_place(self, scope: Scope, headers: Headers) -> Refusal | None:
+    def _wrong_site(self, scope: Scope, headers: Headers) -> JSONResponse | None:
         """Another web site must not use a visitor's browser to reach this server."""
         host = headers.get("host", "")
         if not self._options.token and not self._is_own_name(host):
-            return Refusal(421, "this server does not go by that name; see --allow-host and --token")
+            return refused(421, "this server does not go by that name; see --allow-host and --token")
         if scope["method"] in ("GET", "HEAD", "OPTIONS"):
             return None
         site, origin = headers.get("sec-fetch-site"), headers.get("origin")
         is_from_here = origin is None or origin.lower().partition("://")[2] == host.lower()
         is_own = site in ("same-origin", "none") if site else is_from_here
-        return None if is_own else Refusal(403, "a page of another site may not send anything here")
+        return None if is_own else refused(403, "a page of another site may not send anything here")
 
     def _is_own_name(self, host: str) -> bool:
         """A name that somebody else may point at us at will is not ours; an address cannot be pointed anywhere."""
@@ -151,10 +147,10 @@ class Guard:
         cookie = HTTPConnection(scope).cookies.get(COOKIE, "")
         return is_same(cookie.encode("latin-1"), session_of(token))
 
-    def _wrong_size(self, headers: Headers) -> Refusal | None:
+    def _wrong_size(self, headers: Headers) -> JSONResponse | None:
         length = headers.get("content-length", "0")
         if length.isascii() and length.isdigit() and int(length[:19]) > self._options.max_bytes:
-            return Refusal(413, self._too_large())
+            return refused(413, self._too_large())
         return None
 
     def _too_large(self) -> str:

@@ -9,7 +9,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
 
 from foster.serving.answers import Session
-from foster.serving.guard import COOKIE, is_same, session_of
+from foster.serving.guard import COOKIE, is_same, refused, session_of
 from foster.serving.options import Options
 
 PAGES = {
@@ -35,7 +35,7 @@ def add_pages(app: FastAPI, options: Options) -> None:
         if not options.token:
             return Response(status_code=204)
         if not is_same(session.token.encode("utf-8", "replace"), options.token):
-            return Response('{"error": "this is not the token"}', 401, media_type="application/json")
+            return refused(401, "this is not the token")
         is_safe = request.url.scheme == "https"
         answer = Response(status_code=204)
         answer.set_cookie(COOKIE, session_of(options.token), httponly=True, samesite="strict", secure=is_safe)

@@ -4,9 +4,9 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Annotated, NamedTuple, TypeVar, cast
 
 from fastapi import Depends, Request
@@ -88,9 +88,8 @@ class Service:
                     decoded_at.append(time.perf_counter())
             return await self._batcher.answer(served, image)
 
-        with self._in_work(len(contents)):
-            async with self._within_time():
-                answers = await asyncio.gather(*map(one, contents))
+        async with self._at_work(len(contents)):
+            answers = await asyncio.gather(*map(one, contents))
         total = time.perf_counter() - started
         self.metrics.request_seconds.observe(total)
         good = [answer for answer in answers if isinstance(answer, Answer)]
@@ -101,10 +100,9 @@ class Service:
     async def heat_map(self, content: bytes, label: str | None) -> tuple[Served, str, bytes]:
         """The bundle, the class, and a PNG. Raises ImageError and KeyError."""
         served = self.current.now
-        with self._in_work(1):
-            async with self._within_time():
-                picture = await self.in_thread(lambda: served.picture(content))
-                return served, *await self._batcher.on_device(lambda: served.heat_map(picture, label))
+        async with self._at_work(1):
+            picture = await self.in_thread(lambda: served.picture(content))
+            return served, *await self._batcher.on_device(lambda: served.heat_map(picture, label))
 
     async def in_thread(self, work: Callable[[], Result]) -> Result:
         """Anything that waits for a disk or decodes, beside the event loop."""
@@ -118,18 +116,12 @@ class Service:
         metrics.bundle.info({"name": served.name, "version": served.version})
         return metrics.text()
 
-    @contextmanager
-    def _in_work(self, num_images: int) -> Iterator[None]:
+    @asynccontextmanager
+    async def _at_work(self, num_images: int) -> AsyncIterator[None]:
+        """Inside, so many images are in work; what takes too long and what the device cannot do become answers of their
+        own."""
         self.refuse_if_full(num_images)
         self.num_in_work += num_images
-        try:
-            yield
-        finally:
-            self.num_in_work -= num_images
-
-    @asynccontextmanager
-    async def _within_time(self) -> AsyncIterator[None]:
-        """Inside, what takes too long and what the device cannot do become answers of their own."""
         try:
             async with asyncio.timeout(self.options.timeout):
                 yield
@@ -140,6 +132,8 @@ class Service:
         except Exception:
             logger.exception("an answer could not be computed")
             raise HTTPException(503, "the answer could not be computed; the server's log says why") from None
+        finally:
+            self.num_in_work -= num_images
 
     def count_request(self, route: str, status: int) -> None:
         self.metrics.requests.labels(route, status).inc()
