@@ -17,7 +17,7 @@ from foster.reports.groups import by_scenario
 from foster.reports.results import find_results
 from foster.sweep.folders import placed
 from foster.sweep.grid import PlannedRun, plan_runs
-from foster.system.locking import locked
+from foster.system.locking import locked, writer_of
 
 TINY = [*tiny_sweeps.TINY, "epochs_scale=0.005"]
 
@@ -141,12 +141,12 @@ def test_the_method_is_named_first_among_what_differs():
 
 def test_a_folder_tells_who_writes_to_it(tmp_path: Path):
     folder = RunFolder(tmp_path / "run")
-    assert folder.writer == ""
+    assert writer_of(folder.path) == ""
     with locked(folder.path):
-        assert folder.writer == f"process {os.getpid()} on {socket.gethostname()}"
-    assert folder.writer == ""
+        assert writer_of(folder.path) == f"process {os.getpid()} on {socket.gethostname()}"
+    assert writer_of(folder.path) == ""
     (folder.path / "lock").write_text('{"process": 1, "host": "gone"}')
-    assert folder.writer == "", "a lock file that a dead process left behind"
+    assert writer_of(folder.path) == "", "a lock file that a dead process left behind"
 
 
 @pytest.mark.slow

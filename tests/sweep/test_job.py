@@ -17,12 +17,12 @@ from held import held
 import foster.errors
 import foster.sweep.run
 from foster.experiment.event_log import read_events
-from foster.experiment.folder import RunFolder
 from foster.sweep.grid import PlannedRun, plan_runs
 from foster.sweep.run import status_of, sweep
 from foster.sweep.slots import Slot
 from foster.sweep.table import PlainLines
 from foster.system import signals as stopping
+from foster.system.locking import writer_of
 from foster.system.signals import Stopped
 
 pytestmark = pytest.mark.usefixtures("default_signals")
@@ -265,7 +265,7 @@ def test_a_run_whose_folder_another_process_writes_waits_for_it(
         assert other.stdin is not None
         assert other.stdout.readline().startswith("ready")
         (folder / "settings.toml").write_text(runs[0].settings.toml())
-        assert RunFolder(folder).writer.startswith(f"process {other.pid} on ")
+        assert writer_of(folder).startswith(f"process {other.pid} on ")
         stand_in(f"test -e {shlex.quote(str(folder / 'lock'))} && echo too early; exit 3")
         done = when(lambda: says(tmp_path / "out" / f"{runs[1].name}.log", "early"), other.stdin.close)
         with pytest.raises(foster.errors.TrainingError, match="2 of 2 runs failed"):
@@ -290,7 +290,7 @@ def test_a_killed_sweep_takes_its_runs_along_and_the_next_one_continues_them(tmp
         stderr=subprocess.DEVNULL,
     ) as killed:
         wait_until(lambda: says(folder / "events.jsonl", "EpochEnded"))
-        process = int(RunFolder(folder).writer.split()[1])
+        process = int(writer_of(folder).split()[1])
         killed.kill()
     again = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert again.returncode == 0, again.stderr

@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
@@ -21,7 +21,7 @@ from foster import events
 from foster.errors import DataError, explained, words_of
 from foster.settings.datasets import Published
 from foster.system.files import remove_temporaries, write_bytes, writing, written
-from foster.system.locking import locked_in_turn
+from foster.system.locking import HeldError, locked
 from foster.system.signals import StopRequest
 
 MAX_PIECE_BYTES = 1 << 18
@@ -145,17 +145,18 @@ def _made_for_a_reason(folder: Path) -> Iterator[None]:
 @contextmanager
 def _locked(published: Published, parent: Path, follower: Follower) -> Iterator[None]:
     """One process at a time; the others say once that they wait, and can be stopped."""
-    has_spoken = False
-
-    def wait(held: str) -> None:
-        nonlocal has_spoken
-        if not has_spoken:
-            follower.listener(events.Waiting(f"waiting for {published.archive}: {held}"))
-        has_spoken = True
-        with follower.stop.at_once():
-            time.sleep(SECONDS_BETWEEN_LOOKS)
-
-    with locked_in_turn(parent, f".{published.folder}.lock", wait):
+    is_held = has_spoken = False
+    with ExitStack() as stack:
+        while not is_held:
+            try:
+                stack.enter_context(locked(parent, f".{published.folder}.lock"))
+                is_held = True
+            except HeldError as held:
+                if not has_spoken:
+                    follower.listener(events.Waiting(f"waiting for {published.archive}: {held}"))
+                has_spoken = True
+                with follower.stop.at_once():
+                    time.sleep(SECONDS_BETWEEN_LOOKS)
         yield
 
 

@@ -16,7 +16,7 @@ from foster.settings.keys import FREE_SETTINGS, flat, short
 from foster.settings.plugins import MissingPluginError
 from foster.system.documents import DocumentError, read_document
 from foster.system.files import is_temporary, remove_temporaries, write_json, write_text, written
-from foster.system.locking import LOCK, locked, writer_of
+from foster.system.locking import LOCK, locked
 from foster.training.checkpoint import CheckpointStore, NoCheckpoints
 
 SETTINGS, RESULTS, CHECKPOINTS = "settings.toml", "results.json", "checkpoints"
@@ -108,11 +108,6 @@ class RunFolder:
     @property
     def resume_command(self) -> str:
         return f"foster resume {shlex.quote(str(self.path))}"
-
-    @property
-    def writer(self) -> str:
-        """The process that is writing to the folder, such as `process 12 on host`; empty where there is none."""
-        return writer_of(self.path)
 
     def check_same(self, settings: Settings) -> None:
         """A run is continued with the settings it was started with, apart from `FREE_SETTINGS`."""

@@ -20,7 +20,7 @@ from foster.sweep.job import LOST, Here, Job, Starter, log_path, start
 from foster.sweep.slots import Slot, environment_for, needs_gpu
 from foster.sweep.table import Display, RunStatus, State, counts, display_for
 from foster.system.counts import counted
-from foster.system.locking import locked
+from foster.system.locking import locked, writer_of
 from foster.system.output import report
 from foster.system.signals import Stopped, heard_signals, stop_on_signals
 
@@ -166,7 +166,7 @@ class _Executor:
 
     def _is_held_up(self, run: RunStatus) -> bool:
         """Whether another process writes to the run's folder, such as one that outlived its sweep and is saving."""
-        writer = RunFolder(run.folder).writer
+        writer = writer_of(run.folder)
         if writer and run.name not in self._held_up:
             self._held_up.add(run.name)
             self._display.say(f"{run.name}: {writer} is writing to its folder; waiting for it")

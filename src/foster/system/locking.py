@@ -6,8 +6,8 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -68,20 +68,6 @@ def locked(folder: Path, name: str = LOCK) -> Iterator[None]:
         with suppress(OSError):
             path.unlink(missing_ok=True)
         os.close(descriptor)
-
-
-@contextmanager
-def locked_in_turn(folder: Path, name: str, wait: Callable[[str], None]) -> Iterator[None]:
-    """Hold the folder's lock as `locked` does, but once it is free; `wait` is told why not, again and again till then.
-    It decides how long to wait, and may raise."""
-    with ExitStack() as held:
-        while True:
-            try:
-                held.enter_context(locked(folder, name))
-                break
-            except HeldError as error:
-                wait(str(error))
-        yield
 
 
 def writer_of(folder: Path) -> str:
