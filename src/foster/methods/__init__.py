@@ -28,7 +28,8 @@ def register_method(name: str, settings: type[MethodSettings] | None = None) -> 
         own = settings or next(
             (argument for base in getattr(method, "__orig_bases__", ()) for argument in get_args(base)), None
         )
-        if not (isinstance(own, type) and issubclass(own, MethodSettings)) or own in _taken(name):
+        taken = [MethodSettings, *(known for other, known in METHOD_SETTINGS.items() if other != name)]
+        if not (isinstance(own, type) and issubclass(own, MethodSettings)) or own in taken:
             raise SettingsError(
                 f"method '{name}' needs a settings class of its own: 'class Mine(Method[MineSettings])', where "
                 "'class MineSettings(MethodSettings)', or register_method(name, MineSettings)"
@@ -38,11 +39,6 @@ def register_method(name: str, settings: type[MethodSettings] | None = None) -> 
         return method
 
     return enter
-
-
-def _taken(name: str) -> list[type[MethodSettings]]:
-    """The settings classes that belong to other methods, or to any."""
-    return [MethodSettings, *(settings for other, settings in METHOD_SETTINGS.items() if other != name)]
 
 
 def method_class(name: str) -> type[Method[Any]]:
