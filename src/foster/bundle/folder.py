@@ -198,7 +198,13 @@ def _removed(folder: Path, ids: Sequence[str]) -> list[ExemplarFile]:
         if problem:
             raise BundleError(f"cannot remove '{wanted}' from bundle '{folder}': {problem}")
     kept = tuple(entry for entry in manifest.exemplars if entry not in removed)
-    _check_something_is_left(manifest, removed, kept)
+    left = {entry.class_id for entry in kept if entry.use == "exemplars"}
+    for entry in removed:
+        if entry.use == "exemplars" and entry.class_id not in left:
+            raise BundleError(
+                f"'{entry.id}' is the last exemplar of class '{manifest.classes[entry.class_id]}', which the next "
+                "learn would forget; first learn other images of that class"
+            )
     names = {entry.file for entry in removed}
     files = {name: facts for name, facts in manifest.files.items() if name not in names}
     note = {"removed_exemplars": sorted(entry.id for entry in removed)}
@@ -252,16 +258,6 @@ def _image_files(folder: Path) -> Iterator[str]:
                 name = path.relative_to(folder).as_posix()
                 if _OWN_NAME.fullmatch(name) and not path.parent.is_symlink():
                     yield name
-
-
-def _check_something_is_left(manifest: Manifest, removed: Sequence[ExemplarFile], kept: Sequence[ExemplarFile]) -> None:
-    left = {entry.class_id for entry in kept if entry.use == "exemplars"}
-    for entry in removed:
-        if entry.use == "exemplars" and entry.class_id not in left:
-            raise BundleError(
-                f"'{entry.id}' is the last exemplar of class '{manifest.classes[entry.class_id]}', which the next "
-                "learn would forget; first learn other images of that class"
-            )
 
 
 def _png(image: Tensor) -> bytes:
