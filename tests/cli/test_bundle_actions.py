@@ -19,7 +19,7 @@ def test_learn_writes_a_bundle_and_reports_old_and_new_classes_apart(command: Co
     before = {path: path.read_bytes() for path in bundle.rglob("*") if path.is_file()}
     more = write_photos(Path("more"), three=20, one=60)
     (more / "three" / "broken.png").write_bytes(b"broken")
-    done = command("learn", more, "--from", bundle, "--bundle", "v2", "--promote", "device=cpu")
+    done = command("learn", more, "--from", bundle, "--bundle", "v2", "--promote", "epochs_scale=0.02", "device=cpu")
     assert done.code == 0, done.err
     assert "new classes: three" in done.out
     assert "more of: one (+" in done.out

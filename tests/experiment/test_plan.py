@@ -156,6 +156,7 @@ def test_more_images_or_a_larger_batch_need_more_memory() -> None:
 
 def test_the_photos_of_the_largest_task_and_all_test_photos_are_kept_decoded() -> None:
     small = ["backbone=resnet8", "photos.image_size=32", "photos.short_side=256", "device=cpu", "engine.resident=off"]
+    small += ["method=replay"]
     plan = make_plan(load_settings("imagenet1000-b0-inc100", small))
     largest = max(task.new_images + task.exemplars for task in plan.tasks)
     assert largest == 148_100

@@ -69,15 +69,16 @@ def exemplars(out: Path) -> dict[str, torch.Tensor]:
 
 
 def test_two_processes_under_torchrun_make_the_run_of_one(data: Path, tmp_path: Path) -> None:
+    asked = (*SMALL_RATES, "epochs_scale=0.006")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "foster"]
     both = subprocess.Popen(
-        [*torchrun, *words(data, tmp_path / "2", *SMALL_RATES)],
+        [*torchrun, *words(data, tmp_path / "2", *asked)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
-    assert ended([started(words(data, tmp_path / "1", *SMALL_RATES), tmp_path / "said")]) == [0]
+    assert ended([started(words(data, tmp_path / "1", *asked), tmp_path / "said")]) == [0]
     told, complaints = both.communicate(timeout=240)
     assert both.returncode == 0, complaints[-3000:]
     assert told.count("results:") == 1
