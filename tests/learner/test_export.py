@@ -1,15 +1,17 @@
 """Exported files run without this library and give the same probabilities."""
 
+import io
 import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from full_disk import FullDisk
-from PIL import Image
+from PIL import ExifTags, Image
 from quick_export import made_at_once
 from rendered_photos import THINGS, write_photos
 from small_learners import digits, small_learner
@@ -194,25 +196,49 @@ def test_what_a_killed_export_has_left_goes_with_the_next_one(
     assert left == {"x.pt2", "x.pt2.json", ".other.pt2.0123456789ab.part"}
 
 
+def photos_of_many_kinds(photo: Image.Image) -> dict[str, bytes]:
+    """Files that are read in ways of their own, of one photo."""
+    sixteen_bits = np.asarray(photo.convert("L")).astype(np.uint16) * 257
+    sixteen_bits[::2] -= np.minimum(sixteen_bits[::2], 129)
+    transparent = photo.convert("RGBA")
+    transparent.putalpha(photo.convert("L"))
+    turned = Image.Exif()
+    turned[ExifTags.Base.Orientation] = 6
+    return {
+        "camera": encoded_as("JPEG", photo, quality=90),
+        "tall": encoded_as("JPEG", photo.resize((900, 1300)), quality=90),
+        "turned": encoded_as("JPEG", photo, exif=turned),
+        "cmyk": encoded_as("JPEG", photo.convert("CMYK")),
+        "sixteen bits": encoded_as("PNG", Image.fromarray(sixteen_bits)),
+        "transparent": encoded_as("PNG", transparent),
+        "palette": encoded_as("GIF", photo.convert("P")),
+    }
+
+
+def encoded_as(kind: str, photo: Image.Image, **options: Any) -> bytes:
+    file = io.BytesIO()
+    photo.save(file, kind, **options)
+    return file.getvalue()
+
+
 @pytest.mark.parametrize("rule", ["crop", "stretch"])
-@pytest.mark.parametrize("size", [(300, 200), (900, 1300)])
 def test_the_snippet_prepares_a_photo_as_predict_does(
-    rule: str, size: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learner = small_learner(image_size=(48, 64), resize=rule, epochs_scale=0.005)
     learner.learn(*digits("zero", "one", last=4))
     assert learner.knowledge is not None
     write_photos(tmp_path, [next(iter(THINGS))], 1)
-    source = next(tmp_path.rglob("*.jpg"))
-    Image.open(source).resize(size).save(tmp_path / "photo.jpg", quality=90)
+    photo = Image.open(next(tmp_path.rglob("*.jpg"))).resize((300, 200))
     monkeypatch.chdir(tmp_path)
     text = snippet(learner.knowledge, Path("model.onnx"))
     preparing = text[: text.index("session =")].replace("import json, numpy, onnxruntime", "import numpy")
-    names: dict[str, object] = {}
-    exec(preparing, names)
-    expected = next(decoded([tmp_path / "photo.jpg"], Resizing(48, 64, rule)))
-    assert isinstance(expected, torch.Tensor)
-    found = np.array(names["image"])
-    assert np.array_equal(found, expected.permute(1, 2, 0).numpy())
+    for kind, content in photos_of_many_kinds(photo).items():
+        (tmp_path / "photo.jpg").write_bytes(content)
+        names: dict[str, object] = {}
+        exec(preparing, names)
+        expected = next(decoded([tmp_path / "photo.jpg"], Resizing(48, 64, rule)))
+        assert isinstance(expected, torch.Tensor)
+        assert np.array_equal(np.array(names["image"]), expected.permute(1, 2, 0).numpy()), kind
     compile(text, "snippet", "exec")
     assert ("def middle" in text) == (rule == "crop")

@@ -117,7 +117,7 @@ def export_facts(knowledge: Knowledge) -> dict[str, Any]:
             "order": "batch, height, width, RGB",
             "upright": "apply the EXIF orientation",
             "background": list(BACKGROUND),
-            "sixteen_bits": "divide grey values of 16 bits by 256 first; Pillow's convert would cut them off",
+            "sixteen_bits": "divide grey values of 16 bits by 257 first; Pillow's convert would cut them off",
             "resize": preprocessing.rule,
             "resize_means": rules[preprocessing.rule],
             "large_jpegs": f"of more than {DRAFT_PIXELS:,} pixels, foster decodes a half, a quarter or an eighth of "
@@ -149,7 +149,11 @@ def snippet(knowledge: Knowledge, file: Path) -> str:
     return f"""import json, numpy, onnxruntime
 from PIL import Image, ImageOps
 {MIDDLE if is_cropped else ""}
-image = ImageOps.exif_transpose(Image.open("photo.jpg")).convert("RGB")
+image = ImageOps.exif_transpose(Image.open("photo.jpg"))
+if image.mode.startswith("I"):  # 16 bits, which convert would cut off
+    image = Image.fromarray((numpy.array(image) / 257).round().astype("uint8"))
+white = Image.new("RGBA", image.size, "white")  # behind what is transparent
+image = Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
 image = image.resize(({width}, {height}), Image.Resampling.BILINEAR{box}, reducing_gap=3.0)
 session = onnxruntime.InferenceSession({str(file)!r})
 [probabilities] = session.run(None, {{"{INPUT}": numpy.array(image)[None]}})
