@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 import torch
-from herding_reference import greedy_reference, pixels, random_features
+from herding_reference import greedy_reference, herding, pixels, random_features
 from sklearn.datasets import load_digits
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from foster.data.herding import _herd, herding, herding_by_class, random_selection
+from foster.data.herding import _herd, herding_by_class, random_selection
 from foster.data.images import ImageSet
 from foster.seeding import Address, generator
 

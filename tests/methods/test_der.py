@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from herding_reference import herding
 from small_course import SHORT, TASK_SIZES, changed, digits, learn, new_method, normalised, task_of, train, values
 
-from foster.data.herding import herding
 from foster.data.task import Task
 from foster.methods.base import Method
 from foster.methods.der import DynamicallyExpandable, ExpandingNetwork

@@ -4,6 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from foster.data.herding import herding_by_class
+
 
 def greedy_reference(features: np.ndarray, count: int) -> list[int]:
     """Herding one candidate at a time, as the definition reads."""
@@ -20,6 +22,11 @@ def greedy_reference(features: np.ndarray, count: int) -> list[int]:
         chosen.append(best)
         total = total + vectors[best]
     return chosen
+
+
+def herding(features: Tensor, count: int) -> Tensor:
+    """The positions that are chosen where all features are of one class."""
+    return herding_by_class(features, torch.zeros(len(features), dtype=torch.int64), [0], count)[0]
 
 
 def random_features(num: int, width: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:

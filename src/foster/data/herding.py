@@ -32,18 +32,12 @@ def positions_by_class(labels: Tensor, class_ids: Sequence[int]) -> list[Tensor]
 
 
 @torch.no_grad()
-def herding(features: Tensor, count: int) -> Tensor:
-    """The `min(count, N)` positions in `features` `[N, d]` whose running mean follows the mean of all.
+def herding_by_class(features: Tensor, labels: Tensor, class_ids: Sequence[int], count: int) -> list[Tensor]:
+    """For each class id, up to `count` positions in `features` `[N, d]` whose running mean follows the class's mean.
 
     With v the unit-length features and mu their plain mean, the k-th choice is the v not yet chosen that minimises
     `|mu - (S + v) / k|`, where S is the sum of the k - 1 chosen before it; the first position wins a tie.
     """
-    return _herd(unit_length(features)[None], [len(features)], count)[0]
-
-
-@torch.no_grad()
-def herding_by_class(features: Tensor, labels: Tensor, class_ids: Sequence[int], count: int) -> list[Tensor]:
-    """`herding` for several classes at once: for each class id, the chosen positions in `features` `[N, d]`."""
     members = positions_by_class(labels.to(features.device), class_ids)
     vectors = unit_length(features)
     sizes = [len(positions) for positions in members]

@@ -135,9 +135,7 @@ class ExemplarMemory:
 
     def _all_images(self) -> Stack:
         if self._together is None:
-            # A memory that was loaded empty does not know its image size, so empty stacks may not fit the others.
-            stacks = [stack for stack in self._stacks if len(stack)] or self._stacks[:1]
-            together = joined(stacks) if stacks else torch.empty(0, 3, 0, 0, dtype=torch.uint8)
+            together = joined(self._stacks) if self._stacks else torch.empty(0, 3, 0, 0, dtype=torch.uint8)
             # Photos of one list: they are decoded together, once for all who ask.
             self._together = self._own(together) if isinstance(together, Album) else together
         return self._together

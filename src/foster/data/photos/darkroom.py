@@ -2,9 +2,9 @@
 
 import time
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -16,7 +16,6 @@ from torch import Tensor
 
 from foster import events
 from foster.data.download import Follower
-from foster.data.photos.ahead import Ahead
 from foster.data.photos.cache import CacheFolder, Strip
 from foster.data.photos.crops import centre_boxes, middle_boxes, whole_boxes
 from foster.data.photos.decode import ImageError, quiet_pillow
@@ -41,6 +40,22 @@ SHARE_AHEAD = 0.3
 
 TYPICAL_SHORT_SIDE = 375
 """Of photos that keep their size, as ImageNet's have it."""
+
+
+class Ahead:
+    """Photos that are decoded before they are asked for, beside whatever else is done meanwhile: parts in order, each
+    to be taken once. `cancel` ends the work after the photos in hand."""
+
+    def __init__(self, pool: ThreadPoolExecutor, parts: Iterable[list[Future[Strip]]]) -> None:
+        self._pool = pool
+        self._parts = deque(parts)
+
+    def __iter__(self) -> Iterator[list[Strip]]:
+        while self._parts:
+            yield _results(self._parts.popleft())
+
+    def cancel(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 @dataclass
@@ -82,13 +97,14 @@ class Darkroom:
     def cache_folder(self) -> CacheFolder | None:
         return CacheFolder(self.cache, self.short_side) if self.cache else None
 
-    def ahead(self, photos: Encoded) -> Ahead[Sequence[Strip]] | None:
+    def ahead(self, photos: Encoded) -> Ahead | None:
         """Begin to decode photos that `develop` will be asked for; None where there is no room for them to wait, and
-        where they are read from the disk."""
+        where they are read from the disk. Half of the cores are left to what is done meanwhile."""
         needed = len(photos) * typical_photo_bytes(self.short_side)
         if self.cache is not None or needed > SHARE_AHEAD * _available_memory():
             return None
-        return Ahead(self._strips(photos, is_beside=True))
+        pool = ThreadPoolExecutor(max(1, self._threads // 2))
+        return Ahead(pool, [self._begun(pool, photos, part) for part in _parts(photos)])
 
     def develop(self, photos: Encoded, what: str, coming: Iterable[Sequence[Strip]] | None = None) -> Iterator[Strip]:
         """All photos, some at a time, in order; those that cannot be read have no pixels, and are told of. `coming` are
@@ -135,12 +151,10 @@ class Darkroom:
             self.follower.stop.raise_if_set()
         return num_bytes
 
-    def _strips(self, photos: Encoded, is_beside: bool = False) -> Generator[Sequence[Strip], None, None]:
+    def _strips(self, photos: Encoded) -> Iterator[Sequence[Strip]]:
         folder = self.cache_folder
         if folder is None or not isinstance(photos, PhotoFiles):
-            starts = range(0, len(photos), DEVELOPED_AT_ONCE)
-            parts = (np.arange(first, min(first + DEVELOPED_AT_ONCE, len(photos))) for first in starts)
-            yield from self.decoded(photos, parts, is_beside)
+            yield from self.decoded(photos, _parts(photos))
             return
         for part in folder.parts(photos):
             strip = folder.read(part, photos)
@@ -158,27 +172,23 @@ class Darkroom:
         assert strip is not None, "what was written is there"
         return strip
 
-    def decoded(
-        self, photos: Encoded, parts: Iterable[NDArray[np.int64]], is_beside: bool = False
-    ) -> Iterator[Sequence[Strip]]:
-        """Each part over all cores; while one is put where it is kept, the next is decoded. Beside something else, half
-        of the cores are left to that."""
-        num_threads = self.num_threads or num_cores()
+    @property
+    def _threads(self) -> int:
+        return self.num_threads or num_cores()
+
+    def decoded(self, photos: Encoded, parts: Iterable[NDArray[np.int64]]) -> Iterator[Sequence[Strip]]:
+        """Each part over all cores; while one is put where it is kept, the next is decoded."""
         begun: deque[list[Future[Strip]]] = deque()
-        # Who has others working beside has quieted Pillow: that is done in one thread for all.
-        with (
-            nullcontext() if is_beside else quiet_pillow(),
-            ThreadPoolExecutor(max(1, num_threads // 2) if is_beside else num_threads) as pool,
-        ):
+        with quiet_pillow(), ThreadPoolExecutor(self._threads) as pool:
             for part in parts:
-                together = (
-                    part[first : first + DEVELOPED_TOGETHER] for first in range(0, len(part), DEVELOPED_TOGETHER)
-                )
-                begun.append([pool.submit(self._strip, photos, positions) for positions in together])
+                begun.append(self._begun(pool, photos, part))
                 if len(begun) > 1:
-                    yield [strip.result() for strip in begun.popleft()]
-            for strips in begun:
-                yield [strip.result() for strip in strips]
+                    yield _results(begun.popleft())
+            yield from map(_results, begun)
+
+    def _begun(self, pool: ThreadPoolExecutor, photos: Encoded, part: NDArray[np.int64]) -> list[Future[Strip]]:
+        together = (part[first : first + DEVELOPED_TOGETHER] for first in range(0, len(part), DEVELOPED_TOGETHER))
+        return [pool.submit(self._strip, photos, positions) for positions in together]
 
     def _strip(self, photos: Encoded, positions: NDArray[np.int64]) -> Strip:
         """Some photos, decoded one after the other in the thread that asks for it."""
@@ -217,6 +227,16 @@ class Darkroom:
     def _check(self, unreadable: list[Unreadable], photos: Encoded, what: str) -> None:
         where, key = f"photos of {what}", "photos.max_unreadable"
         refuse_too_many(unreadable, len(photos), where, self.max_unreadable, key=key)
+
+
+def _parts(photos: Encoded) -> Iterator[NDArray[np.int64]]:
+    """The positions of photos that are decoded at once."""
+    for first in range(0, len(photos), DEVELOPED_AT_ONCE):
+        yield np.arange(first, min(first + DEVELOPED_AT_ONCE, len(photos)))
+
+
+def _results(strips: Sequence[Future[Strip]]) -> list[Strip]:
+    return [strip.result() for strip in strips]
 
 
 def typical_photo_bytes(short_side: int) -> int:

@@ -1,10 +1,10 @@
 """Photos as they were encoded or given: a compact list of files, their bytes, or whatever else can be decoded."""
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,31 +16,33 @@ from foster.data.photos.read import decode_shown, item_name
 from foster.data.photos.resize import Resizing
 
 
-class Encoded(Protocol):
+class Encoded(ABC):
     """Photos by position, each with a name for messages; nothing is decoded here."""
 
-    @property
-    def ids(self) -> Sequence[str]:
-        """By which they are known; empty where they have none."""
+    ids: Sequence[str] = ()
+    """By which they are known; empty where they have none."""
 
+    @abstractmethod
     def __len__(self) -> int: ...
 
+    @abstractmethod
     def name(self, position: int) -> str: ...
 
+    @abstractmethod
     def content(self, position: int) -> bytes:
         """The encoded photo. Raises OSError."""
 
     def pixels(self, position: int, short_side: int) -> NDArray[np.uint8]:
         """The decoded photo `[height, width, 3]`, at most so large. Raises OSError and ImageError."""
+        return pixels_of(self.content(position), short_side)
 
+    @abstractmethod
     def select(self, positions: NDArray[np.int64]) -> "Encoded":
         """Some of the photos, in this order."""
 
 
-class PhotoFiles:
+class PhotoFiles(Encoded):
     """Files in folders, a few dozen bytes each: the number of the folder, and the name inside it."""
-
-    ids: Sequence[str] = ()
 
     def __init__(self, folders: Sequence[Path], folder_ids: NDArray[np.int32], names: NDArray[np.bytes_]) -> None:
         self.folders = tuple(folders)
@@ -70,14 +72,11 @@ class PhotoFiles:
     def content(self, position: int) -> bytes:
         return self.path(position).read_bytes()
 
-    def pixels(self, position: int, short_side: int) -> NDArray[np.uint8]:
-        return pixels_of(self.content(position), short_side)
-
     def select(self, positions: NDArray[np.int64]) -> "PhotoFiles":
         return PhotoFiles(self.folders, self.folder_ids[positions], self.names[positions])
 
 
-class PhotoBytes:
+class PhotoBytes(Encoded):
     """Photos in memory as the bytes of their files, with the ids that they have had before, where they had any."""
 
     def __init__(self, contents: Sequence[bytes], ids: Sequence[str] = ()) -> None:
@@ -93,22 +92,19 @@ class PhotoBytes:
     def content(self, position: int) -> bytes:
         return self.contents[position]
 
-    def pixels(self, position: int, short_side: int) -> NDArray[np.uint8]:
-        return pixels_of(self.contents[position], short_side)
-
     def select(self, positions: NDArray[np.int64]) -> "PhotoBytes":
         ids = [self.ids[position] for position in positions.tolist()] if self.ids else ()
         return PhotoBytes([self.contents[position] for position in positions.tolist()], ids)
 
 
-class PhotoItems:
+class PhotoItems(Encoded):
     """Photos in any form that a user has them in. One that is decoded gets the id of what a network sees of it: it
     is the same whatever is kept."""
 
     def __init__(self, items: Sequence[ImageLike], resizing: Resizing, ids: Sequence[str] = ()) -> None:
         self.items = items
         self.resizing = resizing
-        self.ids = list(ids) or [""] * len(items)
+        self.ids: list[str] = list(ids) or [""] * len(items)
 
     def __len__(self) -> int:
         return len(self.items)

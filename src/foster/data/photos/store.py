@@ -4,17 +4,14 @@ Strata are groups of photos of which each process has equally many, so that the 
 processes there are.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from foster import events
-from foster.data.photos.ahead import Ahead
 from foster.data.photos.cache import Strip
-from foster.data.photos.darkroom import Darkroom
+from foster.data.photos.darkroom import Ahead, Darkroom
 from foster.data.photos.encoded import Encoded, PhotoBytes
 from foster.data.photos.pixels import jpeg_of
 from foster.system.crew import crew, gathered
@@ -41,7 +38,7 @@ class PhotoStore:
         self._chunks: list[Tensor] = []
         self._starts: NDArray[np.int64] | None = None
         """Where the chunks begin in the memory of the device that holds them all, once that was asked for."""
-        self._coming: tuple[NDArray[np.int64], Ahead[Sequence[Strip]]] | None = None
+        self._coming: tuple[NDArray[np.int64], Ahead] | None = None
         """Photos that are decoded already, or are being so, before they are developed."""
 
     @property
