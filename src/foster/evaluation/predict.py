@@ -45,8 +45,6 @@ def ranks(scores: Tensor, labels: Tensor) -> Tensor:
     """
     num_classes = scores.shape[1]
     labels = labels.to(scores.device)
-    if len(labels) and not bool(((labels >= 0) & (labels < num_classes)).all()):
-        raise ValueError(f"labels must lie in 0 to {num_classes - 1}; some are below or above")
     true_label = labels[:, None]
     true_score = scores.gather(1, true_label)
     is_earlier = torch.arange(num_classes, device=scores.device) < true_label

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from foster.errors import FolderError, SettingsError, explained
 from foster.events import Event
@@ -27,6 +27,7 @@ MAX_RESULTS_BYTES = 256 * 2**20
 class RunFolder:
     """The one place to which a run writes."""
 
+    store: ClassVar[type[CheckpointStore]] = CheckpointStore
     can_resume = True
     is_written = True
     """Whether this process writes to it."""
@@ -35,7 +36,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.checkpoints = CheckpointStore(path / CHECKPOINTS)
+        self.checkpoints = self.store(path / CHECKPOINTS)
 
     @property
     def holds_run(self) -> bool:
@@ -74,20 +75,20 @@ class RunFolder:
             file = self._plugin_files().get(error.name)
             hint = f"; this run had it so: {self.resume_command} --plugin {shlex.quote(file)}" if file else ""
             raise SettingsError(f"{error}{hint}") from None
-        difference = (
-            difference_of(load_settings(source, imports_plugins=False).nested(), settings.nested()) if overrides else ""
-        )
-        if difference:
+        own = load_settings(source, imports_plugins=False) if overrides else settings
+        if difference := difference_of(own.nested(), settings.nested()):
             raise SettingsError(
                 f"'{self.path}' is a run with {difference}: in the middle of a run only {', '.join(FREE_SETTINGS)} can "
                 "change; start a new run in another folder"
             )
         return settings
 
+    def _events(self) -> list[dict[str, Any]]:
+        return read_events(self.path / EVENTS) if (self.path / EVENTS).exists() else []
+
     def _plugin_files(self) -> dict[str, str]:
         """The files of plug-ins that the run names without a place, when it last began or went on, by their modules."""
-        events = read_events(self.path / EVENTS) if (self.path / EVENTS).exists() else []
-        named = [event["plugins"] for event in events if isinstance(event.get("plugins"), dict)]
+        named = [event["plugins"] for event in self._events() if isinstance(event.get("plugins"), dict)]
         files = named[-1].items() if named else ()
         # Anyone may have written to the file.
         return {name: file for name, file in files if isinstance(file, str) and file.isprintable()}
@@ -111,8 +112,7 @@ class RunFolder:
 
     def check_same(self, settings: Settings) -> None:
         """A run is continued with the settings it was started with, apart from `FREE_SETTINGS`."""
-        difference = difference_of(self.settings().nested(), settings.nested())
-        if difference:
+        if difference := difference_of(self.settings().nested(), settings.nested()):
             raise FolderError(
                 f"'{self.path}' holds a run with other settings ({difference}); continue that one with "
                 f"'{self.resume_command}', or choose another folder with {self.chosen_by}"
@@ -120,8 +120,8 @@ class RunFolder:
 
     def check_nothing_learned(self) -> None:
         """Where the checkpoints of what was learned are gone, a new start would overwrite its results."""
-        events = read_events(self.path / EVENTS) if (self.path / EVENTS).exists() else []
-        if (self.path / RESULTS).exists() or any(event.get("event") == "CheckpointWritten" for event in events):
+        has_saved = any(event.get("event") == "CheckpointWritten" for event in self._events())
+        if has_saved or (self.path / RESULTS).exists():
             raise FolderError(
                 f"'{self.path}' has learned before, but there is no checkpoint in '{self.checkpoints.folder}'; "
                 "put its files back, or start a new run in another folder"
@@ -173,11 +173,8 @@ class RunFolder:
 class ReadFolder(RunFolder):
     """The folder of a run that another process writes, seen by one that trains along: it reads checkpoints alone."""
 
+    store = NoCheckpoints
     is_written = False
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self.checkpoints = NoCheckpoints(path / CHECKPOINTS)
 
     def check_free(self) -> None:
         """The process that writes has looked."""
@@ -199,11 +196,8 @@ class ReadFolder(RunFolder):
 class FleetingFolder(RunFolder):
     """A folder that goes when its run ends, however that comes: it needs no checkpoints."""
 
+    store = NoCheckpoints
     can_resume = False
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self.checkpoints = NoCheckpoints(path / CHECKPOINTS)
 
 
 def differing_key(before: Mapping[str, Any], now: Mapping[str, Any], counted: Collection[str] = ()) -> str | None:
@@ -228,8 +222,7 @@ def difference_of(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 def check_same_settings(saved: Mapping[str, Any], settings: Settings) -> None:
     """Refuse to continue a checkpoint under settings that would have led elsewhere."""
-    difference = difference_of(filled(Settings, saved).nested(), settings.nested())
-    if difference:
+    if difference := difference_of(filled(Settings, saved).nested(), settings.nested()):
         raise FolderError(
             f"the checkpoint was made with other settings ({difference} as {SETTINGS} says now); "
             "put it back, or start a new run in another folder"

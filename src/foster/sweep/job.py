@@ -52,14 +52,12 @@ class Job:
     def tell_to_stop(self, number: int) -> None:
         """Ask the run to save and to stop as that signal would make it, through the pipe that is its input."""
         with suppress(OSError):
-            if self.process.stdin is not None:
-                self.process.stdin.write(f"{number:d}\n".encode())
+            self.process.stdin.write(f"{number:d}\n".encode())
 
     def let_go(self) -> None:
         """Close the pipe, at which a run that is still there stops by itself."""
         with suppress(OSError):
-            if self.process.stdin is not None:
-                self.process.stdin.close()
+            self.process.stdin.close()
 
     def take_outcome(self, exit_code: int, was_stopped: bool) -> None:
         """Note what the end of the process means, and why it came to it."""

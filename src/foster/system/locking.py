@@ -36,10 +36,8 @@ class _Holder(NamedTuple):
             return True
         try:
             os.kill(self.process, 0)
-        except ProcessLookupError:
-            return False
-        except (OSError, OverflowError):
-            return True
+        except (OSError, OverflowError) as error:
+            return not isinstance(error, ProcessLookupError)
         return True
 
     def __str__(self) -> str:
