@@ -48,8 +48,8 @@ from foster.networks.heads import Head
 from foster.networks.network import Network
 from foster.seeding import Address
 from foster.settings.augmentation import AUGMENTATIONS, Augmentation
+from foster.settings.datasets import PhotoSettings
 from foster.settings.experiment import Settings, load_settings
-from foster.settings.photos import PhotoSettings
 from foster.training import engine as engine_module
 from foster.training.engine import find_device
 from foster.training.phase import Phase

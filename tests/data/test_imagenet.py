@@ -8,8 +8,8 @@ import pytest
 from foster.data.imagenet import folder_trees, imagenet_trees, subset_names, trees
 from foster.errors import DataError, SettingsError
 from foster.settings.base import check_used
+from foster.settings.datasets import PhotoSettings
 from foster.settings.experiment import load_settings
-from foster.settings.photos import PhotoSettings
 
 WNIDS = [f"n{k:08d}" for k in range(1000)]
 

@@ -9,8 +9,8 @@ from tiny_runs import ignore, stopped_run, tiny_settings
 
 import foster
 from foster.evaluation.metrics import average_incremental_accuracy
-from foster.experiment.execute import begin
 from foster.experiment.folder import RunFolder
+from foster.experiment.run import begin
 from foster.system.signals import StopRequest
 
 PUBLISHED = Path(__file__).parents[2] / "results"

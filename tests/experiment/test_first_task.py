@@ -7,10 +7,10 @@ from tiny_runs import ignore, start, tiny_settings
 
 from foster import events
 from foster.errors import SettingsError
-from foster.experiment.execute import begin
 from foster.experiment.first_task import check_phases, first_network
 from foster.experiment.folder import RunFolder
 from foster.experiment.plan import make_plan
+from foster.experiment.run import begin
 from foster.system.signals import StopRequest
 
 

@@ -8,7 +8,7 @@ import pytest
 from foster.errors import FosterError, SettingsError
 from foster.settings.augmentation import Augmentation
 from foster.settings.base import make
-from foster.settings.datasets import SyntheticSettings
+from foster.settings.datasets import PhotoSettings, SyntheticSettings
 from foster.settings.engine import EngineSettings
 from foster.settings.experiment import (
     Settings,
@@ -18,7 +18,6 @@ from foster.settings.fit import FitSettings, Frozen
 from foster.settings.foster import FosterSettings
 from foster.settings.learner import LearnerSettings
 from foster.settings.methods import METHOD_SETTINGS, ReplaySettings
-from foster.settings.photos import PhotoSettings
 
 
 def foster_options(settings: Settings) -> FosterSettings:

@@ -19,7 +19,7 @@ from foster.experiment.folder import RunFolder
 from foster.sweep import cluster, run
 from foster.sweep.cluster import connected
 from foster.sweep.grid import plan_runs
-from foster.sweep.slots import Slot
+from foster.sweep.job import Slot
 
 needs_ray = pytest.mark.skipif(not find_spec("ray"), reason="ray is not installed")
 
@@ -35,7 +35,7 @@ def check_that_a_process_is_told_lines_and_signals_and_gives_its_exit_code(log: 
     script = "trap 'echo asked to stop; exit 7' TERM; read line; echo heard $line $MINE; "
     script += "for k in $(seq 500); do sleep 0.02; done"
     with connected("local", 1, 1) as found:
-        slot, *others = found.slots(wants_gpu=False)
+        slot, *others = found.slots(plan_runs("digits", ["device=cpu"]))
         assert len(others) == num_machines - 1
         process = found.start(["/bin/sh", "-c", script], {"MINE": "too"}, log, slot)
         process.stdin.write(b"this\n")  # before it can have started
@@ -87,8 +87,8 @@ def test_runs_of_a_lost_node_go_on_at_the_other(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(run, "display_for", lambda: _Display(said))
     try:
         with connected(machines.address, 1, 1) as found:
-            assert len(found.slots(wants_gpu=False)) == 2
-            run.sweep(runs, tmp_path / "sweep", found.slots(wants_gpu=False), found)
+            assert len(found.slots(runs)) == 2
+            run.sweep(runs, tmp_path / "sweep", found.slots(runs), found)
     finally:
         watcher.join()
         machines.shutdown()
@@ -145,9 +145,6 @@ class _LocalRay:
         own = {"CPU": 1.0, **({"GPU": self.gpus} if self.gpus else {})}
         return [{"Alive": is_alive, "Resources": own} for is_alive in (True, True, False)]
 
-    def cluster_resources(self) -> dict[str, float]:
-        return {"CPU": 2.0, **({"GPU": 2 * self.gpus} if self.gpus else {})}
-
     def remote(self, kind: type) -> Any:
         return SimpleNamespace(options=lambda **options: SimpleNamespace(remote=lambda: self._actor(kind(), **options)))
 
@@ -201,13 +198,12 @@ def test_a_cluster_is_connected_to_quietly_and_left_unless_it_was_there(
 
 def test_every_living_machine_has_its_places_and_a_process_its_share(local: _LocalRay, tmp_path: Path) -> None:
     with connected("local", jobs_per_gpu=2, jobs=4) as found:
-        assert found.slots(wants_gpu=False) == [Slot(is_remote=True)] * 8
-        assert not found.has_gpus
+        anywhere, on_gpus = plan_runs("digits", ["seed=1,2"]), plan_runs("digits", ["device=cuda"])
+        assert found.slots(anywhere) == [Slot(is_remote=True)] * 8
         with pytest.raises(DeviceError, match="no machine of the cluster has a GPU; use device=cpu"):
-            found.slots(wants_gpu=True)
+            found.slots(on_gpus)
         local.gpus = 3.0
-        assert found.has_gpus
-        assert found.slots(wants_gpu=True) == [Slot("any", is_remote=True)] * 12
+        assert found.slots(anywhere) == found.slots(on_gpus) == [Slot("any", is_remote=True)] * 12
         started = [
             found.start(["/bin/true"], {}, tmp_path / "log", slot) for slot in (Slot(is_remote=True), Slot("any"))
         ]

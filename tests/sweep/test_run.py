@@ -10,8 +10,8 @@ from tiny_sweeps import TINY
 from foster.errors import DataError, TrainingError
 from foster.experiment.event_log import read_events
 from foster.sweep.grid import plan_runs
+from foster.sweep.job import Slot
 from foster.sweep.run import sweep
-from foster.sweep.slots import Slot
 
 
 @pytest.mark.slow

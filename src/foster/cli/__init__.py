@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from foster.cli import bundles, checking, experiments, listing, mending, serving, sweeping
+from foster.cli import bundles, checking, experiments, listing, serving, sweeping
 from foster.errors import FosterError
 from foster.system.crew import speaks
 from foster.system.output import complain, drop_unwritable_output, prepare_streams
@@ -103,7 +103,7 @@ COMMANDS: tuple[tuple[Callable[..., None], ...], ...] = (
     (listing.presets, listing.methods, listing.table, listing.compare, sweeping.sweep, sweeping.study),
     (listing.figure, listing.report, listing.watch),
     (bundles.learn, bundles.predict, bundles.evaluate, bundles.export, bundles.info, bundles.exemplars),
-    (bundles.promote, bundles.rollback, mending.rename, mending.merge, mending.forget),
+    (bundles.promote, bundles.rollback, bundles.rename, bundles.merge, bundles.forget),
     (checking.check, serving.serve, checking.label_next),
 )
 """In the order of `foster --help`."""

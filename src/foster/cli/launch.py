@@ -7,9 +7,9 @@ from typing import Any
 
 from foster.data.download import Follower
 from foster.events import Listener
-from foster.experiment.execute import Finished, begin, go_on, resumed_settings
 from foster.experiment.folder import ReadFolder, RunFolder
 from foster.experiment.parts import load_scenario
+from foster.experiment.run import Finished, begin, go_on, resumed_settings
 from foster.reports.progress import progress_for
 from foster.reports.results import find_results
 from foster.reports.tables import accuracy_table

@@ -1,4 +1,4 @@
-"""What the commands that mend a classifier do and print, with torch: called by `foster.cli.mending` once a command is
+"""What the commands that mend a classifier do and print, with torch: called by `foster.cli.bundles` once a command is
 parsed."""
 
 from collections.abc import Callable

@@ -56,19 +56,16 @@ def sweep(
     # Only now, since it imports torch: a wrong key is answered at once.
     from foster.sweep import run as sweeping
     from foster.sweep.folders import placed
-    from foster.sweep.slots import find_slots
+    from foster.sweep.job import find_slots
     from foster.system.counts import counted
 
     if cluster and not is_dry_run:
         from foster.sweep.cluster import LOCAL, connected
-        from foster.sweep.slots import needs_gpu
 
         # Either takes seconds.
         typer.echo("starting Ray on this machine ..." if cluster == LOCAL else f"connecting to {cluster} ...", err=True)
         with connected(cluster, jobs_per_gpu, jobs) as machines:
-            wanted = {needs_gpu(run.settings, machines.has_gpus) for run in runs}
-            rooms = [slot for wants_gpu in wanted for slot in machines.slots(wants_gpu)]
-            sweeping.sweep(runs, folder, rooms, machines)
+            sweeping.sweep(runs, folder, machines.slots(runs), machines)
         return
     slots = find_slots(runs, jobs_per_gpu, jobs)
     if not is_dry_run:

@@ -12,7 +12,7 @@ from foster.data.photos.decode import SUFFIXES
 from foster.data.photos.find import natural_order, shown
 from foster.data.photos.trees import Tree, check_same_classes, read_list, read_names, read_tree
 from foster.errors import DataError
-from foster.settings.photos import PhotoSettings
+from foster.settings.datasets import PhotoSettings
 from foster.system.files import user_path
 
 NUM_CLASSES, NUM_OF_SUBSET, SUBSET_SEED = 1000, 100, 1993

@@ -11,10 +11,10 @@ from foster.data.sources import counted
 from foster.door.result import Result
 from foster.errors import SettingsError
 from foster.events import Event, Listener, ignore
-from foster.experiment.execute import Finished, begin, go_on, resumed_settings
 from foster.experiment.folder import RESULTS, FleetingFolder, RunFolder
 from foster.experiment.pace import measured_plan, timed_plan
 from foster.experiment.plan import Plan
+from foster.experiment.run import Finished, begin, go_on, resumed_settings
 from foster.reports.results import read_result
 from foster.settings.base import check_used
 from foster.settings.experiment import Settings, load_settings

@@ -1,16 +1,16 @@
 """An experiment: for every task and phase, train, evaluate, remember and save, in one folder."""
 
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from foster import events
 from foster.data.digest import images_digest
 from foster.data.download import Follower
 from foster.data.photos.decode import quiet_pillow
 from foster.data.task import Task
-from foster.errors import DataError
+from foster.errors import DataError, FolderError, FosterError
 from foster.evaluation.predict import evaluate_scores, network_scores
 from foster.experiment.first_task import check_phases, first_network
 from foster.experiment.folder import RunFolder, check_same_settings
@@ -26,6 +26,7 @@ from foster.experiment.parts import (
 from foster.experiment.record import Record
 from foster.networks.determinism import explained_indeterminism
 from foster.networks.layout import on_host
+from foster.networks.network import Network
 from foster.settings.experiment import Settings
 from foster.settings.keys import short
 from foster.settings.plugins import places_of
@@ -230,3 +231,46 @@ class Experiment:
         if not isinstance(event, events.Decoding):
             self.folder.note(event)
         self._listener(event)
+
+
+class Finished(NamedTuple):
+    """What `results.json` holds, and the network after the last task."""
+
+    results: dict[str, Any]
+    network: Network
+
+
+def begin(settings: Settings, folder: RunFolder, listener: events.Listener, stop: StopRequest) -> Finished:
+    """A new run in a folder that holds nothing yet."""
+    folder.check_free()
+    # Data, device, backbone and a first task that is taken over are checked here, before the folder is made.
+    experiment = Experiment(settings, folder, listener, stop)
+    if settings.first_task_from:
+        first_network(settings, experiment.method.result_name)
+    # Who is asked to stop by now leaves no folder behind.
+    stop.raise_if_set()
+    with folder.opened(settings):
+        return _finish(experiment)
+
+
+def go_on(settings: Settings, folder: RunFolder, listener: events.Listener, stop: StopRequest) -> Finished:
+    """The run that the folder holds, from its newest checkpoint; `settings` differ from its own in free ones alone."""
+    experiment = Experiment(settings, folder, listener, stop)
+    with folder.opened():
+        folder.keep_settings(settings)
+        return _finish(experiment)
+
+
+def resumed_settings(settings: Settings, folder: RunFolder) -> Settings:
+    """The settings to go on with where a run in `folder` is asked for once more: it must be the same run."""
+    folder.check_same(settings)
+    return settings.model_copy(update={"data": settings.data or folder.settings().data})
+
+
+def _finish(experiment: Experiment) -> Finished:
+    try:
+        return Finished(experiment.run(), experiment.method.network)
+    except FosterError as error:
+        with suppress(FolderError):  # where even that cannot be written, who called is told anyway
+            experiment.folder.note(events.RunFailed(str(error)))
+        raise

@@ -19,6 +19,7 @@ from foster.settings.datasets import (
     CATALOGUE,
     Asked,
     DatasetFacts,
+    PhotoSettings,
     SyntheticSettings,
     dataset_facts,
     scenario_name,
@@ -27,7 +28,6 @@ from foster.settings.datasets import (
 from foster.settings.keys import COMMAND_LINE, check_keys, flat, without_retired
 from foster.settings.method import MethodSettings
 from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS
-from foster.settings.photos import PhotoSettings
 from foster.settings.plugins import check_imported
 from foster.settings.recipes import read_recipe, take_recipes, with_recipes
 from foster.settings.toml import packaged_names, packaged_text, read_toml

@@ -10,8 +10,8 @@ from foster.studies.outcome import Outcome
 from foster.studies.study import Study, distinct_runs
 from foster.sweep.folders import placed
 from foster.sweep.grid import PlannedRun
+from foster.sweep.job import find_slots
 from foster.sweep.run import sweep
-from foster.sweep.slots import find_slots
 from foster.system.output import report
 
 

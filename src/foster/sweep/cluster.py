@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from foster.errors import DeviceError, SettingsError
-from foster.sweep.job import LOST, spawned
-from foster.sweep.slots import Slot
+from foster.sweep.grid import PlannedRun
+from foster.sweep.job import LOST, Slot, needs_gpu, spawned
 
 LOCAL = "local"
 
@@ -90,28 +90,21 @@ class Cluster:
     jobs_per_gpu: int
     jobs: int
 
-    def slots(self, wants_gpu: bool) -> list[Slot]:
-        """As many places as the machines have by now."""
-        ray = _ray()
-        nodes = [node for node in ray.nodes() if node["Alive"]]
-        if not wants_gpu:
-            return [Slot(is_remote=True)] * self.jobs * len(nodes)
+    def slots(self, runs: Sequence[PlannedRun]) -> list[Slot]:
+        """The places for these runs, as many as the machines have by now."""
+        nodes = [node for node in _ray().nodes() if node["Alive"]]
         num_gpus = int(sum(node["Resources"].get("GPU", 0) for node in nodes))
-        if not num_gpus:
+        wanted = {needs_gpu(run.settings, num_gpus > 0) for run in runs}
+        if True in wanted and not num_gpus:
             raise DeviceError("device 'cuda' was asked for, but no machine of the cluster has a GPU; use device=cpu")
-        return [Slot("any", is_remote=True)] * self.jobs_per_gpu * num_gpus
-
-    @property
-    def has_gpus(self) -> bool:
-        ray = _ray()
-        return bool(ray.cluster_resources().get("GPU", 0))
+        on_gpus = [Slot("any", is_remote=True)] * self.jobs_per_gpu * num_gpus if True in wanted else []
+        return on_gpus + ([Slot(is_remote=True)] * self.jobs * len(nodes) if False in wanted else [])
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], log: Path, slot: Slot) -> RemoteProcess:
-        ray = _ray()
         share: dict[str, float] = {"num_cpus": 1.0 / self.jobs}
         if slot.gpu is not None:
             share = {"num_cpus": 0.0, "num_gpus": 1.0 / self.jobs_per_gpu}
-        actor = ray.remote(_Runner).options(max_concurrency=3, **share).remote()
+        actor = _ray().remote(_Runner).options(max_concurrency=3, **share).remote()
         return RemoteProcess(actor, actor.run.remote(list(command), dict(environment), str(log)))
 
 

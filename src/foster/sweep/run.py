@@ -16,8 +16,7 @@ from foster.reports.tables import summary_table
 from foster.settings.experiment import Settings
 from foster.sweep.folders import placed
 from foster.sweep.grid import PlannedRun
-from foster.sweep.job import LOST, Here, Job, Starter, log_path, start
-from foster.sweep.slots import Slot, environment_for, needs_gpu
+from foster.sweep.job import LOST, Here, Job, Slot, Starter, environment_for, log_path, needs_gpu, start
 from foster.sweep.table import Display, RunStatus, State, counts, display_for
 from foster.system.counts import counted
 from foster.system.locking import locked, writer_of
