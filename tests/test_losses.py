@@ -250,6 +250,8 @@ def test_the_toolkits_loss_is_cross_entropy_where_the_true_class_wins_and_more_w
     assert proxy_nca(logits, true).item() == pytest.approx(functional.cross_entropy(logits, true).item())
     assert proxy_nca(logits, false) > functional.cross_entropy(logits, false)
     assert proxy_nca(logits - 0.6, false).item() == pytest.approx(proxy_nca(logits, false).item())
+    together = proxy_nca(torch.cat([logits, logits + 5]), torch.cat([true, false]))
+    assert together.item() == pytest.approx((proxy_nca(logits, true) + proxy_nca(logits, false)).item() / 2)
 
 
 def test_a_class_that_wins_by_less_than_the_margin_still_learns() -> None:
@@ -285,8 +287,10 @@ def test_pod_spatial_is_the_distance_of_row_and_column_energies() -> None:
     old_pooled = torch.tensor([0.0, 9.0, 0.0, 9.0]) / math.sqrt(162)
     expected = (pooled - old_pooled).norm().item()
     assert pod_spatial([maps], [old_maps]).item() == pytest.approx(expected)
-    # The mean over two stages, one of which agrees.
+    # The mean over two stages, one of which agrees, and over two images alike.
     assert pod_spatial([maps, old_maps], [old_maps, old_maps]).item() == pytest.approx(expected / 2)
+    both, old_both = torch.cat([maps, old_maps]), torch.cat([old_maps, old_maps])
+    assert pod_spatial([both], [old_both]).item() == pytest.approx(expected / 2)
 
 
 def test_pod_spatial_allows_what_keeps_the_energies_of_rows_and_columns() -> None:

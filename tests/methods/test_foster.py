@@ -395,6 +395,15 @@ def test_teacher_and_student_are_aligned_after_their_training(base: float, facto
     assert torch.equal(trained.after["head.weight"][:4], course.method.network.head.state_dict()["weight"][:4])
 
 
+def test_more_images_of_known_classes_alone_bring_no_rows_to_align() -> None:
+    method = follow(options(align_teacher=True, align_student=True), num_tasks=1).method
+    before = values(method.network)
+    task = Task(1, 2, 0, scenario()[0].new_images, method.memory.exemplars(("a", "b")))
+    assert [part.name for part in method.phases(task) if isinstance(part, Phase)] == ["boost", "compress"]
+    for name, value in method.network.state_dict().items():
+        assert torch.equal(value, before[name]), f"nothing was trained here: {name}"
+
+
 @pytest.mark.parametrize(
     ("choice", "trains_block", "trains_bias"),
     [("finetune", True, True), ("zero", False, False), ("zero_with_bias", False, True)],

@@ -20,6 +20,7 @@ from small_course import (
 from torch import Tensor
 from torch.nn import functional
 
+from foster.data.herding import herding_by_class
 from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
 from foster.losses import local_similarity, pod_flat, pod_spatial, proxy_nca
@@ -87,6 +88,10 @@ def test_the_head_is_tuned_on_equally_many_images_of_each_class(memory: Exemplar
         images = tuning.data.of_classes(class_id, class_id + 1).images
         kept = memory.stack_of(class_id)
         assert torch.equal(images[: len(kept)], kept)
+    features = method.workplace.infer(method.network, digits()[2].new_images.images).features
+    for class_id, herded in enumerate(herding_by_class(features, digits()[2].new_images.labels, [6, 7, 8], num_kept)):
+        found = tuning.data.of_classes(6 + class_id, 7 + class_id).images
+        assert torch.equal(found, digits()[2].new_images.images[herded])
 
 
 def test_where_known_classes_kept_unequally_many_a_new_class_gets_as_many_as_the_most() -> None:

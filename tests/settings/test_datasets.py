@@ -94,6 +94,9 @@ def test_the_facts_of_a_subset_of_imagenet_follow_its_list(tmp_path: Path) -> No
     [
         ("cifar10", (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
         ("cifar100", (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
+        ("imagenet100", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+        ("imagenet1000", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+        ("folder", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     ],
 )
 def test_images_are_normalised_by_the_statistics_of_their_own_dataset(
