@@ -121,6 +121,7 @@ def test_nothing_is_held_out_where_one_side_could_not_be_measured(
 ) -> None:
     task = numbered_task(num_exemplars, num_new_images)
     assert held_out_by(task) == [0] * task.num_total
+    assert held_out_by(Task(1, task.num_known, task.num_new, task.new_images)) == [0] * task.num_total
 
 
 def test_bic_with_one_exemplar_a_class_learns_without_a_correction() -> None:

@@ -198,6 +198,13 @@ def test_clusters_end_at_the_means_of_groups() -> None:
     torch.testing.assert_close(ordered, means)
 
 
+def test_a_feature_far_from_all_others_becomes_a_cluster_of_its_own() -> None:
+    points = torch.tensor([[0.0], [1.0], [10.0]])
+    for seed in range(4):
+        found = clusters(points, 2, torch.Generator().manual_seed(seed))
+        assert sorted(found.flatten().tolist()) == [0.5, 10.0]
+
+
 def test_clusters_improve_on_random_points_and_depend_on_the_generator_alone() -> None:
     points = torch.randn(60, 5, generator=torch.Generator().manual_seed(0))
     first, again = (clusters(points, 4, torch.Generator().manual_seed(1)) for _ in range(2))
