@@ -34,6 +34,9 @@ SCHEDULES = {
 }
 """The phases of the first and the second task in order, each with its schedule."""
 
+PARTS = {"bic": {"learn", "correct"}, "podnet": {"finetune"}}
+"""The phases that learn from a part of the task's images; all others see every new image and every exemplar."""
+
 
 @pytest.fixture(autouse=True)
 def forgotten_afterwards(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -89,12 +92,16 @@ def with_telling_schedules(kind: type[MethodSettings]) -> MethodSettings:
 
 
 @pytest.mark.parametrize("name", METHOD_SETTINGS)
-def test_every_phase_is_trained_with_its_own_schedule(name: str) -> None:
+def test_every_phase_is_trained_with_its_own_schedule_and_images(name: str) -> None:
     settings = with_telling_schedules(METHOD_SETTINGS[name])
     method = new_method(method_class(name), settings)
     found: list[tuple[str, Any]] = []
     for index in range(2):
-        found += [(part.name, part.fit) for part in method.phases(task_of(method, index)) if isinstance(part, Phase)]
+        task = task_of(method, index)
+        phases = [part for part in method.phases(task) if isinstance(part, Phase)]
+        found += [(phase.name, phase.fit) for phase in phases]
+        assert {phase.name for phase in phases if phase.data is not task.training} <= PARTS.get(name, set())
+    assert (task.exemplars is not None) == (settings.uses_memory or settings.keeps_all_images)
     assert found == [(phase, getattr(settings, field)) for phase, field in SCHEDULES[name]]
     used = {field for _, field in SCHEDULES[name]}
     assert used == {field for field, value in settings if isinstance(value, FitSettings)}, "none is for nothing"
