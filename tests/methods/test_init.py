@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 from small_course import new_method, task_of
+from torch import Tensor
 
 from foster.errors import SettingsError
 from foster.methods import method_class, register_method
@@ -105,6 +107,19 @@ def test_every_phase_is_trained_with_its_own_schedule_and_images(name: str) -> N
     assert found == [(phase, getattr(settings, field)) for phase, field in SCHEDULES[name]]
     used = {field for _, field in SCHEDULES[name]}
     assert used == {field for field, value in settings if isinstance(value, FitSettings)}, "none is for nothing"
+
+
+@pytest.mark.parametrize("name", METHOD_SETTINGS)
+def test_first_weights_depend_on_the_seed_and_on_nothing_that_ran_before(name: str) -> None:
+    def first_weights(number: int) -> list[Tensor]:
+        torch.default_generator.manual_seed(number)
+        method, found = new_method(method_class(name), METHOD_SETTINGS[name]()), []
+        for index in range(2):
+            phases = [part for part in method.phases(task_of(method, index)) if isinstance(part, Phase)]
+            found += [value for phase in phases for value in phase.network.state_dict().values()]
+        return found
+
+    assert all(torch.equal(one, other) for one, other in zip(first_weights(1), first_weights(2), strict=True))
 
 
 @pytest.mark.parametrize(("name", "field"), [("replay", "later"), ("der", "later"), ("joint", "first")])
