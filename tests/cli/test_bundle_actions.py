@@ -1,4 +1,4 @@
-"""What the commands for bundles do: learn, predict, remove exemplars."""
+"""What the commands for bundles do: learn, predict, remove exemplars, and mend: whole or not at all, one at a time."""
 
 import csv
 import io
@@ -8,11 +8,14 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from commands import QUICK, Command, write_photos
+import torch
+from commands import QUICK, Command, contents, write_photos
+from full_disk import FullDisk
 from PIL import Image
 
 import foster
 from foster.bundle.manifest import read_manifest
+from foster.learner.work_folder import WorkFolder
 
 
 def test_learn_writes_a_bundle_and_reports_old_and_new_classes_apart(command: Command, bundle: Path) -> None:
@@ -179,3 +182,82 @@ def test_a_picture_that_two_classes_keep_is_told_counted_and_removed_from_one(co
     removed = command("exemplars", "v2", "--remove", f"0003/{both}")
     assert removed.out.startswith(f"removed {both} of class 'nought' from v2; ")
     assert [entry.class_id for entry in read_manifest(Path("v2")).exemplars if entry.id == both] == [2]
+
+
+@pytest.mark.parametrize("file", ["network.safetensors", "bundle.json", ".png"])
+def test_a_full_disk_leaves_no_half_of_a_bundle(
+    command: Command, bundle: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    before, disk = contents(bundle), FullDisk(file, num_whole=0)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.write", disk)
+        done = command("rename", bundle, "zero", "nil", "--bundle", "v2", "--promote")
+    assert disk.has_failed
+    assert done.code == 2
+    assert "No space left on device" in done.err
+    assert [path.name for path in Path().iterdir()] == ["v1"]
+    assert contents(bundle) == before
+    assert command("rename", bundle, "zero", "nil", "--bundle", "v2").code == 0
+
+
+def test_what_a_killed_writer_left_goes_and_an_interrupted_learn_stays(command: Command, bundle: Path) -> None:
+    left = Path(".v2.abcdefgh.part")
+    left.mkdir()
+    (left / "network.safetensors").write_bytes(b"half")
+    kept = WorkFolder.beside(Path("v2")).checkpoints.folder
+    kept.mkdir(parents=True)
+    (kept / "manifest.json").touch()
+    assert command("rename", bundle, "zero", "nil", "--bundle", "v2").code == 0
+    assert not left.exists()
+    assert kept.is_dir()
+
+
+def test_a_bundle_that_another_process_writes_is_left_alone(command: Command, bundle: Path) -> None:
+    with WorkFolder.beside(Path("v2")).held():
+        done = command("rename", bundle, "zero", "nil", "--bundle", "v2")
+    assert done.code == 2
+    assert "is being written by process" in done.err
+    assert not Path("v2").exists()
+
+
+def test_too_large_a_loss_is_shown_and_refused(command: Command, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = 64
+    row = (torch.zeros(size), torch.tensor(-100.0))
+    monkeypatch.setattr("foster.learner.regrouping.merged_row", lambda *parts: row)
+    done = command("merge", bundle, "zero", "one", "--into", "both", "--bundle", "v2", "--device", "cpu")
+    assert done.code == 3
+    assert "right -> wrong" in done.out
+    assert "by more than 1 points; nothing was changed" in done.err
+    assert "--max-drop sets the limit" in done.err
+    assert not Path("v2").exists()
+    allowed = ("--bundle", "v2", "--device", "cpu", "--max-drop", 100)
+    assert command("merge", bundle, "zero", "one", "--into", "both", *allowed).code == 0
+    assert read_manifest(Path("v2")).classes == ("both", "two")
+
+
+def test_what_cannot_be_shown_is_said_once(command: Command, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path("/dev/full").open("w") as full, monkeypatch.context() as patch:
+        patch.setattr("sys.stdout", full)
+        patch.setattr("foster.cli.bundle_actions._show", lambda text: None)
+        done = command("forget", bundle, "zero", "--bundle", "v2", "--device", "cpu", "--max-drop", 100, "--promote")
+    assert done.err.count("cannot write to standard output (No space left on device)") == 1
+    assert Path("current").readlink() == Path("v2")
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("merge", "zero", "nine", "--into", "both"), "class 'nine' is not known"),
+        (("merge", "zero", "one", "--into", "unknown"), "are called 'unknown', in answers and in test folders"),
+        (("forget", "nine"), "class 'nine' is not known"),
+        (("rename", "zero", "unknown"), "choose another name (the new name)"),
+    ],
+)
+def test_wrong_arguments_are_told_before_anything_is_compared(
+    command: Command, bundle: Path, words: tuple[str, ...], line: str
+) -> None:
+    done = command(words[0], bundle, *words[1:], "--bundle", "v2")
+    assert done.code == 2
+    assert line in done.err
+    assert done.err.count("\n") == 1
+    assert not Path("v2").exists()

@@ -4,10 +4,10 @@ import csv
 import shlex
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import typer
 from rich.cells import cell_len
@@ -16,14 +16,15 @@ from foster.bundle.files import check_free, check_outside, folder_bytes, real_fo
 from foster.bundle.folder import read_bundle, remove_exemplars
 from foster.bundle.manifest import Use, read_manifest
 from foster.bundle.promotion import check_promotable, promote
-from foster.cli.bundle_texts import exemplars_text, listed, padded, promotion_text
-from foster.cli.learn_texts import learn_text
+from foster.cli.bundle_texts import csv_header, csv_row, exemplars_text, listed, prediction_line, promotion_text
+from foster.cli.learn_texts import learn_text, mend_text, old_bundle_text
 from foster.cli.options import leave_busy_cores, unknown_choice
 from foster.data.photos.find import found_files, passed_over_text, shown
 from foster.errors import DataError, FolderError, FosterError, SettingsError
 from foster.experiment.event_log import noting
+from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
-from foster.learner.reports import CalibrationWarning, LearnReport, Prediction, UpdateError
+from foster.learner.reports import CalibrationWarning, LearnReport, MendReport, UpdateError
 from foster.learner.work_folder import FollowedFolder, WorkFolder
 from foster.reports.contact_sheet import check_writable, draw_sheet
 from foster.reports.progress import progress_for
@@ -117,9 +118,7 @@ def _learn(
         except UpdateError as error:
             if not is_first:
                 raise
-            with suppress(OSError, ValueError):
-                refused = cast(LearnReport, error.report)
-                output.echo(learn_text(refused, learner.settings.preset, num_shown=None), nl=False)
+            _show(learn_text(cast(LearnReport, error.report), learner.settings.preset, num_shown=None))
             raise UpdateError(f"{error}; {_keep_refused(error, bundle)}", error.report, error.refused) from None
         except Stopped as stopped:
             # The command that was given; one that started anew need not do so again.
@@ -127,9 +126,13 @@ def _learn(
             stopped.add_hint(f"all is saved; continue with: {again}")
             raise
         if is_first:
-            with suppress(OSError, ValueError):  # what cannot be printed must not cost the bundle
-                output.echo(learn_text(report, learner.settings.preset))
+            _show(learn_text(report, learner.settings.preset) + "\n")
             learner.save(bundle)
+
+
+def _show(text: str) -> None:
+    with suppress(OSError, ValueError):  # what cannot be printed must not cost the bundle
+        output.echo(text, nl=False)
 
 
 def _is_written(bundle: Path, source: Path, old: Path | None) -> bool:
@@ -170,6 +173,39 @@ def _keep_refused(error: UpdateError, bundle: Path) -> str:
     return f"what was learned is in {name}: foster evaluate {name} PHOTOS looks at it, foster promote {name} accepts it"
 
 
+def mend_bundle(
+    old: Path,
+    bundle: Path,
+    mend: Callable[[Learner], MendReport],
+    is_promoting: bool,
+    check: Callable[[Knowledge], object] | None = None,
+    device: str = "cpu",
+) -> None:
+    """Load `old`, mend it, and write what it is then as `bundle`, whole or not at all. Where answers may change, before
+    and after are compared on a `device`, once a `check` has found nothing against it."""
+    bundle = user_path(bundle)
+    check_free(bundle)
+    if is_promoting:
+        check_promotable(bundle)
+    source = real_folder(user_path(old))  # before a link to it moves
+    learner = Learner.load(source, device=device)
+    if check is not None and learner.knowledge is not None:
+        check(learner.knowledge)
+        leave_busy_cores(quiet=False)
+        typer.echo(f"comparing before and after on the photos that {source} keeps ...", err=True)
+    try:
+        report = mend(learner)
+    except UpdateError as error:
+        _show(mend_text(cast(MendReport, error.report)))
+        raise UpdateError(f"{error}; --max-drop sets the limit", error.report, error.refused) from None
+    with WorkFolder.beside(bundle).held():
+        check_free(bundle)  # once more: another process may have come first
+        remove_unfinished(bundle)
+        learner.save(bundle)
+    _show(mend_text(report))
+    conclude(bundle, is_promoting, *([old_bundle_text(source, report)] if report.forgotten else []))
+
+
 def predict_images(
     bundle: Path,
     images: Sequence[Path],
@@ -200,42 +236,20 @@ def predict_images(
     num_failed, num_ranks = 0, min(top, len(learner.class_names))
     writer = csv.writer(sys.stdout, lineterminator="\n")
     if is_csv:
-        writer.writerow(_csv_header(num_ranks))
+        writer.writerow(csv_header(num_ranks))
     width = min(60, max(cell_len(shown(file)) for file in files))
     for prediction in predictions:
         num_failed += prediction.error is not None
         if is_json:
             output.echo(output.json_text(prediction.record()))
         elif is_csv:
-            writer.writerow(_csv_row(prediction, num_ranks))
+            writer.writerow(csv_row(prediction, num_ranks))
         else:
-            output.echo(_prediction_line(prediction, width))
+            output.echo(prediction_line(prediction, width))
     if num_failed:
         typer.echo(f"{num_failed} of {counted(len(files), 'image')} cannot be read", err=True)
     if num_failed == len(files):
         raise typer.Exit(1)
-
-
-def _csv_header(num_ranks: int) -> list[str]:
-    ranks = [f"{what}{k}" for k in range(1, num_ranks + 1) for what in ("label", "probability")]
-    return ["image", "label", "confidence", "is_unknown", "error", *(ranks if num_ranks > 1 else [])]
-
-
-def _csv_row(prediction: Prediction, num_ranks: int) -> list[Any]:
-    """As many fields as the header has, also where there is an error."""
-    is_unknown = None if prediction.error else str(prediction.is_unknown).lower()
-    row: list[Any] = [prediction.name, prediction.label, prediction.confidence, is_unknown, prediction.error]
-    if num_ranks > 1:
-        row += [value for entry in prediction.top for value in (entry.label, entry.probability)]
-    row = [printable(value) if isinstance(value, str) else value for value in row]
-    return row + [None] * (len(_csv_header(num_ranks)) - len(row))
-
-
-def _prediction_line(prediction: Prediction, width: int) -> str:
-    if prediction.error is not None:
-        return f"{padded(printable(prediction.name), width)}  error: {prediction.error}"
-    best = ", ".join(f"{entry.label} {100 * entry.probability:.1f} %" for entry in prediction.top)
-    return f"{padded(printable(prediction.name), width)}  {f'unknown ({best})' if prediction.is_unknown else best}"
 
 
 def export_bundle(bundle: Path, file: Path) -> None:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.cells import cell_len
@@ -19,6 +19,9 @@ from foster.settings.learner import LearnerSettings
 from foster.settings.learner_defaults import PRESETS
 from foster.system.counts import ABSENT, counted, duration, size_text
 from foster.system.output import plain_text, printable
+
+if TYPE_CHECKING:
+    from foster.learner.reports import Prediction
 
 MAX_LISTED = 12
 NUM_IDS_SHOWN = 3
@@ -180,3 +183,25 @@ def exemplars_text(manifest: Manifest) -> str:
         "--show sheet.png draws them all with their ids, --remove ID deletes one (CLASSID/ID where two classes keep it)"
     )
     return f"{table}\n{hint}\n"
+
+
+def csv_header(num_ranks: int) -> list[str]:
+    ranks = [f"{what}{k}" for k in range(1, num_ranks + 1) for what in ("label", "probability")]
+    return ["image", "label", "confidence", "is_unknown", "error", *(ranks if num_ranks > 1 else [])]
+
+
+def csv_row(prediction: "Prediction", num_ranks: int) -> list[Any]:
+    """As many fields as the header has, also where there is an error."""
+    is_unknown = None if prediction.error else str(prediction.is_unknown).lower()
+    row: list[Any] = [prediction.name, prediction.label, prediction.confidence, is_unknown, prediction.error]
+    if num_ranks > 1:
+        row += [value for entry in prediction.top for value in (entry.label, entry.probability)]
+    row = [printable(value) if isinstance(value, str) else value for value in row]
+    return row + [None] * (len(csv_header(num_ranks)) - len(row))
+
+
+def prediction_line(prediction: "Prediction", width: int) -> str:
+    if prediction.error is not None:
+        return f"{padded(printable(prediction.name), width)}  error: {prediction.error}"
+    best = ", ".join(f"{entry.label} {100 * entry.probability:.1f} %" for entry in prediction.top)
+    return f"{padded(printable(prediction.name), width)}  {f'unknown ({best})' if prediction.is_unknown else best}"

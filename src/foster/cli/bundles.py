@@ -209,7 +209,7 @@ def rename(
     plugins: Plugins = None,
 ) -> None:
     """Give a class another name: a new bundle that is otherwise the same. The old one is not changed."""
-    from foster.cli.mend_actions import mend_bundle
+    from foster.cli.bundle_actions import mend_bundle
 
     mend_bundle(old, bundle, lambda learner: learner.rename(name, new_name), is_promoting)
 
@@ -229,7 +229,7 @@ def merge(
     The probability of the new class is the sum of those of its parts, as nearly as one output of the network gives it;
     how near that is, and what the classes lost, is measured on held-out photos and printed.
     """
-    from foster.cli.mend_actions import mend_bundle
+    from foster.cli.bundle_actions import mend_bundle
     from foster.learner.mending import merging
 
     mend_bundle(
@@ -255,7 +255,7 @@ def forget(
 
     The backbone's weights were trained on them and stay as they are; what can still be told by them is printed.
     """
-    from foster.cli.mend_actions import mend_bundle
+    from foster.cli.bundle_actions import mend_bundle
     from foster.learner.mending import forgetting
 
     mend_bundle(

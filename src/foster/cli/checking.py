@@ -16,6 +16,9 @@ from foster.system.counts import counted
 from foster.system.files import user_path
 from foster.system.output import echo, json_text, printable
 
+if TYPE_CHECKING:
+    from foster.learner.label_next import WorthLabelling
+
 FOUND_PROBLEMS = 1
 
 
@@ -45,8 +48,6 @@ def check(
     from foster.learner.check import check_photos
     from foster.reports.contact_sheet import check_place, draw_check
     from foster.reports.progress import progress_for
-    from foster.system import output
-    from foster.system.counts import counted
 
     sheet = out and user_path(out)
     if sheet:
@@ -56,18 +57,13 @@ def check(
         leave_busy_cores(quiet=quiet or is_json)
     with progress_for(quiet=quiet) as listener:
         report = check_photos(photos, known, test, has_labels_judged=not is_quick, device=device, listener=listener)
-    output.echo(output.json_text(report.record()) if is_json else check_report_text(report), nl=is_json)
+    echo(json_text(report.record()) if is_json else check_report_text(report), nl=is_json)
     if sheet:
         count = draw_check(report, sheet)
-        typer.echo(
-            f"{sheet}: {counted(count, 'photo')}" if count else f"no photo to show, so {sheet} is not drawn", err=True
-        )
+        drawn = f"{sheet}: {counted(count, 'photo')}" if count else f"no photo to show, so {sheet} is not drawn"
+        typer.echo(drawn, err=True)
     if report.problems:
         raise typer.Exit(FOUND_PROBLEMS)
-
-
-if TYPE_CHECKING:
-    from foster.learner.label_next import WorthLabelling
 
 
 def label_next(

@@ -1,6 +1,7 @@
 """The demo: three methods on embedded digits, so that one sees what forgetting is and that FOSTER does not forget."""
 
 from collections.abc import Sequence
+from itertools import chain, count
 from pathlib import Path
 
 from rich.text import Text
@@ -43,8 +44,5 @@ def lesson(results: Sequence[RunResult]) -> str:
 
 def _free(out: Path) -> Path:
     """`out`, or `out-2`, `out-3`, ... where it exists already."""
-    number, folder = 1, out
-    while folder.exists():
-        number += 1
-        folder = out.parent / f"{out.name}-{number}"
-    return folder
+    others = (out.parent / f"{out.name}-{number}" for number in count(2))
+    return next(folder for folder in chain([out], others) if not folder.exists())

@@ -92,20 +92,17 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain data, for scripts."""
-        phase_keys = ("name", "epochs", "steps")
-        tasks = [
-            asdict(task) | {"phases": [dict(zip(phase_keys, phase, strict=True)) for phase in task.phases]}
-            for task in self.tasks
-        ]
         names = ("total_epochs", "total_steps", "memory_images", "memory_bytes", "training_bytes", "photos")
-        totals = {name: getattr(self, name) for name in names}
-        time = asdict(self.time) if self.time else None
+        phase_keys = ("name", "epochs", "steps")
         return {
             "scenario": self.settings.scenario,
             "method": self.settings.method,
-            **totals,
-            "time": time,
-            "tasks": tasks,
+            **{name: getattr(self, name) for name in names},
+            "time": asdict(self.time) if self.time else None,
+            "tasks": [
+                asdict(task) | {"phases": [dict(zip(phase_keys, phase, strict=True)) for phase in task.phases]}
+                for task in self.tasks
+            ],
             "settings": self.settings.nested(),
         }
 

@@ -25,6 +25,7 @@ from foster.settings.keys import (
 from foster.settings.method import MethodSettings
 from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS
 from foster.settings.plugins import load_plugins
+from foster.settings.recipes import laid_over
 
 PRETRAINED_RATE = 0.1
 """What learning rates are multiplied by where the backbone began pretrained."""
@@ -131,13 +132,12 @@ class CommonSettings(Frozen):
 Model = TypeVar("Model", bound=CommonSettings)
 
 
-def keys_for(model: type[CommonSettings], method: str | None = None) -> list[str]:
-    """Every dotted key that a settings class takes, those of one method or of all."""
-    methods = [method] if method else list(METHOD_SETTINGS)
-    if clash := model.model_fields.keys() & methods:
+def keys_for(model: type[CommonSettings]) -> list[str]:
+    """Every dotted key that a settings class takes, those of all methods included."""
+    if clash := model.model_fields.keys() & METHOD_SETTINGS.keys():
         raise SettingsError(f"a method cannot be called '{min(clash)}', which is a setting of its own")
     keys = [*keys_of(model, skip="options"), *(f"augmentation.{key}" for key in Augmentation.model_fields)]
-    return keys + [f"{name}.{key}" for name in methods for key in keys_of(METHOD_SETTINGS[name])]
+    return keys + [f"{name}.{key}" for name, options in METHOD_SETTINGS.items() for key in keys_of(options)]
 
 
 def apply_overrides(
@@ -230,13 +230,8 @@ def method_section(name: str, section: Any, origin: str) -> MethodSettings:
     """A method's settings, where `section` gives only what differs from the defaults, inside schedules as well."""
     if not isinstance(section, Mapping):
         raise SettingsError(f"{name}: this is a table of settings, not {short(section)} (in {origin})")
-    merged = dict(METHOD_SETTINGS[name]().model_dump(exclude_defaults=False))
+    merged = laid_over(METHOD_SETTINGS[name]().model_dump(), section)
     for key, value in section.items():
-        default = merged.get(key)
-        if not (isinstance(default, dict) and isinstance(value, Mapping)):
-            merged[key] = value
-            continue
-        merged[key] = {**default, **value}
-        if value.get("schedule") == "cosine" and "milestones" not in value:
-            merged[key]["milestones"] = ()
+        if isinstance(value, Mapping) and value.get("schedule") == "cosine":
+            merged[key] = {**merged[key], "milestones": value.get("milestones", ())}
     return validated(METHOD_SETTINGS[name], merged, origin, prefix=f"{name}.")

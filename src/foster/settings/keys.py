@@ -105,7 +105,7 @@ def key_hint(key: str, keys: Sequence[str], listing: str = "", method: str = DEF
     Of several, it is one of the same section, or of `method`. Where none is near, it names the command `listing`.
     """
     last = key.rsplit(".", 1)[-1]
-    last = FIELD_NAMES.get(last, last).rsplit(".", 1)[-1]
+    last = FIELD_NAMES.get(last, last)
     same_end = [known for known in keys if known.rsplit(".", 1)[-1] == last]
     home = key.split(".")[0] if "." in key else method
     at_home = [known for known in same_end if known.startswith(f"{home}.")]

@@ -86,13 +86,9 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, data: Any, *, is_verified: bool = False) -> None:
-    """Write `data` as JSON; names that are no valid Unicode, such as those of odd files, are written as escapes."""
-    text = json.dumps(data, indent=1, ensure_ascii=False)
-    try:
-        content = text.encode()
-    except UnicodeEncodeError:
-        content = json.dumps(data, indent=1).encode()
-    write_bytes(path, content + b"\n", is_verified=is_verified)
+    """Write `data` as JSON; what is no valid Unicode, as in the names of odd files, is written as JSON's escapes."""
+    text = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+    write_bytes(path, text.encode(errors="backslashreplace"), is_verified=is_verified)
 
 
 def write_new(path: Path, data: bytes) -> None:
