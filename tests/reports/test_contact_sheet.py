@@ -46,7 +46,7 @@ def headings(folder: Path, *classes: str) -> list[Image.Image]:
     }
     images = [[torch.full((3, 8, 8), 20 * k, dtype=torch.uint8)] for k in range(len(classes))]
     write_bundle(folder / "bundle", facts, {}, {"exemplars": memory_of(images, Resizing(8, 8))})
-    draw_sheet(read_bundle(folder / "bundle"), "bundle", folder / "sheet.png")
+    draw_sheet(read_bundle(folder / "bundle"), folder / "sheet.png")
     step = HEADING_HEIGHT + TILE + TEXT_HEIGHT + MARGIN + TEXT_HEIGHT // 2
     with Image.open(folder / "sheet.png") as sheet:
         assert sheet.width == NUM_COLUMNS * (TILE + MARGIN) + MARGIN

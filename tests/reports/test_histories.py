@@ -3,6 +3,7 @@ import pytest
 
 from foster.errors import DataError
 from foster.reports.archive import open_archives
+from foster.reports.curves import MOST_DRAWN
 from foster.reports.histories import epochs_of, loss_figure, new_old_figure
 from foster.reports.results import read_result
 
@@ -61,3 +62,24 @@ def test_new_and_old_accuracy_have_a_panel_each(write_run):
     assert {text.get_text().split()[0] for text in some.texts} == {"b", "c"}
     with pytest.raises(DataError, match="new from old"):
         new_old_figure([without])
+
+
+def test_of_many_runs_of_several_scenarios_the_best_are_drawn_in_a_row_each(write_run):
+    told = {"new_accuracy": [90.0, 80.0], "old_accuracy": [None, 55.0]}
+    runs = [
+        read_result(write_run(f"{scenario}-{k}", scenario=scenario, average_incremental_accuracy=50.0 + k, **told))
+        for scenario, count in (("one", 2), ("two", MOST_DRAWN + 3))
+        for k in range(count)
+    ]
+    names = [run.path.parent.name for run in runs]
+    panels = new_old_figure(runs, names).axes
+    assert [len(axes.texts) for axes in panels] == [2, 2, MOST_DRAWN, MOST_DRAWN]
+    assert panels[0].get_title(loc="left") == "one: new classes"
+    assert (
+        panels[3].get_title(loc="left")
+        == f"two, the best {MOST_DRAWN} of {MOST_DRAWN + 3} by their averages: old classes"
+    )
+    shown = {text.get_text().split()[0] for text in panels[2].texts}
+    assert shown == {str(k) for k in range(3, MOST_DRAWN + 3)}
+    colours = {(line.get_color(), line.get_marker()) for line in panels[2].lines[:MOST_DRAWN]}
+    assert len(colours) == MOST_DRAWN

@@ -186,11 +186,11 @@ def test_runs_are_shown_by_class_where_their_classes_came_in_one_order(kept_runs
     assert len(_class_rows(page, runs)) == 6
     assert page.class_columns == [runs[0].name]
     assert page.missing == ["accuracy by class of other: its classes, or their order, are others"]
-    assert _run_part(page, runs[0], ["grad-cam"])["figures"] == []
+    assert _run_part(page, runs[0], is_alone=False)["figures"] == []
     assert not any("grad-cam" in line for line in page.missing), "only boosting has something to explain"
     (boosted,) = open_archives([kept_runs["foster"]])
     monkeypatch.setattr(page, "drawn", lambda kind, archives: [kind])
-    assert _run_part(page, boosted, ["grad-cam"])["figures"] == ["grad-cam"]
+    assert _run_part(page, boosted, is_alone=True)["figures"] == ["grad-cam", "exemplars"]
     page.compared = runs
     monkeypatch.setattr("foster.reports.html.page_of", lambda archives: page)
     assert "forgetting</th>" in (text := report(runs))

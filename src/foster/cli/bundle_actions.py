@@ -278,7 +278,7 @@ def show_exemplars(bundle: Path, show: Path | None, remove: Sequence[str]) -> No
     if show is not None:
         check_writable(show)
         whole = read_bundle(bundle)
-        draw_sheet(whole, str(bundle), show)
+        draw_sheet(whole, show)
         output.report(f"{show}: {counted(len(whole.manifest.exemplars), 'image')} with their ids", path=show)
     if not remove and show is None:
         output.echo(exemplars_text(read_manifest(bundle)), nl=False)

@@ -21,6 +21,7 @@ from foster.experiment.folder import SETTINGS, RunFolder
 from foster.experiment.keepsakes import Predictions, kept_networks, read_predictions, read_weights
 from foster.experiment.parts import load_scenario
 from foster.experiment.plan import idle_method
+from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
 from foster.networks.boosted import BoostedNetwork, Sums
 from foster.networks.heads import Head
@@ -203,11 +204,15 @@ class BundleArchive(Archive):
     def learner(self) -> Learner:
         return Learner.load(self.folder)
 
-    @cached_property
-    def held_out(self) -> ImageSet:
+    @property
+    def _knowledge(self) -> Knowledge:
         knowledge = self.learner.knowledge
         assert knowledge is not None, "a bundle knows something"
-        images = knowledge.images_of(knowledge.held_out)
+        return knowledge
+
+    @cached_property
+    def held_out(self) -> ImageSet:
+        images = self._knowledge.images_of(self._knowledge.held_out)
         if not len(images):
             raise DataError(f"bundle '{self.folder}' holds no images out; the presets fast and standard do")
         return images
@@ -228,9 +233,7 @@ class BundleArchive(Archive):
         return self.learner.classifier().network
 
     def exemplars(self) -> ImageSet:
-        knowledge = self.learner.knowledge
-        assert knowledge is not None, "a bundle knows something"
-        images = knowledge.images_of(knowledge.exemplars)
+        images = self._knowledge.images_of(self._knowledge.exemplars)
         if not len(images):
             raise DataError(f"bundle '{self.folder}' keeps no exemplars")
         return images

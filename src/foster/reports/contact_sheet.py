@@ -55,7 +55,7 @@ def check_writable(path: Path) -> None:
             pass
 
 
-def draw_sheet(bundle: Bundle, title: str, path: Path) -> None:
+def draw_sheet(bundle: Bundle, path: Path) -> None:
     """A row or more for each class: its id and name, then every image above its id; held-out images have blue ids."""
     sections = []
     for class_id, name in enumerate(bundle.manifest.classes):
@@ -143,7 +143,8 @@ def draw_sections(sections: Sequence[Section], legend: Sequence[tuple[str, Colou
         for position, tile in enumerate(section.tiles):
             row, column = divmod(position, NUM_COLUMNS)
             x, y = MARGIN + column * pitch_x, top + row * pitch_y
-            sheet.paste(_tile(tile.picture()), (x, y))
+            picture = _tile(tile.picture())
+            sheet.paste(picture, (x, y + TILE - picture.height))  # its caption stands right below it
             write((x, y + TILE), tile.caption, tile.colour, font=font_for(tile.caption, 10))
         top += rows * pitch_y + TEXT_HEIGHT // 2
     for position, (text, colour) in enumerate(legend):

@@ -33,6 +33,8 @@ LINE_STYLES = ("-", "-.", ":")
 """Of the augmentations of a panel."""
 
 MARKERS = "osD^XPp><vh"
+SPARE_MARKERS = "dh8"
+"""Which no method has: for recipes, where all colours are taken."""
 
 MOST_IN_A_PANEL, MOST_DRAWN = 12, 15
 """Groups: of more than the first, each augmentation gets a panel of its own; of more than the second, the best."""
@@ -158,7 +160,7 @@ def _draw(axes: Axes, panel: Panel, of_scenario: Sequence[Curve]) -> None:
     axes.set(xlim=(counts[0], max(counts[-1], counts[0] + 1)), ylabel="accuracy on all classes seen (%)")
     axes.set_xlabel("\n".join(filter(None, ("classes seen", panel.note))))
     measure = "average incremental\naccuracy (%)"
-    axes.text(1.02, -0.03, measure, transform=axes.transAxes, va="top", color=SOFT_INK, size=8)
+    axes.text(1.07, -0.03, measure, transform=axes.transAxes, va="top", color=SOFT_INK, size=8)
     _draw_gap(axes, panel.curves)
 
 
@@ -195,7 +197,7 @@ def _panel(scenario: str, groups: Sequence[Group]) -> Panel:
     notes = [f"the best {len(drawn)} of {len(groups)} by their averages"] if len(groups) > len(drawn) else []
     notes += [] if share_orders(drawn) else ["not all of the same class orders"]
     labels = [group.name if is_shared else f"{group.name} ({group.augmentation})" for group in drawn]
-    curves = [curve for each in zip(labels, drawn, _looks(drawn), strict=True) for curve in _curves(*each)]
+    curves = [curve for each in zip(labels, drawn, looks_of(drawn), strict=True) for curve in _curves(*each)]
     counts = Counter((group.method, group.augmentation) for group in drawn)
     if sum(count for count in counts.values() if count > 1) > MOST_WITH_BOOSTED and any(c.is_boosted for c in curves):
         curves = [curve for curve in curves if not curve.is_boosted]
@@ -203,7 +205,7 @@ def _panel(scenario: str, groups: Sequence[Group]) -> Panel:
     return Panel(title, scenario, curves, ", ".join(notes))
 
 
-def _looks(groups: Sequence[Group]) -> list[Look]:
+def looks_of(groups: Sequence[Group]) -> list[Look]:
     """Of each group: colour and marker tell the method, or the recipe where a method has several with one
     augmentation; the line tells the augmentation."""
     augmentations = sorted({group.augmentation for group in groups})
@@ -214,15 +216,17 @@ def _looks(groups: Sequence[Group]) -> list[Look]:
     # then those of methods that are seldom shown.
     others = sorted({group.name for group in groups if group.method not in known})
     free = sorted((name for name in reversed(LOOKS) if name not in known), key=lambda name: name not in several)
+    markers = [*(LOOKS[name].marker for name in free), *SPARE_MARKERS]
     looks = []
     for group in groups:
         line = augmentations.index(group.augmentation)
-        name = other = group.method
-        if group.method not in known:
-            turn, index = divmod(others.index(group.name), len(free))
+        if group.method in known:
+            colour, marker = LOOKS[group.method].colour, LOOKS[group.method].marker
+        else:
             # A colour that comes again has another marker and another line.
-            name, other, line = free[index], free[(index + turn) % len(free)], line + turn
-        looks.append(Look(LOOKS[name].colour, LOOKS[other].marker, LINE_STYLES[line % len(LINE_STYLES)]))
+            turn, index = divmod(others.index(group.name), len(free))
+            colour, marker, line = LOOKS[free[index]].colour, markers[(index + turn) % len(markers)], line + turn
+        looks.append(Look(colour, marker, LINE_STYLES[line % len(LINE_STYLES)]))
     return looks
 
 
@@ -237,7 +241,7 @@ def _curves(label: str, group: Group, look: Look) -> Iterator[Curve]:
         dashed = Look(look.colour, "" if len(classes_seen) > 1 else look.marker, "--")
         boosted = [run.boosted.accuracy for run in runs if run.boosted]
         for is_boosted, accuracies in ((True, boosted), (False, [run.accuracy for run in runs])):
-            if accuracies and all(len(accuracy) == len(classes_seen) for accuracy in accuracies):
+            if accuracies:
                 columns = list(zip(*accuracies, strict=True))
                 yield Curve(
                     boosted_label if is_boosted else label,

@@ -10,10 +10,14 @@ from matplotlib.figure import Figure
 
 from foster.errors import DataError
 from foster.reports.archive import RunArchive
+from foster.reports.curves import MOST_DRAWN, looks_of
+from foster.reports.groups import Group
 from foster.reports.results import RunResult
 from foster.reports.style import (
+    BETWEEN_LABELS,
     COLOURS,
-    LOOKS,
+    LABEL_LINE,
+    LETTER,
     SOFT_INK,
     End,
     grid_of_axes,
@@ -28,35 +32,44 @@ HEIGHT = 2.6
 
 @styled()
 def new_old_figure(results: Sequence[RunResult], names: Sequence[str] = ()) -> Figure:
-    """After each task, the accuracy on the classes of that task (left) and on those of all before it (right)."""
-    named = zip(results, names or [result.method for result in results], strict=True)
-    measured = [(result, name) for result, name in named if result.new_accuracy]
-    if not measured:
+    """After each task, the accuracy on the classes of that task (left) and on those of all before it (right).
+
+    A row a scenario; of many runs, those with the best averages.
+    """
+    scenarios: dict[str, list[tuple[str, RunResult]]] = {}
+    for name, run in zip(names or [result.method for result in results], results, strict=True):
+        if run.new_accuracy:
+            scenarios.setdefault(run.scenario, []).append((name.removeprefix(f"{run.scenario}-"), run))
+    if not scenarios:
         raise DataError("none of the runs tells new from old accuracy")
-    shown, labels = [result for result, _ in measured], [name for _, name in measured]
-    known = [LOOKS[result.method] for result in shown if result.method in LOOKS]
-    free = [look for look in LOOKS.values() if look not in known]
-    looks = [LOOKS.get(result.method) or free[k % len(free)] for k, result in enumerate(shown)]
-    if len({look.colour for look in looks}) < len(looks):
-        looks = [list(LOOKS.values())[k % len(LOOKS)] for k in range(len(shown))]
-    figure = new_figure(10.5, 3.4)
-    panels = grid_of_axes(figure, 2, 2, sharey=True)
-    for axes, kind in zip(panels, ("new", "old"), strict=True):
-        ends = []
-        for result, look, label in zip(shown, looks, labels, strict=True):
-            values = result.new_accuracy if kind == "new" else result.old_accuracy
-            points = [(x, y) for x, y in zip(result.classes_seen, values, strict=False) if y is not None]
-            across, up = [x for x, _ in points], [y for _, y in points]
-            marks: dict[str, Any] = {"markeredgecolor": "white", "markevery": max(1, len(up) // 10)}
-            axes.plot(across, up, color=look.colour, marker=look.marker, clip_on=False, **marks)
-            ends += [End(up[-1], f"{label}  {up[-1]:.1f}", look)] if up and math.isfinite(up[-1]) else []
-        counts = sorted({count for result in shown for count in result.classes_seen[int(kind == "old") :]})
-        axes.set_xticks(counts[:: -(-len(counts) // 12)])
-        axes.set(xlim=(counts[0] - (len(counts) == 1), counts[-1]), ylim=(0, 100), title=f"{kind} classes")
-        axes.set(xlabel="classes seen", ylabel=f"accuracy on the {kind} classes (%)")
-        axes.tick_params(labelleft=True)
-        label_ends(axes, ends, 2.7)
+    rows = [sorted(runs, key=lambda named: -named[1].average_incremental_accuracy) for runs in scenarios.values()]
+    height = max(HEIGHT, (LABEL_LINE + BETWEEN_LABELS) * min(MOST_DRAWN, max(map(len, rows))))
+    width = 4.7 + LETTER * max(len(name) for row in rows for name, _ in row)
+    figure = new_figure(2 * width, len(rows) * (height + 0.8))
+    for index, axes in enumerate(grid_of_axes(figure, 2 * len(rows), 2)):
+        row, is_old = rows[index // 2], index % 2 == 1
+        _draw_accuracies(axes, row[:MOST_DRAWN], height, is_old=is_old)
+        part = f", the best {MOST_DRAWN} of {len(row)} by their averages" if len(row) > MOST_DRAWN else ""
+        scenario = f"{row[0][1].scenario}{part}: " if len(rows) > 1 or part else ""
+        axes.set_title(f"{scenario}{'old' if is_old else 'new'} classes")
     return figure
+
+
+def _draw_accuracies(axes: Axes, named: Sequence[tuple[str, RunResult]], height: float, *, is_old: bool) -> None:
+    looks = looks_of([Group(run.method, run.augmentation, name, (run,)) for name, run in named])
+    ends = []
+    for (name, run), look in reversed([*zip(named, looks, strict=True)]):  # the best on top
+        values = run.old_accuracy if is_old else run.new_accuracy
+        points = [(x, y) for x, y in zip(run.classes_seen, values, strict=False) if y is not None]
+        across, up = [x for x, _ in points], [y for _, y in points]
+        marks: dict[str, Any] = {"markeredgecolor": "white", "markevery": max(1, len(up) // 10)}
+        axes.plot(across, up, color=look.colour, marker=look.marker, linestyle=look.line_style, clip_on=False, **marks)
+        ends += [End(up[-1], f"{name}  {up[-1]:.1f}", look)] if up and math.isfinite(up[-1]) else []
+    counts = sorted({count for _, run in named for count in run.classes_seen[int(is_old) :]})
+    axes.set_xticks(counts[:: -(-len(counts) // 12)])
+    axes.set(xlim=(counts[0] - (len(counts) == 1), counts[-1]), ylim=(0, 100), xlabel="classes seen")
+    axes.set_ylabel(f"accuracy on the {'old' if is_old else 'new'} classes (%)")
+    label_ends(axes, ends, height)
 
 
 @styled()

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 OF_ALL = ("accuracy", "new-old", "confusion", "matrix", "head-norms", "losses", "tsne")
 """Figures in which runs stand side by side."""
-OF_ONE = ("grad-cam", "exemplars")
 OF_A_BUNDLE = ("confusion", "head-norms", "exemplars")
 
 
@@ -92,9 +91,8 @@ def page_of(archives: Sequence[Archive]) -> Page:
     for kind in OF_ALL if runs else ():
         page.figures += page.drawn(kind, _able(kind, runs))
     page.classes = page.tried("accuracy by class", lambda: _class_rows(page, runs)) if runs else []
-    # The exemplars of many runs would be most of the file.
-    kinds = OF_ONE if len(runs) == 1 else OF_ONE[:1]
-    page.parts = [_run_part(page, run, kinds) for run in runs] + [_bundle_part(page, bundle) for bundle in bundles]
+    page.parts = [_run_part(page, run, is_alone=len(runs) == 1) for run in runs]
+    page.parts += [_bundle_part(page, bundle) for bundle in bundles]
     return page
 
 
@@ -161,16 +159,18 @@ def _class_rows(page: Page, runs: Sequence[RunArchive]) -> list[ClassRow]:
     return class_rows(runs[0].class_names, runs[0].task_sizes, first.labels, predictions)
 
 
-def _run_part(page: Page, run: RunArchive, kinds: Sequence[str]) -> dict[str, Any]:
+def _run_part(page: Page, run: RunArchive, *, is_alone: bool) -> dict[str, Any]:
+    result = run.result
+    # The exemplars of many runs would be most of the file.
+    kinds = (["grad-cam"] if result.boosted else []) + (["exemplars"] if is_alone else [])
+    is_compressed = result.boosted and result.result != "boosted"
     return {
         "name": run.name,
         "path": run.path,
-        "environment": run.result.environment,
-        "settings": _settings(run.result.settings),
-        "figures": [
-            figure for kind in kinds if kind != "grad-cam" or run.result.boosted for figure in page.drawn(kind, [run])
-        ],
-        "compression": _compression(run),
+        "environment": result.environment,
+        "settings": _settings(result.settings),
+        "figures": [figure for kind in kinds for figure in page.drawn(kind, [run])],
+        "compressed": result if is_compressed else None,
         "command": "".join(page.tried(f"the command of {run.name}", lambda: [command(run.settings)])),
         "pairs": page.tried(f"confused pairs of {run.name}", lambda: confused_pairs(run)),
     }
@@ -178,15 +178,6 @@ def _run_part(page: Page, run: RunArchive, kinds: Sequence[str]) -> dict[str, An
 
 def _settings(nested: Mapping[str, Any]) -> dict[str, str]:
     return {key: value_text(value) for key, value in flat(nested).items() if value is not None}
-
-
-def _compression(run: RunArchive) -> list[dict[str, float]]:
-    """Accuracy after each task before and after compression."""
-    result = run.result
-    if not result.boosted or result.result == "boosted" or len(result.boosted.accuracy) != len(result.accuracy):
-        return []
-    rows = zip(result.classes_seen, result.boosted.accuracy, result.accuracy, strict=True)
-    return [{"classes": seen, "boosted": before, "compressed": after} for seen, before, after in rows]
 
 
 def _bundle_part(page: Page, bundle: BundleArchive) -> dict[str, Any]:
@@ -212,25 +203,11 @@ def _bundle_part(page: Page, bundle: BundleArchive) -> dict[str, Any]:
 
 
 def _learns(bundle: BundleArchive) -> list[dict[str, Any]]:
-    """A row for each `learn` or mending, with accuracies on held-out images where there are some, else on exemplars."""
-    rows = []
+    """Every `learn` or mending, with what it did to the accuracy on held-out images; on exemplars where none are."""
     history: Sequence[dict[str, Any]] = bundle.manifest.history
-    for entry in history:
-        if "removed_exemplars" in entry:
-            continue
-        checks = entry.get("checks", {})
-        check = checks.get("held-out") or checks.get("exemplar") or {}
-        rows.append(
-            {
-                "when": str(entry.get("when", ""))[:16].replace("T", " "),
-                "source": entry_title(entry),
-                "new": len(entry.get("new_classes", ())),
-                "images": entry.get("trained_images", 0),
-                "time": duration(float(entry["seconds"])) if "seconds" in entry else ABSENT,
-                "known_before": check.get("known_before"),
-                "known_after": check.get("known_after"),
-                "new_after": check.get("new_after"),
-                "flips": check.get("negative_flips"),
-            }
-        )
-    return rows
+    learns = [entry for entry in history if "removed_exemplars" not in entry]
+    checks = [entry.get("checks", {}) for entry in learns]
+    return [
+        {**entry, "title": entry_title(entry), "check": check.get("held-out") or check.get("exemplar") or {}}
+        for entry, check in zip(learns, checks, strict=True)
+    ]

@@ -1,7 +1,5 @@
 """All routes of `foster serve` as one ASGI application."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -29,19 +27,12 @@ SENDER_LEFT = 499
 
 def make_app(service: Service) -> ASGIApp:
     """The application; its lifespan starts and ends everything that works beside the event loop."""
-    options = service.options
-
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with service.running():
-            yield
-
     problems: dict[int | str, dict[str, Any]] = {"default": {"model": Problem, "description": "Why not"}}
     app = FastAPI(
         title="foster",
         version=__version__,
         description=ABOUT,
-        lifespan=lifespan,
+        lifespan=lambda app: service.running(),
         docs_url=None,
         redoc_url=None,
         responses=problems,
@@ -50,11 +41,11 @@ def make_app(service: Service) -> ASGIApp:
     app.add_exception_handler(RequestValidationError, _not_valid)
     app.add_exception_handler(ClientDisconnect, _left)
     app.add_exception_handler(Exception, _failed)
-    add_pages(app, options)
+    add_pages(app, service.options)
     app.state.service = service
     app.include_router(routes.router)
     app.include_router(label_routes.router)
-    return Guard(app, options, page("sign_in.html", 401), service.count_request)
+    return Guard(app, service.options, page("sign_in.html", 401), service.count_request)
 
 
 async def _not_done(request: Request, error: Exception) -> JSONResponse:
