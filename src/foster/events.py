@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 
@@ -21,15 +21,13 @@ class Event:
 
 @dataclass(frozen=True)
 class RunStarted(Event):
-    """The data are read and the first task is about to begin, or to go on. `folder` is empty where nothing is kept;
-    `plugins` are the files of plug-ins that the run names as modules, by these names."""
+    """The data are read and the first task is about to begin, or to go on. `folder` is empty where nothing is kept."""
 
     method: str
     scenario: str
     num_tasks: int
     folder: str
     device: str
-    plugins: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """The folder of a run, whatever it holds."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -111,38 +110,3 @@ def test_what_a_killed_start_left_behind_does_not_block_a_new_start(tmp_path: Pa
     (path / "lock").write_text('{"process": 1, "host": "x"}')
     with RunFolder(path).opened(tiny_settings()):
         assert not list(path.glob("*.part"))
-
-
-def test_whoever_runs_plug_ins_is_asked_which_file_where_the_current_folder_has_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def began_with(**files: object) -> None:
-        with (folder.path / "events.jsonl").open("a") as file:
-            file.write(json.dumps({"event": "RunStarted", "plugins": files}) + "\n")
-
-    folder = RunFolder(tmp_path / "run")
-    with folder.opened(tiny_settings()):
-        pass
-    assert folder.settings(imports_plugins=True) == tiny_settings(), "there are no events yet"
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.setattr("sys.path", list(sys.path))
-    theirs, odd = tmp_path / "theirs.py", tmp_path / "odd\x1b.py"
-    for file in (theirs, odd, *map(Path, ("lab_a.py", "lab_b.py", "lab_c.py"))):
-        file.write_text("")
-    began_with(lab_a=str(theirs))
-    with pytest.raises(FosterError, match=r"plug-in 'lab_a': '.*lab_a\.py' is not the file that this run had"):
-        folder.settings(imports_plugins=True)
-    assert folder.settings() == tiny_settings(), "who only reads runs none"
-    began_with(lab_a=str(Path("lab_a.py").resolve()), lab_b=5, lab_c=str(odd), lab_d=str(theirs))
-    assert folder.settings(imports_plugins=True) == tiny_settings(), "the last place counts, and what is one"
-    began_with(lab_a=str(theirs), **{300 * "x": str(theirs)})
-    theirs.unlink()
-    assert folder.settings(imports_plugins=True) == tiny_settings(), "there is no other"
-    named = tiny_settings().toml()
-    (folder.path / "settings.toml").write_text(f'plugins = ["lab_nobody"]\n{named}')
-    with pytest.raises(FosterError, match=r"there is no such module; [^;]*$"):
-        folder.settings(imports_plugins=True)
-    began_with(lab_nobody="/else where/lab_nobody.py")
-    with pytest.raises(FosterError, match=r"; this run had it so: foster .* --plugin '/else where/lab_nobody\.py'"):
-        folder.settings(imports_plugins=True)

@@ -12,7 +12,7 @@ from foster.errors import SettingsError
 from foster.settings import plugins
 from foster.settings.experiment import load_settings
 from foster.settings.learner import learner_settings
-from foster.settings.plugins import check_imported, is_registered, load_plugins, places_of, plugins_of, register
+from foster.settings.plugins import check_imported, is_registered, load_plugins, plugins_of, register
 
 
 @pytest.fixture(autouse=True)
@@ -29,9 +29,10 @@ def a_fresh_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
             del sys.modules[name]
 
 
-def test_a_module_of_the_current_folder_keeps_its_name() -> None:
+def test_a_module_of_the_current_folder_is_found_again_from_another() -> None:
     Path("lab_a.py").write_text("")
-    assert load_plugins(["lab_a", "lab_a"]) == ("lab_a",)
+    assert load_plugins(["lab_a", "lab_a.py"]) == (str(Path("lab_a.py").resolve()),)
+    assert load_plugins(["pytest"]) == ("pytest",), "Python finds it by itself"
     assert sys.path[-1] == str(Path.cwd()), "behind all that others need"
 
 
@@ -93,13 +94,6 @@ def test_a_folder_that_is_no_package_is_told_so() -> None:
         load_plugins(["./lab_m"])
 
 
-def test_only_a_plug_in_without_a_place_has_one_to_be_remembered(tmp_path: Path) -> None:
-    Path("lab_n.py").write_text("")
-    (tmp_path / "lab_o.py").write_text("")
-    names = load_plugins(["lab_n", "../lab_o.py"])
-    assert places_of([*names, "lab_nobody"]) == {"lab_n": str(Path("lab_n.py").resolve())}
-
-
 def test_installed_packages_are_plug_ins(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = ["from foster.settings.plugins import register", "def make(): ..."]
     Path("lab_h.py").write_text("\n".join([*lines, "register('backbone', {}, 'lab_net', make, make)"]))
@@ -159,9 +153,10 @@ def test_plug_ins_of_the_file_the_keys_and_the_caller_are_kept_in_this_order() -
         Path(f"{name}.py").write_text("")
     text = load_settings("digits").toml()
     Path("mine.toml").write_text('plugins = ["lab_j"]\n' + text)
-    assert load_settings("mine.toml", plugins=["lab_k"]).plugins == ("lab_j", "lab_k")
+    first, second, third = (str(Path(f"{name}.py").resolve()) for name in ("lab_j", "lab_k", "lab_l"))
+    assert load_settings("mine.toml", plugins=["lab_k"]).plugins == (first, second)
     settings = load_settings("mine.toml", ['plugins=["lab_l"]', "seed=2"])
-    assert (settings.plugins, settings.seed) == (("lab_l",), 2)
+    assert (settings.plugins, settings.seed) == ((third,), 2)
     assert "plugins" not in settings.published()
     assert "plugins" not in text
-    assert learner_settings(plugins=["lab_k"]).plugins == ("lab_k",)
+    assert learner_settings(plugins=["lab_k"]).plugins == (second,)

@@ -1,9 +1,8 @@
 """The folder of one run: settings, events, results and checkpoints."""
 
 import shlex
-import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,7 +12,6 @@ from foster.experiment.event_log import EVENTS, end_cut_line, note, read_events
 from foster.settings.base import filled
 from foster.settings.experiment import Settings, load_settings
 from foster.settings.keys import FREE_SETTINGS, flat, short
-from foster.settings.plugins import MissingPluginError
 from foster.system.documents import DocumentError, read_document
 from foster.system.files import is_temporary, remove_temporaries, write_json, write_text, written
 from foster.system.locking import LOCK, locked
@@ -66,15 +64,7 @@ class RunFolder:
         if not self.holds_run:
             raise FolderError(f"'{self.path}' holds no run ({SETTINGS} is missing)")
         source = str(self.path / SETTINGS)
-        if imports_plugins:
-            self._check_plugins()
-        try:
-            settings = load_settings(source, overrides, imports_plugins=imports_plugins)
-        except MissingPluginError as error:
-            # Where the run found it is told, and no more: only the user may say that it runs.
-            file = self._plugin_files().get(error.name)
-            hint = f"; this run had it so: {self.resume_command} --plugin {shlex.quote(file)}" if file else ""
-            raise SettingsError(f"{error}{hint}") from None
+        settings = load_settings(source, overrides, imports_plugins=imports_plugins)
         own = load_settings(source, imports_plugins=False) if overrides else settings
         if difference := difference_of(own.nested(), settings.nested()):
             raise SettingsError(
@@ -82,29 +72,6 @@ class RunFolder:
                 "change; start a new run in another folder"
             )
         return settings
-
-    def _events(self) -> list[dict[str, Any]]:
-        return read_events(self.path / EVENTS) if (self.path / EVENTS).exists() else []
-
-    def _plugin_files(self) -> dict[str, str]:
-        """The files of plug-ins that the run names without a place, when it last began or went on, by their modules."""
-        named = [event["plugins"] for event in self._events() if isinstance(event.get("plugins"), dict)]
-        files = named[-1].items() if named else ()
-        # Anyone may have written to the file.
-        return {name: file for name, file in files if isinstance(file, str) and file.isprintable()}
-
-    def _check_plugins(self) -> None:
-        """Refuse to run another file of the same name, for no better reason than that it lies in the current folder."""
-        for name, file in self._plugin_files().items():
-            here = Path.cwd() / f"{name}.py"
-            is_other = False
-            with suppress(OSError):  # a folder of somebody else's may be closed to us
-                is_other = here.is_file() and Path(file).exists() and here.resolve() != Path(file).resolve()
-            if is_other and name not in sys.modules:  # as it is where --plugin has named one
-                raise SettingsError(
-                    f"plug-in '{name}': '{here}' is not the file that this run had; say which one with --plugin FILE: "
-                    f"{shlex.quote(file)} or {here.name}"
-                )
 
     @property
     def resume_command(self) -> str:
@@ -120,8 +87,8 @@ class RunFolder:
 
     def check_nothing_learned(self) -> None:
         """Where the checkpoints of what was learned are gone, a new start would overwrite its results."""
-        has_saved = any(event.get("event") == "CheckpointWritten" for event in self._events())
-        if has_saved or (self.path / RESULTS).exists():
+        events = read_events(self.path / EVENTS) if (self.path / EVENTS).exists() else []
+        if (self.path / RESULTS).exists() or any(event.get("event") == "CheckpointWritten" for event in events):
             raise FolderError(
                 f"'{self.path}' has learned before, but there is no checkpoint in '{self.checkpoints.folder}'; "
                 "put its files back, or start a new run in another folder"

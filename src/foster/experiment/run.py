@@ -29,7 +29,6 @@ from foster.networks.layout import on_host
 from foster.networks.network import Network
 from foster.settings.experiment import Settings
 from foster.settings.keys import short
-from foster.settings.plugins import places_of
 from foster.system.crew import barrier
 from foster.system.signals import StopRequest
 from foster.training.checkpoint import Checkpoint, Tensors, explained_misfit
@@ -80,8 +79,7 @@ class Experiment:
         folder = str(self.folder.path) if self.folder.can_resume else ""  # nobody need know where one is that goes
         if self.scenario.darkroom is not None:
             self.scenario.darkroom.follower = Follower(self._tell, self._stop)
-        what = self.settings.method, self.scenario.name, len(self.scenario)
-        self._tell(events.RunStarted(*what, folder, device, places_of(self.settings.plugins)))
+        self._tell(events.RunStarted(self.settings.method, self.scenario.name, len(self.scenario), folder, device))
         for remark in self._remarks:
             self._warn(remark)
         resume = self.folder.resume_command if self.folder.can_resume else ""

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from foster.errors import SettingsError, words_of
@@ -26,14 +25,6 @@ GROUP = "foster.plugins"
 
 Kind = Literal["method", "dataset", "backbone"]
 Thing = TypeVar("Thing")
-
-
-class MissingPluginError(SettingsError):
-    """There is no module of this name here."""
-
-    def __init__(self, message: str, name: str) -> None:
-        super().__init__(message)
-        self.name = name
 
 
 class Origin(NamedTuple):
@@ -117,10 +108,10 @@ def _load(asked: str, folder: Path) -> str:
     if root not in sys.modules and importlib.util.find_spec(root) is None:
         _add_to_path(folder)
     with _one_line(asked, name):
-        imported = _file_of(importlib.import_module(name))
-    # The current folder is that of all that is begun here; another must be told.
-    is_elsewhere = str(imported.parent) in _FOLDERS and imported.parent != Path.cwd()
-    return str(imported) if is_path or (is_elsewhere and "." not in name) else asked
+        imported = _own_path(importlib.import_module(name).__file__)
+    # What Python finds by itself has its name everywhere.
+    is_found_here = str(imported.parent) in _FOLDERS or imported.parent == Path.cwd()
+    return str(imported) if is_path or (is_found_here and "." not in name) else asked
 
 
 def _check_names(file: Path) -> None:
@@ -134,17 +125,8 @@ def _check_names(file: Path) -> None:
         raise SettingsError(f"plug-in '{file}' has the name of another module, '{origin or file.stem}': rename it")
 
 
-def places_of(plugins: Iterable[str]) -> dict[str, str]:
-    """The files of plug-ins that are imported and known by the names of modules alone, by these names."""
-    return {name: str(_file_of(sys.modules[name])) for name in plugins if name in sys.modules}
-
-
-def _file_of(module: ModuleType) -> Path:
-    """The module's file, or the folder of a package."""
-    return _own_path(module.__file__)
-
-
 def _own_path(origin: str | None) -> Path:
+    """The file of a module, or the folder of a package."""
     file = Path(origin or "").resolve()
     return file.parent if file.name == "__init__.py" else file
 
@@ -171,7 +153,7 @@ def _one_line(asked: str, name: str, hint: str = "") -> Iterator[None]:
         failed = f"plug-in {short(asked)} cannot be imported"
         if isinstance(error, ModuleNotFoundError) and error.name == name.partition(".")[0]:
             hint = hint or "; go to its folder, or name its file (--plugin FILE)"
-            raise MissingPluginError(f"{failed}: there is no such module{hint}", name) from error
+            raise SettingsError(f"{failed}: there is no such module{hint}") from error
         raise SettingsError(f"{failed}: {type(error).__name__}: {words_of(error)}{hint}") from error
     finally:
         _importing.pop()
