@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from foster.errors import DataError
 from foster.reports.results import FILE_NAME, RunResult, find_results
 from foster.system.files import read_plain, user_path
+from foster.system.output import plain_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -85,14 +86,9 @@ class Results(list[Result]):
 
     def table(self) -> str:
         """Accuracy after each task, a row a method, as text."""
-        from rich.console import Console
-
         from foster.reports.tables import accuracy_table
 
-        window = Console(width=120, color_system=None, force_terminal=False, force_jupyter=False)
-        with window.capture() as capture:
-            window.print(accuracy_table(self))
-        return capture.get().rstrip()
+        return plain_text(accuracy_table(self)).rstrip()
 
     def __repr__(self) -> str:
         return self.table() if self else "[]"

@@ -37,7 +37,7 @@ def plain_text(renderable: object) -> str:
     from rich.console import Console
 
     file = io.StringIO()
-    Console(file=file, width=UNBOUNDED**2, no_color=True).print(renderable)
+    Console(file=file, width=UNBOUNDED**2, no_color=True, force_terminal=False, force_jupyter=False).print(renderable)
     return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
 
 
