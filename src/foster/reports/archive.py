@@ -84,13 +84,8 @@ class RunArchive(Archive):
         self._data = data
 
     @property
-    def is_whole(self) -> bool:
-        """Whether the run's folder is there, and not its results alone."""
-        return self.path.is_dir()
-
-    @property
     def folder(self) -> Path:
-        if not self.is_whole:
+        if not self.path.is_dir():
             raise DataError(f"'{self.path}' is a results file alone; this needs the folder of the run")
         return self.path
 

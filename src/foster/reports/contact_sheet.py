@@ -14,7 +14,7 @@ from foster.data.photos.decode import ImageError, ImageLike, decode, quiet_pillo
 from foster.errors import FolderError
 from foster.learner.check_report import KINDS, CheckReport, Photo
 from foster.system.counts import counted
-from foster.system.files import unwritable, written
+from foster.system.files import written
 
 TILE, TEXT_HEIGHT, MARGIN, NUM_COLUMNS = 84, 14, 6, 12
 INK, HELD_OUT, WRONG = (30, 30, 30), (0, 90, 200), (190, 30, 30)
@@ -129,7 +129,6 @@ def _picture(item: ImageLike) -> Image.Image:
 
 def draw_sections(sections: Sequence[Section], legend: Sequence[tuple[str, Colour]], path: Path) -> None:
     """All sections below each other, and the legend."""
-    heading_font = _font(13)
     pitch_x, pitch_y = TILE + MARGIN, TILE + TEXT_HEIGHT + MARGIN
     num_rows = [-(-len(section.tiles) // NUM_COLUMNS) for section in sections]
     height = sum(rows * pitch_y + 2 * TEXT_HEIGHT for rows in num_rows) + MARGIN + 2 * TEXT_HEIGHT
@@ -148,11 +147,10 @@ def draw_sections(sections: Sequence[Section], legend: Sequence[tuple[str, Colou
             write((x, y + TILE), tile.caption, tile.colour, font=font_for(tile.caption, 10))
         top += rows * pitch_y + TEXT_HEIGHT // 2
     for position, (text, colour) in enumerate(legend):
-        write((MARGIN + 3 * position * pitch_x, top), text, colour, font=heading_font)
+        write((MARGIN + 3 * position * pitch_x, top), text, colour, font=_font(13))
     try:
-        sheet.save(path)
-    except OSError as error:
-        raise unwritable(path, error) from None
+        with written(path):
+            sheet.save(path)
     except ValueError as error:
         raise FolderError(f"cannot write '{path}': {error}") from None
 

@@ -28,8 +28,6 @@ def tsne_figure(archives: Sequence[RunArchive]) -> Figure:
     The classes, at most 20, evenly spread over the order of arrival, have the same colours in all panels; each appears
     once it was learned.
     """
-    if not archives:
-        raise DataError("there are no runs to draw")
     if any(archive.task_sizes != archives[0].task_sizes for archive in archives):
         raise DataError("runs whose features stand one above the other must have the same tasks")
     num_tasks = min(_num_kept(archive) for archive in archives)

@@ -24,17 +24,11 @@ def method_list() -> str:
             f"schedules: {', '.join(f'{name}.{key}' for key in schedules)}",
             *([f"settings: {', '.join(f'{name}.{key}' for key in keys)}"] if keys else []),
         ]
-        lines = textwrap.wrap(settings.summary, 100) or [""]
-        indented = [
-            line
-            for detail in details
-            for line in textwrap.wrap(detail, 100, initial_indent=" " * 10, subsequent_indent=" " * 12)
-        ]
-        paragraphs.append("\n".join([f"{name:<10}{lines[0]}", *(" " * 10 + line for line in lines[1:]), *indented]))
-    return (
-        "\n\n".join(paragraphs)
-        + "\n\n'foster methods --show NAME' prints all settings, with their values and what they mean.\n"
-    )
+        lines = [textwrap.fill(f"{name:<10}{settings.summary}", 110, subsequent_indent=" " * 10)]
+        lines += [textwrap.fill(text, 100, initial_indent=" " * 10, subsequent_indent=" " * 12) for text in details]
+        paragraphs.append("\n".join(lines))
+    paragraphs.append("'foster methods --show NAME' prints all settings, with their values and what they mean.\n")
+    return "\n\n".join(paragraphs)
 
 
 def method_settings_text(name: str) -> str:

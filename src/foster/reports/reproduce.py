@@ -24,7 +24,10 @@ def _changes(settings: Settings, preset: str) -> list[str]:
     wanted = _learned(settings)
     given = load_settings(preset)
     method = [f"method={settings.method}"] if given.method != settings.method else []
-    before = _learned(load_settings(preset, method) if _can(preset, method) else given)
+    try:
+        before = _learned(load_settings(preset, method))
+    except SettingsError:  # the method alone does not fit this preset
+        before = _learned(given)
     # What has no effect would be refused; a recipe of one's own is known by what it changed.
     silent = set() if wanted["recipe"] in packaged_names("recipes") else {"recipe"}
     silent |= {key for key in wanted if settings.why_unused(key)}
@@ -33,14 +36,6 @@ def _changes(settings: Settings, preset: str) -> list[str]:
     changed = [f"{key}={value_text(wanted[key])}" for key in keys if wanted.get(key) is not None and key != "method"]
     # What is taken away comes first: two budgets of the memory exclude each other.
     return [*method, *taken_away, *changed]
-
-
-def _can(preset: str, overrides: list[str]) -> bool:
-    try:
-        load_settings(preset, overrides)
-    except SettingsError:
-        return False
-    return True
 
 
 def _learned(settings: Settings) -> dict[str, Any]:

@@ -9,10 +9,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp
 
-from foster.serving import label_routes, routes
+from foster.serving import label_routes, pages, routes
 from foster.serving.answers import Problem
 from foster.serving.guard import Guard, refused
-from foster.serving.pages import add_pages, page
 from foster.serving.service import Service
 from foster.version import __version__
 
@@ -41,11 +40,10 @@ def make_app(service: Service) -> ASGIApp:
     app.add_exception_handler(RequestValidationError, _not_valid)
     app.add_exception_handler(ClientDisconnect, _left)
     app.add_exception_handler(Exception, _failed)
-    add_pages(app, service.options)
     app.state.service = service
-    app.include_router(routes.router)
-    app.include_router(label_routes.router)
-    return Guard(app, service.options, page("sign_in.html", 401), service.count_request)
+    for part in (pages, routes, label_routes):
+        app.include_router(part.router)
+    return Guard(app, service.options, pages.page("sign_in.html", 401), service.count_request)
 
 
 async def _not_done(request: Request, error: Exception) -> JSONResponse:

@@ -5,12 +5,12 @@ import hashlib
 from functools import cache
 from importlib.resources import files
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, Response
 
 from foster.serving.answers import Session
 from foster.serving.guard import COOKIE, is_same, refused, session_of
-from foster.serving.options import Options
+from foster.serving.service import RunningService
 
 PAGES = {
     "index.html": ("style.css", ("api.js", "photos.js", "labelling.js")),
@@ -20,26 +20,30 @@ PAGES = {
 """Each page with its styles and scripts."""
 
 
-def add_pages(app: FastAPI, options: Options) -> None:
-    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
-    async def index() -> Response:
-        return page("index.html")
+router = APIRouter(include_in_schema=False)
 
-    @app.get("/docs", include_in_schema=False)
-    async def docs() -> Response:
-        return page("docs.html")
 
-    @app.post("/session", include_in_schema=False)
-    async def sign_in(session: Session, request: Request) -> Response:
-        """A browser brings the token once and keeps a cookie that no script and no other site can use."""
-        if not options.token:
-            return Response(status_code=204)
-        if not is_same(session.token.encode("utf-8", "replace"), options.token):
+@router.api_route("/", methods=["GET", "HEAD"])
+async def index() -> Response:
+    return page("index.html")
+
+
+@router.get("/docs")
+async def docs() -> Response:
+    return page("docs.html")
+
+
+@router.post("/session")
+async def sign_in(session: Session, request: Request, service: RunningService) -> Response:
+    """A browser brings the token once and keeps a cookie that no script and no other site can use."""
+    token = service.options.token
+    answer = Response(status_code=204)
+    if token:
+        if not is_same(session.token.encode("utf-8", "replace"), token):
             return refused(401, "this is not the token")
         is_safe = request.url.scheme == "https"
-        answer = Response(status_code=204)
-        answer.set_cookie(COOKIE, session_of(options.token), httponly=True, samesite="strict", secure=is_safe)
-        return answer
+        answer.set_cookie(COOKIE, session_of(token), httponly=True, samesite="strict", secure=is_safe)
+    return answer
 
 
 def page(name: str, status: int = 200) -> HTMLResponse:

@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 from rich.console import Group as Rendered
 from rich.text import Text
 
-from foster.errors import DataError
 from foster.reports.curves import variants_figure
 from foster.reports.results import RunResult
 from foster.reports.style import COLOURS, PAPER, End, Look, label_ends, new_figure, save_figure, styled
@@ -143,11 +142,8 @@ def _axis_figure(outcome: Outcome) -> Figure:
     """Average and final accuracy of each variant against its place on the study's axis."""
     study = outcome.study
     at = {variant.name: variant.at or 0.0 for variant in study.variants}
-    shown = {name: runs for name, runs in outcome.runs.items() if runs}
-    if not shown:
-        raise DataError("there are no runs to draw")
     # Only on a logarithmic axis do distances mean something; else they would leave no room for some of the numbers.
-    positions = [at[name] if study.is_logarithmic else float(index) for index, name in enumerate(shown)]
+    positions = [at[name] if study.is_logarithmic else float(index) for index, name in enumerate(outcome.runs)]
     figure = new_figure(7.5, 3.9)
     axes = figure.subplots()
     ends = []
@@ -156,7 +152,7 @@ def _axis_figure(outcome: Outcome) -> Figure:
         ("final", "accuracy at the end", -12),
     )
     for (metric, label, offset), colour, marker in zip(lines, COLOURS, "os", strict=False):
-        values = [_values(runs, metric) for runs in shown.values()]
+        values = [_values(runs, metric) for runs in outcome.runs.values()]
         means = [statistics.fmean(each) for each in values]
         spreads = [statistics.stdev(each) if len(each) > 1 else 0.0 for each in values]
         look = Look(colour, marker)
@@ -167,7 +163,7 @@ def _axis_figure(outcome: Outcome) -> Figure:
         ends.append(End(means[-1], label, look))
     if study.is_logarithmic:
         axes.set_xscale("log")
-    axes.set_xticks(positions, [f"{at[name]:g}" for name in shown], minor=False)
+    axes.set_xticks(positions, [f"{at[name]:g}" for name in outcome.runs], minor=False)
     axes.minorticks_off()
     axes.margins(y=0.15)
     axes.set(title=f"{study.title}, {outcome.scenario}", xlabel=study.axis, ylabel="accuracy (%)")
