@@ -8,7 +8,7 @@ import pytest
 
 from foster.errors import FolderError
 from foster.events import Event
-from foster.learner.work_folder import WorkFolder, opened
+from foster.learner.work_folder import WorkFolder, difference, opened
 from foster.settings.learner import learner_settings
 from foster.training.task import TaskState
 
@@ -17,8 +17,9 @@ def ignore(event: Event) -> None:
     """Nobody listens."""
 
 
-def fingerprint(**settings: Any) -> dict[str, Any]:
-    return {"settings": learner_settings(**settings).nested(), "known": "", "images": "a", "unlabeled": ""}
+def fingerprint(known: str = "", pictures: str = "a", unlabeled: str = "", **settings: Any) -> dict[str, Any]:
+    nested = learner_settings(**settings).nested()
+    return {"settings": nested, "known": known, "images": pictures, "unlabeled": unlabeled}
 
 
 def begun(folder: Path, **settings: Any) -> WorkFolder:
@@ -91,3 +92,16 @@ def test_a_folder_is_opened_by_its_name_and_one_that_is_open_stays(tmp_path: Pat
             assert same is work
         assert work.path.is_dir()
     assert not (tmp_path / "work").exists()
+
+
+def test_what_differs_is_told_in_words() -> None:
+    assert difference(fingerprint(), fingerprint()) is None
+    assert difference(fingerprint(seed=1), fingerprint(seed=2)) == "with seed = 1, which is 2 now"
+    assert difference(fingerprint(foster={"beta_boost": 0.5}), fingerprint()) is not None
+    assert difference(fingerprint(known="x"), fingerprint(known="y")) == "from another bundle"
+    assert difference(fingerprint(pictures="a"), fingerprint(pictures="b")) == "of other images"
+    assert difference(fingerprint(unlabeled="a"), fingerprint()) == "with other unlabeled images"
+
+
+def test_where_it_computes_makes_no_difference() -> None:
+    assert difference(fingerprint(device="cpu"), fingerprint(device="cuda")) is None

@@ -112,7 +112,7 @@ class ExemplarMemory:
         except (KeyError, RuntimeError, ValueError) as error:
             raise DataError(f"exemplar memory is damaged: {words_of(error)}") from None
         ends = counts.cumsum(0).tolist()
-        self._hold([_owned(images[end - count : end]) for end, count in zip(ends, counts.tolist(), strict=True)])
+        self._hold([self._own(images[end - count : end]) for end, count in zip(ends, counts.tolist(), strict=True)])
 
     def _unpacked(self, state: Mapping[str, Tensor]) -> Stack:
         """All images of a state."""
@@ -127,7 +127,8 @@ class ExemplarMemory:
         return Album.of(PhotoBytes(files), self.darkroom, "the exemplars")
 
     def _own(self, images: Stack) -> Stack:
-        return _owned(images)
+        """A compact copy on the CPU that shares nothing with `images`."""
+        return images.owned() if isinstance(images, Album) else on_host(images)
 
     def _hold(self, stacks: Sequence[Stack]) -> None:
         self._stacks = list(stacks)
@@ -160,13 +161,6 @@ class BorrowedMemory(ExemplarMemory):
 
     def _own(self, images: Stack) -> Stack:
         return images
-
-
-def _owned(images: Stack) -> Stack:
-    """A compact copy on the CPU that shares nothing with `images`."""
-    if isinstance(images, Album):
-        return images.owned()
-    return on_host(images)
 
 
 def _packed(photos: Album) -> dict[str, Tensor]:

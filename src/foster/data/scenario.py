@@ -62,19 +62,14 @@ class Scenario:
     def __getitem__(self, index: int) -> Task:
         """The task `index` with its new images, photos decoded once for all of it; it has no exemplars yet."""
         self._check_index(index)
-        num_known, num_new = sum(self.task_sizes[:index]), self.task_sizes[index]
-        images = _seen(self._train, num_known, num_known + num_new)
-        return Task(index, num_known, num_new, self._decoded(index, images))
+        return Task(index, sum(self.task_sizes[:index]), self.task_sizes[index], self._decoded(index))
 
     def expect(self, index: int) -> None:
         """Let the photos of a task, if there is one, be decoded beside whatever comes before it is asked for."""
-        if index >= len(self) or index in self._expected or not isinstance(self._train.stack, Album):
-            return
-        num_known = sum(self.task_sizes[:index])
-        photos = _seen(self._train, num_known, num_known + self.task_sizes[index]).stack
-        assert isinstance(photos, Album)
-        self._expected[index] = photos.apart(f"task {index + 1}")
-        self._expected[index].expect()
+        photos = self._new_images(index).stack if index < len(self) and index not in self._expected else None
+        if isinstance(photos, Album):
+            self._expected[index] = photos.apart(f"task {index + 1}")
+            self._expected[index].expect()
 
     def close(self) -> None:
         """No further task will be asked for: what is decoded beforehand is not wanted any more."""
@@ -95,11 +90,17 @@ class Scenario:
             num_bytes += images.stack.prepare(what)
         return num_bytes
 
-    def _decoded(self, position: int, images: ImageSet) -> ImageSet:
-        """Images as they are; photos decoded once for the whole task, without those that cannot be read."""
+    def _new_images(self, index: int) -> ImageSet:
+        """Those of the classes that come with a task."""
+        first = sum(self.task_sizes[:index])
+        return _seen(self._train, first, first + self.task_sizes[index])
+
+    def _decoded(self, index: int) -> ImageSet:
+        """A task's images as they are; photos decoded once for the whole task, without those that cannot be read."""
+        images = self._new_images(index)
         if not isinstance(images.stack, Album):
             return images
-        album = self._expected.pop(position, None) or images.stack.apart(f"task {position + 1}")
+        album = self._expected.pop(index, None) or images.stack.apart(f"task {index + 1}")
         decoded = replace(images, stack=album).readable()
         counts = images.class_counts(), decoded.class_counts()
         for name, before, after in zip(images.class_names, *(count.tolist() for count in counts), strict=True):

@@ -17,7 +17,6 @@ from foster.data.photos.read import Photos
 from foster.data.task import Task
 from foster.errors import DataError
 from foster.experiment.parts import build_engine, engine_settings
-from foster.learner.fingerprint import fingerprint
 from foster.learner.forecast import Forecast, LearnClock, forecast
 from foster.learner.knowledge import Change, Knowledge
 from foster.learner.outcome import outcome
@@ -26,7 +25,7 @@ from foster.learner.planning import make_plan
 from foster.learner.reports import LearnReport
 from foster.learner.training import Trained, train
 from foster.learner.update_check import problem
-from foster.learner.work_folder import WorkFolder
+from foster.learner.work_folder import WorkFolder, fingerprint
 from foster.methods import method_class
 from foster.methods.base import Method, Workplace
 from foster.networks.adapted import ModuleLike

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from foster.errors import SettingsError
 
@@ -125,27 +125,15 @@ def compare(
 
     Classes without an image are left out.
     """
-    label = np.asarray(labels, dtype=np.int64)
-    is_right_after = np.asarray(after, dtype=np.int64) == label
-    was_right = np.zeros_like(is_right_after) if before is None else np.asarray(before, dtype=np.int64) == label
-    flipped = was_right & ~is_right_after
-
-    def count(mask: NDArray[np.bool_]) -> NDArray[np.int64]:
-        return np.bincount(label[mask], minlength=len(class_names))
-
-    num_images, right_before = count(np.ones_like(is_right_after)), count(was_right)
-    right_after, flips = count(is_right_after), count(flipped)
-    changes = [
-        ClassChange(
-            name,
-            int(num_images[k]),
-            int(right_before[k]) if k < num_known else None,
-            int(right_after[k]),
-            int(flips[k]) if k < num_known else 0,
-        )
-        for k, name in enumerate(class_names)
-        if num_images[k]
-    ]
+    label = np.asarray(labels)
+    is_right = np.asarray(after) == label
+    was_right = np.zeros_like(is_right) if before is None else np.asarray(before) == label
+    changes = []
+    for class_id in np.unique(label).tolist():
+        is_known, then, now = class_id < num_known, was_right[label == class_id], is_right[label == class_id]
+        num_right_before = int(then.sum()) if is_known else None
+        num_flips = int((then & ~now).sum()) if is_known else 0
+        changes.append(ClassChange(class_names[class_id], len(now), num_right_before, int(now.sum()), num_flips))
     return UpdateCheck(kind, tuple(changes))
 
 

@@ -82,7 +82,7 @@ class TwoProcesses:
         self._both = threading.Barrier(2, timeout=60)
         for module in (developing, store_module):
             monkeypatch.setattr(module, "crew", lambda: Crew(getattr(self._own, "rank", 0), 2))
-        monkeypatch.setattr(developing, "gathered", self._gathered)
+        monkeypatch.setattr(store_module, "gathered", self._gathered)
 
     def _gathered(self, own: torch.Tensor, counts: Sequence[int]) -> list[torch.Tensor]:
         self._found[self._own.rank] = own

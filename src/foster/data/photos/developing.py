@@ -1,19 +1,16 @@
 """Photos as a learner takes them in: decoded once, each with the id that its picture has for life."""
 
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from foster.data.photos.album import Album
 from foster.data.photos.cache import Strip
 from foster.data.photos.darkroom import Darkroom, Place
 from foster.data.photos.encoded import PhotoItems
-from foster.data.photos.pixels import ID_LENGTH
 from foster.data.photos.read import (
     COPIES_OF_PHOTOS,
     DECODED_AT_ONCE,
@@ -29,7 +26,7 @@ from foster.data.photos.resize import Resizing
 from foster.data.photos.store import PhotoStore, owners_of
 from foster.errors import DataError
 from foster.settings.learner_defaults import SMALL_SIDE
-from foster.system.crew import crew, gathered
+from foster.system.crew import crew
 from foster.system.files import written
 
 CPU = torch.device("cpu")
@@ -65,8 +62,7 @@ def read_stack(
     items = PhotoItems(photos.items, resizing)
     store = PhotoStore(items, darkroom)
     numbers = np.arange(len(photos))
-    shares = [numbers[owners_of(numbers) == rank] for rank in range(crew().size)]
-    own = shares[crew().rank]
+    own = numbers[owners_of(numbers) == crew().rank]
     unreadable: list[Unreadable] = []
     reasons: dict[int, str] = {}
     for strips in darkroom.decoded(items, [own[k : k + DECODED_AT_ONCE] for k in range(0, len(own), DECODED_AT_ONCE)]):
@@ -76,7 +72,7 @@ def read_stack(
         for position, reason in strip.unreadable.items() if crew().is_alone else ():  # else when all know it
             noted_unreadable(reason, position, photos, max_unreadable, unreadable)
     if not crew().is_alone:
-        _share(store, items.ids, shares)
+        store.share(numbers)
         missing = np.flatnonzero(store.sizes.min(1) == 0)
         of_others = missing[owners_of(missing) != crew().rank]
         for strips in darkroom.decoded(items, [of_others] if len(of_others) else []):
@@ -116,17 +112,6 @@ def _on_disk(pixels: Tensor, darkroom: Darkroom) -> Tensor:
         file.write(pixels.numpy().data)
         file.flush()
         return torch.from_numpy(np.memmap(file.name, np.uint8, "c"))
-
-
-def _share(store: PhotoStore, ids: list[str], shares: Sequence[NDArray[np.int64]]) -> None:
-    """Tell the other processes the sizes and ids of this one's photos, and hear theirs."""
-    own, counts = shares[crew().rank], [len(share) for share in shares]
-    texts = torch.tensor([list(ids[k].ljust(ID_LENGTH).encode()) for k in own.tolist()], dtype=torch.int64)
-    row = torch.cat((torch.from_numpy(store.sizes[own]), texts.view(len(own), ID_LENGTH)), dim=1)
-    for share, rows in zip(shares, gathered(row, counts), strict=True):
-        store.sizes[share], store.is_known[share] = rows[:, :2].numpy(), True
-        for position, text in zip(share.tolist(), rows[:, 2:].tolist(), strict=True):
-            ids[position] = bytes(text).decode().strip()
 
 
 def album_of(images: Tensor, darkroom: Darkroom) -> Album:

@@ -19,7 +19,7 @@ from foster.data.photos.resize import Resizing
 class Encoded(ABC):
     """Photos by position, each with a name for messages; nothing is decoded here."""
 
-    ids: Sequence[str] = ()
+    ids: list[str]
     """By which they are known; empty where they have none."""
 
     @abstractmethod
@@ -45,6 +45,7 @@ class PhotoFiles(Encoded):
     """Files in folders, a few dozen bytes each: the number of the folder, and the name inside it."""
 
     def __init__(self, folders: Sequence[Path], folder_ids: NDArray[np.int32], names: NDArray[np.bytes_]) -> None:
+        self.ids = []
         self.folders = tuple(folders)
         self.folder_ids = folder_ids
         self.names = names
@@ -104,7 +105,7 @@ class PhotoItems(Encoded):
     def __init__(self, items: Sequence[ImageLike], resizing: Resizing, ids: Sequence[str] = ()) -> None:
         self.items = items
         self.resizing = resizing
-        self.ids: list[str] = list(ids) or [""] * len(items)
+        self.ids = list(ids) or [""] * len(items)
 
     def __len__(self) -> int:
         return len(self.items)

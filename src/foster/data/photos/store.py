@@ -13,7 +13,7 @@ from foster import events
 from foster.data.photos.cache import Strip
 from foster.data.photos.darkroom import Ahead, Darkroom
 from foster.data.photos.encoded import Encoded, PhotoBytes
-from foster.data.photos.pixels import jpeg_of
+from foster.data.photos.pixels import ID_LENGTH, jpeg_of
 from foster.system.crew import crew, gathered
 
 NUM_STRATA = 32
@@ -48,25 +48,33 @@ class PhotoStore:
 
     def survey(self, numbers: NDArray[np.int64]) -> None:
         """Learn the sizes of photos that are not known yet. Each process decodes its share, and tells the others."""
-        team = crew()
-        if team.is_alone:
+        if crew().is_alone:
             self.develop(numbers)
             return
         missing = np.unique(numbers[~self.is_known[numbers]])
         if not len(missing):
             return
         # From the cache nothing is decoded: all may read all of it.
-        is_own = owners_of(missing) == team.rank
+        is_own = owners_of(missing) == crew().rank
         self.develop(missing if self.darkroom.cache else missing[is_own])
-        shares = [missing[owners_of(missing) == rank] for rank in range(team.size)]
-        own = torch.from_numpy(self.sizes[shares[team.rank]])
-        for share, sizes in zip(shares, gathered(own, [len(share) for share in shares]), strict=True):
-            self.sizes[share], self.is_known[share] = sizes.numpy(), True
+        self.share(missing)
         others = missing[(self.sizes[missing].min(1) == 0) & ~is_own]
         if len(others) and not self.darkroom.cache:
             first = self.photos.name(int(others[0]))
             message = f"{len(others)} more photos of {self.what} cannot be read by other processes"
             self.darkroom.follower.listener(events.Warned(f"{message} and are left out, such as '{first}'"))
+
+    def share(self, numbers: NDArray[np.int64]) -> None:
+        """Tell the other processes the sizes and ids of this one's photos among these, and hear theirs."""
+        shares = [numbers[owners_of(numbers) == rank] for rank in range(crew().size)]
+        own, ids = shares[crew().rank], self.photos.ids
+        texts = np.array([ids[k] for k in own.tolist()] if ids else [b""] * len(own), f"S{ID_LENGTH}")
+        told = np.concatenate((self.sizes[own], texts.view(np.uint8).reshape(len(own), ID_LENGTH)), axis=1)
+        counts = [len(share) for share in shares]
+        for share, heard in zip(shares, gathered(torch.from_numpy(told), counts), strict=True):
+            self.sizes[share], self.is_known[share] = heard[:, :2].numpy(), True
+            for number, text in zip(share.tolist(), heard[:, 2:].tolist(), strict=True) if ids else ():
+                ids[number] = bytes(text).rstrip(b"\0").decode()
 
     def expect(self, numbers: NDArray[np.int64]) -> None:
         """Begin to decode, beside whatever else is done, what `survey` of these photos will ask this process for."""

@@ -18,9 +18,6 @@ from foster.errors import DataError, explained
 from foster.seeding import Address, generator
 from foster.system.counts import counted
 
-Names = Mapping[str, Sequence[str]]
-"""The file names of each class, relative to its folder."""
-
 
 @dataclass(frozen=True)
 class Tree:
@@ -28,7 +25,7 @@ class Tree:
 
     title: str
     folders: Mapping[str, Path]
-    names: Names
+    names: Mapping[str, Sequence[str]]
 
     @property
     def class_names(self) -> tuple[str, ...]:
