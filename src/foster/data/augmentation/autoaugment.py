@@ -4,9 +4,9 @@ The policies are those of the paper (Cubuk et al., 2019) for CIFAR-10 and for Im
 public PyTorch port that FOSTER used.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -155,54 +155,45 @@ def works(decisions: Decisions, height: int, width: int, has_kernels: bool) -> S
 
 
 class _Pass(NamedTuple):
-    """What one family of operations does to images sorted by operation."""
+    """What one family of operations does to its images."""
 
     change: Change
-    images: slice
+    positions: NDArray[np.int64]  # of its images, those of the same operation together
     counts: list[int]  # how many images each operation of the family has
     parameters: NDArray[Any]
 
 
 def plan(decisions: Decisions, height: int, width: int) -> Work:
-    """The same without kernels: the images are sorted by operation, so each family is a slice."""
-    num_images = len(decisions.operations)
-    slots, moves = [], np.empty((NUM_SLOTS + 1, num_images), np.int64)
-    positions = numbers = np.arange(num_images)  # `places`: where each image stands now
-    for slot, move in enumerate(moves[:NUM_SLOTS]):
-        operations = decisions.operations.numpy()[:, slot].astype(np.int8)
-        order = operations.argsort(kind="stable")  # of one byte, so in linear time
-        magnitudes = decisions.magnitudes.numpy()[:, slot].take(order)
-        slots.append(list(_passes(operations.take(order), magnitudes, height, width)))
-        move[:] = positions.take(order)
-        positions = np.empty_like(order)
-        positions[order] = numbers
-    moves[NUM_SLOTS] = positions
-    arrays = [moves, *(family_pass.parameters for slot in slots for family_pass in slot)]
+    """The same without kernels: a family changes all of its images together, those of the first slot first."""
+    operations, magnitudes = (values.numpy().T for values in decisions)
+    passes = [
+        family_pass
+        for slot in range(NUM_SLOTS)
+        for family_pass in _passes(operations[slot], magnitudes[slot], height, width)
+    ]
+    arrays = [array for family_pass in passes for array in (family_pass.positions, family_pass.parameters)]
 
-    def change(images: Tensor, moves: Tensor, *parameters: Tensor) -> Tensor:
-        *to_sorted, to_original = moves.unbind()
-        remaining = iter(parameters)
-        for move, slot in zip(to_sorted, slots, strict=True):
-            images = images.index_select(0, move)
-            for family_pass in slot:
-                family_pass.change(images[family_pass.images], family_pass.counts, next(remaining))
-        return images.index_select(0, to_original)
+    def change(images: Tensor, *tensors: Tensor) -> Tensor:
+        images = images.clone(memory_format=torch.contiguous_format)
+        for family_pass, positions, parameters in zip(passes, tensors[::2], tensors[1::2], strict=True):
+            own = images.index_select(0, positions)
+            family_pass.change(own, family_pass.counts, parameters)
+            images.index_copy_(0, positions, own)
+        return images
 
     return Work(arrays, change)
 
 
-def _passes(operations: NDArray[np.int8], magnitudes: NDArray[np.float64], height: int, width: int) -> Iterator[_Pass]:
-    """The passes for sorted operations; there is none for a family without images."""
-    bounds = operations.searchsorted(np.arange(len(OPERATIONS) + 1, dtype=np.int8)).tolist()
+def _passes(operations: NDArray[np.int64], magnitudes: NDArray[np.float64], height: int, width: int) -> Iterator[_Pass]:
+    """The passes for one operation of each image; there is none for a family without images."""
+    numbers = itertools.count()
     for family in FAMILIES:
-        family_bounds, bounds = bounds[: len(family.operations) + 1], bounds[len(family.operations) :]
-        whole = slice(family_bounds[0], family_bounds[-1])
-        if whole.start == whole.stop:
-            continue
-        parts = [slice(*part) for part in pairwise(family_bounds)]
+        members = [np.flatnonzero(operations == next(numbers)) for _ in family.operations]
         rows = [
-            operation.prepare(magnitudes[part], height, width)
-            for operation, part in zip(family.operations, parts, strict=True)
-            if part.start < part.stop
+            operation.prepare(magnitudes[own], height, width)
+            for operation, own in zip(family.operations, members, strict=True)
+            if len(own)
         ]
-        yield _Pass(family.change, whole, [part.stop - part.start for part in parts], np.concatenate(rows))
+        if rows:
+            counts = [len(own) for own in members]
+            yield _Pass(family.change, np.concatenate(members), counts, np.concatenate(rows))
