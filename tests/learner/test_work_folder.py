@@ -97,6 +97,8 @@ def test_a_folder_is_opened_by_its_name_and_one_that_is_open_stays(tmp_path: Pat
 def test_what_differs_is_told_in_words() -> None:
     assert difference(fingerprint(), fingerprint()) is None
     assert difference(fingerprint(seed=1), fingerprint(seed=2)) == "with seed = 1, which is 2 now"
+    assert difference(fingerprint(epochs_scale=0.5), fingerprint()) == "with epochs_scale = 0.5, which is not set now"
+    assert difference(fingerprint(), fingerprint(epochs_scale=0.5)) == "with no epochs_scale, which is 0.5 now"
     assert difference(fingerprint(foster={"beta_boost": 0.5}), fingerprint()) is not None
     assert difference(fingerprint(known="x"), fingerprint(known="y")) == "from another bundle"
     assert difference(fingerprint(pictures="a"), fingerprint(pictures="b")) == "of other images"

@@ -95,6 +95,21 @@ def test_a_sweep_is_all_of_its_runs_and_what_is_none_is_refused(tmp_path: Path):
         views_of(tmp_path / "nothing")
 
 
+def test_runs_of_a_sweep_that_are_over_stand_in_two_columns(tmp_path: Path):
+    for name, event in (("a", "RunEnded"), ("longer", "RunEnded"), ("failing", "RunFailed")):
+        write(tmp_path / name, *STARTED, {"event": event})
+    file = io.StringIO()
+    watch(tmp_path, is_once=True, console=Console(file=file, width=100))
+    lines = [line.split() for line in file.getvalue().splitlines()]
+    assert lines == [["failing", "failed"], ["a", "finished"], ["longer", "finished"]]
+    assert len({line.rindex("f") for line in file.getvalue().splitlines()}) == 1
+
+
+def test_what_is_not_known_yet_leaves_no_gap(tmp_path: Path):
+    write(tmp_path / "new")
+    assert shown(RunView(tmp_path / "new")).strip() == "new  waiting"
+
+
 def test_the_current_folder_can_be_looked_at_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     write(tmp_path / "one", *STARTED)
     monkeypatch.chdir(tmp_path / "one")

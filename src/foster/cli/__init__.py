@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from foster.cli import bundles, checking, experiments, listing, serving, sweeping
+from foster.cli.examples import EXAMPLES
 from foster.errors import FosterError
 from foster.system.crew import speaks
 from foster.system.output import complain, drop_unwritable_output, prepare_streams
@@ -109,7 +110,8 @@ COMMANDS: tuple[tuple[Callable[..., None], ...], ...] = (
 """In the order of `foster --help`."""
 
 for _command in chain(*COMMANDS):
-    app.command(help=_flowing(inspect.getdoc(_command) or ""))(_command)
+    _name = _command.__name__.replace("_", "-")
+    app.command(_name, help=_flowing(inspect.getdoc(_command) or ""), epilog=f"Example: {EXAMPLES[_name]}")(_command)
 
 
 def main() -> None:

@@ -11,7 +11,13 @@ from foster.cli.options import Data, Plugins, Quiet, Recipes, SettingsSource, ch
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings to change, e.g. method=replay seed=1.")
 ]
-Out = Annotated[Path | None, typer.Option(help="The run folder; by default runs/SCENARIO-METHOD-sSEED.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        help="The run folder; by default runs/SCENARIO-METHOD-sSEED, with the recipe, and an augmentation that is not "
+        "the published one, before the seed."
+    ),
+]
 Deterministic = Annotated[
     bool, typer.Option("--deterministic", help="The same numbers in every run on a GPU, too (engine.deterministic).")
 ]

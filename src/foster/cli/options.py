@@ -21,8 +21,10 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 IsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 IsJsonLines = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
-Jobs = Annotated[int, typer.Option(min=1, max=1024, help="How many runs share the CPU, where runs use it.")]
-JobsPerGpu = Annotated[int, typer.Option(min=1, max=1024, help="How many runs share each visible GPU.")]
+Jobs = Annotated[
+    int, typer.Option(metavar="N", min=1, max=1024, help="How many runs share the CPU, where runs use it.")
+]
+JobsPerGpu = Annotated[int, typer.Option(metavar="N", min=1, max=1024, help="How many runs share each visible GPU.")]
 IsDryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, list the runs, start none.")]
 
 

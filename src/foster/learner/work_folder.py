@@ -150,7 +150,8 @@ def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     old, new = flat(filled(LearnerSettings, saved).nested()), flat(now["settings"])
     for key in sorted(old.keys() | new.keys()):
         if old.get(key) != new.get(key):
-            return f"with {key} = {old.get(key)!r}, which is {new.get(key)!r} now"
+            was = f"no {key}" if old.get(key) is None else f"{key} = {old[key]!r}"
+            return f"with {was}, which is {'not set' if new.get(key) is None else repr(new[key])} now"
     words = {"known": "from another bundle", "images": "of other images", "unlabeled": "with other unlabeled images"}
     return next((text for key, text in words.items() if before[key] != now[key]), None)
 

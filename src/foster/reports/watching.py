@@ -100,8 +100,9 @@ class RunView:
 
     def __rich__(self) -> RenderableType:
         facts = self._facts
-        title = f"{printable(str(facts.get('method', '')))} on {printable(str(facts.get('scenario', '')))}"
-        head = Text.assemble((printable(self.name), "bold"), f"  {title if 'method' in facts else ''}  {self.state}")
+        method, scenario = (printable(str(facts.get(key, ""))) for key in ("method", "scenario"))
+        title = f"  {method} on {scenario}" if method else ""
+        head = Text.assemble((printable(self.name), "bold"), f"{title}  {self.state}")
         parts: list[RenderableType] = [head]
         if not self.is_over and {"task", "phase", "epochs"} <= facts.keys():
             done, count = int(facts.get("epoch", -1)) + 1, int(facts["epochs"])
@@ -168,9 +169,9 @@ def watch(path: Path, *, is_once: bool = False, console: Console | None = None) 
 
 def _all(views: Sequence[RunView]) -> Group:
     """Those that run first, whole; of several, a line of each of the others."""
-    ordered = sorted(views, key=lambda view: (view.state != "running", view.state != "failed", view.name))
-    shown: list[RenderableType] = []
-    for view in ordered:
-        is_whole = len(views) == 1 or view.state == "running"
-        shown.append(view if is_whole else Text(f"{printable(view.name)}  {view.state}", style="dim"))
-    return Group(*shown)
+    whole = [view for view in views if len(views) == 1 or view.state == "running"]
+    others = Table.grid(padding=(0, 2, 0, 0))
+    for view in sorted(views, key=lambda view: (view.state != "failed", view.name)):
+        if view not in whole:
+            others.add_row(Text(printable(view.name), style="dim"), Text(view.state, style="dim"))
+    return Group(*sorted(whole, key=lambda view: view.name), others)

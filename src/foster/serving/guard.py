@@ -83,7 +83,7 @@ class Guard:
         refusal: ASGIApp | None = self._wrong_site(scope, headers) or self._wrong_size(headers)
         if refusal is None and not self._may_enter(scope, headers):
             is_page = scope["path"] == "/" and scope["method"] in ("GET", "HEAD")
-            reason = "a token is needed: send the header 'Authorization: Bearer TOKEN'"
+            reason = "the token is missing or wrong: send the header 'Authorization: Bearer TOKEN'"
             refusal = self._sign_in_page if is_page else refused(401, reason, {"www-authenticate": "Bearer"})
         if refusal is not None:
             await refusal(scope, receive, send)
