@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from foster.data.herding import _herd, herding_by_class, random_selection
+from foster.data.herding import _herd, herding_by_class, random_selection, unit_length
 from foster.data.images import ImageSet
 from foster.seeding import Address, generator
 
@@ -68,6 +68,8 @@ def test_herding_computes_half_precision_features_in_single_precision() -> None:
     chosen = herding(features, 30)
     assert chosen.dtype == torch.int64
     assert chosen.tolist() == greedy_reference(features.detach().float().numpy(), 30)
+    assert unit_length(features).dtype == torch.float32
+    assert unit_length(features.double()).dtype == torch.float64
 
 
 def test_a_shorter_herding_is_the_beginning_of_a_longer_one() -> None:
@@ -76,17 +78,17 @@ def test_a_shorter_herding_is_the_beginning_of_a_longer_one() -> None:
 
 
 def test_herding_of_several_classes_equals_herding_each_alone() -> None:
-    # Uneven classes, one smaller than the count, one absent, unlabeled images between, ids out of order.
+    # Uneven classes, two smaller than the count, one absent, unlabeled images between, ids out of order.
     labels = torch.tensor([3, 0, -1, 7, 0, 3, 3, 0, 3] * 9)[
         torch.randperm(81, generator=generator(Address(0, "labels")))
     ]
     features = random_features(81, 32, seed=8, dtype=torch.float32)
-    chosen = herding_by_class(features, labels, [7, 0, 5, 3], 12)
-    assert [len(positions) for positions in chosen] == [9, 12, 0, 12]
+    chosen = herding_by_class(features, labels, [7, 0, 5, 3], 30)
+    assert [len(positions) for positions in chosen] == [9, 27, 0, 30]
     for class_id, positions in zip([7, 0, 5, 3], chosen, strict=True):
         own = torch.nonzero(labels == class_id).squeeze(1)
-        assert positions.tolist() == own[herding(features[own], 12)].tolist()
-    assert herding_by_class(features, labels, [], 12) == []
+        assert positions.tolist() == own[herding(features[own], 30)].tolist()
+    assert herding_by_class(features, labels, [], 30) == []
 
 
 class LargestTensor(TorchDispatchMode):

@@ -233,6 +233,7 @@ def test_a_memory_without_images_can_be_saved_loaded_and_filled(num_classes: int
         {"images": numbered_images(1), "counts": torch.tensor([2])},
         {"images": numbered_images(1), "counts": torch.tensor([2, -1])},
         {"images": numbered_images(1).float(), "counts": torch.tensor([1])},
+        {"images": numbered_images(1)[0], "counts": torch.tensor([3])},
         {"contents": torch.zeros(5).byte(), "lengths": torch.tensor([5])},
         {"contents": torch.zeros(5).byte(), "lengths": torch.tensor([5]), "counts": torch.tensor([2])},
         {"contents": torch.zeros(5).byte(), "lengths": torch.tensor([4]), "counts": torch.tensor([1])},

@@ -64,8 +64,8 @@ def test_a_method_that_extends_ours_has_settings_of_its_own() -> None:
     assert settings.options == OwnSettings(strength=2)
 
 
-@pytest.mark.parametrize("settings", [None, MethodSettings, ReplaySettings])
-def test_a_method_without_settings_of_its_own_is_refused(settings: type[MethodSettings] | None) -> None:
+@pytest.mark.parametrize("settings", [None, MethodSettings, ReplaySettings, int, ReplaySettings()])
+def test_a_method_without_settings_of_its_own_is_refused(settings: Any) -> None:
     class Plain(Replay):
         """Says nothing of its settings."""
 
