@@ -69,10 +69,12 @@ def test_growth_keeps_the_precision_of_the_head() -> None:
     assert torch.equal(head.grown(1).weight[:2], head.weight)
 
 
-def test_taking_over_values_draws_no_random_number() -> None:
+def test_taking_over_values_copies_them_and_draws_no_random_number() -> None:
     state = torch.get_rng_state()
-    Head.from_values(torch.ones(2, 3), torch.zeros(2))
+    weight, bias = torch.ones(2, 3), torch.zeros(2)
+    head = Head.from_values(weight, bias)
     assert torch.equal(torch.get_rng_state(), state)
+    assert not {weight.data_ptr(), bias.data_ptr()} & {value.data_ptr() for value in head.parameters()}
 
 
 def test_alignment_gives_new_rows_the_mean_norm_of_known_rows() -> None:
