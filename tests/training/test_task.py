@@ -95,15 +95,21 @@ def test_a_task_that_was_stopped_anywhere_goes_on_as_if_it_had_not_been(
     assert all(torch.equal(resumed.memory.stack_of(k), whole.memory.stack_of(k)) for k in range(6))
 
 
-@pytest.mark.parametrize(("minutes", "num_written"), [(0.0, 4), (1e-9, 12), (5.0, 2)])
+@pytest.mark.parametrize(("minutes", "epochs"), [(0.0, [1, 0]), (1e-9, [0, 0, 1, 1, 1, 0]), (5.0, [0])])
 def test_checkpoints_are_written_after_every_epoch_every_interval_and_every_phase(
-    minutes: float, num_written: int, tmp_path: Path
+    minutes: float, epochs: list[int], tmp_path: Path
 ) -> None:
     """Two phases of two epochs of three steps; what a phase ends with is written in any case."""
     told: list[Event] = []
     second_task(trainer_with(told, minutes=minutes), CheckpointStore(tmp_path), TaskState(1))
     written = [event for event in told if isinstance(event, CheckpointWritten)]
-    assert len(written) == num_written
+    found = [(event.task, event.phase, event.epoch) for event in written]
+    assert found == [(1, phase, epoch) for phase in ("boost", "compress") for epoch in epochs]
+
+
+def test_a_stop_ends_a_task_that_nobody_saves() -> None:
+    with pytest.raises(Stopped):
+        second_task(trainer_with([], StopAfter(1)), None, TaskState(1))
 
 
 def test_a_checkpoint_in_the_middle_of_a_phase_has_the_form_that_earlier_versions_wrote(tmp_path: Path) -> None:
