@@ -10,6 +10,8 @@ from foster.errors import DataError, SettingsError
 from foster.settings.base import check_used
 from foster.settings.datasets import PhotoSettings
 from foster.settings.experiment import load_settings
+from foster.settings.fit import FitSettings
+from foster.settings.foster import FosterSettings
 
 WNIDS = [f"n{k:08d}" for k in range(1000)]
 
@@ -143,5 +145,14 @@ def test_the_seven_presets_are_the_papers_protocols(name: str, sizes: tuple[int,
     wanted = {"imagenet1000-b0-inc100": (20_000, None)}.get(name, (2000, None) if "b0" in name else (None, 20))
     assert (settings.memory_total, settings.memory_per_class) == wanted
     assert settings.run_name == f"{name}-foster-s1993"
+    assert (settings.photos.image_size, settings.photos.short_side) == (224, 256)
+    options = settings.options
+    assert isinstance(options, FosterSettings)
+    assert (options.beta_boost, options.beta_compress) == (0.97, 0.97)
+    assert (options.first, options.boost, options.compress) == (
+        FitSettings(epochs=200, learning_rate=0.1, weight_decay=5e-4),
+        FitSettings(epochs=170, learning_rate=0.1, weight_decay=5e-4),
+        FitSettings(epochs=130, learning_rate=0.1, weight_decay=0),
+    )
     baseline = load_settings(name, ["method=wa"])
     assert baseline.augmentation_settings.brightness == pytest.approx(63 / 255 if "1000" in name else 0)

@@ -85,6 +85,7 @@ def test_names_that_are_not_each_class_once_are_refused(names: list[str], messag
 
 
 def test_a_scenario_is_a_sequence_of_tasks(scenario: Scenario) -> None:
+    assert (scenario.mean, scenario.std) == ((0.5,) * 3, (0.25,) * 3)
     assert (len(scenario), scenario.task_sizes, scenario.name) == (3, (4, 3, 3), "synthetic-b4-inc3")
     assert [(task.index, task.num_known, task.num_new) for task in scenario] == [(0, 0, 4), (1, 4, 3), (2, 7, 3)]
 

@@ -22,7 +22,7 @@ from foster.experiment.event_log import read_events
 from foster.experiment.folder import RunFolder
 from foster.experiment.parts import build_engine, build_method, load_scenario
 from foster.experiment.plan import make_plan
-from foster.experiment.run import begin, resumed_settings
+from foster.experiment.run import Experiment, begin, resumed_settings
 from foster.networks import build_backbone
 from foster.settings.experiment import Settings, load_settings
 from foster.settings.methods import METHOD_SETTINGS, ReplaySettings
@@ -120,6 +120,12 @@ def test_the_sizes_are_those_of_the_network_and_the_memory(foster_run: Finished)
     assert [len(names) for names in results["tasks"]] == [2, 2, 1]
     assert results["classes"] == [name for names in results["tasks"] for name in names]
     assert sorted(results["classes"]) == [f"class 0{k}" for k in range(5)]
+
+
+def test_images_are_normalised_by_the_statistics_of_the_dataset(tmp_path: Path) -> None:
+    experiment = Experiment(tiny(), RunFolder(tmp_path / "run"), lambda event: None, StopRequest())
+    black_and_white = torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1).expand(2, 3, 8, 8)
+    assert experiment.engine.prepare(black_and_white)[:, 0, 0, 0].tolist() == pytest.approx([-0.5 / 0.25, 0.5 / 0.25])
 
 
 def test_the_top_numbers_are_of_the_compressed_network(foster_run: Finished) -> None:

@@ -79,6 +79,13 @@ def test_a_preset_is_the_published_protocol(name: str) -> None:
     assert (options.temperature, options.distillation_weight) == (2, 1)
 
 
+def test_the_preset_for_a_first_try_has_tasks_of_two_digits_and_shortened_schedules() -> None:
+    settings = load_settings("digits")
+    assert (settings.task_sizes, settings.memory_total, settings.batch_size) == ((2,) * 5, 200, 32)
+    assert (settings.seed, settings.epochs_scale, settings.engine.threads) == (1993, 0.1, 1)
+    assert (foster_options(settings).beta_boost, foster_options(settings).beta_compress) == (0.95, 0.97)
+
+
 @pytest.mark.parametrize("name", ["digits", *PUBLISHED])
 def test_a_preset_says_in_its_first_line_what_it_is_and_leaves_no_choice_of_data_or_memory_open(name: str) -> None:
     text = packaged_text("presets", name)
