@@ -14,7 +14,6 @@ from foster.cli.learn_texts import (
     learn_text,
     left_out_lines,
     mend_text,
-    old_bundle_text,
     unreadable_lines,
 )
 from foster.data.photos.read import Unreadable
@@ -184,7 +183,6 @@ def test_forgetting_says_what_remains_and_where() -> None:
     assert "by its features 7 of 8 held-out photos of it could still be told from the others" in told
     assert "They are now taken for dog (4), cow (2), pig (1), ..." in told
     assert "cannot be measured without exemplars" in told
-    assert old_bundle_text(Path("b/v1"), report).startswith("b/v1 and bundles before it still keep photos of cat, fox")
 
 
 def test_a_name_cannot_move_the_cursor() -> None:

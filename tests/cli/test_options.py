@@ -8,12 +8,12 @@ from commands import Command, write_photos
 from typer.main import get_command
 
 from foster.cli import app
-from foster.cli.options import leave_busy_cores, with_recipes
+from foster.cli.options import all_changes, leave_busy_cores
 
 
 def test_recipes_come_before_the_overrides_which_may_change_them() -> None:
-    assert with_recipes(["seed=3"], ["plus", "my.toml"]) == ["recipe=plus", "recipe=my.toml", "seed=3"]
-    assert with_recipes(None, None) == []
+    assert all_changes(["seed=3"], ["plus", "my.toml"]) == ["recipe=plus", "recipe=my.toml", "seed=3"]
+    assert all_changes(None, None) == []
 
 
 def test_a_plug_in_is_imported_before_its_method_is_asked_for(command: Command, tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_runs_of_a_lost_node_go_on_at_the_other(tmp_path: Path, monkeypatch: pyt
     try:
         with connected(machines.address, 1, 1) as found:
             assert len(found.slots(runs)) == 2
-            run.sweep(runs, tmp_path / "sweep", found.slots(runs), found)
+            run.sweep(runs, tmp_path / "sweep", found.slots(runs), found.start)
     finally:
         watcher.join()
         machines.shutdown()

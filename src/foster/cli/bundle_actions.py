@@ -17,7 +17,7 @@ from foster.bundle.folder import read_bundle, remove_exemplars
 from foster.bundle.manifest import Use, read_manifest
 from foster.bundle.promotion import check_promotable, promote
 from foster.cli.bundle_texts import csv_header, csv_row, exemplars_text, listed, prediction_line, promotion_text
-from foster.cli.learn_texts import learn_text, mend_text, old_bundle_text
+from foster.cli.learn_texts import learn_text, mend_text
 from foster.cli.options import leave_busy_cores, unknown_choice
 from foster.data.photos.find import found_files, passed_over_text, shown
 from foster.errors import DataError, FolderError, FosterError, SettingsError
@@ -199,11 +199,11 @@ def mend_bundle(
         _show(mend_text(cast(MendReport, error.report)))
         raise UpdateError(f"{error}; --max-drop sets the limit", error.report, error.refused) from None
     with WorkFolder.beside(bundle).held():
-        check_free(bundle)  # once more: another process may have come first
         remove_unfinished(bundle)
         learner.save(bundle)
     _show(mend_text(report))
-    conclude(bundle, is_promoting, *([old_bundle_text(source, report)] if report.forgotten else []))
+    kept = f"{source} and bundles before it still keep photos of {listed(report.forgotten)}"
+    conclude(bundle, is_promoting, *([f"{kept}; delete them where they must be gone"] if report.forgotten else []))
 
 
 def predict_images(

@@ -17,8 +17,8 @@ from foster.cli.options import (
     Plugins,
     Quiet,
     Recipes,
+    all_changes,
     leave_busy_cores,
-    with_recipes,
 )
 
 MaxDrop = Annotated[
@@ -82,7 +82,7 @@ def learn(
     """
     from foster.cli.bundle_actions import learn_bundle
 
-    changes = with_recipes(overrides, recipes)
+    changes = all_changes(overrides, recipes)
     learn_bundle(source, changes, bundle, old, preset, max_drop, is_promoting, is_restarting, quiet, plugins, minutes)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from foster.cli.options import Data, Plugins, Quiet, Recipes, SettingsSource, chosen_settings, with_recipes
+from foster.cli.options import Data, Plugins, Quiet, Recipes, SettingsSource, all_changes, chosen_settings
 
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings to change, e.g. method=replay seed=1.")
@@ -41,7 +41,7 @@ def run(
     has_tensorboard: TensorBoard = False,
 ) -> None:
     """Train one method on one scenario: everything is written to the run folder."""
-    changes = [*with_recipes(overrides, recipes), *(["engine.deterministic=true"] if is_deterministic else [])]
+    changes = [*all_changes(overrides, recipes), *(["engine.deterministic=true"] if is_deterministic else [])]
     settings = chosen_settings(source, changes, data, plugins)
     # Imported only now: what is wrong with the settings is said before torch is loaded.
     from foster.cli.launch import launch
@@ -90,7 +90,7 @@ def plan(
     """Show what a run would do, before anything is trained: tasks, images, exemplars, epochs, memory, time."""
     from foster.system.output import show
 
-    settings = chosen_settings(source, with_recipes(overrides, recipes), data, plugins)
+    settings = chosen_settings(source, all_changes(overrides, recipes), data, plugins)
     from foster.experiment.pace import measured_plan, timed_plan
     from foster.reports.plans import plan_table
 

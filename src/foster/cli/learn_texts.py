@@ -1,7 +1,6 @@
 """What `foster learn`, `foster evaluate`, `foster check` and the commands that mend report, as plain text."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from foster.cli.bundle_texts import CHECK_COLUMNS, CHECK_TITLES, columns, listed, percent
 from foster.data.photos.find import passed_over_text
@@ -222,9 +221,3 @@ def _remains(one: Remains) -> str:
         f"what remains of {printable(one.name)}: the backbone was trained on it and is as it was; {measured}. "
         f"They are now taken for {listed(answers)}{more}"
     )
-
-
-def old_bundle_text(old: Path, report: MendReport) -> str:
-    """Where a forgotten class still is."""
-    names = listed(report.forgotten)
-    return f"{old} and bundles before it still keep photos of {names}; delete them where they must be gone"

@@ -73,8 +73,8 @@ Photos = Annotated[
 ]
 
 
-def with_recipes(overrides: list[str] | None, recipes: list[str] | None) -> list[str]:
-    """The overrides of a command, its recipes among them."""
+def all_changes(overrides: list[str] | None, recipes: list[str] | None) -> list[str]:
+    """What a command is asked to change: its recipes, then its overrides."""
     return [*(f"recipe={recipe}" for recipe in recipes or ()), *(overrides or [])]
 
 

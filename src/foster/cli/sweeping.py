@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from foster.cli.options import Data, IsDryRun, Jobs, JobsPerGpu, Plugins, Recipes, SettingsSource, with_recipes
+from foster.cli.options import Data, IsDryRun, Jobs, JobsPerGpu, Plugins, Recipes, SettingsSource, all_changes
 from foster.errors import SettingsError
 
 
@@ -51,7 +51,7 @@ def sweep(
     """
     from foster.sweep.grid import default_folder, plan_runs
 
-    runs = plan_runs(source, with_recipes(overrides, recipes), data=str(data) if data else None, plugins=plugins)
+    runs = plan_runs(source, all_changes(overrides, recipes), data=str(data) if data else None, plugins=plugins)
     folder = out or default_folder(source)
     # Only now, since it imports torch: a wrong key is answered at once.
     from foster.sweep import run as sweeping
@@ -65,7 +65,7 @@ def sweep(
         # Either takes seconds.
         typer.echo("starting Ray on this machine ..." if cluster == LOCAL else f"connecting to {cluster} ...", err=True)
         with connected(cluster, jobs_per_gpu, jobs) as machines:
-            sweeping.sweep(runs, folder, machines.slots(runs), machines)
+            sweeping.sweep(runs, folder, machines.slots(runs), machines.start)
         return
     slots = find_slots(runs, jobs_per_gpu, jobs)
     if not is_dry_run:

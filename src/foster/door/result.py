@@ -48,7 +48,16 @@ class Result(RunResult):
 
         That of a run which was read from a folder comes from its last checkpoint, on the CPU.
         """
-        return (self._network or _restored(self)).eval()
+        if self._network is not None:
+            return self._network.eval()
+        from foster.reports.archive import RunArchive
+
+        if self.path.name != FILE_NAME:
+            raise DataError(f"'{self.path}' is a results file alone: the network of a run lies in its folder")
+        if not self.finished:
+            # Its checkpoints may be those of the middle of a task, and another process may be writing them.
+            raise DataError(f"the run in '{self.path.parent}' is not finished; its network is there when it is")
+        return RunArchive(self.path).network().eval()
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain data: what `results.json` holds."""
@@ -100,15 +109,3 @@ def load_results(*folders: str | Path) -> Results:
     `foster.load_results("runs")` finds all runs in `runs/`, `foster.load_results("runs/wa", "runs/der")` those two.
     """
     return Results(map(Result.of, find_results(user_path(folder) for folder in folders or ("runs",))))
-
-
-def _restored(run: RunResult) -> "Network":
-    """The network of the finished run that wrote this results file."""
-    from foster.reports.archive import RunArchive
-
-    if run.path.name != FILE_NAME:
-        raise DataError(f"'{run.path}' is a results file alone: the network of a run lies in its folder")
-    if not run.finished:
-        # Its checkpoints may be those of the middle of a task, and another process may be writing them.
-        raise DataError(f"the run in '{run.path.parent}' is not finished; its network is there when it is")
-    return RunArchive(run.path).network()

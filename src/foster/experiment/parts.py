@@ -138,23 +138,18 @@ def planned_engine(
     on_gpu = device.type == "cuda"
     with torch.cuda.device(device) if on_gpu else nullcontext():
         dtype = _precision(settings.precision, on_gpu)
-        accelerators = _accelerators(settings, on_gpu, dtype)
+        against = obstacles(settings, on_gpu, dtype)
+        for name, obstacle in against.items():
+            if getattr(settings, name) == "on" and obstacle:
+                raise DeviceError(f"engine.{name}=on cannot be had here: {obstacle}; use engine.{name}=auto")
+        used = {name: getattr(settings, name) != "off" and not obstacle for name, obstacle in against.items()}
         resident, statistics = settings.resident, settings.statistics
-        return Engine(device, mean, std, dtype, **accelerators, views=None, resident=resident, statistics=statistics)
+        return Engine(device, mean, std, dtype, **used, views=None, resident=resident, statistics=statistics)
 
 
 def check_engine(settings: EngineSettings, device_name: str) -> None:
     """Refuse a device or an accelerator that is not there, before any data is read."""
     planned_engine(settings, device_name, (0.0,) * 3, (1.0,) * 3)
-
-
-def _accelerators(settings: EngineSettings, on_gpu: bool, dtype: torch.dtype) -> dict[str, bool]:
-    """Which of them are used."""
-    against = obstacles(settings, on_gpu, dtype)
-    for name, obstacle in against.items():
-        if getattr(settings, name) == "on" and obstacle:
-            raise DeviceError(f"engine.{name}=on cannot be had here: {obstacle}; use engine.{name}=auto")
-    return {name: getattr(settings, name) != "off" and not obstacle for name, obstacle in against.items()}
 
 
 def _precision(name: str, on_gpu: bool) -> torch.dtype:

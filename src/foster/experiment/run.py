@@ -155,7 +155,12 @@ class Experiment:
         self.record.close_task(seconds, self.method.network.num_parameters(), memory.num_bytes)
         self._tell(events.TaskEnded(task.index, self.record.result[-1].accuracy, memory.num_images, seconds))
         self.folder.write_results(self._results(is_finished=False))
-        state = TaskState(task.index + 1, self._method_parts())
+        # Between two tasks, the method is its network and its memory.
+        weights = self.method.network.state_dict()
+        parts: dict[str, Tensors] = {"network": {name: on_host(tensor) for name, tensor in weights.items()}}
+        if memory.num_classes:
+            parts["memory"] = memory.state()
+        state = TaskState(task.index + 1, parts)
         self.save(state)
         return state
 
@@ -174,14 +179,6 @@ class Experiment:
             "settings": self.settings.published(),
             "environment": describe_environment(self.engine),
         }
-
-    def _method_parts(self) -> dict[str, Tensors]:
-        """The method between two tasks: its network and its memory."""
-        weights = self.method.network.state_dict()
-        parts: dict[str, Tensors] = {"network": {name: on_host(tensor) for name, tensor in weights.items()}}
-        if self.method.memory.num_classes:
-            parts["memory"] = self.method.memory.state()
-        return parts
 
     def save(self, state: TaskState) -> None:
         """Write a checkpoint: where the run stands, and what it is."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from foster.errors import DeviceError, SettingsError
@@ -48,24 +49,12 @@ class _Runner:
             self._process.send_signal(number)
 
 
-@dataclass(frozen=True)
-class _Input:
-    """What stands for the pipe to a process."""
-
-    actor: Any
-
-    def write(self, line: bytes) -> None:
-        self.actor.tell.remote(line)
-
-    def close(self) -> None:
-        """The process ends with the actor, which ends when nobody knows it any more."""
-
-
 class RemoteProcess:
     """A process on a machine of the cluster, as `subprocess.Popen` shows one."""
 
     def __init__(self, actor: Any, outcome: Any) -> None:
-        self.stdin = _Input(actor)
+        # Nothing is left to close: the process ends with the actor, which ends when nobody knows it any more.
+        self.stdin = SimpleNamespace(write=actor.tell.remote, close=lambda: None)
         self._actor = actor
         self._outcome = outcome
 

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,10 +52,8 @@ class Process(Protocol):
     def send_signal(self, number: int, /) -> None: ...
 
 
-class Starter(Protocol):
-    """Starts processes, here or elsewhere."""
-
-    def start(self, command: Sequence[str], environment: Mapping[str, str], log: Path, slot: Slot) -> Process: ...
+Spawn = Callable[[Sequence[str], Mapping[str, str], Path, Slot], Process]
+"""Starts a process, here or elsewhere, from its command, its environment, its log and its place."""
 
 
 @dataclass(frozen=True)
@@ -130,15 +128,12 @@ def environment_for(num_slots: int) -> dict[str, str]:
     return environment
 
 
-class Here:
-    """Starts processes on this machine."""
-
-    def start(self, command: Sequence[str], environment: Mapping[str, str], log: Path, slot: Slot) -> Process:
-        with explained(TrainingError, "cannot start a process for it"):
-            return spawned(command, {**environment, "CUDA_VISIBLE_DEVICES": slot.gpu or ""}, log)
+def spawn_here(command: Sequence[str], environment: Mapping[str, str], log: Path, slot: Slot) -> Process:
+    with explained(TrainingError, "cannot start a process for it"):
+        return spawned(command, {**environment, "CUDA_VISIBLE_DEVICES": slot.gpu or ""}, log)
 
 
-def start(run: RunStatus, settings: Settings, slot: Slot, environment: Mapping[str, str], starter: Starter) -> Job:
+def start(run: RunStatus, settings: Settings, slot: Slot, environment: Mapping[str, str], spawn: Spawn) -> Job:
     """Start or continue the run; a problem with that is one of this run alone."""
     # Its settings as they were checked: the file they came from may change while the sweep goes on.
     settings_path = run.folder.with_name(f"{run.folder.name}.toml")
@@ -148,7 +143,7 @@ def start(run: RunStatus, settings: Settings, slot: Slot, environment: Mapping[s
     log = log_path(run)
     with written(log), log.open("ab") as file:
         log_start = file.tell()
-    process = starter.start(command, {**environment, STOPS_WITH_INPUT: "1"}, log.absolute(), slot)
+    process = spawn(command, {**environment, STOPS_WITH_INPUT: "1"}, log.absolute(), slot)
     run.state, run.slot, run.began = State.RUNNING, slot.name, time.monotonic()
     return Job(run, slot, process, log_start)
 

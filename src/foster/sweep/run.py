@@ -16,7 +16,7 @@ from foster.reports.tables import summary_table
 from foster.settings.experiment import Settings
 from foster.sweep.folders import placed
 from foster.sweep.grid import PlannedRun
-from foster.sweep.job import LOST, Here, Job, Slot, Starter, environment_for, log_path, needs_gpu, start
+from foster.sweep.job import LOST, Job, Slot, Spawn, environment_for, log_path, needs_gpu, spawn_here, start
 from foster.sweep.table import Display, RunStatus, State, counts, display_for
 from foster.system.counts import counted
 from foster.system.locking import locked, writer_of
@@ -30,7 +30,7 @@ def sweep(
     runs: Sequence[PlannedRun],
     out: Path,
     slots: Sequence[Slot],
-    elsewhere: Starter | None = None,
+    elsewhere: Spawn | None = None,
     *,
     has_table: bool = True,
 ) -> None:
@@ -43,7 +43,7 @@ def sweep(
     runs = placed(runs, out)
     _check_data([run.settings for run in runs if not RunFolder(out / run.name).is_finished])
     with locked(out), heard_signals() as heard, display_for() as display:
-        statuses = _Executor(runs, out, slots, display, heard, elsewhere).execute()
+        statuses = _Executor(runs, out, slots, display, heard, elsewhere or spawn_here).execute()
     finished = [run.folder / RESULTS for run in statuses if run.state is State.FINISHED]
     tables = [summary_table(find_results(finished))] if finished and has_table else []
     report(*tables, f"{counts(statuses)}; results: {out}", path=out)
@@ -100,9 +100,9 @@ class _Executor:
         slots: Sequence[Slot],
         display: Display,
         heard: list[int],
-        elsewhere: Starter | None = None,
+        spawn: Spawn,
     ) -> None:
-        self._starter = elsewhere or Here()
+        self._spawn = spawn
         self._out = out
         self._settings = {run.name: run.settings for run in runs}
         self._statuses = [status_of(run, out) for run in runs]
@@ -158,7 +158,7 @@ class _Executor:
             if slot is None or self._is_held_up(run):
                 continue
             try:
-                self._jobs.append(start(run, self._settings[run.name], slot, self._environment, self._starter))
+                self._jobs.append(start(run, self._settings[run.name], slot, self._environment, self._spawn))
                 self._free.remove(slot)
             except (FosterError, OSError) as error:
                 run.state, run.message = State.FAILED, str(error)
