@@ -20,7 +20,6 @@ def a_fresh_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(plugins, "_FOLDERS", set())
     monkeypatch.setattr(plugins, "_ORIGINS", {})
     before = set(sys.modules)
     yield

@@ -9,6 +9,7 @@ import importlib.util
 import os
 import re
 import sys
+import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -36,8 +37,6 @@ class Origin(NamedTuple):
 
 _ORIGINS: dict[tuple[Kind, str], Origin] = {}
 """Of every name that a plug-in registered; ours have none."""
-_FOLDERS: set[str] = set()
-"""Those that were added to Python's path to find plug-ins."""
 _importing: list[str] = []
 
 
@@ -108,10 +107,9 @@ def _load(asked: str, folder: Path) -> str:
     if root not in sys.modules and importlib.util.find_spec(root) is None:
         _add_to_path(folder)
     with _one_line(asked, name):
-        imported = _own_path(importlib.import_module(name).__file__)
-    # What Python finds by itself has its name everywhere.
-    is_found_here = str(imported.parent) in _FOLDERS or imported.parent == Path.cwd()
-    return str(imported) if is_path or (is_found_here and "." not in name) else asked
+        origin = importlib.import_module(name).__file__
+    is_known_by_name = origin is None or "." in name or any(map(Path(origin).resolve().is_relative_to, _installation()))
+    return asked if is_known_by_name and not is_path else str(_own_path(origin))
 
 
 def _check_names(file: Path) -> None:
@@ -131,6 +129,12 @@ def _own_path(origin: str | None) -> Path:
     return file.parent if file.name == "__init__.py" else file
 
 
+def _installation() -> list[Path]:
+    """Where modules lie that have their names everywhere."""
+    paths = sysconfig.get_paths()
+    return [Path(paths[key]).resolve() for key in ("stdlib", "purelib", "platlib")]
+
+
 def _is_path(name: str) -> bool:
     return name.endswith(".py") or os.sep in name
 
@@ -139,7 +143,6 @@ def _add_to_path(folder: Path) -> None:
     """Last, so that no file there takes the place of a module that others need."""
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
-        _FOLDERS.add(str(folder))
     importlib.invalidate_caches()
 
 
