@@ -11,10 +11,18 @@ from tiny_runs import tiny_settings
 from torch import Tensor
 
 from foster import kernels
+from foster.data.download import Follower
 from foster.errors import DeviceError, SettingsError
 from foster.experiment import parts as assembly
 from foster.experiment.folder import RunFolder
-from foster.experiment.parts import build_engine, build_method, check_parts, describe_environment, obstacles
+from foster.experiment.parts import (
+    build_engine,
+    build_method,
+    check_parts,
+    describe_environment,
+    load_scenario,
+    obstacles,
+)
 from foster.experiment.run import Experiment
 from foster.networks import BACKBONES, build_backbone
 from foster.networks.adapted import IMAGENET_MEAN, IMAGENET_STD
@@ -117,7 +125,8 @@ def test_a_run_begins_with_pretrained_weights_and_is_gentle_with_them(tmp_path: 
     settings = tiny_settings("bic", f"weights={file}")
     choice = check_parts(settings)
     assert (choice.mean, choice.std, choice.is_pretrained) == (IMAGENET_MEAN, IMAGENET_STD, True)
-    method = build_method(settings, (8, 8), build_engine(settings.engine, "cpu", choice.mean, choice.std))
+    engine = build_engine(settings.engine, "cpu", choice.mean, choice.std)
+    method = build_method(settings, load_scenario(settings), engine, print, Follower())
     assert torch.equal(method.new_backbone().state_dict()["stem.0.weight"], trained.state_dict()["stem.0.weight"])
     rates = [method.settings.first.learning_rate, method.settings.correction.learning_rate]
     assert rates == [pytest.approx(0.01), 0.1], "what trains no backbone need not be gentle"

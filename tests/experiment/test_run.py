@@ -17,6 +17,7 @@ from torch.nn.functional import normalize
 from uneven_runs import run, tiny
 
 from foster.cli.launch import launch
+from foster.data.download import Follower
 from foster.errors import DataError, DeviceError, FolderError, FosterError, SettingsError, TrainingError
 from foster.experiment.event_log import read_events
 from foster.experiment.folder import RunFolder
@@ -133,7 +134,7 @@ def test_the_top_numbers_are_of_the_compressed_network(foster_run: Finished) -> 
     settings = foster_run.settings
     scenario = load_scenario(settings)
     engine = build_engine(settings.engine, "cpu", scenario.mean, scenario.std)
-    method = build_method(settings, scenario.image_size, engine)
+    method = build_method(settings, scenario, engine, print, Follower())
     checkpoint = RunFolder(foster_run.path).checkpoints.load(lambda message: None)
     assert checkpoint is not None
     network = method.new_network(scenario.task_sizes)

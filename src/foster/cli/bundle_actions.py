@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -18,10 +19,11 @@ from foster.bundle.manifest import Use, read_manifest
 from foster.bundle.promotion import check_promotable, promote
 from foster.cli.bundle_texts import csv_header, csv_row, exemplars_text, listed, prediction_line, promotion_text
 from foster.cli.learn_texts import learn_text, mend_text
-from foster.cli.options import leave_busy_cores, unknown_choice
+from foster.cli.options import leave_busy_cores
 from foster.data.photos.find import found_files, passed_over_text, shown
 from foster.errors import DataError, FolderError, FosterError, SettingsError
 from foster.experiment.event_log import noting
+from foster.learner.familiarity import Unknown
 from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
 from foster.learner.reports import CalibrationWarning, LearnReport, MendReport, UpdateError
@@ -52,8 +54,8 @@ def learn_bundle(
     is_promoting: bool,
     is_restarting: bool,
     quiet: bool,
-    plugins: Sequence[str] | None = None,
-    minutes: float | None = None,
+    plugins: Sequence[str] | None,
+    minutes: float | None,
 ) -> None:
     bundle = user_path(bundle)
     with joined() as team:
@@ -73,7 +75,8 @@ def learn_bundle(
             if not quiet:
                 typer.echo(f"reading {source}", err=True)
             leave_busy_cores(quiet=quiet)
-            _learn(learner, source, bundle, max_drop, is_restarting, quiet, minutes)
+            learn = partial(learner.learn, source, max_drop=max_drop, minutes=minutes)
+            _learn(learner, learn, bundle, is_restarting, quiet)
     if team.is_first:
         conclude(bundle, is_promoting)
 
@@ -86,16 +89,8 @@ def _learner(overrides: Sequence[str], old: Path | None, preset: str | None, plu
     return learner
 
 
-def _learn(
-    learner: Learner,
-    source: Path,
-    bundle: Path,
-    max_drop: float | None,
-    is_restarting: bool,
-    quiet: bool,
-    minutes: float | None,
-) -> None:
-    """Learn and save; of several processes the first one writes."""
+def _learn(learner: Learner, learn: Callable[..., LearnReport], bundle: Path, is_restarting: bool, quiet: bool) -> None:
+    """Learn as asked, and save; of several processes the first one writes."""
     is_first = crew().is_first
     folder = (WorkFolder if is_first else FollowedFolder).beside(bundle)
     with stop_on_signals() as stop, folder.opened(is_restarting) as work:
@@ -106,14 +101,8 @@ def _learn(
         barrier()  # nobody reads what is discarded
         try:
             with progress_for(quiet=quiet) as listener:
-                report = learner.learn(
-                    source,
-                    max_drop=max_drop,
-                    listener=noting(listener, work.checkpoints.folder) if is_first else listener,
-                    stop=stop,
-                    work_folder=work,
-                    minutes=minutes,
-                )
+                followed = noting(listener, work.checkpoints.folder) if is_first else listener
+                report = learn(listener=followed, stop=stop, work_folder=work)
             stop.raise_if_set()
         except UpdateError as error:
             if not is_first:
@@ -207,18 +196,10 @@ def mend_bundle(
 
 
 def predict_images(
-    bundle: Path,
-    images: Sequence[Path],
-    top: int,
-    is_json: bool,
-    is_csv: bool,
-    unknown_below: float | None,
-    device: str,
-    unknown: str | None = None,
+    bundle: Path, images: Sequence[Path], top: int, is_json: bool, is_csv: bool, below: Unknown, device: str
 ) -> None:
     if is_json and is_csv:
         raise SettingsError("--json and --csv exclude each other")
-    below = unknown_choice(unknown, unknown_below)
     files, passed_over = found_files(images)
     others = f"passed over, not taken for images: {printable(passed_over_text(passed_over))}" if passed_over else ""
     if not files:

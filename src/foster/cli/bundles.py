@@ -19,6 +19,7 @@ from foster.cli.options import (
     Recipes,
     all_changes,
     leave_busy_cores,
+    unknown_choice,
 )
 
 MaxDrop = Annotated[
@@ -109,7 +110,7 @@ def predict(
     """Tell what images show, in the order given; an image that cannot be read gets an error entry."""
     from foster.cli.bundle_actions import predict_images
 
-    predict_images(bundle, images, top, is_json, is_csv, unknown_below, device, unknown)
+    predict_images(bundle, images, top, is_json, is_csv, unknown_choice(unknown, unknown_below), device)
 
 
 def evaluate(

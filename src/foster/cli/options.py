@@ -1,13 +1,14 @@
 """Options that several commands have."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from foster.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
+    from foster.learner.familiarity import Unknown
     from foster.settings.experiment import Settings
 
 SettingsSource = Annotated[
@@ -102,7 +103,7 @@ def leave_busy_cores(*, quiet: bool) -> None:
         typer.echo(remark, err=True)
 
 
-def unknown_choice(unknown: str | None, unknown_below: float | None) -> float | Literal["auto"] | None:
+def unknown_choice(unknown: str | None, unknown_below: float | None) -> "Unknown":
     """What `--unknown auto` and `--unknown-below P` say together: one of them, or nothing."""
     if unknown is None:
         return unknown_below

@@ -179,24 +179,19 @@ def obstacles(settings: EngineSettings, on_gpu: bool, dtype: torch.dtype) -> dic
 
 
 def build_method(
-    settings: Settings,
-    image_size: tuple[int, int],
-    engine: Engine,
-    warn: Callable[[str], None] = lambda message: None,
-    follower: Follower | None = None,
-    darkroom: Darkroom | None = None,
+    settings: Settings, scenario: Scenario, engine: Engine, warn: Callable[[str], None], follower: Follower
 ) -> Method[Any]:
     """The chosen method, with the extra images that it trains on: as photos, where those of the run have a darkroom."""
-    unlabeled = _unlabeled(settings, image_size, warn, follower)
-    if unlabeled is not None and darkroom is not None:
-        unlabeled = replace(unlabeled, stack=album_of(unlabeled.images, darkroom))
+    unlabeled = _unlabeled(settings, scenario.image_size, warn, follower)
+    if unlabeled is not None and scenario.darkroom is not None:
+        unlabeled = replace(unlabeled, stack=album_of(unlabeled.images, scenario.darkroom))
     choice = chosen_backbone(settings)
     workplace = Workplace(choice.make, settings.seed, engine.infer, engine.device, settings.selection, unlabeled)
     return method_at(settings, workplace, choice.is_pretrained)
 
 
 def _unlabeled(
-    settings: Settings, image_size: tuple[int, int], warn: Callable[[str], None], follower: Follower | None
+    settings: Settings, image_size: tuple[int, int], warn: Callable[[str], None], follower: Follower
 ) -> ImageSet | None:
     source = settings.options.unlabeled_source
     if not source:

@@ -57,9 +57,8 @@ class Experiment:
             mean, std = backbone.mean or self.scenario.mean, backbone.std or self.scenario.std
             computing = engine_settings(settings.engine, backbone.is_own)
             self.engine = build_engine(computing, settings.device, mean, std)
-            side, darkroom = self.scenario.image_size, self.scenario.darkroom
-            self.method = build_method(settings, side, self.engine, self._remarks.append, follower, darkroom)
-        self.method.memory.darkroom = darkroom
+            self.method = build_method(settings, self.scenario, self.engine, self._remarks.append, follower)
+        self.method.memory.darkroom = self.scenario.darkroom
         self.record = Record(self.method.result_name)
         self._unlabeled_digest = images_digest(self.method.workplace.unlabeled)
         self._trainer = Trainer(
