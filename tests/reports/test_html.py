@@ -100,7 +100,8 @@ def test_every_figure_is_seen_and_nothing_goes_wrong(opened: Opened, name: str, 
         ground = brightness(page, "document.body", "backgroundColor")
         assert ground < 200 if scheme == "dark" else ground > 600
         figures_text = "document.querySelector('figure svg g[id^=text] g')"
-        for place, colour in (("document.body", "color"), (figures_text, "fill")):
+        black = "document.querySelector('figure svg')"  # matplotlib does not write the colour of what is black
+        for place, colour in (("document.body", "color"), (figures_text, "fill"), (black, "fill")):
             letters = brightness(page, place, colour)
             assert (letters > 400) == (scheme == "dark"), "letters of page and figures can be read on their ground"
     assert not wrong

@@ -38,6 +38,15 @@ def test_an_accuracy_matrix_is_written_out_task_by_task(write_run):
         accuracy_matrix_figure([read_result(write_run("b"))])
 
 
+def test_the_colours_of_many_matrices_are_told_beside_the_first_row(write_run):
+    run = read_result(write_run("a", accuracy_matrix=[[90.0], [70.0, 50.0]]))
+    figure = accuracy_matrix_figure([run] * 10)
+    figure.draw_without_rendering()
+    first, bar = figure.axes[0].get_position(), figure.axes[-1].get_position()
+    assert first.y0 < bar.y0 < bar.y1 < first.y1
+    assert bar.width < 0.1 * first.width
+
+
 def test_a_confusion_matrix_of_many_classes_is_one_of_tasks(kept_runs, monkeypatch):
     monkeypatch.setattr(matrices, "MOST_CLASSES", 5)
     (archive,) = open_archives([kept_runs["foster"]])

@@ -93,12 +93,12 @@ def confusion(labels: NDArray[np.int64], predicted: NDArray[np.int64], num_class
 
 def _panels(count: int, side: float) -> tuple[Figure, list[Axes]]:
     num_columns = max(1, min(count, PANELS_IN_A_ROW))
-    figure = new_figure(num_columns * side + 0.8, -(-count // num_columns) * (side + 0.2))
+    figure = new_figure(num_columns * side + 0.8, -(-count // num_columns) * (side + 0.4))
     return figure, grid_of_axes(figure, count, num_columns)
 
 
 def _without_frame(axes: Axes, title: str) -> None:
-    axes.set_title(wrapped(title, 4.5))
+    axes.set_title(wrapped(title, 3.4))
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
 
@@ -132,6 +132,11 @@ def _write_values(axes: Axes, values: NDArray[np.float64]) -> None:
 
 
 def _colour_bar(figure: Figure, picture: AxesImage, panels: list[Axes], label: str):  # type: ignore[no-untyped-def]
-    bar = figure.colorbar(picture, ax=panels, shrink=0.6, aspect=30, pad=0.02, label=label)
+    # As high as a panel, beside the first row.
+    num_rows = -(-len(panels) // PANELS_IN_A_ROW)
+    bar = figure.colorbar(
+        picture, ax=panels, shrink=0.6 / num_rows, anchor=(0, 1 - 0.2 / num_rows), aspect=30, pad=0.02
+    )
+    bar.set_label(label)
     bar.outline.set_visible(False)
     return bar
