@@ -19,9 +19,9 @@ from foster.data.photos.pixels import image_id
 from foster.data.photos.read import Photos, Unreadable, each_decoded, item_name, none_readable
 from foster.data.photos.resize import Resizing, typical_side
 from foster.data.photos.sources import Source, find_photos
-from foster.errors import DataError
 from foster.learner.check_report import KINDS, CheckReport, Finding, Photo
 from foster.learner.intake import classes_of, entries_of
+from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
 from foster.learner.suspicion import MIN_PHOTOS, cross_validated, judge, judgeable
 from foster.networks.adapted import choose_backbone
@@ -90,7 +90,7 @@ def check_photos(
     *,
     has_labels_judged: bool = True,
     device: str = "auto",
-    listener: events.Listener = lambda event: None,
+    listener: events.Listener = events.ignore,
 ) -> CheckReport:
     """Look at the photos of a folder, as `learn` reads it: a subfolder a class, a CSV, or images with labels.
 
@@ -113,10 +113,11 @@ def check_photos(
     findings += [*unreadable, *_small(photos, everything)]
     groups = alike([one.sketch for one in everything])
     findings += _doubles(everything, groups)
-    if learner is not None:
-        findings += _kept_elsewhere(seen, learner)
+    known = learner.knowledge if learner else None
+    if known is not None:
+        findings += _kept_elsewhere(seen, known)
     if has_labels_judged and describer:
-        mislabelled, more_remarks = _mislabelled(seen, groups, learner)
+        mislabelled, more_remarks = _mislabelled(seen, groups, known)
         findings += mislabelled
         remarks += more_remarks
     order = list(KINDS)
@@ -198,11 +199,8 @@ def _doubles(seen: Sequence[_Seen], groups: Sequence[Sequence[int]]) -> list[Fin
     return findings
 
 
-def _kept_elsewhere(seen: Sequence[_Seen], learner: Learner) -> list[Finding]:
+def _kept_elsewhere(seen: Sequence[_Seen], known: Knowledge) -> list[Finding]:
     """Photos that the bundle keeps, pixel for pixel at the network's size, as another class than they lie in."""
-    known = learner.knowledge
-    if known is None:
-        raise DataError("this learner has not learned anything yet; call learn first")
     kept = classes_of(entries_of(known.exemplars) | entries_of(known.held_out))
     findings = []
     for one in seen:
@@ -213,16 +211,16 @@ def _kept_elsewhere(seen: Sequence[_Seen], learner: Learner) -> list[Finding]:
 
 
 def _mislabelled(
-    seen: Sequence[_Seen], groups: Sequence[Sequence[int]], learner: Learner | None
+    seen: Sequence[_Seen], groups: Sequence[Sequence[int]], knowledge: Knowledge | None
 ) -> tuple[list[Finding], list[str]]:
     """Probably wrong labels: of classes that the bundle knows by its probabilities, of others by cross-validation."""
     labels = [one.photo.label for one in seen]
-    known = learner.class_names if learner else ()
+    known = knowledge.class_names if knowledge else ()
     findings: list[Finding] = []
     remarks: list[str] = []
     of_known = [one for one in seen if one.photo.label in known]
-    if learner is not None and learner.knowledge is not None and of_known:
-        trained = learner.knowledge.exemplars.ids()
+    if knowledge is not None and of_known:
+        trained = knowledge.exemplars.ids()
         chosen = [one for one in of_known if one.image_hash not in trained]
         if len(chosen) < len(of_known):
             num_trained = len(of_known) - len(chosen)

@@ -120,8 +120,7 @@ def _preprocessing(
     """What is done to images for the bundle's life: by the numbers of pretrained weights, else by those of `images`."""
     mean, std = (choice.mean, choice.std) if choice.mean and choice.std else statistics(images)
     shift = shift_for(choice.name, augmentation_of(settings, resizing.size).crop_padding)
-    facts = {"height": resizing.height, "width": resizing.width, "rule": resizing.rule, "mean": mean, "std": std}
-    return Preprocessing.model_validate({**facts, "shift": shift})
+    return Preprocessing.model_validate({**vars(resizing), "mean": mean, "std": std, "shift": shift})
 
 
 def trunk_for(choice: BackboneChoice, settings: LearnerSettings, num_photos: int) -> int:
