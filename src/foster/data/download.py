@@ -34,10 +34,13 @@ SECONDS_BETWEEN_LOOKS = 0.2
 
 @dataclass(frozen=True)
 class Follower:
-    """Who follows a download: is told how far it is, and may ask to stop it."""
+    """Who follows what takes long, such as a download: is told how far it is, and may ask to stop it."""
 
     listener: events.Listener = events.ignore
     stop: StopRequest = field(default_factory=StopRequest)
+
+    def warn(self, message: str) -> None:
+        self.listener(events.Warned(message))
 
 
 def find_or_fetch(published: Published, data_dir: Path, follower: Follower | None = None) -> Path:

@@ -87,21 +87,17 @@ class Lesson:
 
     def _plan(self, listener: events.Listener) -> Plan:
         """The photos read and everything decided; what may not be meant is told."""
-
-        def warn(message: str) -> None:
-            listener(events.Warned(message))
-
-        photos = self.photos
+        photos, follower = self.photos, Follower(listener, self.stop)
         if photos.doubt:
-            warn(photos.doubt)
+            follower.warn(photos.doubt)
         with explained_memory_errors(find_device(self.settings.device)):
-            plan = make_plan(self.before, self.settings, photos, self.backbone, warn, Follower(listener, self.stop))
+            plan = make_plan(self.before, self.settings, photos, self.backbone, follower)
         if plan.num_training_images < MIN_IMAGES:
             raise DataError(f"one image is too little to learn from; give {MIN_IMAGES} or more (in {photos.title})")
         if self.max_drop is not None and plan.uncompared:
             names = plan.uncompared
             what = f"class '{names[0]}'" if len(names) == 1 else f"{len(names)} known classes, such as '{names[0]}',"
-            warn(
+            follower.warn(
                 f"there is no image of {what} to compare before and after: max_drop does not protect what is not "
                 "compared"
             )
@@ -120,10 +116,7 @@ class Lesson:
         trainer.stop_if_asked()
         barrier()  # nobody writes before all have read
         save = partial(state.save, work.checkpoints, {"learning": start}, listener) if work else None
-        is_pretrained, may_restart = plan.backbone.is_pretrained, settings.preset != "paper"
-        shift = plan.preprocessing.shift
-        trained = train(trainer, method, task, plan.held_out, state, save, is_pretrained, may_restart, shift)
-        return trained, earlier_seconds
+        return train(trainer, method, task, plan, state, save), earlier_seconds
 
 
 def _engine(plan: Plan) -> Engine:

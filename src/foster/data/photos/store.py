@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foster import events
 from foster.data.photos.cache import Strip
 from foster.data.photos.darkroom import Ahead, Darkroom
 from foster.data.photos.encoded import Encoded, PhotoBytes
@@ -62,7 +61,7 @@ class PhotoStore:
         if len(others) and not self.darkroom.cache:
             first = self.photos.name(int(others[0]))
             message = f"{len(others)} more photos of {self.what} cannot be read by other processes"
-            self.darkroom.follower.listener(events.Warned(f"{message} and are left out, such as '{first}'"))
+            self.darkroom.follower.warn(f"{message} and are left out, such as '{first}'")
 
     def share(self, numbers: NDArray[np.int64]) -> None:
         """Tell the other processes the sizes and ids of this one's photos among these, and hear theirs."""
