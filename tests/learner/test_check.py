@@ -136,8 +136,6 @@ def test_too_few_classes_are_not_judged_and_nothing_readable_is_an_error(photos:
     (tmp_path / "bad" / "a" / "x.jpg").write_bytes(b"x")
     with pytest.raises(DataError, match="none of the 1 images"):
         check_photos(tmp_path / "bad")
-    with pytest.raises(DataError, match="has not learned anything"):
-        check_photos(photos, foster.Learner())
 
 
 def test_a_bundle_describes_with_its_own_network(learner: Learner) -> None:
@@ -149,6 +147,8 @@ def test_a_bundle_describes_with_its_own_network(learner: Learner) -> None:
     probability, features = describer.described(images)
     assert torch.equal(probability, learner.classifier().probabilities(images))
     assert len(features) == 3
+    with pytest.raises(DataError, match="has not learned anything"):
+        describer_for(foster.Learner(), "cpu")
 
 
 def test_without_one_the_pretrained_backbone_does(monkeypatch: pytest.MonkeyPatch) -> None:
