@@ -23,7 +23,14 @@ from foster.experiment.folder import RunFolder
 from foster.networks.freezing import freeze
 from foster.system.crew import Crew
 from foster.training import distributed
-from foster.training.distributed import SharedBatchNorm2d, agree_on_statistics, shared_statistics
+from foster.training.distributed import (
+    SharedBatchNorm2d,
+    agree_on_statistics,
+    average,
+    in_shares,
+    shared_statistics,
+    shares_of,
+)
 
 OVERRIDES = (
     "photos.image_size=16",
@@ -153,3 +160,65 @@ def test_norms_of_any_kind_agree_on_the_statistics_that_they_have(monkeypatch: p
     with shared_statistics([network], is_wanted=True):
         assert [type(part) is SharedBatchNorm2d for part in network] == [True, False, False, False, False]
     assert type(network[0]) is nn.BatchNorm2d
+
+
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_a_shared_norm_is_torchs_over_the_images_of_all_processes(
+    momentum: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if two processes had the same images, so that every sum is twice one's own."""
+    monkeypatch.setattr(distributed, "crew", lambda: Crew(0, 2))
+    monkeypatch.setattr(distributed, "add_up", lambda values: values.mul_(2))
+    chance = torch.Generator().manual_seed(0)
+    shared, expected = (nn.BatchNorm2d(3, momentum=momentum) for _ in range(2))
+    for norm in (shared, expected):
+        norm.load_state_dict(norm.state_dict() | {"weight": torch.tensor([1.0, 2, 3]), "bias": torch.arange(3.0)})
+    with shared_statistics([shared], is_wanted=True):
+        for _ in range(2):
+            images, weights = (torch.randn(5, 3, 4, 4, generator=chance) + 1 for _ in range(2))
+            own, others = (images.clone().requires_grad_() for _ in range(2))
+            alone = images.clone().requires_grad_()
+            found, whole = shared(alone), expected(torch.cat([own, others]))
+            (found * weights).sum().backward()
+            (whole * torch.cat([weights, weights])).sum().backward()
+            torch.testing.assert_close(found, whole[:5])
+            torch.testing.assert_close(alone.grad, own.grad)
+    for name, value in expected.state_dict().items():
+        torch.testing.assert_close(shared.state_dict()[name], value, msg=name)
+    torch.testing.assert_close(shared.eval()(images), expected.eval()(images))
+
+
+def test_each_process_has_a_share_of_the_images_where_there_are_enough() -> None:
+    enough, too_few = torch.zeros(12, 3, 1, 1), torch.zeros(11, 3, 1, 1)
+    assert [own.tolist() for own in shares_of(enough, Crew(0, 3))] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert [own.tolist() for own in shares_of(too_few, Crew(0, 3))] == [list(range(11))] * 3
+    assert [own.tolist() for own in shares_of(enough, Crew())] == [list(range(12))]
+
+
+def test_work_in_shares_is_put_together_in_the_order_of_the_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "crew", lambda: Crew(1, 2))
+    images = torch.arange(9.0).view(9, 1, 1, 1)
+    shares = [torch.tensor([0, 2, 4, 6, 8]), torch.tensor([1, 3, 5, 7])]
+    monkeypatch.setattr(distributed, "shares_of", lambda images, team: shares)
+
+    def gathered(own: torch.Tensor, counts: list[int]) -> list[torch.Tensor]:
+        assert counts == [5, 4]
+        assert own.tolist() == [2, 6, 10, 14]
+        return [2 * images[shares[0]].flatten(), own]
+
+    monkeypatch.setattr(distributed, "gathered", gathered)
+    (found,) = in_shares(lambda some: (2 * some.flatten(),), images, torch.device("cpu"))
+    assert found.tolist() == [2.0 * k for k in range(9)]
+    monkeypatch.setattr(distributed, "shares_of", lambda images, team: [torch.arange(9)] * 2)
+    (found,) = in_shares(lambda some: (some.flatten(),), images, torch.device("cpu"))
+    assert found.tolist() == list(range(9)), "nothing is gathered where each does all"
+
+
+def test_gradients_and_losses_become_their_means_over_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the other process had three times as much."""
+    monkeypatch.setattr(distributed, "crew", lambda: Crew(0, 2))
+    monkeypatch.setattr(distributed, "add_up", lambda values: values.mul_(4))
+    gradients = [torch.tensor([[1.0, 2.0]]), torch.tensor(3.0)]
+    losses = average(gradients, torch.tensor([5.0, 6.0], dtype=torch.float64))
+    assert [gradient.tolist() for gradient in gradients] == [[[2.0, 4.0]], 6.0]
+    assert (losses.tolist(), losses.dtype) == ([10.0, 12.0], torch.float64)
