@@ -28,6 +28,7 @@ def test_a_recipe_changes_what_it_names_and_nothing_else() -> None:
     assert (options(plus).first.epochs, options(plus).compress.epochs) == (400, 300)
     assert options(plus).compress.weight_decay == options(plain).compress.weight_decay == 0
     assert (options(plus).boost_branches, options(plus).compress_cutmix) == (2, 1.0)
+    assert (options(plus).compress_old_weight, options(plus).beta_compress) == (0.5, 0.9)
     assert options(plus).beta_boost == options(plain).beta_boost
     assert plus.model_copy(update={"recipe": "", "options": plain.options}) == plain
 

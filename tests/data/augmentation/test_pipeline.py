@@ -2,10 +2,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from augmented import decided
 from sklearn.datasets import load_sample_images
 from torch import Tensor
 
 from foster.data.augmentation import pipeline as augmentation
+from foster.data.augmentation.autoaugment import POLICIES, draw
 from foster.data.augmentation.pipeline import Normaliser, PhotoChanges, augment
 from foster.data.photos.crops import random_boxes
 from foster.settings.augmentation import AUGMENTATIONS, Augmentation
@@ -100,6 +102,13 @@ def test_images_are_cropped_then_brightened_then_changed_by_the_policy_then_cut_
     for part in parts:
         images = augment(images, part, generator)
     assert torch.equal(augment(photo_tiles(32, 32, 64), AUGMENTATIONS["auto"], seeded()), images)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_policy_does_to_each_image_what_was_decided_for_it(policy: str) -> None:
+    images = photo_tiles(16, 24, 50)
+    expected = decided(images, draw(policy, len(images), seeded()))
+    assert torch.equal(augment(images, Augmentation(policy=policy), seeded()), expected)
 
 
 @pytest.mark.parametrize("padding", [1, 4])
