@@ -96,7 +96,7 @@ def test_concatenation_keeps_the_order_and_the_longer_list_of_names() -> None:
 
 def test_sets_that_mean_different_classes_by_one_id_cannot_be_concatenated() -> None:
     with pytest.raises(ValueError, match="different classes"):
-        concatenate(coloured([0]), coloured([0], names=("dog",)))
+        concatenate(coloured([0]), coloured([0], names=("ant", "dog")))
 
 
 def test_two_sets_can_be_compared_without_an_error() -> None:

@@ -2,17 +2,17 @@ import torch
 
 from foster.data.augmentation.mixing import cutmix
 
-NUM_IMAGES, SIDE = 4000, 16
+NUM_IMAGES, HEIGHT, WIDTH = 4000, 16, 12
 
 
 def images() -> torch.Tensor:
     """Every image has one value of its own, so that each pixel tells where it came from."""
-    return torch.arange(float(NUM_IMAGES))[:, None, None, None].expand(NUM_IMAGES, 3, SIDE, SIDE)
+    return torch.arange(float(NUM_IMAGES))[:, None, None, None].expand(NUM_IMAGES, 3, HEIGHT, WIDTH)
 
 
 def test_every_pixel_is_the_images_own_or_the_same_pixel_of_its_partner() -> None:
     torch.manual_seed(0)
-    before = images() + torch.arange(float(SIDE)) / SIDE
+    before = images() + torch.arange(float(WIDTH)) / WIDTH
     after = cutmix(before, 1.0)
     assert bool(((after == before) | (after == before.flip(0))).all())
 
