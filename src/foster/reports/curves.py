@@ -16,6 +16,7 @@ from foster.reports.groups import Group, by_scenario, share_orders
 from foster.reports.results import RunResult
 from foster.reports.style import (
     COLOURS,
+    GROUND,
     INK,
     LOOKS,
     PAPER,
@@ -149,7 +150,7 @@ def _draw(axes: Axes, panel: Panel, of_scenario: Sequence[Curve]) -> None:
             # Fifty markers on one curve hide it; a star is mostly its white edge.
             markevery=max(1, len(curve.mean) // 10),
             markersize=10 if look.marker == "*" else 6,
-            markeredgecolor="white",
+            markeredgecolor=GROUND,
             markeredgewidth=0.7,
             zorder=2.5 if curve.is_boosted else 3,
             clip_on=False,

@@ -16,6 +16,7 @@ from foster.reports.results import RunResult
 from foster.reports.style import (
     BETWEEN_LABELS,
     COLOURS,
+    GROUND,
     LABEL_LINE,
     LETTER,
     SOFT_INK,
@@ -62,7 +63,7 @@ def _draw_accuracies(axes: Axes, named: Sequence[tuple[str, RunResult]], height:
         values = run.old_accuracy if is_old else run.new_accuracy
         points = [(x, y) for x, y in zip(run.classes_seen, values, strict=False) if y is not None]
         across, up = [x for x, _ in points], [y for _, y in points]
-        marks: dict[str, Any] = {"markeredgecolor": "white", "markevery": max(1, len(up) // 10)}
+        marks: dict[str, Any] = {"markeredgecolor": GROUND, "markevery": max(1, len(up) // 10)}
         axes.plot(across, up, color=look.colour, marker=look.marker, linestyle=look.line_style, clip_on=False, **marks)
         ends += [End(up[-1], f"{name}  {up[-1]:.1f}", look)] if up and math.isfinite(up[-1]) else []
     counts = sorted({count for _, run in named for count in run.classes_seen[int(is_old) :]})

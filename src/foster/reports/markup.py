@@ -10,15 +10,15 @@ from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
-from foster.reports.style import COLOURS, GRID, INK, LOOKS, SOFT_INK, styled
+from foster.reports.style import COLOURS, GRID, GROUND, INK, LOOKS, SOFT_INK, styled
 
 PIXELS_A_POINT = 1.55
 """Of the page, at most; pictures inside a figure have as many."""
 
-BROAD = 1.6
-"""Times as wide as high: such a figure is scrolled on a phone, where its letters would be too small."""
+LEAST_PIXELS_A_POINT = 0.9
+"""On a phone, where a figure is scrolled whose letters would be too small."""
 
-THEMED = tuple(dict.fromkeys((INK, SOFT_INK, GRID, *COLOURS, *(look.colour for look in LOOKS.values()))))
+THEMED = tuple(dict.fromkeys((INK, SOFT_INK, GRID, GROUND, *COLOURS, *(look.colour for look in LOOKS.values()))))
 """Colours that a page's style sheet may change, as a dark one does: each as the variable `--c` and its letters."""
 
 
@@ -41,11 +41,10 @@ def svg(figure: Figure) -> Markup:
         name = colour[1:].lower()
         text = re.sub(rf"(stroke|fill): #{name}\b", rf"\1: var(--c{name})", text)
     # The page decides how wide it is, up to a size at which its letters are as large as the page's.
-    width, height = (float(re.search(rf'{side}="([\d.]+)pt"', text)[1]) for side in ("width", "height"))  # type: ignore[index]
+    width = float(re.search(r'width="([\d.]+)pt"', text)[1])  # type: ignore[index]
     text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
-    kind = "broad" if width > BROAD * height else "square"
-    text = text.replace("<svg", f'<svg class="{kind}" style="max-width: {PIXELS_A_POINT * width:.0f}px"', 1)
-    return Markup(text)
+    sizes = f"max-width: {PIXELS_A_POINT * width:.0f}px; --least-width: {LEAST_PIXELS_A_POINT * width:.0f}px"
+    return Markup(text.replace("<svg", f'<svg style="{sizes}"', 1))
 
 
 def picture(image: Tensor) -> str:

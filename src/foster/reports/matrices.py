@@ -1,6 +1,7 @@
 """Figures of matrices: accuracy by task and time, and which class is taken for which."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -132,11 +133,8 @@ def _write_values(axes: Axes, values: NDArray[np.float64]) -> None:
 
 
 def _colour_bar(figure: Figure, picture: AxesImage, panels: list[Axes], label: str):  # type: ignore[no-untyped-def]
-    # As high as a panel, beside the first row.
     num_rows = -(-len(panels) // PANELS_IN_A_ROW)
-    bar = figure.colorbar(
-        picture, ax=panels, shrink=0.6 / num_rows, anchor=(0, 1 - 0.2 / num_rows), aspect=30, pad=0.02
-    )
-    bar.set_label(label)
+    beside_first_row: dict[str, Any] = {"shrink": 0.6 / num_rows, "anchor": (0, (num_rows - 0.8) / (num_rows - 0.6))}
+    bar = figure.colorbar(picture, ax=panels, aspect=30, pad=0.02, label=label, **beside_first_row)
     bar.outline.set_visible(False)
     return bar

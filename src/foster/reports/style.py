@@ -23,10 +23,12 @@ ENDINGS = (".png", ".pdf", ".svg", ".jpg", ".webp")
 """Of a figure's file; they decide its format."""
 
 INK, SOFT_INK, GRID = "#333333", "#707070", "#E4E4E4"
+GROUND = "#FEFEFE"
+"""What figures are drawn on, which is dark where a page is; white stays white."""
 MAP = "cividis"
 """The colours of numbers in a matrix: as even for the colour-blind, and in grey, as for all others."""
 
-PAPER = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.6}
+PAPER = {"facecolor": GROUND, "edgecolor": "none", "alpha": 0.8, "pad": 0.6}
 """Behind a number that may stand on a line."""
 
 STYLE: dict[Any, Any] = {
