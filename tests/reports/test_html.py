@@ -167,6 +167,13 @@ def test_a_report_holds_everything_and_is_small(run_report, bundle_report):
         assert part in learned
 
 
+def test_the_first_learn_made_no_known_class_worse(bundle_report):
+    first = next(line for line in bundle_report.read_text(encoding="utf-8").split("<tr>") if 'class="date"' in line)
+    cells = re.findall(r'<td class="n">(.*?)</td>', first)
+    assert cells[-4:-2] == ["–", "–"]
+    assert cells[-1] == "–", "there was none"
+
+
 def test_what_cannot_be_shown_is_told(kept_runs, tmp_path: Path):
     alone = tmp_path / "alone.json"
     alone.write_bytes((kept_runs["foster"] / "results.json").read_bytes())
