@@ -123,8 +123,9 @@ def test_the_sizes_are_those_of_the_network_and_the_memory(foster_run: Finished)
     assert sorted(results["classes"]) == [f"class 0{k}" for k in range(5)]
 
 
-def test_images_are_normalised_by_the_statistics_of_the_dataset(tmp_path: Path) -> None:
-    experiment = Experiment(tiny(), RunFolder(tmp_path / "run"), lambda event: None, StopRequest())
+@pytest.mark.parametrize("overrides", [(), ("validation_share=0.25",)])
+def test_images_are_normalised_by_the_statistics_of_the_dataset(overrides: tuple[str, ...], tmp_path: Path) -> None:
+    experiment = Experiment(tiny(*overrides), RunFolder(tmp_path / "run"), lambda event: None, StopRequest())
     black_and_white = torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1).expand(2, 3, 8, 8)
     assert experiment.engine.prepare(black_and_white)[:, 0, 0, 0].tolist() == pytest.approx([-0.5 / 0.25, 0.5 / 0.25])
 
@@ -209,6 +210,14 @@ def test_another_seed_is_another_order_unless_the_order_has_its_own() -> None:
 
     assert order("seed=1") != order("seed=2")
     assert order("seed=1", "order_seed=7") == order("seed=2", "order_seed=7") == order("seed=7")
+
+
+def test_another_seed_holds_out_other_images_of_the_same_classes() -> None:
+    def held_out(seed: int) -> torch.Tensor:
+        return load_scenario(tiny("validation_share=0.3", "order_seed=7", f"seed={seed}")).test_up_to(2).images
+
+    assert torch.equal(held_out(1), held_out(1))
+    assert not torch.equal(held_out(1), held_out(2))
 
 
 def test_a_validation_share_never_touches_the_test_images(tmp_path: Path) -> None:

@@ -8,10 +8,16 @@ from foster.settings.experiment import Settings, load_settings
 from foster.settings.foster import FosterSettings
 
 
-def test_the_published_method_changes_nothing_of_its_student() -> None:
-    usual = {"compress_with": "balanced", "compress_cutmix": 0, "compress_start": "auto", "compress_old_weight": 0}
-    assert FosterSettings().model_dump(include=set(usual)) == usual
-    assert FosterSettings().start_of_compression == 1
+def test_betas_from_0_to_1_are_taken_and_others_are_a_problem() -> None:
+    for betas in (0.0, 1.0, (0.0, 1.0)):
+        assert FosterSettings(beta_boost=betas).problem(3) is None
+    for wrong in (-0.1, 1.1, (0.5, 1.1)):
+        assert "each beta must lie in 0 <= beta <= 1" in str(FosterSettings(beta_boost=wrong).problem(3))
+
+
+def test_probabilities_are_summed_only_where_the_network_is_compressed() -> None:
+    assert FosterSettings(sums="probabilities").problem(3) is None
+    assert str(FosterSettings(sums="probabilities", compression=False).problem(3)).startswith("foster.sums: ")
 
 
 def test_files_of_earlier_versions_are_read_unless_they_ask_for_what_is_gone(tmp_path: Path) -> None:

@@ -42,3 +42,9 @@ def test_a_setting_that_needs_another_one_is_no_silent_nothing(
     assert with_effect.remarks == []
     check_used(["foster.beta_boost=0.9"], settings)
     check_used([f"foster.{key}=..."], load_settings("digits", [f"foster.{lacks}"]))  # as usual
+
+
+def test_a_setting_that_needs_any_of_several_has_an_effect_with_one_of_them() -> None:
+    assert FosterSettings(align_exponent_base=2, align_student=True).without_effect() == {}
+    needed = "alignment=weights or align_teacher=true or align_student=true"
+    assert FosterSettings(align_exponent_base=2).without_effect() == {"align_exponent_base": needed}
