@@ -31,17 +31,28 @@ def test_probabilities_of_parts_are_added() -> None:
     torch.testing.assert_close(summed, torch.tensor([[0.4, 0.4, 0.2]]), msg="what is left out stands at the end")
 
 
-def test_merged_exemplars_take_turns_within_what_a_class_may_keep() -> None:
+def test_merged_exemplars_take_turns_within_what_a_class_may_keep_and_give_it_its_output() -> None:
     learner = small_learner(memory_total=None, memory_per_class=10, epochs_scale=0.001)
-    learner.learn(digits("zero", "one", last=20))
+    learner.learn(digits("zero", "one", "two", last=20))
     known = learner.knowledge
     assert known is not None
-    after = mended(learner, Regrouping(((0, 1),), ("both",)))
+    after = mended(learner, Regrouping(((0, 1), (2,)), ("both", "two")))
     both = after.exemplars.stack_of(0)
     assert len(both) + len(after.held_out.stack_of(0)) <= 10
     zero, one = known.exemplars.stack_of(0), known.exemplars.stack_of(1)
     assert torch.equal(both[:4], torch.stack([zero[0], one[0], zero[1], one[1]]))
-    assert after.task_sizes == (1,)
+    assert after.task_sizes == (2,)
+    before, head, exemplars = known.network.head, after.network.head, known.images_of(known.exemplars)
+    assert isinstance(before, Head)
+    assert isinstance(head, Head)
+    features = learner.classifier().features(exemplars.images)
+    row, bias = merged_row(*before.affine, features, exemplars.labels, [0, 1], known.temperature)
+    torch.testing.assert_close((head.weight.detach(), head.bias.detach()), expected_head(before, row, bias))
+
+
+def expected_head(before: Head, row: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Of the class that was two, and of the third."""
+    return torch.stack([row, before.weight.detach()[2]]), torch.stack([bias, before.bias.detach()[2]])
 
 
 def test_a_photo_that_two_merged_classes_keep_is_kept_once() -> None:

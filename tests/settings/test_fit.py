@@ -40,6 +40,11 @@ def test_a_schedule_that_makes_no_sense_is_refused(changes: dict[str, Any], mess
         FitSettings(**{"epochs": 10, **changes})
 
 
+def test_a_rate_that_never_falls_is_remarked() -> None:
+    assert with_milestones(60, 59, 100).remark == ""
+    assert "the rate never falls" in with_milestones(60, 60).remark
+
+
 def test_the_two_kinds_of_schedule() -> None:
     assert cosine(7, 0.2) == FitSettings(epochs=7, learning_rate=0.2, weight_decay=5e-4, schedule="cosine")
     expected = FitSettings(epochs=9, learning_rate=0.1, weight_decay=2e-4, schedule="milestones", milestones=(3, 6))
