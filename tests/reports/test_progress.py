@@ -50,10 +50,10 @@ def story() -> list[Event]:
 
 def test_plain_lines_tell_the_story_of_a_run():
     stream, clock = io.StringIO(), Clock()
-    with LineProgress(stream, clock) as listener:
-        for event in story():
-            clock.now += 3
-            listener(event)
+    listener = LineProgress(stream, clock)
+    for event in story():
+        clock.now += 3
+        listener(event)
     assert stream.getvalue().splitlines() == [
         "foster on digits-b0-inc2: 5 tasks on cpu, in runs/one",
         "task 2/5: 2 new classes, 2 known, 1,300 images",
@@ -133,7 +133,8 @@ def test_a_stream_that_is_gone_does_not_stop_a_run():
 
 
 def test_a_pipe_gets_lines_a_terminal_gets_the_live_line_and_quiet_gets_nothing(capsys):
-    assert isinstance(progress_for(io.StringIO()), LineProgress)
+    with progress_for(io.StringIO()) as listener:
+        assert isinstance(listener, LineProgress)
     with progress_for(quiet=True) as listener:
         for event in story():
             listener(event)
@@ -179,12 +180,11 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 
 def test_a_terminal_shows_the_live_line_and_keeps_the_evaluations(terminal: Terminal):
-    progress = progress_for(terminal.stream)
-    assert isinstance(progress, TerminalProgress)
-    with progress as listener:
+    with progress_for(terminal.stream) as listener:
+        assert isinstance(listener, TerminalProgress)
         for event in story():
             listener(event)
-            progress._progress.refresh()
+            listener._progress.refresh()
     shown = terminal.shown()
     assert "task 2/5 boost" in shown
     assert "10/100" in shown
@@ -238,14 +238,15 @@ def test_ctrl_c_gives_the_cursor_and_the_streams_back(terminal: Terminal):
 
 def test_a_terminal_without_cursor_control_gets_lines(terminal: Terminal, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TERM", "dumb")
-    assert isinstance(progress_for(terminal.stream), LineProgress)
+    with progress_for(terminal.stream) as listener:
+        assert isinstance(listener, LineProgress)
     terminal.shown()
 
 
 def test_a_group_of_classes_without_a_test_image_is_left_out():
     stream = io.StringIO()
-    with LineProgress(stream) as listener:
-        listener(events.Evaluated(0, "boosted", 50.0, 100.0, 50.0, math.nan, (50.0, math.nan)))
-        listener(events.Evaluated(0, "boosted", 60.0, 100.0, math.nan, 60.0, (math.nan, 60.0)))
+    listener = LineProgress(stream)
+    listener(events.Evaluated(0, "boosted", 50.0, 100.0, 50.0, math.nan, (50.0, math.nan)))
+    listener(events.Evaluated(0, "boosted", 60.0, 100.0, math.nan, 60.0, (math.nan, 60.0)))
     lines = [line.partition(" boosted")[2] for line in stream.getvalue().splitlines()]
     assert lines == [": 50.00 % (old 50.00, top-5 100.00)", ": 60.00 % (new 60.00, top-5 100.00)"]

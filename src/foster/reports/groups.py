@@ -50,7 +50,7 @@ class Group:
     @property
     def recipe(self) -> str:
         """What was laid over the preset; empty for nothing."""
-        return _recipe_name(self.runs[0])
+        return self.runs[0].recipe
 
     @property
     def averages(self) -> list[float]:
@@ -84,7 +84,7 @@ def _groups(runs: Sequence[RunResult]) -> list[Group]:
     conditions = _telling([_conditions(run) for run in runs])
     methods: dict[tuple[str, str, str], list[RunResult]] = {}
     for run in runs:
-        methods.setdefault((run.method, run.augmentation, _recipe_name(run)), []).append(run)
+        methods.setdefault((run.method, run.augmentation, run.recipe), []).append(run)
     return [group for alike in methods.values() for group in _by_recipe(alike, conditions)]
 
 
@@ -119,7 +119,7 @@ def _by_recipe(runs: Sequence[RunResult], conditions: Collection[tuple[str, str]
             method = alike[0].method
             pairs = sorted((key.removeprefix(f"{method}."), value) for key, value in recipe if (key, value) in telling)
             repeats = f"({len(alike) - len(once)} repeated left out)" if len(alike) > len(once) else ""
-            words = [_recipe_name(alike[0]), *(_short_setting(*pair) for pair in (*pairs, *computing)), caveat, repeats]
+            words = [alike[0].recipe, *(_short_setting(*pair) for pair in (*pairs, *computing)), caveat, repeats]
             detail = " ".join(filter(None, words))
             groups.append(Group(method, alike[0].augmentation, detail, tuple(once.values())))
     return groups
@@ -144,11 +144,6 @@ def _recipe(run: RunResult) -> Recipe:
     defaults = {run.method: method().model_dump(mode="json")} if method and run.method in run.settings else {}
     settings = laid_over(defaults, run.settings)
     return tuple(sorted(_flat({key: value for key, value in settings.items() if key not in silent}).items()))
-
-
-def _recipe_name(run: RunResult) -> str:
-    """What was laid over the preset; empty for nothing."""
-    return printable(str(run.settings.get("recipe", "")))
 
 
 def _short_setting(key: str, value: str) -> str:

@@ -2,8 +2,8 @@
 
 import sys
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Self, TextIO
 
 from rich.console import Console
@@ -23,14 +23,17 @@ SECONDS_APART = 2.0
 """And the lines of one phase or download at least this far apart, so that short phases do not flood a log."""
 
 
-def progress_for(stream: TextIO | None = None, quiet: bool = False) -> AbstractContextManager[Listener]:
+@contextmanager
+def progress_for(stream: TextIO | None = None, quiet: bool = False) -> Iterator[Listener]:
     """The listener that suits `stream` (standard error by default): live on a terminal, else plain lines."""
     stream = sys.stderr if stream is None else stream
     if quiet or stream is None:  # Python has no standard error where it was closed
-        return nullcontext(events.ignore)
-    if stream.isatty() and not Console(file=stream).is_dumb_terminal:
-        return TerminalProgress(stream)
-    return LineProgress(stream)
+        yield events.ignore
+    elif stream.isatty() and not Console(file=stream).is_dumb_terminal:
+        with TerminalProgress(stream) as listener:
+            yield listener
+    else:
+        yield LineProgress(stream)  # every line is flushed when it is written
 
 
 class _Progress:
@@ -42,12 +45,6 @@ class _Progress:
     def __init__(self) -> None:
         self._num_tasks = 0
         self._is_learn = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        """Every line is flushed when it is written: nothing is left to do."""
 
     def __call__(self, event: Event) -> None:
         with suppress(OSError, ValueError):  # a pipe whose reader left, a closed file

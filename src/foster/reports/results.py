@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter
 from foster.errors import DataError
 from foster.system.counts import ABSENT
 from foster.system.documents import Count, Percent, Seconds, Words, checked, read_json
+from foster.system.output import printable
 
 FILE_NAME = "results.json"
 BESIDE_A_RUN = frozenset({".log", ".toml"})
@@ -82,6 +83,11 @@ class RunResult:
         rows = (self.accuracy, *(variant.accuracy for variant in self.variants.values()))
         if any(len(row) != len(self.classes_seen) for row in rows):
             raise ValueError(f"{len(self.accuracy)} accuracies for {len(self.classes_seen)} tasks")
+
+    @property
+    def recipe(self) -> str:
+        """What was laid over the preset; empty for nothing."""
+        return printable(str(self.settings.get("recipe", "")))
 
     @property
     def order_seed(self) -> int | None:

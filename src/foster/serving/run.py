@@ -4,7 +4,6 @@ import logging
 import os
 import socket
 import sys
-from contextlib import suppress
 from typing import Any
 
 from foster.errors import FolderError, FosterError, SettingsError
@@ -86,8 +85,7 @@ def _bound(options: Options) -> socket.socket:
             options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listening = socket.socket(family, kind, protocol)
-        with suppress(OSError):
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
     except OSError as error:
         reason = error.strerror or str(error)
