@@ -7,17 +7,18 @@ from importlib.resources import files
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, Response
+from jinja2 import Environment, PackageLoader
 
 from foster.serving.answers import Session
 from foster.serving.guard import COOKIE, is_same, refused, session_of
 from foster.serving.service import RunningService
 
 PAGES = {
-    "index.html": ("style.css", ("api.js", "photos.js", "labelling.js")),
-    "docs.html": ("style.css", ("api.js", "docs.js")),
-    "sign_in.html": ("style.css", ("sign_in.js",)),
+    "index.html": ("foster", ("api.js", "photos.js", "labelling.js")),
+    "docs.html": ("foster: API", ("api.js", "docs.js")),
+    "sign_in.html": ("foster: token", ("sign_in.js",)),
 }
-"""Each page with its styles and scripts."""
+"""Each page with its title and its scripts."""
 
 
 router = APIRouter(include_in_schema=False)
@@ -55,11 +56,10 @@ def page(name: str, status: int = 200) -> HTMLResponse:
 @cache
 def _assembled(name: str) -> tuple[str, str]:
     """A page's text and its policy."""
-    style_name, script_names = PAGES[name]
-    style = f"\n{_text(style_name)}"
-    script = "\n" + "".join(map(_text, script_names))
-    text = _text(name).replace("<style></style>", f"<style>{style}</style>")
-    text = text.replace("<script></script>", f"<script>{script}</script>")
+    title, script_names = PAGES[name]
+    style, script = _text("style.css"), "".join(map(_text, script_names))
+    pages = Environment(loader=PackageLoader("foster.serving", "page"), trim_blocks=True)
+    text = pages.get_template(name).render(title=title, style=style, script=script)
     rules = {
         "default-src": "'none'",
         "script-src": _hashed(script),
