@@ -161,7 +161,7 @@ def learn_all(settings: Settings, work: Path) -> dict[str, Any]:
 
 def learner_overrides(settings: Settings, is_first: bool) -> list[str]:
     """All settings of the run that a learner has, too; what the first learn decides for good is said to it alone."""
-    known = set(keys_for(LearnerSettings, settings.method)) - (set() if is_first else set(KEPT_FROM_THE_FIRST_LEARN))
+    known = set(keys_for(LearnerSettings)) - (set() if is_first else set(KEPT_FROM_THE_FIRST_LEARN))
     values: dict[str, Any] = {"learning_rate_scale": 1}  # a learner's rates would follow from its batches
     values |= {key: value for key, value in flat(settings.nested()).items() if key in known and value is not None}
     return [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in values.items()]

@@ -151,22 +151,22 @@ def history_text(history: Sequence[dict[str, Any]]) -> str:
 
 def classes_text(history: Sequence[dict[str, Any]]) -> str:
     """For the last `learn`, merge or forget, a table for each kind of images: a row a class, in order of arrival."""
-    tables = [_check_table(kind, classes) for kind, classes in last_checks(history).items()]
+    tables = [
+        check_table(kind, [change_row(name, change) for name, change in classes.items()])
+        for kind, classes in last_checks(history).items()
+    ]
     return "".join(f"\n{table}" for table in tables) or "\nno images were compared in the last learn\n"
 
 
-def _check_table(kind: str, classes: Mapping[str, Mapping[str, Any]]) -> str:
-    rows = [
-        (
-            name,
-            str(row["images"]),
-            percent(row["before"]),
-            percent(row["after"]),
-            ABSENT if row["before"] is None else str(row["negative_flips"]),
-        )
-        for name, row in classes.items()
-    ]
-    return columns("lrrrr", (CHECK_TITLES.get(kind, kind), *CHECK_COLUMNS), rows)
+def check_table(kind: str, rows: Sequence[Sequence[str]]) -> str:
+    """Accuracy before and after an update, on images of one kind."""
+    return columns("lrrrr", (CHECK_TITLES[kind], *CHECK_COLUMNS), rows)
+
+
+def change_row(title: str, change: Mapping[str, Any]) -> tuple[str, ...]:
+    """How one class changed, as the history has it; a new one has nothing to lose."""
+    flips = ABSENT if change["before"] is None else str(change["negative_flips"])
+    return title, str(change["images"]), percent(change["before"]), percent(change["after"]), flips
 
 
 def exemplars_text(manifest: Manifest) -> str:

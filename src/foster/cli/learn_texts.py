@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from foster.cli.bundle_texts import CHECK_COLUMNS, CHECK_TITLES, columns, listed, percent
+from foster.cli.bundle_texts import change_row, check_table, columns, listed, percent
 from foster.data.photos.find import passed_over_text
 from foster.data.photos.read import Unreadable
 from foster.learner.assessment import EvaluationReport
@@ -75,14 +75,11 @@ def check_text(check: UpdateCheck, num_shown: int | None = NUM_CLASSES_SHOWN) ->
         count = str(sum(entry.num_images for entry in check.new))
         rows.append(("new classes, mean", count, ABSENT, percent(check.new_after), ABSENT))
         rows += _class_rows(check.new, num_shown)
-    return columns("lrrrr", (CHECK_TITLES[check.kind], *CHECK_COLUMNS), rows)
+    return check_table(check.kind, rows)
 
 
 def _class_rows(entries: Sequence[ClassChange], num_shown: int | None) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = []
-    for entry in entries[:num_shown]:
-        flips = ABSENT if entry.before is None else str(entry.num_negative_flips)
-        rows.append((f"  {entry.name}", str(entry.num_images), percent(entry.before), percent(entry.after), flips))
+    rows = [change_row(f"  {entry.name}", entry.record()) for entry in entries[:num_shown]]
     num_left = len(entries) - len(rows)
     return rows + ([(f"  ... {num_left} more (foster info --classes)", "", "", "", "")] if num_left else [])
 

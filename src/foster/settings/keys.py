@@ -112,14 +112,10 @@ def key_hint(key: str, keys: Sequence[str], listing: str = "", method: str = DEF
     if same_end:
         return f"; did you mean '{difflib.get_close_matches(key, at_home or same_end, n=1, cutoff=0)[0]}'?"
     hint = suggestion(key, keys)
-    if "did you mean" in hint or not listing:
-        return hint
-    return f"; '{listing}' prints all keys"
+    return hint if "did you mean" in hint or not listing else f"; '{listing}' prints all keys"
 
 
-def apply_override(
-    data: dict[str, Any], override: str, keys: Sequence[str], listing: str = "", asked: str = COMMAND_LINE
-) -> None:
+def apply_override(data: dict[str, Any], override: str, keys: Sequence[str], listing: str, asked: str) -> None:
     """Set one `key=value`, where the value is TOML, or text where it is not; `none` makes an optional key None.
 
     `keys` are the dotted keys that may be set, `listing` is the command that prints them, and `asked` tells where the
