@@ -116,7 +116,10 @@ def _learn(learner: Learner, learn: Callable[..., LearnReport], bundle: Path, is
             raise
         if is_first:
             _show(learn_text(report, learner.settings.preset) + "\n")
-            learner.save(bundle)
+            try:
+                learner.save(bundle)
+            except FolderError as error:
+                raise FolderError(f"{error}; the same command writes it later, without training again") from None
 
 
 def _show(text: str) -> None:
