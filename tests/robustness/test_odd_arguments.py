@@ -74,3 +74,14 @@ def test_a_title_of_any_bytes_is_drawn(foster: Callable[..., tuple[int, str]], t
     code, said = foster("compare", str(results), "--title", os.fsdecode(b"caf\xe9 \x1b[31m"), "--figure", "x.png")
     assert (code, said) == (0, "")
     assert (tmp_path / "x.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("given", [("run", "digits", "--out=~/x"), ("info", "~/x"), ("table", "~/x")])
+def test_a_home_is_found_wherever_a_path_is_asked_for(
+    given: tuple[str, ...], foster: Callable[..., tuple[int, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "x").write_text("neither a run, nor a bundle, nor a photo")
+    code, said = foster(*given)
+    assert code in (1, 2)
+    assert str(tmp_path / "x") in said

@@ -1,10 +1,12 @@
 """The command `foster`: it parses, hands over, and prints errors as one line. No logic, and no torch at import."""
 
+import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -14,6 +16,7 @@ from foster.cli import bundles, checking, experiments, listing, serving, sweepin
 from foster.cli.examples import EXAMPLES
 from foster.errors import FosterError
 from foster.system.crew import speaks
+from foster.system.files import user_path
 from foster.system.output import complain, drop_unwritable_output, prepare_streams
 from foster.system.signals import Stopped, ending_on_signals, ignore_echoes
 
@@ -99,6 +102,21 @@ def _flowing(text: str) -> str:
     return "\n\n".join(part if part.startswith("\b") else part.replace("\n", " ") for part in parts)
 
 
+def _at_home(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, for which `~` is the home folder in every path, also in `--out=~/runs`, which a shell leaves."""
+
+    def at_home(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return [at_home(one) for one in value]
+        return user_path(value) if isinstance(value, Path) else value
+
+    @functools.wraps(command)
+    def called(**arguments: Any) -> None:
+        command(**{name: at_home(value) for name, value in arguments.items()})
+
+    return called
+
+
 COMMANDS: tuple[tuple[Callable[..., None], ...], ...] = (
     (experiments.run, experiments.resume, experiments.plan, experiments.prepare, experiments.demo),
     (listing.presets, listing.methods, listing.table, listing.compare, sweeping.sweep, sweeping.study),
@@ -111,7 +129,9 @@ COMMANDS: tuple[tuple[Callable[..., None], ...], ...] = (
 
 for _command in chain(*COMMANDS):
     _name = _command.__name__.replace("_", "-")
-    app.command(_name, help=_flowing(inspect.getdoc(_command) or ""), epilog=f"Example: {EXAMPLES[_name]}")(_command)
+    app.command(_name, help=_flowing(inspect.getdoc(_command) or ""), epilog=f"Example: {EXAMPLES[_name]}")(
+        _at_home(_command)
+    )
 
 
 def main() -> None:

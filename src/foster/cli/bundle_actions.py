@@ -34,7 +34,6 @@ from foster.settings.learner import learner_settings
 from foster.system import output
 from foster.system.counts import counted, size_text
 from foster.system.crew import agreed, barrier, crew, joined
-from foster.system.files import user_path
 from foster.system.output import printable
 from foster.system.signals import Stopped, stop_on_signals
 
@@ -57,7 +56,6 @@ def learn_bundle(
     plugins: Sequence[str] | None,
     minutes: float | None,
 ) -> None:
-    bundle = user_path(bundle)
     with joined() as team:
         quiet = quiet or not team.is_first
         if agreed(team.is_first and not is_restarting and _is_written(bundle, source, old)):
@@ -65,7 +63,7 @@ def learn_bundle(
                 output.complain(f"'{bundle}' was written by the learn that was interrupted; nothing is left to learn")
         else:
             check_free(bundle)
-            if user_path(source).is_dir() and bundle.resolve().is_relative_to(user_path(source).resolve()):
+            if source.is_dir() and bundle.resolve().is_relative_to(source.resolve()):
                 raise FolderError(
                     f"'{bundle}' lies inside '{source}' and would be taken for a class there; choose another place"
                 )
@@ -133,7 +131,7 @@ def _is_written(bundle: Path, source: Path, old: Path | None) -> bool:
     if not work.path.is_dir() or not bundle.is_dir():
         return False
     *before, last = read_manifest(bundle).history or [{}]
-    if before != list(read_manifest(user_path(old)).history if old else ()) or last.get("source") != source.name:
+    if before != list(read_manifest(old).history if old else ()) or last.get("source") != source.name:
         return False
     with work.opened(is_restarting=True):
         return True
@@ -175,11 +173,10 @@ def mend_bundle(
 ) -> None:
     """Load `old`, mend it, and write what it is then as `bundle`, whole or not at all. Where answers may change, before
     and after are compared on a `device`, once a `check` has found nothing against it."""
-    bundle = user_path(bundle)
     check_free(bundle)
     if is_promoting:
         check_promotable(bundle)
-    source = real_folder(user_path(old))  # before a link to it moves
+    source = real_folder(old)  # before a link to it moves
     learner = Learner.load(source, device=device)
     if check is not None and learner.knowledge is not None:
         check(learner.knowledge)

@@ -13,7 +13,6 @@ from rich.cells import cell_len
 from foster.cli.options import Bundle, Device, IsJson, IsJsonLines, Photos, Plugins, Quiet, leave_busy_cores
 from foster.errors import DataError, FolderError
 from foster.system.counts import counted
-from foster.system.files import user_path
 from foster.system.output import echo, json_text, printable
 
 if TYPE_CHECKING:
@@ -49,18 +48,16 @@ def check(
     from foster.reports.contact_sheet import check_place, draw_check
     from foster.reports.progress import progress_for
 
-    sheet = out and user_path(out)
-    if sheet:
-        check_place(sheet)
-    known = bundle and user_path(bundle)
+    if out:
+        check_place(out)
     if not is_quick:
         leave_busy_cores(quiet=quiet or is_json)
     with progress_for(quiet=quiet) as listener:
-        report = check_photos(photos, known, test, has_labels_judged=not is_quick, device=device, listener=listener)
+        report = check_photos(photos, bundle, test, has_labels_judged=not is_quick, device=device, listener=listener)
     echo(json_text(report.record()) if is_json else check_report_text(report), nl=is_json)
-    if sheet:
-        count = draw_check(report, sheet)
-        drawn = f"{sheet}: {counted(count, 'photo')}" if count else f"no photo to show, so {sheet} is not drawn"
+    if out:
+        count = draw_check(report, out)
+        drawn = f"{out}: {counted(count, 'photo')}" if count else f"no photo to show, so {out} is not drawn"
         typer.echo(drawn, err=True)
     if report.problems:
         raise typer.Exit(FOUND_PROBLEMS)
@@ -87,7 +84,7 @@ def label_next(
     from foster.learner.learner import Learner
 
     if copy is not None:
-        _check_target(user_path(copy), photos)
+        _check_target(copy, photos)
     files = found_files(photos).images
     if not files:
         raise DataError(f"no images below {listed([str(path) for path in photos])}")
@@ -95,7 +92,7 @@ def label_next(
     leave_busy_cores(quiet=is_json)
     ranking = labelling.label_next(learner, files, count)
     if copy is not None:
-        _copy(ranking.chosen, user_path(copy))
+        _copy(ranking.chosen, copy)
     width = min(60, max(cell_len(shown(entry.path)) for entry in ranking.chosen))
     for entry in ranking.chosen:
         if is_json:
@@ -125,5 +122,5 @@ def _check_target(copy: Path, photos: Sequence[Path]) -> None:
     if os.path.lexists(copy):
         raise FolderError(f"'{copy}' already exists; name a new folder with --copy")
     for folder in photos:
-        if user_path(folder).resolve() in copy.resolve().parents:
+        if folder.resolve() in copy.resolve().parents:
             raise FolderError(f"'{copy}' lies in '{folder}', whose photos are read; choose another place")

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from foster.cli.options import Device, Plugins, unknown_choice
-from foster.system.files import user_path
 
 MEBIBYTE = 2**20
 
@@ -80,14 +79,14 @@ def serve(
     below = unknown_choice(unknown, unknown_below)
     run_server(
         Options(
-            path=user_path(path),
+            path=path,
             host=host,
             port=port,
             token=token,
             allowed_hosts=tuple(allow_host or ()),
-            feedback=feedback and user_path(feedback),
+            feedback=feedback,
             max_feedback_bytes=feedback_mib and feedback_mib * MEBIBYTE,
-            to_label=to_label and user_path(to_label),
+            to_label=to_label,
             device=device,
             unknown_below="auto" if below is None else below,
             max_bytes=max_mib * MEBIBYTE,
