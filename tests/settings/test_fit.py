@@ -31,7 +31,12 @@ def test_settings_cannot_be_changed() -> None:
         ({"schedule": "milestones", "milestones": (0, 5)}, "from 1 on, not 0"),
         ({"epochs": 0}, "greater than or equal to 1"),
         ({"learning_rate": float("nan")}, "finite"),
+        ({"learning_rate": 0}, "greater than 0"),
+        ({"weight_decay": -1e-4}, "greater than or equal to 0"),
+        ({"momentum": -0.1}, "greater than or equal to 0"),
         ({"momentum": 1}, "less than 1"),
+        ({"max_gradient": -1}, "greater than or equal to 0"),
+        ({"decay": 0}, "greater than 0"),
         ({"warmup": 3}, "not permitted"),
     ],
 )
@@ -46,6 +51,7 @@ def test_a_rate_that_never_falls_is_remarked() -> None:
 
 
 def test_the_two_kinds_of_schedule() -> None:
+    assert cosine(7) == FitSettings(epochs=7)
     assert cosine(7, 0.2) == FitSettings(epochs=7, learning_rate=0.2, weight_decay=5e-4, schedule="cosine")
     expected = FitSettings(epochs=9, learning_rate=0.1, weight_decay=2e-4, schedule="milestones", milestones=(3, 6))
     assert with_milestones(9, 3, 6) == expected

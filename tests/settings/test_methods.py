@@ -111,3 +111,32 @@ def test_icarl_podnet_and_coil_are_classified_by_the_nearest_mean_of_exemplars()
 def test_only_methods_without_exemplars_go_without_a_budget() -> None:
     without = {name for name, settings in METHOD_SETTINGS.items() if not settings.uses_memory}
     assert without == {"finetune", "lwf", "joint"}
+
+
+def test_only_joint_starts_anew_and_only_foster_learns_more_of_known_classes_by_its_phases() -> None:
+    assert [name for name, settings in METHOD_SETTINGS.items() if settings.starts_anew] == ["joint"]
+    assert [name for name, settings in METHOD_SETTINGS.items() if settings.refreshes_by_phases] == ["foster"]
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "wrong"),
+    [
+        ("podnet", "num_proxies", (0, 1001)),
+        ("podnet", "spatial_weight", (-0.1,)),
+        ("podnet", "flat_weight", (-0.1,)),
+        ("podnet", "margin", (-0.1,)),
+        ("coil", "norm", (0.9,)),
+        ("coil", "sinkhorn", (0,)),
+        ("coil", "transport_weight", (-0.1,)),
+        ("bic", "validation_share", (0, 0.5)),
+        ("foster", "compress_cutmix", (-0.1, 1.1)),
+        ("foster", "compress_old_weight", (-0.1,)),
+        ("foster", "boost_branches", (0, 9)),
+        ("foster", "align_exponent_base", (0,)),
+        ("foster", "temperature", (0,)),
+    ],
+)
+def test_a_value_out_of_bounds_is_refused(name: str, key: str, wrong: tuple[float, ...]) -> None:
+    for value in wrong:
+        with pytest.raises(ValueError, match=r"greater than|less than"):
+            METHOD_SETTINGS[name](**{key: value})
