@@ -4,8 +4,10 @@ import json
 import os
 from pathlib import Path
 
+import pytest
+
 from foster.events import Downloading, Event, Warned
-from foster.experiment.event_log import EventReader, noting
+from foster.experiment.event_log import EventReader, noting, read_events
 from foster.learner.work_folder import WorkFolder
 
 
@@ -18,6 +20,24 @@ def test_each_event_is_read_once_and_a_cut_line_waits_for_its_end(tmp_path: Path
     with path.open("a") as file:
         file.write(', "task": 1}\n')
     assert reader.new_events() == [{"event": "B", "task": 1}]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"task": "x"}',
+        '{"accuracy": [1]}',
+        '{"losses": 5}',
+        '{"losses": {"L_CE": "x"}}',
+        '{"losses": {"L_CE": null}}',
+        '{"seconds_left": {}}',
+        "null",
+    ],
+)
+def test_what_has_something_else_in_the_place_of_a_number_is_no_event(line: str, tmp_path: Path):
+    good = {"event": "EpochEnded", "task": 0, "losses": {"L_CE": 0.5}, "seconds_left": None}
+    (tmp_path / "events.jsonl").write_text(f"{json.dumps(good)}\n{line}\n")
+    assert EventReader(tmp_path).new_events() == read_events(tmp_path / "events.jsonl") == [good]
 
 
 def test_a_pipe_in_place_of_the_events_is_not_waited_for(tmp_path: Path):

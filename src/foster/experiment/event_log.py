@@ -12,6 +12,8 @@ from foster.system.files import append_line, open_plain, read_plain
 
 EVENTS = "events.jsonl"
 MAX_EVENTS_BYTES = 2**30
+NUMBERS = ("task", "num_tasks", "epoch", "epochs", "steps", "seconds", "seconds_left", "accuracy", "final_accuracy")
+"""What is a number, or nothing, in each event that has it."""
 
 
 def note(folder: Path, event: Event) -> None:
@@ -82,4 +84,15 @@ def _events_in(lines: bytes) -> list[dict[str, Any]]:
     for line in lines.split(b"\n"):
         with suppress(ValueError, RecursionError):
             events.append(json.loads(line.decode(errors="replace")))
-    return [event for event in events if isinstance(event, dict)]
+    return [event for event in events if _is_event(event)]
+
+
+def _is_event(line: object) -> bool:
+    """Whether numbers are numbers: any process may have written to the file."""
+    if not isinstance(line, dict):
+        return False
+    losses = line.get("losses", {})
+    if not isinstance(losses, dict):
+        return False
+    are_losses = all(isinstance(value, int | float) for value in losses.values())
+    return are_losses and all(isinstance(line.get(key), int | float | None) for key in NUMBERS)
