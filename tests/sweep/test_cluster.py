@@ -47,13 +47,12 @@ def check_that_a_process_is_told_lines_and_signals_and_gives_its_exit_code(log: 
     assert "asked to stop" in log.read_text()
 
 
-@pytest.mark.slow
 @needs_ray
 def test_a_process_on_a_ray_cluster_is_told_lines_and_signals_and_gives_its_exit_code(tmp_path: Path) -> None:
     check_that_a_process_is_told_lines_and_signals_and_gives_its_exit_code(tmp_path / "log")
 
 
-# Over ten seconds, but nothing else shows that a sweep and Ray understand each other.
+@pytest.mark.slow
 @needs_ray
 def test_runs_of_a_lost_node_go_on_at_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ray.cluster_utils import Cluster
