@@ -32,11 +32,13 @@ class RunStarted(Event):
 
 @dataclass(frozen=True)
 class RunResumed(Event):
-    """The run goes on from a checkpoint: in the middle of a task, or before it where `phase` is empty."""
+    """The run goes on from a checkpoint: in the middle of a task, or before it where `phase` is empty; `is_phase_done`
+    tells that no epoch of the phase is left."""
 
     task: int
     phase: str
     epoch: int
+    is_phase_done: bool = False
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,8 @@ def test_a_learn_tells_its_accuracy_in_plain_words():
 def test_a_run_between_two_tasks_resumes_at_no_phase():
     assert texts.resumed(events.RunResumed(task=2, phase="", epoch=0), 5) == "resumed at task 3/5"
     assert texts.resumed(events.RunResumed(task=2, phase="boost", epoch=3), 5) == "resumed at task 3/5 boost, epoch 4"
+    done = events.RunResumed(task=2, phase="boost", epoch=0, is_phase_done=True)
+    assert texts.resumed(done, 5) == "resumed at task 3/5 after boost"
 
 
 def test_a_download_of_unknown_length_has_no_end():

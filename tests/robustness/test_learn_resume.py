@@ -361,7 +361,7 @@ def test_a_disk_that_is_full_when_the_bundle_is_written_costs_no_training(
         (tmp_path / name / "exemplars").mkdir(parents=True)
     done = command(arguments(shelf, tmp_path / "v2"))
     assert done.code == 0, done.err
-    assert "going on where it stopped: compress" in done.err
+    assert "going on where it stopped: after compressing both into one network" in done.err
     assert not re.search(r"epochs? of", done.err), "nothing is trained again"
     assert content(tmp_path / "v2") == content(shelf.whole)
     left = {path.name for path in tmp_path.iterdir()}

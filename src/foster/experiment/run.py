@@ -212,7 +212,7 @@ class Experiment:
         if "memory" in parts:
             self.method.memory.load_state(parts["memory"])
         reached = TaskState.of(checkpoint)
-        self._tell(events.RunResumed(reached.task, reached.phase, reached.epoch))
+        self._tell(reached.resumed)
         return reached
 
     def _warn(self, message: str) -> None:

@@ -63,7 +63,7 @@ def train(
     """
     trainer.begin(task)
     if state.phase:
-        trainer.listener(events.RunResumed(state.task, state.phase, state.epoch))
+        trainer.listener(state.resumed)
     phases = phases_of(method, task)
     if plan.backbone.is_pretrained:
         phases = with_head_start(phases, trainer.engine.infer)

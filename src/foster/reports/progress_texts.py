@@ -27,10 +27,11 @@ def run_started(event: events.RunStarted) -> str:
 
 def resumed(event: events.RunResumed, num_tasks: int, is_learn: bool = False) -> str:
     """Between two tasks there is no phase yet."""
+    phase = in_plain_words(event.phase) if is_learn else event.phase
+    reached = f"after {phase}" if event.is_phase_done else f"{phase}, epoch {event.epoch + 1}" if phase else ""
     if is_learn:
-        return f"going on where it stopped: {in_plain_words(event.phase)}, epoch {event.epoch + 1}"
-    phase = f" {event.phase}, epoch {event.epoch + 1}" if event.phase else ""
-    return f"resumed at task {event.task + 1}/{num_tasks}{phase}"
+        return f"going on where it stopped: {reached}"
+    return f"resumed at task {event.task + 1}/{num_tasks} {reached}".rstrip()
 
 
 def task_started(event: events.TaskStarted) -> str:

@@ -60,6 +60,11 @@ class TaskState:
         return self.fit.epoch if self.fit else 0
 
     @property
+    def resumed(self) -> events.RunResumed:
+        """From where it goes on."""
+        return events.RunResumed(self.task, self.phase, self.epoch, bool(self.phase) and self.fit is None)
+
+    @property
     def seconds(self) -> float:
         """How long the task has taken, in all attempts."""
         return self.seconds_before + time.monotonic() - self._began
