@@ -60,7 +60,23 @@ def test_what_the_page_on_the_paper_says_of_runs_is_what_the_files_say() -> None
     assert f"WA is the one method below its published number: {of('wa-plain'):.2f} on B0 inc10" in told
     assert f"in float32 without them it has {average('checks/cifar100-b0-inc10-wa-plain-float32-s1993'):.2f}" in told
     assert f"in the same class order has {average('checks/cifar100-b0-inc10-wa-plain-s1-order1993'):.2f}" in told
-    assert f"({of('podnet-auto'):.1f} against {of('podnet-plain'):.1f} on B0 inc10" in told
+    weight1 = read("checks/cifar100-b0-inc10-wa-plain-weight1-s1993")[""]
+    assert f"With `wa.distillation_weight=1` it has {fmean(weight1):.2f}" in told
+    assert f"{weight1[1]:.1f} and {weight1[2]:.1f} after the second and third tasks" in told
+    assert f"has {average('checks/cifar100-b0-inc10-wa-plain-share-s1993'):.2f}. The default" in told
+
+
+def test_what_the_page_on_the_paper_says_of_podnets_margin_is_what_the_files_say() -> None:
+    told = text("docs/paper.md")
+
+    def podnet(suffix: str) -> str:
+        auto, plain = (average(f"checks/cifar100-b0-inc10-podnet-{name}-{suffix}") for name in ("auto", "plain"))
+        return f"{auto:.1f} against {plain:.1f}"
+
+    assert f"it has {of('podnet-auto'):.1f} against {of('podnet-plain'):.1f} on B0 inc10" in told
+    assert f"and {podnet('s1')} in class order 1" in told
+    assert f"{podnet('nohinge-s1993')} with `podnet.hinge=false`, and {podnet('margin0-s1993')} with" in told
+    assert f"it has {average('checks/cifar100-b0-inc10-podnet-plain-nohinge-s1993'):.2f} on B0 inc10" in told
 
 
 def test_the_rows_of_the_page_on_studies_are_those_of_the_studies() -> None:
