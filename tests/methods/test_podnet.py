@@ -32,8 +32,8 @@ from foster.settings.methods import PodnetSettings
 from foster.training.phase import Evaluate, Phase
 
 
-def podnet(memory: ExemplarMemory | None = None, num_proxies: int = 3, margin: float = 0.6) -> Podnet:
-    settings = PodnetSettings(first=SHORT, later=SHORT, finetune=SHORT, num_proxies=num_proxies, margin=margin)
+def podnet(memory: ExemplarMemory | None = None, hinge: bool = False) -> Podnet:
+    settings = PodnetSettings(first=SHORT, later=SHORT, finetune=SHORT, num_proxies=3, hinge=hinge)
     method = new_method(Podnet, settings, memory)
     assert isinstance(method, Podnet)
     return method
@@ -136,16 +136,14 @@ def test_pooled_maps_are_compared_with_the_old_networks_by_the_weight_of_the_gro
 
 
 def test_without_the_hinge_the_loss_is_the_toolkits() -> None:
-    method = podnet()
-    method.settings = method.settings.model_copy(update={"hinge": False})
     logits, labels = torch.tensor([[9.0, 0.0]]), torch.tensor([0])
     head = CosineHead(4, 2)
-    assert method.classification(logits, labels, head).item() == proxy_nca(logits, labels).item() > 0
-    assert podnet().classification(logits, labels, head).item() == 0
+    assert podnet().classification(logits, labels, head).item() == proxy_nca(logits, labels).item() > 0
+    assert podnet(hinge=True).classification(logits, labels, head).item() == 0
 
 
 def test_the_margin_is_measured_in_cosines_and_does_not_train_the_scale() -> None:
-    method = podnet()
+    method = podnet(hinge=True)
     method.network = method.new_network([4])
     head = head_of(method)
     head.scale.data.fill_(7.0)
@@ -159,8 +157,9 @@ def test_the_margin_is_measured_in_cosines_and_does_not_train_the_scale() -> Non
     assert with_margin.item() == pytest.approx(without.item(), rel=1e-4)
 
 
-def test_the_scale_stays_above_zero_from_the_first_steps_on() -> None:
-    method = podnet()
+@pytest.mark.parametrize("hinge", [False, True])
+def test_the_scale_stays_above_zero_from_the_first_steps_on(hinge: bool) -> None:
+    method = podnet(hinge=hinge)
     learn(method, 1)
     assert head_of(method).scale.item() > 1
 

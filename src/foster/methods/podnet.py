@@ -28,7 +28,7 @@ NUM_CLUSTERING_ROUNDS = 20
 class Podnet(CosineMethod[PodnetSettings]):
     """Old and new network must agree on the pooled maps of every stage, so that features move little and slowly.
 
-    A class has several proxies, learned with a margin (L_LSC); those of new classes start at the clusters of their
+    A class has several proxies, learned by L_LSC; those of new classes start at the clusters of their
     features, those of known classes stay fixed meanwhile. L_spatial compares sums over rows and columns of the maps,
     L_flat the final features, both times sqrt(total / new). Then the whole head, and it alone, is tuned on equally many
     images of each class: that moves the head's accuracy, not the nearest mean's, until the next task builds on it.
@@ -93,7 +93,8 @@ class Podnet(CosineMethod[PodnetSettings]):
         if not self.settings.hinge:
             return proxy_nca(logits, labels)
         # The margin counts in cosines, the logits are cosines times the learned scale. In the margin the scale is a
-        # constant: trained there, it would lower the loss by shrinking below 0 before anything else is learned.
+        # constant: trained there, it would lower the loss by shrinking below 0 before anything else is learned. As a
+        # constant it lets the scale grow from task to task, and the loss of images within the margin with it.
         return local_similarity(logits, labels, self.settings.margin * head.scale.detach())
 
     @torch.no_grad()

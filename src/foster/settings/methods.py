@@ -92,8 +92,8 @@ class PodnetSettings(MethodSettings):
     flat_weight: float = Field(default=1.0, ge=0, description="The weight of distances between features.")
     margin: Annotated[float, Needs("hinge=true")] = Field(default=0.6, ge=0)
     """By how much, in cosines, a class must win before its loss is 0."""
-    hinge: bool = True
-    """The loss of PODNet's authors; false is the public toolkit's, which is never 0."""
+    hinge: bool = False
+    """The loss of PODNet's paper, which is 0 beyond the margin; false is that of the published runs, without one."""
 
 
 class CoilSettings(MethodSettings):
