@@ -1,17 +1,69 @@
 """What the settings of every method can do."""
 
+from pathlib import Path
+
 import pytest
+from pydantic import Field
 
 from foster.errors import SettingsError
 from foster.settings.base import check_used
 from foster.settings.experiment import load_settings
+from foster.settings.fit import FitSettings, Frozen
 from foster.settings.foster import FosterSettings
+from foster.settings.learner import learner_settings
+from foster.settings.method import MethodSettings
 from foster.settings.methods import METHOD_SETTINGS
 
 
 def test_every_schedule_is_stretched() -> None:
     options = FosterSettings().scaled(0.5)
     assert (options.first.epochs, options.boost.epochs, options.compress.epochs) == (100, 85, 65)
+
+
+class Polish(Frozen):
+    fit: FitSettings = FitSettings(epochs=40, learning_rate=0.02)
+
+
+class OutsideSettings(MethodSettings):
+    """As a stranger may write them: schedules in a table, in a list, or in neither, and a free table."""
+
+    polish: Polish = Polish()
+    rounds: tuple[FitSettings, ...] = (FitSettings(epochs=20), FitSettings(epochs=10))
+    last: FitSettings | None = None
+    weights: dict[str, float] = Field(default={"first": 1.0})
+
+
+@pytest.fixture
+def outside(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setitem(METHOD_SETTINGS, "outside", OutsideSettings)
+    return "method=outside"
+
+
+def schedules(options: MethodSettings) -> list[FitSettings]:
+    assert isinstance(options, OutsideSettings)
+    assert options.last is not None
+    return [options.polish.fit, *options.rounds, options.last]
+
+
+def test_schedules_in_tables_and_lists_are_scaled_as_all_are(outside: str) -> None:
+    settings = load_settings("digits", [outside, "outside.last.epochs=60"])
+    scheduled = schedules(settings.scheduled(0.5, is_pretrained=True))
+    assert [fit.epochs for fit in scheduled] == [20, 10, 5, 30]
+    assert [fit.learning_rate for fit in scheduled] == pytest.approx([0.002, 0.01, 0.01, 0.01])
+    learner = learner_settings([outside, "outside.last.epochs=60"])
+    gentle = learner.scaled_options(100, is_pretrained=True, batch_size=16)
+    assert [fit.max_gradient for fit in schedules(gentle)] == [1] * 4
+    late = load_settings("digits", [outside, "outside.polish.fit={schedule = 'milestones', milestones = [90]}"])
+    assert late.remarks == ["outside.polish.fit.milestones: [90] lie beyond its 40 epochs; the rate never falls"]
+
+
+def test_a_settings_file_holds_whatever_a_method_asks_for(outside: str, tmp_path: Path) -> None:
+    settings = load_settings("digits", [outside, "outside.last.epochs=3", "outside.weights={second = 2.0}"])
+    file = tmp_path / "settings.toml"
+    file.write_text(settings.toml())
+    assert load_settings(str(file)) == settings
+    with pytest.raises(SettingsError, match=r"unknown key 'outside.last.epoch'; did you mean 'outside.last.epochs'"):
+        load_settings("digits", [outside, "outside.last.epoch=3"])
 
 
 def test_what_needs_another_setting_says_so_beside_its_type_and_keeps_its_bounds() -> None:

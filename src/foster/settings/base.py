@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from foster.errors import FolderError, SettingsError, suggestion
-from foster.settings.augmentation import AUGMENTATIONS, Augmentation, augmentation_table
+from foster.settings.augmentation import AUGMENTATIONS, augmentation_table
 from foster.settings.engine import EngineSettings
 from foster.settings.fit import FitSettings, Frozen
 from foster.settings.keys import (
@@ -105,18 +105,14 @@ class CommonSettings(Frozen):
     def scheduled(self, epochs_factor: float, is_pretrained: bool, rate: float = 1.0) -> MethodSettings:
         """The method's settings with epochs and learning rates as they are to be used: `rate` times the published ones
         where nobody says otherwise, and a tenth of that for a pretrained backbone."""
-        options = self.options.scaled(epochs_factor)
-        fits = {name: fit for name, fit in options if isinstance(fit, FitSettings)}
-        gentle = fits.keys() - options.head_schedules if is_pretrained else ()
-        given = self.learning_rate_scale
-        factors = {name: rate * (PRETRAINED_RATE if name in gentle else 1) if given is None else given for name in fits}
-        return options.model_copy(
-            update={
-                name: fit.model_copy(update={"learning_rate": factors[name] * fit.learning_rate})
-                for name, fit in fits.items()
-                if factors[name] != 1
-            }
-        )
+        options, given = self.options.scaled(epochs_factor), self.learning_rate_scale
+
+        def with_rate(name: str, fit: FitSettings) -> FitSettings:
+            is_gentle = is_pretrained and name not in options.head_schedules
+            factor = rate * (PRETRAINED_RATE if is_gentle else 1) if given is None else given
+            return fit.model_copy(update={"learning_rate": factor * fit.learning_rate})
+
+        return options.with_schedules(with_rate)
 
     def complete(self) -> dict[str, Any]:
         """The settings as plain data in the layout of a settings file, the options under the method's name."""
@@ -136,8 +132,8 @@ def keys_for(model: type[CommonSettings]) -> list[str]:
     """Every dotted key that a settings class takes, those of all methods included."""
     if clash := model.model_fields.keys() & METHOD_SETTINGS.keys():
         raise SettingsError(f"a method cannot be called '{min(clash)}', which is a setting of its own")
-    keys = [*keys_of(model, skip="options"), *(f"augmentation.{key}" for key in Augmentation.model_fields)]
-    return keys + [f"{name}.{key}" for name, options in METHOD_SETTINGS.items() for key in keys_of(options)]
+    sections = [f"{name}.{key}" for name, options in METHOD_SETTINGS.items() for key in keys_of(options)]
+    return [*keys_of(model, skip="options"), *sections]
 
 
 def apply_overrides(

@@ -5,7 +5,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import ValidationError
 
@@ -61,11 +61,10 @@ def keys_of(model: type[Frozen], skip: str = "") -> tuple[str, ...]:
     for name, field in model.model_fields.items():
         if name == skip:
             continue
-        annotation = field.annotation
-        if isinstance(annotation, type) and issubclass(annotation, Frozen):
-            keys += [f"{name}.{key}" for key in keys_of(annotation)]
-        else:
-            keys.append(name)
+        kinds = [field.annotation, *get_args(field.annotation)]  # of a table or None, as of a text or a table, both
+        tables = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Frozen)]
+        keys += [] if tables == kinds else [name]
+        keys += [f"{name}.{key}" for table in tables for key in keys_of(table)]
     return tuple(keys)
 
 
@@ -75,8 +74,9 @@ def check_keys(data: Mapping[str, Any], keys: Sequence[str], origin: str, listin
     for key, value in data.items():
         if key not in known:
             raise SettingsError(f"unknown key '{prefix}{key}'{key_hint(prefix + key, keys, listing)} (in {origin})")
-        if isinstance(value, Mapping):
-            check_keys(value, keys, origin, listing, f"{prefix}{key}.")
+        below = f"{prefix}{key}."
+        if isinstance(value, Mapping) and any(each.startswith(below) for each in keys):
+            check_keys(value, keys, origin, listing, below)
 
 
 def without_retired(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -129,14 +129,9 @@ class LearnerSettings(CommonSettings):
         factor = self.epochs_factor(steps_per_epoch, is_pretrained, more_steps_for(backbone, batch_size))
         options = self.scheduled(factor, is_pretrained, rate)
         wanted = options.pretrained_values if is_pretrained else options.coarse_values if is_coarse(backbone) else {}
-        decided: dict[str, Any] = {name: value for name, value in wanted.items() if getattr(options, name) == "auto"}
+        decided = {name: value for name, value in wanted.items() if getattr(options, name) == "auto"}
         if is_pretrained:
-            # Discriminants of few photos weigh features so heavily that a first step could undo the pretraining.
-            decided |= {
-                name: fit.model_copy(update={"max_gradient": PRETRAINED_MAX_GRADIENT})
-                for name, fit in options
-                if isinstance(fit, FitSettings) and fit.max_gradient is None
-            }
+            options = options.with_schedules(_bounded)
         return options.model_copy(update=decided)
 
     def nested(self) -> dict[str, Any]:
@@ -147,6 +142,11 @@ class LearnerSettings(CommonSettings):
         needed = plugins_of({"method": self.method, "backbone": self.backbone})
         plugins = {"plugins": list(needed)} if needed else {}
         return {**data, **plugins, "weights": Path(self.weights).name, self.method: options}
+
+
+def _bounded(_: str, fit: FitSettings) -> FitSettings:
+    """Discriminants of few photos weigh features so heavily that a first step could undo the pretraining."""
+    return fit if fit.max_gradient is not None else fit.model_copy(update={"max_gradient": PRETRAINED_MAX_GRADIENT})
 
 
 def learner_settings(

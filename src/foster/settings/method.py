@@ -1,6 +1,7 @@
 """What the settings of every method are, and all that others must know of a method; without torch."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -93,8 +94,12 @@ class MethodSettings(Frozen):
 
     def scaled(self, factor: float) -> Self:
         """The same settings with every schedule stretched by `factor`."""
-        fits = {name: value.scaled(factor) for name, value in self if isinstance(value, FitSettings)}
-        return self.model_copy(update=fits)
+        return self.with_schedules(lambda _, fit: fit.scaled(factor))
+
+    def with_schedules(self, change: Callable[[str, FitSettings], FitSettings]) -> Self:
+        """The same settings with every schedule changed, those in tables and lists included: `change` is given the
+        name of the setting that holds it, and the schedule."""
+        return self.model_copy(update={name: _changed(value, partial(change, name)) for name, value in self})
 
     def problem(self, num_tasks: int) -> str | None:
         """What is wrong with these settings for a scenario of `num_tasks` tasks, as `key: reason`, or None."""
@@ -103,5 +108,24 @@ class MethodSettings(Frozen):
     def remarks(self, num_tasks: int) -> list[str]:
         """What may not be meant, as `key: remark`, without the method's name."""
         idle = [f"{key}: this has no effect without {needed}" for key, needed in self.without_effect().items()]
-        fits = {name: value for name, value in self if isinstance(value, FitSettings)}
-        return idle + [f"{name}.{fit.remark}" for name, fit in fits.items() if fit.remark]
+        return idle + [f"{name}.{fit.remark}" for name, fit in _schedules(self) if fit.remark]
+
+
+def _changed(value: Any, change: Callable[[FitSettings], FitSettings]) -> Any:
+    """A setting's value, with every schedule in it changed."""
+    if isinstance(value, FitSettings):
+        return change(value)
+    if isinstance(value, Frozen):
+        return value.model_copy(update={name: _changed(part, change) for name, part in value})
+    if isinstance(value, list | tuple):
+        return type(value)(_changed(part, change) for part in value)
+    return value
+
+
+def _schedules(table: Frozen) -> Iterator[tuple[str, FitSettings]]:
+    """Every schedule in a table of settings, by its dotted key."""
+    for name, value in table:
+        if isinstance(value, FitSettings):
+            yield name, value
+        elif isinstance(value, Frozen):
+            yield from ((f"{name}.{key}", fit) for key, fit in _schedules(value))

@@ -69,7 +69,7 @@ def _key(key: str) -> str:
 
 
 def value_text(value: Any) -> str:
-    """One value as TOML, a mapping as an inline table; TypeError for what TOML cannot hold."""
+    """One value as TOML, a mapping as an inline table without its Nones; TypeError for what TOML cannot hold."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Integral):
@@ -82,5 +82,6 @@ def value_text(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(value_text, value))}]"
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{_key(key)} = {value_text(part)}' for key, part in value.items())}}}"
+        parts = [f"{_key(key)} = {value_text(part)}" for key, part in value.items() if part is not None]
+        return f"{{{', '.join(parts)}}}"
     raise TypeError(f"cannot write {type(value).__name__} as TOML")
