@@ -113,6 +113,7 @@ class Trainer:
         """
         epochs: dict[str, int] = {}
         num_phases = 0
+        skipped: list[Phase] = []
         for phase in parts_of(phases):
             if isinstance(phase, Evaluate):
                 evaluate(phase)
@@ -122,7 +123,9 @@ class Trainer:
             epochs[phase.name] = phase.fit.epochs
             if num_phases <= state.num_phases_done:
                 restore_trained(phase.network, state.kept[name])
+                skipped.append(phase)
                 continue
+            self._draw_views(skipped, state.task)
             self.train(phase, state, save)
             state.num_phases_done, state.fit = num_phases, None
             if save is not None:
@@ -140,11 +143,7 @@ class Trainer:
     def train(self, phase: Phase, state: TaskState, save: Callable[[], None] | None) -> None:
         """Train one phase, from `state.fit` where it has begun."""
         state.phase, saved = phase.name, time.monotonic()
-        engine, address = self.engine, Address(self.seed, "feed", state.task, phase.name)
-        if engine.views is not None:
-            feed: Feed = ViewFeed(phase.data, engine.views, self.batch_size, address, engine.device)
-        else:
-            feed = make_feed(phase.data, self.augmentation, self.batch_size, address, engine.device, engine.resident)
+        engine, feed = self.engine, self._feed(phase, state.task)
         self.listener(events.PhaseStarted(state.task, self.num_tasks, phase.name, phase.fit.epochs, feed.num_steps))
         began, interval = time.monotonic(), 60 * self.checkpoint_minutes
         with closing(fit(phase, feed, engine, self.listener, task=state.task, start=state.fit)) as moments:
@@ -161,6 +160,17 @@ class Trainer:
                     saved = time.monotonic()
                 self.stop_if_asked()
         self.listener(events.PhaseEnded(state.task, phase.name, time.monotonic() - began))
+
+    def _feed(self, phase: Phase, task: int) -> Feed:
+        engine, address = self.engine, Address(self.seed, "feed", task, phase.name)
+        if engine.views is not None:
+            return ViewFeed(phase.data, engine.views, self.batch_size, address, engine.device)
+        return make_feed(phase.data, self.augmentation, self.batch_size, address, engine.device, engine.resident)
+
+    def _draw_views(self, skipped: list[Phase], task: int) -> None:
+        """Which views there are of an image depends on the images beside which it was first shown."""
+        while self.engine.views is not None and skipped:
+            self._feed(skipped.pop(0), task)
 
 
 def seconds_an_epoch(
