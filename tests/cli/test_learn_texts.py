@@ -172,6 +172,7 @@ def test_a_merge_says_how_near_it_is_to_the_sum() -> None:
     assert told.startswith("merged cat, dog into pet: 30 exemplars and 4 held-out photos of it are kept\n")
     assert "by 1.5 points on average and 12.3 at most, on the held-out photos" in told
     assert "right -> wrong" in told
+    assert told.endswith("\n\n"), "a table stands apart from what follows it"
 
 
 def test_forgetting_says_what_remains_and_where() -> None:

@@ -202,5 +202,5 @@ def test_the_choice_depends_on_the_seed_alone() -> None:
 
 
 def test_a_class_with_one_image_cannot_give_one() -> None:
-    with pytest.raises(DataError, match="class 'class 1' has 1 images, too few to hold one out"):
+    with pytest.raises(DataError, match="class 'class 1' has 1 image, too few to hold one out"):
         hold_out(numbered(3, 1), 0.1, seed=0)

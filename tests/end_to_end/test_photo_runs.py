@@ -169,7 +169,7 @@ def test_one_tree_is_divided_by_the_seed(tmp_path: Path) -> None:
     ("damage", "message"),
     [
         (lambda data: shutil.rmtree(data / "train" / "class 3"), "class 3.*none to train on"),
-        (lambda data: shutil.rmtree(data / "test" / "class 3"), "1 classes have no photos in .*class 3"),
+        (lambda data: shutil.rmtree(data / "test" / "class 3"), "1 class without a photo in .*class 3"),
         (lambda data: [path.unlink() for path in (data / "train" / "class 3").iterdir()], "without a photo: class 3"),
         (lambda data: shutil.rmtree(data / "train"), "no test photos|holds no folders|none"),
     ],

@@ -26,6 +26,7 @@ def test_the_report_and_the_history_tell_what_happened(learner: Learner) -> None
     assert learner.knowledge is not None
     first, second = learner.knowledge.history
     assert second["new_classes"] == ["two", "three"]
+    assert second["seconds"] == report.seconds, "rounded once, so that a half second is not rounded up and then down"
     assert second["checks"]["held-out"]["known_before"] == report.held_out.known_before
     assert second["epochs"] == {"boost": 3, "compress": 3}
     assert first["epochs"] == {"learn": 4}

@@ -23,6 +23,7 @@ from foster.cli.options import leave_busy_cores
 from foster.data.photos.find import found_files, passed_over_text, shown
 from foster.errors import DataError, FolderError, FosterError, SettingsError
 from foster.experiment.event_log import noting
+from foster.learner.export import target_of
 from foster.learner.familiarity import Unknown
 from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
@@ -218,13 +219,13 @@ def predict_images(
     writer = csv.writer(sys.stdout, lineterminator="\n")
     if is_csv:
         writer.writerow(csv_header(num_ranks))
-    width = min(60, max(cell_len(shown(file)) for file in files))
+    width = min(60, max(cell_len(printable(shown(file))) for file in files))
     for prediction in predictions:
         num_failed += prediction.error is not None
         if is_json:
             output.echo(output.json_text(prediction.record()))
         elif is_csv:
-            writer.writerow(csv_row(prediction, num_ranks))
+            writer.writerow(csv_row(prediction, num_ranks, sys.stdout.isatty()))
         else:
             output.echo(prediction_line(prediction, width))
     if num_failed:
@@ -235,6 +236,7 @@ def predict_images(
 
 def export_bundle(bundle: Path, file: Path) -> None:
     check_outside(file)
+    target_of(file)  # before anything is loaded
     learner = Learner.load(bundle, device="cpu")
     leave_busy_cores(quiet=False)
     typer.echo(f"exporting and checking {file} ...", err=True)

@@ -190,13 +190,14 @@ def csv_header(num_ranks: int) -> list[str]:
     return ["image", "label", "confidence", "is_unknown", "error", *(ranks if num_ranks > 1 else [])]
 
 
-def csv_row(prediction: "Prediction", num_ranks: int) -> list[Any]:
-    """As many fields as the header has, also where there is an error."""
+def csv_row(prediction: "Prediction", num_ranks: int, is_terminal: bool) -> list[Any]:
+    """As many fields as the header has, also where there is an error; names as they are, but not for a terminal."""
     is_unknown = None if prediction.error else str(prediction.is_unknown).lower()
     row: list[Any] = [prediction.name, prediction.label, prediction.confidence, is_unknown, prediction.error]
     if num_ranks > 1:
         row += [value for entry in prediction.top for value in (entry.label, entry.probability)]
-    row = [printable(value) if isinstance(value, str) else value for value in row]
+    if is_terminal:
+        row = [printable(value) if isinstance(value, str) else value for value in row]
     return row + [None] * (len(csv_header(num_ranks)) - len(row))
 
 

@@ -190,8 +190,8 @@ def mend_text(report: MendReport) -> str:
             f"average and {100 * report.largest_difference:.1f} at most, on the {report.checks[0].kind} photos"
         )
     tables = [check_text(check) for check in report.checks]
-    after = [_remains(one) for one in report.remains]
-    return "\n".join(["\n".join(lines) + "\n", *tables, *(f"{line}\n" for line in after)])
+    after = "".join(f"{_remains(one)}\n" for one in report.remains)
+    return "\n".join(["\n".join(lines) + "\n", *tables, *([after] if tables else [])])
 
 
 def _done(report: MendReport) -> str:

@@ -16,6 +16,7 @@ from foster.data.task import Task
 from foster.errors import DataError, SettingsError, suggestion
 from foster.seeding import Address, generator
 from foster.settings.datasets import scenario_name, task_sizes
+from foster.system.counts import counted
 
 
 class Scenario:
@@ -139,9 +140,8 @@ def hold_out(images: ImageSet, share: float, seed: int) -> tuple[ImageSet, Image
     is_held_out = torch.zeros(len(images), dtype=torch.bool)
     for class_id, positions in enumerate(positions_by_class(images.labels, range(images.num_classes))):
         if len(positions) < 2:
-            raise DataError(
-                f"class '{images.class_names[class_id]}' has {len(positions)} images, too few to hold one out"
-            )
+            images_of = f"class '{images.class_names[class_id]}' has {counted(len(positions), 'image')}"
+            raise DataError(f"{images_of}, too few to hold one out")
         count = num_held_out(len(positions), share)
         is_held_out[positions[random_selection(len(positions), count, random)]] = True
     return images.select(~is_held_out), images.select(is_held_out)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from foster.errors import DataError
 from foster.reports.results import FILE_NAME, RunResult, find_results
+from foster.system.counts import counted
 from foster.system.files import read_plain, user_path
 from foster.system.output import plain_text
 
@@ -69,7 +70,7 @@ class Result(RunResult):
         return Results([self]).figure(title)
 
     def __repr__(self) -> str:
-        tasks = f"{len(self.accuracy)} tasks{'' if self.is_finished else ' so far'}"
+        tasks = f"{counted(len(self.accuracy), 'task')}{'' if self.is_finished else ' so far'}"
         return (
             f"<Result {self.scenario}, {self.method}, seed {self.seed}: {tasks}, average incremental accuracy "
             f"{self.average_incremental_accuracy:.2f} %, final {self.final_accuracy:.2f} %, "

@@ -258,7 +258,8 @@ def _judged(
         Finding(
             "mislabelled",
             (photos[one.position],),
-            f"looks like {names[one.other]} ({one.other_probability:.0%}; as labelled {one.own_probability:.0%})",
+            f"looks like {names[one.other]} "
+            f"({100 * one.other_probability:.0f} %; as labelled {100 * one.own_probability:.0f} %)",
             names[one.other],
         )
         for one in judgement.suspects

@@ -77,9 +77,7 @@ Target = Callable[[Exported, Tensor, str], tuple[bytes, Run]]
 def export_classifier(knowledge: Knowledge, file: Path) -> ExportReport:
     """Write `file` and the facts beside it, whole, and only if it gives what PyTorch gives."""
     file = user_path(file)
-    target = TARGETS.get(file.suffix.lower())
-    if target is None:
-        raise SettingsError(f"cannot export to '{file}'{suggestion(file.suffix, TARGETS)} (its ending)")
+    target = target_of(file)
     module = Exported(knowledge.classifier(torch.device("cpu"))).eval()
     pictures, checked_on = _pictures(knowledge)
     facts = export_facts(knowledge)
@@ -241,6 +239,14 @@ def _as_program(module: Exported, example: Tensor, facts: str) -> tuple[bytes, R
 
 TARGETS: dict[str, Target] = {".onnx": _as_onnx, ".pt2": _as_program}
 """From a file's ending to its kind."""
+
+
+def target_of(file: Path) -> Target:
+    """The kind of file that the ending of a name asks for."""
+    target = TARGETS.get(file.suffix.lower())
+    if target is None:
+        raise SettingsError(f"cannot export to '{file}'{suggestion(file.suffix, TARGETS)} (its ending)")
+    return target
 
 
 @contextmanager

@@ -37,7 +37,8 @@ def outcome(
         num_images = len(plan.held_out)
         after = replace(after, temperature=temperature, num_calibration_images=num_images, familiarity=familiarity)
     checks = _checks(plan, scores, scores_of_all(classifier, plan.exemplars_before.stack, engine), engine)
-    report = _report(plan, method, after, trained, checks, time.monotonic() - began)
+    seconds = round(time.monotonic() - began, 1)  # here, so that whatever tells of it later tells the same
+    report = _report(plan, method, after, trained, checks, seconds)
     entry = {
         "source": title.strip("'").rsplit("/", 1)[-1],
         "preset": plan.settings.preset,

@@ -58,8 +58,9 @@ class Prediction:
         return facts if self.error is None else {**facts, "error": self.error}
 
     def __str__(self) -> str:
-        answer = f"cannot be read: {self.error}" if self.error is not None else f"{self.label} {self.confidence:.1%}"
-        return f"{self.name}: {answer}"
+        if self.error is not None or self.confidence is None:
+            return f"{self.name}: cannot be read: {self.error}"
+        return f"{self.name}: {self.label} {100 * self.confidence:.1f} %"
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,7 @@ class LearnReport(Inventory):
             "unreadable_images": len(self.unreadable),
             "passed_over": dict(self.passed_over),
             "exemplars": self.num_exemplars,
-            "seconds": round(self.seconds, 1),
+            "seconds": self.seconds,
             "temperature": self.temperature,
             "variants": dict(self.variants),
             "restarts": list(self.restarts),

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from foster.errors import SettingsError
+from foster.system.counts import counted
 
 MIN_HELD_OUT = 20
 """Fewer held-out images of known classes, in all, would decide about an update by chance."""
@@ -172,8 +173,8 @@ def problem(checks: Sequence[UpdateCheck], max_drop: float) -> str | None:
     worst = min(check.known, key=lambda entry: entry.after - (entry.before or 0.0))
     return (
         f"the known classes fell from {check.known_before:.1f} to {check.known_after:.1f} % "
-        f"on {check.num_known_images} {check.kind} images, by more than {max_drop:g} points; nothing was changed "
-        f"(worst: '{worst.name}', {worst.before:.0f} to {worst.after:.0f} %)"
+        f"on {counted(check.num_known_images, f'{check.kind} image')}, by more than {max_drop:g} points; "
+        f"nothing was changed (worst: '{worst.name}', {worst.before:.0f} to {worst.after:.0f} %)"
     )
 
 

@@ -31,6 +31,7 @@ from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS
 from foster.settings.plugins import check_imported
 from foster.settings.recipes import read_recipe, take_recipes, with_recipes
 from foster.settings.toml import packaged_names, packaged_text, read_toml
+from foster.system.counts import counted
 
 
 class Settings(CommonSettings):
@@ -93,7 +94,8 @@ class Settings(CommonSettings):
                 raise ValueError(f"method '{self.method}' needs a memory: set memory_total or memory_per_class")
             if self.memory_total is not None and self.memory_total < self.num_classes:
                 raise ValueError(
-                    f"memory_total: {self.memory_total} exemplars cannot hold one of each of {self.num_classes} classes"
+                    f"memory_total: {counted(self.memory_total, 'exemplar')} cannot hold one of each of "
+                    f"{self.num_classes} classes"
                 )
         return self
 

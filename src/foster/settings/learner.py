@@ -17,6 +17,7 @@ from foster.settings.learner_defaults import PRESETS, SIDES, asked_as, is_coarse
 from foster.settings.method import MethodSettings
 from foster.settings.plugins import plugins_of
 from foster.settings.recipes import laid_over, take_recipes, with_recipes
+from foster.system.counts import counted
 
 DEFAULT_MEMORY_TOTAL = 2000
 PUBLISHED_BATCH_SIZE = 128
@@ -106,7 +107,7 @@ class LearnerSettings(CommonSettings):
         total = self.memory_total or DEFAULT_MEMORY_TOTAL
         if total < num_classes:
             raise SettingsError(
-                f"memory_total: {total} exemplars cannot hold one of each of {num_classes} classes; "
+                f"memory_total: {counted(total, 'exemplar')} cannot hold one of each of {num_classes} classes; "
                 f"set memory_total={num_classes} or more, or memory_per_class"
             )
         return total // num_classes

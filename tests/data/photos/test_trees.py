@@ -90,5 +90,5 @@ def test_every_class_needs_photos_to_train_on_and_to_test_on() -> None:
     check_same_classes(tree_of(a=1, b=1), tree_of(b=2, a=3))
     with pytest.raises(DataError, match="class 'c' has photos in there, but none to train on in here"):
         check_same_classes(tree_of(a=1), tree_of("there", a=1, c=1))
-    with pytest.raises(DataError, match=r"1 classes have no photos in there: b"):
+    with pytest.raises(DataError, match=r"1 class without a photo in there: b"):
         check_same_classes(tree_of(a=1, b=1), tree_of("there", a=1))

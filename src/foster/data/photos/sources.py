@@ -29,6 +29,7 @@ from foster.data.photos.find import (
 )
 from foster.data.photos.read import Photos
 from foster.errors import DataError, explained
+from foster.system.counts import counted
 from foster.system.files import user_path
 
 Images: TypeAlias = Sequence[ImageLike] | NDArray[Any] | Tensor
@@ -95,7 +96,11 @@ def _from_folder(folder: Path) -> Photos:
     entries = sorted((entry for entry in seen if entry.is_dir()), key=lambda entry: natural_order(entry.name))
     if not entries:
         loose = len(find_files(folder).images)
-        hint = f"it holds {loose} images, but no subfolders" if loose else "it holds neither subfolders nor images"
+        hint = (
+            f"it holds {counted(loose, 'image')}, but no subfolders"
+            if loose
+            else "it holds neither subfolders nor images"
+        )
         raise DataError(f"{title} must have one subfolder for each class; {hint}")
     items: list[ImageLike] = []
     labels: list[str] = []

@@ -125,7 +125,7 @@ def check_same_classes(train: Tree, test: Tree) -> None:
             raise DataError(f"class '{name}' has photos in {test.title}, but none to train on in {train.title}")
     missing = [name for name in train.class_names if name not in test.names]
     if missing:
-        raise DataError(f"{len(missing)} classes have no photos in {test.title}: {some(missing)}")
+        raise DataError(f"{counted(len(missing), 'class')} without a photo in {test.title}: {some(missing)}")
 
 
 def _photos_below(folder: Path) -> list[str]:
