@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from small_course import CPU, digits, engine, new_method, task_of
-from torch import Tensor
+from torch import Tensor, nn
 
 from foster.data.augmentation.pipeline import Normaliser
 from foster.errors import TrainingError
@@ -22,7 +22,9 @@ from foster.networks.trunk import cut
 from foster.settings.augmentation import Augmentation
 from foster.settings.fit import FitSettings
 from foster.settings.foster import FosterSettings
+from foster.system.crew import Crew
 from foster.system.signals import Stopped, StopRequest
+from foster.training import task as module
 from foster.training.checkpoint import CheckpointStore
 from foster.training.phase import Evaluate, Phase
 from foster.training.task import TaskState, Trainer
@@ -166,6 +168,35 @@ def test_a_task_on_a_trunk_that_was_stopped_in_a_second_phase_sees_the_same_view
     resumed = learned(trainer_with([]), state, None)
     for name, tensor in whole.items():
         assert torch.equal(resumed[name], tensor), name
+
+
+@pytest.mark.parametrize("num_questions", [2, 4], ids=["in an epoch", "at its end"])
+def test_processes_agree_on_their_statistics_at_the_same_steps_whether_they_are_stopped_or_not(
+    num_questions: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places: list[int] = []
+
+    def note_step(network: nn.Module) -> None:
+        places.append(max(int(count) for name, count in network.named_buffers() if name.endswith("tracked")))
+
+    monkeypatch.setattr(module, "crew", lambda: Crew(0, 2))
+    monkeypatch.setattr(module, "agreed", bool)
+    monkeypatch.setattr(module, "share_stop", lambda stop: None)
+    monkeypatch.setattr(module, "agree_on_statistics", note_step)
+    monkeypatch.setattr(module, "STEPS_BETWEEN_QUESTIONS", 3)
+
+    def learned(state: TaskState, stop: StopRequest | None = None) -> list[int]:
+        places.clear()
+        second_task(replace(trainer_with([], stop), batch_size=8), CheckpointStore(tmp_path), state)
+        return places.copy()
+
+    with pytest.raises(Stopped):
+        learned(TaskState(1), StopAfter(num_questions))
+    before = places.copy()
+    checkpoint = CheckpointStore(tmp_path).load(pytest.fail)
+    assert checkpoint is not None
+    after = learned(TaskState.of(checkpoint))
+    assert before + after == learned(TaskState(1)) == 2 * [3, 6, 9, 11, 14, 17, 20]
 
 
 def test_an_evaluation_that_fails_ends_the_task() -> None:

@@ -34,8 +34,9 @@ class FitState:
 
 
 class Moment(NamedTuple):
-    """A place where the training may be saved or given up."""
+    """A place where the training may be saved or given up, after so many steps of an epoch."""
 
+    num_steps: int
     is_epoch_end: bool
     state: Callable[[], FitState]
     """The state, once its losses and weights are known to be numbers. It shares its tensors with the training."""
@@ -59,7 +60,6 @@ def fit(
         log = EpochLog(phase, feed.num_images, listener, task, first_epoch, sums)
 
         def state(epoch: int, num_done: int) -> FitState:
-            agree_on_statistics(network)
             log.flush()
             is_over = num_done == feed.num_steps
             sums = () if is_over else log.sums_so_far(epoch, step.term_names, step.loss_sums)
@@ -80,11 +80,11 @@ def fit(
                 seed_layers(seed + index)
                 step(batch.images, batch.labels)
                 if index < feed.num_steps:
-                    yield Moment(is_epoch_end=False, state=partial(state, epoch, index))
+                    yield Moment(index, is_epoch_end=False, state=partial(state, epoch, index))
             first_step = 0
             log.close(epoch, rate, step.term_names, step.loss_sums)
             if epoch + 1 < phase.fit.epochs:
-                yield Moment(is_epoch_end=True, state=partial(state, epoch, feed.num_steps))
+                yield Moment(feed.num_steps, is_epoch_end=True, state=partial(state, epoch, feed.num_steps))
         agree_on_statistics(network)
         log.flush()
         log.check_weights(phase.fit.epochs - 1)

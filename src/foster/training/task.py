@@ -19,13 +19,15 @@ from foster.settings.fit import FitSettings
 from foster.system.crew import agreed, crew, share_stop
 from foster.system.signals import StopRequest
 from foster.training.checkpoint import Checkpoint, CheckpointStore, Progress, Tensors
+from foster.training.distributed import agree_on_statistics
 from foster.training.engine import Engine
 from foster.training.fit import FitState, fit, restore_trained
 from foster.training.phase import Evaluate, Phase, parts_of
 from foster.training.views import ViewFeed
 
 STEPS_BETWEEN_QUESTIONS = 50
-"""Several processes ask each other so often within an epoch whether one of them wants to save or to stop."""
+"""Several processes ask each other so often within an epoch whether one of them wants to save or to stop. They agree on
+their statistics then, saved or not: so a run that was stopped rounds as one that was not."""
 
 REHEARSED_EPOCHS = 4
 """So many short ones tell how long a phase takes."""
@@ -147,9 +149,10 @@ class Trainer:
         self.listener(events.PhaseStarted(state.task, self.num_tasks, phase.name, phase.fit.epochs, feed.num_steps))
         began, interval = time.monotonic(), 60 * self.checkpoint_minutes
         with closing(fit(phase, feed, engine, self.listener, task=state.task, start=state.fit)) as moments:
-            for number, moment in enumerate(moments, start=1):
-                if not crew().is_alone and not moment.is_epoch_end and number % STEPS_BETWEEN_QUESTIONS:
+            for moment in moments:
+                if not crew().is_alone and not moment.is_epoch_end and moment.num_steps % STEPS_BETWEEN_QUESTIONS:
                     continue
+                agree_on_statistics(phase.network)
                 # 0 minutes mean after every epoch.
                 is_late = time.monotonic() - saved >= interval and (moment.is_epoch_end or interval > 0)
                 if not agreed(self.stop.is_set or (save is not None and is_late)):
