@@ -139,6 +139,9 @@ def test_what_goes_wrong_in_a_dataset_of_ones_own_is_told_with_its_name() -> Non
         register_dataset("mine")(broken)
         with pytest.raises(DataError, match="dataset 'mine' cannot be read: ValueError: line 3 has no label"):
             load_settings(None, ["dataset=mine", "increment=2"])
+        register_dataset("surveyed", survey=lambda facts, asked: broken(asked))(broken)
+        with pytest.raises(DataError, match="dataset 'surveyed' cannot be read: ValueError: line 3 has no label"):
+            load_settings(None, ["dataset=surveyed", "increment=2"])
 
 
 @pytest.mark.parametrize("error", [DataError("a file of it is gone"), Stopped(signal.SIGTERM), MemoryError()])

@@ -38,6 +38,12 @@ def test_a_method_of_ones_own_without_a_network_is_told_where_to_set_it() -> Non
         method.network = nn.Linear(2, 2)
 
 
+def test_a_method_of_ones_own_without_phases_is_told_so() -> None:
+    method = new_method(Method, ReplaySettings())
+    with pytest.raises(TrainingError, match=r"^method foster\.methods\.base\.Method has no phases\(\)"):
+        method.phases(digits()[0])
+
+
 def test_fresh_rows_of_the_head_depend_on_the_task() -> None:
     method = untrained()
 

@@ -58,10 +58,28 @@ def test_schedules_in_tables_and_lists_are_scaled_as_all_are(outside: str) -> No
 
 
 def test_a_settings_file_holds_whatever_a_method_asks_for(outside: str, tmp_path: Path) -> None:
+    """And without the plug-in it is told that this is missing."""
     settings = load_settings("digits", [outside, "outside.last.epochs=3", "outside.weights={second = 2.0}"])
     file = tmp_path / "settings.toml"
     file.write_text(settings.toml())
     assert load_settings(str(file)) == settings
+    del METHOD_SETTINGS["outside"]
+    with pytest.raises(SettingsError, match=r"^unknown method 'outside'.*, or name the plug-in that has it"):
+        load_settings(str(file))
+
+
+class UnfinishedSettings(MethodSettings):
+    strength: float
+
+
+@pytest.mark.parametrize("more", [[], ["unfinished.strength=2"]])
+def test_a_method_whose_settings_lack_a_default_is_told_so(more: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHOD_SETTINGS, "unfinished", UnfinishedSettings)
+    with pytest.raises(SettingsError, match=r"^unfinished.strength: this key is missing .* each needs a default\)$"):
+        load_settings("digits", ["method=unfinished", *more])
+
+
+def test_keys_of_a_table_that_may_be_there_are_known(outside: str) -> None:
     with pytest.raises(SettingsError, match=r"unknown key 'outside.last.epoch'; did you mean 'outside.last.epochs'"):
         load_settings("digits", [outside, "outside.last.epoch=3"])
 

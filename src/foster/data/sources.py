@@ -5,9 +5,9 @@ import importlib
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -25,6 +25,9 @@ from foster.seeding import Address, generator
 from foster.settings.datasets import CATALOGUE, USUAL, Asked, ChannelValues, DatasetFacts, dataset_facts
 from foster.settings.plugins import register
 from foster.system.signals import Stopped
+
+Asking = ParamSpec("Asking")
+Given = TypeVar("Given")
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +74,7 @@ def _read(facts: DatasetFacts, request: Request) -> tuple[ImageSet, ImageSet]:
     if isinstance(read, str):
         module, _, name = read.partition(":")
         read = getattr(importlib.import_module(module), name)
-    pair = read(request) if isinstance(facts.read_by, str) else _read_outside(read, request)
+    pair: Any = read(request)
     if not (isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(images, ImageSet) for images in pair)):
         raise DataError(f"dataset '{facts.name}': its function must return training and test images, an ImageSet each")
     train, test = pair
@@ -92,15 +95,20 @@ def _read(facts: DatasetFacts, request: Request) -> tuple[ImageSet, ImageSet]:
     return train, test
 
 
-def _read_outside(read: Callable[[Request], Any], request: Request) -> Any:
-    """What a plug-in's function gives; what it raises is told with the dataset's name."""
-    try:
-        return read(request)
-    except (FosterError, Stopped, MemoryError):
-        raise
-    except Exception as error:
-        words = f"{type(error).__name__}: {words_of(error)}"
-        raise DataError(f"dataset '{request.facts.name}' cannot be read: {words}") from error
+def _explained(name: str, function: Callable[Asking, Given]) -> Callable[Asking, Given]:
+    """A plug-in's function, of which what it raises is told in one line with the dataset's name."""
+
+    @wraps(function)
+    def ask(*arguments: Asking.args, **keywords: Asking.kwargs) -> Given:
+        try:
+            return function(*arguments, **keywords)
+        except (FosterError, Stopped, MemoryError):
+            raise
+        except Exception as error:
+            words = f"{type(error).__name__}: {words_of(error)}"
+            raise DataError(f"dataset '{name}' cannot be read: {words}") from error
+
+    return ask
 
 
 @cache
@@ -148,8 +156,8 @@ def register_dataset(
     def enter(read: Reader) -> Reader:
         numbers = (num_classes, num_train, num_test, image_size)
         text = description or (read.__doc__ or name).strip().splitlines()[0]
-        look = survey or (None if is_complete else counted)
-        facts = DatasetFacts(name, text, *numbers, mean, std, read_by=read, survey=look)
+        look = _explained(name, survey) if survey else None if is_complete else counted
+        facts = DatasetFacts(name, text, *numbers, mean, std, read_by=_explained(name, read), survey=look)
         register("dataset", CATALOGUE, name, facts, read)
         return read
 

@@ -82,7 +82,7 @@ class Method(Generic[SettingsType]):
 
     def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
         """What is done in one task. A subclass tells its story here."""
-        raise NotImplementedError
+        raise TrainingError(f"method {self._origin} has no phases(), which tells what is trained in a task")
 
     def new_network(self, task_sizes: Sequence[int]) -> Network:
         """An untrained network as it is after tasks of these sizes: the frame into which saved weights are loaded."""

@@ -196,7 +196,14 @@ def make(model: type[Model], data: Mapping[str, Any], origin: str) -> Model:
     augmentation = data["augmentation"] = model.augmentation_asked(data)
     if isinstance(augmentation, str) and augmentation != model.usual_augmentation:
         _check_name("augmentation", augmentation, [*AUGMENTATIONS, model.usual_augmentation], origin)
-    return validated(model, {**data, "options": checked.get(method) or METHOD_SETTINGS[method]()}, origin)
+    return validated(model, {**data, "options": checked.get(method) or _usual_options(method)}, origin)
+
+
+def _usual_options(method: str) -> MethodSettings:
+    """The defaults of a method; one of somebody's own may lack some."""
+    return validated(
+        METHOD_SETTINGS[method], {}, f"the settings class of '{method}': each needs a default", f"{method}."
+    )
 
 
 def filled(model: type[Model], saved: Mapping[str, Any]) -> Model:
@@ -213,6 +220,12 @@ def filled(model: type[Model], saved: Mapping[str, Any]) -> Model:
         ) from None
 
 
+def check_section(data: Mapping[str, Any], origin: str) -> None:
+    """Refuse a method with a section that is not known: without its plug-in, that would be an unknown key."""
+    if data.get("method") in data.keys() - METHOD_SETTINGS.keys():
+        _check_name("method", data["method"], METHOD_SETTINGS, origin)
+
+
 def _check_name(key: str, name: Any, known: Iterable[str], origin: str) -> None:
     known = list(known)
     if not isinstance(name, str) or name not in known:
@@ -226,7 +239,7 @@ def method_section(name: str, section: Any, origin: str) -> MethodSettings:
     """A method's settings, where `section` gives only what differs from the defaults, inside schedules as well."""
     if not isinstance(section, Mapping):
         raise SettingsError(f"{name}: this is a table of settings, not {short(section)} (in {origin})")
-    merged = laid_over(METHOD_SETTINGS[name]().model_dump(), section)
+    merged = laid_over(_usual_options(name).model_dump(), section)
     for key, value in section.items():
         if isinstance(value, Mapping) and value.get("schedule") == "cosine":
             merged[key] = {**merged[key], "milestones": value.get("milestones", ())}

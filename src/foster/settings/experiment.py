@@ -14,7 +14,15 @@ from pydantic import Field, model_validator
 from foster.errors import SettingsError, suggestion
 from foster.settings import toml as toml_text
 from foster.settings.augmentation import AUGMENTATIONS, Augmentation
-from foster.settings.base import CommonSettings, apply_overrides, import_plugins, keys_for, make, plugins_asked
+from foster.settings.base import (
+    CommonSettings,
+    apply_overrides,
+    check_section,
+    import_plugins,
+    keys_for,
+    make,
+    plugins_asked,
+)
 from foster.settings.datasets import (
     CATALOGUE,
     Asked,
@@ -225,6 +233,7 @@ def load_settings(
     else:
         check_imported(plugins_asked(data, origin), f"'{origin}'")
     data = without_retired(data)
+    check_section(data, origin)
     check_keys(data, keys_for(Settings), origin, Settings.listing)
     recipes, overrides = take_recipes(overrides, given.pop("recipe", None))
     data = with_recipes(data, recipes, keys_for(Settings), Settings.listing, folder)
