@@ -105,6 +105,16 @@ def test_runs_of_a_sweep_that_are_over_stand_in_two_columns(tmp_path: Path):
     assert len({line.rindex("f") for line in file.getvalue().splitlines()}) == 1
 
 
+def test_in_a_pipe_a_long_name_and_its_state_are_one_line(tmp_path: Path):
+    name = "digits-b0-inc2-foster-shift-s1993,foster.boost.epochs=4,epochs_scale=0.02"
+    write(tmp_path / name, *STARTED, {"event": "RunEnded"})
+    file = io.StringIO()
+    watch(tmp_path / name, is_once=True, console=Console(file=file, width=80))
+    first, *_ = file.getvalue().splitlines()
+    assert first.startswith(name)
+    assert first.rstrip().endswith("finished")
+
+
 def test_what_is_not_known_yet_leaves_no_gap(tmp_path: Path):
     write(tmp_path / "new")
     assert shown(RunView(tmp_path / "new")).strip() == "new  waiting"

@@ -18,7 +18,7 @@ from foster.experiment.event_log import EVENTS, EventReader
 from foster.system.counts import ABSENT, duration
 from foster.system.files import user_path
 from foster.system.locking import writer_of
-from foster.system.output import printable
+from foster.system.output import UNBOUNDED, printable
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 SECONDS_BETWEEN_LOOKS = 0.5
@@ -150,6 +150,8 @@ def watch(path: Path, *, is_once: bool = False, console: Console | None = None) 
     views = views_of(path)
     for view in views:
         view.look()
+    if not console.is_terminal:
+        console.width = max(console.width, UNBOUNDED)
     if is_once or not console.is_terminal:
         console.print(_all(views))
         return
