@@ -64,6 +64,14 @@ def test_new_and_old_accuracy_have_a_panel_each(write_run):
         new_old_figure([without])
 
 
+def test_a_run_in_its_second_task_has_no_old_accuracy_to_draw_yet(write_run):
+    numbers = {"new_accuracy": [90.0], "old_accuracy": [None]}
+    first = read_result(write_run("first", accuracy=[90.0], task_sizes=[2], **numbers))
+    new, old = new_old_figure([first]).axes
+    assert list(new.lines[0].get_ydata()) == [90.0]
+    assert list(old.lines[0].get_ydata()) == []
+
+
 def test_of_many_runs_of_several_scenarios_the_best_are_drawn_in_a_row_each(write_run):
     told = {"new_accuracy": [90.0, 80.0], "old_accuracy": [None, 55.0]}
     runs = [

@@ -195,6 +195,7 @@ def test_a_list_of_betas_longer_than_the_scenario_is_fine() -> None:
         (b"a = " + b"[" * 5000, "is not valid TOML"),
         (b"sed = 3\n", "unknown key 'sed'; did you mean 'seed'?"),
         (b"[foster.bost]\nepochs = 3\n", "unknown key 'foster.bost'"),
+        (b'method = ["foster"]\n', "unknown method"),
         (b"[seed]\nx = 1\n", "seed: this is a whole number, not {'x': 1}"),
         (b"seed = 1\n", "dataset: this key is missing"),
     ],

@@ -222,8 +222,9 @@ def filled(model: type[Model], saved: Mapping[str, Any]) -> Model:
 
 def check_section(data: Mapping[str, Any], origin: str) -> None:
     """Refuse a method with a section that is not known: without its plug-in, that would be an unknown key."""
-    if data.get("method") in data.keys() - METHOD_SETTINGS.keys():
-        _check_name("method", data["method"], METHOD_SETTINGS, origin)
+    method = data.get("method")
+    if isinstance(method, str) and method in data:
+        _check_name("method", method, METHOD_SETTINGS, origin)
 
 
 def _check_name(key: str, name: Any, known: Iterable[str], origin: str) -> None:

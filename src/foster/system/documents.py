@@ -75,6 +75,6 @@ def first_problem(error: ValidationError) -> str:
     """Where the first thing is that is wrong, and what: on one line of bounded length."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     key = ".".join(str(part)[:80] for part in first["loc"])
-    told = " ".join(first["msg"].removeprefix("Value error, ").split())[:300]
-    problem = "is missing" if first["type"] == "missing" else told
+    message = " ".join(first["msg"].removeprefix("Value error, ").split())[:300]
+    problem = "is missing" if first["type"] == "missing" else message
     return f"{key}: {problem}" if key else problem
