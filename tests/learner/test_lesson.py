@@ -1,6 +1,8 @@
 """Whatever a learner is built on and whatever goes wrong, `learn` works the same way or says one clear line."""
 
 import copy
+import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,11 @@ from small_learners import digits, small_learner
 from torch import Tensor, nn
 
 import foster
+from foster.data.photos.read import Photos
+from foster.data.photos.sources import find_photos
 from foster.errors import DataError, DeviceError
-from foster.events import CheckpointWritten, Event
+from foster.events import CheckpointWritten, Event, LearnPlanned, TaskStarted
+from foster.learner.forecast import BYTES_OF_PROCESS
 from foster.learner.learner import Learner
 from foster.learner.lesson import engine_settings
 from foster.settings.engine import EngineSettings
@@ -130,6 +135,65 @@ def test_random_layers_depend_on_the_learners_seed_alone() -> None:
         learners.append(learner)
     assert is_same(learners[0], learners[1])
     assert not is_same(learners[0], learners[2])
+
+
+def test_a_listener_is_told_first_what_will_be_done_and_how_long_it_takes() -> None:
+    learner = small_learner(epochs_scale=0.001)
+    for names, num_tasks in ((("zero", "one"), 1), (("two",), 2)):
+        told: list[Event] = []
+        learner.learn(digits(*names, last=10), listener=told.append)
+        planned = told[0]
+        assert isinstance(planned, LearnPlanned)
+        assert planned.lines[0].startswith(f"{len(names)} new class")
+        assert 0 < planned.seconds < 1000 < BYTES_OF_PROCESS < planned.num_bytes
+        assert next(event for event in told if isinstance(event, TaskStarted)).num_tasks == num_tasks
+
+
+def test_who_is_asked_to_stop_before_the_training_begins_none() -> None:
+    stop, told = StopRequest(), list[Event]()
+    stop.set()
+    with pytest.raises(Stopped):
+        small_learner().learn(digits("zero", "one", last=10), stop=stop, listener=told.append)
+    assert not any(isinstance(event, TaskStarted) for event in told)
+
+
+def test_what_may_not_be_meant_is_a_warning_where_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = small_learner(epochs_scale=0.001)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        learner.learn(digits("zero", "one", last=10))
+
+    def doubtful(source: Any, labels: Any) -> Photos:
+        return replace(find_photos(source, labels), doubt="are these classes?")
+
+    monkeypatch.setattr("foster.learner.learner.find_photos", doubtful)
+    with pytest.warns(UserWarning, match=r"^are these classes\?$"):
+        learner.learn(digits("two", last=10))
+
+
+def test_a_limit_is_said_to_protect_no_class_without_images_only_where_there_is_a_limit() -> None:
+    learner = small_learner("lwf", preset="paper", epochs_scale=0.001)
+    with pytest.warns(UserWarning, match="a second class is needed"):
+        learner.learn(digits("zero", last=10))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        copy.deepcopy(learner).learn(digits("one", last=10))
+    with pytest.warns(UserWarning, match=r"^there is no image of class 'zero' to compare before and after: max_drop"):
+        learner.learn(digits("one", last=10), max_drop=5)
+
+
+def test_a_schedule_that_was_fitted_to_a_time_is_kept_after_an_interruption_and_for_this_learn_alone(
+    tmp_path: Path,
+) -> None:
+    learner, stop = small_learner(epochs_scale=0.01), StopRequest()
+    images = digits("zero", "one", last=20)
+    with pytest.raises(Stopped):
+        learner.learn(images, minutes=1e-6, work_folder=tmp_path / "work", stop=stop, listener=stopping_at(1, stop))
+    report = learner.learn(images, minutes=60, work_folder=tmp_path / "work")
+    assert learner.knowledge is not None
+    assert learner.knowledge.history[-1]["epochs"] == {"learn": 1}, "of two, and of 200 in an hour"
+    assert learner.settings.epochs_scale == 0.01
+    assert report.num_trained == 36
 
 
 @pytest.mark.parametrize("method", ["foster", "icarl"])
