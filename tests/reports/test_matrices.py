@@ -27,6 +27,16 @@ def test_confusion_matrices_stand_side_by_side_with_their_tasks_parted(kept_runs
     assert bar.get_ylabel() == "share of the true class"
 
 
+def test_a_class_that_nothing_was_measured_on_has_a_blank_row(kept_runs, monkeypatch):
+    (archive,) = open_archives([kept_runs["foster"]])
+    labels, predicted = archive.predictions()
+    is_left = labels != 2
+    monkeypatch.setattr(archive, "predictions", lambda: (labels[is_left], predicted[is_left]))
+    shown = np.ma.filled(confusion_figure([archive]).axes[0].images[0].get_array(), np.nan)
+    assert np.isnan(shown).all(axis=1).tolist() == [False, False, True, False, False, False]
+    assert np.isnan(shown).sum() == 6
+
+
 def test_an_accuracy_matrix_is_written_out_task_by_task(write_run):
     matrix = [[90.0], [70.0, 50.0]]
     run = read_result(write_run("a", accuracy_matrix=matrix))

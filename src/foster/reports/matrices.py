@@ -65,8 +65,9 @@ def confusion_figure(archives: Sequence[Archive]) -> Figure:
             shares = confusion(task_of[labels], task_of[predicted], len(sizes))
         else:
             shares = confusion(labels, predicted, len(archive.class_names))
-        # The square root shows small shares, which are most of what is wrong.
-        picture = axes.imshow(np.sqrt(shares), vmin=0, vmax=1, interpolation="nearest")
+        # The square root shows small shares, which are most of what is wrong; a row without images stays blank.
+        shown_shares = np.where(shares.any(1, keepdims=True), np.sqrt(shares), np.nan)
+        picture = axes.imshow(shown_shares, vmin=0, vmax=1, interpolation="nearest")
         _without_frame(axes, f"{archive.name}: {archive.accuracy:.1f} %")
         if is_of_tasks:
             axes.set(xlabel="predicted: a class of task", ylabel="true: a class of task")

@@ -1,5 +1,6 @@
 """All routes of `foster serve` as one ASGI application."""
 
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -48,7 +49,9 @@ def make_app(service: Service) -> ASGIApp:
 
 async def _not_done(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    return refused(error.status_code, error.detail, error.headers)
+    is_no_route = error.detail == HTTPStatus(error.status_code).phrase  # the framework's own words
+    why = "nothing is at this address, or not for this method; /docs lists what there is"
+    return refused(error.status_code, why if is_no_route else error.detail, error.headers)
 
 
 async def _not_valid(request: Request, error: Exception) -> JSONResponse:
