@@ -1,6 +1,8 @@
 """The folder of a run, whatever it holds."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,10 @@ from tiny_runs import (
 )
 
 from foster import events
-from foster.errors import FolderError, FosterError
+from foster.errors import FolderError, FosterError, SettingsError
+from foster.experiment import folder as module
 from foster.experiment.event_log import read_events
-from foster.experiment.folder import RunFolder
+from foster.experiment.folder import RunFolder, check_same_settings, differing_key
 from foster.settings import toml as toml_text
 from foster.settings.base import keys_for
 from foster.settings.experiment import Settings
@@ -110,3 +113,95 @@ def test_what_a_killed_start_left_behind_does_not_block_a_new_start(tmp_path: Pa
     (path / "lock").write_text('{"process": 1, "host": "x"}')
     with RunFolder(path).opened(tiny_settings()):
         assert not list(path.glob("*.part"))
+
+
+def test_a_new_run_takes_no_folder_that_holds_anything_and_leaves_it_as_it_is(tmp_path: Path):
+    file, full, begun = tmp_path / "file", tmp_path / "full", tmp_path / "begun"
+    file.write_text("mine")
+    full.mkdir()
+    (full / "mine").touch()
+    with RunFolder(begun).opened(tiny_settings()) as folder:
+        pass
+    for path, reason in ((file, "is a file"), (full, "is not empty"), (begun, "already holds a run; continue it")):
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises(FolderError, match=reason), RunFolder(path).opened(tiny_settings()):
+            pass
+        assert sorted(tmp_path.rglob("*")) == before
+    folder.write_results({"finished": True})
+    with pytest.raises(FolderError, match="already holds a run, which is finished; choose another folder with --out"):
+        folder.check_free()
+
+
+def test_a_run_that_another_process_began_meanwhile_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    @contextmanager
+    def locked(path: Path) -> Iterator[None]:
+        path.mkdir()
+        (path / "settings.toml").write_text("theirs")
+        yield
+
+    monkeypatch.setattr(module, "locked", locked)
+    with pytest.raises(FolderError, match="already holds a run"), RunFolder(tmp_path / "run").opened(tiny_settings()):
+        pass
+    assert (tmp_path / "run" / "settings.toml").read_text() == "theirs"
+
+
+def test_a_folder_has_learned_where_it_has_results_or_once_had_a_checkpoint(tmp_path: Path):
+    folder = RunFolder(tmp_path)
+    folder.check_nothing_learned()
+    folder.note(events.Warned("x"))
+    folder.check_nothing_learned()
+    folder.note(events.CheckpointWritten(0, "learn", 1, 0.1))
+    with pytest.raises(FolderError, match="has learned before, but there is no checkpoint"):
+        folder.check_nothing_learned()
+    (tmp_path / "events.jsonl").unlink()
+    folder.write_results({})
+    with pytest.raises(FolderError, match="has learned before, but there is no checkpoint"):
+        folder.check_nothing_learned()
+
+
+def test_settings_of_a_run_change_where_it_computes_and_not_what(tmp_path: Path):
+    own = tiny_settings()
+    with RunFolder(tmp_path / "run").opened(own) as folder:
+        pass
+    assert folder.settings() == own
+    assert folder.settings(["engine.threads=3"]).engine.threads == 3
+    with pytest.raises(
+        SettingsError, match=f"is a run with seed = {own.seed}, not 7: in the middle of a run only data"
+    ):
+        folder.settings(["seed=7", "engine.threads=3"])
+    with pytest.raises(FolderError, match=rf"with other settings \(seed = {own.seed}, not 7\); continue that one"):
+        folder.check_same(tiny_settings("foster", "seed=7"))
+    with pytest.raises(FolderError, match=rf"with other settings \(seed = 7, not {own.seed} as settings.toml says now"):
+        check_same_settings(tiny_settings("foster", "seed=7").nested(), own)
+    check_same_settings(tiny_settings("foster", "engine.threads=3").nested(), own)
+
+
+def test_settings_are_written_again_only_where_they_changed(tmp_path: Path):
+    own = tiny_settings()
+    with RunFolder(tmp_path / "run").opened(own) as folder:
+        pass
+    file = tmp_path / "run" / "settings.toml"
+    file.write_text(f"# a remark\n{file.read_text()}")
+    folder.keep_settings(own)
+    assert file.read_text().startswith("# a remark\n")
+    folder.keep_settings(folder.settings(["engine.threads=3"]))
+    assert folder.settings().engine.threads == 3
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "counted", "expected"),
+    [
+        ({"increment": 5, "method": "wa"}, {"increment": 10, "method": "der"}, (), "method"),
+        ({"seed": 1, "increment": 5}, {"seed": 2, "increment": 10}, (), "increment"),
+        ({}, {"memory_total": 5}, (), "memory_total"),
+        ({"memory_total": 5}, {}, (), "memory_total"),
+        ({"engine": {"threads": 1}}, {"engine": {"threads": 2}}, (), None),
+        ({"engine": {"threads": 1}}, {"engine": {"threads": 2}}, ("engine.threads",), "engine.threads"),
+        ({"engine": {"threads": 1}}, {"engine": {"threads": 2}}, ("engine",), "engine.threads"),
+        ({"engine": {"threads": 1}}, {"engine": {"threads": 2}}, ("engine.thread",), None),
+    ],
+)
+def test_what_makes_runs_differ_is_the_method_before_all_others(
+    before: dict[str, Any], now: dict[str, Any], counted: tuple[str, ...], expected: str | None
+):
+    assert differing_key(before, now, counted) == expected

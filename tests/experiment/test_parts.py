@@ -12,16 +12,20 @@ from torch import Tensor
 
 from foster import kernels
 from foster.data.download import Follower
-from foster.errors import DeviceError, SettingsError
+from foster.errors import DataError, DeviceError, SettingsError
 from foster.experiment import parts as assembly
 from foster.experiment.folder import RunFolder
 from foster.experiment.parts import (
+    build_darkroom,
     build_engine,
     build_method,
+    check_data,
+    check_named,
     check_parts,
     describe_environment,
     load_scenario,
     obstacles,
+    place_for_photos,
 )
 from foster.experiment.run import Experiment
 from foster.networks import BACKBONES, build_backbone
@@ -136,3 +140,50 @@ def test_a_run_begins_with_pretrained_weights_and_is_gentle_with_them(tmp_path: 
         check_parts(tiny_settings("bic", "weights=nothing.safetensors"))
     with pytest.raises(SettingsError, match=r"backbone 'timm:anything' needs timm|timm has no model 'anything'"):
         check_parts(tiny_settings("bic", "backbone=timm:anything"))
+
+
+def test_what_a_run_names_must_be_there() -> None:
+    check_named(tiny_settings("foster", "foster.unlabeled=digits"))
+    with pytest.raises(SettingsError, match="unlabeled: 'nowhere' is neither a folder nor a dataset"):
+        check_named(tiny_settings("foster", "foster.unlabeled=nowhere"))
+    with pytest.raises(SettingsError, match="weights: there is no file"):
+        check_named(tiny_settings("foster", "weights=nothing.safetensors"))
+    with pytest.raises(SettingsError, match="unknown backbone 'resnet33'"):
+        check_named(tiny_settings("foster", "backbone=resnet33"))
+
+
+def test_all_data_of_a_run_is_read_wherever_its_device_is(tmp_path: Path) -> None:
+    check_data(tiny_settings("foster", "device=cuda:7"), Follower())
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(DataError, match="unlabeled: no images"):
+        check_data(tiny_settings("foster", f"foster.unlabeled={empty}"), Follower())
+
+
+def test_where_photos_are_kept_follows_from_the_settings(tmp_path: Path) -> None:
+    cache = tmp_path / "new" / "cache"
+    for resident, place in (("auto", "auto"), ("on", "device"), ("off", "host"), ("disk", "disk")):
+        assert place_for_photos(EngineSettings(resident=resident, photo_cache=str(cache))) == (place, cache)
+    assert cache.is_dir()
+    assert place_for_photos(EngineSettings(resident="off")) == ("host", None)
+    with pytest.raises(SettingsError, match=r"engine\.resident=disk needs a folder"):
+        place_for_photos(EngineSettings(resident="disk"))
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match=r"engine\.photo_cache: cannot write"):
+        place_for_photos(EngineSettings(photo_cache=str(tmp_path / "file" / "cache")))
+
+
+def test_a_darkroom_is_as_the_settings_of_photos_say() -> None:
+    follower = Follower()
+    asked = ("photos.image_size=48", "photos.max_unreadable=3", "photos.exemplars=reencoded", "engine.resident=off")
+    darkroom = build_darkroom(load_settings("imagenet100-b0-inc10", [*asked, "device=cpu"]), follower)
+    found = (darkroom.image_size, darkroom.max_unreadable, darkroom.reencodes, darkroom.place)
+    assert found == (48, 3, True, "host")
+    assert darkroom.follower is follower
+
+
+def test_tests_are_the_datasets_own_unless_a_part_of_training_is_held_out() -> None:
+    whole, parted = (load_scenario(tiny_settings("foster", f"validation_share={share}")) for share in (0, 0.25))
+    for scenario, num_train, num_test in ((whole, 72, 24), (parted, 54, 18)):
+        assert sum(len(scenario[k].new_images) for k in range(3)) == num_train
+        assert len(scenario.test_up_to(2)) == num_test

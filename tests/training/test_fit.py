@@ -254,6 +254,12 @@ def test_random_layers_draw_anew_in_every_step_of_every_epoch() -> None:
     train(network, lambda batch, labels: {"L": network(batch)}, FitSettings(epochs=2), images(24))
     assert len(network.masks) == 2 * 3
     assert len(set(network.masks)) == 2 * 3
+    for number, mask in enumerate(network.masks):
+        epoch, step = divmod(number, 3)
+        torch.manual_seed(
+            Address(1, "layers", 4, "learn", epoch).number() + step + 1
+        )  # what interrupted phases rely on
+        assert tuple(nn.Dropout(0.5)(torch.ones(64)).tolist()) == mask
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
