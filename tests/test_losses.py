@@ -140,6 +140,7 @@ def test_new_class_cross_entropy_counts_an_image_of_a_known_class_as_zero() -> N
     assert z.grad is not None
     assert z.grad[1].tolist() == [0, 0, 0]
     assert new_class_cross_entropy(z, torch.tensor([0, 0]), 1).item() == 0
+    assert new_class_cross_entropy(z, torch.tensor([0, 1]), 2).item() == 0, "of whichever known class"
 
 
 def test_auxiliary_cross_entropy_joins_all_known_classes_in_class_zero() -> None:
@@ -216,6 +217,14 @@ def test_distillation_stays_finite_for_confident_teachers(name: str) -> None:
 @pytest.mark.parametrize("num_known", [0, 3])
 def test_the_papers_scales_are_one_where_all_classes_are_old_or_all_are_new(num_known: int) -> None:
     assert logit_scales_of_paper(torch.tensor([5, 20, 500]), 0.97, num_known).tolist() == [1.0, 1.0, 1.0]
+
+
+def test_the_papers_scales_compare_the_mean_old_class_with_the_mean_new_one() -> None:
+    # With beta = 1/2, E_1 = 1 and E_2 = 3/2; the mean of both is 5/4.
+    assert logit_scales_of_paper(torch.tensor([1, 2]), 0.5, 1).tolist() == pytest.approx([2 / 5, 3 / 5])
+    scales = logit_scales_of_paper(torch.tensor([1, 2, 2]), 0.5, 2)
+    assert scales.tolist() == pytest.approx([5 / 11, 5 / 11, 6 / 11])
+    assert scales.dtype == torch.float32
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:

@@ -1,5 +1,6 @@
 """Plans: the published protocols by hand, and that a plan is what a run then does."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from rich.console import Console
 from foster.data.task import Task
 from foster.events import Event
 from foster.experiment.folder import RunFolder
-from foster.experiment.plan import make_plan
+from foster.experiment.plan import BATCHES_OF_PHOTOS, TYPICAL_FILE_BYTES, TimeEstimate, make_plan
 from foster.experiment.run import Experiment
 from foster.reports.plans import plan_table
 from foster.settings.experiment import Settings, load_settings
@@ -154,13 +155,41 @@ def test_more_images_or_a_larger_batch_need_more_memory() -> None:
     assert needed("base_classes=4") > needed()
 
 
+@pytest.mark.parametrize(("unlabeled", "num_more"), [("", 0), ("cifar10", 50_000)])
+def test_memory_is_that_of_two_copies_of_the_images_the_weights_and_the_maps_of_a_batch(
+    unlabeled: str, num_more: int
+) -> None:
+    plan = make_plan(tiny("backbone=resnet8", f"foster.unlabeled={unlabeled}"))
+    num_images, num_maps = 22 + 16 + num_more, 6 * 16 * 8**2 + 4 * 32 * 4**2 + 4 * 64 * 2**2
+    assert plan.training_bytes == 2 * num_images * 3 * 8**2 + 16 * plan.tasks[-1].params + 16 * 2 * num_maps
+    assert plan.memory_bytes == plan.memory_images * 3 * 8**2
+    steps = {name: steps // epochs for name, epochs, steps in plan.tasks[1].phases}
+    assert steps == {"boost": 3, "compress": 3 + num_more // 16}
+
+
+def test_a_plan_is_told_in_lines_and_as_plain_data() -> None:
+    plan = make_plan(tiny())
+    assert f"{plan.total_steps:,} steps\n" in repr(plan)
+    assert repr(plan).endswith(f"{plan.tasks[-1].params:,} parameters>")
+    data = plan.to_dict()
+    assert (data["time"], data["photos"], data["total_steps"]) == (None, "", plan.total_steps)
+    assert data["tasks"][0]["phases"] == [{"name": "learn", "epochs": 1, "steps": 2}]
+    timed = replace(plan, time=TimeEstimate(1250.0, 4.0, "a test"))
+    assert ", about 1,250 s\n" in repr(timed)
+    assert timed.to_dict()["time"] == {"seconds": 1250.0, "steps_a_second": 4.0, "source": "a test"}
+
+
 def test_the_photos_of_the_largest_task_and_all_test_photos_are_kept_decoded() -> None:
     small = ["backbone=resnet8", "photos.image_size=32", "photos.short_side=256", "device=cpu", "engine.resident=off"]
     small += ["method=replay"]
     plan = make_plan(load_settings("imagenet1000-b0-inc100", small))
     largest = max(task.new_images + task.exemplars for task in plan.tasks)
     assert largest == 148_100
-    assert plan.photo_bytes == (largest + 50_000) * 256 * 256 * 4
+    assert (plan.photos, plan.photo_bytes) == ("host", (largest + 50_000) * 256 * 256 * 4)
+    assert plan.memory_bytes == 20_000 * TYPICAL_FILE_BYTES
+    num_maps = 6 * 16 * 32**2 + 4 * 32 * 16**2 + 4 * 64 * 8**2
+    batch = plan.settings.batch_size * (BATCHES_OF_PHOTOS * 3 * 32**2 + 2 * num_maps)
+    assert plan.training_bytes == batch + 16 * plan.tasks[-1].params
     held_out = make_plan(load_settings("imagenet1000-b0-inc100", [*small, "validation_share=0.1"]))
     assert held_out.photo_bytes == (100 * 1153 + 20_000 + 1000 * 128) * 256 * 256 * 4
 

@@ -1,7 +1,9 @@
 """What follows from the images where nobody says otherwise."""
 
+from foster.networks import build_backbone
 from foster.settings.augmentation import AUGMENTATIONS
 from foster.settings.learner_defaults import (
+    COARSE_STEP,
     PRESETS,
     asked_as,
     augmentation_for,
@@ -23,6 +25,7 @@ def test_a_small_backbone_sees_photos_coarsely_on_a_cpu_and_smaller_images_as_th
     assert stem_for("resnet32", (64, 64), on_gpu=False) == "resnet32_coarse_stem"
     assert stem_for("resnet32", (64, 64), on_gpu=True) == stem_for("resnet32", (32, 32), on_gpu=False) == "resnet32"
     assert stem_for("resnet18", (192, 192), on_gpu=False) == "resnet18"
+    assert build_backbone("resnet32_coarse_stem").get_submodule("stem.0").stride == (COARSE_STEP, COARSE_STEP)
     assert [more_steps_for("resnet32_coarse_stem", size) for size in (16, 32)] == [2.5, 1.25], "as many photos"
     assert more_steps_for("resnet32", 16) == 1
     assert [shift_for("resnet32_coarse_stem", shift) for shift in (0, 1, 2, 8)] == [0, 0, 2, 2]
