@@ -68,7 +68,7 @@ class LearnerSettings(CommonSettings):
     """none, shift, plain, auto, photo or photo-auto. All but none and shift mirror images: not for text or digits,
     unless augmentation.flip=false is added."""
     max_unreadable: int | None = Field(default=None, ge=0)
-    """Stop when more images than this cannot be read; by default 10 % and at most 100."""
+    """Stop when more images than this cannot be read; by default 10 %, but 3 at least and 100 at most."""
 
     @field_validator("image_size", mode="before")
     @classmethod
