@@ -36,6 +36,7 @@ def test_a_results_file_is_read_whole(write_run):
         (lambda text: text.replace('"forgetting"', '"forgotten"'), "forgetting: is missing"),
         (lambda text: text.replace("470004", '"many"'), "params: Input should be a valid integer"),
         (lambda text: text.replace('"tasks"', '"steps"'), "2 accuracies for 0 tasks"),
+        (lambda text: text.replace('matrix": []', 'matrix": [[90.0], [1, 2, 3]]'), "accuracy_matrix: row t must have"),
     ],
 )
 def test_a_bad_file_is_refused_in_one_line_that_names_it(write_run, change, complaint):

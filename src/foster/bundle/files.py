@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from foster.errors import DataError, FolderError
+from foster.errors import DataError, FolderError, words_of
 from foster.system.files import flush, read_plain, unwritable, written
 
 MANIFEST, WEIGHTS = "bundle.json", "network.safetensors"
@@ -104,7 +104,7 @@ def read_checked(bundle: Path, name: str, num_bytes: int, digest: str) -> bytes:
     except FileNotFoundError:
         raise BundleError(f"'{name}' is missing in bundle '{bundle}'") from None
     except (OSError, RuntimeError) as error:
-        raise BundleError(f"cannot read '{name}' in bundle '{bundle}': {getattr(error, 'strerror', error)}") from None
+        raise BundleError(f"cannot read '{name}' in bundle '{bundle}': {words_of(error)}") from None
     if sha256(content) != digest:
         raise BundleError(f"'{name}' in bundle '{bundle}' is damaged or was changed: its hash differs")
     return content

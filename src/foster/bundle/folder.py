@@ -47,7 +47,7 @@ from foster.data.photos.encoded import PhotoBytes
 from foster.data.photos.pixels import ID_LENGTH
 from foster.data.photos.read import check_room, decoded
 from foster.data.photos.resize import Resizing
-from foster.errors import FolderError
+from foster.errors import FolderError, words_of
 from foster.networks.layout import on_host
 from foster.system.files import write_new, write_text
 from foster.system.locking import locked
@@ -241,8 +241,8 @@ def _remove_unlisted(folder: Path, manifest: Manifest, names: Iterable[str] = ()
             continue
         except OSError as error:
             raise FolderError(
-                f"cannot delete '{path}': {error.strerror}; the bundle does not list that image any more, and removing "
-                "it once again deletes the file"
+                f"cannot delete '{path}': {words_of(error)}; the bundle does not list that image any more, and "
+                "removing it once again deletes the file"
             ) from None
         own = _OWN_NAME.fullmatch(name)
         if own and int(own["class_id"]) < len(manifest.classes):

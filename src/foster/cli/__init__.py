@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from foster.cli import bundles, checking, experiments, listing, serving, sweeping
 from foster.cli.examples import EXAMPLES
-from foster.errors import FosterError
+from foster.errors import FosterError, words_of
 from foster.system.crew import speaks
 from foster.system.files import user_path
 from foster.system.output import complain, drop_unwritable_output, prepare_streams
@@ -43,7 +43,7 @@ def one_line() -> Iterator[None]:
         _leave(READER_LEFT)
     except OSError as error:
         what = f"'{error.filename}'" if error.filename else "the output"
-        _leave(FosterError.exit_code, f"cannot read or write {what}: {error.strerror or error}")
+        _leave(FosterError.exit_code, f"cannot read or write {what}: {words_of(error)}")
     except SystemExit as left:
         if isinstance(left.__context__, BrokenPipeError):  # so rich, which prints the help, tells of such a reader
             _leave(READER_LEFT)

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from foster.errors import FolderError, FosterError, explained
+from foster.errors import FolderError, FosterError, explained, words_of
 from foster.events import Downloading, Event, Listener
 from foster.system.files import append_line, open_plain, read_plain
 
@@ -44,7 +44,7 @@ def end_cut_line(folder: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise FolderError(f"cannot read '{path}': {error.strerror}") from None
+        raise FolderError(f"cannot read '{path}': {words_of(error)}") from None
     if is_cut:
         append_line(path, "")
 

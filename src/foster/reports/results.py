@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, TypeAdapter
 
-from foster.errors import DataError
+from foster.errors import DataError, words_of
 from foster.system.counts import ABSENT
 from foster.system.documents import Count, Percent, Seconds, Words, checked, read_json
 from foster.system.output import printable
@@ -83,6 +83,8 @@ class RunResult:
         rows = (self.accuracy, *(variant.accuracy for variant in self.variants.values()))
         if any(len(row) != len(self.classes_seen) for row in rows):
             raise ValueError(f"{len(self.accuracy)} accuracies for {len(self.classes_seen)} tasks")
+        if self.accuracy_matrix and [*map(len, self.accuracy_matrix)] != [*range(1, len(self.accuracy) + 1)]:
+            raise ValueError("accuracy_matrix: row t must have an accuracy for each task up to t")
 
     @property
     def recipe(self) -> str:
@@ -120,7 +122,7 @@ def read_result(path: Path) -> RunResult:
     try:
         data = read_json(path, max_bytes=MAX_RESULTS_BYTES, may_be_link=True)
     except FileNotFoundError as error:
-        raise DataError(f"'{path}' cannot be read: {error.strerror}") from None
+        raise DataError(f"'{path}' cannot be read: {words_of(error)}") from None
     if not isinstance(data, dict) or not data.keys() >= {"method", "scenario", "accuracy"}:
         raise DataError(f"'{path}' is not a results file: it lacks 'method', 'scenario' or 'accuracy'")
     # JSON holds no paths or class counts; everything else is taken as it stands there, extra keys passed over.
@@ -143,7 +145,7 @@ def find_results(folders: Iterable[Path | str]) -> list[RunResult]:
             is_folder = folder.is_dir()
         except OSError as error:
             # A run that cannot be read is not left out: a table without it would be taken for the whole.
-            raise DataError(f"cannot read '{error.filename or folder}': {error.strerror}") from None
+            raise DataError(f"cannot read '{error.filename or folder}': {words_of(error)}") from None
         if not files:
             raise DataError(f"no {FILE_NAME} in '{folder}' or below" if is_folder else f"no file or folder '{folder}'")
         for path in files:

@@ -6,7 +6,7 @@ import socket
 import sys
 from typing import Any
 
-from foster.errors import FolderError, FosterError, SettingsError
+from foster.errors import FolderError, FosterError, SettingsError, words_of
 from foster.serving.options import Options
 from foster.system.output import complain
 
@@ -88,10 +88,8 @@ def _bound(options: Options) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise ServeError(
-            f"cannot listen on {options.host}:{options.port}: {reason}; choose another --port or --host"
-        ) from None
+        asked = f"{options.host}:{options.port}"
+        raise ServeError(f"cannot listen on {asked}: {words_of(error)}; choose another --port or --host") from None
     return listening
 
 

@@ -8,7 +8,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
-from foster.errors import SettingsError, suggestion
+from foster.errors import SettingsError, suggestion, words_of
 from foster.system.files import read_plain
 
 MAX_FILE_BYTES = 2**24
@@ -19,7 +19,7 @@ def read_toml(path: Path, kind: str = "settings file") -> dict[str, Any]:
     try:
         return tomllib.loads(read_plain(path, max_bytes=MAX_FILE_BYTES, may_be_link=True).decode())
     except OSError as error:
-        raise SettingsError(f"cannot read {kind} '{path}': {error.strerror}") from None
+        raise SettingsError(f"cannot read {kind} '{path}': {words_of(error)}") from None
     except UnicodeDecodeError:
         raise SettingsError(f"cannot read {kind} '{path}': not UTF-8 text") from None
     except (ValueError, RecursionError) as error:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from foster.errors import DataError
+from foster.errors import DataError, words_of
 from foster.system.files import read_plain
 from foster.system.output import printable
 
@@ -48,7 +48,7 @@ def read_json(path: Path, *, max_bytes: int = MAX_BYTES, may_be_link: bool = Fal
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise DocumentError(path, f"cannot be read: {error.strerror or error}") from None
+        raise DocumentError(path, f"cannot be read: {words_of(error)}") from None
     except ValueError as error:
         raise DocumentError(path, f"is damaged or cut short: it is not valid JSON ({error})") from None
 
@@ -67,7 +67,7 @@ def read_document(path: Path, schema: type[Schema] | TypeAdapter[Schema], *, max
     try:
         data = read_json(path, max_bytes=max_bytes)
     except FileNotFoundError as error:
-        raise DocumentError(path, f"cannot be read: {error.strerror}") from None
+        raise DocumentError(path, f"cannot be read: {words_of(error)}") from None
     return checked(data, schema, path)
 
 

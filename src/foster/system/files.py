@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from foster.errors import FolderError
+from foster.errors import FolderError, words_of
 
 _CHUNK_BYTES = 1 << 20
 _NO_FOLDER_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
@@ -177,7 +177,7 @@ def written(path: Path) -> Iterator[None]:
 
 def unwritable(path: Path, error: OSError) -> FolderError:
     """One line that says why `path` cannot be written."""
-    return FolderError(f"cannot write '{path}': {error.strerror or error}; nothing that was complete is lost")
+    return FolderError(f"cannot write '{path}': {words_of(error)}; nothing that was complete is lost")
 
 
 def _holds(path: Path, data: bytes) -> bool:

@@ -8,6 +8,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from foster.errors import words_of
+
 PLAINER = {"\u2500": "-", "\u2501": "-", "\u2502": "|", "\u2013": "-", "\u2026": "...", "\u00d7": "x", "\u00b1": "+-"}
 """What stands for our own signs where the locale has none of them."""
 
@@ -48,7 +50,7 @@ def report(*renderables: object, path: Path) -> None:
             show(renderable)
     except OSError as error:
         drop_unwritable_output()
-        complain(f"cannot write to standard output ({error.strerror}); all is done and saved in '{path}'")
+        complain(f"cannot write to standard output ({words_of(error)}); all is done and saved in '{path}'")
     except KeyboardInterrupt:
         complain(f"interrupted; all is done and saved in '{path}'")
 

@@ -186,7 +186,7 @@ class CheckpointStore:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise FolderError(f"cannot read '{self.folder}': {error.strerror}") from None
+            raise FolderError(f"cannot read '{self.folder}': {words_of(error)}") from None
         return [(int(match.group(1)), path) for path, match in matches if match]
 
     def _remove_unused(self) -> None:
