@@ -74,6 +74,12 @@ def test_hostile_numbers_and_names_are_one_line(write_run, name):
         read_result(path)
 
 
+def test_settings_that_no_settings_file_can_hold_are_refused(write_run):
+    path = write_run("run", settings={"foster": {"beta": [None]}})
+    with pytest.raises(DataError, match="is damaged: settings: cannot write NoneType as TOML"):
+        read_result(path)
+
+
 def test_a_file_of_10_gb_is_not_read(write_run):
     path = write_run("run")
     os.truncate(path, 10 * 2**30)  # sparse: it takes no room on the disk

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, TypeAdapter
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter
 
 from foster.errors import DataError, words_of
+from foster.settings import toml as toml_text
 from foster.system.counts import ABSENT
 from foster.system.documents import Count, Percent, Seconds, Words, checked, read_json
 from foster.system.output import printable
@@ -26,6 +27,15 @@ CLASSIFIERS = {"head": "head", "nearest_mean": "nearest mean", "compressed": "he
 
 def _or_none(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _as_in_a_file(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings themselves, where a settings file can hold them: no list there has a gap."""
+    try:
+        toml_text.dumps(settings)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+    return settings
 
 
 Measured = Annotated[Percent | None, BeforeValidator(_or_none)]
@@ -50,7 +60,7 @@ class RunResult:
     scenario: Words
     seed: Count
     augmentation: Words
-    settings: dict[str, Any]
+    settings: Annotated[dict[str, Any], AfterValidator(_as_in_a_file)]
     hardware: Words
     classes_seen: tuple[Count, ...]
     accuracy: Annotated[list[Percent], Field(min_length=1)]
