@@ -116,6 +116,27 @@ def test_a_lost_process_stops_all_with_its_name_and_one_goes_on(data: Path, tmp_
     assert results(out)["finished"]
 
 
+@pytest.mark.slow
+def test_two_processes_that_were_stopped_go_on_bit_for_bit(data: Path, tmp_path: Path) -> None:
+    """Each has statistics of its own images, and nothing is saved before the stop."""
+    whole, parted = tmp_path / "whole", tmp_path / "parted"
+    asked = ("method=replay", "engine.statistics=process", "epochs_scale=0.05")
+    assert ended(crew_of(words(data, whole, *asked), tmp_path)) == [0, 0]
+    first, second = crew_of(words(data, parted, *asked), tmp_path)
+    while first.is_alive() and not (parted / "events.jsonl").exists():
+        time.sleep(0.02)
+    while first.is_alive() and "EpochEnded" not in (parted / "events.jsonl").read_text():
+        time.sleep(0.02)
+    assert first.pid is not None
+    os.kill(first.pid, signal.SIGTERM)
+    assert 0 not in ended([first, second])
+    assert ended(crew_of(["resume", str(parted), "--quiet"], tmp_path)) == [0, 0]
+    saved = [RunFolder(path).checkpoints.load(pytest.fail) for path in (whole, parted)]
+    for part in ("network", "memory"):
+        one, other = (checkpoint.parts[part] for checkpoint in saved if checkpoint is not None)
+        assert all(torch.equal(one[name], other[name]) for name in one), part
+
+
 def test_two_processes_that_cannot_share_a_few_photos_all_train_on_all_of_them(data: Path, tmp_path: Path) -> None:
     few = ("method=bic", "memory_per_class=2", "bic.first.learning_rate=0.01", "bic.later.learning_rate=0.01")
     members = [
