@@ -21,8 +21,8 @@ from foster.events import Event, Warned
 from foster.learner import lesson
 from foster.learner.knowledge import Memories
 from foster.learner.learner import Learner
+from foster.learner.make_plan import make_plan
 from foster.learner.plan import Plan
-from foster.learner.planning import make_plan
 from foster.learner.reports import CalibrationWarning, KeptElsewhere, MendReport, Remains, UpdateError
 from foster.learner.update_check import compare
 from foster.training import task as task_module

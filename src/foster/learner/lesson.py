@@ -19,9 +19,9 @@ from foster.errors import DataError
 from foster.experiment.parts import build_engine, engine_settings
 from foster.learner.forecast import Forecast, LearnClock, forecast
 from foster.learner.knowledge import Change, Knowledge
+from foster.learner.make_plan import make_plan
 from foster.learner.outcome import outcome
 from foster.learner.plan import Plan
-from foster.learner.planning import make_plan
 from foster.learner.reports import LearnReport
 from foster.learner.training import Trained, train
 from foster.learner.update_check import problem

@@ -13,7 +13,8 @@ import foster
 from foster.data.photos.developing import read_stack
 from foster.data.photos.read import Photos, ReadPhotos
 from foster.errors import DataError, DeviceError, SettingsError
-from foster.learner import intake, planning
+from foster.learner import intake
+from foster.learner.make_plan import trunk_for
 from foster.networks import BACKBONES
 from foster.networks.adapted import choose_backbone
 from foster.networks.network import Backbone
@@ -58,9 +59,9 @@ def test_a_small_backbone_that_is_asked_for_sees_photos_coarsely_and_is_asked_fo
 def test_on_a_gpu_a_whole_pretrained_backbone_is_trained_where_there_are_enough_photos(
     device: str, backbone: str, num_photos: int, num_frozen: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "find_device", lambda name: torch.device(device))
+    monkeypatch.setattr("foster.learner.make_plan.find_device", lambda name: torch.device(device))
     choice, settings = choose_backbone(backbone, (224, 224)), foster.Learner().settings
-    assert planning.trunk_for(choice, settings, num_photos) == num_frozen
+    assert trunk_for(choice, settings, num_photos) == num_frozen
 
 
 @pytest.mark.parametrize(("augmentation", "shift"), [("plain", 2), ("shift", 0)])
