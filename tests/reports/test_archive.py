@@ -75,6 +75,17 @@ def test_what_is_missing_is_said_in_one_line(kept_runs, tmp_path: Path):
         open_archives([tmp_path / "nothing"])
 
 
+def test_predictions_of_a_class_that_no_task_has_are_one_line(kept_runs, tmp_path: Path):
+    shutil.copytree(kept_runs["foster"], tmp_path / "run")
+    results = tmp_path / "run" / "results.json"
+    forged = json.loads(results.read_text())
+    forged["tasks"][0].pop()
+    results.write_text(json.dumps(forged))
+    (run,) = open_archives([tmp_path / "run"])
+    with pytest.raises(DataError, match="are of other classes or tasks than its results"):
+        run.predictions()
+
+
 @pytest.mark.parametrize(("task", "class_id"), [(2, 6), (2, -1), (3, 0), (-1, 0)])
 def test_predictions_of_other_classes_or_tasks_are_one_line(task: int, class_id: int, kept_runs, tmp_path: Path):
     shutil.copytree(kept_runs["foster"], tmp_path / "run")

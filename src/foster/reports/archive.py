@@ -102,7 +102,8 @@ class RunArchive(Archive):
     def all_predictions(self) -> Predictions:
         kept = read_predictions(self.folder)
         ids = np.concatenate([kept.labels, *kept.by_variant.values()])
-        are_known = bool(((ids >= 0) & (ids < len(self.class_names))).all())
+        num_known = min(len(self.class_names), sum(self.task_sizes))
+        are_known = bool(((ids >= 0) & (ids < num_known)).all())
         if not are_known or not 0 <= kept.task < len(self.task_sizes):
             raise DataError(f"the predictions in '{self.folder}' are of other classes or tasks than its results")
         return kept
