@@ -74,6 +74,11 @@ def test_hostile_numbers_and_names_are_one_line(write_run, name):
         read_result(path)
 
 
+def test_a_class_without_a_name_is_refused(write_run):
+    with pytest.raises(DataError, match="is damaged: 3 class names for 4 classes"):
+        read_result(write_run("run", classes=["a", "b", "c"]))
+
+
 def test_settings_that_no_settings_file_can_hold_are_refused(write_run):
     path = write_run("run", settings={"foster": {"beta": [None]}})
     with pytest.raises(DataError, match="is damaged: settings: cannot write NoneType as TOML"):

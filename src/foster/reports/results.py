@@ -93,6 +93,8 @@ class RunResult:
         rows = (self.accuracy, *(variant.accuracy for variant in self.variants.values()))
         if any(len(row) != len(self.classes_seen) for row in rows):
             raise ValueError(f"{len(self.accuracy)} accuracies for {len(self.classes_seen)} tasks")
+        if self.classes and len(self.classes) < self.classes_seen[-1]:
+            raise ValueError(f"{len(self.classes)} class names for {self.classes_seen[-1]} classes")
         if self.accuracy_matrix and [*map(len, self.accuracy_matrix)] != [*range(1, len(self.accuracy) + 1)]:
             raise ValueError("accuracy_matrix: row t must have an accuracy for each task up to t")
 
