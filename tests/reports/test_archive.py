@@ -97,7 +97,6 @@ def test_predictions_of_other_classes_or_tasks_are_one_line(task: int, class_id:
 
 
 def test_weights_that_do_not_fit_are_one_line(kept_runs, tmp_path: Path):
-
     folder = tmp_path / "run"
     shutil.copytree(kept_runs["finetune"], folder)
     settings = folder / "settings.toml"
