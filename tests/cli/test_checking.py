@@ -36,7 +36,7 @@ def test_a_bundle_judges_labels_and_is_not_changed(command: Command, bundle: Pat
     done = command("check", photos, "--bundle", bundle, "--device", "cpu", "-q")
     assert done.code == 0, done.out + done.err
     assert "labels were not judged of photos that the bundle keeps and was trained on: 54" in done.out
-    assert re.search(r"photos/\w+/\d+.png: looks like \w+ \(\d+%; as labelled \d%\)", done.out), done.out
+    assert re.search(r"photos/\w+/\d+.png: looks like \w+ \(\d+ %; as labelled \d %\)", done.out), done.out
     assert contents(bundle) == before
 
 

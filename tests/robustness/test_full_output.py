@@ -290,6 +290,7 @@ def test_a_class_name_moves_no_cursor(
     learner.save(tmp_path / "v2")
     image = str(bundle / read_manifest(bundle).exemplars[0].file)
     monkeypatch.setattr("sys.argv", ["foster", "predict", str(tmp_path / "v2"), image, style, "--device=cpu"])
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     with pytest.raises(SystemExit):
         main()
     shown = capsys.readouterr().out

@@ -284,7 +284,7 @@ def test_wrong_folders_say_what_is_expected(tmp_path: Path) -> None:
     loose = tmp_path / "loose"
     loose.mkdir()
     Image.new("RGB", (4, 4)).save(loose / "a.png")
-    with pytest.raises(DataError, match="holds 1 images, but no subfolders"):
+    with pytest.raises(DataError, match="holds 1 image, but no subfolders"):
         find_photos(loose)
     with pytest.raises(DataError, match=r"not classes; give one part, for example '.*train'"):
         find_photos(write_classes(tmp_path / "split", train=1, test=1))
