@@ -75,27 +75,39 @@ def exemplars(out: Path) -> dict[str, torch.Tensor]:
     return checkpoint.parts["memory"]
 
 
+def check_same_run(one: Path, two: Path) -> None:
+    """Of one process and of two: losses but for rounding, exemplars and accuracies."""
+    alone, shared = losses(one), losses(two)
+    assert len(alone) == len(shared) > 0
+    for before, after in zip(alone, shared, strict=True):
+        assert after == pytest.approx(before, rel=1e-4)
+    first, second = exemplars(one), exemplars(two)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert results(one)["accuracy"] == results(two)["accuracy"]
+
+
+def test_two_processes_make_the_run_of_one(data: Path, tmp_path: Path) -> None:
+    asked = (*SMALL_RATES, "epochs_scale=0.006")
+    both = crew_of(words(data, tmp_path / "2", *asked), tmp_path)
+    assert ended([*both, started(words(data, tmp_path / "1", *asked), tmp_path / "said")]) == [0, 0, 0]
+    check_same_run(tmp_path / "1", tmp_path / "2")
+
+
+@pytest.mark.slow
 def test_two_processes_under_torchrun_make_the_run_of_one(data: Path, tmp_path: Path) -> None:
     asked = (*SMALL_RATES, "epochs_scale=0.006")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "foster"]
-    both = subprocess.Popen(
+    both = subprocess.run(
         [*torchrun, *words(data, tmp_path / "2", *asked)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
+        timeout=240,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
+    assert both.returncode == 0, both.stderr[-3000:]
+    assert both.stdout.count("results:") == 1
     assert ended([started(words(data, tmp_path / "1", *asked), tmp_path / "said")]) == [0]
-    told, complaints = both.communicate(timeout=240)
-    assert both.returncode == 0, complaints[-3000:]
-    assert told.count("results:") == 1
-    one, two = losses(tmp_path / "1"), losses(tmp_path / "2")
-    assert len(one) == len(two)
-    for alone, shared in zip(one, two, strict=True):
-        assert shared == pytest.approx(alone, rel=1e-4)
-    first, second = exemplars(tmp_path / "1"), exemplars(tmp_path / "2")
-    assert all(torch.equal(first[name], second[name]) for name in first)
-    assert results(tmp_path / "1")["accuracy"] == results(tmp_path / "2")["accuracy"]
+    check_same_run(tmp_path / "1", tmp_path / "2")
 
 
 def test_a_lost_process_stops_all_with_its_name_and_one_goes_on(data: Path, tmp_path: Path) -> None:
