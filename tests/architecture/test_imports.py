@@ -32,7 +32,6 @@ LAYERS = [
 
 WITHOUT_TORCH = ("foster", "settings.experiment", "settings.learner", "errors", "events", "cli")
 WITHOUT_EXPERIMENT_SETTINGS = ("data", "kernels", "losses", "networks", "training", "evaluation", "methods", "bundle")
-MOST_LINES = 300
 
 KNOWING_METHODS = ("cli.demo",)
 """What is about some of them."""
@@ -171,12 +170,6 @@ def test_a_method_takes_the_settings_of_its_name(name: str) -> None:
     assert issubclass(found, Method)
     (base,) = [base for base in found.__orig_bases__ if get_args(base)]  # type: ignore[attr-defined]
     assert get_args(base) == (METHOD_SETTINGS[name],)
-
-
-def test_no_file_holds_two_things() -> None:
-    lengths = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in modules().items()}
-    too_long = {name: length for name, length in lengths.items() if length > MOST_LINES}
-    assert not too_long, f"split what is longer than {MOST_LINES} lines: {too_long}"
 
 
 def test_nothing_unpickles_but_the_reader_that_admits_only_published_data() -> None:
