@@ -1,0 +1,194 @@
+"""Statistics of features that add up over images in any order, and the linear classifiers that follow from them.
+
+Counts n_c, class sums s_c and the second moment S = sum phi phi^T of features phi `[d]` serve nearest means, linear
+discriminants (SLDA, Hayes and Kanan 2020), ridge regression (ACIL, Zhuang et al. 2022; RanPAC, McDonnell et al. 2023)
+and the Mahalanobis distance. Everything is float64: sums over many images lose nothing that a classifier could notice.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from foster.seeding import Address, generator
+
+ROWS_AT_ONCE = 4096
+"""So many rows of features are summed at a time, which bounds the memory that is needed beside the sums."""
+
+BIAS_DEVIATION = 0.3
+"""Of the biases of random features; the products beside them have the deviation 1 for standardised features."""
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """Sums over images: `counts` int64 `[C]`, `sums` float64 `[C, d]` and `second_moment` float64 `[d, d]`.
+
+    They are never changed in place: every verb returns new ones.
+    """
+
+    counts: Tensor
+    sums: Tensor
+    second_moment: Tensor
+
+    def __post_init__(self) -> None:
+        num_classes, num_features = self.sums.shape
+        if self.counts.shape != (num_classes,) or self.second_moment.shape != (num_features, num_features):
+            shapes = [list(part.shape) for part in (self.counts, self.sums, self.second_moment)]
+            raise ValueError(f"counts [C], sums [C, d] and second_moment [d, d] do not agree: {shapes}")
+
+    @classmethod
+    def empty(cls, num_classes: int, num_features: int, device: torch.device | str = "cpu") -> "Statistics":
+        """Of no image."""
+        return cls(
+            torch.zeros(num_classes, dtype=torch.int64, device=device),
+            torch.zeros(num_classes, num_features, dtype=torch.float64, device=device),
+            torch.zeros(num_features, num_features, dtype=torch.float64, device=device),
+        )
+
+    @property
+    def num_classes(self) -> int:
+        return self.sums.shape[0]
+
+    @property
+    def num_features(self) -> int:
+        return self.sums.shape[1]
+
+    @property
+    def num_images(self) -> int:
+        return int(self.counts.sum())
+
+    @property
+    def num_bytes(self) -> int:
+        """What they take."""
+        return sum(part.numel() * part.element_size() for part in (self.counts, self.sums, self.second_moment))
+
+    @property
+    def means(self) -> Tensor:
+        """The mean of each class, `[C, d]`; 0 for a class without images."""
+        return self.sums / self.counts.clamp(min=1)[:, None]
+
+    @property
+    def within_class_covariance(self) -> Tensor:
+        """W = (S - sum_c s_c s_c^T / n_c) / N, `[d, d]`; 0 where there is no image."""
+        return (self.second_moment - self.means.T @ self.sums) / max(1, self.num_images)
+
+    def grown(self, num_new: int) -> "Statistics":
+        """The same with `num_new` more classes without images."""
+        counts, sums = functional.pad(self.counts, (0, num_new)), functional.pad(self.sums, (0, 0, 0, num_new))
+        return Statistics(counts, sums, self.second_moment)
+
+    def added(
+        self, features: Tensor, labels: Tensor, transform: Callable[[Tensor], Tensor] | None = None
+    ) -> "Statistics":
+        """The same with images of `features` `[N, d]` and class ids `labels` `[N]`.
+
+        With `transform`, a function of some rows, what it makes of `features` is summed, `ROWS_AT_ONCE` rows at a time.
+        """
+        counts, sums, second_moment = self.counts.clone(), self.sums.clone(), self.second_moment.clone()
+        device = sums.device
+        for rows, ids in zip(features.split(ROWS_AT_ONCE), labels.split(ROWS_AT_ONCE), strict=True):
+            rows, ids = rows.to(device), ids.to(device)
+            values = (rows if transform is None else transform(rows)).double()
+            members = one_hot(ids, self.num_classes)
+            # Products of matrices, whose order of summation is the same in every run, as that of index_add is not.
+            counts += members.sum(0).long()
+            sums.addmm_(members.T, values)
+            second_moment.addmm_(values.T, values)
+        return Statistics(counts, sums, second_moment)
+
+    def __add__(self, other: "Statistics") -> "Statistics":
+        """Those of the images of both, whose class ids mean the same classes."""
+        if (self.num_classes, self.num_features) != (other.num_classes, other.num_features):
+            sizes = [f"{each.num_classes} classes of {each.num_features} features" for each in (self, other)]
+            raise ValueError(f"statistics of {sizes[0]} and of {sizes[1]} cannot be added")
+        return Statistics(self.counts + other.counts, self.sums + other.sums, self.second_moment + other.second_moment)
+
+    def without(self, class_id: int, features: Tensor | None = None) -> "Statistics":
+        """The same without a class; ids above it are one less.
+
+        The second moment is of all classes together. With the `features` `[n_c, d]` of all images of the class, it
+        becomes exactly that of the others. Without them, the class is taken to have been spread as all classes are on
+        average: s_c s_c^T / n_c + n_c W is removed, which leaves W as it was.
+        """
+        others = [[other] for other in range(self.num_classes) if other != class_id]
+        if features is None:
+            return self.regrouped(others)
+        count = int(self.counts[class_id])
+        if features.shape != (count, self.num_features):
+            expected = [count, self.num_features]
+            raise ValueError(f"the features of class {class_id} are {list(features.shape)} and must be {expected}")
+        of_class = Statistics.empty(1, self.num_features, self.sums.device)
+        of_class = of_class.added(features, torch.zeros(count, dtype=torch.int64))
+        kept = torch.tensor([other for [other] in others], dtype=torch.int64, device=self.sums.device)
+        return Statistics(self.counts[kept], self.sums[kept], self.second_moment - of_class.second_moment)
+
+    def regrouped(self, groups: Sequence[Sequence[int]]) -> "Statistics":
+        """A class for each group of present ones, in this order; present classes in no group are gone.
+
+        Merging and reordering are exact. What is removed of a class that is gone is estimated, see `without`.
+        """
+        members = torch.zeros(len(groups), self.num_classes, dtype=torch.float64, device=self.sums.device)
+        for row, group in enumerate(groups):
+            members[row, list(group)] = 1
+        counts = (members @ self.counts.double()).long()
+        is_gone = members.sum(0) == 0
+        second_moment = self.second_moment
+        if is_gone.any():
+            spread = self.counts[is_gone].sum() * self.within_class_covariance
+            second_moment = second_moment - self.means[is_gone].T @ self.sums[is_gone] - spread
+        return Statistics(counts, members @ self.sums, second_moment)
+
+    def to(self, device: torch.device | str) -> "Statistics":
+        parts = {name: getattr(self, name).to(device) for name in ("counts", "sums", "second_moment")}
+        return replace(self, **parts)
+
+
+def one_hot(labels: Tensor, num_classes: int) -> Tensor:
+    """Class ids `[N]` as rows with a 1, float64 `[N, num_classes]`."""
+    return functional.one_hot(labels, num_classes).double()
+
+
+def discriminants(statistics: Statistics, shrinkage: float) -> tuple[Tensor, Tensor]:
+    """Linear discriminants: `weight` `[C, d]` and `bias` `[C]`, float64, of the scores weight phi + bias.
+
+    The covariance of all classes is A = (1 - shrinkage) W + shrinkage tr(W)/d I, and the score of a class with mean mu
+    is phi^T A^-1 mu - mu^T A^-1 mu / 2. Where W is 0, such as with one image a class, A is I: the nearest mean decides.
+    """
+    covariance, means = statistics.within_class_covariance, statistics.means
+    identity = torch.eye(statistics.num_features, dtype=torch.float64, device=covariance.device)
+    variance = covariance.diagonal().mean()
+    shrunk = (1 - shrinkage) * covariance + shrinkage * variance * identity if variance > 0 else identity
+    weight = torch.cholesky_solve(means.T, torch.linalg.cholesky(shrunk)).T
+    return weight, -(weight * means).sum(1) / 2
+
+
+def ridge(second_moment: Tensor, sums: Tensor, penalty: float) -> Tensor:
+    """Ridge regression from G `[d, d]`, the second moment, and the class sums `[C, d]`, which are Q^T for labels of 0
+    and 1: the weight `[C, d]` = ((G + penalty I)^-1 Q)^T, float64."""
+    identity = torch.eye(len(second_moment), dtype=torch.float64, device=second_moment.device)
+    factor = torch.linalg.cholesky(torch.add(second_moment, identity, alpha=penalty))
+    return torch.cholesky_solve(sums.T, factor).T
+
+
+def ridge_of_features(features: Tensor, labels: Tensor, num_classes: int, penalty: float) -> Tensor:
+    """The same weight `[C, d]` from features `[N, d]` and class ids `[N]`, where they are at hand: by the dual form,
+    H^T (H H^T + penalty I)^-1 Y, where there are fewer images than features."""
+    values, targets = features.double(), one_hot(labels.to(features.device), num_classes)
+    if len(values) >= values.shape[1]:
+        return ridge(values.T @ values, targets.T @ values, penalty)
+    return ridge(values @ values.T, targets.T, penalty) @ values
+
+
+def random_weights(num_inputs: int, num_features: int, address: Address) -> tuple[Tensor, Tensor]:
+    """R `[num_inputs, num_features]` from N(0, 1 / num_inputs) and b `[num_features]` from 0.3 N(0, 1), float32, which
+    depend on the address alone."""
+    source = generator(address)
+    weight = torch.randn(num_inputs, num_features, generator=source) / num_inputs**0.5
+    return weight, BIAS_DEVIATION * torch.randn(num_features, generator=source)
+
+
+def random_features(features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """h = ReLU(phi R + b), `[N, num_features]` of features `[N, num_inputs]`."""
+    return functional.relu(torch.addmm(bias, features.to(weight.dtype), weight))

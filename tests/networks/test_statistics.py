@@ -1,0 +1,143 @@
+"""Statistics of features and the classifiers that follow from them, against NumPy and scikit-learn."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import Ridge
+from torch import Tensor
+from torch.testing import assert_close
+
+from foster.networks import statistics as module
+from foster.networks.statistics import (
+    Statistics,
+    discriminants,
+    random_features,
+    random_weights,
+    ridge,
+    ridge_of_features,
+)
+from foster.seeding import Address
+
+NUM_CLASSES = 10
+
+
+@pytest.fixture(scope="module")
+def digits() -> tuple[Tensor, Tensor]:
+    images, labels = load_digits(return_X_y=True)
+    return torch.from_numpy(images / 16), torch.from_numpy(labels).long()
+
+
+@pytest.fixture(scope="module")
+def known(digits: tuple[Tensor, Tensor]) -> Statistics:
+    return Statistics.empty(NUM_CLASSES, 64).added(*digits)
+
+
+def assert_equal(found: Statistics, expected: Statistics) -> None:
+    assert found.counts.tolist() == expected.counts.tolist()
+    assert_close(found.sums, expected.sums)
+    assert_close(found.second_moment, expected.second_moment)
+
+
+def test_sums_are_those_of_numpy_whatever_the_chunks(
+    digits: tuple[Tensor, Tensor], known: Statistics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, labels = (part.numpy() for part in digits)
+    assert known.counts.tolist() == np.bincount(labels).tolist()
+    np.testing.assert_allclose(known.means, [images[labels == label].mean(0) for label in range(NUM_CLASSES)])
+    centred = np.concatenate([images[labels == label] - images[labels == label].mean(0) for label in range(10)])
+    np.testing.assert_allclose(known.within_class_covariance, centred.T @ centred / len(images), atol=1e-12)
+    monkeypatch.setattr(module, "ROWS_AT_ONCE", 100)
+    assert_equal(Statistics.empty(NUM_CLASSES, 64).added(*digits), known)
+
+
+def test_images_add_up_in_any_order_and_class_by_class(digits: tuple[Tensor, Tensor], known: Statistics) -> None:
+    images, labels = digits
+    grown = Statistics.empty(0, 64)
+    for first in (0, 5):
+        of_task = (labels >= first) & (labels < first + 5)
+        grown = grown.grown(5).added(images[of_task], labels[of_task])
+    assert_equal(grown, known)
+    halves = [
+        Statistics.empty(NUM_CLASSES, 64).added(images[part], labels[part]) for part in (slice(900, None), slice(900))
+    ]
+    assert_equal(halves[0] + halves[1], known)
+
+
+def test_merging_and_reordering_are_exact(digits: tuple[Tensor, Tensor], known: Statistics) -> None:
+    images, labels = digits
+    merged = known.regrouped([[1], [0, 2], *([other] for other in range(3, 10))])
+    names = torch.tensor([1, 0, 1, *range(2, 9)])
+    assert_equal(merged, Statistics.empty(9, 64).added(images, names[labels]))
+
+
+def test_a_class_is_forgotten_exactly_with_its_features_and_leaves_the_covariance_without(
+    digits: tuple[Tensor, Tensor], known: Statistics
+) -> None:
+    images, labels = digits
+    kept = labels != 4
+    others = Statistics.empty(9, 64).added(images[kept], labels[kept] - (labels[kept] > 4).long())
+    assert_equal(known.without(4, images[~kept]), others)
+    estimated = known.without(4)
+    assert estimated.counts.tolist() == others.counts.tolist()
+    assert_close(estimated.sums, others.sums)
+    assert_close(estimated.within_class_covariance, known.within_class_covariance)
+    with pytest.raises(ValueError, match="class 4"):
+        known.without(4, images[:3])
+
+
+@pytest.mark.parametrize("shrinkage", [0.01, 0.5])
+def test_discriminants_are_those_of_scikit_learn(
+    digits: tuple[Tensor, Tensor], known: Statistics, shrinkage: float
+) -> None:
+    images, labels = (part.numpy() for part in digits)
+    # It shrinks standardised features and adds the logarithms of the classes' shares, so a few decisions differ.
+    theirs: Any = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage).fit(images, labels)
+    covariance = (1 - shrinkage) * known.within_class_covariance.numpy()
+    covariance += shrinkage * np.trace(known.within_class_covariance) / 64 * np.eye(64)
+    weight, bias = discriminants(known, shrinkage)
+    means = known.means.numpy()
+    np.testing.assert_allclose(weight, np.linalg.solve(covariance, means.T).T, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(bias, -0.5 * (weight.numpy() * means).sum(1), rtol=1e-6)
+    predicted = (digits[0] @ weight.T + bias).argmax(1).numpy()
+    assert (predicted == theirs.predict(images)).mean() > 0.98
+
+
+def test_without_any_spread_the_nearest_mean_decides() -> None:
+    features = torch.tensor([[0.0, 0.0], [4.0, 0.0]])
+    weight, bias = discriminants(Statistics.empty(2, 2).added(features, torch.tensor([0, 1])), 0.3)
+    scores = torch.tensor([[1.9, 9.0], [2.1, 9.0]], dtype=torch.float64) @ weight.T + bias
+    assert scores.argmax(1).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("num_images", [40, 1797])
+def test_ridge_is_that_of_scikit_learn_in_both_forms(digits: tuple[Tensor, Tensor], num_images: int) -> None:
+    images, labels = digits[0][:num_images], digits[1][:num_images]
+    theirs = Ridge(alpha=2.0, fit_intercept=False).fit(images.numpy(), np.eye(NUM_CLASSES)[labels.numpy()])
+    sums = Statistics.empty(NUM_CLASSES, 64).added(images, labels)
+    np.testing.assert_allclose(ridge(sums.second_moment, sums.sums, 2.0), theirs.coef_, atol=1e-8)
+    np.testing.assert_allclose(ridge_of_features(images, labels, NUM_CLASSES, 2.0), theirs.coef_, atol=1e-8)
+
+
+def test_random_features_depend_on_their_address_alone(digits: tuple[Tensor, Tensor]) -> None:
+    weight, bias = random_weights(64, 2000, Address(7, "random features"))
+    assert weight.std().item() == pytest.approx(1 / 8, rel=0.01)
+    assert bias.std().item() == pytest.approx(0.3, rel=0.05)
+    again, _ = random_weights(64, 2000, Address(7, "random features"))
+    other, _ = random_weights(64, 2000, Address(8, "random features"))
+    assert torch.equal(weight, again)
+    assert not torch.equal(weight, other)
+    images = digits[0].float()[:5]
+    expected = np.maximum(images.numpy() @ weight.numpy() + bias.numpy(), 0)
+    np.testing.assert_allclose(random_features(images, weight, bias), expected, atol=1e-5)
+
+
+def test_what_is_summed_may_be_made_of_the_features_some_rows_at_a_time(digits: tuple[Tensor, Tensor]) -> None:
+    images, labels = digits[0].float(), digits[1]
+    made = random_weights(64, 20, Address(7, "random features"))
+    empty = Statistics.empty(NUM_CLASSES, 20)
+    found = empty.added(images, labels, lambda rows: random_features(rows, *made))
+    assert_equal(found, empty.added(random_features(images, *made), labels))
