@@ -106,15 +106,11 @@ class Web:
 
     content: bytes = field(default_factory=lambda: archive_of(small_files()))
     address: str = ""
-    knows_ranges: bool = True
-    breaks_after: list[int] = field(default_factory=list)
-    """How many bytes the next requests get before the connection ends."""
     holds_after: int | None = None
     """After so many bytes, requests wait until they are let go."""
     is_held: threading.Event = field(default_factory=threading.Event)
     let_go: threading.Event = field(default_factory=threading.Event)
-    requests: list[str | None] = field(default_factory=list)
-    """The range that each request asked for."""
+    num_requests: int = 0
 
     @property
     def published(self) -> Published:
@@ -128,19 +124,15 @@ def serving() -> Iterator[Web]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked = self.headers.get("Range")
-            web.requests.append(asked)
+            web.num_requests += 1
             if self.path != f"/{ARCHIVE}":
                 self.send_error(404)
                 return
-            start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and web.knows_ranges else 0
-            content = web.content[start:]
-            self.send_response(206 if start else 200)
+            content = web.content
+            self.send_response(200)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
-            num_sent = web.breaks_after.pop(0) if web.breaks_after else len(content)
-            if web.holds_after is not None:
-                num_sent = web.holds_after
+            num_sent = len(content) if web.holds_after is None else web.holds_after
             self.wfile.write(content[:num_sent])
             if web.holds_after is not None:
                 self.wfile.flush()

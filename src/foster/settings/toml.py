@@ -1,4 +1,4 @@
-"""TOML files with a reason where they cannot be read, and plain data as TOML text, which the standard library lacks."""
+"""TOML files: read with one line where they cannot be, and written."""
 
 import json
 import tomllib
@@ -7,6 +7,8 @@ from importlib import resources
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
+
+import tomli_w
 
 from foster.errors import SettingsError, suggestion, words_of
 from foster.system.files import read_plain
@@ -48,40 +50,31 @@ def read_named(room: str, kind: str, source: str) -> dict[str, Any]:
 
 
 def dumps(data: Mapping[str, Any]) -> str:
-    """`data` as TOML: plain keys first, then one table for each nested mapping. Keys with None are left out."""
-    return "\n".join(_table(data, ())).strip() + "\n"
-
-
-def _table(data: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
-    plain = {key: value for key, value in data.items() if not isinstance(value, Mapping) and value is not None}
-    lines = [f"{_key(key)} = {value_text(value)}" for key, value in plain.items()]
-    if path and (lines or not data):
-        lines.insert(0, f"\n[{'.'.join(map(_key, path))}]")
-    for key, value in data.items():
-        if isinstance(value, Mapping):
-            lines += _table(value, (*path, key))
-    return lines
-
-
-def _key(key: str) -> str:
-    is_bare = key.isascii() and key.replace("_", "").replace("-", "").isalnum()
-    return key if is_bare else value_text(key)
+    """`data` as TOML. Keys with None are left out; TypeError for what TOML cannot hold."""
+    return tomli_w.dumps(_without_none(data))
 
 
 def value_text(value: Any) -> str:
-    """One value as TOML, a mapping as an inline table without its Nones; TypeError for what TOML cannot hold."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, Integral):
-        return repr(int(value))
-    if isinstance(value, Real):  # NumPy's numbers are these, too, and would not be written as numbers
-        return repr(float(value))
-    if isinstance(value, str):
-        # JSON escapes are valid TOML basic-string escapes, except for DEL and lone surrogates, which JSON leaves alone.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    """One value as TOML on one line, a mapping as an inline table; TypeError for what TOML cannot hold."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{json.dumps(key)} = {value_text(part)}' for key, part in value.items())}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(value_text, value))}]"
-    if isinstance(value, Mapping):
-        parts = [f"{_key(key)} = {value_text(part)}" for key, part in value.items() if part is not None]
-        return f"{{{', '.join(parts)}}}"
+    if value is None:
+        raise TypeError("TOML has no null")
+    # JSON writes texts, numbers and truth values as TOML does. NumPy's numbers become Python's.
+    return json.dumps(value, ensure_ascii=False, default=_python_number)
+
+
+def _python_number(value: Any) -> Any:
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
     raise TypeError(f"cannot write {type(value).__name__} as TOML")
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_none(part) for key, part in value.items() if part is not None}
+    return [_without_none(part) for part in value] if isinstance(value, list | tuple) else value

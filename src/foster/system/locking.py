@@ -1,135 +1,66 @@
-"""One writer at a time for a folder: a lock that ends with its process, however that ends."""
+"""One writer at a time for a folder: a file lock (filelock) that names its holder and ends with the holder's process."""
 
-import errno
-import fcntl
 import json
 import os
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from foster.errors import FolderError
-from foster.system.files import write_all, written
+from foster.system.files import written
 
 LOCK = "lock"
-NUM_LOOKS, SECONDS_BETWEEN_LOOKS = 5, 0.01
-_HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
-
-
-class HeldError(FolderError):
-    """Another process holds the lock."""
-
-
-class _Holder(NamedTuple):
-    """Who wrote the lock file last."""
-
-    process: int
-    host: str
-
-    @property
-    def may_live(self) -> bool:
-        """False only where it is certain that the process has ended."""
-        if self.host != socket.gethostname():
-            return True
-        try:
-            os.kill(self.process, 0)
-        except (OSError, OverflowError) as error:
-            return not isinstance(error, ProcessLookupError)
-        return True
-
-    def __str__(self) -> str:
-        return f"process {self.process} on {self.host}"
+MAX_HOLDER_BYTES = 1000
 
 
 @contextmanager
-def locked(folder: Path, name: str = LOCK) -> Iterator[None]:
-    """Hold the folder's lock. A second process is refused with the id and host of the first.
+def locked(folder: Path, name: str = LOCK, *, is_waiting: bool = False) -> Iterator[None]:
+    """Hold the lock file `name` in `folder`. A second process is refused with the id and host of the first, or waits.
 
-    The operating system lets go of the lock when its process ends, so the file of a dead process never blocks. On a
-    file system that knows no locks, the process that the file names is looked up instead. `name` is that of the lock's
-    file, which is overwritten and removed: in a folder that is not ours, one that nobody else would choose.
+    The operating system releases the lock when its process ends, so the file of a dead process never blocks.
     """
+    from filelock import FileLock, Timeout
+
     path = folder / name
+    lock = FileLock(path, timeout=-1 if is_waiting else 0)
     with written(path):
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor = _acquired(path)
+        try:
+            lock.acquire()
+        except Timeout:
+            raise FolderError(f"'{folder}' is being written by {_holder(path)}; wait for it or stop it") from None
     try:
         with written(path):
-            os.ftruncate(descriptor, 0)
-            write_all(descriptor, json.dumps({"process": os.getpid(), "host": socket.gethostname()}).encode())
+            path.write_text(json.dumps({"process": os.getpid(), "host": socket.gethostname()}))
         yield
     finally:
-        # Removed while the lock is held: who has opened this file meanwhile finds that it is not the lock any more.
+        # Removed while the lock is held: a process that has opened the file meanwhile finds it unlinked and tries again.
         with suppress(OSError):
             path.unlink(missing_ok=True)
-        os.close(descriptor)
+        lock.release()
 
 
 def writer_of(folder: Path) -> str:
     """The process that holds the folder's lock, such as `process 12 on host`; empty where there is none."""
-    try:
-        descriptor = os.open(folder / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
+    from filelock import FileLock, Timeout
+
+    path = folder / LOCK
+    if not path.is_file():
         return ""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return str(_holder(descriptor) or "another process")
-    except OSError:
-        # A file system without locks: whoever wants to write finds out.
+        with FileLock(path, timeout=0):
+            return ""
+    except Timeout:
+        return _holder(path)
+    except OSError:  # a folder of somebody else
         return ""
-    finally:
-        os.close(descriptor)
-    return ""
 
 
-def _acquired(path: Path) -> int:
-    """A descriptor of the lock file at `path`, with the lock held."""
-    while True:
-        # A link could lead to a file outside the folder, which would then be overwritten.
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-        try:
-            _take(descriptor, path)
-            if _is_still(descriptor, path):
-                return descriptor
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
-
-
-def _take(descriptor: int, path: Path) -> None:
+def _holder(path: Path) -> str:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        holder = _holder(descriptor)
-        if error.errno in _HELD:
-            # Who has just taken the lock writes its name into the file only then.
-            for _ in range(NUM_LOOKS if holder is None else 0):
-                time.sleep(SECONDS_BETWEEN_LOOKS)
-                holder = holder or _holder(descriptor)
-            name = holder or "another process"
-            raise HeldError(f"'{path.parent}' is being written by {name}; wait for it or stop it") from None
-        if holder and holder.may_live:
-            raise HeldError(
-                f"'{path.parent}' is being written by {holder}; if that process has ended, remove '{path}'"
-            ) from None
-
-
-def _is_still(descriptor: int, path: Path) -> bool:
-    """Whether `path` is still the file that was locked: its last holder may have removed it in between."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat(follow_symlinks=False))
-    except FileNotFoundError:
-        return False
-
-
-def _holder(descriptor: int) -> _Holder | None:
-    try:
-        content = json.loads(os.pread(descriptor, 1000, 0))
-        return _Holder(int(content["process"]), str(content["host"]))
+        with path.open("rb") as file:
+            content = json.loads(file.read(MAX_HOLDER_BYTES))
+        return f"process {int(content['process'])} on {content['host']}"
     except (OSError, ValueError, KeyError, TypeError):
-        return None
+        return "another process"
