@@ -1,7 +1,6 @@
 """Events are read as they are written: whole lines, each once, and nothing else."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -38,11 +37,6 @@ def test_what_has_something_else_in_the_place_of_a_number_is_no_event(line: str,
     good = {"event": "EpochEnded", "task": 0, "losses": {"L_CE": 0.5}, "seconds_left": None}
     (tmp_path / "events.jsonl").write_text(f"{json.dumps(good)}\n{line}\n")
     assert EventReader(tmp_path).new_events() == read_events(tmp_path / "events.jsonl") == [good]
-
-
-def test_a_pipe_in_place_of_the_events_is_not_waited_for(tmp_path: Path):
-    os.mkfifo(tmp_path / "events.jsonl")
-    assert EventReader(tmp_path).new_events() == []
 
 
 def test_the_events_of_a_learn_lie_beside_its_checkpoints_and_are_passed_on(tmp_path: Path):

@@ -7,7 +7,7 @@ import pytest
 
 from foster.settings.toml import dumps, value_text
 
-DATA = {"e": "text\n\"é", "f": [1, [True, "x"]], "a": {"d": 0.1, "b": {"c c": 1e-5}}, "empty": {}}
+DATA = {"e": 'text\n"é', "f": [1, [True, "x"]], "a": {"d": 0.1, "b": {"c c": 1e-5}}, "empty": {}}
 
 
 def test_plain_data_reads_back_as_it_was_and_none_is_left_out() -> None:

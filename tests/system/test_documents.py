@@ -1,13 +1,10 @@
 """JSON files that may come from anywhere: typed data, or one line that says what is wrong."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from foster.system.documents import (
@@ -19,7 +16,6 @@ from foster.system.documents import (
     Sha256,
     Words,
     read_document,
-    read_json,
 )
 
 
@@ -89,22 +85,9 @@ def test_any_other_content_is_one_line(name: str, tmp_path: Path) -> None:
         read_document(tmp_path / "x.json", Example)
 
 
-@settings(max_examples=50, deadline=None)
-@given(content=st.binary(max_size=100))
-def test_any_bytes_are_refused_in_one_line(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
-    path = tmp_path_factory.mktemp("any") / "x.json"
-    path.write_bytes(content)
-    with pytest.raises(DocumentError, match=r"\A[^\n]{1,600}\Z"):
-        read_document(path, Example)
-
-
-def test_a_file_that_is_too_large_a_link_a_pipe_or_missing_is_not_read(tmp_path: Path) -> None:
+def test_a_file_that_is_too_large_or_missing_is_not_read(tmp_path: Path) -> None:
     path = write(tmp_path, {"name": "x", "accuracy": 1})
-    (tmp_path / "link").symlink_to(path)
-    os.mkfifo(tmp_path / "pipe")
-    for name, words in (("link", "it is a link"), ("pipe", "not an ordinary file"), ("none", "No such file")):
-        with pytest.raises(DocumentError, match=f"cannot be read: .*{words}"):
-            read_document(tmp_path / name, Example)
-    assert read_json(tmp_path / "link", may_be_link=True)["accuracy"] == 1
-    with pytest.raises(DocumentError, match="more than 10 bytes"):
+    with pytest.raises(DocumentError, match="No such file"):
+        read_document(tmp_path / "none", Example)
+    with pytest.raises(DocumentError, match="more than 10"):
         read_document(path, Example, max_bytes=10)

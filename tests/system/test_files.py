@@ -1,57 +1,50 @@
-"""Files that are whole or not there at all, and files that are nothing but files."""
+"""Files that are whole or not there at all, and files that are read with a limit."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from limits import time_limit
-from tiny_runs import (
-    only_line,
-    start,
-    tiny_settings,
-)
 
 from foster.errors import FolderError
-from foster.system import files
-from foster.system.files import open_plain, read_plain, user_path, write_json
+from foster.system.files import append_line, read_limited, user_path, write_bytes, write_json, writing
 
 
-def test_only_ordinary_files_are_opened(tmp_path: Path) -> None:
+def test_a_file_is_read_up_to_a_limit_and_from_a_start(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"content")
-    (tmp_path / "link").symlink_to("file")
-    assert read_plain(tmp_path / "file", max_bytes=7) == b"content"
-    assert read_plain(tmp_path / "link", may_be_link=True) == b"content"
-    with pytest.raises(OSError, match="it is a link"):
-        read_plain(tmp_path / "link")
-    with pytest.raises(OSError, match="more than 6 bytes"):
-        read_plain(tmp_path / "file", max_bytes=6)
-    with pytest.raises(IsADirectoryError):
-        read_plain(tmp_path)
-    num_open = len(list(Path("/proc/self/fd").iterdir()))
+    assert read_limited(tmp_path / "file", 7) == b"content"
+    assert read_limited(tmp_path / "file", 4, start=3) == b"tent"
+    assert read_limited(tmp_path / "file", 0, start=9) == b""
+    with pytest.raises(OSError, match="7 bytes, more than 6"):
+        read_limited(tmp_path / "file", 6)
     os.mkfifo(tmp_path / "pipe")
-    for _ in range(5):
-        with time_limit(), pytest.raises(OSError, match="not an ordinary file"):
-            open_plain(str(tmp_path / "pipe"), os.O_RDONLY)
-    assert len(list(Path("/proc/self/fd").iterdir())) == num_open
+    with time_limit(), pytest.raises(OSError, match="not a regular file"):
+        read_limited(tmp_path / "pipe", 7)
 
 
-def test_names_that_are_no_unicode_can_be_written_to_json(tmp_path: Path):
+def test_a_file_keeps_its_content_until_the_new_one_is_whole(tmp_path: Path) -> None:
+    write_bytes(tmp_path / "file", b"old")
+    with suppress(ZeroDivisionError), writing(tmp_path / "file") as temporary:
+        temporary.write_bytes(b"half of the n")
+        _ = 1 / 0
+    assert (tmp_path / "file").read_bytes() == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_line_is_not_appended_to_the_target_of_a_link(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_bytes(b"keep me")
+    (tmp_path / "events.jsonl").symlink_to("precious")
+    with pytest.raises(FolderError, match=r"events\.jsonl"):
+        append_line(tmp_path / "events.jsonl", "x")
+    assert (tmp_path / "precious").read_bytes() == b"keep me"
+
+
+def test_names_that_are_no_unicode_can_be_written_to_json(tmp_path: Path) -> None:
     write_json(tmp_path / "x.json", {"name": "caf\xe9 \udcff"})
     assert b"\\udcff" in (tmp_path / "x.json").read_bytes()
-
-
-def test_settings_that_are_no_unicode_give_one_line(tmp_path: Path):
-    with pytest.raises(FolderError, match=r"\\udcff.* is not valid text") as error:
-        start(tiny_settings("replay", "data=/\udcff"), tmp_path / "run")
-    only_line(error)
 
 
 def test_a_path_means_somebodys_home_or_a_file_of_that_name() -> None:
     assert user_path("~/x") == Path.home() / "x"
     assert user_path("~nosuch/x") == Path("~nosuch/x")
-
-
-def test_homes_are_known_in_one_place() -> None:
-    """Python's own way ends in a traceback where nobody has the name."""
-    sources = Path(files.__file__).parents[1]
-    assert [path.name for path in sources.rglob("*.py") if "expanduser" in path.read_text("utf-8")] == ["files.py"]

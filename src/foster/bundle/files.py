@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from foster.errors import DataError, FolderError, words_of
-from foster.system.files import flush, read_plain, unwritable, written
+from foster.system.files import flush, read_limited, unwritable, written
 
 MANIFEST, WEIGHTS = "bundle.json", "network.safetensors"
 """The files that make a folder a bundle."""
@@ -100,7 +100,7 @@ def read_checked(bundle: Path, name: str, num_bytes: int, digest: str) -> bytes:
         if size != num_bytes:
             what = "truncated" if size < num_bytes else "changed"
             raise BundleError(f"'{name}' in bundle '{bundle}' is {what}: {size:,} bytes instead of {num_bytes:,}")
-        content = read_plain(path, max_bytes=num_bytes)
+        content = read_limited(path, num_bytes)
     except FileNotFoundError:
         raise BundleError(f"'{name}' is missing in bundle '{bundle}'") from None
     except (OSError, RuntimeError) as error:

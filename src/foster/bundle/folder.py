@@ -21,7 +21,6 @@ import numpy as np
 import safetensors.torch
 import torch
 from PIL import Image
-from safetensors import SafetensorError
 from torch import Tensor
 
 from foster.bundle.files import MANIFEST, WEIGHTS, BundleError, real_folder, sha256, writing_folder
@@ -52,6 +51,7 @@ from foster.networks.layout import on_host
 from foster.system.files import write_new, write_text
 from foster.system.locking import locked
 from foster.system.memory import main_memory
+from foster.system.tensors import tensors_in
 from foster.version import __version__
 
 _OWN_NAME = re.compile(rf"(?P<use>[a-z-]+)/(?P<class_id>\d{{4,9}})/\d{{4,}}-[0-9a-f]{{{ID_LENGTH}}}\.(png|jpg)")
@@ -167,8 +167,8 @@ def read_bundle(folder: Path) -> Bundle:
         raise BundleError(f"bundle '{folder}' has {num_bytes:,} bytes, too many for a memory of {room:,}")
     contents = dict(checked_files(folder, manifest))
     try:
-        weights = safetensors.torch.load(contents[WEIGHTS])
-    except (SafetensorError, KeyError, ValueError) as error:
+        weights = tensors_in(contents[WEIGHTS])
+    except ValueError as error:
         raise BundleError(f"'{WEIGHTS}' in bundle '{folder}' cannot be read: {error}") from None
     if not all(tensor.isfinite().all() for tensor in weights.values()):
         raise BundleError(f"the weights in bundle '{folder}' are not all finite numbers; take an older bundle")

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, JsonValue, model_validator
 from foster.bundle.files import MANIFEST, SAFE_PATH, WEIGHTS, BundleError, read_checked, real_folder, sha256
 from foster.bundle.history import checked_entry
 from foster.settings.fit import Frozen
+from foster.settings.learner_defaults import SIDES
 from foster.system.documents import Count, DocumentError, Sha256, checked, read_json
 
 SCHEMA, SCHEMA_WITHOUT_PHOTOS = 2, 1
@@ -34,7 +35,7 @@ def _inside(name: str) -> str:
 
 
 Use = Literal["exemplars", "held-out"]
-Side = Annotated[int, Field(ge=4, le=4096)]
+Side = Annotated[int, Field(ge=SIDES[0], le=SIDES[1])]
 Mean = Annotated[float, Field(ge=-1e6, le=1e6)]
 Spread = Annotated[float, Field(ge=1e-6, le=1e6)]
 ClassName = Annotated[str, Field(max_length=4096), AfterValidator(_one_line)]
@@ -104,7 +105,7 @@ class Manifest(Frozen):
     temperature: float = Field(ge=1e-6, le=1e6)
     num_calibration_images: Count
     """How many held-out images the temperature was fitted on; 0 where it was not fitted."""
-    history: tuple[Annotated[dict[str, JsonValue], AfterValidator(checked_entry)], ...]
+    history: tuple[Annotated[dict[str, JsonValue], AfterValidator(checked_entry)], ...] = Field(max_length=MAX_TASKS)
     exemplars: tuple[ExemplarFile, ...] = Field(max_length=MAX_FILES)
     files: dict[FileName, FileFacts] = Field(max_length=MAX_FILES)
 

@@ -44,6 +44,8 @@ def one_line() -> Iterator[None]:
     except OSError as error:
         what = f"'{error.filename}'" if error.filename else "the output"
         _leave(FosterError.exit_code, f"cannot read or write {what}: {words_of(error)}")
+    except MemoryError as error:
+        _leave(FosterError.exit_code, f"out of memory: {words_of(error)}")
     except SystemExit as left:
         if isinstance(left.__context__, BrokenPipeError):  # so rich, which prints the help, tells of such a reader
             _leave(READER_LEFT)

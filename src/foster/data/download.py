@@ -75,11 +75,11 @@ def _downloaded(published: Published, parent: Path, tell: events.Listener) -> Pa
     name = published.archive
     tell(events.Downloading(name, 0, None))
     pooch.get_logger().setLevel("WARNING")
-    download = pooch.HTTPDownloader(
-        progressbar=_Progress(name, tell), chunk_size=CHUNK_BYTES, timeout=TIMEOUT_SECONDS
-    )
+    download = pooch.HTTPDownloader(progressbar=_Progress(name, tell), chunk_size=CHUNK_BYTES, timeout=TIMEOUT_SECONDS)
     try:
-        return Path(pooch.retrieve(published.address, f"md5:{published.archive_md5}", name, parent, downloader=download))
+        return Path(
+            pooch.retrieve(published.address, f"md5:{published.archive_md5}", name, parent, downloader=download)
+        )
     except (requests.RequestException, OSError, ValueError) as error:
         files = ", ".join(published.files)
         raise DataError(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from foster.data.photos.decode import SUFFIXES
-from foster.data.photos.find import natural_order, shown
+from foster.data.photos.find import natural_order, read_text, shown
 from foster.data.photos.trees import Tree, check_same_classes, read_list, read_names, read_tree
 from foster.errors import DataError
 from foster.settings.datasets import PhotoSettings
@@ -85,14 +85,14 @@ def _flat_validation(root: Path, all_names: list[str]) -> Tree:
 
 def _of_solution(path: Path, files: list[str], all_names: list[str]) -> list[str]:
     """Lines of `ImageId,WNID x y x y ...`."""
-    with path.open(newline="") as file:
-        table = {row[0]: row[1].split()[0] for row in csv.reader(file) if len(row) > 1 and row[1].startswith("n")}
+    rows = csv.reader(read_text(path, shown(path), "CSV").splitlines())
+    table = {row[0]: row[1].split()[0] for row in rows if len(row) > 1 and row[1].startswith("n")}
     return [table[Path(name).stem] for name in files]
 
 
 def _of_labels(path: Path, files: list[str], all_names: list[str]) -> list[str]:
     """Lines of a file name and the place of its class among the sorted ones."""
-    table = dict(line.split() for line in path.read_text().splitlines() if line.strip())
+    table = dict(line.split() for line in read_text(path, shown(path)).splitlines() if line.strip())
     return [all_names[int(table[name])] for name in files]
 
 
@@ -106,7 +106,7 @@ def _of_ground_truth(path: Path, files: list[str], all_names: list[str]) -> list
         raise ValueError("meta.mat of the development kit is missing beside it")
     synsets: Any = loadmat(str(meta), squeeze_me=True)["synsets"]
     table = {int(row["ILSVRC2012_ID"]): str(row["WNID"]) for row in synsets}
-    numbers = [int(line) for line in path.read_text().split()]
+    numbers = [int(line) for line in read_text(path, shown(path)).split()]
     if len(numbers) != len(files):
         raise ValueError(f"{len(numbers)} lines for {len(files)} photos")
     return [table[number] for number in numbers]

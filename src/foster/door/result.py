@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from foster.errors import DataError
-from foster.reports.results import FILE_NAME, RunResult, find_results
+from foster.reports.results import FILE_NAME, MAX_RESULTS_BYTES, RunResult, find_results
 from foster.system.counts import counted
-from foster.system.files import read_plain, user_path
+from foster.system.files import read_limited, user_path
 from foster.system.output import plain_text
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Result(RunResult):
     @classmethod
     def of(cls, run: RunResult, network: "Network | None" = None) -> Self:
         """With all that the run's file holds; without a network, that is restored from the folder when asked for."""
-        return cls(**vars(run), _data=json.loads(read_plain(run.path, may_be_link=True)), _network=network)
+        return cls(**vars(run), _data=json.loads(read_limited(run.path, MAX_RESULTS_BYTES)), _network=network)
 
     @property
     def is_finished(self) -> bool:

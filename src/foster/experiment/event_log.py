@@ -8,10 +8,10 @@ from typing import Any
 
 from foster.errors import FolderError, FosterError, explained, words_of
 from foster.events import Downloading, Event, Listener
-from foster.system.files import append_line, open_plain, read_plain
+from foster.system.files import append_line, read_limited
 
 EVENTS = "events.jsonl"
-MAX_EVENTS_BYTES = 2**30
+MAX_EVENTS_BYTES = 2**28
 NUMBERS = ("task", "num_tasks", "epoch", "epochs", "steps", "seconds", "seconds_left", "accuracy", "final_accuracy")
 """What is a number, or nothing, in each event that has it."""
 
@@ -38,14 +38,12 @@ def end_cut_line(folder: Path) -> None:
     """End a line that a crash has cut, so that the next event starts on a line of its own."""
     path = folder / EVENTS
     try:
-        with open(path, "rb", opener=open_plain) as file:
-            file.seek(max(0, path.stat().st_size - 1))
-            is_cut = file.read() not in (b"", b"\n")
+        last = read_limited(path, MAX_EVENTS_BYTES, start=max(0, path.stat().st_size - 1))
     except FileNotFoundError:
         return
     except OSError as error:
         raise FolderError(f"cannot read '{path}': {words_of(error)}") from None
-    if is_cut:
+    if last not in (b"", b"\n"):
         append_line(path, "")
 
 
@@ -56,7 +54,7 @@ def read_events(path: Path) -> list[dict[str, Any]]:
     the later ones count.
     """
     with explained(FolderError, f"cannot read '{path}'"):
-        return _events_in(read_plain(path, max_bytes=MAX_EVENTS_BYTES))
+        return _events_in(read_limited(path, MAX_EVENTS_BYTES))
 
 
 class EventReader:
@@ -67,13 +65,13 @@ class EventReader:
         self._num_read = 0
 
     def new_events(self) -> list[dict[str, Any]]:
-        """In order; what cannot be read, or is no event, is passed over."""
+        """In order; a line that is not an event is left out. FolderError where the file cannot be read."""
         try:
-            with open(self._path, "rb", opener=open_plain) as file:
-                file.seek(self._num_read)
-                new = file.read()
-        except OSError:
+            new = read_limited(self._path, MAX_EVENTS_BYTES, start=self._num_read)
+        except FileNotFoundError:
             return []
+        except OSError as error:
+            raise FolderError(f"cannot read '{self._path}': {words_of(error)}") from None
         whole = new[: new.rfind(b"\n") + 1]
         self._num_read += len(whole)
         return _events_in(whole)
@@ -94,5 +92,10 @@ def _is_event(line: object) -> bool:
     losses = line.get("losses", {})
     if not isinstance(losses, dict):
         return False
-    are_losses = all(isinstance(value, int | float) for value in losses.values())
-    return are_losses and all(isinstance(line.get(key), int | float | None) for key in NUMBERS)
+    numbers = [line[key] for key in NUMBERS if line.get(key) is not None]
+    return all(map(_is_number, [*losses.values(), *numbers]))
+
+
+def _is_number(value: object) -> bool:
+    """An integer beyond 64 bits cannot become a float, and is no loss or count of ours."""
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63)

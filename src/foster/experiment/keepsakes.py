@@ -14,10 +14,12 @@ from torch import Tensor, nn
 
 from foster.errors import DataError, explained
 from foster.networks.layout import on_host
-from foster.system.files import read_plain, write_bytes
+from foster.system.files import read_limited, write_bytes
+from foster.system.tensors import read_tensors
 
 PREDICTIONS, NETWORKS = "predictions.safetensors", "networks"
 _LABELS = "labels"
+MAX_PREDICTIONS_BYTES = 2**30
 _DAMAGE = (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError)
 _NETWORK_FILE = re.compile(r"task-(\d{2,6})-([a-z0-9_]{1,64})\.safetensors")
 
@@ -69,7 +71,7 @@ def _read_tasks(folder: Path) -> dict[int, dict[str, NDArray[np.int64]]]:
     path = folder / PREDICTIONS
     tasks: dict[int, dict[str, NDArray[np.int64]]] = {}
     try:
-        for key, ids in safetensors.numpy.load(read_plain(path)).items():
+        for key, ids in safetensors.numpy.load(read_limited(path, MAX_PREDICTIONS_BYTES)).items():
             number, _, name = key.partition("/")
             tasks.setdefault(int(number), {})[name] = ids.astype(np.int64)
         if not tasks:
@@ -102,6 +104,6 @@ def kept_networks(folder: Path) -> dict[tuple[int, str], Path]:
 def read_weights(path: Path) -> dict[str, Tensor]:
     """The weights that `keep_network` wrote."""
     try:
-        return safetensors.torch.load(read_plain(path))
-    except _DAMAGE as error:
+        return read_tensors(path)
+    except (OSError, ValueError) as error:
         raise DataError(f"'{path}' cannot be read: {error}") from None

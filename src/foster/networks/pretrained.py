@@ -13,8 +13,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from foster.errors import SettingsError, explained
+from foster.errors import SettingsError, explained, words_of
 from foster.networks.efficientnet_lite import renamed_port
+from foster.system.tensors import read_tensors
 
 
 @dataclass(frozen=True)
@@ -103,9 +104,6 @@ RESNET_NAMES = (
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     if path.suffix != ".safetensors":
         raise SettingsError(
             f"weights: '{path}' is not a .safetensors file; others can hide programs. "
@@ -114,10 +112,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     try:
         if not path.is_file():
             raise SettingsError(f"weights: there is no file '{path}'")
-        return load_file(path)
-    except (OSError, SafetensorError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is damaged"
-        raise SettingsError(f"weights: cannot read '{path}': {reason}") from None
+        return read_tensors(path)
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"weights: cannot read '{path}': {words_of(error)}") from None
 
 
 def load_weights(target: nn.Module, state: Mapping[str, Tensor], origin: str) -> None:

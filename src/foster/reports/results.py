@@ -132,7 +132,7 @@ READER = TypeAdapter(RunResult)
 def read_result(path: Path) -> RunResult:
     """The results file at `path`, or a `DataError` that says in one line what is wrong with it."""
     try:
-        data = read_json(path, max_bytes=MAX_RESULTS_BYTES, may_be_link=True)
+        data = read_json(path, max_bytes=MAX_RESULTS_BYTES)
     except FileNotFoundError as error:
         raise DataError(f"'{path}' cannot be read: {words_of(error)}") from None
     if not isinstance(data, dict) or not data.keys() >= {"method", "scenario", "accuracy"}:

@@ -96,7 +96,9 @@ def colour_of(name: str) -> str:
 @contextmanager
 def styled() -> Iterator[None]:
     """What is drawn and saved inside looks like all other figures."""
-    with mpl.rc_context(STYLE), warnings.catch_warnings():
+    with mpl.rc_context(), warnings.catch_warnings():
+        mpl.rcdefaults()  # a matplotlibrc in the current folder is not obeyed
+        mpl.rcParams.update(STYLE)
         # A letter that the font lacks is a box in the picture; there is nothing that the user could do about it.
         warnings.simplefilter("ignore")
         yield

@@ -18,12 +18,12 @@ from typing import NamedTuple
 from PIL import Image
 
 from foster.bundle.files import sha256
-from foster.data.photos.decode import FORMATS, ImageError, decode, upright_size
+from foster.data.photos.decode import FORMATS, MAX_FILE_BYTES, ImageError, decode, upright_size
 from foster.data.photos.find import find_files, shown
 from foster.data.photos.sources import class_name
 from foster.errors import DataError, FolderError, explained
 from foster.serving.answers import StoredPhoto
-from foster.system.files import read_plain, write_bytes
+from foster.system.files import read_limited, write_bytes
 
 ENDINGS = {"JPEG": "jpg", "MPO": "jpg", "TIFF": "tif", "JPEG2000": "jp2"}
 """Of formats whose files do not end in the format's name."""
@@ -175,7 +175,7 @@ class PhotosToLabel:
         """The file of a photo; None where there is no such one."""
         path = next((entry.path for entry in self.all() if entry.photo == photo), None)
         try:
-            return None if path is None else read_plain(path, may_be_link=True)
+            return None if path is None else read_limited(path, MAX_FILE_BYTES)
         except OSError:
             return None
 
@@ -186,7 +186,7 @@ def _photo(path: Path, modified: int, num_bytes: int) -> str:
 
     Raises OSError and ImageError.
     """
-    content = read_plain(path, may_be_link=True)
+    content = read_limited(path, MAX_FILE_BYTES)
     upright_size(content)
     return photo_name(content)
 

@@ -50,7 +50,7 @@ PRESETS: dict[str, Preset] = {
     ),
 }
 
-SIDES = (4, 4096)
+SIDES = (4, 1024)
 """The shortest and the longest side that images of a network may have."""
 
 SMALL_SIDE = 64

@@ -11,7 +11,7 @@ from typing import Any
 import tomli_w
 
 from foster.errors import SettingsError, suggestion, words_of
-from foster.system.files import read_plain
+from foster.system.files import read_limited
 
 MAX_FILE_BYTES = 2**24
 
@@ -19,7 +19,7 @@ MAX_FILE_BYTES = 2**24
 def read_toml(path: Path, kind: str = "settings file") -> dict[str, Any]:
     """The plain data of a TOML file; `kind` is what it is called in messages."""
     try:
-        return tomllib.loads(read_plain(path, max_bytes=MAX_FILE_BYTES, may_be_link=True).decode())
+        return tomllib.loads(read_limited(path, MAX_FILE_BYTES).decode())
     except OSError as error:
         raise SettingsError(f"cannot read {kind} '{path}': {words_of(error)}") from None
     except UnicodeDecodeError:

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 from pydantic_core import from_json
 
 from foster.errors import DataError, words_of
-from foster.system.files import read_plain
+from foster.system.files import read_limited
 from foster.system.output import printable
 
 MAX_BYTES = 16 * 2**20
@@ -41,10 +41,10 @@ class DocumentError(DataError):
         self.problem = problem
 
 
-def read_json(path: Path, *, max_bytes: int = MAX_BYTES, may_be_link: bool = False) -> Any:
+def read_json(path: Path, *, max_bytes: int = MAX_BYTES) -> Any:
     """Plain data from a JSON file of at most `max_bytes`. FileNotFoundError where there is none, else DocumentError."""
     try:
-        return from_json(read_plain(path, max_bytes=max_bytes, may_be_link=may_be_link))
+        return from_json(read_limited(path, max_bytes))
     except FileNotFoundError:
         raise
     except OSError as error:

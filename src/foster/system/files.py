@@ -1,4 +1,4 @@
-"""Files that are whole or not there at all, and files that are nothing but files."""
+"""Files that are written whole or not at all, and files of strangers that are read with a limit."""
 
 import errno
 import json
@@ -6,33 +6,56 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from foster.errors import FolderError, words_of
 
-_CHUNK_BYTES = 1 << 20
-_NO_FOLDER_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
+
+def user_path(path: str | Path) -> Path:
+    """A path as a user gives it: `~` and `~name` are home folders; where nobody has that name, it is a file's."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
+
+
+def read_limited(path: Path, max_bytes: int, *, start: int = 0) -> bytes:
+    """The content of a regular file from byte `start` on; OSError where that is more than `max_bytes`.
+
+    Every file that may come from somebody else is read by this function or opened by the next, so that none can
+    exhaust the memory, and a pipe in place of a file is not waited for without end.
+    """
+    with open_limited(path, max_bytes, start=start) as file:
+        return file.read(max(0, os.fstat(file.fileno()).st_size - start))
 
 
 @contextmanager
-def writing(path: Path, *, expected: bytes | None = None, is_folder_flushed: bool = True) -> Iterator[Path]:
-    """A temporary path beside `path`; on success it is flushed to the disk and takes `path`'s place, else removed.
+def open_limited(path: Path, max_bytes: int, *, start: int = 0) -> Iterator[BinaryIO]:
+    """A regular file, open for reading at byte `start`; OSError where more than `max_bytes` follow."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        if status.st_size - start > max_bytes:
+            raise OSError(errno.EFBIG, f"it has {status.st_size - start:,} bytes, more than {max_bytes:,}")
+        file.seek(start)
+        yield file
 
-    It is no success where it should hold `expected` and reads back as something else. Without `is_folder_flushed` the
-    new name may be lost when the machine fails, until the folder is flushed.
+
+@contextmanager
+def writing(path: Path, *, is_folder_flushed: bool = True) -> Iterator[Path]:
+    """A temporary path beside `path`; on success it is flushed to the disk and renamed to `path`, else removed.
+
+    Without `is_folder_flushed` the new name may be lost when the machine fails, until the folder is flushed.
     """
     with written(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
-        # Made here, not by the writer, so that it is new, ours, and readable by whom the umask allows.
-        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
     try:
         yield temporary
         flush(temporary)
-        if expected is not None and not _holds(temporary, expected):
-            raise OSError(errno.EIO, "what was written does not read back the same")
         temporary.replace(path)
         if is_folder_flushed:
             flush(path.parent)
@@ -44,23 +67,15 @@ def writing(path: Path, *, expected: bytes | None = None, is_folder_flushed: boo
         raise
 
 
-def user_path(path: str | Path) -> Path:
-    """The path that a person means: `~` and `~name` are home folders; where nobody has that name, it is a file's."""
-    try:
-        return Path(path).expanduser()
-    except RuntimeError:
-        return Path(path)
-
-
 def is_temporary(path: Path) -> bool:
     """Whether `path` is one that `writing` made, and a crash may have left behind."""
     return path.name.startswith(".") and path.name.endswith(".part")
 
 
 def remove_temporaries(folder: Path, name: str | None = None) -> None:
-    """Take away what a killed writer left in `folder`, or what it left of the file `name` alone.
+    """Remove what a killed writer left in `folder`, or what it left of the file `name` alone.
 
-    Only whoever holds the lock of the folder, or of that file, may do this.
+    Only the holder of the folder's or the file's lock may do this.
     """
     start = "." if name is None else f".{name}."
     with suppress(OSError):
@@ -69,106 +84,57 @@ def remove_temporaries(folder: Path, name: str | None = None) -> None:
                 path.unlink(missing_ok=True)
 
 
-def write_bytes(path: Path, data: bytes, *, is_verified: bool = False, is_folder_flushed: bool = True) -> None:
-    """Write a whole file. With `is_verified` it takes its name only once it was read back and holds `data`."""
-    expected = data if is_verified else None
-    with writing(path, expected=expected, is_folder_flushed=is_folder_flushed) as temporary:
-        _write(temporary, 0, data)
+def write_bytes(path: Path, data: bytes, *, is_folder_flushed: bool = True) -> None:
+    """Write a whole file: under a temporary name, flushed, then renamed."""
+    with writing(path, is_folder_flushed=is_folder_flushed) as temporary:
+        _write(temporary, os.O_CREAT | os.O_EXCL, data)
 
 
 def write_text(path: Path, text: str) -> None:
-    try:
-        data = text.encode()
-    except UnicodeEncodeError as error:
-        part = ascii(text[max(0, error.start - 20) : error.end + 20])
-        raise FolderError(f"cannot write '{path}': {part} is not valid text") from None
-    write_bytes(path, data)
+    """As `write_bytes`; characters that are not valid Unicode, as in some file names, are written as escapes."""
+    write_bytes(path, text.encode(errors="backslashreplace"))
 
 
-def write_json(path: Path, data: Any, *, is_verified: bool = False) -> None:
-    """Write `data` as JSON; what is no valid Unicode, as in the names of odd files, is written as JSON's escapes."""
-    text = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
-    write_bytes(path, text.encode(errors="backslashreplace"), is_verified=is_verified)
+def write_json(path: Path, data: Any) -> None:
+    write_text(path, json.dumps(data, indent=1, ensure_ascii=False) + "\n")
 
 
 def write_new(path: Path, data: bytes) -> None:
-    """A file that is not there yet, in a folder that nobody reads yet; it is flushed by whoever ends that folder."""
+    """A new file in a folder that nobody reads yet; whoever completes that folder flushes it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     _write(path, os.O_CREAT | os.O_EXCL, data)
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add a line to a file in one go: a crash or a full disk can only cut this last line."""
+    """Add a line to a file in one write: a crash or a full disk can only cut this last line."""
     with written(path):
-        # A link could lead out of the folder, and a pipe could be waited for without end.
-        _write(path, os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, (line + "\n").encode())
+        # In a stranger's folder, a link could lead out of it.
+        _write(path, os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, (line + "\n").encode())
 
 
 def _write(path: Path, flags: int, data: bytes) -> None:
     descriptor = os.open(path, os.O_WRONLY | flags, 0o666)
     try:
-        write_all(descriptor, data)
+        view = memoryview(data)
+        while view:  # the operating system may take it in parts
+            view = view[os.write(descriptor, view) :]
     finally:
         os.close(descriptor)
 
 
-def write_all(descriptor: int, data: bytes) -> None:
-    """All of `data`, though the operating system may take it in parts."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
-
-
-def open_plain(name: str, flags: int) -> int:
-    """What `open(..., opener=open_plain)` opens: an ordinary file, or OSError.
-
-    A link could lead out of the folder, a pipe could be waited for without end, and a device never ends.
-    """
-    return open_ordinary(name, flags | os.O_NOFOLLOW)
-
-
-def read_plain(path: Path, *, max_bytes: int | None = None, may_be_link: bool = False) -> bytes:
-    """The content of an ordinary file of at most `max_bytes`, or OSError. A user's own files may be links to some."""
-    opener = open_ordinary if may_be_link else open_plain
-    with open(path, "rb", opener=opener) as file:
-        if max_bytes is not None and os.fstat(file.fileno()).st_size > max_bytes:
-            raise OSError(errno.EFBIG, f"it has more than {max_bytes:,} bytes")
-        return file.read()
-
-
-def open_ordinary(name: str, flags: int) -> int:
-    """As `open_plain`, but for a user's own files, which may be links."""
-    try:
-        descriptor = os.open(name, flags | os.O_NONBLOCK)
-    except OSError as error:
-        if flags & os.O_NOFOLLOW and error.errno == errno.ELOOP:
-            raise OSError(errno.ELOOP, "it is a link") from None
-        raise
-    mode = os.fstat(descriptor).st_mode
-    if stat.S_ISREG(mode):
-        return descriptor
-    os.close(descriptor)
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    raise OSError(errno.EINVAL, "it is not an ordinary file")
-
-
 def flush(path: Path) -> None:
-    """Make sure that what was written to a file or folder is on the disk."""
+    """Make sure that what was written to a file or folder is on the disk; some file systems cannot flush a folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
-    except OSError as error:
-        # Some network file systems cannot flush a folder; they need not.
-        if not (path.is_dir() and error.errno in _NO_FOLDER_FLUSH):
-            raise
+        with suppress(OSError) if path.is_dir() else nullcontext():
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
 @contextmanager
 def written(path: Path) -> Iterator[None]:
-    """What cannot be written inside is one line about `path`."""
+    """An OSError inside becomes one line about `path`, which cannot be written."""
     try:
         yield
     except OSError as error:
@@ -178,16 +144,3 @@ def written(path: Path) -> Iterator[None]:
 def unwritable(path: Path, error: OSError) -> FolderError:
     """One line that says why `path` cannot be written."""
     return FolderError(f"cannot write '{path}': {words_of(error)}; nothing that was complete is lost")
-
-
-def _holds(path: Path, data: bytes) -> bool:
-    """Whether the file holds exactly `data`, read from the disk where the operating system lets us ask for that."""
-    with path.open("rb", buffering=0) as file:
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        position = 0
-        while chunk := file.read(_CHUNK_BYTES):
-            if data[position : position + len(chunk)] != chunk:
-                return False
-            position += len(chunk)
-    return position == len(data)

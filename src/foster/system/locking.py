@@ -1,4 +1,4 @@
-"""One writer at a time for a folder: a file lock (filelock) that names its holder and ends with the holder's process."""
+"""One writer at a time for a folder: a file lock that names its holder and ends with the holder's process."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def locked(folder: Path, name: str = LOCK, *, is_waiting: bool = False) -> Itera
             path.write_text(json.dumps({"process": os.getpid(), "host": socket.gethostname()}))
         yield
     finally:
-        # Removed while the lock is held: a process that has opened the file meanwhile finds it unlinked and tries again.
+        # Removed while the lock is held: a process that has opened the file meanwhile sees that and tries again.
         with suppress(OSError):
             path.unlink(missing_ok=True)
         lock.release()

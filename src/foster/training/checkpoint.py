@@ -6,7 +6,6 @@ every file and of itself; the newest manifest whose files are all intact is the 
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -14,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import safetensors
 import safetensors.torch
 from pydantic import ConfigDict, Field, JsonValue, ValidationError
 from torch import Tensor
@@ -31,7 +29,8 @@ from foster.system.documents import (
     first_problem,
     read_document,
 )
-from foster.system.files import flush, open_plain, remove_temporaries, unwritable, write_bytes, write_json
+from foster.system.files import flush, read_limited, remove_temporaries, unwritable, write_bytes, write_json
+from foster.system.tensors import max_tensor_bytes, tensors_in
 from foster.training.memory_errors import shortage_in
 
 SCHEMA = 1
@@ -39,7 +38,7 @@ MAX_MANIFEST_BYTES = 256 * 2**20
 _MANIFEST = re.compile(r"manifest-(\d{8,18})\.json")
 _PART_NAME = r"^[a-z0-9][a-z0-9_-]{0,63}$"
 _FILE_NAME = r"^[0-9]{8,18}-[a-z0-9][a-z0-9_-]{0,63}\.safetensors$"
-_DAMAGE = (OSError, ValueError, DocumentError, safetensors.SafetensorError)
+_DAMAGE = (OSError, ValueError, DocumentError)
 """What reading a file with any content at all may raise."""
 
 Tensors = Mapping[str, Tensor]
@@ -57,8 +56,7 @@ class _File(Document):
     name: Annotated[str, Field(pattern=_FILE_NAME)]
     """A name with a path in it would lead out of the folder."""
     sha256: Sha256
-    bytes: Count | None = None
-    """None in checkpoints of earlier versions."""
+    bytes: Count
 
 
 class _Manifest(Document):
@@ -122,7 +120,7 @@ class CheckpointStore:
             listed = {name: file.model_dump() for name, file in files.items()}
             manifest = _plain({"schema": SCHEMA, "state": state, "files": listed})
             path = self.folder / f"manifest-{number:08d}.json"
-            write_json(path, manifest | {"hash": _hash_of(manifest)}, is_verified=True)
+            write_json(path, manifest | {"hash": _hash_of(manifest)})
         except BaseException as error:
             self._remove_unused()
             if isinstance(error, OSError):
@@ -166,17 +164,14 @@ class CheckpointStore:
         data = safetensors.torch.save({name: on_host(tensor) for name, tensor in tensors.items()})
         digest = hashlib.sha256(data).hexdigest()
         file = _File(name=f"{number:08d}-{name}.safetensors", sha256=digest, bytes=len(data))
-        write_bytes(self.folder / file.name, data, is_verified=True, is_folder_flushed=False)
+        write_bytes(self.folder / file.name, data, is_folder_flushed=False)
         return file
 
     def _read(self, file: _File) -> dict[str, Tensor]:
-        with open(self.folder / file.name, "rb", opener=open_plain) as opened:
-            # Read into memory only once it is known to be what was written.
-            is_long_as_written = file.bytes in (None, os.fstat(opened.fileno()).st_size)
-            if not is_long_as_written or hashlib.file_digest(opened, "sha256").hexdigest() != file.sha256:
-                raise ValueError(f"{file.name} was altered or cut short")
-            opened.seek(0)
-            return safetensors.torch.load(opened.read())
+        content = read_limited(self.folder / file.name, min(file.bytes, max_tensor_bytes()))
+        if hashlib.sha256(content).hexdigest() != file.sha256:
+            raise ValueError(f"{file.name} was altered or cut short")
+        return tensors_in(content)
 
     def _manifests(self) -> list[tuple[int, Path]]:
         if self.folder.is_symlink():

@@ -14,12 +14,13 @@ from torch import Tensor
 from foster.data.photos.encoded import PhotoFiles
 from foster.data.photos.find import shown
 from foster.errors import DataError, explained
-from foster.system.files import read_plain, user_path, write_json, writing, written
+from foster.system.files import read_limited, user_path, write_json, writing, written
 
 VERSION = 2
 """Counts up when the same files would give other pixels."""
 
 MOST_IN_A_STRIP = 2048
+MAX_FACTS_BYTES = 2**24
 
 
 class Strip(NamedTuple):
@@ -87,7 +88,7 @@ class CacheFolder:
         """
         path = self._path(part, photos)
         try:
-            facts: dict[str, Any] = json.loads(read_plain(path.with_suffix(".json")))
+            facts: dict[str, Any] = json.loads(read_limited(path.with_suffix(".json"), MAX_FACTS_BYTES))
             sizes = np.array(facts["sizes"], np.int64).reshape(-1, 2)
             num_bytes = int(3 * sizes.prod(1).sum())
             if len(sizes) != len(part) or path.stat().st_size != num_bytes:

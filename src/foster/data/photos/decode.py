@@ -17,7 +17,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 
 from foster.data.photos.headers import claim_of
 from foster.errors import DataError, words_of
-from foster.system.files import open_ordinary
+from foster.system.files import open_limited
 
 ImageLike: TypeAlias = str | Path | bytes | Image.Image | NDArray[Any] | torch.Tensor
 """A path, the bytes of an image file, a PIL image, an array `[H, W]` or `[H, W, 1|3|4]`, a tensor `[1|3|4, H, W]`."""
@@ -168,14 +168,12 @@ def _opened(source: str | Path | bytes) -> Iterator[Image.Image]:
     """The image with only its header read, and known to be of a size that may be decoded."""
     Image.init()
     formats = [name for name in FORMATS if name in Image.OPEN]
-    with io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb", opener=open_ordinary) as file:
+    with io.BytesIO(source) if isinstance(source, bytes) else open_limited(Path(source), MAX_FILE_BYTES) as file:
         claim = claim_of(file)
         if not claim.num_bytes:
             raise ImageError("the file is empty")
         if claim.is_heic:
             raise ImageError("a HEIC photo, which is not read; save it as JPEG")
-        if claim.num_bytes > MAX_FILE_BYTES:
-            raise ImageError(f"too large: {claim.num_bytes:,} bytes, more than {MAX_FILE_BYTES:,}")
         _check_size(claim.size or (1, 1))
         with Image.open(file, formats=formats) as image:
             _check_size(image.size)

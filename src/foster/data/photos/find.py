@@ -9,9 +9,11 @@ from typing import NamedTuple
 
 from foster.data.photos.decode import SUFFIXES
 from foster.errors import DataError, explained
-from foster.system.files import read_plain, user_path
+from foster.system.files import read_limited, user_path
 
 NUM_SHOWN = 8
+MAX_LIST_BYTES = 2**28
+"""Of a CSV file or another list of photos."""
 
 WITHOUT_ENDING = "without an ending"
 LINKED_FOLDERS, UNREADABLE_FOLDERS = "linked folders", "unreadable folders"
@@ -86,7 +88,7 @@ def _passed_over(what: str, count: int) -> str:
 def read_text(path: Path, title: str, kind: str = "text") -> str:
     """A text file of the user's in UTF-8; DataError where it cannot be read, or is no such file."""
     with explained(DataError, f"cannot read {title}"):
-        content = read_plain(path, may_be_link=True)
+        content = read_limited(path, MAX_LIST_BYTES)
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -1,0 +1,133 @@
+"""A bundle, run folder or list of a stranger: each of its files may be huge, a pipe, or hold odd numbers."""
+
+import json
+import os
+import resource
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from limits import time_limit
+
+import foster
+from foster.bundle.files import BundleError, sha256
+from foster.bundle.manifest import MAX_TASKS, _digest, read_manifest
+from foster.bundle.promotion import promote
+from foster.cli import one_line
+from foster.data.photos.decode import decode
+from foster.data.photos.sources import find_photos
+from foster.errors import FosterError
+from foster.experiment.event_log import EventReader, read_events
+from foster.experiment.keepsakes import read_predictions
+from foster.experiment.keepsakes import read_weights as read_network
+from foster.networks.pretrained import read_weights
+from foster.reports.results import read_result
+from foster.settings.experiment import load_settings
+
+IN_A_FOLDER: dict[str, Callable[[Path], object]] = {
+    "events.jsonl": lambda path: read_events(path),
+    "new events.jsonl": lambda path: EventReader(path.parent).new_events(),
+    "results.json": lambda path: read_result(path),
+    "predictions.safetensors": lambda path: read_predictions(path.parent),
+    "network.safetensors": lambda path: read_network(path),
+    "weights.safetensors": lambda path: read_weights(path),
+    "settings.toml": lambda path: load_settings(str(path)),
+    "photos.csv": lambda path: find_photos(path),
+    "photo.jpg": lambda path: decode(path),
+}
+IN_A_BUNDLE = ("bundle.json", "network.safetensors", "labels.txt", "../current.json")
+
+
+@pytest.fixture(autouse=True)
+def little_memory() -> Iterator[None]:
+    """A reader without a limit would otherwise fill the machine."""
+    used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + 2**31, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def make_huge(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(2**42)  # sparse: it takes no room on the disk
+
+
+def make_pipe(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+def assert_refused(action: Callable[[], object], name: str) -> None:
+    with time_limit(), pytest.raises(FosterError) as error:
+        action()
+    assert "\n" not in str(error.value)
+    assert name in str(error.value)
+
+
+@pytest.mark.parametrize("make", [make_huge, make_pipe])
+@pytest.mark.parametrize("name", IN_A_FOLDER)
+def test_a_file_that_is_huge_or_a_pipe_is_refused_at_once(
+    name: str, make: Callable[[Path], None], tmp_path: Path
+) -> None:
+    path = tmp_path / name.removeprefix("new ")
+    make(path)
+    assert_refused(lambda: IN_A_FOLDER[name](path), "" if name == "photo.jpg" else path.name)
+
+
+@pytest.mark.parametrize("make", [make_huge, make_pipe])
+@pytest.mark.parametrize("name", IN_A_BUNDLE)
+def test_a_bundle_with_such_a_file_is_neither_loaded_nor_promoted(
+    name: str, make: Callable[[Path], None], bundle: Path
+) -> None:
+    make(bundle / name)
+    if not name.startswith(".."):
+        assert_refused(lambda: foster.load(bundle, device="cpu"), name)
+    assert_refused(lambda: promote(bundle), Path(name).name)
+
+
+def change_manifest(bundle: Path, **changes: object) -> None:
+    path = bundle / "bundle.json"
+    data = json.loads(path.read_text(encoding="utf-8")) | changes
+    data.pop("sha256")
+    path.write_text(json.dumps({**data, "sha256": _digest(data)}), encoding="utf-8")
+
+
+def test_a_history_without_end_and_images_of_any_size_are_refused(bundle: Path, tmp_path: Path) -> None:
+    facts = json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))
+    changes = ({"history": [{}] * (MAX_TASKS + 1)}, {"preprocessing": facts["preprocessing"] | {"height": 4096}})
+    for number, change in enumerate(changes):
+        copy = shutil.copytree(bundle, tmp_path / str(number))
+        change_manifest(copy, **change)
+        with pytest.raises(BundleError, match=next(iter(change))):
+            read_manifest(copy)
+
+
+@pytest.mark.parametrize("kind", [torch.float8_e4m3fn, torch.float8_e5m2, torch.complex64])
+def test_weights_are_floats_that_networks_compute_with(kind: torch.dtype, bundle: Path, tmp_path: Path) -> None:
+    content = safetensors.torch.save({"head.weight": torch.zeros(2, 2).to(kind)})
+    path = tmp_path / "weights.safetensors"
+    path.write_bytes(content)
+    for read in (read_network, read_weights):
+        assert_refused(lambda read=read: read(path), str(path))  # type: ignore[misc]
+    (bundle / "network.safetensors").write_bytes(content)
+    facts = json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))
+    files = facts["files"] | {"network.safetensors": {"sha256": sha256(content), "bytes": len(content)}}
+    change_manifest(bundle, files=files)
+    assert_refused(lambda: foster.load(bundle, device="cpu"), str(kind))
+
+
+def test_an_integer_of_a_thousand_digits_is_no_loss(tmp_path: Path) -> None:
+    lines = [f'{{"event": "EpochEnded", "losses": {{"total": {number}}}}}\n' for number in (1, 10**1000, 0.5)]
+    (tmp_path / "events.jsonl").write_text("".join(lines), encoding="utf-8")
+    assert [event["losses"]["total"] for event in read_events(tmp_path / "events.jsonl")] == [1, 0.5]
+
+
+def test_a_memory_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended, one_line():
+        raise MemoryError("cannot allocate 1 GiB")
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1
