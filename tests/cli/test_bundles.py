@@ -30,7 +30,7 @@ from foster.bundle.manifest import read_manifest
         (("predict", "v1", "empty"), "no images below empty"),
         (("predict", "v1", "photos", "--device", "tpu"), "device"),
         (("evaluate", "v1", "strangers"), "none of the classes in 'strangers' is known"),
-        (("export", "v1", "model.bin"), "cannot export to 'model.bin'; choose from .onnx, .pt2"),
+        (("export", "v1", "model.bin"), "cannot export to 'model.bin'"),
         (("info", "photos"), "is not a bundle"),
         (("exemplars", "v1", "--remove", "zz"), "there is no such exemplar"),
         (("exemplars", "v1", "--show", "/proc/sheet.png"), "cannot write '/proc/sheet.png': No such file"),

@@ -23,18 +23,17 @@ from foster.cli.options import leave_busy_cores
 from foster.data.photos.find import found_files, passed_over_text, shown
 from foster.errors import DataError, FolderError, FosterError, SettingsError
 from foster.experiment.event_log import noting
-from foster.learner.export import target_of
+from foster.learner.export import check_target
 from foster.learner.familiarity import Unknown
 from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
 from foster.learner.reports import CalibrationWarning, LearnReport, MendReport, UpdateError
-from foster.learner.work_folder import FollowedFolder, WorkFolder
+from foster.learner.work_folder import WorkFolder
 from foster.reports.contact_sheet import check_writable, draw_sheet
 from foster.reports.progress import progress_for
 from foster.settings.learner import learner_settings
 from foster.system import output
 from foster.system.counts import counted, size_text
-from foster.system.crew import agreed, barrier, crew, joined
 from foster.system.output import printable
 from foster.system.signals import Stopped, stop_on_signals
 
@@ -57,27 +56,23 @@ def learn_bundle(
     plugins: Sequence[str] | None,
     minutes: float | None,
 ) -> None:
-    with joined() as team:
-        quiet = quiet or not team.is_first
-        if agreed(team.is_first and not is_restarting and _is_written(bundle, source, old)):
-            if team.is_first:
-                output.complain(f"'{bundle}' was written by the learn that was interrupted; nothing is left to learn")
-        else:
-            check_free(bundle)
-            if source.is_dir() and bundle.resolve().is_relative_to(source.resolve()):
-                raise FolderError(
-                    f"'{bundle}' lies inside '{source}' and would be taken for a class there; choose another place"
-                )
-            if is_promoting:
-                check_promotable(bundle)
-            learner = _learner(overrides, old, preset, plugins)
-            if not quiet:
-                typer.echo(f"reading {source}", err=True)
-            leave_busy_cores(quiet=quiet)
-            learn = partial(learner.learn, source, max_drop=max_drop, minutes=minutes)
-            _learn(learner, learn, bundle, is_restarting, quiet)
-    if team.is_first:
-        conclude(bundle, is_promoting)
+    if not is_restarting and _is_written(bundle, source, old):
+        output.complain(f"'{bundle}' was written by the learn that was interrupted; nothing is left to learn")
+    else:
+        check_free(bundle)
+        if source.is_dir() and bundle.resolve().is_relative_to(source.resolve()):
+            raise FolderError(
+                f"'{bundle}' lies inside '{source}' and would be taken for a class there; choose another place"
+            )
+        if is_promoting:
+            check_promotable(bundle)
+        learner = _learner(overrides, old, preset, plugins)
+        if not quiet:
+            typer.echo(f"reading {source}", err=True)
+        leave_busy_cores(quiet=quiet)
+        learn = partial(learner.learn, source, max_drop=max_drop, minutes=minutes)
+        _learn(learner, learn, bundle, is_restarting, quiet)
+    conclude(bundle, is_promoting)
 
 
 def _learner(overrides: Sequence[str], old: Path | None, preset: str | None, plugins: Sequence[str] | None) -> Learner:
@@ -89,23 +84,15 @@ def _learner(overrides: Sequence[str], old: Path | None, preset: str | None, plu
 
 
 def _learn(learner: Learner, learn: Callable[..., LearnReport], bundle: Path, is_restarting: bool, quiet: bool) -> None:
-    """Learn as asked, and save; of several processes the first one writes."""
-    is_first = crew().is_first
-    folder = (WorkFolder if is_first else FollowedFolder).beside(bundle)
-    with stop_on_signals() as stop, folder.opened(is_restarting) as work:
-        if is_first:
-            # Once more: another process may have come first.
-            check_free(bundle)
-            remove_unfinished(bundle)
-        barrier()  # nobody reads what is discarded
+    """Learn as asked, and save."""
+    with stop_on_signals() as stop, WorkFolder.beside(bundle).opened(is_restarting) as work:
+        check_free(bundle)  # once more: another process may have come first
+        remove_unfinished(bundle)
         try:
             with progress_for(quiet=quiet) as listener:
-                followed = noting(listener, work.checkpoints.folder) if is_first else listener
-                report = learn(listener=followed, stop=stop, work_folder=work)
+                report = learn(listener=noting(listener, work.checkpoints.folder), stop=stop, work_folder=work)
             stop.raise_if_set()
         except UpdateError as error:
-            if not is_first:
-                raise
             _show(learn_text(cast(LearnReport, error.report), learner.settings.preset, num_shown=None))
             raise UpdateError(f"{error}; {_keep_refused(error, bundle)}", error.report, error.refused) from None
         except Stopped as stopped:
@@ -113,12 +100,11 @@ def _learn(learner: Learner, learn: Callable[..., LearnReport], bundle: Path, is
             again = shlex.join(["foster", *(argument for argument in sys.argv[1:] if argument != "--restart")])
             stopped.add_hint(f"all is saved; continue with: {again}")
             raise
-        if is_first:
-            _show(learn_text(report, learner.settings.preset) + "\n")
-            try:
-                learner.save(bundle)
-            except FolderError as error:
-                raise FolderError(f"{error}; the same command writes it later, without training again") from None
+        _show(learn_text(report, learner.settings.preset) + "\n")
+        try:
+            learner.save(bundle)
+        except FolderError as error:
+            raise FolderError(f"{error}; the same command writes it later, without training again") from None
 
 
 def _show(text: str) -> None:
@@ -236,7 +222,7 @@ def predict_images(
 
 def export_bundle(bundle: Path, file: Path) -> None:
     check_outside(file)
-    target_of(file)  # before anything is loaded
+    check_target(file)  # before anything is loaded
     learner = Learner.load(bundle, device="cpu")
     leave_busy_cores(quiet=False)
     typer.echo(f"exporting and checking {file} ...", err=True)
@@ -246,8 +232,8 @@ def export_bundle(bundle: Path, file: Path) -> None:
         f"checked on {report.num_checked} {report.checked_on}, "
         f"probabilities differ from PyTorch by {report.largest_difference:.1g} at most"
     )
-    snippet = [f"\nwithout foster, in Python:\n\n{report.snippet.rstrip()}"] if report.snippet else []
-    output.report(what, f"{report.facts_file}: labels and preprocessing", *snippet, path=report.file)
+    snippet = f"\nwithout foster, in Python:\n\n{report.snippet.rstrip()}"
+    output.report(what, f"{report.facts_file}: labels and preprocessing", snippet, path=report.file)
 
 
 def show_exemplars(bundle: Path, show: Path | None, remove: Sequence[str]) -> None:

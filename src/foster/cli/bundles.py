@@ -133,7 +133,7 @@ def evaluate(
 
 def export(
     bundle: Bundle,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="FILE.onnx, or FILE.pt2 for torch.export.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that ends in .onnx.")],
     plugins: Plugins = None,
 ) -> None:
     """Write the network for other programs, with preprocessing and labels, and check it against PyTorch."""

@@ -1,4 +1,4 @@
-"""The network for other programs: ONNX or torch.export, with normalisation and calibration inside, labels beside.
+"""The network for other programs, as ONNX: normalisation and calibration are inside, labels are beside it.
 
 The exported program takes uint8 pictures `[batch, height, width, 3]` and gives probabilities `[batch, classes]`. What
 it does not do is decode and resize: the JSON file beside it says how.
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from foster.data.images import on_device
 from foster.data.photos.decode import BACKGROUND, DRAFT_PIXELS
-from foster.errors import FosterError, SettingsError, suggestion, words_of
+from foster.errors import FosterError, SettingsError, words_of
 from foster.learner.classifier import Classifier
 from foster.learner.knowledge import Knowledge
 from foster.seeding import Address, generator
@@ -29,6 +29,7 @@ from foster.system.files import remove_temporaries, user_path, write_bytes, writ
 from foster.system.locking import locked
 from foster.version import __version__
 
+ENDING = ".onnx"
 INPUT, OUTPUT = "images", "probabilities"
 TOLERANCE = 1e-3
 MAX_CHECKED = 512
@@ -50,7 +51,7 @@ class ExportReport:
     num_checked: int
     checked_on: str
     largest_difference: float
-    snippet: str = ""
+    snippet: str
     """A program that uses the file without this library."""
 
 
@@ -70,31 +71,26 @@ Run = Callable[[NDArray[np.uint8]], NDArray[np.float32]]
 """An exported file, loaded: pictures to probabilities."""
 
 
-Target = Callable[[Exported, Tensor, str], tuple[bytes, Run]]
-"""A kind of file: from the network, an example and the facts to its content, and to that content loaded again."""
-
-
 def export_classifier(knowledge: Knowledge, file: Path) -> ExportReport:
     """Write `file` and the facts beside it, whole, and only if it gives what PyTorch gives."""
     file = user_path(file)
-    target = target_of(file)
+    check_target(file)
     module = Exported(knowledge.classifier(torch.device("cpu"))).eval()
     pictures, checked_on = _pictures(knowledge)
     facts = export_facts(knowledge)
     # In memory, until it is known to be right: the libraries' own writers abort the process where the disk is full.
     with _quiet():
-        # What is traced with is stored in a .pt2 file, as a pickle, so it is nobody's photo; and it holds two pictures,
-        # since a batch of one would be taken for the only size.
+        # Two pictures, since a batch of one would be taken for the only size.
         example = torch.zeros(2, *knowledge.preprocessing.size, 3, dtype=torch.uint8)
-        content, run = target(module, example, json.dumps(facts, ensure_ascii=False))
+        content, run = as_onnx(module, example, json.dumps(facts, ensure_ascii=False))
     difference = _largest_difference(module, run, pictures)
     with locked(file.parent, f".{file.name}.lock"):
         remove_temporaries(file.parent, file.name)
         write_bytes(file, content)
     facts_file = file.with_name(f"{file.name}.json")
     write_json(facts_file, facts)
-    text = snippet(knowledge, file) if file.suffix.lower() == ".onnx" else ""
-    return ExportReport(file, facts_file, file.stat().st_size, len(pictures), checked_on, difference, text)
+    size, text = file.stat().st_size, snippet(knowledge, file)
+    return ExportReport(file, facts_file, size, len(pictures), checked_on, difference, text)
 
 
 def export_facts(knowledge: Knowledge) -> dict[str, Any]:
@@ -191,7 +187,8 @@ def _largest_difference(module: Exported, run: Run, pictures: Tensor) -> float:
     return largest
 
 
-def _as_onnx(module: Exported, example: Tensor, facts: str) -> tuple[bytes, Run]:
+def as_onnx(module: Exported, example: Tensor, facts: str) -> tuple[bytes, Run]:
+    """The content of the file, from the network, an example and the facts, and that content loaded again."""
     try:
         import onnx
         import onnxruntime
@@ -222,31 +219,10 @@ def _as_onnx(module: Exported, example: Tensor, facts: str) -> tuple[bytes, Run]
     return content, lambda images: np.asarray(session.run([OUTPUT], {INPUT: images})[0])
 
 
-def _as_program(module: Exported, example: Tensor, facts: str) -> tuple[bytes, Run]:
-    batch = torch.export.Dim("batch", min=1)
-    program = torch.export.export(module, (example,), dynamic_shapes={"images": {0: batch}})
-    file = io.BytesIO()
-    torch.export.save(program, file, extra_files={"foster.json": facts})
-    file.seek(0)
-    loaded = torch.export.load(file).module()
-
-    def run(images: NDArray[np.uint8]) -> NDArray[np.float32]:
-        with torch.no_grad():
-            return np.asarray(loaded(torch.from_numpy(images)).numpy())
-
-    return file.getvalue(), run
-
-
-TARGETS: dict[str, Target] = {".onnx": _as_onnx, ".pt2": _as_program}
-"""From a file's ending to its kind."""
-
-
-def target_of(file: Path) -> Target:
-    """The kind of file that the ending of a name asks for."""
-    target = TARGETS.get(file.suffix.lower())
-    if target is None:
-        raise SettingsError(f"cannot export to '{file}'{suggestion(file.suffix, TARGETS)} (its ending)")
-    return target
+def check_target(file: Path) -> None:
+    """Refuse a name with another ending than that of the kind of file that is written."""
+    if file.suffix.lower() != ENDING:
+        raise SettingsError(f"cannot export to '{file}': the file's name must end in {ENDING}")
 
 
 @contextmanager

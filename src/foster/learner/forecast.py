@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from foster import events
-from foster.data.images import on_device
 from foster.data.memory import BorrowedMemory
 from foster.data.photos.read import COPIES_OF_A_LEARN, COPIES_OF_PHOTOS
 from foster.data.task import Task
@@ -18,7 +17,6 @@ from foster.evaluation.predict import Nothing
 from foster.learner.plan import Plan
 from foster.learner.training import phases_of
 from foster.methods.base import Method
-from foster.system.crew import crew
 from foster.training.engine import Engine
 from foster.training.phase import Phase
 from foster.training.task import seconds_an_epoch
@@ -82,15 +80,12 @@ def forecast(plan: Plan, method: Method[Any], task: Task, engine: Engine) -> For
     actor.workplace = replace(method.workplace, infer=infer, selection="random")
     if plan.before is not None:
         actor.network = copy.deepcopy(method.network)
-    batch = sample
-    if not crew().is_alone:  # processes share photos only where there are many; a batch of images they always can
-        batch = replace(sample, stack=on_device(sample.stack, torch.device("cpu")))
     phases, num_parameters = [], 0
     with torch.random.fork_rng(devices=[]):
         for phase in phases_of(actor, task):
             if isinstance(phase, Phase):
                 num_steps = -(-len(phase.data) // plan.batch_size)
-                seconds = seconds_an_epoch(phase, batch, task.index, engine, plan.augmentation, plan.batch_size)
+                seconds = seconds_an_epoch(phase, sample, task.index, engine, plan.augmentation, plan.batch_size)
                 phases.append(TimedPhase(phase.name, phase.fit.epochs, num_steps * seconds))
                 num_parameters = max(num_parameters, sum(value.numel() for value in phase.network.parameters()))
     maps = 0

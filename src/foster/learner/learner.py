@@ -256,7 +256,7 @@ class Learner:
         return save_knowledge(Path(folder), self.settings, self._known())
 
     def export(self, file: str | Path) -> "ExportReport":
-        """Write the network for another program: `.onnx`, or `.pt2` for torch.export. Checked before it is there."""
+        """Write the network for another program, as ONNX. The file is checked before it is there."""
         from foster.learner.export import export_classifier
 
         return export_classifier(self._known(), Path(file))

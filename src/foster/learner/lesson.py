@@ -31,7 +31,6 @@ from foster.methods.base import Method, Workplace
 from foster.networks.adapted import ModuleLike
 from foster.networks.determinism import explained_indeterminism
 from foster.settings.learner import LearnerSettings
-from foster.system.crew import barrier, of_first
 from foster.system.signals import StopRequest
 from foster.training.engine import Engine, find_device
 from foster.training.memory_errors import explained_memory_errors
@@ -114,7 +113,6 @@ class Lesson:
         minutes, seed = settings.checkpoint_minutes, settings.seed
         trainer = Trainer(engine, plan.augmentation, plan.batch_size, seed, listener, self.stop, minutes, num_tasks)
         trainer.stop_if_asked()
-        barrier()  # nobody writes before all have read
         save = partial(state.save, work.checkpoints, {"learning": start}, listener) if work else None
         return train(trainer, method, task, plan, state, save), earlier_seconds
 
@@ -161,8 +159,7 @@ def _foreseen(
     if minutes is None:
         return plan, method, ahead
     kept = work.setting("epochs_scale") if work else None  # of the same learn, interrupted
-    beside = of_first(ahead.seconds_beside)  # all processes train equally long
-    fitted = plan.within(60 * minutes, beside, of_first(ahead.seconds) - beside)
+    fitted = plan.within(60 * minutes, ahead.seconds_beside, ahead.seconds - ahead.seconds_beside)
     plan = plan.with_epochs_scale(kept) if kept else fitted
     method = _method(plan, engine)
     return plan, method, forecast(plan, method, task, engine)

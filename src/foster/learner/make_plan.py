@@ -7,7 +7,6 @@ import torch
 from foster.bundle.manifest import Preprocessing
 from foster.data.download import Follower
 from foster.data.images import ImageSet, Stack, on_device
-from foster.data.photos.album import Album
 from foster.data.photos.developing import album_of, are_photos, learners_darkroom
 from foster.data.photos.read import Photos
 from foster.data.photos.resize import Resizing
@@ -23,7 +22,6 @@ from foster.networks.pretrained import PACKAGES, is_installed
 from foster.networks.trunk import cut
 from foster.settings.learner import LearnerSettings
 from foster.settings.learner_defaults import WITHOUT_WEIGHTS, backbone_for, shift_for, stem_for
-from foster.system.crew import add_up, crew
 from foster.training.engine import find_device
 
 SMALLEST_STD = 0.01
@@ -153,15 +151,11 @@ def statistics(images: Stack) -> tuple[tuple[float, ...], tuple[float, ...]]:
     stride = -(-len(images) // NUM_IMAGES_FOR_STATISTICS)
     count, total, squares = torch.zeros(3, 3, dtype=torch.float64)
     some = images[::stride]
-    if isinstance(some, Album):  # each process has its own
-        some = some[some.owners() == crew().rank]
     for chunk in some.split(16):  # as doubles, many would take more than all photos do
         values = on_device(chunk, torch.device("cpu")).double()
         count += values[:, 0].numel()
         total += values.sum(dim=(0, 2, 3))
         squares += values.square().sum(dim=(0, 2, 3))
-    if isinstance(some, Album):
-        count, total, squares = add_up(torch.stack((count, total, squares)))
     mean = total / count
     std = (squares / count - mean.square()).clamp_min(0).sqrt() / 255
     rounded = [[round(value, 4) for value in values.tolist()] for values in (mean / 255, std.clamp_min(SMALLEST_STD))]

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from foster import events
 from foster.data.digest import digest, images_digest, tensors_of
@@ -19,7 +19,7 @@ from foster.settings.keys import flat
 from foster.settings.learner import LearnerSettings
 from foster.system.files import is_temporary, user_path, written
 from foster.system.locking import LOCK, locked
-from foster.training.checkpoint import CheckpointStore, NoCheckpoints, explained_misfit
+from foster.training.checkpoint import CheckpointStore, explained_misfit
 from foster.training.task import TaskState
 
 CHECKPOINTS = "checkpoints"
@@ -28,11 +28,9 @@ CHECKPOINTS = "checkpoints"
 class WorkFolder:
     """One `learn` under way. It holds weights and hashes, but no images."""
 
-    store: ClassVar[type[CheckpointStore]] = CheckpointStore
-
     def __init__(self, path: Path, how_to_discard: str = "by deleting that folder") -> None:
         self.path = user_path(path)
-        self.checkpoints = self.store(self.path / CHECKPOINTS)
+        self.checkpoints = CheckpointStore(self.path / CHECKPOINTS)
         self._how_to_discard = how_to_discard
 
     @classmethod
@@ -107,16 +105,6 @@ class WorkFolder:
         others = [entry.name for entry in entries if entry.name not in (LOCK, CHECKPOINTS) and not is_temporary(entry)]
         if others:
             raise FolderError(f"'{self.path}' holds '{min(others)}', which is not of a learn; choose another folder")
-
-
-class FollowedFolder(WorkFolder):
-    """The folder of a `learn` that another process writes, for one that trains along: it reads checkpoints alone."""
-
-    store = NoCheckpoints
-
-    @contextmanager
-    def opened(self, is_restarting: bool = False) -> Iterator["WorkFolder"]:
-        yield self
 
 
 def opened(folder: str | Path | WorkFolder | None) -> AbstractContextManager[WorkFolder | None]:
