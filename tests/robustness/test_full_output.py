@@ -21,7 +21,6 @@ import foster
 from foster.bundle.manifest import read_manifest
 from foster.cli import main, one_line
 from foster.experiment.folder import RunFolder
-from foster.learner.export import TARGETS
 from foster.system.locking import locked
 from foster.system.signals import Stopped
 
@@ -233,7 +232,7 @@ def test_what_is_promoted_rolled_back_exported_or_removed_has_not_failed_because
     monkeypatch: pytest.MonkeyPatch,
     onto_full_disk: Callable[..., tuple[int, list[str]]],
 ) -> None:
-    monkeypatch.setitem(TARGETS, ".onnx", made_at_once())
+    monkeypatch.setattr("foster.learner.export.as_onnx", made_at_once())
     other = shutil.copytree(small_bundle, tmp_path / "v2")
     removed = read_manifest(bundle).exemplars[0].id
     for given in (
