@@ -83,6 +83,8 @@ def test_a_run_is_planned_interrupted_and_resumed_and_stands_in_the_table(
     assert "smooth" in call("resume", "../one", "-q"), "with the file that the run had"
     monkeypatch.chdir(lab)
     assert foster.load_results("one")[0].accuracy == whole.accuracy
+    assert list(whole.environment["plugins"]) == ["my_lab"]
+    assert foster.load_results("one")[0].environment == whole.environment
     forget()
     assert "smooth" in call("table", "one")
 

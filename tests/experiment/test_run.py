@@ -84,7 +84,7 @@ def test_the_results_hold_everything_that_is_promised(foster_run: Finished) -> N
     for variant in results["variants"].values():
         assert variant.keys() >= {"accuracy", "average_incremental_accuracy", "accuracy_matrix", "forgetting"}
     assert (results["result"], results["finished"], results["evaluated_on"]) == ("compressed", True, "test")
-    assert results["environment"].keys() >= {"foster", "python", "torch", "device", "precision"}
+    assert results["environment"].keys() >= {"foster", "commit", "changed", "python", "torch", "device", "precision"}
     assert results["settings"] == foster_run.settings.published()
     assert "data" not in results["settings"], "a path says nothing about a result"
 

@@ -12,7 +12,7 @@ from foster.errors import SettingsError
 from foster.settings import plugins
 from foster.settings.experiment import load_settings
 from foster.settings.learner import learner_settings
-from foster.settings.plugins import check_imported, is_registered, load_plugins, plugins_of, register
+from foster.settings.plugins import check_imported, is_registered, load_plugins, plugin_hashes, plugins_of, register
 
 
 @pytest.fixture(autouse=True)
@@ -21,6 +21,7 @@ def a_fresh_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(plugins, "_ORIGINS", {})
+    monkeypatch.setattr(plugins, "_HASHES", {})
     before = set(sys.modules)
     yield
     for name in set(sys.modules) - before:
@@ -109,6 +110,28 @@ def test_installed_packages_are_plug_ins(monkeypatch: pytest.MonkeyPatch) -> Non
         learner_settings()
     points.clear()
     plugins._load_installed.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("edited", "is_noticed"),
+    [("lab_q.py", True), ("lab_losses.py", True), ("lab_parts/deep/part.py", True), ("lab_unused.py", False)],
+)
+def test_the_hash_of_a_plug_in_covers_its_file_and_what_that_imports_from_beside_it(
+    edited: str, is_noticed: bool
+) -> None:
+    Path("lab_parts/deep").mkdir(parents=True)
+    for name in ("lab_parts/__init__.py", "lab_parts/deep/part.py", "lab_unused.py"):
+        Path(name).write_text("")
+    Path("lab_losses.py").write_text("from lab_parts.deep import part")
+    Path("lab_q.py").write_text("import json\nfrom lab_losses import part")
+    (asked,) = load_plugins(["lab_q"])
+    (before,) = plugin_hashes([asked], {}).items()
+    assert before[0] == "lab_q", "by its name: another machine has it elsewhere"
+    Path(edited).write_text("# edited\n" + Path(edited).read_text())
+    assert plugin_hashes([asked], {}) == dict([before]), "as it was imported"
+    del sys.modules["lab_q"]
+    load_plugins([asked])
+    assert (plugin_hashes([asked], {}) != dict([before])) == is_noticed
 
 
 def made() -> None:

@@ -27,9 +27,10 @@ from foster.methods.base import Method, Workplace
 from foster.networks.adapted import BackboneChoice, check_backbone, choose_backbone
 from foster.settings.engine import EngineSettings
 from foster.settings.experiment import Settings
+from foster.settings.plugins import Kind, plugin_hashes
 from foster.system.crew import crew
 from foster.training.engine import Engine, find_device
-from foster.version import __version__
+from foster.version import __version__, source
 
 PLACES: dict[str, Place] = {"auto": "auto", "on": "device", "off": "host", "disk": "disk"}
 """Where photos of many sizes are kept, for each value of `engine.resident`."""
@@ -214,11 +215,23 @@ def method_at(settings: Settings, workplace: Workplace, is_pretrained: bool = Fa
     return method_class(settings.method)(options, memory, workplace)
 
 
+def plugins_used(settings: Settings) -> dict[str, str]:
+    """The plug-ins of a run, and the hash of the files of each."""
+    names: dict[Kind, str] = {
+        "method": settings.method,
+        "dataset": settings.dataset,
+        "backbone": settings.backbone,
+    }
+    return plugin_hashes(settings.plugins, names)
+
+
 def describe_environment(engine: Engine) -> dict[str, Any]:
     """What a number was measured with."""
     on_gpu = engine.device.type == "cuda"
     return {
         "foster": __version__,
+        "commit": source().commit,
+        "changed": source().is_changed,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "platform": f"{platform.system()} {platform.machine()}",

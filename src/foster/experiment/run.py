@@ -22,6 +22,7 @@ from foster.experiment.parts import (
     describe_environment,
     engine_settings,
     load_scenario,
+    plugins_used,
 )
 from foster.experiment.record import Record
 from foster.networks.determinism import explained_indeterminism
@@ -49,6 +50,7 @@ class Experiment:
         self._stop = stop
         self._remarks = settings.remarks
         """To be told once there is a folder to write them to."""
+        self._plugins = plugins_used(settings)
         backbone = check_parts(settings)
         with explained_memory_errors(find_device(settings.device)):
             # What is told while there may be no folder yet cannot be noted there.
@@ -176,7 +178,7 @@ class Experiment:
             "tasks": tasks,
             "classes": [name for names in tasks for name in names],
             "settings": self.settings.published(),
-            "environment": describe_environment(self.engine),
+            "environment": describe_environment(self.engine) | {"plugins": self._plugins},
         }
 
     def save(self, state: TaskState) -> None:

@@ -4,6 +4,8 @@ Importing a module runs it, so it must have been asked for by the user: in a set
 Python, or by installing a package with an entry point. What a bundle says it needs is never imported by itself.
 """
 
+import ast
+import hashlib
 import importlib
 import importlib.util
 import os
@@ -37,6 +39,8 @@ class Origin(NamedTuple):
 
 _ORIGINS: dict[tuple[Kind, str], Origin] = {}
 """Of every name that a plug-in registered; ours have none."""
+_HASHES: dict[str, str] = {}
+"""Of the files of every plug-in, as they were when it was imported, by its module."""
 _importing: list[str] = []
 
 
@@ -55,6 +59,7 @@ def register(kind: Kind, table: MutableMapping[str, Thing], name: str, thing: Th
         raise SettingsError(f"there is a {kind} '{name}' already, from {owner}; register yours under another name")
     table[name] = thing
     _ORIGINS[kind, name] = origin
+    _note_hash(plugin)
 
 
 def is_registered(kind: Kind, name: str) -> bool:
@@ -68,10 +73,19 @@ def plugins_of(names: Mapping[Kind, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(plugins))
 
 
+def plugin_hashes(asked: Iterable[str], names: Mapping[Kind, str]) -> dict[str, str]:
+    """The SHA-256 of the files of every plug-in that was `asked` for or that the `names` come from, by its module.
+
+    A script or a notebook that registers something itself has none: it is edited from run to run.
+    """
+    plugins = dict.fromkeys((*map(_module_name, asked), *plugins_of(names)))
+    return {name: _HASHES[name] for name in plugins if name in _HASHES}
+
+
 def check_imported(names: Iterable[str], owner: str) -> None:
     """Refuse what needs a plug-in that is not here: what a file from anywhere names must not be run for that."""
     for name in names:
-        module = Path(name).stem if _is_path(name) else name
+        module = _module_name(name)
         if module not in sys.modules:
             raise SettingsError(
                 f"{owner} needs the plug-in '{module}'; if you trust it, name it with --plugin {module} "
@@ -107,8 +121,11 @@ def _load(asked: str, folder: Path) -> str:
     if root not in sys.modules and importlib.util.find_spec(root) is None:
         _add_to_path(folder)
     with _one_line(asked, name):
+        is_new = name not in sys.modules
         origin = importlib.import_module(name).__file__
-    is_known_by_name = origin is None or "." in name or any(map(Path(origin).resolve().is_relative_to, _installation()))
+    if is_new or name not in _HASHES:
+        _note_hash(name)
+    is_known_by_name = origin is None or "." in name or _is_installed(_own_path(origin))
     return asked if is_known_by_name and not is_path else str(_own_path(origin))
 
 
@@ -129,14 +146,53 @@ def _own_path(origin: str | None) -> Path:
     return file.parent if file.name == "__init__.py" else file
 
 
-def _installation() -> list[Path]:
-    """Where modules lie that have their names everywhere."""
-    paths = sysconfig.get_paths()
-    return [Path(paths[key]).resolve() for key in ("stdlib", "purelib", "platlib")]
+def _is_installed(path: Path) -> bool:
+    """Whether a module or a package lies where installed ones do, which have their names everywhere."""
+    standard = [Path(sysconfig.get_path(key)).resolve() for key in ("stdlib", "purelib", "platlib")]
+    return any(map(path.is_relative_to, standard)) or any(path.parent.glob("*.dist-info"))
 
 
 def _is_path(name: str) -> bool:
     return name.endswith(".py") or os.sep in name
+
+
+def _module_name(asked: str) -> str:
+    return Path(asked).stem if _is_path(asked) else asked
+
+
+def _note_hash(module: str) -> None:
+    """Note what the files of a plug-in are now: all of a package, or a module and the modules beside it that it
+    imports."""
+    root = module.partition(".")[0]
+    file = getattr(sys.modules.get(root), "__file__", None) or getattr(sys.modules.get(module), "__file__", None)
+    if file is None or root == "__main__":
+        return
+    pending = [_own_path(file)]
+    folder = pending[0].parent
+    is_installed = _is_installed(pending[0])  # then all other packages lie beside it
+    hashes: dict[str, str] = {}
+    while pending:
+        path = pending.pop()
+        for source in path.rglob("*.py") if path.is_dir() else [path]:
+            key = source.relative_to(folder).as_posix()
+            if key not in hashes:
+                content = source.read_bytes()
+                hashes[key] = hashlib.sha256(content).hexdigest()
+                pending += [] if is_installed else _imported_beside(content, folder)
+    _HASHES[module] = hashlib.sha256(repr(sorted(hashes.items())).encode()).hexdigest()
+
+
+def _imported_beside(content: bytes, folder: Path) -> list[Path]:
+    """The modules and packages in `folder` that a module imports."""
+    try:
+        nodes = list(ast.walk(ast.parse(content)))
+    except (SyntaxError, ValueError):  # a template, say
+        return []
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+    paths = [folder / name.partition(".")[0] for name in names if name.partition(".")[0] != "foster"]
+    files = [path.with_suffix(".py") for path in paths if path.with_suffix(".py").is_file()]
+    return files + [path for path in paths if (path / "__init__.py").is_file()]
 
 
 def _add_to_path(folder: Path) -> None:
