@@ -190,7 +190,8 @@ def _imported_beside(content: bytes, folder: Path) -> list[Path]:
         return []
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
-    paths = [folder / name.partition(".")[0] for name in names if name.partition(".")[0] != "foster"]
+    roots = {name.partition(".")[0] for name in names} - {__name__.partition(".")[0]}
+    paths = [folder / root for root in sorted(roots)]
     files = [path.with_suffix(".py") for path in paths if path.with_suffix(".py").is_file()]
     return files + [path for path in paths if (path / "__init__.py").is_file()]
 
