@@ -57,41 +57,6 @@ def test_a_reader_that_leaves_is_no_error(command: str, tmp_path: Path) -> None:
     assert done.returncode == 141
 
 
-def test_a_run_with_closed_streams_is_no_error(tmp_path: Path) -> None:
-    done = shell(f"foster run digits {' '.join(OVERRIDES)} method=finetune --out run <&- >&- 2>&-", tmp_path)
-    assert done.returncode == 0
-    assert RunFolder(tmp_path / "run").is_finished
-
-
-def test_an_error_that_cannot_be_told_is_not_told_in_the_place_of_a_result(tmp_path: Path) -> None:
-    refused = shell("foster run nothing 2>&-", tmp_path)
-    assert (refused.returncode, refused.stdout) == (2, "")
-
-
-CLOSED = """
-import os, sys
-from foster import cli
-def answer():
-    descriptor = os.open("answer", os.O_WRONLY | os.O_CREAT)
-    print("into nowhere")
-    print("into nowhere", file=sys.stderr)
-    os.write(descriptor, f"{descriptor} {sys.stdin is None} {sys.stdout is None} {sys.stderr is None}".encode())
-cli.app = answer
-cli.main()
-"""
-
-
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- 2>&-", "<&- >&- 2>&-"])
-def test_no_file_takes_the_place_of_a_closed_stream(closed: str, tmp_path: Path) -> None:
-    """A library that writes to standard error would write into it."""
-    (tmp_path / "closed.py").write_text(CLOSED, encoding="utf-8")
-    done = shell(f'"{sys.executable}" closed.py {closed}', tmp_path)
-    assert done.returncode == 0, done.stderr
-    descriptor, *are_missing = (tmp_path / "answer").read_text(encoding="utf-8").split()
-    assert int(descriptor) > 2
-    assert are_missing == ["False"] * 3
-
-
 @contextmanager
 def full_output() -> Iterator[None]:
     """Standard output of this process on a full disk."""
@@ -297,26 +262,6 @@ def test_a_class_name_moves_no_cursor(
     assert all(character.isprintable() or character == "\n" for character in shown)
     if style == "--json":
         assert json.loads(shown)["label"] in ("\x1b[31mred\x07", "\x9b31mred\x07")
-
-
-INTERRUPTED_IMPORT = """
-import os, signal, sys
-class Finder:
-    def find_spec(self, name, path=None, target=None):
-        if name == "foster.cli":
-            os.kill(os.getpid(), signal.SIGINT)
-sys.meta_path.insert(0, Finder())
-sys.argv = ["foster", "methods"]
-from foster.__main__ import main
-main()
-"""
-
-
-def test_ctrl_c_while_the_command_is_being_loaded_says_so(default_signals: None) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED_IMPORT], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (done.returncode, done.stderr) == (130, "foster: interrupted\n")
 
 
 TERMINATED_WRITE = """

@@ -197,24 +197,7 @@ def test_a_signal_that_reaches_the_sweep_and_its_runs_lets_them_save(tmp_path: P
     assert all(says(log, "saved") for log in logs)
 
 
-@pytest.mark.usefixtures("slow_to_save")
-def test_the_echo_of_a_sigterm_is_not_taken_for_a_second_one(tmp_path: Path):
-    """As `timeout` sends it: to the process, then to its group."""
-    runs = two_runs()
-    log = tmp_path / "out" / f"{runs[0].name}.log"
-    first = when(lambda: says(log, "ready"), send(signal.SIGTERM))
-    echo = when(lambda: says(log, "stopping"), send(signal.SIGTERM))
-    with pytest.raises(Stopped, match="all is saved"):
-        sweep(runs, tmp_path / "out", [Slot()])
-    first.join()
-    echo.join()
-    assert says(log, "saved")
-
-
-def test_a_later_sigterm_ends_the_runs_at_once(
-    stand_in: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
-    monkeypatch.setattr(stopping, "ECHO_SECONDS", 0.1)
+def test_a_later_sigterm_ends_the_runs_at_once(stand_in: Callable[[str], None], tmp_path: Path):
     stand_in("echo ready; exec sleep 30")
     runs = two_runs()
     began: list[float] = []

@@ -17,8 +17,8 @@ from foster.cli.examples import EXAMPLES
 from foster.errors import FosterError, words_of
 from foster.system.crew import speaks
 from foster.system.files import user_path
-from foster.system.output import complain, drop_unwritable_output, prepare_streams
-from foster.system.signals import Stopped, ending_on_signals, ignore_echoes
+from foster.system.output import complain, drop_unwritable_output, escape_what_cannot_be_encoded
+from foster.system.signals import Stopped, ending_on_signals
 
 INTERRUPTED, READER_LEFT = 130, 141
 """What a shell says of a process that was ended by SIGINT or SIGPIPE."""
@@ -29,12 +29,10 @@ def one_line() -> Iterator[None]:
     """A problem that the user can solve becomes one line and an exit code."""
     try:
         yield
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
     except FosterError as error:
         _leave(error.exit_code, str(error))
     except Stopped as stopped:
-        ignore_echoes()
         _leave(stopped.exit_code, str(stopped))
     except KeyboardInterrupt:
         _leave(INTERRUPTED, "interrupted")
@@ -138,6 +136,6 @@ for _command in chain(*COMMANDS):
 
 def main() -> None:
     """Run the command, and exit with its code."""
-    prepare_streams()
+    escape_what_cannot_be_encoded()
     with ending_on_signals(), one_line():
         app()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from foster.errors import DeviceError, SettingsError
 from foster.system.output import complain
-from foster.system.signals import StopRequest, ignore_echoes
+from foster.system.signals import StopRequest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -101,7 +101,6 @@ def joined() -> Iterator[Crew]:
     except RuntimeError as error:
         if not _LOST.search(str(error)):
             raise
-        ignore_echoes()  # torchrun ends those who are left, and gives them time for a last word
         lost = _lost(team, store)
         if not lost:
             raise

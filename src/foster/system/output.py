@@ -1,6 +1,5 @@
-"""Standard output and standard error as they may be: closed, on a full disk, or left by their reader."""
+"""What the command prints: names from files that cannot move a terminal's cursor, and output that cannot be written."""
 
-import codecs
 import io
 import json
 import os
@@ -10,28 +9,21 @@ from pathlib import Path
 
 from foster.errors import words_of
 
-PLAINER = {"\u2500": "-", "\u2501": "-", "\u2502": "|", "\u2013": "-", "\u2026": "...", "\u00d7": "x", "\u00b1": "+-"}
-"""What stands for our own signs where the locale has none of them."""
-
 UNBOUNDED = 1000
 """Characters a line where no terminal sets a limit: in a file or a pipe, a row of a table is one line."""
 
 
 def show(renderable: object) -> None:
-    """Print text as it is, and anything else with rich; what cannot be printed is an OSError."""
+    """Print text as it is, and anything else with rich."""
     if isinstance(renderable, str):
         echo(renderable)
         return
     from rich.console import Console
 
-    class Window(Console):
-        def on_broken_pipe(self) -> None:
-            raise  # rich would end the process
-
-    window = Window()
-    if not window.is_terminal and not os.environ.get("COLUMNS", "").isdigit():
-        window.width = UNBOUNDED
-    window.print(renderable)
+    console = Console()
+    if not console.is_terminal and not os.environ.get("COLUMNS", "").isdigit():
+        console.width = UNBOUNDED
+    console.print(renderable)
 
 
 def plain_text(renderable: object) -> str:
@@ -44,21 +36,25 @@ def plain_text(renderable: object) -> str:
 
 
 def report(*renderables: object, path: Path) -> None:
-    """Show how work has ended that is done and saved in `path`: where that cannot be shown, it has not failed."""
+    """Show the result of work that is saved in `path`: where that cannot be printed, the work has not failed."""
     try:
         for renderable in renderables:
             show(renderable)
     except OSError as error:
         drop_unwritable_output()
         complain(f"cannot write to standard output ({words_of(error)}); all is done and saved in '{path}'")
-    except KeyboardInterrupt:
-        complain(f"interrupted; all is done and saved in '{path}'")
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
-    """Print lines that may hold names from files: nothing in them moves a terminal's cursor."""
+    """Print lines that may hold names from files."""
     shown = "\n".join(map(printable, text.split("\n")))
     print(shown, end="\n" if nl else "", file=sys.stderr if err else sys.stdout, flush=True)
+
+
+def complain(line: str) -> None:
+    """Print a line on standard error, which may hold text from files; a terminal that is gone is no problem."""
+    with suppress(OSError):
+        print(f"foster: {printable(' '.join(line.split()))}", file=sys.stderr, flush=True)
 
 
 def json_text(data: object) -> str:
@@ -72,52 +68,22 @@ def escaped(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Text from files without what would move a terminal's cursor or colour its letters."""
+    """Text from files without characters that would move a terminal's cursor or change its colours."""
     return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
 
-def complain(line: str) -> None:
-    """A line on standard error, where there is one: `print` would take standard output in its place.
-
-    It may hold text from files: nothing in it moves a terminal's cursor.
-    """
-    shown = printable(" ".join(line.split()))
-    with suppress(OSError, ValueError):
-        if sys.stderr is not None:
-            print(f"foster: {shown}", file=sys.stderr, flush=True)
+def escape_what_cannot_be_encoded() -> None:
+    """From now on, characters that the locale cannot encode are printed as escapes; the command goes on."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def drop_unwritable_output() -> None:
-    """Forget what standard output did not take: Python would try again at its end, and fail."""
+    """Forget what standard output did not take: Python would try again at exit, and fail."""
     try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
     except OSError:
-        with suppress(OSError, ValueError):
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, sys.stdout.fileno())
-            os.close(nowhere)
-
-
-def prepare_streams() -> None:
-    """Put a stream to nowhere where one was closed (`2>&-`): the next file to be opened would take its number, and
-    what a library tells standard error would be written into that file."""
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
-        if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False))
-    # What the locale cannot encode is shown in other letters: no name may cost the work that it stands for.
-    codecs.register_error("plainer", _plainer)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="plainer")
-
-
-def _plainer(error: UnicodeError) -> tuple[str, int]:
-    """Rules and dashes as ASCII has them, and names as escapes."""
-    assert isinstance(error, UnicodeEncodeError)
-    part = error.object[error.start : error.end]
-    return "".join(PLAINER.get(c) or c.encode("ascii", "backslashreplace").decode() for c in part), error.end
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
