@@ -25,7 +25,7 @@ from foster.errors import DataError, SettingsError
 from foster.events import Event, PhaseStarted, TaskStarted
 from foster.learner.export import export_facts
 from foster.learner.learner import Learner
-from foster.learner.reports import UpdateError
+from foster.learner.reports import Prediction, UpdateError
 from foster.settings.foster import FosterSettings
 from foster.settings.methods import METHOD_SETTINGS, ReplaySettings
 from foster.system.signals import Stopped, StopRequest
@@ -175,6 +175,16 @@ def test_classes_of_very_different_size_down_to_one_image(learner: Learner) -> N
     assert learner.knowledge.exemplars.counts.tolist()[3] == 1
 
 
+def assert_same_answers(found: Sequence[Prediction], expected: Sequence[Prediction]) -> None:
+    """Labels exactly; the last bits of probabilities depend on the batch size on some processors."""
+    for one, other in zip(found, expected, strict=True):
+        assert [candidate.label for candidate in one.top] == [candidate.label for candidate in other.top]
+        assert [candidate.probability for candidate in one.top] == pytest.approx(
+            [candidate.probability for candidate in other.top], abs=1e-4
+        )
+        assert (one.label, one.confidence) == (other.label, pytest.approx(other.confidence, abs=1e-4))
+
+
 def test_paths_pil_images_arrays_and_tensors_give_the_same_answer(taught: Learner, tmp_path: Path) -> None:
     tensor = unseen_digits().images[3]
     array = tensor.permute(1, 2, 0).numpy()
@@ -182,16 +192,16 @@ def test_paths_pil_images_arrays_and_tensors_give_the_same_answer(taught: Learne
     Image.fromarray(array).save(path)
     single = [taught.predict(given)[0] for given in (tensor, array, Image.fromarray(array), path, str(path))]
     batch = taught.predict(np.stack([array, array])) + taught.predict(tensor[None]) + taught.predict([path, array])
-    assert len({(found.label, found.confidence, found.top) for found in single + batch}) == 1
+    assert_same_answers(single + batch, single[:1] * 10)
 
 
 def test_a_batch_of_grey_images_is_many_images_and_a_colour_image_is_one(taught: Learner) -> None:
     grey = unseen_digits().images[:6, 0]
-    expected = [(found.label, found.top) for found in taught.predict(unseen_digits().images[:6])]
+    expected = taught.predict(unseen_digits().images[:6])
     for batch in (grey, grey.numpy(), list(grey), grey[:, None]):
-        assert [(found.label, found.top) for found in taught.predict(batch)] == expected
+        assert_same_answers(taught.predict(batch), expected)
     for single in (grey[0], grey[:1], unseen_digits().images[0], grey[0].numpy(), grey[0].numpy()[..., None]):
-        assert [(found.label, found.top) for found in taught.predict(single)] == expected[:1]
+        assert_same_answers(taught.predict(single), expected[:1])
     (wrong,) = taught.predict(unseen_digits().images[0].permute(1, 2, 0))
     assert wrong.error is not None
 
@@ -213,7 +223,7 @@ def test_answers_keep_the_given_order_and_a_broken_image_is_an_entry(taught: Lea
     assert found[300].label is None
     assert found[301].error == "too small to show anything: 1 x 1 pixels"
     alone = taught.predict(unseen_digits().images[305])[0]
-    assert (found[308].label, found[308].top) == (alone.label, alone.top)
+    assert_same_answers([found[308]], [alone])
 
 
 def test_a_folder_is_predicted_recursively_in_order(taught: Learner, tmp_path: Path) -> None:

@@ -81,12 +81,28 @@ def test_a_gpu_that_does_not_even_answer_gets_a_line_without_numbers(monkeypatch
 
 
 @pytest.mark.parametrize("device", [CPU, GPU])
-def test_a_full_cpu_gives_one_line_also_where_training_is_on_a_gpu(device: torch.device):
+@pytest.mark.parametrize(
+    "cause",
+    [
+        "err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 4611686018427387904 bytes. Error "
+        "code 12 (Cannot allocate memory)",
+        "data. DefaultCPUAllocator: not enough memory: you tried to allocate 4611686018427387904 bytes.",
+        None,
+    ],
+    ids=["as on x86", "as on ARM", "as on this machine"],
+)
+def test_a_full_cpu_gives_one_line_also_where_training_is_on_a_gpu(cause: str | None, device: torch.device):
     with pytest.raises(DeviceError) as error, explained_memory_errors(device, 512):
-        torch.empty(2**60)
+        if cause is None:
+            torch.empty(2**60)
+        raise RuntimeError(f"[enforce fail at alloc_cpu.cpp:113] {cause}")
     assert only_line(error) == (
         "out of memory on cpu: tried to allocate 4611686018427387904 bytes; lower batch_size (now 512)"
     )
+
+
+@pytest.mark.parametrize("device", [CPU, GPU])
+def test_a_full_memory_of_numpy_gives_one_line(device: torch.device):
     with pytest.raises(DeviceError) as error, explained_memory_errors(device):
         raise MemoryError("Unable to allocate 2.50 GiB for an array with shape (1, 2)")
     assert only_line(error).startswith("out of memory on cpu: tried to allocate 2.50 GiB; end other programs")

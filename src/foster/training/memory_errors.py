@@ -9,11 +9,11 @@ import torch
 from foster.errors import DeviceError
 
 GIB = 2**30
-_IS_FULL = re.compile(r"out of memory|_ALLOC_FAILED|can't allocate memory", re.IGNORECASE)
-"""What torch and the libraries below it say; not all of their errors have a class of their own."""
+_CPU_ALLOCATOR = "DefaultCPUAllocator"  # "can't allocate memory" on x86, "not enough memory" on ARM
+_IS_FULL = re.compile(f"out of memory|_ALLOC_FAILED|{_CPU_ALLOCATOR}", re.IGNORECASE)
+"""Messages of torch and the libraries below it; not all of their errors have a class of their own."""
 
 _TRIED = re.compile(r"(?:tried|unable) to allocate ([\d.]+ \w+)", re.IGNORECASE)
-_CPU_IS_FULL = "can't allocate memory"
 
 _ADVICE = {
     ("cpu", "training"): "lower batch_size (now {})",
@@ -38,7 +38,7 @@ def explained_memory_errors(device: torch.device, batch_size: int | None = None,
         shortage = shortage_in(error)
         if shortage is None:
             raise
-        is_on_host = isinstance(shortage, MemoryError) or _CPU_IS_FULL in str(shortage)
+        is_on_host = isinstance(shortage, MemoryError) or _CPU_ALLOCATOR in str(shortage)
         full = torch.device("cpu") if is_on_host else device
         advice = _ADVICE[full.type, ("run" if resume else "training") if batch_size else "elsewhere"]
         facts = _facts(shortage, full)

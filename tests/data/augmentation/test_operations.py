@@ -1,4 +1,4 @@
-"""Every operation against Pillow's own, image by image."""
+"""Every operation against Pillow's own, image by image, with the tolerance that other processors need."""
 
 from collections.abc import Callable
 
@@ -10,11 +10,13 @@ from PIL import Image, ImageEnhance, ImageOps
 from pillow_images import from_pillow, sample_images, to_pillow
 
 from foster.data.augmentation.autoaugment import MAGNITUDES, SIGNED
+from foster.data.augmentation.geometry import FILL
 from foster.data.augmentation.operations import OPERATIONS, brighten, send
 
-GREY = (128, 128, 128)
+GREY = (FILL,) * 3
 SIZES = [(32, 32), (48, 64), (7, 10)]  # height, width
-CUBIC_OPERATIONS = {"ShearX", "ShearY"}
+SHEARS = {"ShearX", "ShearY"}
+BLENDS = {"Sharpness", "Color", "Contrast"}
 
 PillowOperation = Callable[[Image.Image, float], Image.Image]
 
@@ -55,7 +57,7 @@ def all_magnitudes(name: str) -> list[float]:
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_an_operation_equals_pillow_at_every_magnitude(name: str, size: tuple[int, int]) -> None:
+def test_an_operation_equals_pillow_but_for_rounding_at_every_magnitude(name: str, size: tuple[int, int]) -> None:
     """One batch in which every image comes with every magnitude, so that images cannot share a magnitude by mistake."""
     images, magnitudes = sample_images(*size), all_magnitudes(name)
     originals = [to_pillow(image) for image in images]
@@ -67,13 +69,19 @@ def test_an_operation_equals_pillow_at_every_magnitude(name: str, size: tuple[in
 
     assert actual.dtype == torch.uint8
     assert torch.equal(batch, before), "the operation wrote to its input"
-    if name in CUBIC_OPERATIONS:
-        # The last bit of a float64 decides here when a cubic ends on an integer, and compilers differ in it.
-        difference = (actual.int() - expected.int()).abs()
-        assert difference.max() <= 1
-        assert (difference > 0).float().mean() < 1e-4
-    else:
+    if name not in SHEARS | BLENDS:
         torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+        return
+    # Pillow computes these in floats and drops the fraction. Compilers for ARM contract a * b + c into one rounding: up
+    # to 0.23 % of the values are one apart there.
+    difference = (actual.int() - expected.int()).abs()
+    assert (difference > 0).float().mean() < 0.005
+    is_swapped = difference > 1
+    if name in SHEARS:
+        # A position on the border of the image is inside or outside, which is grey, by the last bit of a float64.
+        outside = (actual == FILL).all(1, keepdim=True) | (expected == FILL).all(1, keepdim=True)
+        is_swapped &= ~outside
+    assert not is_swapped.any()
 
 
 @pytest.mark.parametrize("name", sorted(SIGNED))

@@ -1,8 +1,8 @@
 """Moving the pixels of whole batches of images: crops, translations, rotations and shears, as Pillow computes them.
 
 Images are `[n, 3, H, W]` uint8, and every image has its own parameters. Positions and weights are integers, or float64
-as in Pillow, so the results equal Pillow's and do not depend on the device. Parameters are prepared on the CPU with
-numpy; `transform_nearest` and `shear` write their results into the images they are given.
+as in Pillow, so the results do not depend on the device and equal Pillow's (a shear but for rounding). Parameters are
+prepared on the CPU with numpy; `transform_nearest` and `shear` write their results into the images they are given.
 """
 
 import math
