@@ -2,8 +2,8 @@
 
 Operations come in families whose members share one pass over the pixels, whatever the mixture of members. Arithmetic is
 done in integers, or in the float type that Pillow uses and one operator at a time (a fused multiply-add rounds
-differently), so the results do not depend on the device. They equal those of Pillow on x86. On ARM, where Pillow itself
-is compiled with fused multiply-adds, up to 0.23 % of the values of ShearX, ShearY, Sharpness, Color and Contrast differ.
+differently), so the results do not depend on the device. They equal those of Pillow on x86. On ARM, Pillow itself is
+compiled with fused multiply-adds: up to 0.23 % of the values of shears, Sharpness, Color and Contrast differ.
 """
 
 from collections.abc import Callable, Sequence
