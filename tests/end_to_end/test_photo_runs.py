@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from photo_folders import write_dataset, write_photos
-from tiny_runs import resume, start
+from tiny_runs import SMALLER, resume, start
 
 from foster import events
 from foster.cli.launch import prepare_photos
@@ -101,7 +101,7 @@ def test_photos_in_memory_on_disk_and_from_the_cache_give_the_same_run(
 @pytest.mark.parametrize("method", METHOD_SETTINGS)
 def test_every_method_learns_from_photos(method: str, backbone: str, small: Path, tmp_path: Path) -> None:
     short = (f"backbone={backbone}", "checkpoint_minutes=5", "epochs_scale=0.006")
-    results = start(settings_for(small, *short, method=method), tmp_path / method)
+    results = start(settings_for(small, *short, *SMALLER.get(method, ()), method=method), tmp_path / method)
     assert len(results["accuracy"]) == 2
 
 

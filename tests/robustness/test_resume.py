@@ -118,12 +118,24 @@ def test_foster_with_everything_switched_on_resumes_among_branches_and_in_a_stud
 
 
 LAST_PHASES = {"podnet": "finetune", "bic": "correct", "der": "expand"}
+WITHOUT_LATER_PHASES = ("slda", "ridge")
 
 
 @pytest.mark.parametrize("method", [name for name in METHOD_SETTINGS if name != "foster"])
 def test_every_method_resumes_in_the_middle_of_its_last_phase(method: str, tmp_path: Path, uninterrupted: Reference):
-    place = Interruption(at(events.PhaseStarted, task=1, phase=LAST_PHASES.get(method, "learn")), 0)
+    task = 0 if method in WITHOUT_LATER_PHASES else 1
+    place = Interruption(at(events.PhaseStarted, task=task, phase=LAST_PHASES.get(method, "learn")), 0)
     interrupted(tiny_settings(method), tmp_path / "run", place)
+    resume(tmp_path / "run")
+    assert_same(outcome(tmp_path / "run"), uninterrupted(method))
+
+
+@pytest.mark.parametrize("method", WITHOUT_LATER_PHASES)
+@pytest.mark.parametrize("event", [at(events.Evaluated, task=0, variant="trained"), at(events.TaskEnded, task=1)])
+def test_a_task_without_a_phase_resumes(
+    method: str, event: Callable[[Event], bool], tmp_path: Path, uninterrupted: Reference
+):
+    interrupted(tiny_settings(method), tmp_path / "run", Interruption(event))
     resume(tmp_path / "run")
     assert_same(outcome(tmp_path / "run"), uninterrupted(method))
 

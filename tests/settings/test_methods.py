@@ -34,6 +34,8 @@ SCHEDULES = {
         "compress": ("cosine", 130, (), 0.1, 0.0),
     },
     "joint": {"first": FOSTER_FIRST},
+    "slda": {"first": FOSTER_FIRST},
+    "ridge": {"first": FOSTER_FIRST},
 }
 
 CONSTANTS: dict[str, dict[str, Any]] = {
@@ -71,6 +73,15 @@ CONSTANTS: dict[str, dict[str, Any]] = {
         "compress_old_weight": 0.0,
     },
     "joint": {},
+    "slda": {"train_backbone": True, "num_stages": 2, "grid": 2, "mirror": True, "shrinkage": 0.1},
+    "ridge": {
+        "train_backbone": True,
+        "num_stages": 2,
+        "grid": 2,
+        "mirror": True,
+        "num_features": 8192,
+        "penalty": 100.0,
+    },
 }
 """What a method is published with, beside its schedules."""
 
@@ -97,9 +108,9 @@ def test_what_foster_leaves_to_the_learner_is_the_published_number_in_a_run() ->
     assert (options.beta_boost_of(1), options.beta_of_compression, options.start_of_compression) == (0.95, 0.97, 1.0)
 
 
-def test_only_foster_and_the_upper_bound_have_published_results_with_autoaugment() -> None:
-    augmentations = {name: settings.published_augmentation for name, settings in METHOD_SETTINGS.items()}
-    assert augmentations == {name: "auto" if name in ("foster", "joint") else "plain" for name in METHOD_SETTINGS}
+def test_foster_the_upper_bound_and_the_closed_forms_have_autoaugment() -> None:
+    with_policy = [name for name, settings in METHOD_SETTINGS.items() if settings.published_augmentation == "auto"]
+    assert with_policy == ["foster", "joint", "slda", "ridge"]
 
 
 def test_icarl_podnet_and_coil_are_classified_by_the_nearest_mean_of_exemplars() -> None:
@@ -110,12 +121,13 @@ def test_icarl_podnet_and_coil_are_classified_by_the_nearest_mean_of_exemplars()
 
 def test_only_methods_without_exemplars_go_without_a_budget() -> None:
     without = {name for name, settings in METHOD_SETTINGS.items() if not settings.uses_memory}
-    assert without == {"finetune", "lwf", "joint"}
+    assert without == {"finetune", "lwf", "joint", "slda", "ridge"}
 
 
-def test_only_joint_starts_anew_and_only_foster_learns_more_of_known_classes_by_its_phases() -> None:
+def test_only_joint_starts_anew_and_some_learn_more_of_known_classes_by_their_phases() -> None:
     assert [name for name, settings in METHOD_SETTINGS.items() if settings.starts_anew] == ["joint"]
-    assert [name for name, settings in METHOD_SETTINGS.items() if settings.refreshes_by_phases] == ["foster"]
+    by_phases = [name for name, settings in METHOD_SETTINGS.items() if settings.refreshes_by_phases]
+    assert by_phases == ["foster", "slda", "ridge"]
 
 
 @pytest.mark.parametrize(

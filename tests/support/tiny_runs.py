@@ -42,8 +42,12 @@ OVERRIDES = (
 """3 tasks; phases of 1 to 2 epochs of 2 to 3 steps; a checkpoint after every epoch."""
 
 
+SMALLER = {"ridge": ("ridge.num_features=64",)}
+"""What a method needs beside that to be quick."""
+
+
 def tiny_settings(method: str = "foster", *overrides: str) -> Settings:
-    return load_settings("digits", [*OVERRIDES, f"method={method}", *overrides])
+    return load_settings("digits", [*OVERRIDES, f"method={method}", *SMALLER.get(method, ()), *overrides])
 
 
 def ignore(event: Event) -> None:

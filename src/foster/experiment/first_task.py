@@ -16,20 +16,20 @@ SILENT = frozenset({*FREE_SETTINGS, *MEMORY_KEYS, "recipe", "base_classes", "inc
 settings."""
 
 
-def first_network(settings: Settings, variant: str) -> Tensors:
-    """The weights of the network `variant` after the first task of the run that the settings name."""
-    return read_weights(first_network_file(settings, variant))
+def first_network(settings: Settings) -> Tensors:
+    """The weights of the network that was trained in the first task of the run that the settings name."""
+    return read_weights(first_network_file(settings))
 
 
-def first_network_file(settings: Settings, variant: str) -> Path:
+def first_network_file(settings: Settings) -> Path:
     """Where they lie; a SettingsError says why they cannot be taken over."""
     path = user_path(Path(settings.first_task_from))
-    folder = RunFolder(path)
     try:
-        other = _facts(folder.settings())
+        their_settings = RunFolder(path).settings()
     except FosterError as error:
         raise SettingsError(f"first_task_from: {error}") from None
-    wanted = _facts(settings)
+    variant = their_settings.options.first_variant
+    other, wanted = _facts(their_settings), _facts(settings)
     for key in wanted | other:
         if wanted.get(key) != other.get(key):
             raise SettingsError(
@@ -57,4 +57,7 @@ def _facts(settings: Settings) -> dict[str, Any]:
     own = {key: value for key, value in options.items() if decisive is None or key in decisive}
     plain = settings.model_dump(mode="json", exclude=set(SILENT))
     plain["order_seed"] = settings.seed if settings.order_seed is None else settings.order_seed
+    if decisive == ("first",):  # whatever method asks for it, the same network is trained
+        del plain["method"]
+        return flat({**plain, "base_classes": settings.task_sizes[0], **own})
     return flat({**plain, "base_classes": settings.task_sizes[0], settings.method: own})

@@ -33,6 +33,9 @@ TYPICAL_FILE_BYTES = 110_000
 BYTES_OF_STATE = 16
 """float32 weight, gradient and momentum, and one copy of the weight."""
 
+COPIES_OF_STATISTICS = 4
+"""Of a head that is computed: before and after a task, and what solving for the head takes."""
+
 
 @dataclass(frozen=True)
 class PlannedTask:
@@ -63,8 +66,9 @@ class TimeEstimate:
 
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """What a run would do: each of its `tasks`, `total_epochs` and `total_steps`, what its exemplars take
-    (`memory_images`, `memory_bytes`) and its training (`training_bytes`), and the `time`, where it is known."""
+    """What a run would do: each of its `tasks`, `total_epochs` and `total_steps`; what is kept between tasks
+    (`memory_images`, and `memory_bytes` of these and of statistics), what training takes (`training_bytes`), and the
+    `time`, where it is known."""
 
     settings: Settings
     tasks: tuple[PlannedTask, ...]
@@ -129,6 +133,7 @@ def make_plan(
         tasks = [_rehearsed(method, task, settings, look_at) for task in _tasks(settings, method, per_class)]
         activation_bytes = _activation_bytes(method.new_backbone(), facts.image_size)
     largest = max(task.new_images + task.exemplars for task in tasks) + (len(unlabeled) if unlabeled else 0)
+    statistics_bytes = method.network.statistics_bytes
     pixels, kept = 3 * facts.image_size**2, 2 * largest * 3 * facts.image_size**2
     place_of_photos, photo_bytes = "", 0
     if facts.photo_augmentations:
@@ -143,10 +148,13 @@ def make_plan(
         total_epochs=sum(epochs for task in tasks for _, epochs, _ in task.phases),
         total_steps=sum(task.num_steps for task in tasks),
         memory_images=method.memory.num_images,
-        memory_bytes=method.memory.num_images * pixels,
+        memory_bytes=method.memory.num_images * pixels + statistics_bytes,
         photos=place_of_photos,
         photo_bytes=photo_bytes,
-        training_bytes=kept + tasks[-1].params * BYTES_OF_STATE + settings.batch_size * activation_bytes,
+        training_bytes=kept
+        + tasks[-1].params * BYTES_OF_STATE
+        + settings.batch_size * activation_bytes
+        + COPIES_OF_STATISTICS * statistics_bytes,
     )
 
 
@@ -165,7 +173,7 @@ def idle_method(
 def check_first_task(settings: Settings) -> None:
     """Refuse to take over a first task that is not there, or was another one."""
     if settings.first_task_from:
-        first_network_file(settings, idle_method(settings).result_name)
+        first_network_file(settings)
 
 
 def _place_of_photos(settings: Settings, num_bytes: int) -> str:

@@ -105,7 +105,7 @@ class Experiment:
             self.folder.check_nothing_learned()
             if not self.settings.first_task_from:
                 return TaskState(0)
-            weights = first_network(self.settings, self.method.result_name)
+            weights = first_network(self.settings)
             return TaskState(0, {"phase-0": weights}, num_phases_done=1)
         with explained_misfit():
             self._check_same_run(checkpoint.state)
@@ -152,12 +152,12 @@ class Experiment:
         return network if kind == self.settings.options.classifies_by else kind
 
     def _close_task(self, task: Task, seconds: float) -> TaskState:
-        memory = self.method.memory
-        self.record.close_task(seconds, self.method.network.num_parameters(), memory.num_bytes)
+        memory, network = self.method.memory, self.method.network
+        self.record.close_task(seconds, network.num_parameters(), memory.num_bytes + network.statistics_bytes)
         self._tell(events.TaskEnded(task.index, self.record.result[-1].accuracy, memory.num_images, seconds))
         self.folder.write_results(self._results(is_finished=False))
         # Between two tasks, the method is its network and its memory.
-        weights = self.method.network.state_dict()
+        weights = network.state_dict()
         parts: dict[str, Tensors] = {"network": {name: on_host(tensor) for name, tensor in weights.items()}}
         if memory.num_classes:
             parts["memory"] = memory.state()
@@ -242,7 +242,7 @@ def begin(settings: Settings, folder: RunFolder, listener: events.Listener, stop
     # Data, device, backbone and a first task that is taken over are checked here, before the folder is made.
     experiment = Experiment(settings, folder, listener, stop)
     if settings.first_task_from:
-        first_network(settings, experiment.method.result_name)
+        first_network(settings)
     # Who is asked to stop by now leaves no folder behind.
     stop.raise_if_set()
     with folder.opened(settings):

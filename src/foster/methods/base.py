@@ -13,7 +13,7 @@ from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory, select
 from foster.data.task import Task
 from foster.errors import TrainingError
-from foster.evaluation.predict import Infer
+from foster.evaluation.predict import Infer, Nothing
 from foster.losses import cross_entropy
 from foster.networks import build_backbone
 from foster.networks.freezing import freeze, unfreeze
@@ -34,6 +34,11 @@ class Workplace:
     device: torch.device
     selection: str = "herding"
     unlabeled: ImageSet | None = None
+
+    @property
+    def is_rehearsal(self) -> bool:
+        """Whether a plan is made and no image is looked at: sizes count, and values do not."""
+        return isinstance(self.infer, Nothing)
 
 
 SettingsType = TypeVar("SettingsType", bound=MethodSettings)

@@ -85,6 +85,11 @@ class Network(nn.Module):
     def num_parameters(self) -> int:
         return sum(parameter.numel() for parameter in self.parameters())
 
+    @property
+    def statistics_bytes(self) -> int:
+        """What the head keeps beside its weights, to be computed anew with more images; 0 for a trained head."""
+        return int(getattr(self.head, "statistics_bytes", 0))
+
     def features(self, images: Tensor) -> Tensor:
         """The features of all branches side by side, `[N, feature_size]`, oldest branch first."""
         features = [branch(images) for branch in self.branches]

@@ -21,7 +21,8 @@ def plan_table(plan: Plan) -> Group:
             str(task.num_total),
             f"{task.new_images:,}",
             f"{task.exemplars:,}",
-            " + ".join(f"{epochs} {name}" for name, epochs, _ in task.phases) or "taken over",
+            " + ".join(f"{epochs} {name}" for name, epochs, _ in task.phases)
+            or ("taken over" if task.index == 0 and settings.first_task_from else "none"),
             f"{sum(steps for _, _, steps in task.phases):,}",
             f"{task.params:,}",
         )
@@ -32,7 +33,7 @@ def plan_table(plan: Plan) -> Group:
         table,
         "",
         f"in all: {plan.total_epochs:,} epochs, {plan.total_steps:,} steps; "
-        f"at the end {plan.memory_images:,} exemplars in {size_text(plan.memory_bytes)}",
+        f"at the end {plan.memory_images:,} exemplars, {size_text(plan.memory_bytes)} kept between tasks",
         f"estimated memory while training: {size_text(plan.training_bytes)}, and what torch itself needs",
         *_uneven(plan),
         *_photos(plan),

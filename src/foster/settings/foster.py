@@ -90,6 +90,10 @@ class FosterSettings(MethodSettings):
     def first_task_options(self) -> tuple[str, ...]:
         return ("first",)
 
+    @property
+    def first_variant(self) -> str:
+        return "boosted"
+
     def beta_boost_of(self, task: int) -> float:
         """beta for logits alignment in task `task` (the first boosted task is 1)."""
         beta = self.beta_boost[task - 1] if isinstance(self.beta_boost, tuple) else self.beta_boost

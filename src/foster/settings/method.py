@@ -66,8 +66,14 @@ class MethodSettings(Frozen):
 
     @property
     def first_task_options(self) -> tuple[str, ...] | None:
-        """The settings on which its first task depends; None for all."""
+        """The settings on which its first task depends; None for all. Methods that name `first` alone train the same
+        network in their first task, which one of them may take over from another."""
         return None
+
+    @property
+    def first_variant(self) -> str:
+        """The variant that is the network trained in the first task."""
+        return self.classifies_by
 
     @property
     def unlabeled_source(self) -> str:

@@ -1,4 +1,4 @@
-"""The settings of the methods that FOSTER is compared with, and the table of all methods; without torch.
+"""The settings of all methods but FOSTER, and the table of all methods; without torch.
 
 The defaults are the schedules that a method's authors and the field use.
 """
@@ -132,6 +132,53 @@ class JointSettings(MethodSettings):
     first: FitSettings = cosine(200)
 
 
+class ClosedFormSettings(MethodSettings):
+    """A backbone trained in the first task alone, and a head that is computed from statistics of its features."""
+
+    uses_memory = False
+    refreshes_by_phases = True
+    published_augmentation = "auto"
+    first: FitSettings = cosine(200)
+    train_backbone: bool = True
+    """False keeps the backbone as it is, such as a pretrained one: then nothing is trained at all."""
+    num_stages: int = Field(default=2, ge=1, le=8)
+    """Of how many of the backbone's last stages the maps are features."""
+    grid: int = Field(default=2, ge=1, le=16)
+    """Maps are averaged over grid x grid parts; 1 gives the pooled features that other methods have."""
+    mirror: bool = True
+    """Count the mirror image of every image, too."""
+
+    @property
+    def first_task_options(self) -> tuple[str, ...]:
+        return ("first",)
+
+    @property
+    def first_variant(self) -> str:
+        return "trained"
+
+
+class SldaSettings(ClosedFormSettings):
+    built_by = "foster.methods.slda:StreamingDiscriminants"
+    summary = "after the first task train nothing: linear discriminants from class means and one covariance"
+    paper = "Hayes, Kanan: Lifelong Machine Learning with Deep Streaming Linear Discriminant Analysis. CVPRW 2020"
+    look = ("#44AA99", "h")
+    fixed_options = ("num_stages", "grid")
+    shrinkage: float = Field(default=0.1, gt=0, le=1)
+    """The share of the covariance that becomes the same variance in all directions; 1 gives nearest means."""
+
+
+class RidgeSettings(ClosedFormSettings):
+    built_by = "foster.methods.ridge:RandomFeatureRidge"
+    summary = "after the first task train nothing: ridge regression on random features, solved from sums"
+    paper = "Zhuang et al.: ACIL. NeurIPS 2022. McDonnell et al.: RanPAC. NeurIPS 2023"
+    look = ("#CC6677", "d")
+    fixed_options = ("num_stages", "grid", "num_features")
+    num_features: int = Field(default=8192, ge=1, le=65536)
+    """How many random features there are. The sums take 8 bytes for each pair of them."""
+    penalty: float = Field(default=100.0, gt=0)
+    """lambda: what is added to the diagonal of the random features' second moment."""
+
+
 METHOD_SETTINGS: dict[str, type[MethodSettings]] = {
     "finetune": FinetuneSettings,
     "replay": ReplaySettings,
@@ -144,6 +191,8 @@ METHOD_SETTINGS: dict[str, type[MethodSettings]] = {
     "der": DerSettings,
     "foster": FosterSettings,
     "joint": JointSettings,
+    "slda": SldaSettings,
+    "ridge": RidgeSettings,
 }
 """The one table of methods, in the order in which they are listed."""
 

@@ -1,0 +1,93 @@
+"""What closed-form methods have in common: a backbone that is trained once, and a head computed from statistics."""
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from foster.data.images import ImageSet
+from foster.data.task import Task
+from foster.losses import cross_entropy
+from foster.methods.base import Method
+from foster.networks.closed_form import ClosedFormHead, ClosedFormNetwork
+from foster.networks.freezing import freeze
+from foster.networks.network import Backbone, Network, Output
+from foster.settings.methods import ClosedFormSettings
+from foster.training.phase import Evaluate, Phase
+
+SettingsType = TypeVar("SettingsType", bound=ClosedFormSettings)
+
+
+class ClosedForm(Method[SettingsType]):
+    """The first task trains the backbone with cross-entropy. From then on it is frozen: each task adds the statistics
+    of its images and of their mirror images, and the head of all classes is computed from them.
+
+    No image is kept. The head does not depend on the order of the images, nor on the task in which each came.
+    """
+
+    def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
+        if task.is_first and self.settings.train_backbone:
+            yield self.learn_first(task)
+            yield Evaluate(self.settings.first_variant, self.network)
+        self.network = self.computed(task)
+
+    def learn_first(self, task: Task) -> Phase:
+        with self.initialising(task):
+            network = self.network = super().new_network([task.num_new])
+
+        def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+            return {"L_CE": cross_entropy(network(images).logits, labels)}
+
+        return Phase("learn", network, objective, self.settings.first, task.training)
+
+    def computed(self, task: Task) -> ClosedFormNetwork:
+        """The network whose head follows from the images of this task and of all before."""
+        network = self.frozen() if task.is_first else self.closed_form_network.with_new_classes(task.num_new)
+        features, labels = self.views(network, task.new_images.readable())
+        head = network.head
+        if task.is_first:
+            head = self.closed_form_head(features.shape[1], task.num_new).to(features.device)
+            head = head.standardised_by(features)
+        return network.with_head(head if self.workplace.is_rehearsal else head.with_images(features, labels))
+
+    def frozen(self) -> ClosedFormNetwork:
+        """The backbone as it is from now on, under a head for no features yet."""
+        branches = self.network.frozen_branches() if self.settings.train_backbone else [freeze(self.new_backbone())]
+        return self.closed_form(branches, ClosedFormHead(0, 0, 0))
+
+    @property
+    def closed_form_network(self) -> ClosedFormNetwork:
+        assert isinstance(self.network, ClosedFormNetwork)
+        return self.network
+
+    def views(self, network: ClosedFormNetwork, images: ImageSet) -> tuple[Tensor, Tensor]:
+        """Features `[N, d]` and labels `[N]` of the images, followed by those of their mirror images."""
+        seen = [FeaturesOf(network, mirror) for mirror in ((False, True) if self.settings.mirror else (False,))]
+        features = [self.workplace.infer(view, images.stack).features for view in seen]
+        return torch.cat(features), images.labels.repeat(len(seen))
+
+    def closed_form(self, branches: Sequence[Backbone], head: ClosedFormHead) -> ClosedFormNetwork:
+        network = ClosedFormNetwork(branches, head, self.settings.num_stages, self.settings.grid)
+        return network.to(self.workplace.device)
+
+    def closed_form_head(self, in_features: int, num_classes: int) -> ClosedFormHead:
+        """The head of so many features before it has seen an image."""
+        raise NotImplementedError
+
+    def new_network(self, task_sizes: Sequence[int]) -> Network:
+        # How many features there are follows from the weights that are loaded.
+        return self.closed_form([freeze(self.new_backbone())], self.closed_form_head(0, sum(task_sizes)))
+
+
+class FeaturesOf(nn.Module):
+    """The features of images, or of their mirror images, without logits."""
+
+    def __init__(self, network: Network, mirror: bool) -> None:
+        super().__init__()
+        self.network = network
+        self.mirror = mirror
+
+    def forward(self, images: Tensor) -> Output:
+        features = self.network.features(images.flip(3) if self.mirror else images)
+        return Output(features[:, :0], features)

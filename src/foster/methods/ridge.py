@@ -1,0 +1,17 @@
+"""Ridge regression on random features of a frozen backbone (ACIL, NeurIPS 2022; RanPAC, NeurIPS 2023)."""
+
+from foster.methods.closed_form import ClosedForm
+from foster.networks.closed_form import RidgeHead
+from foster.seeding import Address
+from foster.settings.methods import RidgeSettings
+
+
+class RandomFeatureRidge(ClosedForm[RidgeSettings]):
+    """Labels of 0 and 1 are regressed on h = ReLU(phi R + b), with R and b drawn once from the seed.
+
+    The papers solve it recursively or after each task; both are the solution for all images so far, as here.
+    """
+
+    def closed_form_head(self, in_features: int, num_classes: int) -> RidgeHead:
+        settings, address = self.settings, Address(self.workplace.seed, "random features")
+        return RidgeHead(in_features, num_classes, settings.num_features, settings.penalty, address)

@@ -1,0 +1,196 @@
+"""Heads that are computed and not trained, and the network that shows them the maps of a frozen backbone."""
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from foster.networks.heads import precise_linear
+from foster.networks.network import Backbone, Network
+from foster.networks.statistics import Statistics, discriminants, random_features, random_weights, ridge
+from foster.seeding import Address
+
+
+class ClosedFormHead(nn.Module):
+    """Features `[N, in_features]` are standardised and mapped to `[N, num_mapped]`. A linear classifier follows from
+    the statistics of the latter, which add up over tasks.
+
+    `mean` and `deviation` `[in_features]` are those of the first task; `counts`, `sums` and `second_moment` are the
+    statistics of what the features are mapped to. Nothing here is ever trained.
+
+    The sizes of a head into which a state is loaded follow from that state.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+    counts: Tensor
+    sums: Tensor
+    second_moment: Tensor
+
+    def __init__(self, in_features: int, num_mapped: int, num_classes: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(in_features))
+        self.register_buffer("deviation", torch.ones(in_features))
+        for name, value in vars(Statistics.empty(num_classes, num_mapped)).items():
+            self.register_buffer(name, value)
+        self.weight = nn.Parameter(torch.zeros(num_classes, num_mapped), requires_grad=False)
+        self.bias = nn.Parameter(torch.zeros(num_classes), requires_grad=False)
+
+    @property
+    def in_features(self) -> int:
+        return len(self.mean)
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.counts)
+
+    @property
+    def statistics(self) -> Statistics:
+        return Statistics(self.counts, self.sums, self.second_moment)
+
+    @property
+    def statistics_bytes(self) -> int:
+        return self.statistics.num_bytes
+
+    def solution(self, statistics: Statistics) -> tuple[Tensor, Tensor]:
+        """Weight `[C, num_mapped]` and bias `[C]` that follow from the statistics."""
+        raise NotImplementedError
+
+    def mapped(self, features: Tensor) -> Tensor:
+        """What the statistics are of: `[N, num_mapped]`; here the standardised features themselves."""
+        return (features.to(self.mean.dtype) - self.mean) / self.deviation
+
+    def forward(self, features: Tensor) -> Tensor:
+        return precise_linear(self.mapped(features), self.weight, self.bias)
+
+    def standardised_by(self, features: Tensor) -> Self:
+        """The same head with the mean and the deviation of these features `[N, in_features]`."""
+        head = self._shared()
+        deviation, mean = torch.std_mean(features.double(), dim=0, correction=0)
+        head.mean = mean.float().to(self.mean.device)
+        # A feature that never changes stays 0.
+        head.deviation = torch.where(deviation > 0, deviation, 1.0).float().to(self.mean.device)
+        return head
+
+    @torch.no_grad()
+    def with_images(self, features: Tensor, labels: Tensor) -> Self:
+        """The head that follows from all images so far and from these, of features `[N, in_features]`."""
+        return self._of(self.statistics.added(features, labels, self.mapped))
+
+    def grown(self, num_new: int, in_features: int | None = None) -> Self:
+        """A head with `num_new` more classes, of which it has seen no image; their weights are 0."""
+        if in_features not in (None, self.in_features):
+            raise ValueError(f"a closed-form head keeps its {self.in_features} features and cannot take {in_features}")
+        head = self._shared()
+        head._set(self.statistics.grown(num_new))
+        head.weight = _constant(functional.pad(self.weight, (0, 0, 0, num_new)))
+        head.bias = _constant(functional.pad(self.bias, (0, num_new)))
+        return head
+
+    def regrouped(self, groups: Sequence[Sequence[int]], task_sizes: Sequence[int]) -> Self:
+        """A head with a class for each group of this one's; see `Statistics.regrouped`."""
+        return self._of(self.statistics.regrouped(groups))
+
+    def _of(self, statistics: Statistics) -> Self:
+        head = self._shared()
+        head._set(statistics)
+        weight, bias = self.solution(statistics)
+        head.weight, head.bias = _constant(weight.float()), _constant(bias.float())
+        return head
+
+    def _set(self, statistics: Statistics) -> None:
+        self.counts, self.sums = statistics.counts, statistics.sums
+        self.second_moment = statistics.second_moment
+
+    def _shared(self) -> Self:
+        """A copy that shares all tensors with this head: they may be large, and none is changed in place."""
+        return copy.deepcopy(self, {id(value): value for value in self.state_dict(keep_vars=True).values()})
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
+        found = [state_dict.get(f"{prefix}{name}") for name in ("mean", "second_moment")]
+        if all(isinstance(value, Tensor) and value.ndim for value in found):
+            self._resize(*(len(cast(Tensor, value)) for value in found))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def _resize(self, in_features: int, num_mapped: int) -> None:
+        self.mean, self.deviation = self.mean.new_zeros(in_features), self.mean.new_ones(in_features)
+        self._set(Statistics.empty(self.num_classes, num_mapped, self.sums.device))
+        self.weight = _constant(self.weight.new_zeros(self.num_classes, num_mapped))
+
+
+class DiscriminantHead(ClosedFormHead):
+    """Linear discriminants of standardised features (SLDA): see `discriminants`."""
+
+    def __init__(self, in_features: int, num_classes: int, shrinkage: float) -> None:
+        super().__init__(in_features, in_features, num_classes)
+        self.shrinkage = shrinkage
+
+    def solution(self, statistics: Statistics) -> tuple[Tensor, Tensor]:
+        return discriminants(statistics, self.shrinkage)
+
+
+class RidgeHead(ClosedFormHead):
+    """Ridge regression to labels of 0 and 1 on random features h = ReLU(phi R + b) of standardised features phi.
+
+    `random_weight` is R `[in_features, num_features]` and `random_bias` is b `[num_features]`.
+    """
+
+    def __init__(self, in_features: int, num_classes: int, num_features: int, penalty: float, address: Address) -> None:
+        super().__init__(in_features, num_features, num_classes)
+        self.penalty = penalty
+        weight, bias = random_weights(max(1, in_features), num_features, address)
+        self.random_weight, self.random_bias = _constant(weight[:in_features]), _constant(bias)
+
+    def mapped(self, features: Tensor) -> Tensor:
+        return random_features(super().mapped(features), self.random_weight, self.random_bias)
+
+    def solution(self, statistics: Statistics) -> tuple[Tensor, Tensor]:
+        return ridge(statistics.second_moment, statistics.sums, self.penalty), torch.zeros_like(statistics.sums[:, 0])
+
+    def _resize(self, in_features: int, num_mapped: int) -> None:
+        super()._resize(in_features, num_mapped)
+        self.random_weight = _constant(self.random_weight.new_zeros(in_features, num_mapped))
+        self.random_bias = _constant(self.random_bias.new_zeros(num_mapped))
+
+
+class ClosedFormNetwork(Network):
+    """A frozen backbone whose features are averages over a grid of the maps of its last stages.
+
+    With `grid` 2 and `num_stages` 2, an image of ResNet-32 has 4 (32 + 64) = 384 features.
+    """
+
+    head: ClosedFormHead
+
+    def __init__(self, branches: Iterable[Backbone], head: ClosedFormHead, num_stages: int, grid: int) -> None:
+        super().__init__(branches, head)
+        self.num_stages = num_stages
+        self.grid = grid
+
+    def features(self, images: Tensor) -> Tensor:
+        stages = [maps for branch in self.branches for maps in branch.stages(images)[-self.num_stages :]]
+        return torch.cat([averages(maps, self.grid) for maps in stages], dim=1)
+
+    def with_head(self, head: ClosedFormHead) -> "ClosedFormNetwork":
+        """The same backbone under another head."""
+        return ClosedFormNetwork(self.frozen_branches(), head, self.num_stages, self.grid)
+
+    def with_new_classes(self, num_new: int) -> "ClosedFormNetwork":
+        """The same network with `num_new` more classes; the backbone stays frozen."""
+        return self.with_head(self.head.grown(num_new))
+
+    def regrouped(self, groups: Sequence[Sequence[int]], task_sizes: Sequence[int]) -> "ClosedFormNetwork":
+        return self.with_head(self.head.regrouped(groups, task_sizes))
+
+
+def averages(maps: Tensor, grid: int) -> Tensor:
+    """Maps `[N, C, H, W]` averaged over a grid of at most `grid` x `grid` parts, float32 `[N, C * parts]`."""
+    height, width = maps.shape[2:]
+    return functional.adaptive_avg_pool2d(maps.float(), (min(grid, height), min(grid, width))).flatten(1)
+
+
+def _constant(values: Tensor) -> nn.Parameter:
+    """A parameter that is not trained."""
+    return nn.Parameter(values.detach(), requires_grad=False)

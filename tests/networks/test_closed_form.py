@@ -1,0 +1,86 @@
+"""Closed-form heads: what they compute, how they grow and are loaded, and the features that they see."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from foster.networks import build_backbone
+from foster.networks.closed_form import ClosedFormHead, ClosedFormNetwork, DiscriminantHead, RidgeHead, averages
+from foster.networks.statistics import Statistics, discriminants, ridge_of_features
+from foster.seeding import Address
+
+ADDRESS = Address(3, "random features")
+KINDS = {
+    "slda": lambda in_features, num_classes: DiscriminantHead(in_features, num_classes, 0.2),
+    "ridge": lambda in_features, num_classes: RidgeHead(in_features, num_classes, 40, 2.0, ADDRESS),
+}
+
+
+def images_of(num_classes: int = 4, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Features `[60, 6]` around a centre a class, and labels."""
+    source = torch.Generator().manual_seed(seed)
+    labels = torch.arange(60) % num_classes
+    centres = 5 * torch.randn(num_classes, 6, generator=source) + 3
+    return centres[labels] + torch.randn(60, 6, generator=source), labels
+
+
+def test_the_solutions_are_those_of_standardised_and_of_random_features() -> None:
+    features, labels = images_of()
+    standardised = (features - features.mean(0)) / features.std(0, correction=0)
+    slda = KINDS["slda"](6, 4).standardised_by(features).with_images(features, labels)
+    weight, bias = discriminants(Statistics.empty(4, 6).added(standardised, labels), 0.2)
+    assert_close(slda(features), (standardised.double() @ weight.T + bias).float(), rtol=1e-4, atol=1e-4)
+    ridge = KINDS["ridge"](6, 4).standardised_by(features).with_images(features, labels)
+    hidden = (standardised @ ridge.random_weight + ridge.random_bias).relu()
+    weight = ridge_of_features(hidden, labels, 4, 2.0)
+    assert_close(ridge(features), (hidden.double() @ weight.T).float(), rtol=1e-4, atol=1e-4)
+    for head in (slda, ridge):
+        assert (head(features).argmax(1) == labels).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tasks_one_after_the_other_give_the_head_of_all_images_at_once(kind: str) -> None:
+    features, labels = images_of()
+    start = KINDS[kind](6, 2).standardised_by(features)
+    known = labels < 2
+    first = start.with_images(features[known], labels[known])
+    second = first.grown(2).with_images(features[~known], labels[~known])
+    whole = start.grown(2).with_images(features, labels)
+    assert_close(second(features), whole(features), rtol=1e-4, atol=1e-5)
+    assert (first.num_classes, second.num_classes) == (2, 4)
+    assert first.statistics.num_images == int(known.sum()), "a head that has grown leaves the one before as it was"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_merged_classes_have_the_head_that_they_would_have_had(kind: str) -> None:
+    features, labels = images_of()
+    start = KINDS[kind](6, 4).standardised_by(features)
+    merged = start.with_images(features, labels).regrouped([[3], [0, 1], [2]], [3])
+    names = torch.tensor([1, 1, 2, 0])
+    expected = KINDS[kind](6, 3).standardised_by(features).with_images(features, names[labels])
+    assert_close(merged(features), expected(features), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_frame_takes_its_sizes_from_the_state_but_for_the_number_of_classes(kind: str) -> None:
+    features, labels = images_of()
+    head = KINDS[kind](6, 4).standardised_by(features).with_images(features, labels)
+    frame = KINDS[kind](0, 4)
+    frame.load_state_dict(head.state_dict())
+    assert torch.equal(frame(features), head(features))
+    assert frame.statistics_bytes == head.statistics_bytes
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        KINDS[kind](0, 3).load_state_dict(head.state_dict())
+
+
+def test_a_network_shows_its_head_the_grid_of_its_last_stages_maps() -> None:
+    backbone, images = build_backbone("resnet8").eval(), torch.randn(2, 3, 16, 16)
+    network = ClosedFormNetwork([backbone], ClosedFormHead(0, 0, 0), num_stages=2, grid=2)
+    features = network.features(images)
+    assert features.shape == (2, 4 * (32 + 64))
+    middle, last = backbone.stages(images)[1:]
+    assert_close(features[:, 0], middle[:, 0, :4, :4].mean((1, 2)))
+    assert_close(features[:, -1], last[:, -1, 2:, 2:].mean((1, 2)))
+    assert_close(averages(last, 1), backbone(images))
+    assert averages(last[:, :, :1, :1], 2).shape == (2, 64), "a map of one pixel has one part"
