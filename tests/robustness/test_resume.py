@@ -140,6 +140,22 @@ def test_a_task_without_a_phase_resumes(
     assert_same(outcome(tmp_path / "run"), uninterrupted(method))
 
 
+def test_tasks_without_a_phase_are_saved_from_time_to_time_at_a_stop_and_at_the_end(
+    tmp_path: Path, uninterrupted: Reference
+):
+    heard: list[Event] = []
+    settings = tiny_settings("ridge", "checkpoint_minutes=60")
+    start(settings, tmp_path / "whole", heard.append)
+    assert [event.task for event in heard if isinstance(event, events.CheckpointWritten)] == [0, 1, 3]
+    told = interrupted(settings, tmp_path / "run", Interruption(at(events.Evaluated, task=1)))
+    assert told_kinds(told)[-1] == "CheckpointWritten"
+    resume(tmp_path / "run")
+    expected = uninterrupted("ridge").parts["network"]
+    for folder in ("whole", "run"):
+        found = outcome(tmp_path / folder).parts["network"]
+        assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
 def test_a_run_that_stops_after_every_single_step_equals_an_uninterrupted_one(tmp_path: Path, uninterrupted: Reference):
     settings, num_stops = tiny_settings(), 0
     while not RunFolder(tmp_path / "run").is_finished:

@@ -1,5 +1,6 @@
 """An experiment: for every task and phase, train, evaluate, remember and save, in one folder."""
 
+import time
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -48,6 +49,8 @@ class Experiment:
         self.folder = folder
         self._listener = listener
         self._stop = stop
+        self._saved = time.monotonic()
+        """When the last checkpoint was written."""
         self._remarks = settings.remarks
         """To be told once there is a folder to write them to."""
         self._plugins = plugins_used(settings)
@@ -123,7 +126,7 @@ class Experiment:
         if task.is_first and self.settings.first_task_from:
             check_phases(self.settings, len(epochs))
         self._evaluate(Evaluate(self.method.result_name, self.method.network), task)
-        return self._close_task(task, state.seconds)
+        return self._close_task(task, state.seconds, was_trained=bool(epochs))
 
     def _evaluate(self, wanted: Evaluate, task: Task) -> None:
         if self.record.is_evaluated(wanted.variant, task.index):
@@ -151,7 +154,7 @@ class Experiment:
             return network if kind == "head" else f"{network}_{kind}"
         return network if kind == self.settings.options.classifies_by else kind
 
-    def _close_task(self, task: Task, seconds: float) -> TaskState:
+    def _close_task(self, task: Task, seconds: float, was_trained: bool) -> TaskState:
         memory, network = self.method.memory, self.method.network
         self.record.close_task(seconds, network.num_parameters(), memory.num_bytes + network.statistics_bytes)
         self._tell(events.TaskEnded(task.index, self.record.result[-1].accuracy, memory.num_images, seconds))
@@ -162,7 +165,10 @@ class Experiment:
         if memory.num_classes:
             parts["memory"] = memory.state()
         state = TaskState(task.index + 1, parts)
-        self.save(state)
+        # A task without a phase takes seconds, and its statistics may be large: they are saved from time to time.
+        is_late = time.monotonic() - self._saved >= 60 * self.settings.checkpoint_minutes
+        if was_trained or is_late or self._stop.is_set or state.task == len(self.scenario):
+            self.save(state)
         return state
 
     def _results(self, is_finished: bool) -> dict[str, Any]:
@@ -190,6 +196,7 @@ class Experiment:
             "record": self.record.state(),
         }
         state.save(self.folder.checkpoints, facts, self._tell)
+        self._saved = time.monotonic()
 
     def _check_same_run(self, state: Mapping[str, Any]) -> None:
         """A checkpoint continues the run that wrote it and no other."""
