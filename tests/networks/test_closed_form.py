@@ -6,7 +6,8 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from foster.networks import build_backbone
-from foster.networks.closed_form import ClosedFormHead, ClosedFormNetwork, DiscriminantHead, RidgeHead, averages
+from foster.networks.closed_form import ClosedFormHead, DiscriminantHead, RidgeHead
+from foster.networks.closed_form_network import ClosedFormNetwork, averages
 from foster.networks.statistics import Statistics, discriminants, ridge_of_features
 from foster.seeding import Address
 
@@ -69,7 +70,7 @@ def test_a_frame_takes_its_sizes_from_the_state_but_for_the_number_of_classes(ki
     frame = KINDS[kind](0, 4)
     frame.load_state_dict(head.state_dict())
     assert torch.equal(frame(features), head(features))
-    assert frame.statistics_bytes == head.statistics_bytes
+    assert frame.statistics.num_bytes == head.statistics.num_bytes
     with pytest.raises(RuntimeError, match="size mismatch"):
         KINDS[kind](0, 3).load_state_dict(head.state_dict())
 

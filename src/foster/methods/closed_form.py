@@ -10,7 +10,8 @@ from foster.data.images import ImageSet
 from foster.data.task import Task
 from foster.losses import cross_entropy
 from foster.methods.base import Method
-from foster.networks.closed_form import ClosedFormHead, ClosedFormNetwork
+from foster.networks.closed_form import ClosedFormHead
+from foster.networks.closed_form_network import ClosedFormNetwork
 from foster.networks.freezing import freeze
 from foster.networks.network import Backbone, Network, Output
 from foster.settings.methods import ClosedFormSettings

@@ -1,7 +1,7 @@
-"""Heads that are computed and not trained, and the network that shows them the maps of a frozen backbone."""
+"""Heads that are computed from statistics of features, and not trained."""
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self, cast
 
 import torch
@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from foster.networks.heads import precise_linear
-from foster.networks.network import Backbone, Network
 from foster.networks.statistics import Statistics, discriminants, random_features, random_weights, ridge
 from foster.seeding import Address
 
@@ -50,10 +49,6 @@ class ClosedFormHead(nn.Module):
     @property
     def statistics(self) -> Statistics:
         return Statistics(self.counts, self.sums, self.second_moment)
-
-    @property
-    def statistics_bytes(self) -> int:
-        return self.statistics.num_bytes
 
     def solution(self, statistics: Statistics) -> tuple[Tensor, Tensor]:
         """Weight `[C, num_mapped]` and bias `[C]` that follow from the statistics."""
@@ -154,41 +149,6 @@ class RidgeHead(ClosedFormHead):
         super()._resize(in_features, num_mapped)
         self.random_weight = _constant(self.random_weight.new_zeros(in_features, num_mapped))
         self.random_bias = _constant(self.random_bias.new_zeros(num_mapped))
-
-
-class ClosedFormNetwork(Network):
-    """A frozen backbone whose features are averages over a grid of the maps of its last stages.
-
-    With `grid` 2 and `num_stages` 2, an image of ResNet-32 has 4 (32 + 64) = 384 features.
-    """
-
-    head: ClosedFormHead
-
-    def __init__(self, branches: Iterable[Backbone], head: ClosedFormHead, num_stages: int, grid: int) -> None:
-        super().__init__(branches, head)
-        self.num_stages = num_stages
-        self.grid = grid
-
-    def features(self, images: Tensor) -> Tensor:
-        stages = [maps for branch in self.branches for maps in branch.stages(images)[-self.num_stages :]]
-        return torch.cat([averages(maps, self.grid) for maps in stages], dim=1)
-
-    def with_head(self, head: ClosedFormHead) -> "ClosedFormNetwork":
-        """The same backbone under another head."""
-        return ClosedFormNetwork(self.frozen_branches(), head, self.num_stages, self.grid)
-
-    def with_new_classes(self, num_new: int) -> "ClosedFormNetwork":
-        """The same network with `num_new` more classes; the backbone stays frozen."""
-        return self.with_head(self.head.grown(num_new))
-
-    def regrouped(self, groups: Sequence[Sequence[int]], task_sizes: Sequence[int]) -> "ClosedFormNetwork":
-        return self.with_head(self.head.regrouped(groups, task_sizes))
-
-
-def averages(maps: Tensor, grid: int) -> Tensor:
-    """Maps `[N, C, H, W]` averaged over a grid of at most `grid` x `grid` parts, float32 `[N, C * parts]`."""
-    height, width = maps.shape[2:]
-    return functional.adaptive_avg_pool2d(maps.float(), (min(grid, height), min(grid, width))).flatten(1)
 
 
 def _constant(values: Tensor) -> nn.Parameter:

@@ -7,6 +7,7 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
+from foster.networks.closed_form import ClosedFormHead
 from foster.networks.freezing import freeze, is_frozen, unfreeze
 from foster.networks.heads import CosineHead, Head
 
@@ -64,7 +65,7 @@ class Network(nn.Module):
     that are frozen in both. What is frozen in the new one depends on the verb alone, not on what was frozen here.
     """
 
-    def __init__(self, branches: Iterable[Backbone], head: Head | CosineHead) -> None:
+    def __init__(self, branches: Iterable[Backbone], head: Head | CosineHead | ClosedFormHead) -> None:
         super().__init__()
         self.branches = nn.ModuleList(branches)
         self.head = head
@@ -88,7 +89,7 @@ class Network(nn.Module):
     @property
     def statistics_bytes(self) -> int:
         """What the head keeps beside its weights, to be computed anew with more images; 0 for a trained head."""
-        return int(getattr(self.head, "statistics_bytes", 0))
+        return self.head.statistics.num_bytes if isinstance(self.head, ClosedFormHead) else 0
 
     def features(self, images: Tensor) -> Tensor:
         """The features of all branches side by side, `[N, feature_size]`, oldest branch first."""

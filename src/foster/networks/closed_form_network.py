@@ -1,0 +1,47 @@
+"""ClosedFormNetwork: a frozen backbone that shows the maps of its last stages to a head that is computed."""
+
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from foster.networks.closed_form import ClosedFormHead
+from foster.networks.network import Backbone, Network
+
+
+class ClosedFormNetwork(Network):
+    """A frozen backbone whose features are averages over a grid of the maps of its last stages.
+
+    With `grid` 2 and `num_stages` 2, an image of ResNet-32 has 4 (32 + 64) = 384 features.
+    """
+
+    head: ClosedFormHead
+
+    def __init__(self, branches: Iterable[Backbone], head: ClosedFormHead, num_stages: int, grid: int) -> None:
+        super().__init__(branches, head)
+        self.num_stages = num_stages
+        self.grid = grid
+
+    def features(self, images: Tensor) -> Tensor:
+        branches = cast(Iterable[Backbone], self.branches)
+        stages = [maps for branch in branches for maps in branch.stages(images)[-self.num_stages :]]
+        return torch.cat([averages(maps, self.grid) for maps in stages], dim=1)
+
+    def with_head(self, head: ClosedFormHead) -> "ClosedFormNetwork":
+        """The same backbone under another head."""
+        return ClosedFormNetwork(self.frozen_branches(), head, self.num_stages, self.grid)
+
+    def with_new_classes(self, num_new: int) -> "ClosedFormNetwork":
+        """The same network with `num_new` more classes; the backbone stays frozen."""
+        return self.with_head(self.head.grown(num_new))
+
+    def regrouped(self, groups: Sequence[Sequence[int]], task_sizes: Sequence[int]) -> "ClosedFormNetwork":
+        return self.with_head(self.head.regrouped(groups, task_sizes))
+
+
+def averages(maps: Tensor, grid: int) -> Tensor:
+    """Maps `[N, C, H, W]` averaged over a grid of at most `grid` x `grid` parts, float32 `[N, C * parts]`."""
+    height, width = maps.shape[2:]
+    return functional.adaptive_avg_pool2d(maps.float(), (min(grid, height), min(grid, width))).flatten(1)
