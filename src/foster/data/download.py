@@ -1,6 +1,8 @@
 """Published files: downloaded once with pooch, checked by their MD5 sums, unpacked by name."""
 
 import tarfile
+import tempfile
+import zipfile
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,8 +91,11 @@ def _downloaded(published: Published, parent: Path, tell: events.Listener) -> Pa
 
 
 def _unpack(published: Published, archive: Path, folder: Path) -> None:
-    """Write the published files of `archive` into `folder`; all other members are ignored."""
+    """Write the published files of `archive` into `folder`: all of a zip file, of a tar file those that are named."""
     check_md5(archive, published.archive_md5)
+    if archive.suffix == ".zip":
+        _unpack_zip(published, archive, folder)
+        return
     wanted = {f"{published.folder}/{name}": folder / name for name in published.files}
     try:
         # Members are copied to paths of our own: names, links and modes in the archive decide nothing.
@@ -101,6 +106,16 @@ def _unpack(published: Published, archive: Path, folder: Path) -> None:
                     raise DataError(f"{archive}: {name} is not a file")
                 write_bytes(target, content.read())
     except (tarfile.TarError, KeyError, EOFError, OSError, zlib.error) as error:
+        raise DataError(f"cannot unpack {archive} into {folder}: {words_of(error)}") from error
+
+
+def _unpack_zip(published: Published, archive: Path, folder: Path) -> None:
+    """The folder appears only when it is complete."""
+    try:
+        with zipfile.ZipFile(archive) as members, tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+            members.extractall(temporary)
+            (Path(temporary) / published.folder).rename(folder)
+    except (zipfile.BadZipFile, OSError, zlib.error) as error:
         raise DataError(f"cannot unpack {archive} into {folder}: {words_of(error)}") from error
 
 

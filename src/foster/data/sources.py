@@ -20,6 +20,7 @@ from foster.data.imagenet import trees
 from foster.data.images import ImageSet
 from foster.data.photos.album import Album
 from foster.data.photos.darkroom import Darkroom
+from foster.data.tiny_imagenet import load_tiny_imagenet
 from foster.errors import DataError, FosterError, words_of
 from foster.seeding import Address, generator
 from foster.settings.datasets import CATALOGUE, USUAL, Asked, ChannelValues, DatasetFacts, dataset_facts
@@ -191,6 +192,12 @@ def read_cifar(request: Request) -> tuple[ImageSet, ImageSet]:
     assert request.facts.published is not None
     layout = LAYOUTS[request.facts.name]
     return load_cifar(layout, request.facts.published, request.folder, request.follower)
+
+
+def read_tiny_imagenet(request: Request) -> tuple[ImageSet, ImageSet]:
+    """Tiny ImageNet from its published files."""
+    assert request.facts.published is not None
+    return load_tiny_imagenet(request.facts.published, request.folder, request.follower)
 
 
 def read_trees(request: Request) -> tuple[ImageSet, ImageSet]:

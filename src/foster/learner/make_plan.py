@@ -90,7 +90,8 @@ def _check(
     settings.quota(len({*known, *photos.class_names}))
     if wrong := settings.options.problem(len(before.task_sizes) + 1 if before else 1):
         raise SettingsError(wrong)
-    if again and not (settings.options.uses_memory or settings.options.keeps_all_images):
+    options = settings.options
+    if again and not (options.uses_memory or options.keeps_all_images or options.refreshes_by_phases):
         raise DataError(
             f"method '{settings.method}' keeps no exemplars, so it cannot learn more images of known classes "
             f"('{again[0]}'); use method=foster or another that does"

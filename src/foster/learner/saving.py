@@ -132,11 +132,14 @@ def _network(
 def _check_form(method: Method[Any], facts: Manifest, weights: Mapping[str, Tensor], title: str) -> None:
     """Refuse weights of another network before one is made: what a manifest claims may have any size."""
     num_branches = len({name.split(".")[1] for name in weights if name.startswith("branches.")})
-    shapes = {name.removeprefix("head."): part.shape for name, part in weights.items() if name.startswith("head.")}
-    num_features = max((shape[-1] for shape in shapes.values() if len(shape) > 1), default=0)
-    with torch.device("meta"):
-        head = method.new_head(max(1, num_features), facts.task_sizes).state_dict()
-    # A module from outside may hold no weights at all.
-    is_possible = num_branches in (0, method.num_branches(len(facts.task_sizes)))
-    if not is_possible or shapes != {k: v.shape for k, v in head.items()}:
+    parts = {name.removeprefix("head."): part.to("meta") for name, part in weights.items() if name.startswith("head.")}
+    num_features = max((part.shape[-1] for part in parts.values() if part.ndim > 1), default=0)
+    try:
+        with torch.device("meta"):
+            method.new_head(max(1, num_features), facts.task_sizes).load_state_dict(parts)
+        # A module from outside may hold no weights at all.
+        is_possible = num_branches in (0, method.num_branches(len(facts.task_sizes)))
+    except RuntimeError:
+        is_possible = False
+    if not is_possible:
         raise BundleError(f"the weights in bundle '{title}' do not fit its network: another number of tasks or classes")

@@ -16,6 +16,7 @@ from foster.errors import TrainingError
 from foster.evaluation.predict import Infer, Nothing
 from foster.losses import cross_entropy
 from foster.networks import build_backbone
+from foster.networks.closed_form import ClosedFormHead
 from foster.networks.freezing import freeze, unfreeze
 from foster.networks.heads import CosineHead, Head
 from foster.networks.network import Backbone, Network
@@ -101,7 +102,7 @@ class Method(Generic[SettingsType]):
         """How many backbones the network has after so many tasks."""
         return 1
 
-    def new_head(self, in_features: int, task_sizes: Sequence[int]) -> Head | CosineHead:
+    def new_head(self, in_features: int, task_sizes: Sequence[int]) -> Head | CosineHead | ClosedFormHead:
         """An untrained head as it is after tasks of these sizes."""
         return Head(in_features, sum(task_sizes))
 

@@ -35,7 +35,7 @@ class ClosedForm(Method[SettingsType]):
 
     def learn_first(self, task: Task) -> Phase:
         with self.initialising(task):
-            network = self.network = super().new_network([task.num_new])
+            network = self.network = Network.create(self.new_backbone(), task.num_new).to(self.workplace.device)
 
         def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
             return {"L_CE": cross_entropy(network(images).logits, labels)}
@@ -48,8 +48,7 @@ class ClosedForm(Method[SettingsType]):
         features, labels = self.views(network, task.new_images.readable())
         head = network.head
         if task.is_first:
-            head = self.closed_form_head(features.shape[1], task.num_new).to(features.device)
-            head = head.standardised_by(features)
+            head = self.new_head(features.shape[1], [task.num_new]).to(features.device).standardised_by(features)
         return network.with_head(head if self.workplace.is_rehearsal else head.with_images(features, labels))
 
     def frozen(self) -> ClosedFormNetwork:
@@ -72,13 +71,13 @@ class ClosedForm(Method[SettingsType]):
         network = ClosedFormNetwork(branches, head, self.settings.num_stages, self.settings.grid)
         return network.to(self.workplace.device)
 
-    def closed_form_head(self, in_features: int, num_classes: int) -> ClosedFormHead:
+    def new_head(self, in_features: int, task_sizes: Sequence[int]) -> ClosedFormHead:
         """The head of so many features before it has seen an image."""
         raise NotImplementedError
 
     def new_network(self, task_sizes: Sequence[int]) -> Network:
         # How many features there are follows from the weights that are loaded.
-        return self.closed_form([freeze(self.new_backbone())], self.closed_form_head(0, sum(task_sizes)))
+        return self.closed_form([freeze(self.new_backbone())], self.new_head(0, task_sizes))
 
 
 class FeaturesOf(nn.Module):

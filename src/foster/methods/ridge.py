@@ -1,5 +1,7 @@
 """Ridge regression on random features of a frozen backbone (ACIL, NeurIPS 2022; RanPAC, NeurIPS 2023)."""
 
+from collections.abc import Sequence
+
 from foster.methods.closed_form import ClosedForm
 from foster.networks.closed_form import RidgeHead
 from foster.seeding import Address
@@ -12,6 +14,6 @@ class RandomFeatureRidge(ClosedForm[RidgeSettings]):
     The papers solve it recursively or after each task; both are the solution for all images so far, as here.
     """
 
-    def closed_form_head(self, in_features: int, num_classes: int) -> RidgeHead:
+    def new_head(self, in_features: int, task_sizes: Sequence[int]) -> RidgeHead:
         settings, address = self.settings, Address(self.workplace.seed, "random features")
-        return RidgeHead(in_features, num_classes, settings.num_features, settings.penalty, address)
+        return RidgeHead(in_features, sum(task_sizes), settings.num_features, settings.penalty, address)

@@ -147,8 +147,8 @@ class RidgeHead(ClosedFormHead):
 
     def _resize(self, in_features: int, num_mapped: int) -> None:
         super()._resize(in_features, num_mapped)
-        self.random_weight = _constant(self.random_weight.new_zeros(in_features, num_mapped))
-        self.random_bias = _constant(self.random_bias.new_zeros(num_mapped))
+        self.random_weight = _constant(self.weight.new_zeros(in_features, num_mapped))
+        self.random_bias = _constant(self.bias.new_zeros(num_mapped))
 
 
 def _constant(values: Tensor) -> nn.Parameter:

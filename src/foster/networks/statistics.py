@@ -39,7 +39,7 @@ class Statistics:
             raise ValueError(f"counts [C], sums [C, d] and second_moment [d, d] do not agree: {shapes}")
 
     @classmethod
-    def empty(cls, num_classes: int, num_features: int, device: torch.device | str = "cpu") -> "Statistics":
+    def empty(cls, num_classes: int, num_features: int, device: torch.device | str | None = None) -> "Statistics":
         """Of no image."""
         return cls(
             torch.zeros(num_classes, dtype=torch.int64, device=device),
@@ -185,8 +185,8 @@ def random_weights(num_inputs: int, num_features: int, address: Address) -> tupl
     """R `[num_inputs, num_features]` from N(0, 1 / num_inputs) and b `[num_features]` from 0.3 N(0, 1), float32, which
     depend on the address alone."""
     source = generator(address)
-    weight = torch.randn(num_inputs, num_features, generator=source) / num_inputs**0.5
-    return weight, BIAS_DEVIATION * torch.randn(num_features, generator=source)
+    weight = torch.randn(num_inputs, num_features, generator=source, device="cpu") / num_inputs**0.5
+    return weight, BIAS_DEVIATION * torch.randn(num_features, generator=source, device="cpu")
 
 
 def random_features(features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -18,7 +18,8 @@ ChannelValues = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Published:
-    """An archive on the web and the files in it that are read, each with its published MD5 sum."""
+    """An archive on the web and the files in it that are read, each with its published MD5 sum; where these are too
+    many to name, some by which a complete folder is known."""
 
     address: str
     archive_md5: str
@@ -186,6 +187,13 @@ _CIFAR100 = DatasetFacts(
     published=_CIFAR100_FILES,
 )
 
+_TINY_IMAGENET_FILES = Published(
+    address="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+    archive_md5="90528d7ca1a48142e341f4ef8d21d0de",
+    folder="tiny-imagenet-200",
+    files={"wnids.txt": "", "val/val_annotations.txt": ""},
+)
+
 _IMAGENET = DatasetFacts(
     name="imagenet1000",
     description="ImageNet (ILSVRC 2012), 1.28 million photos of 1,000 classes, from its published files",
@@ -224,6 +232,18 @@ CATALOGUE: dict[str, DatasetFacts] = {
             published=_CIFAR10_FILES,
         ),
         _CIFAR100,
+        DatasetFacts(
+            name="tinyimagenet",
+            description="Tiny ImageNet, 110,000 photos of 200 classes of ImageNet, 64 x 64",
+            num_classes=200,
+            num_train=100_000,
+            num_test=10_000,
+            image_size=64,
+            mean=(0.4802, 0.4481, 0.3975),
+            std=(0.2770, 0.2691, 0.2821),
+            read_by="foster.data.sources:read_tiny_imagenet",
+            published=_TINY_IMAGENET_FILES,
+        ),
         _IMAGENET,
         replace(
             _IMAGENET,

@@ -1,0 +1,59 @@
+"""Tiny ImageNet as published: 200 classes of ImageNet, photos of 64 x 64 in JPEG files."""
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from foster.data.download import Follower, find_or_fetch
+from foster.data.images import ImageSet
+from foster.errors import DataError, explained, words_of
+from foster.settings.datasets import Published
+
+SIDE = 64
+SUFFIX = ".JPEG"
+
+
+def load_tiny_imagenet(
+    published: Published, data_dir: Path, follower: Follower | None = None
+) -> tuple[ImageSet, ImageSet]:
+    """The training photos `train/WNID/images/*.JPEG` and, as test photos, `val/images/*.JPEG` with the classes that
+    `val/val_annotations.txt` names. The published test photos have no labels. Classes are in the order of their WNIDs.
+    """
+    folder = find_or_fetch(published, data_dir, follower)
+    with explained(DataError, f"cannot read {folder}"):
+        names = tuple(sorted((folder / "wnids.txt").read_text(encoding="utf-8").split()))
+        train = [(path, name) for name in names for path in sorted((folder / "train" / name / "images").iterdir())]
+        rows = [line.split() for line in (folder / "val" / "val_annotations.txt").read_text("utf-8").splitlines()]
+    test = [(folder / "val" / "images" / row[0], row[1]) for row in rows]
+    return _read(train, names), _read(test, names)
+
+
+def _read(photos: Sequence[tuple[Path, str]], names: tuple[str, ...]) -> ImageSet:
+    photos = [(path, name) for path, name in photos if path.suffix == SUFFIX]
+    ids = {name: class_id for class_id, name in enumerate(names)}
+    unknown = [name for _, name in photos if name not in ids]
+    if unknown:
+        raise DataError(f"{photos[0][0].parent}: a photo is of class '{unknown[0]}', which wnids.txt does not have")
+    images = torch.empty(len(photos), 3, SIDE, SIDE, dtype=torch.uint8)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for place, pixels in enumerate(pool.map(_pixels, [path for path, _ in photos])):
+            images[place] = torch.from_numpy(pixels).permute(2, 0, 1)
+    return ImageSet(images, torch.tensor([ids[name] for _, name in photos], dtype=torch.int64), names)
+
+
+def _pixels(path: Path) -> NDArray[np.uint8]:
+    """One photo, `[64, 64, 3]`; some of them are grey."""
+    try:
+        with Image.open(path) as photo:
+            pixels = np.array(photo.convert("RGB"))
+    except (OSError, ValueError, SyntaxError) as error:
+        raise DataError(f"{path} cannot be read: {words_of(error)}") from None
+    if pixels.shape != (SIDE, SIDE, 3):
+        raise DataError(f"{path} has {pixels.shape[1]} x {pixels.shape[0]} pixels, not {SIDE} x {SIDE}")
+    return pixels

@@ -1,0 +1,88 @@
+"""Closed-form methods: one trained task, then sums; for experiments and for learners."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from small_course import SHORT, digits, learn, new_method, task_of, train
+from small_learners import digits as labelled_digits
+from small_learners import longer_learner, unseen_digits
+
+import foster
+from foster.methods.closed_form import ClosedForm
+from foster.methods.ridge import RandomFeatureRidge
+from foster.methods.slda import StreamingDiscriminants
+from foster.networks.closed_form_network import ClosedFormNetwork
+from foster.settings.methods import RidgeSettings, SldaSettings
+from foster.training.phase import Evaluate, Phase
+
+METHODS = {
+    "slda": (StreamingDiscriminants, SldaSettings(first=SHORT)),
+    "ridge": (RandomFeatureRidge, RidgeSettings(first=SHORT, num_features=64)),
+}
+
+
+def learned(name: str, num_tasks: int) -> ClosedForm:
+    kind, settings = METHODS[name]
+    method = new_method(kind, settings)
+    for index in range(num_tasks):
+        task = task_of(method, index)
+        for part in method.phases(task):
+            if isinstance(part, Phase):
+                train(part, task)
+    assert isinstance(method, ClosedForm)
+    return method
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_only_the_first_task_is_trained_and_the_backbone_stays_as_it_was_then(name: str) -> None:
+    kind, settings = METHODS[name]
+    method = new_method(kind, settings)
+    yielded, backbones = [], []
+    for index in range(3):
+        task = task_of(method, index)
+        parts = []
+        for part in method.phases(task):
+            parts.append(part)
+            if isinstance(part, Phase):
+                train(part, task)
+        yielded.append([part.variant if isinstance(part, Evaluate) else part.name for part in parts])
+        backbones.append(method.network.branches.state_dict())
+    assert yielded == [["learn", "trained"], [], []]
+    assert all(torch.equal(backbones[0][key], value) for later in backbones for key, value in later.items())
+    assert method.memory.num_images == 0
+    assert not any(parameter.requires_grad for parameter in method.network.parameters())
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_image_and_its_mirror_image_count_once(name: str) -> None:
+    network = learned(name, 2).network
+    assert isinstance(network, ClosedFormNetwork)
+    images = [digits()[index].new_images for index in range(2)]
+    assert network.head.counts.tolist() == [2 * int(count) for each in images for count in each.class_counts() if count]
+
+
+def test_without_training_the_backbone_stays_as_it_is_made() -> None:
+    method = new_method(StreamingDiscriminants, SldaSettings(train_backbone=False))
+    learn(method, 2)
+    assert method.network.num_classes == 6
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_learner_learns_more_classes_more_images_saves_and_loads(name: str, tmp_path: Path) -> None:
+    options = {"ridge": {"num_features": 128}} if name == "ridge" else {}
+    learner = longer_learner(name, **options)
+    learner.learn(labelled_digits("zero", "one", "two"))
+    learner.learn(labelled_digits("three", "four"))
+    learner.learn(labelled_digits("one", first=40, last=60))
+    knowledge = learner.knowledge
+    assert knowledge is not None
+    assert isinstance(knowledge.network, ClosedFormNetwork)
+    counts = knowledge.network.head.counts
+    assert counts[1] > counts[0], "more photos of a known class are added"
+    learner.save(tmp_path / "bundle")
+    images = unseen_digits().of_classes(0, 5)
+    found = foster.load(tmp_path / "bundle", device="cpu").predict(images.images)
+    assert [each.record() for each in found] == [each.record() for each in learner.predict(images.images)]
+    right = [each.label == images.class_names[label] for each, label in zip(found, images.labels, strict=True)]
+    assert sum(right) > 0.8 * len(right)
