@@ -84,7 +84,7 @@ def test_a_person_and_other_programs_can_read_it(bundle: Path) -> None:
     assert (bundle / LABELS).read_text(encoding="utf-8") == "cat\n猫\nowl\n"
     assert load_file(bundle / WEIGHTS)["head.weight"].shape == (3, 4)
     data = json.loads((bundle / MANIFEST).read_text(encoding="utf-8"))
-    assert data["schema_version"] == 1  # it has no photos that earlier versions could not read
+    assert data["schema_version"] == SCHEMA
     assert data["classes"][1] == "猫"
     names = {str(path.relative_to(bundle)) for path in bundle.rglob("*") if path.is_file()}
     assert names == {MANIFEST, *data["files"]}
@@ -155,12 +155,13 @@ def rehashed(bundle: Path, change: Callable[[dict[str, Any]], None]) -> None:
     path.write_text(json.dumps({**data, "sha256": sha256(canonical.encode())}), encoding="utf-8")
 
 
-def test_a_newer_version_is_one_clear_line(bundle: Path) -> None:
+@pytest.mark.parametrize("version", [SCHEMA - 1, SCHEMA + 1])
+def test_another_schema_version_is_one_clear_line(version: int, bundle: Path) -> None:
     def change(data: dict[str, Any]) -> None:
-        data.update(schema_version=SCHEMA + 1, foster="9.9", something_new=True)
+        data.update(schema_version=version, foster="9.9", something_new=True)
 
     rehashed(bundle, change)
-    with pytest.raises(BundleError, match=r"schema version 3, this foster reads up to 2: .*foster 9\.9; upgrade"):
+    with pytest.raises(BundleError, match=rf"schema version {version}, this foster reads {SCHEMA}: .*foster 9\.9"):
         read_bundle(bundle)
 
 

@@ -6,10 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from foster.evaluation.predict import nearest_mean_scores
 from foster.learner.familiarity import (
     KEPT_SHARE,
-    PREFIX,
     Familiarity,
     FeatureSpace,
     _share_below,
@@ -124,30 +122,6 @@ def test_a_photo_that_is_unsure_of_its_class_is_strange_however_near_it_is(famil
     probability, features, _ = photos(100, 3)
     unsure = familiarity.scores(torch.full_like(probability, 1 / 3), features)
     assert (unsure < familiarity.threshold).all()
-
-
-def test_a_bundle_of_before_answers_as_it_did(familiarity: Familiarity) -> None:
-    probability, features, labels = photos(200, 1)
-    steps = torch.linspace(0, 1, 101)
-    means = torch.nn.functional.normalize(torch.stack([features[labels == k].mean(0) for k in range(3)]))
-    cosine = nearest_mean_scores(torch.nn.functional.normalize(features), means).amax(1)
-    kept = {
-        "means": means,
-        "confidences": torch.quantile(probability.amax(1), steps),
-        "nearnesses": torch.quantile(cosine, steps),
-        "threshold": torch.tensor(0.125),
-    }
-    old = Familiarity.of({f"{PREFIX}{name}": value for name, value in kept.items()})
-    assert old is not None
-    assert old.threshold == 0.125
-    ranks = [values.argsort().argsort() / 199 for values in (probability.amax(1), cosine)]
-    torch.testing.assert_close(old.scores(probability, features), sum(ranks) / 2, atol=0.01, rtol=0)
-    again = Familiarity.of(old.tensors())
-    assert again is not None
-    assert torch.equal(again.scores(probability, features), old.scores(probability, features))
-    forgot = old.regrouped([(0,), (2,)], (probability, features))
-    assert forgot is not None
-    assert torch.equal(forgot.means, means[[0, 2]])
 
 
 def test_merged_classes_keep_their_means_and_forgotten_ones_are_strange(familiarity: Familiarity) -> None:

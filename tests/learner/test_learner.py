@@ -1,7 +1,6 @@
 """The learner on real small images: handwritten digits, learned a few at a time."""
 
 import copy
-import json
 import shutil
 import warnings
 from collections.abc import Sequence
@@ -16,8 +15,7 @@ from small_learners import digits, longer_learner, small_learner, unseen_digits
 from torch import Tensor, nn
 
 import foster
-from foster.bundle.files import MANIFEST, BundleError
-from foster.bundle.manifest import read_manifest
+from foster.bundle.files import BundleError
 from foster.data.feed import Feed, make_feed
 from foster.data.images import ImageSet
 from foster.data.photos.pixels import image_id
@@ -26,7 +24,6 @@ from foster.events import Event, PhaseStarted, TaskStarted
 from foster.learner.export import export_facts
 from foster.learner.learner import Learner
 from foster.learner.reports import Prediction, UpdateError
-from foster.settings.foster import FosterSettings
 from foster.settings.methods import METHOD_SETTINGS, ReplaySettings
 from foster.system.signals import Stopped, StopRequest
 
@@ -47,29 +44,6 @@ def test_a_loaded_learner_learns_exactly_as_the_saved_one_would(taught: Learner,
     assert again.knowledge is not None
     states = [each.knowledge.network.state_dict() for each in (lively, again) if each.knowledge]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
-
-
-def with_settings(bundle: Path, folder: Path, settings: dict[str, Any]) -> Path:
-    """A copy of a bundle with other settings, and the hash that belongs to them."""
-    shutil.copytree(bundle, folder)
-    manifest = read_manifest(folder).model_copy(update={"settings": settings})
-    (folder / MANIFEST).write_text(manifest.text(), encoding="utf-8")
-    return folder
-
-
-def test_a_bundle_from_before_some_settings_were_there_has_their_defaults(
-    taught: Learner, saved: Path, tmp_path: Path
-) -> None:
-    settings = json.loads((saved / MANIFEST).read_text(encoding="utf-8"))["settings"]
-    older = {key: value for key, value in settings.items() if key not in ("selection", "learning_rate_scale")}
-    older |= {"later_removed": None, "foster": {"gamma": "paper"}}
-    again = foster.load(with_settings(saved, tmp_path / "older", older), device="cpu")
-    assert again.settings.selection == "herding"
-    assert again.settings.options == FosterSettings(gamma="paper")
-    again.learn(digits("two"), epochs_scale=0.005)
-    assert again.class_names == ("zero", "one", "two")
-    with pytest.raises(BundleError, match=r"sharpness = 0\.5, but there is no such setting any more \(in bundle"):
-        foster.load(with_settings(saved, tmp_path / "gone", {**settings, "sharpness": 0.5}))
 
 
 def test_ids_are_the_order_of_arrival_and_never_change(learner: Learner) -> None:

@@ -85,13 +85,6 @@ def test_settings_that_no_settings_file_can_hold_are_refused(write_run):
         read_result(path)
 
 
-def test_a_file_of_10_gb_is_not_read(write_run):
-    path = write_run("run")
-    os.truncate(path, 10 * 2**30)  # sparse: it takes no room on the disk
-    with pytest.raises(DataError, match="more than 268,435,456 bytes"):
-        read_result(path)
-
-
 def test_names_in_a_results_file_move_no_cursor(write_run, capsys: pytest.CaptureFixture[str]):
     escape = "\x1b[31mred\x9b0m\r"
     settings = {"foster": {"gamma": escape, escape: 1}}

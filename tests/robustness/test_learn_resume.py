@@ -221,38 +221,6 @@ def test_a_learn_of_other_images_settings_or_bundles_is_not_continued(
     assert content(learner.save(tmp_path / "v2"))["network.safetensors"] == content(shelf.whole)["network.safetensors"]
 
 
-def change_saved_settings(work: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Write the newest checkpoint once more, as another version of the settings would have made it."""
-    checkpoints = WorkFolder(work).checkpoints
-    checkpoint = checkpoints.load(print)
-    assert checkpoint is not None
-    change(checkpoint.state["learning"]["settings"])
-    checkpoints.save(checkpoint.state, checkpoint.parts, {})
-
-
-def test_a_learn_that_began_before_some_settings_were_there_goes_on_with_their_defaults(
-    shelf: Shelf, stopped: Path, tmp_path: Path
-) -> None:
-    def make_older(settings: dict[str, Any]) -> None:
-        del settings["selection"], settings["foster"]["gamma"], settings["foster"]["compress"]["momentum"]
-        settings["later_removed"] = None
-
-    change_saved_settings(stopped, make_older)
-    learner = loaded(shelf.old)
-    with pytest.raises(FolderError, match=r"with foster\.gamma = 'code', which is 'paper' now; repeat that one"):
-        attempt(learner, shelf.second, stopped, foster={"gamma": "paper"})
-    told = attempt(learner, shelf.second, stopped)
-    assert "RunResumed" in told_kinds(told)
-    assert content(learner.save(tmp_path / "v2")) == content(shelf.whole)
-
-
-def test_a_learn_with_a_setting_that_is_gone_says_which_and_what_to_do(shelf: Shelf, stopped: Path) -> None:
-    change_saved_settings(stopped, lambda settings: settings.update(sharpness=0.5))
-    said = r"foster began this: sharpness = 0\.5, but there is no such setting any more .* by deleting that folder$"
-    with pytest.raises(FolderError, match=said):
-        attempt(loaded(shelf.old), shelf.second, stopped)
-
-
 def test_photos_may_move_and_be_read_from_another_place(shelf: Shelf, stopped: Path, tmp_path: Path) -> None:
     """What counts is what is on them."""
     learner = loaded(shelf.old)

@@ -2,13 +2,13 @@
 
 import pytest
 
-from foster.errors import FosterError, SettingsError
+from foster.errors import FosterError
 from foster.settings.experiment import (
     Settings,
     load_settings,
 )
 from foster.settings.foster import FosterSettings
-from foster.settings.keys import flat, short, toml_value, without_gone
+from foster.settings.keys import flat, short, toml_value
 
 
 def foster_options(settings: Settings) -> FosterSettings:
@@ -142,19 +142,6 @@ def test_a_value_that_does_not_fit_gets_one_line_with_key_and_value(override: st
 
 def test_nested_settings_by_dotted_key() -> None:
     assert flat({"a": 1, "b": {"c": {"d": 2}, "e": []}, "f": {}}) == {"a": 1, "b.c.d": 2, "b.e": []}
-
-
-def test_a_saved_key_that_is_gone_is_dropped_only_where_it_had_no_value() -> None:
-    keys = ["seed", "foster.boost.epochs"]
-    saved = {"seed": 3, "old": None, "foster": {"boost": {"epochs": 9, "gone": None}}}
-    assert without_gone(saved, keys, "here") == {"seed": 3, "foster": {"boost": {"epochs": 9}}}
-    with pytest.raises(
-        SettingsError, match=r"foster\.boost\.gone = 7, but there is no such setting any more \(in here\)"
-    ):
-        without_gone({"foster": {"boost": {"gone": 7}}}, keys, "here")
-    assert without_gone({"foster": 5}, keys, "here") == {"foster": 5}, "what it should be is told elsewhere"
-    with pytest.raises(SettingsError, match="old = False"):
-        without_gone({"old": False}, keys, "here")
 
 
 def test_a_value_in_a_line_is_short() -> None:

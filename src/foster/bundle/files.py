@@ -19,7 +19,7 @@ SAFE_PATH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)
 
 
 class BundleError(DataError):
-    """A bundle is missing, damaged, changed by somebody else, or from a newer version."""
+    """A bundle is missing, damaged, changed by somebody else, or of another schema version."""
 
 
 @contextmanager

@@ -26,8 +26,6 @@ from torch import Tensor
 from foster.bundle.files import MANIFEST, WEIGHTS, BundleError, real_folder, sha256, writing_folder
 from foster.bundle.manifest import (
     LABELS,
-    SCHEMA,
-    SCHEMA_WITHOUT_PHOTOS,
     ExemplarFile,
     FileFacts,
     Manifest,
@@ -149,11 +147,7 @@ def write_bundle(
                     name = f"{use}/{class_id:04d}/{position:04d}-{own}.{ending}"
                     put(name, content)
                     exemplars.append(ExemplarFile(file=name, class_id=class_id, use=use))
-        # What needs nothing new can be read by earlier versions.
-        version = SCHEMA if any(entry.file.endswith(".jpg") for entry in exemplars) else SCHEMA_WITHOUT_PHOTOS
-        manifest = Manifest(
-            schema_version=version, foster=__version__, exemplars=tuple(exemplars), files=files, **facts
-        )
+        manifest = Manifest(foster=__version__, exemplars=tuple(exemplars), files=files, **facts)
         write_new(temporary / MANIFEST, manifest.text().encode())
     return manifest
 

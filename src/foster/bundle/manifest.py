@@ -13,8 +13,7 @@ from foster.settings.fit import Frozen
 from foster.settings.learner_defaults import SIDES
 from foster.system.documents import Count, DocumentError, Sha256, checked, read_json
 
-SCHEMA, SCHEMA_WITHOUT_PHOTOS = 2, 1
-"""From 2 on, exemplars may be photos: JPEG files that are larger than the network's images."""
+SCHEMA: Literal[2] = 2
 FORMAT = "foster bundle"
 LABELS = "labels.txt"
 MAX_MANIFEST_BYTES = 256 * 2**20
@@ -94,7 +93,7 @@ class Manifest(Frozen):
     """What `bundle.json` holds."""
 
     format: Literal["foster bundle"] = "foster bundle"
-    schema_version: int
+    schema_version: Literal[2] = SCHEMA
     foster: str
     method: str
     backbone: str
@@ -150,10 +149,10 @@ def read_manifest(folder: Path) -> Manifest:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise BundleError(f"'{folder}' is not a foster bundle")
     version = data.get("schema_version")
-    if isinstance(version, int) and version > SCHEMA:
+    if version != SCHEMA:
         raise BundleError(
-            f"bundle '{folder}' has schema version {version}, this foster reads up to {SCHEMA}: "
-            f"it was written by foster {str(data.get('foster'))[:40]}; upgrade foster to read it"
+            f"bundle '{folder}' has schema version {str(version)[:20]}, this foster reads {SCHEMA}: "
+            f"it was written by foster {str(data.get('foster'))[:40]}"
         )
     if data.pop("sha256", None) != _digest(data):
         raise BundleError(f"{MANIFEST} in bundle '{folder}' is damaged or was changed: its hash differs")

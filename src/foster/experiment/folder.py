@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from foster.errors import FolderError, SettingsError, explained
 from foster.events import Event
 from foster.experiment.event_log import EVENTS, end_cut_line, note, read_events
-from foster.settings.base import filled
+from foster.settings.base import make
 from foster.settings.experiment import Settings, load_settings
 from foster.settings.keys import FREE_SETTINGS, flat, short
 from foster.system.documents import DocumentError, read_document
@@ -189,7 +189,7 @@ def difference_of(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 def check_same_settings(saved: Mapping[str, Any], settings: Settings) -> None:
     """Refuse to continue a checkpoint under settings that would have led elsewhere."""
-    if difference := difference_of(filled(Settings, saved).nested(), settings.nested()):
+    if difference := difference_of(make(Settings, saved, "the checkpoint").nested(), settings.nested()):
         raise FolderError(
             f"the checkpoint was made with other settings ({difference} as {SETTINGS} says now); "
             "put it back, or start a new run in another folder"

@@ -80,7 +80,7 @@ def _read_tasks(folder: Path) -> dict[int, dict[str, NDArray[np.int64]]]:
             if any(ids.ndim != 1 or ids.shape != arrays[_LABELS].shape for ids in arrays.values()):
                 raise ValueError("labels and predictions do not belong together")
     except FileNotFoundError:
-        raise DataError(f"'{folder}' keeps no predictions ({PREDICTIONS}); runs of earlier versions did not") from None
+        raise DataError(f"'{folder}' keeps no predictions ({PREDICTIONS})") from None
     except _DAMAGE as error:
         raise DataError(f"'{path}' cannot be read: {error}") from None
     return tasks

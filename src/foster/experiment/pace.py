@@ -23,7 +23,7 @@ from foster.experiment.parts import (
     planned_engine,
 )
 from foster.experiment.plan import Plan, TimeEstimate, make_plan
-from foster.settings.base import filled
+from foster.settings.base import make
 from foster.settings.engine import EngineSettings
 from foster.settings.experiment import Settings
 from foster.training.engine import Engine
@@ -115,9 +115,9 @@ def _timed_runs(folder: Path) -> Iterator[tuple[Path, _Timed, Settings]]:
     for path in sorted(paths, key=lambda path: -(path / RESULTS).stat().st_mtime)[:MOST_RUNS]:
         try:
             timed = _Timed.model_validate(RunFolder(path).read_results())
-            yield path, timed, filled(Settings, timed.settings)
+            yield path, timed, make(Settings, timed.settings, str(path))
         except (FosterError, ValidationError):
-            continue  # a run of another version, or a damaged one, tells nothing
+            continue  # a damaged run tells nothing
 
 
 def _work(settings: Settings) -> tuple[Any, ...]:

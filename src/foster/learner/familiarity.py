@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from foster.data.herding import unit_length
-from foster.evaluation.predict import nearest_mean_scores
 
 MIN_IMAGES = 20
 """With fewer held-out images, what is usual for known things would be noise."""
@@ -113,8 +112,7 @@ class Familiarity:
     nearnesses: Tensor
     """Quantiles of both, `[NUM_QUANTILES]`."""
     threshold: float
-    space: FeatureSpace | None
-    """None in bundles of earlier versions, whose nearness is the cosine to unit-length means `[M, d]`."""
+    space: FeatureSpace
 
     @classmethod
     def fitted(cls, features: Tensor, labels: Tensor, held_out: tuple[Tensor, Tensor]) -> "Familiarity | None":
@@ -135,7 +133,7 @@ class Familiarity:
 
     @classmethod
     def _calibrated(
-        cls, means: Tensor, owners: Tensor, space: FeatureSpace | None, held_out: tuple[Tensor, Tensor]
+        cls, means: Tensor, owners: Tensor, space: FeatureSpace, held_out: tuple[Tensor, Tensor]
     ) -> "Familiarity":
         probability, spared = held_out
         nothing = torch.empty(0)
@@ -150,36 +148,31 @@ class Familiarity:
 
     def nearness(self, features: Tensor) -> Tensor:
         """To the nearest class, `[N]`, of features `[N, d]`."""
-        if self.space is not None:
-            return self.space.nearness(features, self.means)
-        return nearest_mean_scores(unit_length(features.cpu()), self.means).amax(1)
+        return self.space.nearness(features, self.means)
 
     def scores(self, probability: Tensor, features: Tensor) -> Tensor:
         """From 0 to 1, `[N]`, for probabilities `[N, C]` and features `[N, d]`: the share of known photos that are less
-        sure, and of those that are farther from a class. Their geometric mean is small where one of them is; bundles of
-        earlier versions have the arithmetic one."""
+        sure, and of those that are farther from a class. Their geometric mean is small where one of them is."""
         sure = _share_below(self.confidences, _sureness(probability))
         near = _share_below(self.nearnesses, self.nearness(features))
-        if self.space is None:
-            return (sure + near) / 2
         return ((_logarithm(sure) + _logarithm(near)) / 2).exp()
 
     def tensors(self) -> dict[str, Tensor]:
         """For a bundle."""
         named = {"means": self.means, "owners": self.owners, "threshold": torch.tensor(self.threshold)}
         named |= {"confidences": self.confidences, "nearnesses": self.nearnesses}
-        named |= self.space.tensors() if self.space else {}
+        named |= self.space.tensors()
         return {f"{PREFIX}{name}": value for name, value in named.items()}
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> "Familiarity | None":
         """What `tensors` gave, among other weights; None where it is not there."""
         own = {name.removeprefix(PREFIX): value for name, value in tensors.items() if name.startswith(PREFIX)}
-        if not own.keys() >= {"means", "confidences", "nearnesses", "threshold"}:
+        space = FeatureSpace.of(own)
+        if space is None or not own.keys() >= {"means", "owners", "confidences", "nearnesses", "threshold"}:
             return None
-        means, owners = own["means"], own.get("owners", torch.arange(len(own["means"])))
         threshold = float(own["threshold"])
-        return cls(means, owners, own["confidences"], own["nearnesses"], threshold, FeatureSpace.of(own))
+        return cls(own["means"], own["owners"], own["confidences"], own["nearnesses"], threshold, space)
 
 
 def _sureness(probability: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 from foster.bundle.folder import resizing_of
 from foster.bundle.history import trained_positions
 from foster.bundle.manifest import Preprocessing
-from foster.data.images import ImageSet, ids_of
+from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.resize import Resizing
 from foster.evaluation.predict import class_means
@@ -48,15 +48,7 @@ class Memories:
 
     @cached_property
     def held_out(self) -> ExemplarMemory:
-        """Without what is an exemplar of another class: bundles of earlier versions may keep a picture as both."""
-        made, trained = self._make_held_out(), self.exemplars.ids()
-        if not made.ids() & trained:
-            return made
-        honest = ExemplarMemory()
-        for class_id in range(made.num_classes):
-            images = made.stack_of(class_id)
-            honest.remember(class_id, images[torch.tensor([own not in trained for own in ids_of(images)])])
-        return honest
+        return self._make_held_out()
 
 
 @dataclass(frozen=True, eq=False)

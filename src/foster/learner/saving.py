@@ -21,8 +21,7 @@ from foster.networks.adapted import ModuleLike, choose_backbone
 from foster.networks.network import Network
 from foster.networks.trunk import Trunk
 from foster.seeding import Address, initialisation
-from foster.settings.base import keys_for, make
-from foster.settings.keys import without_gone, without_retired
+from foster.settings.base import make
 from foster.settings.learner import LearnerSettings
 from foster.settings.plugins import check_imported, load_plugins
 from foster.system.files import user_path
@@ -63,9 +62,7 @@ def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSe
     try:
         load_plugins(())
         check_imported(facts.plugins, "it")
-        kept = without_gone(without_retired(facts.settings), keys_for(LearnerSettings), f"bundle '{title}'")
-        # A bundle that does not speak of a trunk was written when there was none.
-        settings = make(LearnerSettings, {"trunk": "none", **kept}, f"bundle '{title}'")
+        settings = make(LearnerSettings, facts.settings, f"bundle '{title}'")
         if settings.method != facts.method:
             raise BundleError(
                 f"bundle '{title}' is of method '{facts.method}', its settings are of '{settings.method}'"

@@ -14,9 +14,7 @@ from foster.errors import FolderError, explained
 from foster.learner.knowledge import Knowledge
 from foster.learner.plan import Plan
 from foster.learner.reports import UpdateError
-from foster.settings.base import filled
 from foster.settings.keys import flat
-from foster.settings.learner import LearnerSettings
 from foster.system.files import is_temporary, user_path, written
 from foster.system.locking import LOCK, locked
 from foster.training.checkpoint import CheckpointStore, explained_misfit
@@ -133,9 +131,7 @@ def fingerprint(plan: Plan, unlabeled: ImageSet | None) -> dict[str, Any]:
 
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     """In words, the first thing in which two fingerprints differ; None where they do not."""
-    # What went on from a bundle and does not speak of a trunk began when there was none, as such bundles do.
-    saved = {"trunk": "none", **before["settings"]} if before["known"] else before["settings"]
-    old, new = flat(filled(LearnerSettings, saved).nested()), flat(now["settings"])
+    old, new = flat(before["settings"]), flat(now["settings"])
     for key in sorted(old.keys() | new.keys()):
         if old.get(key) != new.get(key):
             was = f"no {key}" if old.get(key) is None else f"{key} = {old[key]!r}"

@@ -39,7 +39,7 @@ def _as_in_a_file(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 Measured = Annotated[Percent | None, BeforeValidator(_or_none)]
-"""None where no test image was of such a class; earlier versions wrote NaN."""
+"""None or NaN where no test image was of such a class."""
 Change = Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
-from foster.errors import FolderError, SettingsError, suggestion
+from foster.errors import SettingsError, suggestion
 from foster.settings.augmentation import AUGMENTATIONS, augmentation_table
 from foster.settings.engine import EngineSettings
 from foster.settings.fit import FitSettings, Frozen
@@ -19,8 +19,6 @@ from foster.settings.keys import (
     short,
     toml_value,
     validated,
-    without_gone,
-    without_retired,
 )
 from foster.settings.method import MethodSettings
 from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS
@@ -204,20 +202,6 @@ def _usual_options(method: str) -> MethodSettings:
     return validated(
         METHOD_SETTINGS[method], {}, f"the settings class of '{method}': each needs a default", f"{method}."
     )
-
-
-def filled(model: type[Model], saved: Mapping[str, Any]) -> Model:
-    """The settings that a checkpoint holds: a key that came later has the default of today.
-
-    FolderError where they had a key that is not there any more, or a value that it cannot have now.
-    """
-    origin = "the checkpoint"
-    try:
-        return make(model, without_gone(without_retired(saved), keys_for(model), origin), origin)
-    except SettingsError as error:
-        raise FolderError(
-            f"another version of foster began this: {error}; continue with that one, or start anew in another folder"
-        ) from None
 
 
 def check_section(data: Mapping[str, Any], origin: str) -> None:

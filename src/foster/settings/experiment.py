@@ -33,7 +33,7 @@ from foster.settings.datasets import (
     scenario_name,
     task_sizes,
 )
-from foster.settings.keys import COMMAND_LINE, check_keys, flat, without_retired
+from foster.settings.keys import COMMAND_LINE, check_keys, flat
 from foster.settings.method import MethodSettings
 from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS
 from foster.settings.plugins import check_imported
@@ -232,7 +232,6 @@ def load_settings(
         overrides = import_plugins(data, overrides, plugins or (), either, folder)
     else:
         check_imported(plugins_asked(data, origin), f"'{origin}'")
-    data = without_retired(data)
     check_section(data, origin)
     check_keys(data, keys_for(Settings), origin, Settings.listing)
     recipes, overrides = take_recipes(overrides, given.pop("recipe", None))

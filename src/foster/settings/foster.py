@@ -25,20 +25,6 @@ class FosterSettings(MethodSettings):
     coarse_values = MappingProxyType({"compress_start": 0.0})  # a short compression ends nearer to where it begins
     unlabeled_key = "unlabeled"
     published_augmentation = "auto"
-    retired = MappingProxyType(
-        {
-            "others_weight": 1.0,
-            "compress_temperature": 0.0,
-            "compress_mixup": 0.0,
-            "compress_unmixed": 0.0,
-            "compress_repeats": 1,
-            "compress_residual": False,
-            "first_cutmix": 0.0,
-            "first_teachers": 0,
-            "first_branches": 1,
-            "first_distil": ...,
-        }
-    )
 
     first: FitSettings = cosine(200)
     boost: FitSettings = cosine(170)

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from foster.errors import SettingsError, suggestion
 from foster.settings.fit import Frozen
-from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS
+from foster.settings.methods import DEFAULT_METHOD
 
 Model = TypeVar("Model", bound=Frozen)
 
@@ -77,18 +77,6 @@ def check_keys(data: Mapping[str, Any], keys: Sequence[str], origin: str, listin
         below = f"{prefix}{key}."
         if isinstance(value, Mapping) and any(each.startswith(below) for each in keys):
             check_keys(value, keys, origin, listing, below)
-
-
-def without_retired(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested settings of a file without those that are gone and did nothing there."""
-    kept = dict(data)
-    for name in METHOD_SETTINGS.keys() & data.keys():
-        retired, section = METHOD_SETTINGS[name].retired, data[name]
-        if isinstance(section, Mapping):
-            kept[name] = {
-                key: value for key, value in section.items() if key not in retired or retired[key] not in (value, ...)
-            }
-    return kept
 
 
 def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -176,27 +164,6 @@ def validated(model: type[Model], data: Any, origin: str, prefix: str = "") -> M
     if first["type"] == "value_error":
         raise SettingsError(f"{key}: {message} (in {origin})")
     raise SettingsError(f"{key}: {message}, not {short(first['input'])} (in {origin})")
-
-
-def without_gone(saved: Mapping[str, Any], keys: Sequence[str], origin: str) -> dict[str, Any]:
-    """Saved settings without the keys that are not among the dotted `keys` any more; SettingsError for one that had a
-    value, without which something else would be done."""
-    known = set(keys)
-    tables = {key[:end] for key in known for end, sign in enumerate(key) if sign == "."}
-
-    def kept(part: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-        left: dict[str, Any] = {}
-        for key, value in part.items():
-            name = prefix + key
-            if name in tables and isinstance(value, Mapping):
-                left[key] = kept(value, f"{name}.")
-            elif name in tables or name in known:
-                left[key] = value
-            elif value is not None:
-                raise SettingsError(f"{name} = {short(value)}, but there is no such setting any more (in {origin})")
-        return left
-
-    return kept(saved, "")
 
 
 def short(value: Any) -> str:

@@ -58,9 +58,6 @@ class MethodSettings(Frozen):
     """And what one whose small backbone sees photos coarsely takes."""
     unlabeled_key: ClassVar[str] = ""
     """The setting that names extra images without labels, a dataset or a folder, where there is one."""
-    retired: ClassVar[Mapping[str, object]] = MappingProxyType({})
-    """Settings of earlier versions and the value with which each did nothing (`...`: any): files that have them so are
-    read as ever."""
 
     first: FitSettings = FIELD_FIRST_TASK
 

@@ -48,7 +48,7 @@ def _name(run: PlannedRun, out: Path, held: Mapping[str, dict[str, Any]]) -> str
     ours = run.settings.nested()
     same = [name for name, settings in held.items() if differing_key(settings, ours, counted=run.varied) is None]
     if same:
-        # Earlier versions may have trained it twice: what is finished need not be trained again.
+        # Of several, a finished one: it need not be trained again.
         return min(same, key=lambda name: (not RunFolder(out / name).is_finished, name != run.name, name))
     return distinct_name(run.name, run.settings) if run.name in held else run.name
 

@@ -28,7 +28,7 @@ Schema = TypeVar("Schema")
 
 
 class Document(BaseModel):
-    """What stands in a file. Numbers are finite; keys of other versions are passed over."""
+    """The content of a file. Numbers are finite; unknown keys are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
