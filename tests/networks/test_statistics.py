@@ -15,6 +15,7 @@ from foster.networks import statistics as module
 from foster.networks.statistics import (
     Statistics,
     discriminants,
+    discriminants_of_few,
     random_features,
     random_weights,
     ridge,
@@ -111,6 +112,43 @@ def test_without_any_spread_the_nearest_mean_decides() -> None:
     weight, bias = discriminants(Statistics.empty(2, 2).added(features, torch.tensor([0, 1])), 0.3)
     scores = torch.tensor([[1.9, 9.0], [2.1, 9.0]], dtype=torch.float64) @ weight.T + bias
     assert scores.argmax(1).tolist() == [0, 1]
+
+
+def test_one_image_a_class_of_any_size_is_no_spread() -> None:
+    features = 100 * torch.rand(5, 64, generator=torch.Generator().manual_seed(0))
+    weight, bias = discriminants(Statistics.empty(5, 64).added(features, torch.arange(5)), 0.5)
+    assert (features.double() @ weight.T + bias).argmax(1).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_classes_of_few_images_are_answered_about_as_often_as_those_of_many() -> None:
+    source = torch.Generator().manual_seed(0)
+    centres = torch.randn(10, 200, generator=source).double() / 3
+    labels = torch.tensor([0, 2, 4, 6, 8] * 60 + [1, 3, 5, 7, 9] * 4)
+    known = Statistics.empty(10, 200).added(centres[labels] + torch.randn(320, 200, generator=source), labels)
+    asked = torch.arange(10).repeat(60)
+    images = centres[asked] + torch.randn(600, 200, generator=source)
+    shares, accuracies = [], []
+    for solve in (discriminants, discriminants_of_few):
+        weight, bias = solve(known, 0.5)
+        answered = (images @ weight.T + bias).argmax(1)
+        shares.append(float((answered % 2).double().mean()))
+        accuracies.append(float((answered == asked).double().mean()))
+    assert shares[0] < 0.25 < 0.4 < shares[1] < 0.6
+    assert accuracies[1] > accuracies[0] + 0.1
+
+
+@pytest.mark.parametrize("num_images", [1, 100])
+def test_discriminants_of_few_are_the_usual_ones_where_classes_have_many_images_or_one(
+    digits: tuple[Tensor, Tensor], num_images: int
+) -> None:
+    images, labels = digits
+    chosen = torch.cat([torch.nonzero(labels == label)[:num_images, 0] for label in range(NUM_CLASSES)])
+    known = Statistics.empty(NUM_CLASSES, 64).added(images[chosen], labels[chosen])
+    usual, found = (
+        (images @ weight.T + bias).argmax(1)
+        for weight, bias in (discriminants(known, 0.5), discriminants_of_few(known, 0.5))
+    )
+    assert (usual == found).double().mean() > 0.98
 
 
 @pytest.mark.parametrize("num_images", [40, 1797])

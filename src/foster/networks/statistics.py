@@ -20,6 +20,12 @@ ROWS_AT_ONCE = 4096
 BIAS_DEVIATION = 0.3
 """Of the biases of random features; the products beside them have the deviation 1 for standardised features."""
 
+LEAST_SPREAD = 1e-9
+"""A smaller variance within classes, as a share of the mean square, is rounding: one image a class, or copies."""
+
+LEAST_BETWEEN = 1e-3
+"""The variance between class means is at least this share of that within classes: a measured one can be negative."""
+
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
@@ -156,12 +162,48 @@ def discriminants(statistics: Statistics, shrinkage: float) -> tuple[Tensor, Ten
     The covariance of all classes is A = (1 - shrinkage) W + shrinkage tr(W)/d I, and the score of a class with mean mu
     is phi^T A^-1 mu - mu^T A^-1 mu / 2. Where W is 0, such as with one image a class, A is I: the nearest mean decides.
     """
-    covariance, means = statistics.within_class_covariance, statistics.means
+    means, factor = statistics.means, shrunk_covariance(statistics, shrinkage)
+    weight = torch.cholesky_solve(means.T, factor).T
+    return weight, -(weight * means).sum(1) / 2
+
+
+def discriminants_of_few(statistics: Statistics, shrinkage: float) -> tuple[Tensor, Tensor]:
+    """Linear discriminants as above, for classes of few images, or of very different numbers of them (empirical Bayes).
+
+    A mean of few images lies far from everything, so that a class of 6 images among others of 60 would hardly ever be
+    the answer. True class means are taken to be normally distributed around their centre with the covariance b A. Then
+    the expected mean of a class is its measured one, drawn towards the centre by k / (n_c + k) with k = w / b, where w
+    is the variance within classes, both as multiples of A. An image of the class is farther from it by b / (n_c + k) on
+    average, half of which is added to the class's score.
+    """
+    is_seen, num_images = statistics.counts > 0, statistics.num_images
+    num_seen = int(is_seen.sum())
+    factor = shrunk_covariance(statistics, shrinkage)
+    # tr(A^-1 W) of the images themselves, and then its expectation for images that had no part in W.
+    within = (torch.cholesky_inverse(factor) * statistics.within_class_covariance).sum()
+    within = within * num_images / max(1, num_images - num_seen)
+    within = within / (1 - (1 - shrinkage) * within / max(1, num_images))
+    if num_seen < 2 or within <= 0:
+        return discriminants(statistics, shrinkage)
+    centre = statistics.means[is_seen].mean(0)
+    around = statistics.means - centre
+    distances = (torch.cholesky_solve(around.T, factor).T * around).sum(1)[is_seen]
+    between = (distances - within / statistics.counts[is_seen]).mean() * num_seen / (num_seen - 1)
+    between = between.clamp_min(LEAST_BETWEEN * within)
+    share = 1 / (statistics.counts + within / between)
+    means = centre + (statistics.counts * share)[:, None] * around
+    weight = torch.cholesky_solve(means.T, factor).T
+    return weight, (between * share - (weight * means).sum(1)) / 2
+
+
+def shrunk_covariance(statistics: Statistics, shrinkage: float) -> Tensor:
+    """The Cholesky factor `[d, d]` of A = (1 - shrinkage) W + shrinkage tr(W)/d I; I where W is 0."""
+    covariance, second_moment = statistics.within_class_covariance, statistics.second_moment
     identity = torch.eye(statistics.num_features, dtype=torch.float64, device=covariance.device)
     variance = covariance.diagonal().mean()
-    shrunk = (1 - shrinkage) * covariance + shrinkage * variance * identity if variance > 0 else identity
-    weight = torch.cholesky_solve(means.T, torch.linalg.cholesky(shrunk)).T
-    return weight, -(weight * means).sum(1) / 2
+    if variance <= LEAST_SPREAD * second_moment.diagonal().mean() / max(1, statistics.num_images):
+        return identity
+    return torch.linalg.cholesky((1 - shrinkage) * covariance + shrinkage * variance * identity)
 
 
 def ridge(second_moment: Tensor, sums: Tensor, penalty: float) -> Tensor:
