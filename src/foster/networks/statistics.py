@@ -203,7 +203,8 @@ def shrunk_covariance(statistics: Statistics, shrinkage: float) -> Tensor:
     variance = covariance.diagonal().mean()
     if variance <= LEAST_SPREAD * second_moment.diagonal().mean() / max(1, statistics.num_images):
         return identity
-    return torch.linalg.cholesky((1 - shrinkage) * covariance + shrinkage * variance * identity)
+    factor: Tensor = torch.linalg.cholesky((1 - shrinkage) * covariance + shrinkage * variance * identity)
+    return factor
 
 
 def ridge(second_moment: Tensor, sums: Tensor, penalty: float) -> Tensor:
