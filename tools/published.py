@@ -50,3 +50,7 @@ PUBLISHED: dict[tuple[str, str], Published] = {
     },
 }
 """By (scenario, method)."""
+
+ACIL = {"cifar100-b50-inc2": 71.05}
+"""Zhuang et al., NeurIPS 2022, as their later paper on DS-AL reports it: ridge regression on a frozen ResNet-32, in the
+natural class order."""

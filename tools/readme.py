@@ -5,7 +5,7 @@ import json
 import statistics
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from foster.errors import DataError, FosterError
@@ -16,8 +16,8 @@ from foster.settings.experiment import load_settings
 from foster.settings.keys import flat
 from foster.settings.methods import METHOD_SETTINGS
 from foster.settings.toml import packaged_names
-from foster.system.counts import ABSENT, mean_and_spread
-from published import PUBLISHED, Published
+from foster.system.counts import ABSENT, mean_and_spread, size_text
+from published import ACIL, PUBLISHED, Published
 
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 
@@ -26,7 +26,9 @@ COMPARED = "cifar100-b0-inc10"
 
 EXPLANATION = """\
 Average incremental accuracy in percent: the mean over all tasks, the first included, of the accuracy on all classes
-seen so far; mean ± sample standard deviation where n, the number of runs, is above 1. *Classifier* is what the number
+seen so far; mean ± sample standard deviation where n, the number of runs, is above 1. *Final* is the accuracy on all
+classes after the last task, in the table of all methods with `auto` where there is such a run. *Kept* is what a method
+keeps between tasks beside the weights of its network: images, or statistics. *Classifier* is what the number
 is of: the trained head, or the nearest mean of exemplars, by which the field reports iCaRL and PODNet, and its authors
 COIL. For FOSTER it is the head of the compressed network, as in the paper, and *boosted* is that of the network before
 compression; the paper's boosted values are read off its figure. Augmentation `plain` is crop, flip and brightness,
@@ -45,13 +47,20 @@ TOLD_ELSEWHERE = {*NOT_RECIPE, "augmentation", "validation_share"}
 """Settings that a row does not repeat: those outside the recipe, and what has a column or a remark of its own."""
 
 COMPARED_AUGMENTATIONS = ("plain", "auto")
-COMPARED_COLUMNS = ("method", "classifier", *COMPARED_AUGMENTATIONS, "paper", "difference", "parameters")
-PROTOCOL_COLUMNS = ("scenario", "foster", "paper", "difference", "repository", "difference", "plus", "gain")
+COMPARED_COLUMNS = (
+    *("method", "classifier", *COMPARED_AUGMENTATIONS, "final", "n", "paper", "difference", "parameters", "kept"),
+)
+PROTOCOL_COLUMNS = (
+    *("scenario", "n", "foster", "final", "paper", "difference", "repository", "difference"),
+    *("n", "plus", "final", "gain"),
+)
+CLOSED_FORM_COLUMNS = ("scenario", "method", "class order", "n", "average", "final", "ACIL", "parameters", "kept")
 ORDERS_COLUMNS = ("scenario", "method", "class orders", "average", "final", "boosted", "gain")
+CLOSED_FORMS = ("slda", "ridge")
 PLUS = "plus"
 """The recipe that stands beside the paper's."""
 NAME_COLUMNS = ("scenario", "method", "classifier", "augmentation", "class order", "seeds", "hardware")
-NUMBER_COLUMNS = ("n", "average", "paper", "difference", "boosted", "paper, boosted", "minutes")
+NUMBER_COLUMNS = ("n", "average", "final", "paper", "difference", "boosted", "paper, boosted", "kept", "minutes")
 
 
 def results_block(results: Sequence[RunResult]) -> str:
@@ -68,7 +77,7 @@ def results_block(results: Sequence[RunResult]) -> str:
     notes += [_changes_note(scenarios)] if "²" in table else []
     several = orders(by_scenario(run for run in finished if run.evaluated_on == "test"))
     all_runs = [f'<details markdown="1"><summary>All {len(finished)} runs</summary>', table, *notes, "</details>"]
-    return "\n\n".join([*compared, *protocols(scenarios), *several, *all_runs, EXPLANATION])
+    return "\n\n".join([*compared, *protocols(scenarios), *closed_forms(scenarios), *several, *all_runs, EXPLANATION])
 
 
 def protocols(scenarios: Mapping[str, Sequence[Group]]) -> list[str]:
@@ -77,7 +86,7 @@ def protocols(scenarios: Mapping[str, Sequence[Group]]) -> list[str]:
     rows = [
         (
             f"`{scenario}`",
-            mean_and_spread(group.averages),
+            *_average_and_final(group),
             f"{published.average:.2f}",
             _difference(group, published.average),
             f"{published.rerun:.2f}",
@@ -91,17 +100,60 @@ def protocols(scenarios: Mapping[str, Sequence[Group]]) -> list[str]:
     if not rows:
         return []
     table = Grid("", PROTOCOL_COLUMNS, tuple(sorted(rows)), num_names=1).markdown()
-    told = "FOSTER on the paper's protocols, as its authors' repository reproduces it, and with `--recipe plus`:"
-    return [told, table]
+    told = (
+        "FOSTER on the paper's protocols, as its authors' repository reproduces it (it does not say of which network: "
+        "its program prints the boosted one), and with `--recipe plus`:"
+    )
+    return [textwrap.fill(told, 120), table]
 
 
-def _beside(groups: Sequence[Group], paper: Group) -> tuple[str, str]:
+def closed_forms(scenarios: Mapping[str, Sequence[Group]]) -> list[str]:
+    """The paragraphs on methods that train nothing after the first task."""
+    rows = [
+        (
+            f"`{scenario}`",
+            group.name,
+            str(group.runs[0].order_seed),
+            *_average_and_final(group),
+            f"{ACIL[scenario]:.2f}" if scenario in ACIL else ABSENT,
+            _parameters(group),
+            _kept(group),
+        )
+        for scenario, groups in sorted(scenarios.items())
+        for group in groups
+        if group.method in CLOSED_FORMS and _is_on_test_images(group)
+    ]
+    if not rows:
+        return []
+    told = "Heads that are computed: nothing is trained after the first task, and no image is kept. The published runs "
+    told += "of ACIL have another class order and another training of the first task:"
+    return [textwrap.fill(told, 120), Grid("", CLOSED_FORM_COLUMNS, tuple(rows), num_names=3).markdown()]
+
+
+def _average_and_final(group: Group) -> tuple[str, str, str]:
+    """n, the average and the accuracy after the last task."""
+    return str(len(group.runs)), mean_and_spread(group.averages), mean_and_spread(_finals(group))
+
+
+def _finals(group: Group) -> list[float]:
+    return [run.final_accuracy for run in group.runs]
+
+
+def _parameters(group: Group) -> str:
+    return f"{statistics.fmean(run.params for run in group.runs) / 1e6:.2f} M"
+
+
+def _kept(group: Group) -> str:
+    return size_text(statistics.fmean(run.memory_bytes for run in group.runs))
+
+
+def _beside(groups: Sequence[Group], paper: Group) -> tuple[str, ...]:
     """What the better recipe reaches under the same conditions, and what it gains."""
     for group in groups:
         alike = group.method == paper.method and group.augmentation == paper.augmentation
         if alike and group.recipe == PLUS and _has_published_order(group) and _is_on_test_images(group):
-            return mean_and_spread(group.averages), _difference(group, statistics.fmean(paper.averages))
-    return ABSENT, ABSENT
+            return *_average_and_final(group), _difference(group, statistics.fmean(paper.averages))
+    return (ABSENT,) * 4
 
 
 def orders(scenarios: Mapping[str, Sequence[Group]]) -> list[str]:
@@ -112,9 +164,9 @@ def orders(scenarios: Mapping[str, Sequence[Group]]) -> list[str]:
             f"`{scenario}`",
             group.name,
             ", ".join(_by_order(group)),
-            mean_and_spread(group.averages),
-            mean_and_spread([run.final_accuracy for run in group.runs]),
-            mean_and_spread(group.boosted_averages),
+            mean_and_spread([*_by_order(group).values()]),
+            mean_and_spread([*_by_order(group, lambda run: run.final_accuracy).values()]),
+            mean_and_spread(group.boosted_averages and [*_by_order(group, _boosted).values()]),
             _signed(_gains(groups, group)),
         )
         for scenario, groups in sorted(scenarios.items())
@@ -138,12 +190,19 @@ def _signed(gains: Sequence[float]) -> str:
     return mean_and_spread(gains) if not gains or statistics.fmean(gains) < 0 else f"+{mean_and_spread(gains)}"
 
 
-def _by_order(group: Group) -> dict[str, float]:
-    """The mean average of each class order, the published order first."""
+def _by_order(
+    group: Group, number: Callable[[RunResult], float] = lambda run: run.average_incremental_accuracy
+) -> dict[str, float]:
+    """The mean of a number of each class order's runs, the published order first."""
     by_order: dict[str, list[float]] = {}
     for run in sorted(group.runs, key=lambda run: (run.order_seed != PUBLISHED_ORDER, str(run.order_seed))):
-        by_order.setdefault(str(run.order_seed), []).append(run.average_incremental_accuracy)
-    return {order: statistics.fmean(averages) for order, averages in by_order.items()}
+        by_order.setdefault(str(run.order_seed), []).append(number(run))
+    return {order: statistics.fmean(numbers) for order, numbers in by_order.items()}
+
+
+def _boosted(run: RunResult) -> float:
+    assert run.boosted is not None
+    return run.boosted.average_incremental_accuracy
 
 
 def _by_scenario_and_order(runs: Sequence[RunResult]) -> dict[str, list[Group]]:
@@ -214,8 +273,9 @@ def _compared_row(by_augmentation: Mapping[str, Group]) -> tuple[str, ...]:
     groups = list(by_augmentation.values())
     published = PUBLISHED.get((COMPARED, groups[0].method))
     differences = [_difference(group, theirs.average) for group in groups if (theirs := _comparable(COMPARED, group))]
-    # The size of the network does not depend on the augmentation.
-    params = statistics.fmean(run.params for run in groups[0].runs)
+    # The size of the network, and what is kept, do not depend on the augmentation.
+    last = by_augmentation.get("auto", groups[0])
+    counts = [str(len(by_augmentation[name].runs)) for name in COMPARED_AUGMENTATIONS if name in by_augmentation]
     return (
         _marked(COMPARED, groups[0]),
         classifiers(run for group in groups for run in group.runs),
@@ -223,9 +283,12 @@ def _compared_row(by_augmentation: Mapping[str, Group]) -> tuple[str, ...]:
             mean_and_spread(by_augmentation[name].averages) if name in by_augmentation else ABSENT
             for name in COMPARED_AUGMENTATIONS
         ),
+        mean_and_spread(_finals(last)),
+        ", ".join(dict.fromkeys(counts)),
         _published(published),
         differences[0] if differences else ABSENT,
-        f"{params / 1e6:.2f} M",
+        _parameters(groups[0]),
+        _kept(groups[0]),
     )
 
 
@@ -239,12 +302,12 @@ def _row(scenario: str, group: Group) -> tuple[str, ...]:
         str(order) if (order := group.runs[0].order_seed) is not None else ABSENT,
         ", ".join(str(seed) for seed in sorted({run.seed for run in group.runs})),
         ", ".join(sorted({run.hardware for run in group.runs})),
-        str(len(group.runs)),
-        mean_and_spread(group.averages),
+        *_average_and_final(group),
         _published(published),
         _difference(group, published.average) if published else ABSENT,
         mean_and_spread(group.boosted_averages),
         f"≈ {published.boosted:.1f}" if published and published.boosted else ABSENT,
+        _kept(group),
         f"{statistics.fmean(run.train_seconds for run in group.runs) / 60:.1f}",
     )
 
