@@ -39,6 +39,11 @@ def test_what_the_readme_says_of_its_tables_is_what_the_files_say() -> None:
     assert f"FOSTER leads the best methods of its size by {foster - same_size:.1f} points" in told
     assert f"leads FOSTER by {der - foster:.1f} points and `plus` by {der - plus:.1f}" in told
     assert f"`plus` leads it by {of('foster-plus', 'b50-inc10') - of('der-auto', 'b50-inc10'):.1f}" in told
+    names = ("b50-inc10", "b0-inc20", "b0-inc10", "b0-inc5", "b50-inc5")
+    ends = [[read(f"cifar100-{name}-{run}-s1993")[""][-1] for run in ("der-auto", "foster-plus")] for name in names]
+    first, *others = (theirs - ours for theirs, ours in ends)
+    leads = f"by {first:.1f} points on B50 inc10, and by {min(others):.1f} to {max(others):.1f} on four other protocols"
+    assert leads in told
     assert (
         f"FOSTER on B0 inc10 is {foster - of('foster-auto', seed=1):.1f} and {foster - of('foster-auto', seed=2):.1f}"
         in told
