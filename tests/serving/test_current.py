@@ -3,9 +3,12 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+import torch
+from PIL import Image
 
 from foster.bundle.files import BundleError
 from foster.bundle.promotion import promote
+from foster.cli import app
 from foster.learner.learner import Learner
 from foster.serving import current as current_module
 from foster.serving.current import Current, find_link
@@ -43,6 +46,34 @@ def test_the_link_is_resolved_once_so_that_no_bundle_is_read_half_and_half(bundl
     current = Current(bundle.parent, load)
     assert seen == [bundle.resolve()]
     assert current.now.name == "v1"
+
+
+def test_a_bundle_whose_answers_are_nan_is_not_promoted_not_served_and_does_not_predict(
+    bundle: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundles = bundle.parent
+    learner = Learner.load(bundle, device="cpu")
+    assert learner.knowledge is not None
+    with torch.no_grad():
+        for weights in learner.knowledge.network.parameters():
+            weights.fill_(3e38)  # finite, so that it can be saved
+    learner.save(bundles / "v2")
+    promote(bundle)
+    current = Current(bundles, lambda folder: Served.load(folder, "cpu", None))
+    Image.new("RGB", (8, 8)).save(bundles / "photo.png")
+    for words in (["promote", bundles / "v2"], ["predict", bundles / "v2", bundles / "photo.png"]):
+        with pytest.raises(SystemExit) as ended:
+            app([str(word) for word in words])
+        said = capsys.readouterr()
+        assert ended.value.code
+        assert "not numbers" in said.err
+        assert "nan" not in said.out
+    assert (bundles / "current").readlink().name == "v1"
+    (bundles / "current").unlink()
+    (bundles / "current").symlink_to("v2")
+    current.look()
+    assert current.now.name == "v1"
+    assert current.problem == "'v2' was promoted but cannot be loaded; 'v1' still answers"
 
 
 def test_a_bundle_that_cannot_be_loaded_is_tried_again_after_a_while(

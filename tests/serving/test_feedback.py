@@ -7,8 +7,10 @@ from PIL import Image
 from servers import photo
 
 import foster
+from foster.data.photos.decode import MAX_FILE_BYTES, upright_size
 from foster.data.photos.sources import find_photos
 from foster.errors import DataError, FolderError
+from foster.serving import feedback as feedback_module
 from foster.serving.feedback import FeedbackFolder, FullError, PhotosToLabel, folder_name, preview
 
 
@@ -141,6 +143,26 @@ def test_photos_wait_in_the_order_of_their_names_until_they_have_a_label(tmp_pat
     assert len(waiting.all()) == 11
     assert waiting.content(waiting.left()[0].photo) == photo(1)
     assert waiting.content("../secret") is None
+
+
+def test_a_file_that_cannot_be_read_is_looked_at_once_and_a_huge_one_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, opened = queue(tmp_path / "queue", 1), list[str]()
+    (folder / "broken.png").write_bytes(b"broken")
+    with (folder / "huge.png").open("wb") as file:
+        file.write(photo())
+        file.truncate(MAX_FILE_BYTES + 1)  # a hole: it takes no room
+
+    def size_of(path: Path) -> object:
+        opened.append(path.name)
+        return upright_size(path)
+
+    monkeypatch.setattr(feedback_module, "upright_size", size_of)
+    waiting = PhotosToLabel(folder, FeedbackFolder(tmp_path / "feedback"))
+    for _ in range(3):
+        assert [entry.name for entry in waiting.all()] == ["1-photo.png"]
+    assert sorted(opened) == ["1-photo.png", "broken.png", "huge.png"]
 
 
 def test_a_file_that_becomes_another_photo_waits_as_that_one(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -189,6 +190,35 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_sent(server: Server) -
     assert httpx.get(f"{server.url}/health").status_code == 200
 
 
+def test_connections_that_never_end_their_header_are_closed_and_others_are_answered(
+    bundles: Path, tmp_path: Path
+) -> None:
+    with serving(bundles / "v1", tmp_path, "--timeout", 2) as server, ExitStack() as stack:
+        slow = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=SECONDS))
+            for _ in range(40)
+        ]
+        for connection in slow:
+            connection.sendall(b"GET /health HTTP/1.1\r\nHo")
+        for path in ("/health", "/metrics"):
+            assert httpx.get(server.url + path).status_code == 200
+        until = time.monotonic() + SECONDS / 2
+        while slow and time.monotonic() < until:
+            for connection in slow[:]:
+                try:
+                    connection.sendall(b"s")
+                    connection.settimeout(0.01)
+                    is_open = connection.recv(1) != b""
+                except TimeoutError:
+                    is_open = True
+                except ConnectionError:
+                    is_open = False
+                if not is_open:
+                    slow.remove(connection)
+        assert not slow
+        assert httpx.get(f"{server.url}/health").status_code == 200
+
+
 def test_two_hundred_mutated_requests_never_make_it_fail(server: Server) -> None:
     body = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.png"\r\n\r\n' + photo() + b"\r\n--b--\r\n"
     head = (
@@ -196,7 +226,7 @@ def test_two_hundred_mutated_requests_never_make_it_fail(server: Server) -> None
         "Content-Type: multipart/form-data; boundary=b\r\nContent-Length: {}\r\n\r\n"
     )
     whole = head.format(len(body)).encode() + body
-    assert b" 200 OK" in exchange(server.port, whole)
+    assert b" 200 " in exchange(server.port, whole)
     for seed in range(200):
         chance = random.Random(seed)
         mutated = bytearray(whole)

@@ -16,7 +16,7 @@ from rich.cells import cell_len
 from foster.bundle.files import check_free, check_outside, folder_bytes, real_folder, remove_unfinished
 from foster.bundle.folder import read_bundle, remove_exemplars
 from foster.bundle.manifest import Use, read_manifest
-from foster.bundle.promotion import check_promotable, promote
+from foster.bundle.promotion import Promotion, check_promotable, promote
 from foster.cli.bundle_texts import csv_header, csv_row, exemplars_text, listed, prediction_line, promotion_text
 from foster.cli.learn_texts import learn_text, mend_text
 from foster.cli.options import leave_busy_cores
@@ -133,12 +133,18 @@ def conclude(bundle: Path, is_promoting: bool, *before: str) -> None:
     lines = [*before, f"{bundle}: {what}"]
     if is_promoting:
         try:
-            lines.append(promotion_text(promote(bundle)))
+            lines.append(promotion_text(promote_bundle(bundle)))
         except FosterError as error:
             output.report(*lines, path=bundle)
             raise FolderError(f"'{bundle}' is saved, but not promoted: {error}; then: foster promote {name}") from None
     lines.append(f"next: foster predict {name} IMAGES, or foster learn MORE --from {name} --bundle NEXT")
     output.report(*lines, path=bundle)
+
+
+def promote_bundle(bundle: Path) -> Promotion:
+    """Point the link at a bundle that can be loaded and answers in numbers."""
+    Learner.load(real_folder(bundle)).try_out()
+    return promote(bundle)
 
 
 def _keep_refused(error: UpdateError, bundle: Path) -> str:

@@ -177,13 +177,13 @@ def exemplars(
     show_exemplars(bundle, show, remove or [])
 
 
-def promote(bundle: Bundle) -> None:
-    """Point the link 'current' beside the bundle at it."""
-    from foster.bundle.promotion import promote as move
+def promote(bundle: Bundle, plugins: Plugins = None) -> None:
+    """Load the bundle as 'serve' does, let it answer once, and point the link 'current' beside it at it."""
+    from foster.cli.bundle_actions import promote_bundle
     from foster.cli.bundle_texts import promotion_text
     from foster.system.output import report
 
-    moved = move(bundle)
+    moved = promote_bundle(bundle)
     report(promotion_text(moved), path=moved.link)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 
+from foster.bundle.files import BundleError
 from foster.data.photos.decode import ImageError, ImageLike
 from foster.data.photos.read import decoded, item_name
 from foster.data.photos.resize import Resizing
@@ -212,6 +213,8 @@ class Learner:
     def answers(self, images: Tensor, top: int = 5, unknown_below: Unknown = None) -> list[Prediction]:
         """As `predict`, for images that are decoded: uint8 `[N, 3, H, W]` at the network's size (`resizing`)."""
         rows, features = self.classifier().described(images)
+        if not bool(rows.isfinite().all()):
+            raise BundleError("the network's answers are not numbers: its weights are damaged or far too large")
         familiarity = self._known().familiarity
         if unknown_below == "auto" and familiarity is not None:
             is_unknown = familiarity.scores(rows, features) < familiarity.threshold
@@ -221,6 +224,11 @@ class Learner:
             Prediction.of(f"image {k}", self.class_names, row, top, unknown)
             for k, (row, unknown) in enumerate(zip(rows, is_unknown.tolist(), strict=True))
         ]
+
+    def try_out(self) -> None:
+        """Answer two images, a black one and one of noise; BundleError where the answers are not numbers."""
+        noise = torch.randint(256, (1, 3, *self.resizing.size), generator=torch.Generator().manual_seed(0))
+        self.answers(torch.cat((torch.zeros_like(noise), noise)).to(torch.uint8))
 
     @property
     def resizing(self) -> Resizing:

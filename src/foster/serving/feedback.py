@@ -5,6 +5,7 @@ FEEDBACK/cat/3f0c9d1e52ab7f64.jpg    class name / start of the hash of the file,
 ```
 """
 
+import hashlib
 import io
 import os
 import re
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from PIL import Image
 
@@ -23,7 +24,7 @@ from foster.data.photos.find import find_files, shown
 from foster.data.photos.sources import class_name
 from foster.errors import DataError, FolderError, explained
 from foster.serving.answers import StoredPhoto
-from foster.system.files import read_limited, write_bytes
+from foster.system.files import open_limited, read_limited, write_bytes
 
 ENDINGS = {"JPEG": "jpg", "MPO": "jpg", "TIFF": "tif", "JPEG2000": "jp2"}
 """Of formats whose files do not end in the format's name."""
@@ -58,10 +59,14 @@ def folder_name(label: str) -> str:
 
 def photo_name(content: bytes) -> str:
     """What an image file is called in the folder: the same file always has the same name."""
+    return _photo_name(io.BytesIO(content), sha256(content))
+
+
+def _photo_name(file: BinaryIO, digest: str) -> str:
     formats = [name for name in FORMATS if name in Image.OPEN]
-    with Image.open(io.BytesIO(content), formats=formats) as image:
+    with Image.open(file, formats=formats) as image:
         form = image.format or ""
-    return f"{sha256(content)[:16]}.{ENDINGS.get(form, form.lower())}"
+    return f"{digest[:16]}.{ENDINGS.get(form, form.lower())}"
 
 
 class FeedbackFolder:
@@ -161,10 +166,11 @@ class PhotosToLabel:
         """Every photo once, also those that have a label by now."""
         by_hash: dict[str, PhotoToLabel] = {}
         for path in find_files(self._folder).images[:MOST_SHOWN]:
-            with suppress(OSError, ImageError):
+            with suppress(OSError):
                 facts = path.stat()
                 photo = _photo(path, facts.st_mtime_ns, facts.st_size)
-                by_hash.setdefault(photo, PhotoToLabel(photo, shown(path.name), path))
+                if photo is not None:
+                    by_hash.setdefault(photo, PhotoToLabel(photo, shown(path.name), path))
         return list(by_hash.values())
 
     def left(self) -> list[PhotoToLabel]:
@@ -181,14 +187,17 @@ class PhotosToLabel:
 
 
 @lru_cache(MOST_SHOWN)
-def _photo(path: Path, modified: int, num_bytes: int) -> str:
-    """The photo's name in the feedback folder; a file is read again where it has changed.
+def _photo(path: Path, modified: int, num_bytes: int) -> str | None:
+    """The photo's name in the feedback folder, None where it cannot be read; a file is read again where it has changed.
 
-    Raises OSError and ImageError.
+    At most `MAX_FILE_BYTES` are read.
     """
-    content = read_limited(path, MAX_FILE_BYTES)
-    upright_size(content)
-    return photo_name(content)
+    try:
+        upright_size(path)
+        with open_limited(path, MAX_FILE_BYTES) as file:
+            return _photo_name(file, hashlib.file_digest(file, "sha256").hexdigest())
+    except (OSError, ImageError):
+        return None
 
 
 def preview(content: bytes) -> bytes:

@@ -69,8 +69,6 @@ class Guard:
                 headers = MutableHeaders(scope=message)
                 for name, value in SECURITY_HEADERS.items():
                     headers.setdefault(name, value)
-                if status in (408, 413):
-                    headers["connection"] = "close"  # the rest of the body is not wanted
             await send(message)
 
         try:

@@ -1,10 +1,11 @@
 """From options to a server that listens."""
 
+import asyncio
 import logging
 import os
+import resource
 import socket
 import sys
-from typing import Any
 
 from foster.errors import FolderError, FosterError, SettingsError, words_of
 from foster.serving.options import Options
@@ -12,18 +13,13 @@ from foster.system.output import complain
 
 logger = logging.getLogger(__name__)
 
-NEEDED = ("fastapi", "prometheus_client", "python_multipart", "starlette", "uvicorn")
+NEEDED = ("fastapi", "hypercorn", "prometheus_client", "python_multipart", "starlette")
 SHORT_TOKEN = 16
-MOST_CONNECTIONS = 1024
-UVICORN: dict[str, Any] = {
-    "log_config": None,
-    "access_log": False,
-    "server_header": False,
-    "lifespan": "on",
-    "timeout_graceful_shutdown": 10,
-    "limit_concurrency": MOST_CONNECTIONS,
-    "backlog": MOST_CONNECTIONS,
-}
+MOST_CONNECTIONS = 4096
+HEADER_SECONDS = 10.0
+"""How long a new or idle connection may take to send the whole header of its next request; `timeout` where less."""
+SHUTDOWN_SECONDS = 10.0
+"""How long answers that are being computed may take once the server is told to stop."""
 
 
 class ServeError(FosterError):
@@ -33,23 +29,25 @@ class ServeError(FosterError):
 def serve(options: Options) -> None:
     """Load the bundle, listen, and answer until a signal comes; requests that are being answered are finished."""
     try:
+        import hypercorn.asyncio
         import python_multipart  # noqa: F401 (forms are read with it)
-        import uvicorn
 
         from foster.serving.app import make_app
         from foster.serving.current import Current
         from foster.serving.served import Served
         from foster.serving.service import Service
     except ModuleNotFoundError as error:
-        if error.name not in NEEDED:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in NEEDED:
             raise
-        raise SettingsError(f"serving needs {error.name}: pip install 'foster-cil[serve]'") from None
+        raise SettingsError(f"serving needs {missing}: pip install 'foster-cil[serve]'") from None
     _check(options)
     with _bound(options) as listening:
         _leave_a_core()
         current = Current(options.path, lambda folder: Served.load(folder, options.device, options.unknown_below))
         app = make_app(Service(options, current))
         _write_log()
+        _allow_connections()
         listening.listen(MOST_CONNECTIONS)  # whoever reads the next line may connect
         served, host = current.now, f"[{options.host}]" if ":" in options.host else options.host
         logger.info(
@@ -60,7 +58,15 @@ def serve(options: Options) -> None:
             host,
             listening.getsockname()[1],
         )
-        uvicorn.Server(uvicorn.Config(app, **UVICORN)).run(sockets=[listening])
+        config = hypercorn.Config()
+        config.bind = [f"fd://{listening.detach()}"]
+        config.backlog = MOST_CONNECTIONS
+        config.keep_alive_timeout = min(HEADER_SECONDS, options.timeout)
+        config.graceful_timeout = SHUTDOWN_SECONDS
+        config.include_server_header = False
+        config.errorlog = logging.getLogger("foster.serving.http")
+        config.errorlog.setLevel(logging.WARNING)
+        asyncio.run(hypercorn.asyncio.serve(app, config, mode="asgi"))
 
 
 def _check(options: Options) -> None:
@@ -101,11 +107,19 @@ def _leave_a_core() -> None:
         torch.set_num_threads(max(1, torch.get_num_threads() - 1))
 
 
+def _allow_connections() -> None:
+    """As many open files as the system allows, up to what so many connections need: many systems begin with 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_CONNECTIONS + 256
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
 def _write_log() -> None:
-    """Our own lines and the warnings of the server, on standard error."""
+    """Log lines go to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    for name, level in (("foster.serving", logging.INFO), ("uvicorn", logging.WARNING)):
-        log = logging.getLogger(name)
-        log.handlers, log.propagate = [handler], False
-        log.setLevel(level)
+    log = logging.getLogger("foster.serving")
+    log.handlers, log.propagate = [handler], False
+    log.setLevel(logging.INFO)

@@ -47,7 +47,7 @@ class Served:
 
     @classmethod
     def load(cls, folder: Path, device: str, unknown_below: Unknown) -> "Served":
-        """Load the bundle in `folder`, which is no link, and let it answer once, so that nobody waits for that.
+        """Load the bundle in `folder`, which is no link, and try it out: BundleError where its answers are not numbers.
 
         "auto" of a bundle that cannot tell what is unknown is `UNSURE_BELOW`.
         """
@@ -55,9 +55,8 @@ class Served:
         learner = Learner.load(folder, device=device)
         if unknown_below == "auto" and (learner.knowledge is None or learner.knowledge.familiarity is None):
             unknown_below = UNSURE_BELOW
-        served = cls(learner, folder.name, version, unknown_below)
-        served.answers(torch.zeros(1, 3, *learner.resizing.size, dtype=torch.uint8))
-        return served
+        learner.try_out()
+        return cls(learner, folder.name, version, unknown_below)
 
     def answers(self, images: Tensor) -> list[Prediction]:
         """What images uint8 `[N, 3, H, W]` show, each with as many classes as anybody may ask for."""
