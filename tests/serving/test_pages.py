@@ -120,7 +120,7 @@ def test_a_dropped_photo_is_answered_corrected_stored_and_learned(
     page.keyboard.press("Enter")
     playwright.expect(card.locator(".stored span")).to_have_text("Stored as owl")
     assert feedback_of(server) == {"owl": [photo(7)]}
-    playwright.expect(page.locator("#lesson")).to_have_text("1 photo for the next lesson: owl (1).")
+    playwright.expect(page.locator("#collected")).to_have_text("1 photo for the next learn: owl (1).")
     playwright.expect(announced).to_have_text("Stored as owl.")
 
     # What the page stored is what the command takes.
@@ -161,6 +161,52 @@ def test_waiting_photos_are_labelled_one_after_the_other_with_keys(page: "playwr
     page.locator("#labelling").wait_for(state="hidden")
     assert feedback_of(server) == {second: [photo(100)], "a new class": [photo(102)]}
     playwright.expect(page.locator("#waiting-text")).to_have_text("1 photo waits for a label.")
+
+
+def test_one_click_on_a_bar_answers_and_a_class_just_named_is_offered_for_the_next_photo(
+    page: "playwright.Page", server: Server
+) -> None:
+    def unknown(route: "playwright.Route") -> None:
+        answer = route.fetch().json()
+        answer["predictions"][0] |= {"is_unknown": True, "label": "unknown"}
+        route.fulfill(json=answer)
+
+    page.route("**/predict?top=9", unknown)
+    before = feedback_of(server)
+    drop(page, "a.png", photo(21))
+    first = page.locator(".card", has_text="a.png")
+    playwright.expect(first.locator(".verdict")).to_have_text("I do not know this")
+    chosen = first.locator(".bar .label").nth(1).inner_text()
+    first.locator(".bar").nth(1).click()
+    playwright.expect(first.locator(".stored span")).to_have_text(f"Stored as {chosen}")
+    first.get_by_role("button", name="Undo").click()
+    playwright.expect(first.locator(".stored")).to_be_hidden()
+    assert feedback_of(server) == before
+    first.get_by_role("button", name="Name it").click()
+    page.keyboard.type("lynx")
+    page.keyboard.press("Enter")
+    playwright.expect(first.locator(".stored span")).to_have_text("Stored as lynx")
+    drop(page, "b.png", photo(22))
+    second = page.locator(".card", has_text="b.png")
+    second.get_by_role("button", name="lynx").click()
+    playwright.expect(second.locator(".stored span")).to_have_text("Stored as lynx")
+    assert feedback_of(server)["lynx"] == sorted([photo(21), photo(22)])
+    drop(page, "c.png", photo(23))
+    drop(page, "d.png", photo(24))
+    page.get_by_role("button", name="Label one after the other").click()
+    playwright.expect(page.locator("#choices button", has_text="lynx")).to_have_count(1)
+    page.keyboard.press("Escape")
+    for card in (first, second):
+        card.get_by_role("button", name="Undo").click()
+        playwright.expect(card.locator(".stored")).to_be_hidden()
+    assert feedback_of(server) == before
+
+
+@pytest.mark.parametrize("page", [PHONE], indirect=True, ids=["phone"])
+def test_a_phone_is_not_told_to_drop_or_paste(page: "playwright.Page") -> None:
+    told = page.locator("#drop").inner_text()
+    assert "Take a photo" in told
+    assert not any(word in told.lower() for word in ("drop", "paste"))
 
 
 def test_what_cannot_be_read_is_told_and_the_rest_is_answered(page: "playwright.Page") -> None:
@@ -221,6 +267,7 @@ def test_a_folder_and_a_pasted_photo_are_taken_like_dropped_ones(page: "playwrig
         (folder / f"{k}.png").write_bytes(photo(k))
     page.set_input_files("#folder", tmp_path)
     playwright.expect(page.locator(".card .actions:not([hidden])")).to_have_count(3)
+    playwright.expect(page.locator("#no-photos")).to_have_text("Not a photo: notes.txt.")
     page.evaluate(
         """(bytes) => {
             const clipboardData = new DataTransfer();

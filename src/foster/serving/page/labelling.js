@@ -49,8 +49,8 @@ async function showItem() {
     find("#big").src = await item.show();
     const candidates = await item.candidates();
     if (session.items[session.position] !== item) return; // the user was faster
-    session.candidates = candidates;
-    find("#choices").replaceChildren(...candidates.map(choice));
+    session.candidates = offered(candidates, 9);
+    find("#choices").replaceChildren(...session.candidates.map(choice));
     find("#choices button").focus();
   } catch (problem) {
     problemInLabelling(problem.message);
@@ -66,7 +66,7 @@ function choice({ label, probability }, index) {
   button.append(
     element("kbd", "", String(index + 1)),
     element("span", "label", label),
-    element("span", "share", percent(probability)),
+    element("span", "share", probability === null ? "" : percent(probability)),
   );
   button.addEventListener("click", () => giveLabel(label));
   row.append(button);
@@ -129,13 +129,15 @@ function listenToLabelling() {
   const dialog = find("#labelling");
   find("#big").addEventListener("load", ({ target }) => target.classList.toggle("small", target.naturalWidth < 128));
   dialog.addEventListener("keydown", keyInLabelling);
-  dialog.addEventListener("close", () => refreshInfo().catch(() => {}));
+  dialog.addEventListener("close", () => refreshInfo().then(showAllBars).catch(() => {}));
   find("#leave").addEventListener("click", () => dialog.close());
   find("#skip").addEventListener("click", skipItem);
   find("#back").addEventListener("click", undoLabel);
   find("#other").addEventListener("submit", (event) => {
     event.preventDefault();
-    giveLabel(find("#other-label").value);
+    const typed = find("#other-label").value.trim();
+    if (typed) remember(typed);
+    giveLabel(typed);
   });
   find("#label-dropped").addEventListener("click", () => startLabelling(unlabelled().map(droppedItem)));
   find("#label-waiting").addEventListener("click", async () => {

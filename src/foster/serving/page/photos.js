@@ -3,7 +3,9 @@
 const AT_ONCE = 4;
 const ENDINGS = /\.(jpe?g|jfif|png|webp|gif|bmp|tiff?|ppm|pgm|avif|jp2|hei[cf])$/i; // the last to be told what to do
 
-const state = { info: null, classes: [], photos: [], queue: [], active: 0 };
+const MOST_OFFERED = 3;
+
+const state = { info: null, classes: [], photos: [], queue: [], active: 0, typed: [], collected: [] };
 
 async function refreshInfo() {
   const [info, known] = await Promise.all([askJson("/info"), askJson("/classes")]);
@@ -20,18 +22,19 @@ async function refreshInfo() {
   if (info.problem) problem.textContent = `${info.problem[0].toUpperCase()}${info.problem.slice(1)}.`;
   find("#waiting").hidden = !info.num_to_label;
   find("#waiting-text").textContent = `${plural(info.num_to_label, "photo waits", "photos wait")} for a label.`;
-  await refreshLesson();
+  await refreshCollected();
 }
 
-// The photos that wait for the next lesson; their classes can be chosen like known ones.
-async function refreshLesson() {
+// The photos that wait for the next learn; their classes can be chosen like known ones.
+async function refreshCollected() {
   let counts = { num_photos: 0, classes: {} };
   if (state.info.takes_feedback) counts = await askJson("/feedback");
   const named = Object.entries(counts.classes);
   const shown = named.slice(0, 6).map(([name, count]) => `${name} (${count})`).join(", ");
-  find("#lesson").hidden = !counts.num_photos;
-  find("#lesson").textContent =
-    `${plural(counts.num_photos, "photo")} for the next lesson: ${shown}${named.length > 6 ? ", …" : ""}.`;
+  find("#collected").hidden = !counts.num_photos;
+  find("#collected").textContent =
+    `${plural(counts.num_photos, "photo")} for the next learn: ${shown}${named.length > 6 ? ", …" : ""}.`;
+  state.collected = Object.keys(counts.classes).filter((name) => !state.classes.includes(name));
   const names = [...new Set([...state.classes, ...Object.keys(counts.classes)])];
   find("#classes").replaceChildren(...names.map((name) => {
     const option = element("option");
@@ -40,13 +43,28 @@ async function refreshLesson() {
   }));
 }
 
+// The top classes of an answer, and then classes that were typed here or are new in the feedback folder, which are
+// likely to be needed again; at most `most` of them together.
+function offered(top, most) {
+  const named = [...new Set([...state.typed, ...state.collected])].slice(0, MOST_OFFERED);
+  const more = named.filter((name) => !top.slice(0, most - MOST_OFFERED).some(({ label }) => label === name));
+  const first = top.slice(0, most - more.length);
+  return [...first, ...more.map((label) => ({ label, probability: null }))];
+}
+
+// A class that was typed is offered for the photos that follow.
+function remember(label) {
+  state.typed = [label, ...state.typed.filter((name) => name !== label)].slice(0, MOST_OFFERED);
+}
+
 function addPhotos(files) {
-  const images = [...files].filter((file) => file.type.startsWith("image/") || ENDINGS.test(file.name));
-  const others = files.length - images.length;
-  if (!images.length) {
-    announce(others ? "No photos among these files." : "");
-    return;
-  }
+  const isPhoto = (file) => file.type.startsWith("image/") || ENDINGS.test(file.name);
+  const images = [...files].filter(isPhoto);
+  const others = [...files].filter((file) => !isPhoto(file)).map((file) => file.name);
+  const more = others.length > 3 ? ` and ${others.length - 3} more` : "";
+  find("#no-photos").hidden = !others.length;
+  find("#no-photos").textContent = others.length ? `Not a photo: ${others.slice(0, 3).join(", ")}${more}.` : "";
+  if (!images.length) return;
   const cards = find("#cards");
   for (const file of images.reverse()) {
     const photo = { file, card: makeCard(file), answer: null, label: null, stored: null };
@@ -110,30 +128,49 @@ async function predict(photo) {
   }
 }
 
-function showAnswer({ answer, card }) {
+function showAnswer(photo) {
+  const { answer, card } = photo;
   const verdict = find(".verdict", card);
   const why = find(".why", card);
   verdict.classList.toggle("unknown", answer.is_unknown);
   verdict.textContent = answer.is_unknown ? "I do not know this" : answer.label;
   why.hidden = !answer.is_unknown;
   const lack = state.info.unknown_below === "auto" ? "it differs too much from what was learned" : "that is not sure enough";
-  why.textContent = `Nearest is ${answer.top[0].label}, but ${lack}.`;
-  const shown = answer.top.slice(0, 5).filter(({ probability }, index) => index < 2 || probability >= 0.001);
-  find(".bars", card).replaceChildren(...shown.map(bar));
+  const help = state.info.takes_feedback ? " Click its class, or name it." : "";
+  why.textContent = `Nearest is ${answer.top[0].label}, but ${lack}.${help}`;
+  showBars(photo);
   find(".actions", card).hidden = false;
   find(".right", card).hidden = !state.info.takes_feedback || answer.is_unknown;
   find(".wrong", card).hidden = !state.info.takes_feedback;
   find(".wrong", card).textContent = answer.is_unknown ? "Name it" : "Wrong?";
 }
 
-function bar({ label, probability }) {
+function showBars(photo) {
+  const top = photo.answer.top.filter(({ probability }, index) => index < 2 || (index < 5 && probability >= 0.001));
+  const bars = state.info.takes_feedback ? offered(top, top.length + MOST_OFFERED) : top;
+  find(".bars", photo.card).replaceChildren(...bars.map((candidate) => bar(candidate, photo)));
+}
+
+// A class with its probability; where feedback is taken, a click stores the photo under it.
+function bar({ label, probability }, photo) {
   const row = element("li");
-  const track = element("span", "track");
-  const fill = element("span", "fill");
-  track.setAttribute("aria-hidden", "true");
-  fill.style.width = `${Math.max(0.5, 100 * probability)}%`;
-  track.append(fill);
-  row.append(element("span", "label", label), element("span", "share", percent(probability)), track);
+  const box = element(state.info.takes_feedback ? "button" : "div", "bar");
+  box.append(element("span", "label", label), element("span", "share", probability === null ? "" : percent(probability)));
+  if (probability !== null) {
+    const track = element("span", "track");
+    const fill = element("span", "fill");
+    track.setAttribute("aria-hidden", "true");
+    fill.style.width = `${Math.max(0.5, 100 * probability)}%`;
+    track.append(fill);
+    box.append(track);
+  }
+  if (state.info.takes_feedback) {
+    box.type = "button";
+    box.title = `Store as ${label}`;
+    box.setAttribute("aria-pressed", String(photo.stored?.label === label));
+    box.addEventListener("click", () => store(photo, label));
+  }
+  row.append(box);
   return row;
 }
 
@@ -153,9 +190,19 @@ function wire(photo) {
   form.addEventListener("keydown", (event) => event.key === "Escape" && open(false));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    store(photo, find("input.label", card).value);
+    storeTyped(photo, find("input.label", card).value);
   });
   find(".undo", card).addEventListener("click", () => takeBack(photo));
+}
+
+async function storeTyped(photo, label) {
+  if (!(await store(photo, label))) return;
+  remember(photo.stored.label);
+  showAllBars();
+}
+
+function showAllBars() {
+  for (const photo of state.photos) if (photo.answer) showBars(photo);
 }
 
 // Stores a photo with its class; true where that worked.
@@ -177,10 +224,11 @@ async function store(photo, label) {
   find(".actions", card).hidden = true;
   find(".stored", card).hidden = false;
   find(".stored span", card).textContent = `Stored as ${photo.stored.label}`;
+  showBars(photo);
   find(".undo", card).focus();
   announce(`Stored as ${photo.stored.label}.`);
   showCounts();
-  await refreshLesson();
+  await refreshCollected();
   return true;
 }
 
@@ -195,12 +243,13 @@ async function takeBack(photo) {
     }
   }
   photo.stored = null;
+  showBars(photo);
   find(".stored", card).hidden = true;
   find(".actions", card).hidden = false;
   find(".wrong", card).focus();
   announce("Taken back.");
   showCounts();
-  await refreshLesson();
+  await refreshCollected();
 }
 
 async function toggleHeat({ card, file, answer }) {
@@ -297,6 +346,7 @@ function listen() {
     state.photos = [];
     state.queue = [];
     find("#cards").replaceChildren();
+    find("#no-photos").hidden = true;
     document.body.classList.remove("many");
     showCounts();
     find("#choose").focus();
