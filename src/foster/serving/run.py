@@ -6,6 +6,7 @@ import os
 import resource
 import socket
 import sys
+from typing import Any, cast
 
 from foster.errors import FolderError, FosterError, SettingsError, words_of
 from foster.serving.options import Options
@@ -66,7 +67,7 @@ def serve(options: Options) -> None:
         config.include_server_header = False
         config.errorlog = logging.getLogger("foster.serving.http")
         config.errorlog.setLevel(logging.WARNING)
-        asyncio.run(hypercorn.asyncio.serve(app, config, mode="asgi"))
+        asyncio.run(hypercorn.asyncio.serve(cast(Any, app), config, mode="asgi"))
 
 
 def _check(options: Options) -> None:

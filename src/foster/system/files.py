@@ -7,8 +7,9 @@ import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from foster.errors import FolderError, words_of
 
@@ -32,7 +33,7 @@ def read_limited(path: Path, max_bytes: int, *, start: int = 0) -> bytes:
 
 
 @contextmanager
-def open_limited(path: Path, max_bytes: int, *, start: int = 0) -> Iterator[BinaryIO]:
+def open_limited(path: Path, max_bytes: int, *, start: int = 0) -> Iterator[BufferedReader]:
     """A regular file, open for reading at byte `start`; OSError where more than `max_bytes` follow."""
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         status = os.fstat(file.fileno())
