@@ -3,6 +3,7 @@
 import re
 import shutil
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,13 +75,14 @@ def test_a_run_is_planned_interrupted_and_resumed_and_stands_in_the_table(
     whole = foster.run("mine.toml", seed=1)
     with pytest.raises(KeyboardInterrupt):
         foster.run("mine.toml", folder="one", seed=1, checkpoint_minutes=0, listener=stop_in_the_second_task)
-    assert f'plugins = ["{lab / "my_lab.py"}"]' in Path("one/settings.toml").read_text()
+    assert tomllib.loads(Path("one/settings.toml").read_text())["plugins"] == [str(lab / "my_lab.py")]
     forget()
     (lab / "elsewhere").mkdir()
     monkeypatch.chdir(lab / "elsewhere")
     monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder != str(lab)])
     Path("my_lab.py").write_text("raise SystemExit('a stranger')")
-    assert "smooth" in call("resume", "../one", "-q"), "with the file that the run had"
+    assert "--trust-plugins" in call("resume", "../one", "-q", code=2)
+    assert "smooth" in call("resume", "../one", "-q", "--trust-plugins"), "with the file that the run had"
     monkeypatch.chdir(lab)
     assert foster.load_results("one")[0].accuracy == whole.accuracy
     assert list(whole.environment["plugins"]) == ["my_lab"]
@@ -98,6 +100,56 @@ def test_a_sweep_runs_it_in_processes_of_its_own(lab: Path) -> None:
     planned = call("sweep", "conf/mine.toml", "smooth.smoothing=0,0.5", "--out", "all", "--dry-run")
     assert [word for word in planned.split() if word in ("finished", "waiting")] == ["waiting", "finished"]
     assert "smooth" in call("table", "all")
+
+
+@pytest.mark.parametrize("finished", [False, True], ids=["interrupted", "finished"])
+def test_a_run_folder_imports_no_plug_in_until_its_user_says_so(lab: Path, finished: bool) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        foster.run("mine.toml", folder="one", seed=1, checkpoint_minutes=0, listener=stop_in_the_second_task)
+    if finished:
+        foster.run("mine.toml", folder="one", seed=1, resume=True)
+    forget()
+    (lab / "my_lab.py").rename(lab / "one" / "my_lab.py")
+    settings = Path("one/settings.toml")
+    settings.write_text(settings.read_text().replace(str(lab / "my_lab.py"), str(lab / "one" / "my_lab.py")))
+    (lab / "one" / "my_lab.py").write_text("raise SystemExit('a stranger')")
+    looks = [
+        "presets --show one",
+        "plan one",
+        "run one --out two",
+        "sweep one seed=1,2 --dry-run",
+        "sweep one seed=1,2",
+    ]
+    looks += [] if finished else ["resume one", "resume one device=cpu"]
+    for look in looks:
+        found = call(*look.split(), code=2)
+        assert "my_lab.py" in found
+        assert "--plugin my_lab" in found
+        assert "--trust-plugins" in found
+    if finished:
+        assert "nothing is left to do" in call("resume", "one")
+    assert "smooth" in call("table", "one")
+    with pytest.raises(foster.SettingsError, match="import my_lab first"):
+        foster.run("one")
+    assert "a stranger" in call("plan", "one", "--trust-plugins", code=2)
+    shutil.copy(PLUGIN, lab)
+    assert "learn" in call("plan", "one", "--plugin", "my_lab"), "their own file, not that of the folder"
+
+
+def test_a_plug_in_that_was_edited_in_the_middle_of_a_run_is_refused_or_recorded(lab: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        foster.run("mine.toml", folder="one", seed=1, checkpoint_minutes=0, listener=stop_in_the_second_task)
+    forget()
+    with (lab / "my_lab.py").open("a") as file:
+        file.write("# edited")
+    with pytest.raises(foster.FolderError, match=r"'my_lab' was edited .* allow_changed_plugin=True"):
+        foster.run("mine.toml", folder="one", seed=1, resume=True)
+    assert "--allow-changed-plugin" in call("resume", "one", "--trust-plugins", code=2)
+    call("resume", "one", "--trust-plugins", "--allow-changed-plugin", "-q")
+    environment = foster.load_results("one")[0].environment
+    (before,) = environment["plugins_before"]
+    assert before.keys() == environment["plugins"].keys() == {"my_lab"}
+    assert before != environment["plugins"]
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """The folder of a run, whatever it holds."""
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ from foster.experiment.folder import RunFolder, check_same_settings, differing_k
 from foster.settings import toml as toml_text
 from foster.settings.base import keys_for
 from foster.settings.experiment import Settings
+from foster.system.locking import locked
 
 MANY = settings(max_examples=150, deadline=None, suppress_health_check=SUPPRESSED)
 
@@ -132,14 +134,25 @@ def test_a_new_run_takes_no_folder_that_holds_anything_and_leaves_it_as_it_is(tm
         folder.check_free()
 
 
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_a_run_into_a_folder_that_is_being_written_names_the_process_that_writes(
+    tmp_path: Path, has_begun: bool
+) -> None:
+    with locked(tmp_path):
+        if has_begun:
+            (tmp_path / "settings.toml").write_text(tiny_settings().toml())
+        with pytest.raises(FolderError, match=f"process {os.getpid()} on "):
+            RunFolder(tmp_path).check_free()
+
+
 def test_a_run_that_another_process_began_meanwhile_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     @contextmanager
-    def locked(path: Path) -> Iterator[None]:
+    def held(path: Path) -> Iterator[None]:
         path.mkdir()
         (path / "settings.toml").write_text("theirs")
         yield
 
-    monkeypatch.setattr(module, "locked", locked)
+    monkeypatch.setattr(module, "locked", held)
     with pytest.raises(FolderError, match="already holds a run"), RunFolder(tmp_path / "run").opened(tiny_settings()):
         pass
     assert (tmp_path / "run" / "settings.toml").read_text() == "theirs"

@@ -1,7 +1,10 @@
 """The frame of every method: what is random in a task depends on the task."""
 
 import copy
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cached_property
+from typing import Any
 
 import pytest
 import torch
@@ -10,10 +13,10 @@ from torch import Tensor, nn
 
 from foster.data.task import Task
 from foster.errors import TrainingError
-from foster.methods.base import Method
+from foster.methods.base import Method, checked_phases
 from foster.methods.replay import Replay
 from foster.settings.methods import ReplaySettings
-from foster.training.phase import Phase
+from foster.training.phase import Evaluate, Phase
 
 
 def untrained() -> Method[ReplaySettings]:
@@ -42,6 +45,53 @@ def test_a_method_of_ones_own_without_phases_is_told_so() -> None:
     method = new_method(Method, ReplaySettings())
     with pytest.raises(TrainingError, match=r"^method foster\.methods\.base\.Method has no phases\(\)"):
         method.phases(digits()[0])
+
+
+class Forgetful(Replay):
+    """Replay that derives something from what it was given, and keeps whatever a test says."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.table: dict[str, Tensor] = {"nothing": torch.zeros(1)}
+        self.of_memory = [self.memory, None]
+        self.keep: Callable[[Forgetful], None] = lambda method: None
+
+    @cached_property
+    def temperature(self) -> float:
+        return 2.0
+
+    def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
+        yield from super().phases(task)
+        assert self.temperature
+        self.keep(self)
+
+
+def grown(method: Forgetful) -> None:
+    method.table["logits"] = torch.ones(2)
+
+
+def overwritten(method: Forgetful) -> None:
+    method.table["nothing"] += 1
+
+
+def replaced(method: Forgetful) -> None:
+    method.table = {}
+
+
+def added(method: Forgetful) -> None:
+    method.old_network = method.network.with_new_classes(1)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("keep", "name"), [(grown, "table"), (overwritten, "table"), (replaced, "table"), (added, "old_network")]
+)
+def test_what_a_method_keeps_in_self_for_the_next_task_is_refused(keep: Callable[[Forgetful], None], name: str) -> None:
+    method = new_method(Forgetful, ReplaySettings())
+    assert isinstance(method, Forgetful)
+    assert len(list(checked_phases(method, digits()[0]))) == 1, "the network and the memory are what it may keep"
+    method.keep = keep
+    with pytest.raises(TrainingError, match=rf"Forgetful keeps self\.{name} .*register_buffer"):
+        list(checked_phases(method, digits()[0]))
 
 
 def test_fresh_rows_of_the_head_depend_on_the_task() -> None:

@@ -1,7 +1,9 @@
 """The steps of a task on the shared loop: in order, from where it stands, saved where it may stop."""
 
+import copy
 import json
 import signal
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -123,7 +125,52 @@ def test_a_stop_ends_a_task_that_nobody_saves() -> None:
         second_task(trainer_with([], StopAfter(1)), None, TaskState(1))
 
 
-def test_a_checkpoint_in_the_middle_of_a_phase_has_the_form_that_earlier_versions_wrote(tmp_path: Path) -> None:
+def with_mean_teacher(trainer: Trainer, store: CheckpointStore, state: TaskState) -> list[Tensor]:
+    """The weights of a network and of its mean teacher after two phases; the second begins with the teacher's."""
+    method = new_method(Foster, SETTINGS)
+    task = task_of(method, 0)
+    for _ in method.phases(task):
+        pass
+    teacher, network = copy.deepcopy(method.network), method.network
+
+    def on_epoch(epoch: int) -> None:
+        for average, tensor in zip(teacher.state_dict().values(), network.state_dict().values(), strict=True):
+            average.copy_(0.5 * average + 0.5 * tensor)
+
+    def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        with torch.no_grad():
+            wanted = teacher(images).logits
+        logits = network(images).logits
+        return {"L_CE": cross_entropy(logits, labels), "L_MT": (logits - wanted).square().mean()}
+
+    def phases() -> Iterator[Phase]:
+        phase = Phase("follow", network, objective, SHORT, task.training, (teacher.eval(),), on_epoch)
+        yield phase
+        network.load_state_dict(teacher.state_dict())
+        yield replace(phase, name="again", on_epoch=None)
+
+    trainer.learn(phases(), state, lambda wanted: None, lambda: state.save(store, {}, trainer.listener))
+    return [*network.state_dict().values(), *teacher.state_dict().values()]
+
+
+def test_a_teacher_that_changes_while_a_phase_is_trained_goes_on_from_any_step(tmp_path: Path) -> None:
+    whole = with_mean_teacher(trainer_with([]), CheckpointStore(tmp_path / "whole"), TaskState(0))
+    num_steps = 0
+    while True:
+        folder = tmp_path / str(num_steps)
+        try:
+            with_mean_teacher(trainer_with([], StopAfter(num_steps)), CheckpointStore(folder), TaskState(0))
+            break
+        except Stopped:
+            checkpoint = CheckpointStore(folder).load(pytest.fail)
+        assert checkpoint is not None
+        found = with_mean_teacher(trainer_with([]), CheckpointStore(folder), TaskState.of(checkpoint))
+        assert all(map(torch.equal, found, whole)), f"after {num_steps} steps"
+        num_steps += 1
+    assert num_steps > 8
+
+
+def test_a_checkpoint_in_the_middle_of_a_phase_holds_the_position_the_weights_and_the_momentum(tmp_path: Path) -> None:
     with pytest.raises(Stopped):
         second_task(trainer_with([], StopAfter(4)), CheckpointStore(tmp_path), TaskState(1, seconds_before=7.0))
     manifest = json.loads(max(tmp_path.glob("manifest-*.json")).read_text())

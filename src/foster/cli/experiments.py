@@ -6,7 +6,17 @@ from typing import Annotated
 
 import typer
 
-from foster.cli.options import Data, Plugins, Quiet, Recipes, SettingsSource, all_changes, chosen_settings
+from foster.cli.options import (
+    AllowsChangedPlugin,
+    Data,
+    Plugins,
+    Quiet,
+    Recipes,
+    SettingsSource,
+    TrustsPlugins,
+    all_changes,
+    chosen_settings,
+)
 
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings to change, e.g. method=replay seed=1.")
@@ -37,17 +47,26 @@ def run(
     is_resuming: Annotated[bool, typer.Option("--resume", help="Continue the run if the folder holds it.")] = False,
     is_deterministic: Deterministic = False,
     plugins: Plugins = None,
+    trusts_plugins: TrustsPlugins = False,
+    allows_changed_plugin: AllowsChangedPlugin = False,
     trackers: Trackers = None,
     has_tensorboard: TensorBoard = False,
 ) -> None:
     """Train one method on one scenario: everything is written to the run folder."""
     changes = [*all_changes(overrides, recipes), *(["engine.deterministic=true"] if is_deterministic else [])]
-    settings = chosen_settings(source, changes, data, plugins)
+    settings = chosen_settings(source, changes, data, plugins, trusts_plugins)
     # Imported only now: what is wrong with the settings is said before torch is loaded.
     from foster.cli.launch import launch
 
     folder, listeners = out or Path("runs") / settings.run_name, _trackers(trackers, has_tensorboard)
-    launch(settings, folder, quiet=quiet, is_resuming=is_resuming, trackers=listeners)
+    launch(
+        settings,
+        folder,
+        quiet=quiet,
+        is_resuming=is_resuming,
+        trackers=listeners,
+        allows_changed_plugin=allows_changed_plugin,
+    )
 
 
 def resume(
@@ -62,13 +81,24 @@ def resume(
     data: Data = None,
     quiet: Quiet = False,
     plugins: Plugins = None,
+    trusts_plugins: TrustsPlugins = False,
+    allows_changed_plugin: AllowsChangedPlugin = False,
     trackers: Trackers = None,
     has_tensorboard: TensorBoard = False,
 ) -> None:
     """Continue an interrupted run where it stopped, in the middle of a phase."""
     from foster.cli.launch import relaunch
 
-    relaunch(folder, data, overrides or [], quiet=quiet, trackers=_trackers(trackers, has_tensorboard))
+    relaunch(
+        folder,
+        data,
+        overrides or [],
+        quiet=quiet,
+        trackers=_trackers(trackers, has_tensorboard),
+        plugins=plugins,
+        trusts_plugins=trusts_plugins,
+        allows_changed_plugin=allows_changed_plugin,
+    )
 
 
 def _trackers(named: list[str] | None, has_tensorboard: bool) -> list[str]:
@@ -86,11 +116,12 @@ def plan(
     runs: Annotated[Path, typer.Option(help="The folder of earlier runs, whose times are taken.")] = Path("runs"),
     is_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON, for scripts.")] = False,
     plugins: Plugins = None,
+    trusts_plugins: TrustsPlugins = False,
 ) -> None:
     """Show what a run would do, before anything is trained: tasks, images, exemplars, epochs, memory, time."""
     from foster.system.output import show
 
-    settings = chosen_settings(source, all_changes(overrides, recipes), data, plugins)
+    settings = chosen_settings(source, all_changes(overrides, recipes), data, plugins, trusts_plugins)
     from foster.experiment.pace import measured_plan, timed_plan
     from foster.reports.plans import plan_table
 

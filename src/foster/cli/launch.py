@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from foster.data.download import Follower
-from foster.events import Listener
 from foster.experiment.folder import ReadFolder, RunFolder
 from foster.experiment.parts import load_scenario
 from foster.experiment.run import Finished, begin, go_on, resumed_settings
@@ -17,7 +17,7 @@ from foster.reports.trackers import tracked
 from foster.settings.experiment import Settings
 from foster.system.crew import joined, speaks
 from foster.system.output import complain, report
-from foster.system.signals import Stopped, StopRequest, stop_on_signals
+from foster.system.signals import Stopped, stop_on_signals
 
 
 def launch(
@@ -28,6 +28,7 @@ def launch(
     is_resuming: bool = False,
     is_shown: bool = True,
     trackers: Sequence[str] = (),
+    allows_changed_plugin: bool = False,
 ) -> dict[str, Any]:
     """Run `settings` in the folder `path`; with `is_resuming`, continue the run that the folder holds."""
     folder = RunFolder(path)
@@ -35,24 +36,52 @@ def launch(
     if is_continued:
         settings = resumed_settings(settings, folder)
     if is_continued and folder.is_finished:
-        complain(f"'{path}' is finished; nothing is left to do")
-        results = folder.read_results()
-    else:
-        results = _watched(go_on if is_continued else begin, settings, folder, quiet, trackers)
-    if is_shown and speaks():
-        report(accuracy_table(find_results([path])), f"results: {path / 'results.json'}", path=path)
+        return _finished(folder, is_shown)
+    work = partial(go_on, allows_changed_plugin=allows_changed_plugin) if is_continued else begin
+    results = _watched(work, settings, folder, quiet, trackers)
+    _show(path, is_shown)
     return results
 
 
+def _finished(folder: RunFolder, is_shown: bool = True) -> dict[str, Any]:
+    complain(f"'{folder.path}' is finished; nothing is left to do")
+    results = folder.read_results()
+    _show(folder.path, is_shown)
+    return results
+
+
+def _show(path: Path, is_shown: bool) -> None:
+    if is_shown and speaks():
+        report(accuracy_table(find_results([path])), f"results: {path / 'results.json'}", path=path)
+
+
 def relaunch(
-    path: Path, data: Path | None, overrides: Sequence[str] = (), *, quiet: bool = False, trackers: Sequence[str] = ()
+    path: Path,
+    data: Path | None,
+    overrides: Sequence[str] = (),
+    *,
+    quiet: bool = False,
+    trackers: Sequence[str] = (),
+    plugins: Sequence[str] | None = None,
+    trusts_plugins: bool = False,
+    allows_changed_plugin: bool = False,
 ) -> dict[str, Any]:
     """Continue the run in `path`, with its own settings; `data` says where the data files are now, and `overrides`
-    change where and how it computes."""
-    settings = RunFolder(path).settings(overrides, imports_plugins=True)
+    change where and how it computes. The plug-ins that it names are imported with `trusts_plugins` alone."""
+    folder = RunFolder(path)
+    if folder.holds_run and folder.is_finished and not overrides:
+        return _finished(folder)
+    settings = folder.settings(overrides, plugins=plugins, trusts_plugins=trusts_plugins)
     if data is not None:
         settings = settings.model_copy(update={"data": str(data)})
-    return launch(settings, path, quiet=quiet, is_resuming=True, trackers=trackers)
+    return launch(
+        settings,
+        path,
+        quiet=quiet,
+        is_resuming=True,
+        trackers=trackers,
+        allows_changed_plugin=allows_changed_plugin,
+    )
 
 
 def prepare_photos(settings: Settings, cache: Path, *, quiet: bool = False) -> int:
@@ -67,10 +96,9 @@ def prepare_photos(settings: Settings, cache: Path, *, quiet: bool = False) -> i
             raise
 
 
-Work = Callable[[Settings, RunFolder, Listener, StopRequest], Finished]
-
-
-def _watched(work: Work, settings: Settings, folder: RunFolder, quiet: bool, trackers: Sequence[str]) -> dict[str, Any]:
+def _watched(
+    work: Callable[..., Finished], settings: Settings, folder: RunFolder, quiet: bool, trackers: Sequence[str]
+) -> dict[str, Any]:
     """Do it with progress on the terminal; a signal stops it after the step under way."""
     with (
         stop_on_signals() as stop,
@@ -84,5 +112,5 @@ def _watched(work: Work, settings: Settings, folder: RunFolder, quiet: bool, tra
             return work(settings, own, followed, stop).results
         except Stopped as stopped:
             if folder.holds_run:
-                stopped.add_hint(f"all is saved; continue with: {folder.resume_command}")
+                stopped.add_hint(f"all is saved; continue with: {folder.resume_command_for(settings)}")
             raise

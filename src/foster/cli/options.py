@@ -47,6 +47,14 @@ Plugins = Annotated[
     ),
 ]
 
+TrustsPlugins = Annotated[
+    bool, typer.Option("--trust-plugins", help="Import the plug-ins that a run folder names: they may be anybody's.")
+]
+
+AllowsChangedPlugin = Annotated[
+    bool, typer.Option("--allow-changed-plugin", help="Go on though a plug-in was edited since the run was begun.")
+]
+
 Recipes = Annotated[
     list[str] | None,
     typer.Option(
@@ -79,14 +87,22 @@ def all_changes(overrides: list[str] | None, recipes: list[str] | None) -> list[
     return [*(f"recipe={recipe}" for recipe in recipes or ()), *(overrides or [])]
 
 
-def chosen_settings(source: str, changes: list[str], data: Path | None, plugins: list[str] | None = None) -> "Settings":
+def chosen_settings(
+    source: str,
+    changes: list[str],
+    data: Path | None,
+    plugins: list[str] | None = None,
+    trusts_plugins: bool = False,
+) -> "Settings":
     """The settings that a command is asked for; what has no effect on them is refused."""
     from foster.settings.base import check_used
     from foster.settings.experiment import load_settings
     from foster.sweep.grid import split_values
 
     try:
-        settings = load_settings(source, changes, plugins=plugins, data=str(data) if data else None)
+        trusts = trusts_plugins or None
+        place = str(data) if data else None
+        settings = load_settings(source, changes, plugins=plugins, trusts_plugins=trusts, data=place)
     except SettingsError as error:
         if any(len(split_values(change.partition("=")[2])) > 1 for change in changes):
             raise SettingsError(f"{error}; several values of a key are for 'foster sweep'") from None

@@ -5,7 +5,17 @@ from typing import Annotated
 
 import typer
 
-from foster.cli.options import Data, IsDryRun, Jobs, JobsPerGpu, Plugins, Recipes, SettingsSource, all_changes
+from foster.cli.options import (
+    Data,
+    IsDryRun,
+    Jobs,
+    JobsPerGpu,
+    Plugins,
+    Recipes,
+    SettingsSource,
+    TrustsPlugins,
+    all_changes,
+)
 from foster.errors import SettingsError
 
 
@@ -25,6 +35,7 @@ def sweep(
         typer.Option(metavar="ADDRESS", help="Hand the runs to this Ray cluster; 'local' starts one here."),
     ] = None,
     plugins: Plugins = None,
+    trusts_plugins: TrustsPlugins = False,
 ) -> None:
     """Train every combination of comma lists: method=foster,replay seed=1993,1,2 is six runs.
 
@@ -51,7 +62,13 @@ def sweep(
     """
     from foster.sweep.grid import default_folder, plan_runs
 
-    runs = plan_runs(source, all_changes(overrides, recipes), data=str(data) if data else None, plugins=plugins)
+    runs = plan_runs(
+        source,
+        all_changes(overrides, recipes),
+        data=str(data) if data else None,
+        plugins=plugins,
+        trusts_plugins=trusts_plugins or None,
+    )
     folder = out or default_folder(source)
     # Only now, since it imports torch: a wrong key is answered at once.
     from foster.sweep import run as sweeping

@@ -1,7 +1,8 @@
 """`foster.run` and `foster.plan`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -30,10 +31,14 @@ class NamedFolder(RunFolder):
     """The folder of a run that a script began: what goes wrong with it is said in the words of a script."""
 
     chosen_by = "folder=..."
+    changed_plugin_allowed_by = "allow_changed_plugin=True"
 
     @property
     def resume_command(self) -> str:
         return f"foster.run(..., folder={str(self.path)!r}, resume=True)"
+
+    def resume_command_for(self, settings: Settings) -> str:
+        return self.resume_command  # in the same script
 
 
 def run(
@@ -41,6 +46,7 @@ def run(
     *,
     folder: str | Path | None = None,
     resume: bool = False,
+    allow_changed_plugin: bool = False,
     listener: Listener | None = None,
     progress: bool = False,
     **settings: Any,
@@ -57,7 +63,8 @@ def run(
     named stays as it is, or a dotted key, `**{"foster.boost.epochs": 50}`. `memory_total=None` takes that one away.
 
     With a `folder`, everything is written there, as by `foster run`: an interrupted run goes on with `resume=True`,
-    which begins a new one where the folder holds none yet. Without a folder nothing is kept on the disk.
+    which begins a new one where the folder holds none yet. A run whose plug-in was edited meanwhile goes on only with
+    `allow_changed_plugin=True`, and its results say so. Without a folder nothing is kept on the disk.
 
     Nothing is printed unless `progress` is True. `listener` is called with every event (`foster.events`). No signal
     handlers are set: Ctrl-C raises KeyboardInterrupt at once, and what came after the folder's last checkpoint is
@@ -68,7 +75,7 @@ def run(
         raise SettingsError("resume=True needs the folder of the run: folder=...")
     with _listening(listener, progress) as tell:
         if folder is not None:
-            return _run_in(NamedFolder(user_path(folder)), chosen, resume, tell)
+            return _run_in(NamedFolder(user_path(folder)), chosen, resume, tell, allow_changed_plugin)
         with TemporaryDirectory(prefix="foster-") as temporary:
             fleeting = FleetingFolder(Path(temporary, "run"))
             return _result(fleeting, begin(chosen, fleeting, tell, StopRequest()))
@@ -94,11 +101,11 @@ def plan(
     return measured_plan(chosen) if measure else timed_plan(chosen, user_path(runs))
 
 
-def _run_in(folder: RunFolder, settings: Settings, resume: bool, tell: Listener) -> Result:
-    if not (resume and folder.holds_run):
-        work = begin
-    else:
-        settings, work = resumed_settings(settings, folder), go_on
+def _run_in(folder: RunFolder, settings: Settings, resume: bool, tell: Listener, allows_changed_plugin: bool) -> Result:
+    work: Callable[..., Finished] = begin
+    if resume and folder.holds_run:
+        settings = resumed_settings(settings, folder)
+        work = partial(go_on, allows_changed_plugin=allows_changed_plugin)
         if folder.is_finished:
             return Result.of(read_result(folder.path / RESULTS))
     try:

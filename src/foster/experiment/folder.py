@@ -14,7 +14,7 @@ from foster.settings.experiment import Settings, load_settings
 from foster.settings.keys import FREE_SETTINGS, flat, short
 from foster.system.documents import DocumentError, read_document
 from foster.system.files import is_temporary, remove_temporaries, write_json, write_text, written
-from foster.system.locking import LOCK, locked
+from foster.system.locking import LOCK, locked, writer_of
 from foster.training.checkpoint import CheckpointStore, NoCheckpoints
 
 SETTINGS, RESULTS, CHECKPOINTS = "settings.toml", "results.json", "checkpoints"
@@ -31,6 +31,7 @@ class RunFolder:
     """Whether this process writes to it."""
     chosen_by = "--out"
     """What names another folder."""
+    changed_plugin_allowed_by = "--allow-changed-plugin"
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -56,16 +57,18 @@ class RunFolder:
         except DocumentError as error:
             raise FolderError(str(error)) from None
 
-    def settings(self, overrides: Sequence[str] = (), *, imports_plugins: bool = False) -> Settings:
+    def settings(
+        self, overrides: Sequence[str] = (), *, plugins: Sequence[str] | None = None, trusts_plugins: bool = False
+    ) -> Settings:
         """The settings of the run that the folder holds, with `overrides` of some of `FREE_SETTINGS`.
 
-        The plug-ins that it names are imported only where the user asks for just this run.
+        `plugins` are imported, and with `trusts_plugins` those that the folder names.
         """
         if not self.holds_run:
             raise FolderError(f"'{self.path}' holds no run ({SETTINGS} is missing)")
         source = str(self.path / SETTINGS)
-        settings = load_settings(source, overrides, imports_plugins=imports_plugins)
-        own = load_settings(source, imports_plugins=False) if overrides else settings
+        settings = load_settings(source, overrides, plugins=plugins, trusts_plugins=trusts_plugins)
+        own = load_settings(source, trusts_plugins=False) if overrides else settings
         if difference := difference_of(own.nested(), settings.nested()):
             raise SettingsError(
                 f"'{self.path}' is a run with {difference}: in the middle of a run only {', '.join(FREE_SETTINGS)} can "
@@ -76,6 +79,10 @@ class RunFolder:
     @property
     def resume_command(self) -> str:
         return f"foster resume {shlex.quote(str(self.path))}"
+
+    def resume_command_for(self, settings: Settings) -> str:
+        """The same for whoever has just run `settings`, and so trusts their plug-ins."""
+        return f"{self.resume_command} --trust-plugins" if settings.plugins else self.resume_command
 
     def check_same(self, settings: Settings) -> None:
         """A run is continued with the settings it was started with, apart from `FREE_SETTINGS`."""
@@ -95,7 +102,12 @@ class RunFolder:
             )
 
     def check_free(self) -> None:
-        """A new run needs a folder that does not hold anything yet."""
+        """A new run needs a folder that does not hold anything yet, and to which nobody writes."""
+        if self.path.is_dir() and (writer := writer_of(self.path)):
+            raise FolderError(f"'{self.path}' is being written by {writer}; wait for it or stop it")
+        self._check_empty()
+
+    def _check_empty(self) -> None:
         other = f"choose another folder with {self.chosen_by}"
         if self.is_finished:
             raise FolderError(f"'{self.path}' already holds a run, which is finished; {other}")
@@ -119,7 +131,7 @@ class RunFolder:
             remove_temporaries(self.path)
             if settings is not None:
                 # Once more: another process may have come first.
-                self.check_free()
+                self._check_empty()
                 write_text(self.path / SETTINGS, settings.toml())
             end_cut_line(self.path)
             yield self

@@ -18,11 +18,11 @@ from foster.errors import DataError
 from foster.evaluation.predict import Nothing
 from foster.experiment.first_task import check_phases, first_network_file
 from foster.experiment.parts import build_darkroom, chosen_backbone, method_at
-from foster.methods.base import Method, Workplace
+from foster.methods.base import Method, Workplace, checked_phases
 from foster.networks.freezing import evaluating
 from foster.networks.network import Output
 from foster.settings.experiment import Settings
-from foster.training.phase import Phase, parts_of
+from foster.training.phase import Phase
 
 BATCHES_OF_PHOTOS = 24
 """How many batches of images, in bytes, are under way at a time: cut, in each stage of being changed, and ahead."""
@@ -202,7 +202,7 @@ def _rehearsed(
     """What the method does in `task`; afterwards it has the network and the exemplars that it would have."""
     is_taken_over, batch_size = task.is_first and bool(settings.first_task_from), settings.batch_size
     phases = []
-    for phase in parts_of(method.phases(task)):
+    for phase in checked_phases(method, task):
         if isinstance(phase, Phase):
             look_at(task, phase)
             epochs, num_images = phase.fit.epochs, images_of_epoch(len(phase.data), batch_size)

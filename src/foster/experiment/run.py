@@ -26,6 +26,7 @@ from foster.experiment.parts import (
     plugins_used,
 )
 from foster.experiment.record import Record
+from foster.methods.base import checked_phases
 from foster.networks.determinism import explained_indeterminism
 from foster.networks.layout import on_host
 from foster.networks.network import Network
@@ -44,7 +45,15 @@ from foster.training.task import TaskState, Trainer
 class Experiment:
     """One run in its folder. Everything that it needs to continue after an interruption is in the folder."""
 
-    def __init__(self, settings: Settings, folder: RunFolder, listener: events.Listener, stop: StopRequest) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        folder: RunFolder,
+        listener: events.Listener,
+        stop: StopRequest,
+        *,
+        allows_changed_plugin: bool = False,
+    ) -> None:
         self.settings = settings
         self.folder = folder
         self._listener = listener
@@ -53,7 +62,9 @@ class Experiment:
         """When the last checkpoint was written."""
         self._remarks = settings.remarks
         """To be told once there is a folder to write them to."""
-        self._plugins = plugins_used(settings)
+        self._plugins = [plugins_used(settings)]
+        """The hash of each plug-in: now, and before where the run was continued with another one."""
+        self._allows_changed_plugin = allows_changed_plugin
         backbone = check_parts(settings)
         with explained_memory_errors(find_device(settings.device)):
             # What is told while there may be no folder yet cannot be noted there.
@@ -86,7 +97,7 @@ class Experiment:
         self._tell(events.RunStarted(self.settings.method, self.scenario.name, len(self.scenario), folder, device))
         for remark in self._remarks:
             self._warn(remark)
-        resume = self.folder.resume_command if self.folder.can_resume else ""
+        resume = self.folder.resume_command_for(self.settings) if self.folder.can_resume else ""
         memory_errors = explained_memory_errors(self.engine.device, self.settings.batch_size, resume)
         with memory_errors, explained_indeterminism(), quiet_pillow(), closing(self.scenario):
             state = self._start()
@@ -119,9 +130,11 @@ class Experiment:
         new = self.scenario[state.task]
         task = replace(new, exemplars=self.method.memory.exemplars(new.class_names))
         self._trainer.begin(task)
-        phases = self.method.phases(task)
         epochs = self._trainer.learn(
-            phases, state, lambda wanted: self._evaluate(wanted, task), lambda: self.save(state)
+            checked_phases(self.method, task),
+            state,
+            lambda wanted: self._evaluate(wanted, task),
+            lambda: self.save(state),
         )
         if task.is_first and self.settings.first_task_from:
             check_phases(self.settings, len(epochs))
@@ -184,8 +197,12 @@ class Experiment:
             "tasks": tasks,
             "classes": [name for names in tasks for name in names],
             "settings": self.settings.published(),
-            "environment": describe_environment(self.engine) | {"plugins": self._plugins},
+            "environment": describe_environment(self.engine) | self._described_plugins(),
         }
+
+    def _described_plugins(self) -> dict[str, Any]:
+        now, *before = self._plugins
+        return {"plugins": now} | ({"plugins_before": before} if before else {})
 
     def save(self, state: TaskState) -> None:
         """Write a checkpoint: where the run stands, and what it is."""
@@ -193,6 +210,7 @@ class Experiment:
             "settings": self.settings.nested(),
             "classes": self.scenario.class_names,
             "unlabeled": self._unlabeled_digest,
+            "plugins": self._plugins,
             "record": self.record.state(),
         }
         state.save(self.folder.checkpoints, facts, self._tell)
@@ -206,6 +224,20 @@ class Experiment:
         if state.get("unlabeled", self._unlabeled_digest) != self._unlabeled_digest:
             key = self.settings.unlabeled_key
             raise DataError(f"{key}: the images are not those that the run began with; put them back")
+        self._check_plugins(state["plugins"])
+
+    def _check_plugins(self, saved: list[dict[str, str]]) -> None:
+        """Refuse a plug-in whose files are not those with which the run was trained so far, unless that is allowed."""
+        now = self._plugins[0]
+        changed = [name for name, digest in saved[0].items() if now.get(name, digest) != digest]
+        for name in changed:
+            if not self._allows_changed_plugin:
+                raise FolderError(
+                    f"the plug-in '{name}' was edited since '{self.folder.path}' was begun; put it back, "
+                    f"or go on with it as it is now: {self.folder.changed_plugin_allowed_by}"
+                )
+            self._warn(f"the plug-in '{name}' was edited since the run was begun")
+        self._plugins = [now, *saved] if changed else saved
 
     def _restored(self, checkpoint: Checkpoint) -> TaskState:
         """Put network, memory and record back, and say how far the task had come."""
@@ -256,9 +288,16 @@ def begin(settings: Settings, folder: RunFolder, listener: events.Listener, stop
         return _finish(experiment)
 
 
-def go_on(settings: Settings, folder: RunFolder, listener: events.Listener, stop: StopRequest) -> Finished:
+def go_on(
+    settings: Settings,
+    folder: RunFolder,
+    listener: events.Listener,
+    stop: StopRequest,
+    *,
+    allows_changed_plugin: bool = False,
+) -> Finished:
     """The run that the folder holds, from its newest checkpoint; `settings` differ from its own in free ones alone."""
-    experiment = Experiment(settings, folder, listener, stop)
+    experiment = Experiment(settings, folder, listener, stop, allows_changed_plugin=allows_changed_plugin)
     with folder.opened():
         folder.keep_settings(settings)
         return _finish(experiment)

@@ -15,7 +15,7 @@ from foster.evaluation.predict import Infer, ranks
 from foster.learner.classifier import looks
 from foster.learner.head_start import start_head
 from foster.learner.plan import Plan
-from foster.methods.base import Method
+from foster.methods.base import Method, checked_phases
 from foster.methods.refresh import refresh
 from foster.training.phase import Evaluate, Phase
 from foster.training.task import TaskState, Trainer
@@ -45,7 +45,7 @@ class Trained:
 
 def phases_of(method: Method[Any], task: Task) -> Iterator[Phase | Evaluate]:
     """What a method does in a task, new classes or none."""
-    return method.phases(task) if has_own_phases(method, task.num_new) else refresh(method, task)
+    return checked_phases(method, task) if has_own_phases(method, task.num_new) else refresh(method, task)
 
 
 def train(

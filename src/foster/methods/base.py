@@ -1,10 +1,14 @@
 """What a method is: a generator of phases over one task, with a network and a memory between tasks."""
 
 import copy
+import hashlib
+import io
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from functools import cached_property
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +26,7 @@ from foster.networks.heads import CosineHead, Head
 from foster.networks.network import Backbone, Network
 from foster.seeding import Address, generator, initialisation
 from foster.settings.method import MethodSettings
-from foster.training.phase import Evaluate, Phase
+from foster.training.phase import Evaluate, Phase, parts_of
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,8 @@ class Method(Generic[SettingsType]):
     """The frame of every method.
 
     `phases(task)` yields what is to be done, in order; what stands after a `yield` runs when it has been done.
-    Between tasks a method is its network and its memory: everything else must be derived from them.
+    Between tasks a method is its network and its memory: everything else must be derived from them, and
+    `checked_phases(method, task)` refuses what is not.
     """
 
     def __init__(self, settings: SettingsType, memory: ExemplarMemory, workplace: Workplace) -> None:
@@ -147,3 +152,41 @@ class Method(Generic[SettingsType]):
         )
         for class_id, images in chosen.items():
             self.memory.remember(class_id, images)
+
+
+def checked_phases(method: Method[Any], task: Task) -> Iterator[Phase | Evaluate]:
+    """What `method` does in a task. When all of it is done, what the method has kept in `self` for the next task is
+    refused: a run that is resumed there would not have it."""
+    before = _attributes(method)
+    yield from parts_of(method.phases(task))
+    for name, content in _attributes(method).items():
+        if before.get(name) != content:
+            kind = f"{type(method).__module__}.{type(method).__qualname__}"
+            raise TrainingError(
+                f"method {kind} keeps self.{name} from one task to the next, which a resumed run would not have: what "
+                f"it must remember is a buffer of its network (register_buffer in new_network)"
+            )
+
+
+def _attributes(method: Method[Any]) -> dict[str, str]:
+    """What a method has in `self`, apart from what it was given and what is saved: a hash of each."""
+    everything = (method.settings, method.memory, method.workplace, method._network)
+    given = [each for each in everything if each is not None]
+
+    class Pickler(pickle.Pickler):
+        def persistent_id(self, value: Any) -> str | None:
+            return "given" if value is method or any(value is each for each in given) else None
+
+    def hashed(value: Any) -> str:
+        written = io.BytesIO()
+        try:
+            Pickler(written).dump(value)
+        except Exception:  # a function, say, which is what it is
+            return f"{type(value)} {id(value)}"
+        return hashlib.sha256(written.getvalue()).hexdigest()
+
+    def is_derived(name: str) -> bool:
+        return isinstance(getattr(type(method), name, None), cached_property)
+
+    kept = {name: value for name, value in vars(method).items() if not any(value is each for each in given)}
+    return {name: hashed(value) for name, value in kept.items() if not is_derived(name)}

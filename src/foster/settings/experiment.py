@@ -217,21 +217,25 @@ def load_settings(
     *,
     asked: str = COMMAND_LINE,
     plugins: Sequence[str] | None = None,
-    imports_plugins: bool = True,
+    trusts_plugins: bool | None = None,
     **given: Any,
 ) -> Settings:
     """Settings from a preset's name, a TOML file or nothing, then recipes (a keyword, or each as `recipe=NAME`), then
     `key=value` overrides, then keywords that are not None. `asked` tells in messages where the overrides stand.
 
-    The plug-ins that the file names, and more `plugins`, are imported first, unless `imports_plugins` is False: then
-    they must be there already.
+    `plugins`, and those that the source names, are imported first. Those that a run folder names are imported only
+    where `trusts_plugins` is True: a stranger may have made it. Else they must be among the imported ones.
     """
     data, origin, folder = _read_source(source)
-    if imports_plugins:
-        either = f"{origin} or {asked}" if overrides and source else origin
-        overrides = import_plugins(data, overrides, plugins or (), either, folder)
-    else:
-        check_imported(plugins_asked(data, origin), f"'{origin}'")
+    if trusts_plugins is None:
+        trusts_plugins = source is None or folder != Path(source)  # a preset, or a file of their own
+    named = [] if trusts_plugins else plugins_asked(data, origin)
+    if named:
+        del data["plugins"]
+    either = f"{origin} or {asked}" if overrides and source else origin
+    overrides = import_plugins(data, overrides, plugins or (), either, folder)
+    if found := check_imported(named, f"'{origin}'", trusted_by=", or --trust-plugins to import what it names"):
+        data["plugins"] = list(dict.fromkeys([*data.get("plugins", []), *found]))
     check_section(data, origin)
     check_keys(data, keys_for(Settings), origin, Settings.listing)
     recipes, overrides = take_recipes(overrides, given.pop("recipe", None))

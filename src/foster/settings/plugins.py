@@ -1,7 +1,8 @@
 """Plug-ins: modules from outside that register methods, datasets and backbones when they are imported.
 
-Importing a module runs it, so it must have been asked for by the user: in a settings file, on the command line, from
-Python, or by installing a package with an entry point. What a bundle says it needs is never imported by itself.
+Importing a module runs it, so it must have been asked for by the user: in a settings file of their own, on the command
+line, from Python, or by installing a package with an entry point. What a run folder or a bundle names is never imported
+by itself.
 """
 
 import ast
@@ -82,15 +83,19 @@ def plugin_hashes(asked: Iterable[str], names: Mapping[Kind, str]) -> dict[str, 
     return {name: _HASHES[name] for name in plugins if name in _HASHES}
 
 
-def check_imported(names: Iterable[str], owner: str) -> None:
-    """Refuse what needs a plug-in that is not here: what a file from anywhere names must not be run for that."""
-    for name in names:
-        module = _module_name(name)
+def check_imported(names: Iterable[str], owner: str, trusted_by: str = "") -> tuple[str, ...]:
+    """Refuse what needs a plug-in that is not here: what a file from anywhere names must not be run for that.
+
+    `trusted_by` says how else its user may import it. Returns where those that are here come from.
+    """
+    modules = {name: _module_name(name) for name in names}
+    for name, module in modules.items():
         if module not in sys.modules:
             raise SettingsError(
-                f"{owner} needs the plug-in '{module}'; if you trust it, name it with --plugin {module} "
-                f"(from Python: import {module} first)"
+                f"{owner} needs the plug-in {name[-200:]!r}; if you trust it, name it with --plugin {module}"
+                f"{trusted_by} (from Python: import {module} first)"
             )
+    return load_plugins(list(modules.values()))
 
 
 def load_plugins(asked: Sequence[str], folder: Path | None = None) -> tuple[str, ...]:

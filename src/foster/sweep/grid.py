@@ -36,6 +36,7 @@ def plan_runs(
     data: str | None = None,
     plugins: Sequence[str] | None = None,
     asked: str = COMMAND_LINE,
+    trusts_plugins: bool | None = None,
 ) -> list[PlannedRun]:
     """All combinations of the overrides' values, in the order of a nested loop with the last key innermost.
 
@@ -51,7 +52,7 @@ def plan_runs(
     runs: dict[tuple[str, ...], Settings] = {}
     for chosen in itertools.product(*axes.values()):
         pairs = [f"{key}={value}" for key, value in zip(axes, chosen, strict=True)]
-        settings = load_settings(source, pairs, asked=asked, plugins=plugins, data=data)
+        settings = load_settings(source, pairs, asked=asked, plugins=plugins, trusts_plugins=trusts_plugins, data=data)
         telling = [pair for pair in pairs if not settings.why_unused(pair.partition("=")[0])]
         runs.setdefault(tuple(telling), settings)
     varied = frozenset(key for key, values in axes.items() if len(values) > 1)

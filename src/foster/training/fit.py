@@ -1,7 +1,7 @@
 """fit: the only training loop, for every method. One pass of it is `step.Step`, which has the only backward pass."""
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -24,13 +24,14 @@ from foster.training.step import ready_step
 @dataclass(frozen=True)
 class FitState:
     """All that changes while a phase is trained. `epoch` and `step` say which step is the next, `loss_sums` what was
-    summed so far in that epoch."""
+    summed so far in that epoch; `teachers` has the tensors of the phase's teachers that have changed."""
 
     network: Mapping[str, Tensor]
     momentum: Mapping[str, Tensor]
     epoch: int
     step: int = 0
     loss_sums: tuple[float, ...] = ()
+    teachers: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 class Moment(NamedTuple):
@@ -54,7 +55,7 @@ def fit(
     training_mode(network)
     optimizer = Sgd(network, phase.fit, engine.device)
     if start is not None:
-        _restore(start, network, optimizer)
+        _restore(start, phase, optimizer)
     first_epoch, first_step, sums = (start.epoch, start.step, start.loss_sums) if start else (0, 0, ())
     with random_layers(engine.device) as seed_layers, ready_step(phase, feed, engine, optimizer) as step:
         log = EpochLog(phase, feed.num_images, listener, task, first_epoch, sums)
@@ -73,7 +74,10 @@ def fit(
             rate = learning_rate(phase.fit, epoch)
             optimizer.set_rate(rate)
             if phase.on_epoch is not None:
-                phase.on_epoch(epoch)
+                if start is not None and first_step:
+                    _call_again(phase, epoch, start, optimizer)
+                else:
+                    phase.on_epoch(epoch)
             seed = replace(feed.address(epoch), purpose="layers").number()
             for index, batch in enumerate(feed.batches(epoch, first_step), start=first_step + 1):
                 # In every step, so that a phase that goes on in the middle of an epoch needs no state of it.
@@ -98,9 +102,18 @@ def restore_trained(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
     training_mode(network)
 
 
-def _restore(start: FitState, network: nn.Module, optimizer: Sgd) -> None:
+def _call_again(phase: Phase, epoch: int, start: FitState, optimizer: Sgd) -> None:
+    """Call `on_epoch` in the middle of an epoch: what it does to the network and the teachers was done before."""
+    assert phase.on_epoch is not None
+    teachers = {name: tensor.detach().clone() for name, tensor in phase.teacher_tensors().items()}
+    phase.on_epoch(epoch)
+    _restore(replace(start, teachers=teachers), phase, optimizer)
+
+
+def _restore(start: FitState, phase: Phase, optimizer: Sgd) -> None:
     with explained_misfit():
-        network.load_state_dict(start.network)
-        parameters = dict(network.named_parameters())
+        phase.network.load_state_dict(start.network)
+        parameters = dict(phase.network.named_parameters())
         for name, momentum in start.momentum.items():
             optimizer.momentum[parameters[name]].copy_(momentum)
+        phase.restore_teachers(start.teachers)

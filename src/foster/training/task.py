@@ -18,7 +18,7 @@ from foster.settings.augmentation import Augmentation
 from foster.settings.fit import FitSettings
 from foster.system.crew import agreed, crew, share_stop
 from foster.system.signals import StopRequest
-from foster.training.checkpoint import Checkpoint, CheckpointStore, Progress, Tensors
+from foster.training.checkpoint import Checkpoint, CheckpointStore, Progress, Tensors, explained_misfit
 from foster.training.distributed import agree_on_statistics
 from foster.training.engine import Engine
 from foster.training.fit import FitState, fit, restore_trained
@@ -28,6 +28,9 @@ from foster.training.views import ViewFeed
 STEPS_BETWEEN_QUESTIONS = 50
 """Several processes ask each other so often within an epoch whether one of them wants to save or to stop. They agree on
 their statistics then, saved or not: so a run that was stopped rounds as one that was not."""
+
+CHANGING = ("fit", "momentum", "teachers")
+"""The parts of a checkpoint that change from step to step."""
 
 REHEARSED_EPOCHS = 4
 """So many short ones tell how long a phase takes."""
@@ -51,10 +54,11 @@ class TaskState:
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> "TaskState":
         progress, parts = Progress.of(checkpoint), checkpoint.parts
-        kept: dict[str, Tensors] = {name: own for name, own in parts.items() if name not in ("fit", "momentum")}
+        kept: dict[str, Tensors] = {name: part for name, part in parts.items() if name not in CHANGING}
         fit_state = None
         if at := progress.position:
-            fit_state = FitState(parts["fit"], parts.get("momentum", {}), at.epoch, at.step, at.loss_sums)
+            tensors = [parts.get(name, {}) for name in CHANGING]
+            fit_state = FitState(tensors[0], tensors[1], at.epoch, at.step, at.loss_sums, tensors[2])
         return cls(progress.task, kept, progress.phase, progress.num_phases_done, fit_state, progress.seconds)
 
     @property
@@ -78,7 +82,8 @@ class TaskState:
         changing: dict[str, Tensors] = {}
         if self.fit is not None:
             progress["position"] = {"epoch": self.fit.epoch, "step": self.fit.step, "loss_sums": self.fit.loss_sums}
-            changing = {"fit": self.fit.network, "momentum": self.fit.momentum}
+            tensors = (self.fit.network, self.fit.momentum, self.fit.teachers)
+            changing = {name: part for name, part in zip(CHANGING, tensors, strict=True) if part}
         store.save({**facts, **progress, "seconds": self.seconds}, self.kept, changing)
         listener(events.CheckpointWritten(self.task, self.phase, self.epoch, time.monotonic() - began))
 
@@ -125,14 +130,18 @@ class Trainer:
             epochs[phase.name] = phase.fit.epochs
             if num_phases <= state.num_phases_done:
                 restore_trained(phase.network, state.kept[name])
+                with explained_misfit():
+                    phase.restore_teachers(state.kept.get(f"{name}-teachers", {}))
                 skipped.append(phase)
                 continue
             self._draw_views(skipped, state.task)
-            self.train(phase, state, save)
+            teachers = self.train(phase, state, save)
             state.num_phases_done, state.fit = num_phases, None
             if save is not None:
                 # What follows in the task starts from these weights.
                 state.kept[name] = {key: on_host(tensor) for key, tensor in phase.network.state_dict().items()}
+                if teachers:
+                    state.kept[f"{name}-teachers"] = teachers
                 save()
             self.stop_if_asked()
         return epochs
@@ -142,8 +151,9 @@ class Trainer:
         share_stop(self.stop)
         self.stop.raise_if_set()
 
-    def train(self, phase: Phase, state: TaskState, save: Callable[[], None] | None) -> None:
-        """Train one phase, from `state.fit` where it has begun."""
+    def train(self, phase: Phase, state: TaskState, save: Callable[[], None] | None) -> Tensors:
+        """Train one phase, from `state.fit` where it has begun. Returns the tensors of its teachers that it changed."""
+        teachers = {name: on_host(tensor) for name, tensor in phase.teacher_tensors().items()}
         state.phase, saved = phase.name, time.monotonic()
         engine, feed = self.engine, self._feed(phase, state.task)
         self.listener(events.PhaseStarted(state.task, self.num_tasks, phase.name, phase.fit.epochs, feed.num_steps))
@@ -157,12 +167,13 @@ class Trainer:
                 is_late = time.monotonic() - saved >= interval and (moment.is_epoch_end or interval > 0)
                 if not agreed(self.stop.is_set or (save is not None and is_late)):
                     continue
-                state.fit = moment.state()
+                state.fit = replace(moment.state(), teachers=phase.changed_teachers(teachers))
                 if save is not None:
                     save()
                     saved = time.monotonic()
                 self.stop_if_asked()
         self.listener(events.PhaseEnded(state.task, phase.name, time.monotonic() - began))
+        return phase.changed_teachers(teachers)
 
     def _feed(self, phase: Phase, task: int) -> Feed:
         engine, address = self.engine, Address(self.seed, "feed", task, phase.name)
