@@ -54,6 +54,7 @@ class Forgetful(Replay):
         super().__init__(*arguments)
         self.table: dict[str, Tensor] = {"nothing": torch.zeros(1)}
         self.of_memory = [self.memory, None]
+        self.nothing = None
         self.keep: Callable[[Forgetful], None] = lambda method: None
 
     @cached_property

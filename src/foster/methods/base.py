@@ -2,14 +2,13 @@
 
 import copy
 import hashlib
-import io
-import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -23,6 +22,7 @@ from foster.networks import build_backbone
 from foster.networks.closed_form import ClosedFormHead
 from foster.networks.freezing import freeze, unfreeze
 from foster.networks.heads import CosineHead, Head
+from foster.networks.layout import on_host
 from foster.networks.network import Backbone, Network
 from foster.seeding import Address, generator, initialisation
 from foster.settings.method import MethodSettings
@@ -168,25 +168,31 @@ def checked_phases(method: Method[Any], task: Task) -> Iterator[Phase | Evaluate
             )
 
 
-def _attributes(method: Method[Any]) -> dict[str, str]:
-    """What a method has in `self`, apart from what it was given and what is saved: a hash of each."""
-    everything = (method.settings, method.memory, method.workplace, method._network)
-    given = [each for each in everything if each is not None]
+def _attributes(method: Method[Any]) -> dict[str, Any]:
+    """What a method has in `self`, apart from what it was given, what is saved, and what it derives when asked."""
+    given = (method, method.settings, method.memory, method.workplace, method._network)
+    seen = {id(each): each for each in given if each is not None}
+    kept = {name: value for name, value in vars(method).items() if id(value) not in seen}
+    is_derived = {name: isinstance(getattr(type(method), name, None), cached_property) for name in kept}
+    return {name: _content(value, dict(seen)) for name, value in kept.items() if not is_derived[name]}
 
-    class Pickler(pickle.Pickler):
-        def persistent_id(self, value: Any) -> str | None:
-            return "given" if value is method or any(value is each for each in given) else None
 
-    def hashed(value: Any) -> str:
-        written = io.BytesIO()
-        try:
-            Pickler(written).dump(value)
-        except Exception:  # a function, say, which is what it is
-            return f"{type(value)} {id(value)}"
-        return hashlib.sha256(written.getvalue()).hexdigest()
-
-    def is_derived(name: str) -> bool:
-        return isinstance(getattr(type(method), name, None), cached_property)
-
-    kept = {name: value for name, value in vars(method).items() if not any(value is each for each in given)}
-    return {name: hashed(value) for name, value in kept.items() if not is_derived(name)}
+def _content(value: Any, seen: dict[int, Any]) -> Any:
+    """Plain data that differs where the content of two values does; what was `seen` is not looked into again."""
+    if value is None or isinstance(value, str | bytes | int | float):
+        return repr(value)
+    if id(value) in seen:
+        return "seen"
+    seen[id(value)] = value
+    if isinstance(value, Tensor | np.ndarray):
+        array = on_host(value).flatten().view(torch.uint8).numpy() if isinstance(value, Tensor) else value
+        return str(value.dtype), tuple(value.shape), hashlib.sha256(array.tobytes()).hexdigest()
+    if isinstance(value, nn.Module):
+        return _content(value.state_dict(), seen)
+    if isinstance(value, Mapping):
+        return [(repr(key), _content(item, seen)) for key, item in value.items()]
+    if isinstance(value, Collection):
+        return [_content(item, seen) for item in value]
+    if hasattr(value, "__dict__") and not callable(value):
+        return type(value), _content(vars(value), seen)
+    return id(value)
