@@ -89,7 +89,7 @@ def by_learning(images: Tensor, labels: Tensor, parts: Split, chosen_by: Rule, c
     def named(positions: list[int]) -> tuple[list[Tensor], list[str]]:
         return list(images[positions]), [str(int(label)) for label in labels[positions]]
 
-    learner = foster.Learner(preset="fast", backbone="resnet8", memory_total=400, augmentation="shift", seed=seed)
+    learner = foster.Learner(training="fast", backbone="resnet8", memory_total=400, augmentation="shift", seed=seed)
     learner.learn(*named(parts.labelled))
     probability, features = learner.classifier().described(images[parts.pool])
     best = probability.topk(2).values

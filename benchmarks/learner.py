@@ -7,9 +7,9 @@
     python benchmarks/learner.py --work FOLDER                     # keep all there, and go on after an interruption
     python benchmarks/learner.py --against results.json            # with a run that was made before
 
-Each task's images are written as PNG files, one folder a class, learned by a `foster learn --preset paper` in a process
-of its own, and deleted; `foster evaluate` then measures the bundle on the test images of all classes seen. `foster run`
-learns the same classes in the same order with the same settings, which is checked. On a CPU all is small.
+Each task's images are written as PNG files, one folder a class, learned by a `foster learn --training paper` in a
+process of its own, and deleted; `foster evaluate` then measures the bundle on the test images of all classes seen.
+`foster run` learns the same classes in the same order with the same settings, which is checked. On a CPU all is small.
 """
 
 import argparse
@@ -144,7 +144,7 @@ def learn_all(settings: Settings, work: Path) -> dict[str, Any]:
             began = time.perf_counter()
             origin = ["--from", str(old)] if old else []
             given = learner_overrides(settings, is_first=old is None)
-            foster("learn", str(photos), "--bundle", str(bundle), *origin, "--preset", "paper", "--quiet", *given)
+            foster("learn", str(photos), "--bundle", str(bundle), *origin, "--training", "paper", "--quiet", *given)
         seconds.append(time.perf_counter() - began)
         shutil.rmtree(photos, ignore_errors=True)
         measured = json.loads(foster("evaluate", str(bundle), str(test), "--json", "--device", settings.device))

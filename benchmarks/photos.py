@@ -1,7 +1,7 @@
 """A beginner's photos, three ways: pretrained behind a frozen trunk, pretrained and trained whole, and from scratch.
 
     python benchmarks/photos.py --data data                    # CIFAR-100 as PNG folders, ten learns, on a GPU
-    python benchmarks/photos.py --data data --tasks 2 --classes 4 --per-class 10 --preset fast    # a trial on a CPU
+    python benchmarks/photos.py --data data --tasks 2 --classes 4 --per-class 10 --training fast    # a trial on a CPU
     python benchmarks/photos.py --data data --weights lite0.safetensors    # without their package
     python benchmarks/photos.py --data data --held-out 100 --also "foster.compress_cutmix=1.0"    # settings to choose
     python benchmarks/photos.py --save-weights lite0.safetensors    # writes that file and does nothing else
@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=100, help="how many of the classes are learned")
     parser.add_argument("--per-class", type=int, default=50)
     parser.add_argument("--side", type=int, default=64)
-    parser.add_argument("--preset", default="standard")
+    parser.add_argument("--training", default="standard")
     parser.add_argument("--ways", nargs="*", choices=list(WAYS), default=list(WAYS))
     parser.add_argument("--also", nargs="*", default=[], metavar="'KEY=VALUE ...'", help="every way with these, too")
     parser.add_argument("--held-out", type=int, help="evaluate on so many training images a class, not on the test's")
@@ -82,7 +82,7 @@ def compare(given: argparse.Namespace) -> dict[str, Any]:
     groups = [order[start : start + size] for start in range(0, len(order), size)]
     device = find_device("auto")
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-    facts = {key: getattr(given, key) for key in ("tasks", "classes", "per_class", "side", "preset", "held_out")}
+    facts = {key: getattr(given, key) for key in ("tasks", "classes", "per_class", "side", "training", "held_out")}
     found: dict[str, Any] = {}
     numbers = {**facts, "date": time.strftime("%Y-%m-%d"), "device": name, "torch": torch.__version__, "ways": found}
 
@@ -121,7 +121,7 @@ def learned(
     settings = dict(WAYS[way])
     if settings["backbone"] == PRETRAINED and given.weights:
         settings["weights"] = given.weights
-    learner: Learner = foster.Learner(preset=given.preset, image_size=given.side, resize="stretch", **settings)
+    learner: Learner = foster.Learner(training=given.training, image_size=given.side, resize="stretch", **settings)
     learner.configure(changes)
     accuracies, seconds = [], []
     tests: list[ReadPhotos] = []
@@ -168,7 +168,7 @@ def table(numbers: dict[str, Any]) -> str:
     seen = f"{numbers['held_out']} held-out images a class" if numbers["held_out"] else "the test images"
     head = (
         f"{numbers['classes']} classes of CIFAR-100 in {numbers['tasks']} learns, {numbers['per_class']} photos "
-        f"a class at {numbers['side']} pixels, preset {numbers['preset']}, on {seen}: "
+        f"a class at {numbers['side']} pixels, training {numbers['training']}, on {seen}: "
         f"{numbers['device']}, torch {numbers['torch']}"
     )
     lines = [

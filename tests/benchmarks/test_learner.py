@@ -38,7 +38,7 @@ def settings(benchmark: ModuleType) -> Settings:
 
 def test_the_learner_is_given_every_setting_of_the_published_run(benchmark: ModuleType, settings: Settings) -> None:
     assert settings.scenario == "cifar100-b0-inc10"
-    learner = learner_settings(benchmark.learner_overrides(settings, is_first=True), preset="paper")
+    learner = learner_settings(benchmark.learner_overrides(settings, is_first=True), training="paper")
     assert learner.options == settings.options
     assert learner.options.beta_boost == (0.98, 0.975, 0.97, 0.965, 0.96, 0.955, 0.95, 0.945, 0.94)
     assert learner.scaled_options(40, is_pretrained=False, batch_size=128) == settings.options.scaled(0.1)
@@ -47,7 +47,7 @@ def test_the_learner_is_given_every_setting_of_the_published_run(benchmark: Modu
     assert (learner.augmentation, learner.held_out_share, learner.seed) == ("auto", 0, 7)
     later = benchmark.learner_overrides(settings, is_first=False)
     assert not any(override.startswith(("backbone=", "method=")) for override in later)
-    assert learner_settings(later, base=learner, preset="paper") == learner
+    assert learner_settings(later, base=learner, training="paper") == learner
 
 
 def test_another_cut_takes_the_settings_published_for_it(benchmark: ModuleType) -> None:

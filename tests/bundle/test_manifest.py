@@ -20,7 +20,7 @@ from limits import time_limit
 import foster
 from foster.bundle.folder import read_bundle, remove_exemplars
 from foster.bundle.manifest import read_manifest
-from foster.cli.bundle_texts import classes_text, exemplars_text, info_text
+from foster.cli.texts import classes_text, exemplars_text, info_text
 from foster.errors import FosterError
 
 MANY = settings(max_examples=60, deadline=None, suppress_health_check=SUPPRESSED)
@@ -152,7 +152,7 @@ def nested(depth: int) -> Any:
 
 
 HOSTILE: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "a preset that is a list": lambda base: altered(base, settings={**base["settings"], "preset": []}),
+    "a preset that is a list": lambda base: altered(base, settings={**base["settings"], "training": []}),
     "no spread": lambda base: altered(base, preprocessing={**base["preprocessing"], "std": [0, 0, 0]}),
     "a negative spread": lambda base: altered(base, preprocessing={**base["preprocessing"], "std": [-1, 1, 1]}),
     "no height": lambda base: altered(base, preprocessing={**base["preprocessing"], "height": 0}),

@@ -38,7 +38,7 @@ def test_learn_writes_a_bundle_and_reports_old_and_new_classes_apart(command: Co
 
 def test_quiet_learning_says_nothing_on_standard_error(command: Command) -> None:
     photos = write_photos(Path("photos"), zero=9, one=9)
-    done = command("learn", photos, "--bundle", "v1", "--quiet", "--preset", "fast", *QUICK, "epochs_scale=0.001")
+    done = command("learn", photos, "--bundle", "v1", "--quiet", "--training", "fast", *QUICK, "epochs_scale=0.001")
     assert done.code == 0
     assert done.err == ""
 
@@ -99,7 +99,7 @@ def test_unsure_answers_are_unknown(command: Command, bundle: Path, shelf: Path)
 
 
 def test_confidence_that_is_not_calibrated_is_said_once(command: Command) -> None:
-    learner = foster.Learner(backbone="resnet8", epochs_scale=0.001, preset="paper", device="cpu")
+    learner = foster.Learner(backbone="resnet8", epochs_scale=0.001, training="paper", device="cpu")
     learner.learn(write_photos(Path("photos"), zero=9, one=9))
     learner.save("v1")
     done = command("predict", "v1", "photos", "--unknown-below", 0.9, "--device", "cpu")
@@ -135,37 +135,43 @@ def test_a_reader_who_leaves_does_not_cost_the_bundle(
         if "known classes" in text:
             raise BrokenPipeError(32, "Broken pipe")
 
-    monkeypatch.setattr("foster.cli.bundle_actions.typer.echo", closed)
+    monkeypatch.setattr("foster.system.output.echo", closed)
     more = write_photos(Path("more"), three=9)
     done = command("learn", more, "--from", bundle, "--bundle", "v2", "device=cpu", "epochs_scale=0.001")
     assert done.code == 0, done.err
     assert foster.load("v2", device="cpu").class_names == ("one", "two", "zero", "three")
 
 
-def test_exemplars_are_listed_drawn_and_removed(command: Command, bundle: Path) -> None:
-    listing = command("exemplars", bundle).out
-    row = next(line for line in listing.splitlines() if " two " in line)
+def test_exemplars_are_listed_drawn_and_left_out_of_a_new_bundle(command: Command, bundle: Path) -> None:
+    listing = command("info", bundle, "--exemplars").out
+    row = next(line for line in listing.splitlines() if line.startswith("0001"))
     class_id, name, num_exemplars, num_held_out, first_id, *_ = row.split()
     assert (class_id, name, num_exemplars, num_held_out) == ("0001", "two", "18", "2")
-    shown = command("exemplars", bundle, "--show", "sheet.png")
+    shown = command("info", bundle, "--sheet", "sheet.png")
     assert "sheet.png: 60 images" in shown.out
     with Image.open("sheet.png") as sheet:
         assert sheet.width > 500
-    removed = command("exemplars", bundle, "--remove", first_id)
-    assert removed.code == 0
-    assert f"removed {first_id} of class 'two'" in removed.out
-    after = command("exemplars", bundle).out
-    assert first_id not in after
-    assert "the weights were trained with it" in removed.out
+    before = contents(bundle)
     spared = next(entry.id for entry in read_manifest(bundle).exemplars if entry.use == "held-out")
-    removed = command("exemplars", bundle, "--remove", spared)
-    assert f"removed {spared} of class 'one' from {bundle}; nothing was trained on it" in removed.out
-    assert "the weights" not in removed.out
-    assert "images removed by hand: 2" in command("info", bundle).out
-    assert foster.load(bundle, device="cpu").class_names == ("one", "two", "zero")
+    removed = command("forget", bundle, "--image", first_id, "--image", spared, "--bundle", "v2", "--promote")
+    assert removed.code == 0, removed.err
+    assert f"v2 does not keep {first_id} of class 'two'" in removed.out
+    assert f"the weights were trained with {first_id} and" in removed.out
+    assert first_id not in command("info", "current", "--exemplars").out
+    assert contents(bundle) == before
+    assert "images removed by hand: 2" in command("info", "v2").out
+    assert foster.load("v2", device="cpu").class_names == ("one", "two", "zero")
 
 
-def test_a_picture_that_two_classes_keep_is_told_counted_and_removed_from_one(command: Command, bundle: Path) -> None:
+@pytest.mark.parametrize("words", [(), ("zero", "--image", "abc")])
+def test_classes_or_images_are_forgotten_and_not_both(command: Command, bundle: Path, words: tuple[str, ...]) -> None:
+    done = command("forget", bundle, *words, "--bundle", "v2")
+    assert done.code == 2
+    assert "--image" in done.err
+    assert not Path("v2").exists()
+
+
+def test_a_picture_that_two_classes_keep_is_told_counted_and_taken_from_one(command: Command, bundle: Path) -> None:
     photos = write_photos(Path("photos"), zero=40)
     shutil.copytree(photos / "zero", "renamed/nought")
     more = write_photos(Path("renamed"), three=9)
@@ -176,12 +182,12 @@ def test_a_picture_that_two_classes_keep_is_told_counted_and_removed_from_one(co
     assert "1 photo lies in more than one class, such as renamed/nought/39.png ('nought' and 'three')" in done.out
     twice = Counter(entry.id for entry in read_manifest(Path("v2")).exemplars if entry.class_id in (2, 3))
     both = next(image_id for image_id, count in twice.items() if count == 2)
-    refused = command("exemplars", "v2", "--remove", both)
+    refused = command("forget", "v2", "--image", both, "--bundle", "v3")
     assert refused.code == 2
     assert f"choose from 0002/{both} ('zero'), 0003/{both} ('nought')" in refused.err
-    removed = command("exemplars", "v2", "--remove", f"0003/{both}")
-    assert removed.out.startswith(f"removed {both} of class 'nought' from v2; ")
-    assert [entry.class_id for entry in read_manifest(Path("v2")).exemplars if entry.id == both] == [2]
+    removed = command("forget", "v2", "--image", f"0003/{both}", "--bundle", "v3")
+    assert removed.out.startswith(f"v3 does not keep {both} of class 'nought'")
+    assert [entry.class_id for entry in read_manifest(Path("v3")).exemplars if entry.id == both] == [2]
 
 
 @pytest.mark.parametrize("file", ["network.safetensors", "bundle.json", ".png"])
@@ -238,7 +244,7 @@ def test_too_large_a_loss_is_shown_and_refused(command: Command, bundle: Path, m
 def test_what_cannot_be_shown_is_said_once(command: Command, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Path("/dev/full").open("w") as full, monkeypatch.context() as patch:
         patch.setattr("sys.stdout", full)
-        patch.setattr("foster.cli.bundle_actions._show", lambda text: None)
+        patch.setattr("foster.cli.bundles.show", lambda text: None)
         done = command("forget", bundle, "zero", "--bundle", "v2", "--device", "cpu", "--max-drop", 100, "--promote")
     assert done.err.count("cannot write to standard output (No space left on device)") == 1
     assert Path("current").readlink() == Path("v2")

@@ -6,7 +6,7 @@ from pathlib import Path
 from commands import QUICK, Command, write_photos
 
 from foster.bundle.manifest import read_manifest
-from foster.cli.bundle_texts import columns, listed, padded, percent
+from foster.cli.texts import columns, listed, padded, percent
 from foster.system.counts import size_text
 
 
@@ -36,16 +36,16 @@ def test_info_tells_what_a_bundle_holds(command: Command, bundle: Path) -> None:
 
 def test_learns_are_numbered_whatever_was_removed_between_them(command: Command, bundle: Path) -> None:
     first = read_manifest(bundle).exemplars[0].id
-    command("exemplars", bundle, "--remove", first)
+    command("forget", bundle, "--image", first, "--bundle", "v1b")
     more = write_photos(Path("more"), three=9)
-    command("learn", more, "--from", bundle, "--bundle", "v2", "device=cpu", "epochs_scale=0.001")
+    command("learn", more, "--from", "v1b", "--bundle", "v2", "device=cpu", "epochs_scale=0.001")
     rows = command("info", "v2").out.split("right -> wrong\n")[1].splitlines()
     assert [row.split()[0] for row in rows[1:-1]] == ["1", "2"]
 
 
 def test_learn_and_info_agree_on_the_size_of_a_bundle(command: Command) -> None:
     photos = write_photos(Path("photos"), zero=9, one=9)
-    done = command("learn", photos, "--bundle", "v1", "--quiet", "--preset", "paper", *QUICK, "epochs_scale=0.001")
+    done = command("learn", photos, "--bundle", "v1", "--quiet", "--training", "paper", *QUICK, "epochs_scale=0.001")
     (line,) = [line for line in done.out.splitlines() if line.startswith("v1: ")]
     size = line.rpartition(", ")[2]
     assert f"bundle      v1 ({size}, schema 2" in command("info", "v1").out

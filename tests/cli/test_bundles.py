@@ -18,7 +18,7 @@ from foster.bundle.manifest import read_manifest
         (("learn", "photos", "--bundle", "photos"), "'photos' already exists; a bundle is never overwritten"),
         (("learn", "photos", "--bundle", "new", "--from", "photos"), "'photos' is not a bundle: it has no bundle.json"),
         (("learn", "photos", "--bundle", "new", "--from", "nothing"), "there is no bundle 'nothing'"),
-        (("learn", "photos", "--bundle", "new", "--preset", "slow"), "unknown preset 'slow'"),
+        (("learn", "photos", "--bundle", "new", "--training", "slow"), "unknown training 'slow'"),
         (("learn", "photos", "--bundle", "new", "backbone=resnet9"), "unknown backbone 'resnet9'"),
         (("learn", "photos", "--bundle", "new", "epochs=3"), "unknown key 'epochs'"),
         (("learn", "photos", "--bundle", "new", "memory_total=1"), "1 exemplar cannot hold one of each of 2 classes"),
@@ -32,8 +32,8 @@ from foster.bundle.manifest import read_manifest
         (("evaluate", "v1", "strangers"), "none of the classes in 'strangers' is known"),
         (("export", "v1", "model.bin"), "cannot export to 'model.bin'"),
         (("info", "photos"), "is not a bundle"),
-        (("exemplars", "v1", "--remove", "zz"), "there is no such exemplar"),
-        (("exemplars", "v1", "--show", "/proc/sheet.png"), "cannot write '/proc/sheet.png': No such file"),
+        (("forget", "v1", "--image", "zz", "--bundle", "v2"), "there is no such exemplar"),
+        (("info", "v1", "--sheet", "/proc/sheet.png"), "cannot write '/proc/sheet.png': No such file"),
         (("promote", "nothing"), "there is no bundle 'nothing'"),
         (("rollback", "."), "there is no link 'current'"),
         (("rollback",), "there is no link 'current'"),
@@ -85,7 +85,7 @@ def test_the_settings_are_listed_with_their_meaning(command: Command) -> None:
         assert text in done.out
 
 
-@pytest.mark.parametrize("name", ["learn", "predict", "evaluate", "export", "info", "exemplars", "promote", "rollback"])
+@pytest.mark.parametrize("name", ["learn", "predict", "evaluate", "export", "info", "promote", "rollback"])
 def test_every_command_has_help(command: Command, name: str) -> None:
     done = command(name, "--help")
     assert done.code == 0
@@ -141,7 +141,7 @@ def test_a_mended_bundle_is_exported_and_reported(command: Command, bundle: Path
     assert command("export", "v2", "net.onnx").code == 0
     assert command("report", "v2", "--out", "report.html").code == 0
     assert "merged one, zero into both" in Path("report.html").read_text(encoding="utf-8")
-    assert command("exemplars", "v2", "--show", "sheet.png").code == 0
+    assert command("info", "v2", "--sheet", "sheet.png").code == 0
 
 
 @pytest.mark.parametrize(

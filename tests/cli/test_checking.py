@@ -33,7 +33,7 @@ def test_the_exit_code_tells_problems_from_remarks_and_from_mistakes(command: Co
 def test_a_bundle_judges_labels_and_is_not_changed(command: Command, bundle: Path) -> None:
     photos = write_photos(Path("photos"), zero=60, one=60, two=60)
     before = contents(bundle)
-    done = command("check", photos, "--bundle", bundle, "--device", "cpu", "-q")
+    done = command("check", photos, "--from", bundle, "--device", "cpu", "-q")
     assert done.code == 0, done.out + done.err
     assert "labels were not judged of photos that the bundle keeps and was trained on: 54" in done.out
     assert re.search(r"photos/\w+/\d+.png: looks like \w+ \(\d+ %; as labelled \d %\)", done.out), done.out
@@ -45,7 +45,7 @@ def test_a_bundle_judges_labels_and_is_not_changed(command: Command, bundle: Pat
     [
         (("--out", "sheet.pdf"), "its name must end in .jpeg, .jpg, .png, .webp"),
         (("--out", "v1/sheet.png"), "lies inside the bundle"),
-        (("--bundle", "nowhere"), "there is no bundle 'nowhere'"),
+        (("--from", "nowhere"), "there is no bundle 'nowhere'"),
         (("--device", "gpu"), "device: choose from auto, cpu, cuda or cuda:N, not 'gpu'"),
         (("--test", "nowhere"), "there is no folder or CSV file 'nowhere'"),
     ],

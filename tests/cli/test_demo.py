@@ -6,15 +6,14 @@ from pathlib import Path
 import pytest
 from commands import TINY, Command
 
-import foster
-import foster.cli.demo
 from foster.settings.experiment import load_settings
 
 
 def test_the_demo_compares_three_methods_and_draws_them(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(foster.cli.demo, "load_settings", lambda source, more=(): load_settings(source, [*TINY, *more]))
+    tiny = lambda source, more=(): load_settings(source, [*TINY, *more])  # noqa: E731
+    monkeypatch.setattr("foster.settings.experiment.load_settings", tiny)
     for folder in ("demo", "demo-2"):
         done = command("demo", "--out", "demo", "--quiet")
         assert done.code == 0, done.err

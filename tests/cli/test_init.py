@@ -1,24 +1,27 @@
 """The command itself: help without torch, its version, and bad input in one line."""
 
+import shlex
 from pathlib import Path
 
 import pytest
 from commands import Command, Outcome, python
+from typer.main import get_command
 
 import foster
-import foster.cli.demo
 from foster.cli import app
 
+COMMANDS = get_command(app).commands  # type: ignore[attr-defined]
 
-def test_help_lists_presets_methods_and_those_who_look_on_never_load_torch(tmp_path: Path) -> None:
+
+def test_help_lists_and_watching_never_load_torch(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "events.jsonl").write_text('{"event": "RunEnded"}\n')
     script = """
 import sys
 from foster.cli import main
-for arguments in (["--help"], ["--version"], ["presets"], ["presets", "--show", "digits"], ["methods"],
-                  ["methods", "--show", "foster"], ["run", "--help"], ["run", "digit"], ["plan", "digits", "sed=3"],
-                  ["watch", "run"], ["watch", "."]):
+for arguments in (["--help"], ["--version"], ["list", "presets"], ["list", "presets", "digits"], ["list", "methods"],
+                  ["list", "methods", "foster"], ["list", "studies"], ["run", "--help"],
+                  ["run", "digit"], ["plan", "digits", "sed=3"], ["watch", "run"], ["watch", "."]):
     sys.argv = ["foster", *arguments]
     try:
         main()
@@ -35,11 +38,14 @@ def test_the_version_is_that_of_the_package(command: Command) -> None:
     assert command("--version") == Outcome(0, f"foster {foster.__version__}\n", "")
 
 
-def test_help_names_every_command(command: Command) -> None:
+def test_help_names_every_command_in_its_panel_and_flags_as_flags(command: Command) -> None:
     done = command("--help")
     assert done.code == 0
-    for name in ("run", "resume", "plan", "demo", "presets", "methods", "table", "compare"):
-        assert f" {name} " in done.out
+    for name in COMMANDS:
+        assert (f" {name} " in done.out) == (name != "prepare")
+    assert [panel for panel in ("Experiments", "Photos", "Bundles", "Serving") if panel not in done.out] == []
+    assert "<bool>" not in done.out
+    assert "<bool>" not in command("learn", "--help").out
     assert " [KEY=VALUE]..." in command("run", "--help").out
 
 
@@ -48,6 +54,18 @@ def test_the_help_of_a_command_is_as_wide_as_the_terminal_and_begins_with_a_sent
         first, *others = (registered.help or "").split("\n\n")
         assert first.endswith("."), first
         assert not [part for part in (first, *others) if "\n" in part and not part.startswith("\b")]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_a_command_ends_with_an_example_that_is_understood(
+    name: str, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    example = COMMANDS[name].epilog
+    program, called, *words = shlex.split(example.removeprefix("Example: "))
+    assert (program, called) == ("foster", name)
+    COMMANDS[name].make_context(name, words)
+    assert example in command(name, "--help").out, "on one line"
 
 
 @pytest.mark.parametrize(
@@ -66,8 +84,10 @@ def test_the_help_of_a_command_is_as_wide_as_the_terminal_and_begins_with_a_sent
         (("plan", "digits", "foster.unlabeled=nonsense"), "'nonsense' is neither a folder nor a dataset"),
         (("resume", "nothing"), "holds no run"),
         (("table", "nothing"), "no file or folder 'nothing'"),
-        (("presets", "--show", "digit"), "did you mean 'digits'?"),
-        (("methods", "--show", "icarll"), "did you mean 'icarl'?"),
+        (("list", "presets", "digit"), "did you mean 'digits'?"),
+        (("list", "methods", "icarll"), "did you mean 'icarl'?"),
+        (("list", "method"), "did you mean 'methods'?"),
+        (("list", "datasets", "cifar"), "did you mean 'cifar10"),
     ],
 )
 def test_bad_input_gets_one_line_and_exit_code_2_and_writes_nothing(

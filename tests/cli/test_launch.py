@@ -1,11 +1,11 @@
-"""`foster run --resume`: what may change between two starts of one run."""
+"""What may change between two starts of one run."""
 
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from foster.cli.launch import launch, relaunch
+from foster.cli.experiments import launch, relaunch
 from foster.errors import FolderError
 from foster.experiment.folder import RunFolder
 from foster.settings.experiment import Settings, load_settings
@@ -57,7 +57,7 @@ def test_a_run_that_is_asked_to_stop_while_it_starts_leaves_no_folder(monkeypatc
     """A sweep that is killed at once and started again would find the folder in use, or with nothing in it."""
     request = StopRequest()
     request.set()
-    monkeypatch.setattr("foster.cli.launch.stop_on_signals", lambda: nullcontext(request))
+    monkeypatch.setattr("foster.cli.experiments.stop_on_signals", lambda: nullcontext(request))
     with pytest.raises(Stopped):
         launch(tiny(), tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from commands import QUICK, Command, write_photos
 
-from foster.cli.learn_texts import (
+from foster.cli.texts import (
     NUM_UNREADABLE_SHOWN,
     check_report_text,
     learn_text,
@@ -23,15 +23,15 @@ from foster.learner.reports import LearnReport, MendReport, Remains
 from foster.learner.update_check import ClassChange, UpdateCheck, compare
 
 
-def test_a_learn_says_which_preset_it_was_trained_with_and_the_next_one_keeps_it(command: Command) -> None:
+def test_a_learn_says_how_it_was_trained_with_and_the_next_one_keeps_it(command: Command) -> None:
     write_photos(Path("photos"), zero=9, one=9)
-    first = command("learn", "photos", "--bundle", "v1", "-q", "--preset", "fast", *QUICK, "epochs_scale=0.001")
+    first = command("learn", "photos", "--bundle", "v1", "-q", "--training", "fast", *QUICK, "epochs_scale=0.001")
     write_photos(Path("more"), two=9)
     second = command("learn", "more", "--from", "v1", "--bundle", "v2", "-q", "device=cpu")
     quick = ("epochs_scale=0.001", "device=cpu")
-    third = command("learn", "more", "--from", "v1", "--bundle", "v3", "-q", "--preset", "paper", *quick)
+    third = command("learn", "more", "--from", "v1", "--bundle", "v3", "-q", "--training", "paper", *quick)
     lines = [next(line for line in done.out.splitlines() if "trained on, " in line) for done in (first, second, third)]
-    assert [line.rpartition(" (")[2] for line in lines] == ["preset fast)", "preset fast)", "preset paper)"]
+    assert [line.rpartition(" (")[2] for line in lines] == ["training fast)", "training fast)", "training paper)"]
 
 
 def test_what_was_lost_is_shown_before_the_bundle_is_written(

@@ -83,7 +83,7 @@ def test_a_figure_that_cannot_be_written_is_refused_before_anything_is_shown(
     figure: str, run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     before = sorted(tmp_path.rglob("*"))
-    assert run("compare", "runs", "--figure", figure) == 2
+    assert run("table", "runs", "--figure", figure) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith(f"foster: cannot write figure '{figure}': ")
@@ -95,47 +95,41 @@ def test_a_figure_that_cannot_be_written_is_refused_before_anything_is_shown(
 def test_the_path_that_is_printed_is_that_of_the_figure(
     run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert run("compare", "runs", "--figure", "new/curves.svg") == 0
-    out, err = capsys.readouterr()
-    assert out.splitlines()[-1] == "figure: new/curves.svg"
+    assert run("table", "runs", "--figure", "new/curves.svg") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "figure: new/curves.svg"
     assert (tmp_path / "new" / "curves.svg").is_file()
-    assert err == ""
 
 
-def test_presets_are_listed_with_what_they_are(command: Command) -> None:
-    done = command("presets")
+@pytest.mark.parametrize("kind", ["presets", "recipes", "methods", "datasets", "backbones", "studies"])
+def test_every_kind_is_listed_a_name_a_line_and_all_kinds_together(kind: str, command: Command) -> None:
+    done = command("list", kind)
     assert done.code == 0
-    lines = done.out.splitlines()
-    presets, recipes = [line for line in lines if line[0] != "-"], [line for line in lines if line[0] == "-"]
-    assert [line.split()[0] for line in presets] == packaged_names("presets")
-    assert [line.split()[1] for line in recipes] == packaged_names("recipes")
-    assert all(len(line.split()) > 5 for line in lines)
+    names = [line.split()[0] for line in done.out.splitlines() if not line.startswith(" ")]
+    together = command("list").out.replace("\n", " ")
+    assert names
+    assert all(f" {name}" in together for name in names)
+    if kind in ("presets", "recipes", "studies"):
+        assert names == packaged_names(kind)
+    if kind == "methods":
+        assert names == list(METHOD_SETTINGS)
 
 
 @pytest.mark.parametrize("name", ["digits", "cifar100-b50-inc1"])
 def test_a_shown_preset_is_a_complete_settings_file(name: str, command: Command, tmp_path: Path) -> None:
-    (tmp_path / "mine.toml").write_text(command("presets", "--show", name).out, encoding="utf-8")
+    (tmp_path / "mine.toml").write_text(command("list", "presets", name).out, encoding="utf-8")
     assert load_settings("mine.toml") == load_settings(name)
 
 
-def test_methods_are_listed_with_paper_and_settings_and_shown_with_values(command: Command) -> None:
-    *paragraphs, hint = command("methods").out.split("\n\n")
-    assert "--show NAME" in hint
-    for (name, settings), paragraph in zip(METHOD_SETTINGS.items(), paragraphs, strict=True):
-        told = " ".join(paragraph.split())
-        assert told.startswith(f"{name} {settings.summary} {settings.paper} classified by: ")
-        assert f"augmentation of its published results: {settings.published_augmentation} " in told
-        words = set(told.replace(",", " ").split())
-        assert {f"{name}.{key}" for key in settings.model_fields} == {
-            word for word in words if word.startswith(f"{name}.")
-        }
-    classifiers = [line.split(": ")[1] for line in "\n".join(paragraphs).splitlines() if "classified by: " in line]
-    by_mean = [name for name, found in zip(METHOD_SETTINGS, classifiers, strict=True) if found == "nearest mean"]
-    assert by_mean == ["icarl", "podnet", "coil"]
-    assert set(classifiers) == {"head", "nearest mean"}
-    shown = tomllib.loads(command("methods", "--show", "foster").out)
-    assert shown["foster"]["boost"]["epochs"] == 170
-    assert METHOD_SETTINGS["foster"].model_validate(shown["foster"]) == METHOD_SETTINGS["foster"]()
+@pytest.mark.parametrize("name", METHOD_SETTINGS)
+def test_a_shown_method_has_its_paper_and_all_settings_with_their_defaults(name: str, command: Command) -> None:
+    text, settings = command("list", "methods", name).out, METHOD_SETTINGS[name]
+    assert settings.model_validate(tomllib.loads(text)[name]) == settings()
+    words = " ".join(text.replace("\n# ", " ").split())
+    assert settings.summary in words
+    assert settings.paper in words
+    assert f"published results: {settings.published_augmentation}." in words
+    by_mean = name in ("icarl", "podnet", "coil")
+    assert ("Classified by: nearest mean." in words) == by_mean
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import Command, write_photos
+from commands import Command
 from typer.main import get_command
 
 from foster.cli import app
-from foster.cli.options import all_changes, leave_busy_cores
+from foster.cli.options import all_changes
 
 
 def test_recipes_come_before_the_overrides_which_may_change_them() -> None:
@@ -30,7 +30,7 @@ def test_a_plug_in_is_imported_before_its_method_is_asked_for(command: Command, 
 def test_every_command_that_may_need_a_plug_in_can_be_told_of_one() -> None:
     commands = get_command(app).commands  # type: ignore[attr-defined]
     without = {name for name, one in commands.items() if not any("--plugin" in option.opts for option in one.params)}
-    assert without == {"compare", "demo", "exemplars", "info", "presets", "promote", "rollback", "table", "watch"}
+    assert without == {"demo", "info", "rollback", "table", "watch"}
 
 
 @pytest.mark.parametrize("values", ["seed=1,2", "method=foster,wa"])
@@ -47,39 +47,3 @@ def test_photos_without_a_name_are_not_those_of_the_working_folder(command: Comm
     assert done.code == 2
     assert done.err.startswith("foster: '' names no photos; give a folder with one subfolder for each class")
     assert done.err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("predict", "v1", "photos"),
-        ("evaluate", "v1", "photos"),
-        ("check", "photos", "--bundle", "v1"),
-        ("label-next", "v1", "photos"),
-        ("forget", "v1", "zero", "--bundle", "v2"),
-    ],
-)
-def test_every_network_computes_on_the_cores_that_are_free(
-    command: Command, bundle: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
-) -> None:
-    write_photos(Path("photos"), zero=3, one=3)
-    monkeypatch.setattr("foster.training.threads.use_free_cores", lambda: "computing on 1 of 2 cores")
-    assert "computing on 1 of 2 cores\n" in command(*arguments).err
-    missing = command("predict", "nothing", "photos").err
-    assert missing.startswith("foster: there is no bundle 'nothing'")
-
-
-def test_who_is_quiet_leaves_busy_cores_to_others_without_a_word(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    looked: list[str] = []
-
-    def use_free_cores() -> str:
-        looked.append("")
-        return "computing on 1 of 2 cores"
-
-    monkeypatch.setattr("foster.training.threads.use_free_cores", use_free_cores)
-    for quiet in (True, False):
-        leave_busy_cores(quiet=quiet)
-    assert len(looked) == 2
-    assert capsys.readouterr() == ("", "computing on 1 of 2 cores\n")

@@ -84,7 +84,7 @@ def test_the_installed_command_runs_the_demo(command: Path, tmp_path: Path) -> N
 
 def test_the_installed_command_finds_its_files(command: Path, tmp_path: Path) -> None:
     shown = subprocess.run(
-        [command, "presets", "--show", "digits"], cwd=tmp_path, env=outside(), capture_output=True, text=True
+        [command, "list", "presets", "digits"], cwd=tmp_path, env=outside(), capture_output=True, text=True
     )
     assert shown.returncode == 0, shown.stderr
     assert 'dataset = "digits"' in shown.stdout

@@ -12,7 +12,7 @@ from photo_folders import write_dataset, write_photos
 from tiny_runs import SMALLER, resume, start
 
 from foster import events
-from foster.cli.launch import prepare_photos
+from foster.cli.experiments import prepare_photos
 from foster.data.photos import darkroom, encoded
 from foster.errors import DataError
 from foster.experiment.folder import RunFolder

@@ -43,7 +43,7 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Course:
             shutil.copytree(folder / part, folder / "both", dirs_exist_ok=True)
         write_photos(folder / "test", NAMES[:12], 8, seed=1, size=size)
         events: list[Event] = []
-        learner = foster.Learner(preset="fast", device="cpu")
+        learner = foster.Learner(training="fast", device="cpu")
         learner.learn(folder / "first", listener=events.append)
         learner.learn(folder / "second", listener=events.append)
         learner.save(folder / "bundle")
@@ -123,7 +123,7 @@ def test_twenty_classes_of_sixty_photos_as_good_as_the_simple_way_in_three_times
     write_photos(tmp_path / "second", NAMES[10:20], 60)
     write_photos(tmp_path / "both", NAMES[:20], 60)
     write_photos(tmp_path / "test", NAMES[:20], 20, seed=1)
-    learner = foster.Learner(preset="fast", device="cpu")
+    learner = foster.Learner(training="fast", device="cpu")
     seconds: dict[str, float] = {}
     with redirect_stderr(io.StringIO()):
         for part in ("first", "second"):

@@ -187,8 +187,8 @@ def test_what_is_wrong_with_its_settings_is_told_as_for_ours(lab: Path) -> None:
     assert "unknown key 'smooth.smothing'; did you mean 'smooth.smoothing'?" in found
     assert "did you mean 'stripes'?" in call("run", "mine.toml", "dataset=strips", code=2)
     assert "did you mean 'pooled'?" in call("run", "mine.toml", "backbone=poled", code=2)
-    assert "replay with smoothed labels" in call("methods", "--plugin", "my_lab")
-    assert "smoothing = 0.1" in call("methods", "--show", "smooth", "--plugin", "my_lab.py")
+    assert "replay with smoothed labels" in call("list", "methods", "--plugin", "my_lab")
+    assert "smoothing = 0.1" in call("list", "methods", "smooth", "--plugin", "my_lab.py")
 
 
 def test_a_dataset_whose_numbers_nobody_told_is_counted(lab: Path) -> None:

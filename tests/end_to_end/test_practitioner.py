@@ -47,7 +47,7 @@ class Story(NamedTuple):
         return self.third.stop
 
 
-WHOLE = Story(range(5), range(5, 8), range(8, 10), 3, 200, 200, ("--preset", "fast"), is_exported=True)
+WHOLE = Story(range(5), range(5, 8), range(8, 10), 3, 200, 200, ("--training", "fast"), is_exported=True)
 SHORT = Story(range(2), range(2, 3), range(3, 4), 1, 50, 100, ("epochs_scale=0.06",))
 
 

@@ -16,7 +16,7 @@ import torch
 from torch.nn.functional import normalize
 from uneven_runs import run, tiny
 
-from foster.cli.launch import launch
+from foster.cli.experiments import launch
 from foster.data.download import Follower
 from foster.errors import DataError, DeviceError, FolderError, FosterError, SettingsError, TrainingError
 from foster.experiment.event_log import read_events

@@ -172,7 +172,7 @@ def test_what_may_not_be_meant_is_a_warning_where_nobody_listens(monkeypatch: py
 
 
 def test_a_limit_is_said_to_protect_no_class_without_images_only_where_there_is_a_limit() -> None:
-    learner = small_learner("lwf", preset="paper", epochs_scale=0.001)
+    learner = small_learner("lwf", training="paper", epochs_scale=0.001)
     with pytest.warns(UserWarning, match="a second class is needed"):
         learner.learn(digits("zero", last=10))
     with warnings.catch_warnings():

@@ -33,7 +33,7 @@ def test_the_report_and_the_history_tell_what_happened(learner: Learner) -> None
 
 
 def test_nothing_is_held_out_where_the_preset_says_so() -> None:
-    learner = longer_learner(preset="paper")
+    learner = longer_learner(training="paper")
     report = learner.learn(digits("zero", "one"))
     assert (report.num_held_out, report.checks) == (0, ())
     assert learner.knowledge is not None
@@ -48,7 +48,7 @@ def test_a_learn_that_holds_out_nothing_keeps_what_was_held_out_before() -> None
     assert held_out.counts.tolist() == [2, 2, 2]
     assert (known(learner).num_calibration_images, temperature != 1) == (num_images, True)
     told: list[Event] = []
-    report = learner.learn(digits("three"), preset="paper", epochs_scale=0.005, listener=told.append)
+    report = learner.learn(digits("three"), training="paper", epochs_scale=0.005, listener=told.append)
     assert report.num_held_out == 0
     kept = known(learner).held_out
     assert kept.counts.tolist() == [2, 2, 2, 0]

@@ -69,11 +69,11 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
 def test_photos_that_come_again_are_not_measured_on_once_they_were_trained_on(
     trained: set[str], plans: list[Plan], first: str, second: str, holds_out_of_known: bool
 ) -> None:
-    learner = small_learner(preset=first, memory_total=30)
+    learner = small_learner(training=first, memory_total=30)
     learner.learn(digits("zero", "one", "two", last=110))
     before = set(trained)
     grown = digits("zero", "one", "two", "three", last=None)
-    report = learner.learn(grown, preset=second, epochs_scale=0.005)
+    report = learner.learn(grown, training=second, epochs_scale=0.005)
     held_out = plans[-1].held_out
     fresh = plans[-1].intake.held_out
     assert bool((fresh.labels < 3).any()) == holds_out_of_known
@@ -94,14 +94,14 @@ def test_photos_that_come_again_are_not_measured_on_once_they_were_trained_on(
 def test_photos_that_come_again_as_another_class_stay_on_the_side_they_were_on(
     trained: set[str], plans: list[Plan], first: str, second: str, is_known: bool
 ) -> None:
-    learner = small_learner(preset=first, memory_total=30)
+    learner = small_learner(training=first, memory_total=30)
     learner.learn(together(digits("zero", "one", last=80), digits("two", last=20)))
     before, now = set(trained), known(learner)
     spared = ids_of(now.held_out, range(3))
     kept = ids_of(now.exemplars, [0]) | ids_of(now.held_out, [0])
     images, names = digits("zero", last=None)
     name = "two" if is_known else "nought"
-    report = learner.learn(images, [name] * len(names), preset=second, epochs_scale=0.005)
+    report = learner.learn(images, [name] * len(names), training=second, epochs_scale=0.005)
     num_kept = sum(image_id(image) in kept for image in images)
     assert report.kept_elsewhere == (KeptElsewhere(name, "zero", num_kept),)
     assert known(learner).history[-1]["kept_elsewhere"] == [{"name": name, "kept_as": "zero", "num_photos": num_kept}]
@@ -145,7 +145,7 @@ def test_the_places_survive_a_bundle_and_an_old_bundle_without_them_holds_nothin
 
 
 def test_a_learner_that_never_held_out_anything_spends_all_its_memory_on_exemplars() -> None:
-    learner = small_learner(preset="paper")
+    learner = small_learner(training="paper")
     for name in ("zero", "one", "two"):
         learner.learn(digits(name))
     assert known(learner).exemplars.counts.tolist() == [20, 20, 20]
@@ -153,20 +153,20 @@ def test_a_learner_that_never_held_out_anything_spends_all_its_memory_on_exempla
 
 
 def test_a_class_is_not_forgotten_unseen_because_others_have_many_held_out_images() -> None:
-    learner = small_learner(preset="paper", epochs_scale=0.05, memory_total=80)
+    learner = small_learner(training="paper", epochs_scale=0.05, memory_total=80)
     learner.learn(digits("zero", "one", "two", "three", last=80))
     before = learner.knowledge
     more = together(digits("zero", last=None), digits("four", last=60))
     spoilt = {"compress": {"weight_decay": 0.5}}
     with pytest.raises(UpdateError, match=r"the known classes fell from .* by more than 5 points") as refused:
-        learner.learn(more, max_drop=5, preset="standard", epochs_scale=0.02, validation_share=0.3, foster=spoilt)
+        learner.learn(more, max_drop=5, training="standard", epochs_scale=0.02, validation_share=0.3, foster=spoilt)
     exemplars = next(check for check in refused.value.report.checks if check.kind == "exemplar")
     assert exemplars.drop > 50
     assert learner.knowledge is before
 
 
 def test_a_limit_that_cannot_be_watched_is_said() -> None:
-    learner = small_learner("lwf", preset="paper")
+    learner = small_learner("lwf", training="paper")
     learner.learn(digits("zero", "one"))
     again = copy.deepcopy(learner)
     told: list[Event] = []
@@ -179,14 +179,14 @@ def test_a_limit_that_cannot_be_watched_is_said() -> None:
 
 
 def test_confidence_that_nobody_compared_is_not_used_silently(recwarn: pytest.WarningsRecorder) -> None:
-    learner = small_learner(preset="paper")
+    learner = small_learner(training="paper")
     learner.learn(digits("zero", "one"))
     image = digits("zero", last=1)[0][0]
     learner.predict(image)
     assert not recwarn.list
     with pytest.warns(CalibrationWarning, match="confidence is not calibrated"):
         learner.predict(image, unknown_below=0.9)
-    learner.learn(digits("zero", "one", "two", first=40, last=None), preset="standard", epochs_scale=0.005)
+    learner.learn(digits("zero", "one", "two", first=40, last=None), training="standard", epochs_scale=0.005)
     assert known(learner).num_calibration_images > 0
     recwarn.clear()
     learner.predict(image, unknown_below=0.9)
@@ -203,7 +203,7 @@ def test_a_class_named_unknown_is_told_from_an_unknown_image() -> None:
     assert {(record["label"], record["is_unknown"]) for record in careful} == {("unknown", True)}
 
 
-@pytest.mark.parametrize("change", [lambda learner: None, lambda learner: learner.configure(preset="paper")])
+@pytest.mark.parametrize("change", [lambda learner: None, lambda learner: learner.configure(training="paper")])
 def test_the_budget_holds_with_any_mix_of_presets(change: Callable[[Learner], None]) -> None:
     learner = small_learner(memory_total=33)
     for name in ("zero", "one", "two", "three"):

@@ -93,9 +93,9 @@ def test_an_override_of_any_text_gives_settings_or_one_line(text: str):
 
 @MANY
 @given(override=st.tuples(st.sampled_from(keys_for(LearnerSettings)) | st.text(max_size=20), VALUES))
-@example(override=("preset", []))
-@example(override=("preset", {}))
-@example(override=("preset", 3))
+@example(override=("training", []))
+@example(override=("training", {}))
+@example(override=("training", 3))
 @example(override=("method", ["foster"]))
 @example(override=("augmentation", []))
 @example(override=("image_size", [8, 8, 8]))
@@ -115,7 +115,7 @@ def test_an_override_of_a_learner_gives_settings_or_one_line(override: tuple[str
 
 @MANY
 @given(text=st.text(max_size=60))
-@example(text="preset=[]")
+@example(text="training=[]")
 @example(text="image_size=8x")
 @example(text="image_size=\u0663x\u0663")
 @example(text="memory_total=" + "9" * 5000)

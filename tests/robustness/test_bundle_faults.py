@@ -17,7 +17,6 @@ import foster
 from foster.bundle.folder import read_bundle, remove_exemplars
 from foster.bundle.manifest import read_manifest
 from foster.bundle.promotion import promote, rollback
-from foster.cli import main
 from foster.errors import DataError, FolderError
 from foster.system.locking import locked
 
@@ -145,25 +144,6 @@ def _as_owner(folder: Path, mode: int) -> None:
     folder.chmod(mode)
     if user == 65534:
         os.seteuid(user)
-
-
-def test_an_image_that_may_not_be_deleted_gives_one_line_and_a_second_removal_deletes_it(
-    as_an_ordinary_user: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bundle = as_an_ordinary_user
-    (wanted, *_), folder = exemplar_ids(bundle), bundle / "exemplars" / "0000"
-    _as_owner(folder, 0o555)
-    monkeypatch.setattr("sys.argv", ["foster", "exemplars", str(bundle), "--remove", wanted])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    lines = capsys.readouterr().err.splitlines()
-    assert ended.value.code == 2
-    assert len(lines) == 1
-    assert "Permission denied; the bundle does not list that image any more, and removing it once again" in lines[0]
-    read_bundle(bundle)
-    _as_owner(folder, 0o777)
-    assert [entry.id for entry in remove_exemplars(bundle, [wanted])] == [wanted]
-    assert not any(wanted in name for name in image_names(bundle))
 
 
 def test_a_bundle_that_may_not_be_written_gives_one_line_and_is_not_changed(as_an_ordinary_user: Path) -> None:

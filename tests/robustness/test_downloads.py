@@ -14,7 +14,7 @@ from small_cifar import ARCHIVE, Web, serving
 from tiny_runs import tiny_settings
 
 from foster.cli import main
-from foster.cli.launch import launch
+from foster.cli.experiments import launch
 from foster.experiment.event_log import read_events
 from foster.settings.datasets import CATALOGUE
 

@@ -10,7 +10,7 @@ from tiny_runs import Interruption, Outcome, assert_same, ignore, interrupted, o
 
 import foster
 from foster import events
-from foster.cli.launch import relaunch
+from foster.cli.experiments import relaunch
 from foster.errors import DeviceError, FosterError
 from foster.experiment import run
 from foster.experiment.folder import RunFolder

@@ -41,7 +41,7 @@ def shell(command: str, folder: Path, **environment: str) -> "subprocess.Complet
 @needs_full_device
 @pytest.mark.parametrize(
     ("command", "buffering"),
-    [("--help", ""), ("presets --show digits", ""), ("run --help", "1"), ("presets", "1")],
+    [("--help", ""), ("list presets digits", ""), ("run --help", "1"), ("list presets", "1")],
 )
 def test_output_onto_a_full_disk_is_one_line_and_exit_code_2(command: str, buffering: str, tmp_path: Path) -> None:
     done = shell(f"foster {command} > /dev/full", tmp_path, PYTHONUNBUFFERED=buffering)
@@ -49,7 +49,7 @@ def test_output_onto_a_full_disk_is_one_line_and_exit_code_2(command: str, buffe
     assert done.stderr == "foster: cannot read or write the output: No space left on device\n"
 
 
-@pytest.mark.parametrize("command", ["presets --show digits", "--help"])
+@pytest.mark.parametrize("command", ["list presets digits", "--help"])
 def test_a_reader_that_leaves_is_no_error(command: str, tmp_path: Path) -> None:
     """It is gone before anything is written."""
     done = shell(f"(sleep 0.3; foster {command}) | exec true; exit ${{PIPESTATUS[0]}}", tmp_path)
@@ -204,8 +204,8 @@ def test_what_is_promoted_rolled_back_exported_or_removed_has_not_failed_because
         ("promote", str(bundle)),
         ("promote", str(other)),
         ("rollback", str(tmp_path)),
-        ("exemplars", str(bundle), "--remove", removed),
-        ("exemplars", str(bundle), "--show", str(tmp_path / "sheet.png")),
+        ("forget", str(bundle), "--image", removed, "--bundle", str(tmp_path / "v3")),
+        ("info", str(bundle), "--sheet", str(tmp_path / "sheet.png")),
         ("export", str(other), str(tmp_path / "network.onnx")),
     ):
         code, lines = onto_full_disk(*given)
@@ -213,7 +213,7 @@ def test_what_is_promoted_rolled_back_exported_or_removed_has_not_failed_because
         assert (code, len(lines)) == (0, 1), lines
         assert "all is done and saved in" in lines[0]
     assert (tmp_path / "current").resolve() == bundle
-    assert removed not in {entry.id for entry in read_manifest(bundle).exemplars}
+    assert removed not in {entry.id for entry in read_manifest(tmp_path / "v3").exemplars}
 
 
 def test_a_bundle_that_could_not_be_promoted_is_said_to_be_saved(
@@ -231,7 +231,7 @@ def test_a_bundle_that_could_not_be_promoted_is_said_to_be_saved(
     read_manifest(tmp_path / "v1")
 
 
-@pytest.mark.parametrize("command", [("exemplars", "--show"), ("export",)])
+@pytest.mark.parametrize("command", [("info", "--sheet"), ("export",)])
 def test_nothing_in_a_bundle_is_overwritten(
     command: tuple[str, ...], bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

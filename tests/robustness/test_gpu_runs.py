@@ -19,7 +19,7 @@ from tiny_runs import (
 from torch import Tensor, nn
 
 from foster import events
-from foster.cli.launch import relaunch
+from foster.cli.experiments import relaunch
 from foster.data.feed import ResidentFeed
 from foster.data.images import ImageSet
 from foster.errors import DeviceError

@@ -18,7 +18,7 @@ COMMANDS = (
     ("evaluate", "BUNDLE", "~nosuch/x"),
     ("export", "~nosuch/x", "x.onnx"),
     ("info", "~nosuch/x"),
-    ("exemplars", "~nosuch/x"),
+    ("info", "~nosuch/x", "--exemplars"),
     ("promote", "~nosuch/x"),
     ("rollback", "~nosuch/x"),
     ("run", "~nosuch/x.toml"),
@@ -27,7 +27,6 @@ COMMANDS = (
     ("plan", "~nosuch/x.toml"),
     ("sweep", "digits", "--data", "~nosuch/x"),
     ("table", "~nosuch/x"),
-    ("compare", "~nosuch/x"),
     ("run", "digits", "foster.first.learning_rate=1e39"),
     ("run", "digits", "foster.first.weight_decay=1e39"),
     ("learn", ".", "--bundle", "v1", "learning_rate_scale=1e39"),
@@ -71,7 +70,7 @@ def test_a_home_of_nobody_and_numbers_beyond_all_bounds_are_one_line(
 
 def test_a_title_of_any_bytes_is_drawn(foster: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
     results = min((Path(__file__).parents[2] / "results").glob("*.json"))
-    code, said = foster("compare", str(results), "--title", os.fsdecode(b"caf\xe9 \x1b[31m"), "--figure", "x.png")
+    code, said = foster("table", str(results), "--title", os.fsdecode(b"caf\xe9 \x1b[31m"), "--figure", "x.png")
     assert (code, said) == (0, "")
     assert (tmp_path / "x.png").stat().st_size > 1000
 

@@ -70,7 +70,7 @@ def test_values_on_the_command_line_are_toml_and_anything_else_is_text() -> None
         ("memory_size=3", ["unknown key 'memory_size'", "did you mean 'memory_total'?"]),
         ("lr=0.1", ["unknown key 'lr'", "did you mean 'foster.first.learning_rate'?"]),
         ("options=3", ["unknown key 'options'"]),
-        ("qqqq=1", ["unknown key 'qqqq'", "foster presets --show"]),
+        ("qqqq=1", ["unknown key 'qqqq'", "foster list presets --show"]),
         ("seed", ["'seed' is not of the form key=value"]),
         ("=3", ["'=3' is not of the form key=value"]),
     ],

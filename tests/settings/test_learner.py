@@ -45,7 +45,7 @@ def test_what_belongs_to_the_machine_stays_on_the_machine() -> None:
         ("trunk=abc", "trunk: input should be 'auto' or 'none', not 'abc'"),
         ("dataset=digits", "unknown key 'dataset'; 'foster learn --keys' prints all keys"),
         ("method=fster", "unknown method 'fster'; did you mean 'foster'?"),
-        ("preset=slow", "unknown preset 'slow'; choose from fast, paper, standard"),
+        ("training=slow", "unknown training 'slow'; choose from fast, paper, standard"),
         ("augmentation=blur", "unknown augmentation 'blur'"),
         ("image_size=big", "image_size: this is a side such as 64"),
         ("image_size=-3", "image_size: a side must lie in 4 to 1024, not -3 x -3"),
@@ -158,27 +158,27 @@ def test_a_later_learn_changes_what_may_change_and_nothing_else() -> None:
 
 def test_a_preset_given_later_takes_the_place_of_earlier_epochs() -> None:
     base = learner_settings(epochs_scale=0.5, validation_share=0.3)
-    later = learner_settings(base=base, preset="paper")
+    later = learner_settings(base=base, training="paper")
     assert later.epochs_factor(1000) == 1.0
     assert later.held_out_share == 0.0
-    assert learner_settings(["epochs_scale=0.1"], base=base, preset="paper").epochs_factor(1000) == 0.1
+    assert learner_settings(["epochs_scale=0.1"], base=base, training="paper").epochs_factor(1000) == 0.1
 
 
 def test_the_paper_preset_is_the_papers_schedule() -> None:
-    options = learner_settings(preset="paper").scaled_options(steps_per_epoch=1, is_pretrained=False, batch_size=128)
+    options = learner_settings(training="paper").scaled_options(steps_per_epoch=1, is_pretrained=False, batch_size=128)
     assert isinstance(options, FosterSettings)
     assert (options.first.epochs, options.boost.epochs, options.compress.epochs) == (200, 170, 130)
     assert options.first.learning_rate == 0.1
 
 
 def test_small_sets_are_seen_more_often_but_never_more_than_in_the_paper() -> None:
-    fast = learner_settings(preset="fast")
+    fast = learner_settings(training="fast")
     assert fast.epochs_factor(1000) == PRESETS["fast"].from_scratch.epochs_scale
     assert fast.epochs_factor(10) == pytest.approx(600 / (10 * 200))
     assert fast.epochs_factor(1) == 1.0
     assert fast.epochs_factor(1000, is_pretrained=True) == PRESETS["fast"].pretrained.epochs_scale
     assert fast.epochs_factor(10, is_pretrained=True) == pytest.approx(60 / (10 * 200))
-    assert learner_settings(preset="fast", epochs_scale=0.01).epochs_factor(1) == 0.01
+    assert learner_settings(training="fast", epochs_scale=0.01).epochs_factor(1) == 0.01
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from foster.cli.launch import launch
+from foster.cli.experiments import launch
 from foster.settings.experiment import Settings, load_settings
 
 TINY = (

@@ -5,15 +5,13 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from foster.cli import bundles, checking, experiments, listing, serving, sweeping
-from foster.cli.examples import EXAMPLES
+from foster.cli import bundles, demo, experiments, photos, serving
 from foster.errors import FosterError, words_of
 from foster.system.crew import speaks
 from foster.system.files import user_path
@@ -57,8 +55,18 @@ def _leave(exit_code: int, line: str = "") -> NoReturn:
     sys.exit(exit_code)
 
 
-class Command(TyperGroup):
+class Command(TyperCommand):
+    """Shows a flag in its help as a flag: typer would write `<bool>` behind it, as if it took a value."""
+
+    def get_params(self, ctx: Any) -> Any:
+        return _without_types_of_flags(super().get_params(ctx))
+
+
+class Commands(TyperGroup):
     """Catches errors before typer does, which would give Ctrl-C and a reader that left other codes and no word."""
+
+    def get_params(self, ctx: Any) -> Any:
+        return _without_types_of_flags(super().get_params(ctx))
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         with one_line():
@@ -69,9 +77,16 @@ class Command(TyperGroup):
             return super().invoke(*args, **kwargs)
 
 
+def _without_types_of_flags(params: list[Any]) -> list[Any]:
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+    return params
+
+
 app = typer.Typer(
     name="foster",
-    cls=Command,
+    cls=Commands,
     help="Class-incremental learning: learn new classes without the old data, with little forgetting, without growing.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -96,12 +111,6 @@ def _options(
     pass
 
 
-def _flowing(text: str) -> str:
-    """A command's help with one line a paragraph, which flows to any width; what stands after a \\b keeps its lines."""
-    parts = text.split("\n\n")
-    return "\n\n".join(part if part.startswith("\b") else part.replace("\n", " ") for part in parts)
-
-
 def _at_home(command: Callable[..., None]) -> Callable[..., None]:
     """The command, for which `~` is the home folder in every path, also in `--out=~/runs`, which a shell leaves."""
 
@@ -117,21 +126,38 @@ def _at_home(command: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-COMMANDS: tuple[tuple[Callable[..., None], ...], ...] = (
-    (experiments.run, experiments.resume, experiments.plan, experiments.prepare, experiments.demo),
-    (listing.presets, listing.methods, listing.table, listing.compare, sweeping.sweep, sweeping.study),
-    (listing.figure, listing.report, listing.watch),
-    (bundles.learn, bundles.predict, bundles.evaluate, bundles.export, bundles.info, bundles.exemplars),
-    (bundles.promote, bundles.rollback, bundles.rename, bundles.merge, bundles.forget),
-    (checking.check, serving.serve, checking.label_next),
-)
-"""In the order of `foster --help`."""
+PANELS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Experiments": (
+        *(experiments.run, experiments.resume, experiments.plan, experiments.sweep, experiments.study, demo.demo),
+        *(experiments.list_, experiments.table, experiments.figure, experiments.report, experiments.watch),
+    ),
+    "Photos": (photos.check, photos.learn, photos.predict, photos.evaluate, photos.label_next),
+    "Bundles": (
+        *(bundles.info, bundles.rename, bundles.merge, bundles.forget),
+        *(bundles.promote, bundles.rollback, bundles.export),
+    ),
+    "Serving": (serving.serve,),
+}
+"""The commands in the order of `foster --help`. The last paragraph of a docstring is the example in the help."""
 
-for _command in chain(*COMMANDS):
-    _name = _command.__name__.replace("_", "-")
-    app.command(_name, help=_flowing(inspect.getdoc(_command) or ""), epilog=f"Example: {EXAMPLES[_name]}")(
-        _at_home(_command)
-    )
+HIDDEN = (experiments.prepare,)
+"""Commands for whoever is told of them by a page of the documentation."""
+
+
+def _add(command: Callable[..., None], panel: str | None = None) -> None:
+    *paragraphs, example = (inspect.getdoc(command) or "").split("\n\n")
+    # One line a paragraph flows to any width; a paragraph after \b keeps its lines.
+    text = "\n\n".join(part if part.startswith("\b") else part.replace("\n", " ") for part in paragraphs)
+    name = command.__name__.strip("_").replace("_", "-")
+    add = app.command(name, cls=Command, help=text, epilog=example, rich_help_panel=panel, hidden=panel is None)
+    add(_at_home(command))
+
+
+for _panel, _commands in PANELS.items():
+    for _command in _commands:
+        _add(_command, _panel)
+for _command in HIDDEN:
+    _add(_command)
 
 
 def main() -> None:

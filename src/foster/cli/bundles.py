@@ -1,26 +1,24 @@
-"""Commands for your own photos: learn, predict, evaluate, export, info, exemplars, promote, rollback, and without
-training rename, merge, forget."""
+"""Commands for bundles: info, rename, merge, forget, promote, rollback, export."""
 
+import shlex
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from foster.cli.options import (
-    Bundle,
-    Device,
-    IsJson,
-    IsJsonLines,
-    IsPromoting,
-    NewBundle,
-    Photos,
-    Plugins,
-    Quiet,
-    Recipes,
-    all_changes,
-    leave_busy_cores,
-    unknown_choice,
-)
+from foster.cli.options import Bundle, Device, IsJson, IsPromoting, NewBundle, Plugins
+from foster.errors import FolderError, FosterError, SettingsError
+from foster.system import output
+from foster.system.counts import counted, size_text
+
+if TYPE_CHECKING:
+    from foster.bundle.promotion import Promotion
+    from foster.learner.knowledge import Knowledge
+    from foster.learner.learner import Learner
+    from foster.learner.reports import MendReport
 
 MaxDrop = Annotated[
     float,
@@ -28,177 +26,46 @@ MaxDrop = Annotated[
 ]
 
 
-def _print_keys(is_wanted: bool) -> None:
-    if is_wanted:
-        from foster.cli.bundle_texts import keys_text
-
-        typer.echo(keys_text(), nl=False)
-        raise typer.Exit
-
-
-def learn(
-    source: Photos,
-    bundle: NewBundle,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Settings to change, e.g. memory_total=500 (see --keys)."),
-    ] = None,
-    old: Annotated[
-        Path | None, typer.Option("--from", metavar="OLD", help="The bundle to continue; it is never changed.")
-    ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(
-            help="fast, standard or paper: how long to train; by default as in the old bundle, else standard."
-        ),
-    ] = None,
-    recipes: Recipes = None,
-    max_drop: Annotated[
-        float | None,
-        typer.Option(
-            metavar="POINTS",
-            min=0,
-            help="Write no bundle if the known classes lose more points than this, or the new ones by compression; "
-            "what was learned is kept as NEW.refused.",
-        ),
-    ] = None,
-    minutes: Annotated[
-        float | None,
-        typer.Option(metavar="M", min=0.1, help="Fit the training to about this many minutes."),
-    ] = None,
-    is_promoting: IsPromoting = False,
-    is_restarting: Annotated[
-        bool, typer.Option("--restart", help="Discard what an interrupted learn has saved, and start anew.")
-    ] = False,
-    quiet: Quiet = False,
-    keys: Annotated[
-        bool, typer.Option("--keys", callback=_print_keys, is_eager=True, help="List all settings and exit.")
-    ] = False,
-    plugins: Plugins = None,
-) -> None:
-    """Learn new classes, and more images of known ones, from photos; write a bundle that can go on learning.
-
-    The photos may be deleted afterwards: the bundle keeps a few of each class. Where it is interrupted, the same
-    command continues.
-    """
-    from foster.cli.bundle_actions import learn_bundle
-
-    changes = all_changes(overrides, recipes)
-    learn_bundle(source, changes, bundle, old, preset, max_drop, is_promoting, is_restarting, quiet, plugins, minutes)
-
-
-def predict(
-    bundle: Bundle,
-    images: Annotated[list[Path], typer.Argument(metavar="IMAGE_OR_FOLDER", help="Image files, or folders of them.")],
-    top: Annotated[int, typer.Option(min=1, metavar="K", help="How many classes to show for each image.")] = 1,
-    is_json: IsJsonLines = False,
-    is_csv: Annotated[bool, typer.Option("--csv", help="CSV with a header.")] = False,
-    unknown_below: Annotated[
-        float | None,
-        typer.Option(metavar="P", min=0, max=1, help="Answer 'unknown' where the confidence is below P (0 to 1)."),
-    ] = None,
-    unknown: Annotated[
-        str | None,
-        typer.Option(
-            metavar="auto",
-            help="Answer 'unknown' for what is stranger than 95 % of the photos that were held out.",
-        ),
-    ] = None,
-    device: Device = "auto",
-    plugins: Plugins = None,
-) -> None:
-    """Tell what images show, in the order given; an image that cannot be read gets an error entry."""
-    from foster.cli.bundle_actions import predict_images
-
-    predict_images(bundle, images, top, is_json, is_csv, unknown_choice(unknown, unknown_below), device)
-
-
-def evaluate(
-    bundle: Bundle,
-    source: Photos,
-    is_json: IsJson = False,
-    device: Device = "auto",
-    plugins: Plugins = None,
-) -> None:
-    """Measure the accuracy on labelled images that were not learned, class by class."""
-    from foster.cli.learn_texts import evaluation_text
-    from foster.learner.learner import Learner
-    from foster.system.output import echo, json_text
-
-    learner = Learner.load(bundle, device=device)
-    leave_busy_cores(quiet=is_json)
-    report = learner.evaluate(source)
-    echo(json_text(report.record()) if is_json else evaluation_text(report), nl=is_json)
-
-
-def export(
-    bundle: Bundle,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that ends in .onnx.")],
-    plugins: Plugins = None,
-) -> None:
-    """Write the network for other programs, with preprocessing and labels, and check it against PyTorch."""
-    from foster.cli.bundle_actions import export_bundle
-
-    export_bundle(bundle, file)
-
-
 def info(
     bundle: Bundle,
     has_classes: Annotated[
         bool, typer.Option("--classes", help="Also show every class of the last learn, before and after it.")
     ] = False,
+    has_exemplars: Annotated[
+        bool, typer.Option("--exemplars", help="Also show how many images of each class are kept, and their ids.")
+    ] = False,
+    sheet: Annotated[
+        Path | None, typer.Option(metavar="SHEET.png", help="Draw all images that are kept, with their ids.")
+    ] = None,
     is_json: IsJson = False,
 ) -> None:
-    """Show what a bundle holds: classes, network, memory, history."""
+    """Show what a bundle holds: classes, network, memory, history.
+
+    Example: foster info bundles/current --classes
+    """
     from foster.bundle.manifest import read_manifest
-    from foster.cli.bundle_texts import classes_text, info_text
-    from foster.system.output import echo, escaped
+    from foster.cli import texts
 
+    if sheet is not None:
+        _draw_sheet(bundle, sheet)
+        return
     manifest = read_manifest(bundle)
-    text = escaped(manifest.text()) if is_json else info_text(manifest, bundle)
+    text = output.escaped(manifest.text()) if is_json else texts.info_text(manifest, bundle)
     if has_classes and not is_json:
-        text += classes_text(manifest.history)
-    echo(text, nl=False)
+        text += texts.classes_text(manifest.history)
+    if has_exemplars and not is_json:
+        text += "\n" + texts.exemplars_text(manifest)
+    output.echo(text, nl=False)
 
 
-def exemplars(
-    bundle: Bundle,
-    show: Annotated[Path | None, typer.Option(metavar="SHEET.png", help="Draw all exemplars with their ids.")] = None,
-    remove: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ID", help="Delete an image from the bundle for good (ID or CLASSID/ID); may be repeated."
-        ),
-    ] = None,
-) -> None:
-    """List, draw or remove the images that a bundle keeps."""
-    from foster.cli.bundle_actions import show_exemplars
+def _draw_sheet(bundle: Path, sheet: Path) -> None:
+    from foster.bundle.folder import read_bundle
+    from foster.reports.contact_sheet import check_writable, draw_sheet
 
-    show_exemplars(bundle, show, remove or [])
-
-
-def promote(bundle: Bundle, plugins: Plugins = None) -> None:
-    """Load the bundle as 'serve' does, let it answer once, and point the link 'current' beside it at it."""
-    from foster.cli.bundle_actions import promote_bundle
-    from foster.cli.bundle_texts import promotion_text
-    from foster.system.output import report
-
-    moved = promote_bundle(bundle)
-    report(promotion_text(moved), path=moved.link)
-
-
-def rollback(
-    path: Annotated[
-        Path, typer.Argument(metavar="LINK_OR_FOLDER", help="The link 'current', or the folder of bundles.")
-    ] = Path(),
-) -> None:
-    """Point the link 'current' back at the bundle before."""
-    from foster.bundle.promotion import rollback as move
-    from foster.cli.bundle_texts import promotion_text
-    from foster.system.output import report
-
-    moved = move(path)
-    report(promotion_text(moved), path=moved.link)
+    check_writable(sheet)
+    whole = read_bundle(bundle)
+    draw_sheet(whole, sheet)
+    output.report(f"{sheet}: {counted(len(whole.manifest.exemplars), 'image')} with their ids", path=sheet)
 
 
 def rename(
@@ -209,10 +76,11 @@ def rename(
     is_promoting: IsPromoting = False,
     plugins: Plugins = None,
 ) -> None:
-    """Give a class another name: a new bundle that is otherwise the same. The old one is not changed."""
-    from foster.cli.bundle_actions import mend_bundle
+    """Give a class another name: a new bundle that is otherwise the same. The old one is not changed.
 
-    mend_bundle(old, bundle, lambda learner: learner.rename(name, new_name), is_promoting)
+    Example: foster rename bundles/current cat tabby --bundle bundles/new
+    """
+    mend(old, bundle, lambda learner: learner.rename(name, new_name), is_promoting)
 
 
 def merge(
@@ -229,11 +97,12 @@ def merge(
 
     The probability of the new class is the sum of those of its parts, as nearly as one output of the network gives it;
     how near that is, and what the classes lost, is measured on held-out photos and printed.
+
+    Example: foster merge bundles/current cat dog --into pet --bundle bundles/new
     """
-    from foster.cli.bundle_actions import mend_bundle
     from foster.learner.mending import merging
 
-    mend_bundle(
+    mend(
         old,
         bundle,
         lambda learner: learner.merge(names, into, max_drop=max_drop),
@@ -245,25 +114,195 @@ def merge(
 
 def forget(
     old: Bundle,
-    names: Annotated[list[str], typer.Argument(metavar="CLASS", help="The classes to forget.")],
     bundle: NewBundle,
+    names: Annotated[list[str] | None, typer.Argument(metavar="CLASS", help="The classes to forget.")] = None,
+    images: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--image",
+            metavar="ID",
+            help="An image that the new bundle does not keep (ID or CLASSID/ID, as 'foster info --exemplars' lists "
+            "them); may be repeated.",
+        ),
+    ] = None,
     max_drop: MaxDrop = 1.0,
     is_promoting: IsPromoting = False,
     device: Device = "auto",
     plugins: Plugins = None,
 ) -> None:
-    """Take classes out: a new bundle without their outputs and their photos. The old one is not changed.
+    """Take classes or single images out: a new bundle without them. The old one is not changed.
 
-    The backbone's weights were trained on them and stay as they are; what can still be told by them is printed.
+    Without a class, its outputs and its photos are gone. The backbone's weights were trained on it and stay as they
+    are; what can still be told by them is printed.
+
+    Example: foster forget bundles/current owl --bundle bundles/new
     """
-    from foster.cli.bundle_actions import mend_bundle
+    if bool(names) == bool(images):
+        raise SettingsError("name the classes to forget, or the images (--image ID), not both")
+    if images:
+        _forget_images(old, bundle, images, is_promoting)
+        return
     from foster.learner.mending import forgetting
 
-    mend_bundle(
+    classes = list(names or ())
+    mend(
         old,
         bundle,
-        lambda learner: learner.forget(*names, max_drop=max_drop),
+        lambda learner: learner.forget(*classes, max_drop=max_drop),
         is_promoting,
-        lambda knowledge: forgetting(knowledge, names),
+        lambda knowledge: forgetting(knowledge, classes),
         device,
     )
+
+
+def _forget_images(old: Path, bundle: Path, ids: Sequence[str], is_promoting: bool) -> None:
+    from foster.bundle.files import check_free, real_folder, writing_folder
+    from foster.bundle.folder import remove_exemplars
+    from foster.bundle.manifest import read_manifest
+    from foster.bundle.promotion import check_promotable
+
+    check_free(bundle)
+    if is_promoting:
+        check_promotable(bundle)
+    source = real_folder(old)
+    classes = read_manifest(source).classes
+    with writing_folder(bundle) as temporary:
+        shutil.copytree(source, temporary, dirs_exist_ok=True)
+        removed = remove_exemplars(temporary, ids)
+    lines = [f"{bundle} does not keep {entry.id} of class '{classes[entry.class_id]}'" for entry in removed]
+    trained = [entry.id for entry in removed if entry.use == "exemplars"]
+    lines += [f"the weights were trained with {', '.join(trained)} and stay as they are"] if trained else []
+    lines.append(f"{source} and bundles before it still keep what this one does not")
+    conclude(bundle, is_promoting, *lines)
+
+
+def mend(
+    old: Path,
+    bundle: Path,
+    change: "Callable[[Learner], MendReport]",
+    is_promoting: bool,
+    check: "Callable[[Knowledge], object] | None" = None,
+    device: str = "cpu",
+) -> None:
+    """Load `old`, change it, and write the result as `bundle`, whole or not at all.
+
+    A `check` means that answers may change: once it has found nothing against the change, answers before and after it
+    are compared on the `device`.
+    """
+    from foster.bundle.files import check_free, real_folder, remove_unfinished
+    from foster.bundle.promotion import check_promotable
+    from foster.cli.texts import listed, mend_text
+    from foster.learner.learner import Learner
+    from foster.learner.reports import MendReport, UpdateError
+    from foster.learner.work_folder import WorkFolder
+
+    check_free(bundle)
+    if is_promoting:
+        check_promotable(bundle)
+    source = real_folder(old)  # before a link to it moves
+    learner = Learner.load(source, device=device)
+    if check is not None and learner.knowledge is not None:
+        check(learner.knowledge)
+        typer.echo(f"comparing before and after on the photos that {source} keeps ...", err=True)
+    try:
+        report = change(learner)
+    except UpdateError as error:
+        show(mend_text(cast(MendReport, error.report)))
+        raise UpdateError(f"{error}; --max-drop sets the limit", error.report, error.refused) from None
+    with WorkFolder.beside(bundle).held():
+        remove_unfinished(bundle)
+        learner.save(bundle)
+    show(mend_text(report))
+    kept = f"{source} and bundles before it still keep photos of {listed(report.forgotten)}"
+    conclude(bundle, is_promoting, *([f"{kept}; delete them where they must be gone"] if report.forgotten else []))
+
+
+def show(text: str) -> None:
+    """Print text; where that fails, the bundle is still written."""
+    with suppress(OSError, ValueError):
+        output.echo(text, nl=False)
+
+
+def conclude(bundle: Path, is_promoting: bool, *before: str) -> None:
+    """Promote a bundle that is saved, if asked to, and say what to do with it, after the lines `before`."""
+    from foster.bundle.files import folder_bytes
+    from foster.bundle.manifest import read_manifest
+    from foster.cli.texts import promotion_text
+
+    manifest, name = read_manifest(bundle), shlex.quote(str(bundle))
+    num_exemplars = sum(entry.use == "exemplars" for entry in manifest.exemplars)
+    size = size_text(folder_bytes(bundle))
+    what = f"{counted(len(manifest.classes), 'class')}, {counted(num_exemplars, 'exemplar')}, {size}"
+    lines = [*before, f"{bundle}: {what}"]
+    if is_promoting:
+        try:
+            lines.append(promotion_text(promote_bundle(bundle)))
+        except FosterError as error:
+            output.report(*lines, path=bundle)
+            raise FolderError(f"'{bundle}' is saved, but not promoted: {error}; then: foster promote {name}") from None
+    lines.append(f"next: foster predict {name} IMAGES, or foster learn MORE --from {name} --bundle NEXT")
+    output.report(*lines, path=bundle)
+
+
+def promote_bundle(bundle: Path) -> "Promotion":
+    """Point the link at a bundle that can be loaded and answers in numbers."""
+    from foster.bundle.files import real_folder
+    from foster.bundle.promotion import promote as move
+    from foster.learner.learner import Learner
+
+    Learner.load(real_folder(bundle)).try_out()
+    return move(bundle)
+
+
+def promote(bundle: Bundle, plugins: Plugins = None) -> None:
+    """Load the bundle as 'serve' does, let it answer once, and point the link 'current' beside it at it.
+
+    Example: foster promote bundles/february
+    """
+    from foster.cli.texts import promotion_text
+
+    moved = promote_bundle(bundle)
+    output.report(promotion_text(moved), path=moved.link)
+
+
+def rollback(
+    path: Annotated[
+        Path, typer.Argument(metavar="LINK_OR_FOLDER", help="The link 'current', or the folder of bundles.")
+    ] = Path(),
+) -> None:
+    """Point the link 'current' back at the bundle before.
+
+    Example: foster rollback bundles
+    """
+    from foster.bundle.promotion import rollback as move
+    from foster.cli.texts import promotion_text
+
+    moved = move(path)
+    output.report(promotion_text(moved), path=moved.link)
+
+
+def export(
+    bundle: Bundle,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that ends in .onnx.")],
+    plugins: Plugins = None,
+) -> None:
+    """Write the network for other programs, with preprocessing and labels, and check it against PyTorch.
+
+    Example: foster export bundles/current classifier.onnx
+    """
+    from foster.bundle.files import check_outside
+    from foster.learner.export import check_target
+    from foster.learner.learner import Learner
+
+    check_outside(file)
+    check_target(file)  # before anything is loaded
+    learner = Learner.load(bundle, device="cpu")
+    typer.echo(f"exporting and checking {file} ...", err=True)
+    report = learner.export(file)
+    what = (
+        f"{report.file}: {size_text(report.num_bytes)}, input uint8 [batch, height, width, 3]; "
+        f"checked on {report.num_checked} {report.checked_on}, "
+        f"probabilities differ from PyTorch by {report.largest_difference:.1g} at most"
+    )
+    snippet = f"\nwithout foster, in Python:\n\n{report.snippet.rstrip()}"
+    output.report(what, f"{report.facts_file}: labels and preprocessing", snippet, path=report.file)

@@ -1,39 +1,59 @@
-"""The demo: three methods on embedded digits, so that one sees what forgetting is and that FOSTER does not forget."""
+"""The command demo: three methods on embedded digits, to show what forgetting is and that FOSTER does not forget."""
 
 from collections.abc import Sequence
 from itertools import chain, count
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from rich.text import Text
+import typer
 
-from foster.cli.launch import launch
-from foster.reports.curves import accuracy_figure
-from foster.reports.results import RunResult, find_results
-from foster.reports.style import save_figure
-from foster.reports.tables import accuracy_table
-from foster.settings.experiment import load_settings
+from foster.cli.experiments import launch
+from foster.cli.options import Quiet
 from foster.system.output import report
+
+if TYPE_CHECKING:
+    from foster.reports.results import RunResult
 
 METHODS = ("finetune", "replay", "foster")
 
 
-def show_demo(out: Path, overrides: Sequence[str] = (), *, quiet: bool = False) -> None:
-    """Run the methods in folders below `out` (or the next free name), then print the table and draw the curves."""
+def demo(
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="Settings to change, e.g. epochs_scale=0.1 for a quicker look."),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The folder for the runs and the figure.")] = Path("runs/demo"),
+    quiet: Quiet = False,
+) -> None:
+    """FOSTER, fine-tune and replay on embedded digits: see what forgetting is, in about a minute on two CPU cores.
+
+    Example: foster demo
+    """
+    from rich.text import Text
+
+    from foster.reports.curves import accuracy_figure
+    from foster.reports.results import find_results
+    from foster.reports.style import save_figure
+    from foster.reports.tables import accuracy_table
+    from foster.settings.experiment import load_settings
+
     folder = _free(out)
     for method in METHODS:
-        launch(load_settings("digits", [*overrides, f"method={method}"]), folder / method, quiet=quiet, is_shown=False)
+        settings = load_settings("digits", [*(overrides or ()), f"method={method}"])
+        launch(settings, folder / method, quiet=quiet, is_shown=False)
     results = find_results([folder])
     figure = folder / "accuracy.png"
     save_figure(accuracy_figure(results, "Handwritten digits, two new classes a task"), figure)
-    report(accuracy_table(results), Text(lesson(results)), f"figure: {figure}\nruns:   {folder}", path=folder)
+    num_exemplars = load_settings("digits", overrides or ()).memory_total
+    summary = Text(_summary(results, num_exemplars))
+    report(accuracy_table(results), summary, f"figure: {figure}\nruns:   {folder}", path=folder)
 
 
-def lesson(results: Sequence[RunResult]) -> str:
-    """What fine-tuning and FOSTER know in the end, of the last task and of all before it."""
+def _summary(results: "Sequence[RunResult]", num_exemplars: int | None) -> str:
+    """What fine-tuning and FOSTER know at the end, of the last task and of all before it."""
     by_method = {result.method: result for result in results}
     finetune, foster = by_method["finetune"], by_method["foster"]
     num_old, num_all = finetune.classes_seen[-2:]
-    num_exemplars = load_settings("digits").memory_total
     return (
         f"Fine-tuning ends at {finetune.final_accuracy:.0f} %: {finetune.new_accuracy[-1]:.0f} % on the "
         f"{num_all - num_old} classes that it learned last, {finetune.old_accuracy[-1]:.0f} % on the {num_old} before "

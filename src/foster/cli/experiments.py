@@ -1,14 +1,22 @@
-"""Commands that train: run, resume, plan, demo."""
+"""Commands for experiments: run, resume, plan, sweep, study, list, table, figure, report, watch; prepare is hidden."""
 
 import json
+import textwrap
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from foster.cli.options import (
     AllowsChangedPlugin,
     Data,
+    IsDryRun,
+    Jobs,
+    JobsPerGpu,
+    Overrides,
     Plugins,
     Quiet,
     Recipes,
@@ -17,10 +25,16 @@ from foster.cli.options import (
     all_changes,
     chosen_settings,
 )
+from foster.errors import FolderError, SettingsError, suggestion
+from foster.system import output
+from foster.system.counts import counted, size_text
+from foster.system.signals import Stopped, stop_on_signals
 
-Overrides = Annotated[
-    list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings to change, e.g. method=replay seed=1.")
-]
+if TYPE_CHECKING:
+    from foster.experiment.folder import RunFolder
+    from foster.experiment.run import Finished
+    from foster.settings.experiment import Settings
+
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -30,9 +44,6 @@ Out = Annotated[
 ]
 Deterministic = Annotated[
     bool, typer.Option("--deterministic", help="The same numbers in every run on a GPU, too (engine.deterministic).")
-]
-Trackers = Annotated[
-    list[str] | None, typer.Option("--track", metavar="MODULE:NAME", help="Tell a tracker of your own of every event.")
 ]
 TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Write losses and accuracies to RUN/tensorboard.")]
 
@@ -44,27 +55,27 @@ def run(
     data: Data = None,
     out: Out = None,
     quiet: Quiet = False,
-    is_resuming: Annotated[bool, typer.Option("--resume", help="Continue the run if the folder holds it.")] = False,
+    is_resuming: Annotated[bool, typer.Option("--resume", hidden=True)] = False,
     is_deterministic: Deterministic = False,
     plugins: Plugins = None,
     trusts_plugins: TrustsPlugins = False,
     allows_changed_plugin: AllowsChangedPlugin = False,
-    trackers: Trackers = None,
     has_tensorboard: TensorBoard = False,
 ) -> None:
-    """Train one method on one scenario: everything is written to the run folder."""
+    """Train one method on one scenario: everything is written to the run folder.
+
+    A run that is interrupted goes on with 'foster resume RUN'.
+
+    Example: foster run cifar100-b0-inc10 method=wa seed=1 --data data
+    """
     changes = [*all_changes(overrides, recipes), *(["engine.deterministic=true"] if is_deterministic else [])]
     settings = chosen_settings(source, changes, data, plugins, trusts_plugins)
-    # Imported only now: what is wrong with the settings is said before torch is loaded.
-    from foster.cli.launch import launch
-
-    folder, listeners = out or Path("runs") / settings.run_name, _trackers(trackers, has_tensorboard)
     launch(
         settings,
-        folder,
+        out or Path("runs") / settings.run_name,
         quiet=quiet,
         is_resuming=is_resuming,
-        trackers=listeners,
+        has_tensorboard=has_tensorboard,
         allows_changed_plugin=allows_changed_plugin,
     )
 
@@ -83,26 +94,121 @@ def resume(
     plugins: Plugins = None,
     trusts_plugins: TrustsPlugins = False,
     allows_changed_plugin: AllowsChangedPlugin = False,
-    trackers: Trackers = None,
     has_tensorboard: TensorBoard = False,
 ) -> None:
-    """Continue an interrupted run where it stopped, in the middle of a phase."""
-    from foster.cli.launch import relaunch
+    """Continue an interrupted run where it stopped, in the middle of a phase.
 
+    Example: foster resume runs/digits-b0-inc2-wa-shift-s1993
+    """
     relaunch(
         folder,
         data,
         overrides or [],
         quiet=quiet,
-        trackers=_trackers(trackers, has_tensorboard),
+        has_tensorboard=has_tensorboard,
         plugins=plugins,
         trusts_plugins=trusts_plugins,
         allows_changed_plugin=allows_changed_plugin,
     )
 
 
-def _trackers(named: list[str] | None, has_tensorboard: bool) -> list[str]:
-    return [*(["foster.reports.trackers:TensorBoard"] if has_tensorboard else []), *(named or [])]
+def launch(
+    settings: "Settings",
+    path: Path,
+    *,
+    quiet: bool = False,
+    is_resuming: bool = False,
+    is_shown: bool = True,
+    has_tensorboard: bool = False,
+    allows_changed_plugin: bool = False,
+) -> dict[str, Any]:
+    """Run `settings` in the folder `path`; with `is_resuming`, continue the run that the folder holds."""
+    from foster.experiment.folder import RunFolder
+    from foster.experiment.run import begin, go_on, resumed_settings
+
+    folder = RunFolder(path)
+    is_continued = is_resuming and folder.holds_run
+    if is_continued:
+        settings = resumed_settings(settings, folder)
+    if is_continued and folder.is_finished:
+        return _finished(folder, is_shown)
+    work = partial(go_on, allows_changed_plugin=allows_changed_plugin) if is_continued else begin
+    results = _watched(work, settings, folder, quiet, has_tensorboard)
+    _show_results(path, is_shown)
+    return results
+
+
+def _finished(folder: "RunFolder", is_shown: bool = True) -> dict[str, Any]:
+    output.complain(f"'{folder.path}' is finished; nothing is left to do")
+    results = folder.read_results()
+    _show_results(folder.path, is_shown)
+    return results
+
+
+def _show_results(path: Path, is_shown: bool) -> None:
+    from foster.reports.results import find_results
+    from foster.reports.tables import accuracy_table
+    from foster.system.crew import speaks
+
+    if is_shown and speaks():
+        output.report(accuracy_table(find_results([path])), f"results: {path / 'results.json'}", path=path)
+
+
+def relaunch(
+    path: Path,
+    data: Path | None,
+    overrides: Sequence[str] = (),
+    *,
+    quiet: bool = False,
+    has_tensorboard: bool = False,
+    plugins: Sequence[str] | None = None,
+    trusts_plugins: bool = False,
+    allows_changed_plugin: bool = False,
+) -> dict[str, Any]:
+    """Continue the run in `path` with its own settings. `data` says where the data files are now; `overrides` change
+    where and how it computes. The plug-ins that it names are imported with `trusts_plugins` alone."""
+    from foster.experiment.folder import RunFolder
+
+    folder = RunFolder(path)
+    if folder.holds_run and folder.is_finished and not overrides:
+        return _finished(folder)
+    settings = folder.settings(overrides, plugins=plugins, trusts_plugins=trusts_plugins)
+    if data is not None:
+        settings = settings.model_copy(update={"data": str(data)})
+    return launch(
+        settings,
+        path,
+        quiet=quiet,
+        is_resuming=True,
+        has_tensorboard=has_tensorboard,
+        allows_changed_plugin=allows_changed_plugin,
+    )
+
+
+def _watched(
+    work: "Callable[..., Finished]", settings: "Settings", folder: "RunFolder", quiet: bool, has_tensorboard: bool
+) -> dict[str, Any]:
+    """Train with progress on the terminal; a signal stops the run after the current step."""
+    from foster.experiment.folder import ReadFolder
+    from foster.reports.progress import progress_for
+    from foster.reports.tensorboard import with_tensorboard
+    from foster.system.crew import joined
+
+    with (
+        stop_on_signals() as stop,
+        joined() as team,
+        progress_for(quiet=quiet or not team.is_first) as listener,
+        ExitStack() as ends,
+    ):
+        written_to = folder if team.is_first else ReadFolder(folder.path)
+        if has_tensorboard and team.is_first:
+            listener = ends.enter_context(with_tensorboard(listener, folder.path))
+        try:
+            return work(settings, written_to, listener, stop).results
+        except Stopped as stopped:
+            if folder.holds_run:
+                stopped.add_hint(f"all is saved; continue with: {folder.resume_command_for(settings)}")
+            raise
 
 
 def plan(
@@ -118,18 +224,19 @@ def plan(
     plugins: Plugins = None,
     trusts_plugins: TrustsPlugins = False,
 ) -> None:
-    """Show what a run would do, before anything is trained: tasks, images, exemplars, epochs, memory, time."""
-    from foster.system.output import show
+    """Show what a run would do, before anything is trained: tasks, images, exemplars, epochs, memory, time.
 
+    Example: foster plan cifar100-b0-inc10 method=wa --measure --data data
+    """
     settings = chosen_settings(source, all_changes(overrides, recipes), data, plugins, trusts_plugins)
     from foster.experiment.pace import measured_plan, timed_plan
     from foster.reports.plans import plan_table
 
     planned = measured_plan(settings) if is_measuring else timed_plan(settings, runs)
     if is_json:
-        show(json.dumps(planned.to_dict() | {"remarks": settings.remarks}, indent=2))
+        output.show(json.dumps(planned.to_dict() | {"remarks": settings.remarks}, indent=2))
         return
-    show(plan_table(planned))
+    output.show(plan_table(planned))
     for remark in settings.remarks:
         typer.echo(f"note: {remark}")
 
@@ -142,26 +249,392 @@ def prepare(
     quiet: Quiet = False,
     plugins: Plugins = None,
 ) -> None:
-    """Decode all photos of a scenario once, into a folder on disk that later runs read; goes on where it stopped."""
-    from foster.system.output import report
+    """Decode all photos of a scenario once, into a folder on disk that later runs read; goes on where it stopped.
 
+    Example: foster prepare imagenet100-b0-inc10 --cache photos --data data
+    """
     settings = chosen_settings(source, overrides or [], data, plugins)
-    from foster.cli.launch import prepare_photos
-    from foster.system.counts import size_text
-
     num_bytes = prepare_photos(settings, cache, quiet=quiet)
-    report(f"{cache}: {size_text(num_bytes)}; use it with engine.photo_cache={cache}", path=cache)
+    output.report(f"{cache}: {size_text(num_bytes)}; use it with engine.photo_cache={cache}", path=cache)
 
 
-def demo(
+def prepare_photos(settings: "Settings", cache: Path, *, quiet: bool = False) -> int:
+    """Decode all photos of a scenario into the folder `cache`; returns the bytes of their pixels."""
+    from foster.data.download import Follower
+    from foster.experiment.parts import load_scenario
+    from foster.reports.progress import progress_for
+
+    engine = settings.engine.model_copy(update={"photo_cache": str(cache), "resident": "disk"})
+    with stop_on_signals() as stop, progress_for(quiet=quiet) as listener:
+        scenario = load_scenario(settings.model_copy(update={"engine": engine}), Follower(listener, stop))
+        try:
+            return scenario.prepare()
+        except Stopped as stopped:
+            stopped.add_hint("what is decoded is kept; the same command goes on from there")
+            raise
+
+
+def sweep(
+    source: SettingsSource,
     overrides: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Settings to change, e.g. epochs_scale=0.1 for a quicker look."),
+        list[str] | None, typer.Argument(metavar="KEY=VALUE[,VALUE]", help="The settings to vary or change.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="The folder for the runs and the figure.")] = Path("runs/demo"),
-    quiet: Quiet = False,
+    recipes: Recipes = None,
+    data: Data = None,
+    out: Annotated[Path | None, typer.Option(help="The folder of all runs; by default runs/sweep-NAME.")] = None,
+    jobs_per_gpu: JobsPerGpu = 1,
+    jobs: Jobs = 1,
+    is_dry_run: IsDryRun = False,
+    cluster: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Hand the runs to this Ray cluster; 'local' starts one here."),
+    ] = None,
+    plugins: Plugins = None,
+    trusts_plugins: TrustsPlugins = False,
 ) -> None:
-    """FOSTER, fine-tune and replay on embedded digits: see what forgetting is, in about a minute on two CPU cores."""
-    from foster.cli.demo import show_demo
+    """Train every combination of comma lists: method=foster,replay seed=1993,1,2 is six runs.
 
-    show_demo(out, overrides or [], quiet=quiet)
+    Each run has its own process, folder (OUT/NAME), settings (OUT/NAME.toml) and log (OUT/NAME.log); NAME is
+    SCENARIO-METHOD-sSEED and what else is given here. A run that fails does not stop the others. A value that is itself
+    a list is one value: foster.beta_boost=[0.9,0.95],0.97 has two.
+
+    A run is known by its settings. Where a folder in OUT holds a run with the same ones, by whatever name and from
+    whatever sweep, it is skipped if it is finished, else continued; so sweeps that overlap can share OUT. Where and how
+    a run computes (data, device, checkpoint_minutes, keep_networks, engine.*) may change, unless it is what this sweep
+    varies.
+
+    Ctrl-C lets all runs save and stop; a second one ends them at once. Runs also save and stop when the sweep itself is
+    killed.
+
+    A small network leaves most of a large GPU idle, so several runs at a time (--jobs-per-gpu 3) train more in the same
+    time. Left alone, processes take turns on the GPU; under NVIDIA MPS, kernels of several processes run at the same
+    instant. docs/speed.md has numbers. Start MPS before the sweep, end it after:
+
+    \b
+    nvidia-cuda-mps-control -d
+    foster sweep cifar100-b0-inc10 seed=1993,1,2 --jobs-per-gpu 3
+    echo quit | nvidia-cuda-mps-control
+
+    Example: foster sweep digits method=foster,replay seed=1993,1,2 --jobs 2
+    """
+    from foster.sweep.grid import default_folder, plan_runs
+
+    runs = plan_runs(
+        source,
+        all_changes(overrides, recipes),
+        data=str(data) if data else None,
+        plugins=plugins,
+        trusts_plugins=trusts_plugins or None,
+    )
+    folder = out or default_folder(source)
+    # Imported only now, since it loads torch: a wrong key is answered at once.
+    from foster.sweep import run as sweeping
+    from foster.sweep.folders import placed
+    from foster.sweep.job import find_slots
+
+    if cluster and not is_dry_run:
+        from foster.sweep.cluster import LOCAL, connected
+
+        # Either takes seconds.
+        typer.echo("starting Ray on this machine ..." if cluster == LOCAL else f"connecting to {cluster} ...", err=True)
+        with connected(cluster, jobs_per_gpu, jobs) as machines:
+            sweeping.sweep(runs, folder, machines.slots(runs), machines.start)
+        return
+    slots = find_slots(runs, jobs_per_gpu, jobs)
+    if not is_dry_run:
+        sweeping.sweep(runs, folder, slots)
+        return
+    runs = placed(runs, folder)
+    for each in runs:
+        status = sweeping.status_of(each, folder)
+        is_to_continue = status.is_continued and status.state == "waiting"
+        typer.echo(f"{'to continue' if is_to_continue else status.state:<12}{each.name}")
+    devices = ", ".join(slot.name for slot in slots)
+    typer.echo(f"{counted(len(runs), 'run')}, {len(slots)} at a time ({devices}), in {folder}")
+
+
+def study(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME|KEY=VALUE[,VALUE]",
+            help="Names of studies ('foster list studies') or .toml files, then settings of all runs, and seeds.",
+        ),
+    ],
+    preset: Annotated[str | None, typer.Option(metavar="PRESET", help="Another preset than the study's own.")] = None,
+    data: Data = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder of all runs; by default runs/study-NAME, or runs/studies.")
+    ] = None,
+    jobs_per_gpu: JobsPerGpu = 1,
+    jobs: Jobs = 1,
+    is_dry_run: IsDryRun = False,
+    plugins: Plugins = None,
+) -> None:
+    """Run a study: a grid of runs, then its table, its figure, and what the paper claims beside what was found.
+
+    Runs that are finished are skipped, those that were interrupted go on. OUT holds a folder a run and, at the end,
+    study.md, study.json, study.png and study.svg. The studies are made for CIFAR-100 B50 inc10; '--preset digits' shows
+    each in minutes on a CPU. Several seeds give means and spreads: 'foster study beta seed=1993,1,2'.
+
+    Several studies are one sweep, in which a run that they share is trained once; the page of each is in OUT/NAME.
+
+    Example: foster study components --preset digits
+    """
+    from foster.settings.toml import packaged_names
+    from foster.studies.study import distinct_runs, load_study, plan_study
+
+    names = [word for word in words if "=" not in word]
+    overrides = [word for word in words if "=" in word]
+    titles = [Path(name).stem for name in names]
+    if not names:
+        known = ", ".join(packaged_names("studies"))
+        raise SettingsError(f"which study? one of {known}, or a .toml file of your own")
+    if len(set(titles)) < len(titles):
+        raise SettingsError(f"two studies are called '{next(title for title in titles if titles.count(title) > 1)}'")
+    chosen = [load_study(name) for name in names]
+    planned = [plan_study(each, preset, overrides, str(data) if data else None, plugins) for each in chosen]
+    is_one = len(names) == 1
+    folder = out or Path("runs") / (f"study-{titles[0]}" if is_one else "studies")
+    # Imported only now, since it loads torch: a wrong key is answered at once.
+    from foster.sweep.folders import placed
+
+    if is_dry_run:
+        different = placed(distinct_runs(runs for variants in planned for runs in variants.values()), folder)
+        for title, variants in zip(titles, planned, strict=True):
+            for variant, runs in variants.items():
+                for each in runs:
+                    typer.echo(f"{variant if is_one else f'{title}: {variant}'}: {each.name}")
+        if not is_one:
+            typer.echo(f"{len(different)} different runs, in {folder}")
+        return
+    from foster.studies.run import PlannedStudy, run_studies
+
+    pages = [folder if is_one else folder / title for title in titles]
+    studies = [PlannedStudy(*parts) for parts in zip(chosen, planned, pages, strict=True)]
+    run_studies(studies, folder, jobs_per_gpu, jobs)
+
+
+def list_(
+    kind: Annotated[
+        str | None,
+        typer.Argument(metavar="KIND", help="presets, recipes, methods, datasets, backbones or studies."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Print one preset, recipe, study or method's settings as TOML.")
+    ] = None,
+    plugins: Plugins = None,
+) -> None:
+    """List presets, recipes, methods, datasets, backbones or studies; with a NAME, print that one.
+
+    Example: foster list methods foster
+    """
+    from foster.settings.plugins import load_plugins
+
+    load_plugins(())
+    if kind is None:
+        for each, make in LISTINGS.items():
+            typer.echo(textwrap.fill(", ".join(make()), 110, initial_indent=f"{each:<11}", subsequent_indent=" " * 11))
+        typer.echo("'foster list KIND' explains them.")
+        return
+    if kind not in LISTINGS:
+        raise SettingsError(f"unknown kind '{kind}'{suggestion(kind, LISTINGS)}; choose from {', '.join(LISTINGS)}")
+    listing = LISTINGS[kind]()
+    if name is None:
+        width = max(map(len, listing))
+        for each, text in listing.items():
+            typer.echo(textwrap.fill(f"{each:<{width}}  {text}", 118, subsequent_indent=" " * (width + 2)))
+        return
+    typer.echo(_shown(kind, name, listing), nl=False)
+
+
+def _titles(room: str) -> dict[str, str]:
+    from foster.settings.toml import packaged_names, packaged_text
+
+    return {name: packaged_text(room, name).splitlines()[0].removeprefix("# ") for name in packaged_names(room)}
+
+
+def _methods() -> dict[str, str]:
+    from foster.settings.methods import METHOD_SETTINGS
+
+    return {name: f"{one.summary} ({one.paper})" if one.paper else one.summary for name, one in METHOD_SETTINGS.items()}
+
+
+def _datasets() -> dict[str, str]:
+    from foster.settings.datasets import CATALOGUE
+
+    return {name: facts.description for name, facts in CATALOGUE.items()}
+
+
+def _backbones() -> dict[str, str]:
+    from foster.networks import BACKBONES
+
+    # Those with a cosine head are chosen by the methods that need one.
+    made = {name: getattr(make, "func", make) for name, make in BACKBONES.items() if not name.startswith("cosine_")}
+    return {name: " ".join((make.__doc__ or "").split("\n\n")[0].split()) for name, make in made.items()}
+
+
+def _studies() -> dict[str, str]:
+    from foster.settings.toml import packaged_names
+    from foster.studies.study import load_study
+
+    studies = {name: load_study(name) for name in packaged_names("studies")}
+    return {
+        name: f"{one.title}: {counted(len(one.variants), 'variant')} on {one.preset}" for name, one in studies.items()
+    }
+
+
+LISTINGS: dict[str, Callable[[], dict[str, str]]] = {
+    "presets": lambda: _titles("presets"),
+    "recipes": lambda: _titles("recipes"),
+    "methods": _methods,
+    "datasets": _datasets,
+    "backbones": _backbones,
+    "studies": _studies,
+}
+"""What there is of each kind: names, and a line about each."""
+
+
+def _shown(kind: str, name: str, listing: dict[str, str]) -> str:
+    from foster.settings.experiment import load_settings
+    from foster.settings.toml import packaged_text
+
+    if kind == "presets":  # or a settings file, or the folder of a run
+        return load_settings(name).toml()
+    if name not in listing:
+        raise SettingsError(f"unknown {kind.removesuffix('s')} '{name}'{suggestion(name, listing)}")
+    if kind == "methods":
+        return method_text(name)
+    return packaged_text(kind, name) if kind in ("recipes", "studies") else f"{name}  {listing[name]}\n"
+
+
+def method_text(name: str) -> str:
+    """One method: its paper and classifier as comments, then all settings with their default values as TOML, each with
+    its meaning as a comment."""
+    from foster.reports.results import CLASSIFIERS
+    from foster.settings import toml as toml_text
+    from foster.settings.methods import METHOD_SETTINGS
+
+    settings = METHOD_SETTINGS[name]
+    facts = [
+        settings.summary,
+        *([settings.paper] if settings.paper else []),
+        f"Classified by: {CLASSIFIERS[settings.classifies_by]}.",
+        f"Augmentation of its published results: {settings.published_augmentation}.",
+    ]
+    text = toml_text.dumps({name: settings().model_dump(mode="json")})
+    top, table, schedules = text.partition(f"\n[{name}.")
+    lines = [line for fact in facts for line in _comment(fact)]
+    for line in top.splitlines():
+        field = settings.model_fields.get(line.partition(" = ")[0])
+        lines += [*_comment(field.description if field and field.description else ""), line]
+    return "\n".join(lines) + "\n" + table + schedules
+
+
+def _comment(text: str) -> list[str]:
+    return textwrap.wrap(" ".join(text.split()), 100, initial_indent="# ", subsequent_indent="# ")
+
+
+Folders = Annotated[list[Path], typer.Argument(metavar="FOLDER", help="Run folders, or folders that hold some.")]
+Subjects = Annotated[
+    list[Path], typer.Argument(metavar="RUN", help="Run folders, folders that hold some, results files, bundles.")
+]
+PictureData = Annotated[Path | None, typer.Option(help="The folder of the data files, where pictures are needed.")]
+
+
+def table(
+    folders: Folders,
+    is_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    by_task: Annotated[bool, typer.Option("--by-task", help="Accuracy after each task, a row a run.")] = False,
+    figure: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also draw accuracy after each task (.png, .pdf, .svg, .jpg, .webp)."),
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="The figure's title.")] = None,
+) -> None:
+    """Results as a table, with mean and spread over seeds; and as a figure.
+
+    Example: foster table runs --figure curves.png
+    """
+    from foster.reports import tables
+    from foster.reports.results import find_results
+    from foster.reports.style import check_figure_path, save_figure
+
+    if figure is not None:
+        check_figure_path(figure)
+    results = find_results(folders)
+    if is_markdown:
+        grids = tables.accuracy_grids(results) if by_task else tables.summary_grids(results)
+        typer.echo(tables.markdown(grids), nl=False)
+    else:
+        output.show(tables.accuracy_table(results) if by_task else tables.summary_table(results))
+    if figure is not None:
+        from foster.reports.curves import accuracy_figure
+
+        save_figure(accuracy_figure(results, output.printable(title) if title else None), figure)
+        typer.echo(f"figure: {figure}", err=is_markdown)
+
+
+def figure(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="What to draw.")],
+    subjects: Subjects,
+    out: Annotated[
+        Path | None, typer.Option(help="Where to write it (.png, .svg, .pdf, .jpg, .webp); by default KIND.png.")
+    ] = None,
+    data: PictureData = None,
+    plugins: Plugins = None,
+) -> None:
+    """Draw runs or bundles; KIND is one of nine figures.
+
+    \b
+    accuracy    accuracy after each task, with the gap at the end
+    new-old     accuracy on new and on old classes, by task
+    matrix      accuracy on each task after each task
+    confusion   which class is taken for which, after the last task
+    losses      the terms of the loss over all epochs
+    head-norms  the norm of each class's row of the head
+    exemplars   the pictures that are kept of each class
+    tsne        features of test images after each task (runs with keep_networks=true)
+    grad-cam    where the frozen and the new branch look (FOSTER with keep_networks=true)
+
+    Example: foster figure confusion runs/A runs/B --out confusion.png
+    """
+    from foster.reports.style import check_figure_path, save_figure
+
+    path = out or Path(f"{kind}.png")
+    check_figure_path(path)
+    from foster.reports import figures
+
+    save_figure(figures.figure(kind, subjects, data), path)
+    typer.echo(f"figure: {path}")
+
+
+def report(
+    subjects: Subjects,
+    out: Annotated[Path, typer.Option(help="Where to write it.")] = Path("report.html"),
+    data: PictureData = None,
+    plugins: Plugins = None,
+) -> None:
+    """One self-contained HTML file about runs or bundles: numbers, settings, figures, every class, mistakes.
+
+    Example: foster report runs --out report.html
+    """
+    if out.is_dir() or out.suffix.lower() not in (".html", ".htm"):
+        raise FolderError(f"cannot write report '{out}': name a file that ends in .html")
+    from foster.reports.html import write_report
+
+    write_report(subjects, out, data)
+    typer.echo(f"report: {out} ({size_text(out.stat().st_size)})")
+
+
+def watch(
+    path: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run or a sweep, or a bundle to be.")],
+    is_once: Annotated[bool, typer.Option("--once", help="Show how it stands now, and leave.")] = False,
+) -> None:
+    """Follow a run, a learn or a sweep: phase, loss terms, accuracy, time left. Ctrl-C leaves.
+
+    Example: foster watch runs/NAME
+    """
+    from foster.reports import watching
+
+    watching.watch(path, is_once=is_once)

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 SettingsSource = Annotated[
     str, typer.Argument(metavar="PRESET_OR_TOML", help="A preset's name, a .toml file or a run folder.")
 ]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings to change, e.g. method=replay seed=1.")
+]
 Data = Annotated[Path | None, typer.Option(help="The folder of the data files; by default $FOSTER_DATA, or data.")]
 Bundle = Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder of a bundle, or a link to one.")]
 NewBundle = Annotated[Path, typer.Option("--bundle", metavar="NEW", help="The bundle to write; must not exist.")]
@@ -22,9 +25,7 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 IsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 IsJsonLines = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
-Jobs = Annotated[
-    int, typer.Option(metavar="N", min=1, max=1024, help="How many runs share the CPU, where runs use it.")
-]
+Jobs = Annotated[int, typer.Option(metavar="N", min=1, max=1024, help="How many runs share the CPU.")]
 JobsPerGpu = Annotated[int, typer.Option(metavar="N", min=1, max=1024, help="How many runs share each visible GPU.")]
 IsDryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, list the runs, start none.")]
 
@@ -60,13 +61,13 @@ Recipes = Annotated[
     typer.Option(
         "--recipe",
         metavar="NAME_OR_TOML",
-        help="Settings to lay over these: plus, or a file of your own ('foster presets'); may be repeated.",
+        help="Settings to lay over these: one of 'foster list recipes', or a file of your own; may be repeated.",
     ),
 ]
 
 
 def _named(text: str) -> Path:
-    """A folder or file of photos; what is empty would be the working folder."""
+    """A folder or file of photos. An empty name would mean the working folder."""
     if not text.strip():
         raise DataError(
             "'' names no photos; give a folder with one subfolder for each class, or a CSV of path and label"
@@ -83,7 +84,7 @@ Photos = Annotated[
 
 
 def all_changes(overrides: list[str] | None, recipes: list[str] | None) -> list[str]:
-    """What a command is asked to change: its recipes, then its overrides."""
+    """The changes that a command is asked for: its recipes, then its overrides."""
     return [*(f"recipe={recipe}" for recipe in recipes or ()), *(overrides or [])]
 
 
@@ -94,7 +95,7 @@ def chosen_settings(
     plugins: list[str] | None = None,
     trusts_plugins: bool = False,
 ) -> "Settings":
-    """The settings that a command is asked for; what has no effect on them is refused."""
+    """The settings that a command is asked for. A change that has no effect on them is refused."""
     from foster.settings.base import check_used
     from foster.settings.experiment import load_settings
     from foster.sweep.grid import split_values
@@ -111,16 +112,8 @@ def chosen_settings(
     return settings
 
 
-def leave_busy_cores(*, quiet: bool) -> None:
-    """Before a network computes: on a machine that others keep busy, take the cores that are free, and say so."""
-    from foster.training.threads import use_free_cores
-
-    if (remark := use_free_cores()) and not quiet:
-        typer.echo(remark, err=True)
-
-
 def unknown_choice(unknown: str | None, unknown_below: float | None) -> "Unknown":
-    """What `--unknown auto` and `--unknown-below P` say together: one of them, or nothing."""
+    """The meaning of `--unknown auto` and `--unknown-below P` together: at most one of them may be given."""
     if unknown is None:
         return unknown_below
     if unknown != "auto" or unknown_below is not None:

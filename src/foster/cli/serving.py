@@ -72,6 +72,8 @@ def serve(
     """Put a bundle behind HTTP, with a page to drop photos on at /.
 
     Where 'current' is promoted or rolled back, the new bundle takes over between two requests.
+
+    Example: foster serve bundles --feedback feedback
     """
     from foster.serving.options import Options
     from foster.serving.run import serve as run_server

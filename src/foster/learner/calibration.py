@@ -11,7 +11,7 @@ MIN_IMAGES = 10
 
 UNCALIBRATED = (
     "confidence is not calibrated: too few images were held out when this was learned, so probabilities may be far too "
-    "high, and few answers will be unknown; the presets fast and standard hold images out"
+    "high, and few answers will be unknown; training=fast and training=standard hold images out"
 )
 
 LOWEST, HIGHEST = 0.05, 20.0

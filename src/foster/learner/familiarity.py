@@ -17,7 +17,7 @@ KEPT_SHARE = 0.95
 
 UNFAMILIAR = (
     f"'auto' tells unknown things by {MIN_IMAGES} held-out images or more, and this learner has fewer; give a "
-    "probability such as 0.7, or learn more photos, or hold out more: presets fast and standard, or validation_share"
+    "probability such as 0.7, or learn more photos, or hold out more: training=standard, or validation_share"
 )
 
 Unknown = float | Literal["auto"] | None

@@ -130,7 +130,7 @@ def _check_trainable(fresh: ImageSet, train: ImageSet, num_known: int, elsewhere
             other = next(entry.kept_as for entry in elsewhere if entry.name == names[label])
             raise DataError(
                 f"every photo of '{names[label]}' is already held out as '{other}', so that none may be trained on; "
-                f"give more photos of '{names[label]}', or remove these from the bundle (foster exemplars)"
+                f"give more photos of '{names[label]}', or remove these from the bundle (foster forget --image)"
             )
 
 

@@ -66,13 +66,13 @@ class Learner:
         image_size: str | int | tuple[int, int] = "auto",
         memory_total: int | None = None,
         memory_per_class: int | None = None,
-        preset: str = "standard",
+        training: str = "standard",
         device: str = "auto",
         **settings: Any,
     ) -> None:
         """`backbone` is a name or a torch module; `auto` chooses it, and the size, by the first photos.
 
-        The memory keeps `memory_total` photos in all (2,000 by default) or `memory_per_class` of each class. `preset`
+        The memory keeps `memory_total` photos in all (2,000 by default) or `memory_per_class` of each class. `training`
         is how long to train: fast, standard or paper. `settings` takes every other key that `foster learn --keys`
         lists, tables as mappings: `foster={...}`.
         """
@@ -83,7 +83,7 @@ class Learner:
             image_size=image_size,
             memory_total=memory_total,
             memory_per_class=memory_per_class,
-            preset=preset,
+            training=training,
             device=device,
             **settings,
         )
@@ -155,7 +155,7 @@ class Learner:
 
         Classes may be new or known. Should anything go wrong, the learner is as it was. With `max_drop`, UpdateError is
         raised where known classes lose more points than that on images that are kept of them; a warning says where
-        there are none. `changes` are settings from now on, such as `preset="fast"`.
+        there are none. `changes` are settings from now on, such as `training="fast"`.
 
         With a `work_folder`, the training is saved there from time to time, and the same call continues it after an
         interruption. The folder is removed when all is learned; a WorkFolder that is open stays as long as it is.

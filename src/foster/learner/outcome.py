@@ -41,7 +41,7 @@ def outcome(
     report = _report(plan, method, after, trained, checks, seconds)
     entry = {
         "source": title.strip("'").rsplit("/", 1)[-1],
-        "preset": plan.settings.preset,
+        "training": plan.settings.training,
         "held_out_share": plan.settings.held_out_share,
         "trained_from": dict(plan.intake.trained_from),
         "epochs": trained.epochs,

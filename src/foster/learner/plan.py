@@ -161,6 +161,6 @@ class Plan:
 
 def augmentation_of(settings: LearnerSettings, image_size: tuple[int, int]) -> Augmentation:
     """What is done to images of this height and width."""
-    by_size = augmentation_for(image_size, settings.preset)
+    by_size = augmentation_for(image_size, settings.training)
     wanted = by_size if settings.augmentation == "by_size" else settings.augmentation
     return wanted if isinstance(wanted, Augmentation) else AUGMENTATIONS[wanted]

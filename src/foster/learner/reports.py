@@ -150,7 +150,7 @@ class LearnReport(Inventory):
             return None
         return (
             f"compression took the new classes from {self.new_variants[best]:.1f} to {after:.1f} % on held-out images, "
-            f"by more than {limit:g} points; nothing was changed (longer training helps: preset, epochs_scale)"
+            f"by more than {limit:g} points; nothing was changed (longer training helps: training, epochs_scale)"
         )
 
     def __str__(self) -> str:

@@ -68,7 +68,7 @@ def train(
     if plan.backbone.is_pretrained:
         phases = with_head_start(phases, trainer.engine.infer)
     restarts: list[str] = []
-    if plan.settings.preset != "paper":
+    if plan.settings.training != "paper":
         phases = with_second_try(phases, trainer.engine.infer, task.num_total, restarts.append)
     accuracies: dict[str, float] = {}
     of_new: dict[str, float] = {}

@@ -210,7 +210,7 @@ class BundleArchive(Archive):
     def held_out(self) -> ImageSet:
         images = self._knowledge.images_of(self._knowledge.held_out)
         if not len(images):
-            raise DataError(f"bundle '{self.folder}' holds no images out; the presets fast and standard do")
+            raise DataError(f"bundle '{self.folder}' holds no images out; training=fast and training=standard do")
         return images
 
     @cached_property

@@ -31,13 +31,13 @@ MACHINE_KEYS = ("device", "engine", "max_unreadable", "checkpoint_minutes", "plu
 
 
 class LearnerSettings(CommonSettings):
-    """Everything that decides how a learner learns. None means: from the preset or from the data."""
+    """Everything that decides how a learner learns. None means: from `training` or from the data."""
 
     listing = "foster learn --keys"
-    named = MappingProxyType({"preset": PRESETS})
+    named = MappingProxyType({"training": PRESETS})
     usual_augmentation = "by_size"
 
-    preset: Literal["fast", "standard", "paper"] = "standard"
+    training: Literal["fast", "standard", "paper"] = "standard"
     """How long to train, and how much to hold out."""
     backbone: str = "auto"
     """A name, `timm:NAME`, or `auto`: resnet32 for images of up to 64 pixels, else efficientnet_lite0, pretrained."""
@@ -48,7 +48,7 @@ class LearnerSettings(CommonSettings):
     """How many of a pretrained backbone's first parts are frozen and shared by all branches, so that what they make of
     the photos is computed once; auto decides by device and number of photos."""
     views: int | None = Field(default=None, ge=1)
-    """In how many augmented views a trunk sees each photo; by default as the preset says, and at most one for two
+    """In how many augmented views a trunk sees each photo; by default as `training` says, and at most one for two
     epochs."""
     image_size: Literal["auto"] | tuple[int, int] = "auto"
     """Height and width of the network's images; one number, or `96x128`, will do."""
@@ -92,11 +92,11 @@ class LearnerSettings(CommonSettings):
 
     def num_views(self, epochs: int) -> int:
         """In how many views a trunk sees photos of a first phase of so many epochs: what is seen twice is worth one."""
-        return min(PRESETS[self.preset].views, max(1, epochs // 2)) if self.views is None else self.views
+        return min(PRESETS[self.training].views, max(1, epochs // 2)) if self.views is None else self.views
 
     @property
     def held_out_share(self) -> float:
-        return PRESETS[self.preset].validation_share if self.validation_share is None else self.validation_share
+        return PRESETS[self.training].validation_share if self.validation_share is None else self.validation_share
 
     def quota(self, num_classes: int) -> int | None:
         """How many images each of `num_classes` may keep, those for training and those held out together."""
@@ -116,7 +116,7 @@ class LearnerSettings(CommonSettings):
         """By what the method's published epochs are multiplied for a set of this many steps an epoch."""
         if self.epochs_scale is not None:
             return self.epochs_scale
-        preset = PRESETS[self.preset]
+        preset = PRESETS[self.training]
         length = preset.pretrained if is_pretrained else preset.from_scratch
         needed = more_steps * length.min_steps / (steps_per_epoch * self.options.first.epochs)
         return max(length.epochs_scale, min(1.0, needed))
@@ -159,7 +159,7 @@ def learner_settings(
 ) -> LearnerSettings:
     """Settings from keywords that are not None and `key=value` overrides, over those of `base`.
 
-    Over a base, only what is given changes, inside tables as well; but a preset takes the place of the base's epochs
+    Over a base, only what is given changes, inside tables as well; but `training` takes the place of the base's epochs
     and share of held-out images too. Where the base has learned, what its first `learn` decided for good must stay.
     """
     before: dict[str, Any] = {} if base is None else base.complete()
@@ -176,7 +176,7 @@ def learner_settings(
     changes = laid_over(with_recipes({}, recipes, keys_for(LearnerSettings), LearnerSettings.listing), changes)
     if base is not None and not has_parts and isinstance(changes.get("augmentation"), Mapping):
         before["augmentation"] = augmentation_table(before["augmentation"], origin)
-    if "preset" in changes:
+    if "training" in changes:
         before = {key: value for key, value in before.items() if key not in ("epochs_scale", "validation_share")}
     if changes.get("memory_total") is not None or changes.get("memory_per_class") is not None:
         before = {key: value for key, value in before.items() if not key.startswith("memory_")}

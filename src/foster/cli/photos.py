@@ -1,0 +1,381 @@
+"""Commands for photos: check, learn, predict, evaluate, label-next."""
+
+import csv
+import os
+import shlex
+import shutil
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+from rich.cells import cell_len
+
+from foster.cli.bundles import conclude, show
+from foster.cli.options import (
+    Bundle,
+    Device,
+    IsJson,
+    IsJsonLines,
+    IsPromoting,
+    NewBundle,
+    Photos,
+    Plugins,
+    Quiet,
+    Recipes,
+    all_changes,
+    unknown_choice,
+)
+from foster.errors import DataError, FolderError, SettingsError
+from foster.system import output
+from foster.system.counts import counted
+from foster.system.output import echo, json_text, printable
+from foster.system.signals import Stopped, stop_on_signals
+
+if TYPE_CHECKING:
+    from foster.learner.label_next import WorthLabelling
+    from foster.learner.learner import Learner
+    from foster.learner.reports import UpdateError
+
+FOUND_PROBLEMS = 1
+
+
+def check(
+    photos: Photos,
+    bundle: Annotated[
+        Path | None, typer.Option("--from", metavar="BUNDLE", help="Judge labels by what this bundle knows.")
+    ] = None,
+    test: Annotated[
+        Path | None, typer.Option(metavar="TEST", help="Test photos, which must not be among the others.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="SHEET.png", help="Draw what was found on a contact sheet.")
+    ] = None,
+    is_quick: Annotated[bool, typer.Option("--quick", help="Do not judge labels, which takes a network.")] = False,
+    is_json: IsJson = False,
+    quiet: Quiet = False,
+    device: Device = "auto",
+    plugins: Plugins = None,
+) -> None:
+    """Look at photos before learning: unreadable, tiny, double, in two classes, in the test, probably mislabelled.
+
+    Nothing is changed. Exits with 0 where nothing or only remarks were found, with 1 where there are problems, and with
+    2 where the photos cannot be looked at.
+
+    Example: foster check photos/february --test photos/test --out sheet.png
+    """
+    from foster.cli.texts import check_report_text
+    from foster.learner.check import check_photos
+    from foster.reports.contact_sheet import check_place, draw_check
+    from foster.reports.progress import progress_for
+
+    if out:
+        check_place(out)
+    with progress_for(quiet=quiet) as listener:
+        report = check_photos(photos, bundle, test, has_labels_judged=not is_quick, device=device, listener=listener)
+    echo(json_text(report.record()) if is_json else check_report_text(report), nl=is_json)
+    if out:
+        count = draw_check(report, out)
+        drawn = f"{out}: {counted(count, 'photo')}" if count else f"no photo to show, so {out} is not drawn"
+        typer.echo(drawn, err=True)
+    if report.problems:
+        raise typer.Exit(FOUND_PROBLEMS)
+
+
+def _print_keys(is_wanted: bool) -> None:
+    if is_wanted:
+        from foster.cli.texts import keys_text
+
+        typer.echo(keys_text(), nl=False)
+        raise typer.Exit
+
+
+def learn(
+    source: Photos,
+    bundle: NewBundle,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="Settings to change, e.g. memory_total=500 (see --keys)."),
+    ] = None,
+    old: Annotated[
+        Path | None, typer.Option("--from", metavar="BUNDLE", help="The bundle to continue; it is never changed.")
+    ] = None,
+    training: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="fast, standard or paper: how long to train; by default as in the old bundle, else standard.",
+        ),
+    ] = None,
+    recipes: Recipes = None,
+    max_drop: Annotated[
+        float | None,
+        typer.Option(
+            metavar="POINTS",
+            min=0,
+            help="Write no bundle if the known classes lose more points than this, or the new ones by compression; "
+            "what was learned is kept as NEW.refused.",
+        ),
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(metavar="M", min=0.1, help="Fit the training to about this many minutes."),
+    ] = None,
+    is_promoting: IsPromoting = False,
+    is_restarting: Annotated[
+        bool, typer.Option("--restart", help="Discard what an interrupted learn has saved, and start anew.")
+    ] = False,
+    quiet: Quiet = False,
+    keys: Annotated[
+        bool, typer.Option("--keys", callback=_print_keys, is_eager=True, help="List all settings and exit.")
+    ] = False,
+    plugins: Plugins = None,
+) -> None:
+    """Learn new classes, and more images of known ones, from photos; write a bundle that can go on learning.
+
+    The photos may be deleted afterwards: the bundle keeps a few of each class. Where it is interrupted, the same
+    command continues.
+
+    Example: foster learn photos/january --bundle bundles/january --training fast
+    """
+    from foster.bundle.files import check_free
+    from foster.bundle.promotion import check_promotable
+    from foster.learner.learner import Learner
+    from foster.settings.learner import learner_settings
+
+    if not is_restarting and _is_written(bundle, source, old):
+        output.complain(f"'{bundle}' was written by the learn that was interrupted; nothing is left to learn")
+        conclude(bundle, is_promoting)
+        return
+    check_free(bundle)
+    if source.is_dir() and bundle.resolve().is_relative_to(source.resolve()):
+        raise FolderError(
+            f"'{bundle}' lies inside '{source}' and would be taken for a class there; choose another place"
+        )
+    if is_promoting:
+        check_promotable(bundle)
+    changes = all_changes(overrides, recipes)
+    if old is None:
+        learner = Learner.from_settings(learner_settings(changes, training=training, plugins=plugins))
+    else:
+        learner = Learner.load(old)
+        learner.configure(changes, training=training, plugins=plugins)
+    if not quiet:
+        typer.echo(f"reading {source}", err=True)
+    _learn(learner, source, bundle, max_drop, minutes, is_restarting, quiet)
+    conclude(bundle, is_promoting)
+
+
+def _is_written(bundle: Path, source: Path, old: Path | None) -> bool:
+    """Whether a learn of this source from `old` was cut off when its bundle was in place; what it left is removed."""
+    from foster.bundle.manifest import read_manifest
+    from foster.learner.work_folder import WorkFolder
+
+    work = WorkFolder.beside(bundle)
+    if not work.path.is_dir() or not bundle.is_dir():
+        return False
+    *before, last = read_manifest(bundle).history or [{}]
+    if before != list(read_manifest(old).history if old else ()) or last.get("source") != source.name:
+        return False
+    with work.opened(is_restarting=True):
+        return True
+
+
+def _learn(
+    learner: "Learner",
+    source: Path,
+    bundle: Path,
+    max_drop: float | None,
+    minutes: float | None,
+    is_restarting: bool,
+    quiet: bool,
+) -> None:
+    """Learn, show what was learned, and save it."""
+    from foster.bundle.files import check_free, remove_unfinished
+    from foster.cli.texts import learn_text
+    from foster.experiment.event_log import noting
+    from foster.learner.reports import LearnReport, UpdateError
+    from foster.learner.work_folder import WorkFolder
+    from foster.reports.progress import progress_for
+
+    with stop_on_signals() as stop, WorkFolder.beside(bundle).opened(is_restarting) as work:
+        check_free(bundle)  # once more: another process may have come first
+        remove_unfinished(bundle)
+        try:
+            with progress_for(quiet=quiet) as listener:
+                noted = noting(listener, work.checkpoints.folder)
+                report = learner.learn(
+                    source, max_drop=max_drop, minutes=minutes, listener=noted, stop=stop, work_folder=work
+                )
+            stop.raise_if_set()
+        except UpdateError as error:
+            show(learn_text(cast(LearnReport, error.report), learner.settings.training, num_shown=None))
+            raise UpdateError(f"{error}; {_keep_refused(error, bundle)}", error.report, error.refused) from None
+        except Stopped as stopped:
+            # The command that was given; one that started anew need not do so again.
+            again = shlex.join(["foster", *(argument for argument in sys.argv[1:] if argument != "--restart")])
+            stopped.add_hint(f"all is saved; continue with: {again}")
+            raise
+        show(learn_text(report, learner.settings.training) + "\n")
+        try:
+            learner.save(bundle)
+        except FolderError as error:
+            raise FolderError(f"{error}; the same command writes it later, without training again") from None
+
+
+def _keep_refused(error: "UpdateError", bundle: Path) -> str:
+    """Save what was learned beside where it would have gone, and say how it can still be used."""
+    names = (bundle.with_name(f"{bundle.name}.refused{number}") for number in ("", *range(2, 1000)))
+    kept = next(name for name in names if not name.exists())
+    error.refused.save(kept)
+    name = shlex.quote(str(kept))
+    return f"what was learned is in {name}: foster evaluate {name} PHOTOS looks at it, foster promote {name} accepts it"
+
+
+def predict(
+    bundle: Bundle,
+    images: Annotated[list[Path], typer.Argument(metavar="IMAGE_OR_FOLDER", help="Image files, or folders of them.")],
+    top: Annotated[int, typer.Option(min=1, metavar="K", help="How many classes to show for each image.")] = 1,
+    is_json: IsJsonLines = False,
+    is_csv: Annotated[bool, typer.Option("--csv", help="CSV with a header.")] = False,
+    unknown_below: Annotated[
+        float | None,
+        typer.Option(metavar="P", min=0, max=1, help="Answer 'unknown' where the confidence is below P (0 to 1)."),
+    ] = None,
+    unknown: Annotated[
+        str | None,
+        typer.Option(
+            metavar="auto",
+            help="Answer 'unknown' for what is stranger than 95 % of the photos that were held out.",
+        ),
+    ] = None,
+    device: Device = "auto",
+    plugins: Plugins = None,
+) -> None:
+    """Tell what images show, in the order given; an image that cannot be read gets an error entry.
+
+    Example: foster predict bundles/current camera --unknown auto
+    """
+    from foster.cli.texts import csv_header, csv_row, listed, prediction_line
+    from foster.data.photos.find import found_files, passed_over_text, shown
+    from foster.learner.learner import Learner
+    from foster.learner.reports import CalibrationWarning
+
+    below = unknown_choice(unknown, unknown_below)
+    if is_json and is_csv:
+        raise SettingsError("--json and --csv exclude each other")
+    files, passed_over = found_files(images)
+    others = f"passed over, not taken for images: {printable(passed_over_text(passed_over))}" if passed_over else ""
+    if not files:
+        hint = f"; {others}" if others else ""
+        raise DataError(f"no images below {listed([str(path) for path in images])}{hint}")
+    learner = Learner.load(bundle, device=device)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", CalibrationWarning)
+        predictions = learner.predicted(files, top, below)
+    for warning in warned:
+        typer.echo(f"warning: {warning.message}", err=True)
+    if others:
+        typer.echo(others, err=True)
+    num_failed, num_ranks = 0, min(top, len(learner.class_names))
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    if is_csv:
+        writer.writerow(csv_header(num_ranks))
+    width = min(60, max(cell_len(printable(shown(file))) for file in files))
+    for prediction in predictions:
+        num_failed += prediction.error is not None
+        if is_json:
+            echo(json_text(prediction.record()))
+        elif is_csv:
+            writer.writerow(csv_row(prediction, num_ranks, sys.stdout.isatty()))
+        else:
+            echo(prediction_line(prediction, width))
+    if num_failed:
+        typer.echo(f"{num_failed} of {counted(len(files), 'image')} cannot be read", err=True)
+    if num_failed == len(files):
+        raise typer.Exit(1)
+
+
+def evaluate(
+    bundle: Bundle,
+    source: Photos,
+    is_json: IsJson = False,
+    device: Device = "auto",
+    plugins: Plugins = None,
+) -> None:
+    """Measure the accuracy on labelled images that were not learned, class by class.
+
+    Example: foster evaluate bundles/current photos/test
+    """
+    from foster.cli.texts import evaluation_text
+    from foster.learner.learner import Learner
+
+    report = Learner.load(bundle, device=device).evaluate(source)
+    echo(json_text(report.record()) if is_json else evaluation_text(report), nl=is_json)
+
+
+def label_next(
+    bundle: Bundle,
+    photos: Annotated[
+        list[Path], typer.Argument(metavar="PHOTO_OR_FOLDER", help="Photos without a label: files, or folders of them.")
+    ],
+    count: Annotated[int, typer.Option(metavar="N", min=1, help="How many photos to choose.")] = 50,
+    copy: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Copy them to this new folder, in order (for 'foster serve --to-label')."),
+    ] = None,
+    is_json: IsJsonLines = False,
+    device: Device = "auto",
+    plugins: Plugins = None,
+) -> None:
+    """List or copy the photos that are most worth a label: the network is unsure of them, and they differ.
+
+    Example: foster label-next bundles/current camera --count 50 --copy to-label
+    """
+    from foster.cli.texts import listed, padded
+    from foster.data.photos.find import found_files, shown
+    from foster.learner import label_next as labelling
+    from foster.learner.learner import Learner
+
+    if copy is not None:
+        _check_target(copy, photos)
+    files = found_files(photos).images
+    if not files:
+        raise DataError(f"no images below {listed([str(path) for path in photos])}")
+    learner = Learner.load(bundle, device=device)
+    ranking = labelling.label_next(learner, files, count)
+    if copy is not None:
+        _copy(ranking.chosen, copy)
+    width = min(60, max(cell_len(shown(entry.path)) for entry in ranking.chosen))
+    for entry in ranking.chosen:
+        if is_json:
+            echo(json_text(entry.record()))
+        else:
+            name = padded(printable(shown(entry.path)), width)
+            typer.echo(f"{name}   {printable(entry.label)} {100 * entry.confidence:.1f} %")
+    if ranking.unreadable:
+        typer.echo(f"{len(ranking.unreadable)} of {counted(len(files), 'image')} cannot be read", err=True)
+    if copy is not None:
+        typer.echo(f"{counted(len(ranking.chosen), 'photo')} copied to {copy}", err=True)
+        typer.echo(f"next: foster serve BUNDLES --feedback FOLDER --to-label {shlex.quote(str(copy))}", err=True)
+
+
+def _copy(chosen: "Sequence[WorthLabelling]", folder: Path) -> None:
+    """Copy all photos or none, with a number before each name that keeps their order."""
+    from foster.bundle.files import writing_folder
+
+    num_digits = len(str(len(chosen)))
+    with writing_folder(folder) as temporary:
+        for rank, entry in enumerate(chosen, start=1):
+            shutil.copyfile(entry.path, temporary / f"{rank:0{num_digits}d}-{entry.path.name}"[-200:])
+
+
+def _check_target(copy: Path, photos: Sequence[Path]) -> None:
+    """Copies go to a new folder, outside of those that are read: else they would be read as photos a second time."""
+    if os.path.lexists(copy):
+        raise FolderError(f"'{copy}' already exists; name a new folder with --copy")
+    for folder in photos:
+        if folder.resolve() in copy.resolve().parents:
+            raise FolderError(f"'{copy}' lies in '{folder}', whose photos are read; choose another place")

@@ -1,0 +1,423 @@
+"""The text that the commands for photos and bundles print, readable on a terminal and in a file."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
+
+from foster.bundle.files import folder_bytes
+from foster.bundle.history import entry_title, last_checks
+from foster.bundle.manifest import Manifest
+from foster.bundle.promotion import Promotion
+from foster.settings.engine import EngineSettings
+from foster.settings.learner import LearnerSettings
+from foster.settings.learner_defaults import PRESETS
+from foster.system.counts import ABSENT, counted, duration, size_text
+from foster.system.output import plain_text, printable
+
+if TYPE_CHECKING:  # they load torch
+    from foster.data.photos.read import Unreadable
+    from foster.learner.assessment import EvaluationReport
+    from foster.learner.check_report import CheckReport, Finding
+    from foster.learner.reports import LearnReport, MendReport, Prediction, Remains
+    from foster.learner.update_check import ClassChange, UpdateCheck
+
+MAX_LISTED = 12
+NUM_IDS_SHOWN = 3
+CHECK_TITLES = {
+    "held-out": "on held-out images, never trained on",
+    "exemplar": "on exemplars, which are trained on",
+}
+RULES = {"stretch": "stretched to it", "crop": "the middle of each photo"}
+CHECK_COLUMNS = ("images", "before", "after", "right -> wrong")
+
+NUM_CLASSES_SHOWN = 40
+NUM_UNREADABLE_SHOWN = 10
+NUM_DOUBLES_SHOWN = 10
+NUM_SHOWN = 10
+NUM_PHOTOS_SHOWN = 4
+"""Of the findings of one kind, and of the photos of a finding."""
+NUM_ANSWERS_SHOWN = 3
+"""Of a class that was forgotten."""
+WORTH_A_WARNING = 10.0
+"""So many points lost in compression are told even where nobody set a limit."""
+
+VARIANTS = {"boosted": "before compression", "compressed": "after it"}
+"""FOSTER's two networks in words that need no paper."""
+
+
+def columns(sides: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in which nothing is ever cut; `sides` has an `l` or an `r` for each column: where its text stands."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
+    for name, side in zip(header, sides, strict=True):
+        table.add_column(Text(name), justify="right" if side == "r" else "left")
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    return plain_text(table)
+
+
+def padded(text: str, width: int) -> str:
+    """`text` with spaces up to `width` cells of a terminal, in which some scripts take two for a character."""
+    return text + " " * (width - cell_len(text))
+
+
+def percent(value: float | None) -> str:
+    return ABSENT if value is None else f"{value:.1f} %"
+
+
+def listed(names: Sequence[str], limit: int = MAX_LISTED) -> str:
+    more = f", ... ({len(names)} in all)" if len(names) > limit else ""
+    return ", ".join(map(printable, names[:limit])) + more
+
+
+def promotion_text(moved: Promotion) -> str:
+    if moved.before == moved.after:
+        return f"{moved.link} already points at {moved.after}"
+    before = f" (before: {moved.before})" if moved.before else ""
+    return f"{moved.link} -> {moved.after}{before}"
+
+
+def keys_text() -> str:
+    """All keys of `foster learn`, with their defaults and what they mean."""
+    own = {name: field for name, field in LearnerSettings.model_fields.items() if name not in ("options", "engine")}
+    engine = {f"engine.{name}": field for name, field in EngineSettings.model_fields.items()}
+    rows = []
+    for name, field in (own | engine).items():
+        default = (
+            "by training or data" if field.default is None else ABSENT if field.default in ("", ()) else field.default
+        )
+        rows.append((name, str(default), (field.description or "").replace("\n", " ")))
+    trainings = [(name, preset.summary) for name, preset in PRESETS.items()]
+    text = columns("lll", ("key", "default", "meaning"), rows)
+    text += "\n" + columns("ll", ("training", "meaning"), trainings)
+    return text + "\nA method's own keys, such as foster.beta_boost=0.9: foster list methods NAME\n"
+
+
+def info_text(manifest: Manifest, folder: Path) -> str:
+    facts = manifest.preprocessing
+    uses = Counter(entry.use for entry in manifest.exemplars)
+    calibrated = (
+        f"calibrated on {counted(manifest.num_calibration_images, 'held-out image')}, "
+        f"temperature {manifest.temperature:g}"
+        if manifest.num_calibration_images
+        else "not calibrated (too few images are held out)"
+    )
+    kept = manifest.settings.get("memory_per_class")
+    size = size_text(folder_bytes(folder.resolve()))
+    budget = f"{kept} a class" if kept else f"{manifest.settings.get('memory_total') or 2000} in all"
+    kept_images = f"{counted(uses['exemplars'], 'exemplar')} and {counted(uses['held-out'], 'held-out image')}"
+    rows = [
+        ("bundle", f"{folder} ({size}, schema {manifest.schema_version}, foster {manifest.foster})"),
+        ("method", manifest.method),
+        *([("plug-ins", ", ".join(map(str, manifest.plugins)))] if manifest.plugins else []),
+        ("backbone", manifest.backbone),
+        ("images", f"{facts.height} x {facts.width} pixels, {RULES[facts.rule]}"),
+        ("classes", f"{len(manifest.classes)}: {listed(manifest.classes)}"),
+        ("memory", f"{kept_images} (budget {budget})"),
+        ("confidence", calibrated),
+        ("unknown", _unknown_text(manifest)),
+    ]
+    width = max(len(name) for name, _ in rows)
+    lines = [f"{name:<{width}}  {printable(text)}\n" for name, text in rows]
+    return "".join(lines) + "\n" + history_text(manifest.history)
+
+
+def _unknown_text(manifest: Manifest) -> str:
+    last: dict[str, Any] = next((entry for entry in reversed(manifest.history) if "unknown_threshold" in entry), {})
+    threshold = last.get("unknown_threshold")
+    if not isinstance(threshold, float):
+        return "--unknown auto cannot be used (too few images are held out)"
+    return f"--unknown auto answers about 95 % of known things (threshold {threshold:.2f})"
+
+
+def history_text(history: Sequence[dict[str, Any]]) -> str:
+    """A row for each `learn` and for each mending; accuracies are means over classes, on held-out images where there
+    are some."""
+    rows: list[tuple[str, ...]] = []
+    removed = num_learns = 0
+    for entry in history:
+        if "removed_exemplars" in entry:
+            removed += len(entry["removed_exemplars"])
+            continue
+        checks = entry.get("checks", {})
+        check = checks.get("held-out") or checks.get("exemplar") or {}
+        is_learn = not (entry.get("renamed") or entry.get("forgotten"))
+        num_learns += is_learn
+        rows.append(
+            (
+                str(num_learns) if is_learn else "",
+                str(entry.get("when", ""))[:16].replace("T", " "),
+                entry_title(entry),
+                str(len(entry.get("new_classes", ()))) if is_learn else ABSENT,
+                str(entry.get("trained_images", "")) if is_learn else ABSENT,
+                duration(float(entry.get("seconds", 0))) if is_learn else ABSENT,
+                percent(check.get("known_before")),
+                percent(check.get("known_after")),
+                percent(check.get("new_after")),
+                ABSENT if check.get("known_before") is None else str(check.get("negative_flips", ABSENT)),
+            )
+        )
+    header = ("learn", "when (UTC)", "source", "new", "images", "time", "known before", "after", "new after")
+    note = f"images removed by hand: {removed}\n" if removed else ""
+    return columns("lllrrrrrrr", (*header, CHECK_COLUMNS[-1]), rows) + note
+
+
+def classes_text(history: Sequence[dict[str, Any]]) -> str:
+    """For the last `learn`, merge or forget, a table for each kind of images: a row a class, in order of arrival."""
+    tables = [
+        check_table(kind, [change_row(name, change) for name, change in classes.items()])
+        for kind, classes in last_checks(history).items()
+    ]
+    return "".join(f"\n{table}" for table in tables) or "\nno images were compared in the last learn\n"
+
+
+def check_table(kind: str, rows: Sequence[Sequence[str]]) -> str:
+    """Accuracy before and after an update, on images of one kind."""
+    return columns("lrrrr", (CHECK_TITLES[kind], *CHECK_COLUMNS), rows)
+
+
+def change_row(title: str, change: Mapping[str, Any]) -> tuple[str, ...]:
+    """How one class changed, as the history has it; a new one has nothing to lose."""
+    flips = ABSENT if change["before"] is None else str(change["negative_flips"])
+    return title, str(change["images"]), percent(change["before"]), percent(change["after"]), flips
+
+
+def exemplars_text(manifest: Manifest) -> str:
+    """A row for each class: how many images are kept, and the ids of the first ones."""
+    num_classes = Counter(image_id for image_id, _ in {(entry.id, entry.class_id) for entry in manifest.exemplars})
+    rows = []
+    for class_id, name in enumerate(manifest.classes):
+        own = [entry for entry in manifest.exemplars if entry.class_id == class_id]
+        counts = [str(sum(entry.use == use for entry in own)) for use in ("exemplars", "held-out")]
+        ids = [entry.id if num_classes[entry.id] == 1 else entry.full_id for entry in own[:NUM_IDS_SHOWN]]
+        rows.append((f"{class_id:04d}", name, *counts, " ".join(ids + ["..."] * (len(own) > NUM_IDS_SHOWN))))
+    table = columns("llrrl", ("id", "class", "exemplars", "held out", "ids of images"), rows)
+    hint = "--sheet FILE.png draws them all; 'foster forget BUNDLE --image ID' makes a bundle without one"
+    return f"{table}\n{hint}\n"
+
+
+def csv_header(num_ranks: int) -> list[str]:
+    ranks = [f"{what}{k}" for k in range(1, num_ranks + 1) for what in ("label", "probability")]
+    return ["image", "label", "confidence", "is_unknown", "error", *(ranks if num_ranks > 1 else [])]
+
+
+def csv_row(prediction: "Prediction", num_ranks: int, is_terminal: bool) -> list[Any]:
+    """As many fields as the header has, also where there is an error; names as they are, but not for a terminal."""
+    is_unknown = None if prediction.error else str(prediction.is_unknown).lower()
+    row: list[Any] = [prediction.name, prediction.label, prediction.confidence, is_unknown, prediction.error]
+    if num_ranks > 1:
+        row += [value for entry in prediction.top for value in (entry.label, entry.probability)]
+    if is_terminal:
+        row = [printable(value) if isinstance(value, str) else value for value in row]
+    return row + [None] * (len(csv_header(num_ranks)) - len(row))
+
+
+def prediction_line(prediction: "Prediction", width: int) -> str:
+    if prediction.error is not None:
+        return f"{padded(printable(prediction.name), width)}  error: {prediction.error}"
+    best = ", ".join(f"{entry.label} {100 * entry.probability:.1f} %" for entry in prediction.top)
+    return f"{padded(printable(prediction.name), width)}  {f'unknown ({best})' if prediction.is_unknown else best}"
+
+
+def learn_text(report: "LearnReport", training: str, num_shown: int | None = NUM_CLASSES_SHOWN) -> str:
+    """What was learned, then accuracy before and after, class by class, known and new apart; all for no `num_shown`."""
+    lines = []
+    if report.new_classes:
+        lines.append(f"new classes: {listed(report.new_classes)}")
+    if report.more_of:
+        lines.append("more of: " + listed([f"{name} (+{count})" for name, count in report.more_of.items()]))
+    if report.num_repeated:
+        lines.append(f"passed over, kept from earlier learns: {counted(report.num_repeated, 'image')}")
+    lines += doubles_lines(report)
+    lines += left_out_lines(report.empty_classes, report.passed_over)
+    lines.append(
+        f"{counted(report.num_trained, 'image')} trained on, {report.num_held_out:,} held out, "
+        f"in {duration(report.seconds)} (training {training})"
+    )
+    lines += unreadable_lines(report.unreadable)
+    if report.held_out is None:
+        lines.append("no images were held out: 'foster evaluate' measures the accuracy on others")
+    if report.uncompared:
+        lines.append(f"no image is kept of {listed(report.uncompared)}: what they lost is not known")
+    if report.held_out is not None and report.held_out.known and len(report.variants) > 1:
+        accuracies = [f"{VARIANTS.get(name, name)} {percent(accuracy)}" for name, accuracy in report.variants.items()]
+        lines.append(f"on held-out images, mean over all classes: {', '.join(accuracies)}")
+    lines += report.restarts
+    if report.failed_classes:
+        help_of = "more photos or longer training (--training, epochs_scale) may help"
+        lines.append(f"warning: not one held-out image is right of {listed(report.failed_classes)}; {help_of}")
+    if loss := report.loss_of_new(WORTH_A_WARNING):
+        lines.append(f"warning: {loss.replace('; nothing was changed', '')}")
+    if report.held_out is not None and report.unmeasured_classes:
+        lines.append(f"too few images to hold one out, so not in the table: {listed(report.unmeasured_classes)}")
+    return "\n".join(["\n".join(lines) + "\n", *(check_text(check, num_shown) for check in report.checks)])
+
+
+def check_text(check: "UpdateCheck", num_shown: int | None = NUM_CLASSES_SHOWN) -> str:
+    """A row for each class, those that lost most first, known and new classes apart."""
+    known = sorted(check.known, key=lambda entry: entry.after - (entry.before or 0.0))
+    # What was trained on tells little where it is right: only what went wrong is listed.
+    losers = known if check.kind == "held-out" else [entry for entry in known if entry.num_negative_flips]
+    rows: list[tuple[str, ...]] = []
+    if known:
+        before, after = percent(check.known_before), percent(check.known_after)
+        rows.append(("known classes, mean", str(check.num_known_images), before, after, str(check.num_negative_flips)))
+        rows += _class_rows(losers, num_shown)
+    if check.new:
+        count = str(sum(entry.num_images for entry in check.new))
+        rows.append(("new classes, mean", count, ABSENT, percent(check.new_after), ABSENT))
+        rows += _class_rows(check.new, num_shown)
+    return check_table(check.kind, rows)
+
+
+def _class_rows(entries: "Sequence[ClassChange]", num_shown: int | None) -> list[tuple[str, ...]]:
+    rows = [change_row(f"  {entry.name}", entry.record()) for entry in entries[:num_shown]]
+    num_left = len(entries) - len(rows)
+    return rows + ([(f"  ... {num_left} more (foster info --classes)", "", "", "", "")] if num_left else [])
+
+
+def doubles_lines(report: "LearnReport") -> list[str]:
+    """What no class can be told by: equal photos in several classes."""
+    lines = []
+    for entry in report.kept_elsewhere[:NUM_DOUBLES_SHOWN]:
+        photos = _photos(entry.num_photos, f" of '{printable(entry.name)}' is", f" of '{printable(entry.name)}' are")
+        known = printable(entry.kept_as)
+        lines.append(f"{photos} already kept as '{known}'; was the folder renamed, or is a photo in the wrong one?")
+    lines += ["..."] * (len(report.kept_elsewhere) > NUM_DOUBLES_SHOWN)
+    if report.shared:
+        names = " and ".join(f"'{printable(name)}'" for name in report.shared.class_names)
+        photos = _photos(report.shared.num_photos, " lies", " lie")
+        lines.append(f"{photos} in more than one class, such as {printable(report.shared.example)} ({names})")
+    return lines
+
+
+def _photos(count: int, one: str, many: str) -> str:
+    return f"1 photo{one}" if count == 1 else f"{count} photos{many}"
+
+
+def left_out_lines(empty_classes: Sequence[str], passed_over: Mapping[str, int]) -> list[str]:
+    from foster.data.photos.find import passed_over_text
+
+    lines = [f"left out, without a readable image: {listed(empty_classes)}"] if empty_classes else []
+    if passed_over:
+        lines.append(f"passed over, not taken for images: {printable(passed_over_text(passed_over))}")
+    return lines
+
+
+def unreadable_lines(unreadable: "Sequence[Unreadable]") -> list[str]:
+    lines = [f"left out, cannot be read: {counted(len(unreadable), 'image')}"] if unreadable else []
+    lines += [f"  {printable(entry.name)}: {printable(entry.reason)}" for entry in unreadable[:NUM_UNREADABLE_SHOWN]]
+    return lines + (["  ..."] if len(unreadable) > NUM_UNREADABLE_SHOWN else [])
+
+
+def evaluation_text(report: "EvaluationReport") -> str:
+    """The classes with the lowest accuracy first."""
+    from foster.learner.reports import UNKNOWN
+
+    rows = [
+        (entry.name, str(entry.num_images), percent(entry.accuracy), entry.mistaken_for or ABSENT)
+        for entry in sorted(report.classes, key=lambda entry: entry.accuracy)
+    ]
+    text = columns("lrrl", ("class", "images", "accuracy", "most often mistaken for"), rows)
+    on = f"{counted(report.num_images, 'image')} of {counted(len(report.classes), 'class')}"
+    text += f"\naccuracy {report.accuracy:.2f} % on {on}"
+    text += f" (mean over classes {report.class_accuracy:.2f} %)"
+    text += f", confidence off by {report.calibration_error:.1f} points\n"
+    if report.num_trained_on:
+        text += (
+            f"warning: {report.num_trained_on} of these images were trained on and are kept in the bundle; "
+            "the accuracy on new photos is lower\n"
+        )
+    if report.unknown:
+        unknown = report.unknown
+        text += (
+            f"unknown things: {unknown.num_refused} of {unknown.num_images} refused with --unknown auto, and "
+            f"{unknown.num_known_refused} of {report.num_images} known ones; "
+            f"known looks more familiar than unknown in {100 * unknown.auroc:.1f} % of all pairs\n"
+        )
+    if report.unknown_classes:
+        left_out = [f"{name} ({count})" for name, count in report.unknown_classes.items()]
+        text += f"left out, since the bundle does not know them: {listed(left_out)}\n"
+    if UNKNOWN in report.unknown_classes:
+        text += "unknown things cannot be told: too few images were held out for --unknown auto\n"
+    lines = left_out_lines(report.empty_classes, report.passed_over) + unreadable_lines(report.unreadable)
+    return text + "".join(f"{line}\n" for line in lines)
+
+
+def check_report_text(report: "CheckReport") -> str:
+    """A table of what was found, then each kind with some of its photos; problems first."""
+    from foster.learner.check_report import KINDS
+
+    counts = report.class_counts.values()
+    test = f", {counted(report.num_test_photos, 'test photo')}" if report.num_test_photos else ""
+    sizes = f"{min(counts)} each" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)} each"
+    what = f"{counted(report.num_photos, 'photo')} of {counted(len(counts), 'class')}"
+    lines = [f"{what} ({sizes}) in {printable(report.title)}{test}"]
+    lines += left_out_lines((), report.passed_over)
+    lines += list(report.remarks)
+    if not report.findings:
+        return "".join(f"{line}\n" for line in [*lines, "nothing was found"])
+    by_kind = {kind: report.of_kind(kind) for kind in KINDS}
+    rows = [
+        ("problem" if KINDS[kind].is_problem else "remark", KINDS[kind].title, str(len(findings)))
+        for kind, findings in by_kind.items()
+        if findings
+    ]
+    table = columns("llr", ("", "what", "found"), rows)
+    details = [_details(KINDS[kind].title, findings) for kind, findings in by_kind.items() if findings]
+    return "\n".join(["".join(f"{line}\n" for line in lines), table, *details])
+
+
+def _details(title: str, findings: "Sequence[Finding]") -> str:
+    lines = [f"{title}:"]
+    for finding in findings[:NUM_SHOWN]:
+        names = [photo.name for photo in finding.photos[:NUM_PHOTOS_SHOWN]]
+        more = ["..."] * (len(finding.photos) > NUM_PHOTOS_SHOWN)
+        photos = ", ".join([*map(printable, names), *more])
+        lines.append(f"  {photos}: {printable(finding.detail)}" if photos else f"  {printable(finding.detail)}")
+    lines += [f"  ... {len(findings) - NUM_SHOWN} more (--json lists all)"] * (len(findings) > NUM_SHOWN)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def mend_text(report: "MendReport") -> str:
+    """What was done to which classes, accuracy before and after, and what remains of those that were forgotten."""
+    lines = [_done(report)]
+    if report.mean_difference is not None and report.largest_difference is not None:
+        lines.append(
+            f"its probability differs from the sum of its parts' by {100 * report.mean_difference:.1f} points on "
+            f"average and {100 * report.largest_difference:.1f} at most, on the {report.checks[0].kind} photos"
+        )
+    tables = [check_text(check) for check in report.checks]
+    after = "".join(f"{_remains(one)}\n" for one in report.remains)
+    return "\n".join(["\n".join(lines) + "\n", *tables, *([after] if tables else [])])
+
+
+def _done(report: "MendReport") -> str:
+    images = f"{counted(report.num_exemplars, 'exemplar')} and {counted(report.num_held_out, 'held-out photo')}"
+    if report.forgotten:
+        what = "its output and its mean" if len(report.forgotten) == 1 else "their outputs and their means"
+        return f"forgot {listed(report.forgotten)}: {what}, {images} are gone"
+    names, (into, *_) = list(report.renamed), report.renamed.values()
+    if len(names) == 1:
+        return f"renamed {printable(names[0])} to {printable(into)}"
+    return f"merged {listed(names)} into {printable(into)}: {images} of it are kept"
+
+
+def _remains(one: "Remains") -> str:
+    kind = "held-out photos" if one.kind == "held-out" else "kept photos"
+    measured = (
+        "what they tell of it cannot be measured without exemplars"
+        if one.num_told is None
+        else f"by its features {one.num_told} of {one.num_images} {kind} of it could still be told from the others"
+    )
+    answers = [f"{name} ({count})" for name, count in list(one.answers.items())[:NUM_ANSWERS_SHOWN]]
+    more = ", ..." if len(one.answers) > NUM_ANSWERS_SHOWN else ""
+    return (
+        f"what remains of {printable(one.name)}: the backbone was trained on it and is as it was; {measured}. "
+        f"They are now taken for {listed(answers)}{more}"
+    )

@@ -1,0 +1,41 @@
+"""The events of a run as TensorBoard's scalars."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from foster.errors import SettingsError
+from foster.events import EpochEnded, Evaluated, Event, Listener, RunStarted
+
+
+@contextmanager
+def with_tensorboard(listener: Listener, folder: Path) -> Iterator[Listener]:
+    """The listener, which also writes loss terms, learning rates and accuracies to `folder`/tensorboard."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise SettingsError("--tensorboard needs TensorBoard: pip install 'foster-cil[tensorboard]'") from None
+    writer: Any = None
+    num_epochs = 0
+
+    def tell(event: Event) -> None:
+        nonlocal writer, num_epochs
+        listener(event)
+        match event:
+            case RunStarted():  # not before: a run starts in an empty folder
+                writer = SummaryWriter(str(folder / "tensorboard"))
+            case EpochEnded():
+                num_epochs += 1
+                for term, value in (*event.losses.items(), ("learning_rate", event.learning_rate)):
+                    writer.add_scalar(f"{event.phase}/{term}", value, num_epochs)
+            case Evaluated():
+                for name in ("accuracy", "new_accuracy", "old_accuracy"):
+                    if (value := getattr(event, name)) is not None:
+                        writer.add_scalar(f"{name}/{event.variant}", value, event.task + 1)
+
+    try:
+        yield tell
+    finally:
+        if writer is not None:
+            writer.close()
