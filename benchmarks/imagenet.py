@@ -34,10 +34,8 @@ from foster import events
 from foster.data.feed import make_feed
 from foster.data.imagenet import trees
 from foster.data.images import ImageSet
-from foster.data.photos.album import Album
-from foster.data.photos.darkroom import Darkroom
-from foster.data.photos.pixels import _simplejpeg
-from foster.data.photos.store import PhotoStore
+from foster.data.photos.decode import _simplejpeg
+from foster.data.photos.store import PhotoLoader, PhotoStack, PhotoStore
 from foster.data.task import Task
 from foster.experiment.folder import RunFolder
 from foster.experiment.pace import _seconds_a_step
@@ -46,7 +44,7 @@ from foster.experiment.plan import make_plan
 from foster.networks import build_backbone
 from foster.networks.heads import Head
 from foster.networks.network import Network
-from foster.seeding import Address
+from foster.seeding import Address, generator
 from foster.settings.augmentation import AUGMENTATIONS, Augmentation
 from foster.settings.datasets import PhotoSettings
 from foster.settings.experiment import Settings, load_settings
@@ -131,28 +129,28 @@ def training_set(arguments: argparse.Namespace, data: Path, num_photos: int) -> 
     device = find_device("auto")
     files, labels = trees("folder", data, photos, 1993)[0].listed()
     chosen = np.random.default_rng(0).permutation(len(files))[:num_photos]
-    album = Album.of(files.select(chosen), Darkroom(arguments.image_size, photos.kept_side, device), "the photos")
-    return ImageSet(album, labels[torch.from_numpy(chosen)], tuple(f"class {k}" for k in range(arguments.classes)))
+    loader = PhotoLoader(arguments.image_size, photos.kept_side, device)
+    stack = PhotoStack.of([files[k] for k in chosen.tolist()], loader)
+    return ImageSet(stack, labels[torch.from_numpy(chosen)], tuple(f"class {k}" for k in range(arguments.classes)))
 
 
 def measure_decode(arguments: argparse.Namespace, data: Path) -> dict[str, Any]:
     """Photos a second from files to pixels where they are kept, over all cores; and by fewer threads, for fewer."""
     images = training_set(arguments, data, 8_000)
-    album = images.stack
-    assert isinstance(album, Album)
     began = time.monotonic()
-    album.developed()
+    images.stack.readable()
     seconds = time.monotonic() - began
     found = {"photos": len(images), "seconds": seconds, "photos_a_second": len(images) / seconds}
     by_threads = {}
     for num_threads in (1, 2, 4, 8):
         some = training_set(arguments, data, 100 + 200 * num_threads).stack
-        assert isinstance(some, Album)
-        some.darkroom.num_threads = num_threads
+        assert some.loader is not None
+        some.loader.num_threads = num_threads
         began = time.monotonic()
-        some.developed()
+        some.readable()
         by_threads[num_threads] = len(some) / (time.monotonic() - began)
-    return found | {"place": album.darkroom.chosen, "photos_a_second_by_threads": by_threads}
+    assert images.stack.loader is not None
+    return found | {"place": images.stack.loader.chosen, "photos_a_second_by_threads": by_threads}
 
 
 def measure_augment(arguments: argparse.Namespace, data: Path) -> dict[str, Any]:
@@ -168,15 +166,16 @@ def measure_augment(arguments: argparse.Namespace, data: Path) -> dict[str, Any]
         ("photo_auto", AUGMENTATIONS["photo-auto"]),
     ):
         feed = make_feed(images, augmentation, arguments.batch_size, Address(1, "feed"), device)
-        order, changes = feed._drawn(0)
+        random = generator(feed.address(0))
+        epoch = images.stack.epoch(feed._order(random), augmentation, random)
         part = slice(0, min(arguments.batch_size, feed.num_images))
         timings: dict[str, list[float]] = {"gather": [], "host": [], "": []}
         for _ in range(8):
             began = time.perf_counter()
-            gathered = feed._gathered(order[part])  # type: ignore[attr-defined]
+            send = epoch.gathered(part, device)
             timings["gather"].append(time.perf_counter() - began)
             began = time.perf_counter()
-            feed._sent(gathered, changes, part)  # type: ignore[attr-defined]
+            send()
             timings["host"].append(time.perf_counter() - began)
             if device.type == "cuda":
                 torch.cuda.synchronize()
@@ -263,17 +262,17 @@ class TimedRun(TimedExperiment):
 @contextmanager
 def timed_decoding(watch: Stopwatch) -> Iterator[None]:
     """Inside, waiting for decoded photos is a part of its own."""
-    original = PhotoStore.develop
+    original = PhotoStore.load
 
-    def develop(store: PhotoStore, numbers: Any) -> None:
+    def load(store: PhotoStore, numbers: Any) -> None:
         with watch.part(DECODING):
             original(store, numbers)
 
-    PhotoStore.develop = develop  # type: ignore[method-assign]
+    PhotoStore.load = load  # type: ignore[method-assign]
     try:
         yield
     finally:
-        PhotoStore.develop = original  # type: ignore[method-assign]
+        PhotoStore.load = original  # type: ignore[method-assign]
 
 
 def measured_run(arguments: argparse.Namespace, data: Path, method: str, scale: float) -> dict[str, Any]:

@@ -25,9 +25,9 @@ from PIL import Image
 
 import foster
 from foster.data.images import ImageSet
-from foster.data.photos.read import ReadPhotos, read_photos
-from foster.data.photos.resize import Resizing
-from foster.data.photos.sources import find_photos
+from foster.data.photos.decode import Resizing
+from foster.data.photos.find import find_photos
+from foster.data.photos.store import ReadPhotos, read_photos
 from foster.data.sources import load as load_dataset
 from foster.errors import FosterError
 from foster.evaluation.predict import class_means, nearest_mean_scores

@@ -25,9 +25,8 @@ import torch
 from foster.data.herding import herding_by_class
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
-from foster.data.photos.album import Album
-from foster.data.photos.darkroom import Darkroom
-from foster.data.photos.trees import Tree
+from foster.data.photos.find import Tree
+from foster.data.photos.store import PhotoLoader, PhotoStack
 from foster.evaluation.metrics import evaluate
 from foster.evaluation.predict import class_means, nearest_mean_scores, ranks
 from foster.experiment.record import Record
@@ -70,9 +69,8 @@ def measure_index(num_photos: int) -> dict[str, float]:
     seconds = timed(lambda: listed(tree))
     images = listed(tree)
     task = torch.arange(num_photos // 2, num_photos // 2 + max(1, num_photos // 100))
-    album = images.select(task).stack
-    assert isinstance(album, Album)
-    picked = timed(lambda: album.apart("a task"))
+    photos = images.select(task).stack
+    picked = timed(lambda: photos.for_task("a task"))
     return {
         "photos": num_photos,
         "bytes_each": bytes_of(tree, images) / num_photos,
@@ -93,14 +91,15 @@ def tree_of(num_photos: int, per_folder: int = 1_300) -> Tree:
 
 def listed(tree: Tree) -> ImageSet:
     files, labels = tree.listed()
-    return ImageSet(Album.of(files, Darkroom(224, 256)), labels, tree.class_names)
+    return ImageSet(PhotoStack.of(files, PhotoLoader(224, 256)), labels, tree.class_names)
 
 
 def bytes_of(tree: Tree, images: ImageSet) -> int:
-    """The names, each a text of its own in a list, and all arrays of the set and what it is made of."""
-    assert isinstance(images.stack, Album)
+    """The names and paths, each a text of its own in a list, and all arrays of the set and what it is made of."""
+    assert isinstance(images.stack, PhotoStack)
     (store,) = images.stack._stores
-    texts = [*tree.names.values(), *chain.from_iterable(tree.names.values())]
+    paths = [item for item in store.photos.items if isinstance(item, str)]
+    texts = [*tree.names.values(), *chain.from_iterable(tree.names.values()), paths, *paths, store.photos.ids]
     parts = [value for part in (images, images.stack, store, store.photos) for value in vars(part).values()]
     arrays = sum(part.nbytes for part in parts if isinstance(part, np.ndarray | torch.Tensor))
     return arrays + sum(map(sys.getsizeof, [*texts, *(part for part in parts if isinstance(part, bytes))]))

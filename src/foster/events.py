@@ -169,8 +169,7 @@ class Decoding(Event):
 
 @dataclass(frozen=True)
 class PhotosDecoded(Event):
-    """The photos of `what` are decoded and kept: `place` is device, host or disk. Where they were decoded beside what
-    came before, `seconds` is what was left to wait for."""
+    """The photos of `what` are decoded and kept: `place` is device, host or disk."""
 
     what: str
     num_photos: int
@@ -178,7 +177,6 @@ class PhotosDecoded(Event):
     num_bytes: int
     place: str
     seconds: float
-    was_ahead: bool = False
 
 
 @dataclass(frozen=True)

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 import torch
+from kept_images import memory_of
 from PIL import Image
 from safetensors.torch import load_file
 
 from foster.bundle import folder as bundle_folder
 from foster.bundle import manifest as bundle_manifest
 from foster.bundle.files import MANIFEST, WEIGHTS, BundleError, sha256
-from foster.bundle.folder import memory_of, read_bundle, remove_exemplars, write_bundle
+from foster.bundle.folder import read_bundle, remove_exemplars, write_bundle
 from foster.bundle.manifest import LABELS, SCHEMA, read_manifest
 from foster.data.memory import ExemplarMemory
-from foster.data.photos.pixels import image_id
-from foster.data.photos.resize import Resizing
+from foster.data.photos.decode import Resizing, image_id
 from foster.errors import FolderError
 
 SIZE = Resizing(6, 5)
@@ -122,24 +122,24 @@ def test_a_bundle_is_never_written_over_anything(bundle: Path, tmp_path: Path) -
 def test_a_failure_while_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = 0
 
-    def failing(image: torch.Tensor) -> bytes:
+    def failing(pixels: object) -> bytes:
         nonlocal calls
         calls += 1
         if calls > 3:
             raise OSError(28, "No space left on device")
         return b"png"
 
-    monkeypatch.setattr(bundle_folder, "_png", failing)
+    monkeypatch.setattr("foster.data.images.png_of", failing)
     with pytest.raises(FolderError, match="No space left on device"):
         written(tmp_path / "full")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_interruption_while_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(image: torch.Tensor) -> bytes:
+    def interrupted(pixels: object) -> bytes:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(bundle_folder, "_png", interrupted)
+    monkeypatch.setattr("foster.data.images.png_of", interrupted)
     with pytest.raises(KeyboardInterrupt):
         written(tmp_path / "half")
     assert list(tmp_path.iterdir()) == []
@@ -273,19 +273,19 @@ def test_what_is_no_bundle_says_so(tmp_path: Path) -> None:
 
 def test_an_exemplar_of_another_size_is_refused(bundle: Path) -> None:
     rehashed(bundle, lambda data: data["preprocessing"].update(height=8))
-    with pytest.raises(BundleError, match=r"exemplars/0000/0000-.*png' in bundle 'v1' is not 5 x 8"):
+    with pytest.raises(BundleError, match=r"bundle 'v1': 'exemplars/0000/0000-.*png' is not 5 x 8"):
         read_bundle(bundle).memory("exemplars", "v1")
 
 
 def test_removing_an_exemplar_deletes_its_file_and_keeps_the_bundle_valid(bundle: Path) -> None:
-    wanted = EXEMPLARS.stack_of(0)[1]
+    wanted = EXEMPLARS.stack_of(0).tensor[1]
     removed = remove_exemplars(bundle, [image_id(wanted)[:6]])
     assert [entry.id for entry in removed] == [image_id(wanted)]
     assert not (bundle / removed[0].file).exists()
     found = read_bundle(bundle)
     left = found.memory("exemplars", "v1")
     assert left.counts.tolist() == [2, 1, 2]
-    assert torch.equal(left.stack_of(0), EXEMPLARS.stack_of(0)[[0, 2]])
+    assert torch.equal(left.stack_of(0).tensor, EXEMPLARS.stack_of(0).tensor[[0, 2]])
     assert found.manifest.history[-1] == {"removed_exemplars": [image_id(wanted)]}
 
 
@@ -293,8 +293,9 @@ def test_removing_an_exemplar_deletes_its_file_and_keeps_the_bundle_valid(bundle
 def shared(tmp_path: Path) -> Path:
     """A bundle that keeps one picture in two classes, as the second of each."""
     both = torch.full((3, 6, 5), 7, dtype=torch.uint8)
-    stacks = [[*memory[:1], both, *memory[1:]] for memory in (EXEMPLARS.stack_of(0), EXEMPLARS.stack_of(2))]
-    memory = memory_of([stacks[0], list(EXEMPLARS.stack_of(1)), stacks[1]], SIZE)
+    kept = [EXEMPLARS.stack_of(k).tensor for k in range(3)]
+    stacks = [[*images[:1], both, *images[1:]] for images in (kept[0], kept[2])]
+    memory = memory_of([stacks[0], list(kept[1]), stacks[1]], SIZE)
     write_bundle(tmp_path / "shared", facts(), WEIGHT_VALUES, {"exemplars": memory, "held-out": HELD_OUT})
     return tmp_path / "shared"
 
@@ -314,7 +315,7 @@ def test_a_picture_in_two_classes_is_removed_from_the_one_that_is_named(shared: 
     assert removed.full_id == f"0002/{both}"
     left = read_bundle(shared).memory("exemplars", "shared")
     assert left.counts.tolist() == [4, 1, 2]
-    assert torch.equal(left.stack_of(2), EXEMPLARS.stack_of(2))
+    assert torch.equal(left.stack_of(2).tensor, EXEMPLARS.stack_of(2).tensor)
     assert [entry.class_id for entry in remove_exemplars(shared, [both])] == [0], "now it is clear which is meant"
 
 
@@ -327,7 +328,7 @@ def test_what_is_removed_from_two_classes_is_noted_twice(shared: Path) -> None:
 def test_the_last_exemplar_of_a_class_stays(bundle: Path) -> None:
     before = (bundle / MANIFEST).read_bytes()
     with pytest.raises(BundleError, match="the last exemplar of class '猫'"):
-        remove_exemplars(bundle, [image_id(EXEMPLARS.stack_of(1)[0])])
+        remove_exemplars(bundle, [image_id(EXEMPLARS.stack_of(1).tensor[0])])
     with pytest.raises(BundleError, match=r"cannot remove 'zzz' .*no such exemplar"):
         remove_exemplars(bundle, ["zzz"])
     with pytest.raises(BundleError, match="cannot remove ''"):
@@ -341,7 +342,7 @@ def test_an_image_keeps_its_id_wherever_it_is_stored(tmp_path: Path) -> None:
     write_bundle(two, facts(), WEIGHT_VALUES, {"held-out": EXEMPLARS})
     ids = [[entry.id for entry in read_manifest(path).exemplars] for path in (one, two)]
     assert ids[0] == ids[1]
-    assert ids[0][0] == image_id(EXEMPLARS.stack_of(0)[0])
+    assert ids[0][0] == image_id(EXEMPLARS.stack_of(0).tensor[0])
 
 
 def test_a_bundle_can_be_read_by_everybody_who_may_read_files(bundle: Path) -> None:
@@ -383,7 +384,7 @@ def test_an_exemplar_that_claims_many_pixels_is_refused_before_any_is_decoded(
     file = io.BytesIO()
     Image.new("RGB", (4096, 4096)).save(file, "png")
     found.image_files[entry.file] = file.getvalue()
-    monkeypatch.setattr(bundle_folder, "decoded", lambda *given: pytest.fail("something was decoded"))
+    monkeypatch.setattr("foster.data.photos.store.decoded", lambda *given: pytest.fail("something was decoded"))
     with pytest.raises(BundleError, match=r"is not \d+ x \d+"):
         found.memory(entry.use, "v1")
 

@@ -16,7 +16,7 @@ from foster.cli.texts import (
     mend_text,
     unreadable_lines,
 )
-from foster.data.photos.read import Unreadable
+from foster.data.photos.store import Unreadable
 from foster.learner.check_report import CheckReport, Finding, Photo
 from foster.learner.learner import Learner
 from foster.learner.reports import LearnReport, MendReport, Remains

@@ -2,12 +2,9 @@
 
 import torch
 
-from foster.data.digest import images_digest
-from foster.data.images import ImageSet
-from foster.data.photos.album import Album
-from foster.data.photos.developing import learners_darkroom
-from foster.data.photos.encoded import PhotoBytes
-from foster.data.photos.resize import Resizing
+from foster.data.images import ImageSet, images_digest
+from foster.data.photos.decode import Resizing
+from foster.data.photos.store import PhotoStack, learner_loader
 
 
 def images(*values: int, labels: tuple[int, ...] | None = None) -> ImageSet:
@@ -31,5 +28,5 @@ def test_the_same_bytes_in_another_shape_are_other_images() -> None:
 
 
 def test_no_photos_have_a_digest_as_well() -> None:
-    album = Album.of(PhotoBytes([]), learners_darkroom(Resizing(96, 96, "crop")), "none")
-    assert images_digest(ImageSet(album, torch.empty(0, dtype=torch.int64), ())) != images_digest(images(1))
+    photos = PhotoStack.of([], learner_loader(Resizing(96, 96, "crop")), "none")
+    assert images_digest(ImageSet(photos, torch.empty(0, dtype=torch.int64), ())) != images_digest(images(1))

@@ -9,12 +9,10 @@ import pytest
 import torch
 
 from foster.data import feed as feed_module
-from foster.data.feed import Batch, Feed, ResidentFeed, StreamedFeed, fits, make_feed
-from foster.data.images import ImageSet
-from foster.data.photos.album import Album
-from foster.data.photos.developing import album_of, learners_darkroom
-from foster.data.photos.resize import Resizing
-from foster.data.photos.store import strata
+from foster.data.feed import Batch, Feed, ResidentFeed, StreamedFeed, make_feed
+from foster.data.images import ImageSet, TensorStack
+from foster.data.photos.decode import Resizing
+from foster.data.photos.store import PhotoStack, learner_loader
 from foster.errors import SettingsError
 from foster.seeding import Address
 from foster.settings.augmentation import AUGMENTATIONS, Augmentation
@@ -40,7 +38,12 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     """Every test here is made with each kind of feed."""
     kind: str = request.param
     monkeypatch.setattr(feed_module, "STREAMED_PIXELS", 2 * 4 * 16 if "two" in kind else 1 << 22)
-    monkeypatch.setattr(feed_module, "fits", lambda data, device: kind == "resident")
+    is_resident = TensorStack.is_resident
+    monkeypatch.setattr(
+        TensorStack,
+        "is_resident",
+        lambda stack, device, asked: kind == "resident" if asked == "auto" else is_resident(stack, device, asked),
+    )
     return kind
 
 
@@ -166,18 +169,6 @@ def black(count: int) -> ImageSet:
 
 
 @resident_alone
-@pytest.mark.parametrize(("count", "is_resident"), [(25, True), (26, False)])
-def test_images_live_on_a_gpu_where_an_epoch_takes_at_most_half_of_what_is_free(
-    count: int, is_resident: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """8,000 bytes are free, and torch holds 1,600 that it does not use."""
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (8_000, 10_000))
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 3_000)
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 1_400)
-    assert fits(black(count), torch.device("cuda", 0)) is is_resident
-
-
-@resident_alone
 def test_a_setting_overrules_the_memory() -> None:
     assert type(make_feed(black(4), *REST, "off")) is StreamedFeed
     assert type(make_feed(black(4), *REST, "on")) is ResidentFeed
@@ -185,7 +176,6 @@ def test_a_setting_overrules_the_memory() -> None:
 
 @resident_alone
 def test_without_a_gpu_images_stay_where_they_are() -> None:
-    assert fits(black(10_000), CPU)
     assert type(make_feed(black(10_000), *REST)) is ResidentFeed
 
 
@@ -210,7 +200,7 @@ def labels_in(monkeypatch: pytest.MonkeyPatch, member: Crew, count: int) -> list
 
 def photos(count: int) -> ImageSet:
     """The same as photos."""
-    return replace(numbered(count), stack=album_of(numbered(count).images, learners_darkroom(Resizing(4, 4))))
+    return replace(numbered(count), stack=PhotoStack.of_tensor(numbered(count).images, learner_loader(Resizing(4, 4))))
 
 
 @resident_alone
@@ -218,9 +208,8 @@ def test_a_batch_of_photos_has_equal_parts_of_all_strata_and_processes_share_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     data, batch_size = photos(70), 16
-    album = data.stack
-    assert isinstance(album, Album)
-    groups = [set(group.tolist()) for group in strata(album.homes(), 8)]
+    groups = [set(group.tolist()) for group in data.stack.strata(batch_size, 1)]
+    assert len(groups) == 8
 
     def epoch(member: Crew, number: int) -> list[list[int]]:
         monkeypatch.setattr(feed_module, "crew", lambda: member)

@@ -46,8 +46,8 @@ def test_a_flat_validation_folder_is_sorted_by_each_published_list(root: Path) -
         train, test = imagenet_trees(root, PhotoSettings(), is_subset=False)
         assert train.class_names == test.class_names == tuple(WNIDS)
         assert test.names[WNIDS[14]] == ["ILSVRC2012_val_00000003.JPEG"]
-        files, labels = test.listed()
-        assert files.path(14) == root / "val" / "ILSVRC2012_val_00000003.JPEG"
+        paths, labels = test.listed()
+        assert Path(paths[14]) == root / "val" / "ILSVRC2012_val_00000003.JPEG"
         assert labels.tolist() == list(range(1000))
         (root / name).unlink()
     with pytest.raises(DataError, match=r"none of LOC_val_solution\.csv, val\.txt.*lies beside it"):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from foster.data.images import ImageSet, concatenate
+from foster.data.images import ImageSet, TensorStack, concatenate
 
 
 def coloured(labels: list[int], names: tuple[str, ...] = ("ant", "bee", "cat")) -> ImageSet:
@@ -103,3 +103,16 @@ def test_two_sets_can_be_compared_without_an_error() -> None:
     images = coloured([0, 1])
     assert images == images
     assert images != coloured([0, 1])
+
+
+@pytest.mark.parametrize(("count", "is_resident"), [(25, True), (26, False)])
+def test_images_live_on_a_gpu_where_an_epoch_takes_at_most_half_of_what_is_free(
+    count: int, is_resident: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """8,000 bytes are free, and torch holds 1,600 that it does not use."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (8_000, 10_000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 3_000)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 1_400)
+    stack = TensorStack(torch.zeros(count, 3, 4, 4, dtype=torch.uint8))
+    assert stack.is_resident(torch.device("cuda", 0), "auto") is is_resident
+    assert stack.is_resident(torch.device("cpu"), "auto")

@@ -7,9 +7,9 @@ from herding_reference import greedy_reference, pixels
 from sklearn.datasets import load_digits
 from torch import Tensor
 
-from foster.data.images import ImageSet
+from foster.data.images import ImageSet, Stack, as_stack
 from foster.data.memory import ExemplarMemory, select
-from foster.data.photos.darkroom import Darkroom
+from foster.data.photos.store import PhotoLoader
 from foster.errors import DataError
 from foster.seeding import Address, generator
 
@@ -19,8 +19,8 @@ def numbered_images(*values: int, size: int = 2) -> Tensor:
     return torch.tensor(values, dtype=torch.uint8)[:, None, None, None].repeat(1, 3, size, size)
 
 
-def values_of(images: Tensor) -> list[int]:
-    return images[:, 0, 0, 0].tolist()
+def values_of(images: Stack | Tensor) -> list[int]:
+    return as_stack(images).tensor[:, 0, 0, 0].tolist()
 
 
 @pytest.fixture(scope="module")
@@ -35,13 +35,13 @@ def test_select_herds_each_class_by_its_features(digits: ImageSet) -> None:
     assert list(chosen) == [2, 5]
     for class_id, images in chosen.items():
         own = digits.of_classes(class_id, class_id + 1).images
-        assert torch.equal(images, own[greedy_reference(pixels(own).double().numpy(), 10)])
+        assert torch.equal(images.tensor, own[greedy_reference(pixels(own).double().numpy(), 10)])
 
 
 def test_select_asks_for_features_once_and_only_of_the_wanted_classes(digits: ImageSet) -> None:
     calls: list[int] = []
 
-    def features_of(images: Tensor) -> Tensor:
+    def features_of(images: Stack) -> Tensor:
         calls.append(len(images))
         return pixels(images)
 
@@ -94,7 +94,7 @@ def test_a_memory_never_exceeds_its_budget(budget: dict[str, int]) -> None:
     memory.remember(1, numbered_images(4, 5, 6))
     with pytest.raises(ValueError, match=r"exceed .* trim the memory"):
         memory.remember(1, numbered_images(4, 5, 6, 7))
-    assert values_of(memory.stack_of(1)) == [4, 5, 6]
+    assert values_of(memory.stack_of(1).tensor) == [4, 5, 6]
 
 
 def test_trimming_keeps_the_first_images_in_selection_order() -> None:
@@ -104,14 +104,14 @@ def test_trimming_keeps_the_first_images_in_selection_order() -> None:
     memory.remember(1, numbered_images(8, 6))
     memory.trim(3)
     memory.remember(2, numbered_images(4, 0))
-    assert [values_of(memory.stack_of(class_id)) for class_id in range(3)] == [[9, 3], [8, 6], [4, 0]]
+    assert [values_of(memory.stack_of(class_id).tensor) for class_id in range(3)] == [[9, 3], [8, 6], [4, 0]]
 
 
 def test_trimming_really_frees_the_images() -> None:
     memory = ExemplarMemory(total=4)
     memory.remember(0, numbered_images(1, 2, 3, 4))
     memory.trim(4)
-    assert memory.stack_of(0).untyped_storage().nbytes() == memory.num_bytes == 12
+    assert memory.stack_of(0).tensor.untyped_storage().nbytes() == memory.num_bytes == 12
 
 
 def test_the_memory_owns_its_images() -> None:
@@ -119,8 +119,8 @@ def test_the_memory_owns_its_images() -> None:
     memory = ExemplarMemory(per_class=2)
     memory.remember(0, source[:2])
     source.zero_()
-    assert values_of(memory.stack_of(0)) == [1, 2]
-    assert memory.stack_of(0).untyped_storage().nbytes() == 2 * 12
+    assert values_of(memory.stack_of(0).tensor) == [1, 2]
+    assert memory.stack_of(0).tensor.untyped_storage().nbytes() == 2 * 12
 
 
 def test_the_data_can_be_deleted_while_the_memory_lives() -> None:
@@ -160,7 +160,7 @@ def test_a_known_class_can_be_replaced() -> None:
     memory.remember(0, numbered_images(1, 2))
     memory.remember(1, numbered_images(3))
     memory.remember(0, numbered_images(7, 8, 9))
-    assert [values_of(memory.stack_of(class_id)) for class_id in range(2)] == [[7, 8, 9], [3]]
+    assert [values_of(memory.stack_of(class_id).tensor) for class_id in range(2)] == [[7, 8, 9], [3]]
     before = memory.exemplars(("cat", "dog"))
     memory.remember(0, numbered_images(5, 6))
     after = memory.exemplars(("cat", "dog"))
@@ -181,14 +181,14 @@ def test_a_class_may_hold_fewer_exemplars_than_before_down_to_none() -> None:
     memory = ExemplarMemory(total=8)
     memory.remember(0, numbered_images(1, 2, 3))
     memory.remember(1, numbered_images(4))
-    memory.remember(0, memory.stack_of(0)[1:])
-    memory.remember(1, memory.stack_of(1)[:0])
+    memory.remember(0, memory.stack_of(0).tensor[1:])
+    memory.remember(1, memory.stack_of(1).tensor[:0])
     exemplars = memory.exemplars(("a", "b"))
     assert exemplars is not None
     assert values_of(exemplars.images) == [2, 3]
     assert memory.counts.tolist() == [2, 0]
-    assert memory.stack_of(0).untyped_storage().nbytes() == memory.num_bytes
-    memory.remember(0, memory.stack_of(0)[:0])
+    assert memory.stack_of(0).tensor.untyped_storage().nbytes() == memory.num_bytes
+    memory.remember(0, memory.stack_of(0).tensor[:0])
     assert memory.exemplars(("a", "b")) is None
     with pytest.raises(DataError, match="class 2 is not in memory, which holds 2 classes from 0"):
         memory.stack_of(2)
@@ -199,13 +199,13 @@ def test_a_memory_comes_back_from_its_state() -> None:
     memory.remember(0, numbered_images(5, 1))
     memory.remember(1, numbered_images(9))
     memory.remember(2, numbered_images(4, 2, 3))
-    memory.remember(1, memory.stack_of(1)[:0])
+    memory.remember(1, memory.stack_of(1).tensor[:0])
     state = memory.state()
     loaded = ExemplarMemory(total=9)
     loaded.remember(0, numbered_images(200))
     loaded.load_state(state)
     state["images"].zero_()
-    assert [values_of(loaded.stack_of(class_id)) for class_id in range(3)] == [[5, 1], [], [4, 2, 3]]
+    assert [values_of(loaded.stack_of(class_id).tensor) for class_id in range(3)] == [[5, 1], [], [4, 2, 3]]
     assert loaded.counts.tolist() == memory.counts.tolist()
 
 
@@ -242,8 +242,8 @@ def test_a_memory_without_images_can_be_saved_loaded_and_filled(num_classes: int
     ],
 )
 def test_a_damaged_state_is_refused_and_the_memory_stays_as_it_was(state: dict[str, Tensor]) -> None:
-    memory = ExemplarMemory(darkroom=Darkroom(8, 8))
+    memory = ExemplarMemory(loader=PhotoLoader(8, 8))
     memory.remember(0, numbered_images(7))
     with pytest.raises(DataError, match="damaged"):
         memory.load_state(state)
-    assert values_of(memory.stack_of(0)) == [7]
+    assert values_of(memory.stack_of(0).tensor) == [7]

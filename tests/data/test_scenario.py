@@ -10,8 +10,7 @@ import torch
 from photo_folders import files_of, write_photos
 
 from foster.data.images import ImageSet
-from foster.data.photos.album import Album
-from foster.data.photos.darkroom import Darkroom
+from foster.data.photos.store import PhotoLoader, PhotoStack
 from foster.data.scenario import Scenario, class_order_from_names, class_order_from_seed, hold_out
 from foster.data.sources import Dataset, load
 from foster.errors import DataError, SettingsError
@@ -146,7 +145,7 @@ def test_a_class_order_that_is_no_permutation_of_the_classes_is_refused(dataset:
 
 def test_a_class_of_which_no_photo_can_be_read_is_told_by_its_name(tmp_path: Path) -> None:
     write_photos(tmp_path, num_classes=2, per_class=3, broken=3)
-    album = Album.of(files_of(tmp_path), Darkroom(16, 20, max_unreadable=9))
+    album = PhotoStack.of(files_of(tmp_path), PhotoLoader(16, 20, max_unreadable=9))
     photos = ImageSet(album, torch.arange(6) // 3, ("broken", "whole"))
     scenario = Scenario(Dataset("photos", photos, photos, (0.5,) * 3, (0.5,) * 3), 2, 2, [0, 1])
     with pytest.raises(DataError, match="none of the 3 photos of class 'broken' can be read"):

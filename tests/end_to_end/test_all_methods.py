@@ -12,7 +12,7 @@ import torch
 from planned import assert_is_planned
 from torch import Tensor, nn
 
-from foster.data.images import ImageSet, concatenate
+from foster.data.images import ImageSet, Stack, concatenate
 from foster.data.scenario import Scenario
 from foster.data.task import Task
 from foster.events import Event
@@ -92,8 +92,8 @@ def watch(experiment: Experiment, folder: Path, told: list[Event]) -> Watched:
             yield part
         watched.memory_counts.append(method.memory.counts)
 
-    def noted_infer(network: nn.Module, images: Tensor) -> Output:
-        note("inference", images)
+    def noted_infer(network: nn.Module, images: Stack) -> Output:
+        note("inference", images.tensor)
         return infer(network, images)
 
     method.phases = phases  # type: ignore[method-assign]

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from kept_images import memory_of
 from photo_folders import write_photos
 from PIL import Image
 
 import foster
 from foster.bundle import manifest as manifest_module
-from foster.bundle.folder import memory_of, read_bundle
+from foster.bundle.folder import read_bundle
 from foster.bundle.manifest import read_manifest
 from foster.data.images import on_device
 from foster.data.photos import read

@@ -13,7 +13,7 @@ from tiny_runs import SMALLER, resume, start
 
 from foster import events
 from foster.cli.experiments import prepare_photos
-from foster.data.photos import darkroom, encoded
+from foster.data.photos import store as store_module
 from foster.errors import DataError
 from foster.experiment.folder import RunFolder
 from foster.experiment.plan import make_plan
@@ -84,14 +84,14 @@ def test_photos_in_memory_on_disk_and_from_the_cache_give_the_same_run(
     on_disk = start(settings_for(data, "engine.resident=disk", f"engine.photo_cache={cache}"), tmp_path / "disk")
     assert numbers(on_disk) == numbers(plain)
     assert prepare_photos(settings_for(data), cache, quiet=True) > 0
-    decode = encoded.pixels_of
+    decode = store_module.file_pixels
     kept = []
 
     def only_exemplars(content: bytes, side: int) -> Any:
         kept.append(content)
         return decode(content, side)
 
-    monkeypatch.setattr(encoded, "pixels_of", only_exemplars)
+    monkeypatch.setattr(store_module, "file_pixels", only_exemplars)
     host = start(settings_for(data, "engine.resident=off", f"engine.photo_cache={cache}"), tmp_path / "host")
     assert numbers(host) == numbers(plain)
     assert len(kept) == 8 + 16 + 24  # the exemplars after each task; every other photo comes from the cache
@@ -204,21 +204,19 @@ def test_photos_of_a_finished_task_leave_the_memory(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held: list[weakref.ref[torch.Tensor]] = []
-    num_alive, is_ahead = [], []
-    develop = darkroom.Darkroom.develop
+    num_alive = []
+    load = store_module.PhotoLoader.load
 
-    def watched(self: darkroom.Darkroom, photos: Any, what: str, coming: Any) -> Any:
-        is_task = what.startswith("task")
+    def watched(self: store_module.PhotoLoader, photos: Any, positions: Any, title: str) -> Any:
+        is_task = title.startswith("task")
         if is_task:
             gc.collect()
             num_alive.append(sum(reference() is not None for reference in held))
-            is_ahead.append(coming is not None)
-        for part in develop(self, photos, what, coming):
+        for part in load(self, photos, positions, title):
             if is_task:
                 held.append(weakref.ref(part.pixels))
             yield part
 
-    monkeypatch.setattr(darkroom.Darkroom, "develop", watched)
+    monkeypatch.setattr(store_module.PhotoLoader, "load", watched)
     start(settings_for(small, "base_classes=1", "increment=1", method="replay"), tmp_path / "run")
     assert num_alive == [0, 0, 0, 0]
-    assert is_ahead == [False, True, True, True]  # those of the next task are decoded beside the training

@@ -16,8 +16,8 @@ from foster.errors import DataError, DeviceError, SettingsError
 from foster.experiment import parts as assembly
 from foster.experiment.folder import RunFolder
 from foster.experiment.parts import (
-    build_darkroom,
     build_engine,
+    build_loader,
     build_method,
     check_data,
     check_named,
@@ -173,13 +173,13 @@ def test_where_photos_are_kept_follows_from_the_settings(tmp_path: Path) -> None
         place_for_photos(EngineSettings(photo_cache=str(tmp_path / "file" / "cache")))
 
 
-def test_a_darkroom_is_as_the_settings_of_photos_say() -> None:
+def test_photos_are_loaded_as_the_settings_of_photos_say() -> None:
     follower = Follower()
     asked = ("photos.image_size=48", "photos.max_unreadable=3", "photos.exemplars=reencoded", "engine.resident=off")
-    darkroom = build_darkroom(load_settings("imagenet100-b0-inc10", [*asked, "device=cpu"]), follower)
-    found = (darkroom.image_size, darkroom.max_unreadable, darkroom.reencodes, darkroom.place)
+    loader = build_loader(load_settings("imagenet100-b0-inc10", [*asked, "device=cpu"]), follower)
+    found = (loader.image_size, loader.max_unreadable, loader.reencodes, loader.place)
     assert found == (48, 3, True, "host")
-    assert darkroom.follower is follower
+    assert loader.follower is follower
 
 
 def test_tests_are_the_datasets_own_unless_a_part_of_training_is_held_out() -> None:

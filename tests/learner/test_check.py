@@ -12,7 +12,7 @@ from small_learners import digits
 from torch import Tensor
 
 import foster
-from foster.data.photos.resize import Resizing
+from foster.data.photos.decode import Resizing
 from foster.errors import DataError
 from foster.learner.check import SIDE, check_photos, describer_for
 from foster.learner.check_report import CheckReport

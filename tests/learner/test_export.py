@@ -16,8 +16,7 @@ from rendered_photos import THINGS, write_photos
 from small_learners import digits, small_learner
 
 import foster
-from foster.data.photos.read import decoded
-from foster.data.photos.resize import Resizing
+from foster.data.photos.decode import Resizing, decoded
 from foster.data.sources import load as load_dataset
 from foster.errors import FolderError, SettingsError
 from foster.learner import export as exporting

@@ -9,9 +9,8 @@ import torch
 from small_learners import digits, small_learner
 from torch import Tensor, nn
 
-from foster.data.images import ImageSet
+from foster.data.images import ImageSet, Stack
 from foster.data.memory import ExemplarMemory
-from foster.data.photos.read import COPIES_OF_A_LEARN
 from foster.evaluation.predict import Nothing
 from foster.events import EpochEnded, Event, LearnPlanned, PhaseEnded, PhaseStarted
 from foster.learner import lesson
@@ -126,7 +125,7 @@ def test_photos_are_seen_in_all_views_before_and_those_held_out_after_each_phase
     engine: Any = Computing(Views(clock, num_views=4))
     found = forecast(plan, method, task, engine)
     assert (found.seconds_before, found.seconds_after) == (0.5 * 10 * 4, 0.5 * 6)
-    assert found.num_bytes == BYTES_OF_PROCESS + COPIES_OF_A_LEARN * 3 * 4 * 4 * 10 + 2 * 7 * 10 * 4
+    assert found.num_bytes == BYTES_OF_PROCESS + Stack.num_copies * 3 * 4 * 4 * 10 + 2 * 7 * 10 * 4
 
 
 def test_minutes_are_shared_between_training_and_all_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:

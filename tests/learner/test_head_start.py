@@ -5,7 +5,7 @@ import torch
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor, nn
 
-from foster.data.images import ImageSet, concatenate
+from foster.data.images import ImageSet, Stack, concatenate
 from foster.learner.head_start import SHRINKAGE, left_out_scores, linear_discriminants, start_head
 from foster.networks import build_backbone
 from foster.networks.boosted import BoostedNetwork
@@ -20,9 +20,9 @@ def clusters(num_classes: int = 4, size: int = 6) -> tuple[Tensor, Tensor]:
     return means[labels] + torch.randn(len(labels), size, generator=chance, dtype=torch.float64), labels
 
 
-def infer(network: nn.Module, images: Tensor) -> Output:
+def infer(network: nn.Module, images: Stack) -> Output:
     with torch.no_grad():
-        out = network.eval()(images.float() / 255)
+        out = network.eval()(images.tensor.float() / 255)
     return Output(out.logits, out.features)
 
 

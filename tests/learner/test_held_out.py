@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from foster.data.images import ImageSet, concatenate
-from foster.data.photos.pixels import image_id
+from foster.data.photos.decode import image_id
 from foster.learner.held_out import (
     fair_quota,
     held_out_quota,
@@ -126,7 +126,7 @@ def test_what_is_kept_of_fewer_is_kept_of_more() -> None:
     two, five = kept_held_out(images, 2), kept_held_out(images, 5)
     assert two.counts.tolist() == [2, 2]
     assert five.counts.tolist() == [5, 4]
-    assert torch.equal(five.stack_of(0)[:2], two.stack_of(0))
+    assert torch.equal(five.stack_of(0).tensor[:2], two.stack_of(0).tensor)
     assert kept_held_out(images, None).num_images == 14
 
 

@@ -11,11 +11,9 @@ from photo_folders import write_photos
 from PIL import Image
 from small_learners import digits, longer_learner
 
-from foster.data.photos.album import Album
-from foster.data.photos.encoded import PhotoBytes
-from foster.data.photos.read import read_photos
-from foster.data.photos.resize import Resizing
-from foster.data.photos.sources import Source, find_photos
+from foster.data.photos.decode import Resizing
+from foster.data.photos.find import Source, find_photos
+from foster.data.photos.store import read_photos
 from foster.errors import DataError
 from foster.learner.intake import (
     Entry,
@@ -148,11 +146,9 @@ def test_what_was_trained_on_counts_for_classes_that_were_forgotten_and_for_thos
 def test_held_out_photos_are_measured_as_the_bundle_keeps_them(tmp_path: Path) -> None:
     photos = find_photos(write_photos(tmp_path / "photos", 2, 6, sides=(90, 120)))
     intake = take_in(photos, Resizing(72, 72, "crop"), learner_settings(validation_share=0.4, device="cpu"), None)
-    album, cpu = intake.held_out.stack, torch.device("cpu")
-    assert isinstance(album, Album)
-    assert len(album) == 4
-    kept = Album.of(PhotoBytes(album.contents()), album.darkroom)
-    assert torch.equal(album.centre_crops(cpu), kept.centre_crops(cpu))
+    held_out, cpu = intake.held_out.stack, torch.device("cpu")
+    assert len(held_out) == 4
+    assert torch.equal(held_out.on_device(cpu), held_out.owned().on_device(cpu))
 
 
 def entries(*texts: str) -> list[Entry]:

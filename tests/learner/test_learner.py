@@ -18,7 +18,7 @@ import foster
 from foster.bundle.files import BundleError
 from foster.data.feed import Feed, make_feed
 from foster.data.images import ImageSet
-from foster.data.photos.pixels import image_id
+from foster.data.photos.decode import image_id
 from foster.errors import DataError, SettingsError
 from foster.events import Event, PhaseStarted, TaskStarted
 from foster.learner.export import export_facts
@@ -55,7 +55,7 @@ def test_ids_are_the_order_of_arrival_and_never_change(learner: Learner) -> None
 
 def stored_ids(learner: Learner, use: str) -> set[str]:
     memory = getattr(learner.knowledge, use)
-    return {image_id(image) for k in range(memory.num_classes) for image in memory.stack_of(k)}
+    return {image_id(image) for k in range(memory.num_classes) for image in memory.stack_of(k).tensor}
 
 
 def test_the_budget_holds_for_exemplars_and_held_out_images_together(learner: Learner) -> None:

@@ -12,8 +12,7 @@ from small_learners import digits, small_learner
 from torch import Tensor, nn
 
 import foster
-from foster.data.photos.read import Photos
-from foster.data.photos.sources import find_photos
+from foster.data.photos.find import Photos, find_photos
 from foster.errors import DataError, DeviceError
 from foster.events import CheckpointWritten, Event, LearnPlanned, TaskStarted
 from foster.learner.forecast import BYTES_OF_PROCESS

@@ -10,8 +10,8 @@ from small_learners import digits, longer_learner, small_learner
 from torch import Tensor
 
 import foster
-from foster.data.photos.developing import read_stack
-from foster.data.photos.read import Photos, ReadPhotos
+from foster.data.photos.find import Photos
+from foster.data.photos.store import ReadPhotos, read_for_training
 from foster.errors import DataError, DeviceError, SettingsError
 from foster.learner import intake
 from foster.learner.make_plan import trunk_for
@@ -109,9 +109,9 @@ def test_wrong_settings_are_found_before_any_photo_is_read(tmp_path: Path, monke
 
     def counting(photos: Photos, *rest: Any) -> ReadPhotos:
         num_read.append(len(photos))
-        return read_stack(photos, *rest)
+        return read_for_training(photos, *rest)
 
-    monkeypatch.setattr(intake, "read_stack", counting)
+    monkeypatch.setattr(intake, "read_for_training", counting)
     two = digits("zero", "one")
     with pytest.raises(SettingsError, match="unknown backbone 'resnet33'; did you mean"):
         longer_learner(backbone="resnet33").learn(two)

@@ -52,7 +52,7 @@ def test_a_learn_that_holds_out_nothing_keeps_what_was_held_out_before() -> None
     assert report.num_held_out == 0
     kept = known(learner).held_out
     assert kept.counts.tolist() == [2, 2, 2, 0]
-    assert torch.equal(kept.stack_of(0), held_out.stack_of(0))
+    assert torch.equal(kept.stack_of(0).tensor, held_out.stack_of(0).tensor)
     assert known(learner).exemplars.counts.tolist() == [13] * 4, "15 a class in all"
     assert (known(learner).temperature, known(learner).num_calibration_images) == (temperature, num_images)
     assert report.held_out is not None

@@ -3,7 +3,7 @@
 import pytest
 from small_learners import digits, small_learner
 
-from foster.data.photos.sources import find_photos
+from foster.data.photos.find import find_photos
 from foster.learner.make_plan import make_plan
 from foster.learner.plan import Plan
 

@@ -37,9 +37,9 @@ def test_merged_exemplars_take_turns_within_what_a_class_may_keep_and_give_it_it
     known = learner.knowledge
     assert known is not None
     after = mended(learner, Regrouping(((0, 1), (2,)), ("both", "two")))
-    both = after.exemplars.stack_of(0)
-    assert len(both) + len(after.held_out.stack_of(0)) <= 10
-    zero, one = known.exemplars.stack_of(0), known.exemplars.stack_of(1)
+    both = after.exemplars.stack_of(0).tensor
+    assert len(both) + len(after.held_out.stack_of(0).tensor) <= 10
+    zero, one = known.exemplars.stack_of(0).tensor, known.exemplars.stack_of(1).tensor
     assert torch.equal(both[:4], torch.stack([zero[0], one[0], zero[1], one[1]]))
     assert after.task_sizes == (2,)
     before, head, exemplars = known.network.head, after.network.head, known.images_of(known.exemplars)
@@ -60,7 +60,7 @@ def test_a_photo_that_two_merged_classes_keep_is_kept_once() -> None:
     memory = ExemplarMemory()
     for class_id, own in enumerate(([0, 1, 2], [2, 0, 3, 4])):
         memory.remember(class_id, pictures[own])
-    together = _together(memory, [(0, 1)], None).stack_of(0)
+    together = _together(memory, [(0, 1)], None).stack_of(0).tensor
     assert together[:, 0, 0, 0].tolist() == [0, 2, 1, 3, 4]
 
 

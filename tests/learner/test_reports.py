@@ -6,16 +6,15 @@ from typing import Any
 
 import pytest
 import torch
+from kept_images import memory_of
 from small_learners import digits, small_learner, together
 
 import foster
-from foster.bundle.folder import memory_of
 from foster.bundle.history import checked_entry
 from foster.data.feed import Feed, make_feed
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
-from foster.data.photos.pixels import image_id
-from foster.data.photos.resize import Resizing
+from foster.data.photos.decode import Resizing, image_id
 from foster.errors import DataError
 from foster.events import Event, Warned
 from foster.learner import lesson
@@ -34,7 +33,7 @@ def known(learner: Learner) -> Any:
 
 
 def ids_of(memory: ExemplarMemory, class_ids: Iterable[int]) -> set[str]:
-    return {image_id(image) for class_id in class_ids for image in memory.stack_of(class_id)}
+    return {image_id(image) for class_id in class_ids for image in memory.stack_of(class_id).tensor}
 
 
 @pytest.fixture
@@ -115,7 +114,7 @@ def test_photos_that_come_again_as_another_class_stay_on_the_side_they_were_on(
 def test_a_class_of_photos_that_are_all_held_out_as_another_is_refused() -> None:
     learner = small_learner()
     learner.learn(digits("zero", "one"))
-    images = known(learner).held_out.stack_of(0)
+    images = known(learner).held_out.stack_of(0).tensor
     before = learner.knowledge
     for name in ("one", "nought"):
         with pytest.raises(DataError, match=f"every photo of '{name}' is already held out as 'zero'"):
@@ -128,8 +127,8 @@ def test_a_picture_that_an_old_bundle_keeps_on_both_sides_is_not_measured_on() -
     exemplars = memory_of([list(images[:2]), list(images[2:4])], Resizing(4, 4))
     held_out = memory_of([list(images[4:5]), [images[1], images[5]]], Resizing(4, 4))
     found = Memories(lambda: exemplars, lambda: held_out).held_out
-    assert torch.equal(found.stack_of(0), images[4:5])
-    assert torch.equal(found.stack_of(1), images[5:])
+    assert torch.equal(found.stack_of(0).tensor, images[4:5])
+    assert torch.equal(found.stack_of(1).tensor, images[5:])
 
 
 def test_the_places_survive_a_bundle_and_an_old_bundle_without_them_holds_nothing_out(tmp_path: Any) -> None:

@@ -12,7 +12,7 @@ from small_learners import digits, small_learner
 from torch import Tensor, nn
 
 import foster
-from foster.data.images import ImageSet
+from foster.data.images import ImageSet, Stack
 from foster.errors import SettingsError
 from foster.events import Event, PhaseStarted, TaskStarted
 from foster.learner.learner import Learner
@@ -166,9 +166,9 @@ def test_a_head_is_set_before_the_first_phase_of_its_network_alone(monkeypatch: 
     assert set_in == ["learn", "compress"]
 
 
-def infer(network: nn.Module, images: Tensor) -> Output:
+def infer(network: nn.Module, images: Stack) -> Output:
     with torch.no_grad():
-        out = network.eval()(images.float() / 255)
+        out = network.eval()(images.tensor.float() / 255)
     return Output(out.logits, out.features)
 
 

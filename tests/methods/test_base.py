@@ -114,7 +114,7 @@ def test_a_random_selection_of_exemplars_depends_on_the_task() -> None:
     def chosen(index: int) -> Tensor:
         chooser = copy.deepcopy(method)
         chooser.remember(second_task(index))
-        return chooser.memory.stack_of(4)
+        return chooser.memory.stack_of(4).tensor
 
     assert torch.equal(chosen(1), chosen(1))
     assert not torch.equal(chosen(1), chosen(2))

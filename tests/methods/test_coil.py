@@ -49,7 +49,7 @@ def test_a_new_class_starts_from_the_classifier_of_the_known_class_that_it_resem
     learn(method, 1)
     known = head_of(method).proxies.detach().squeeze(1)
     # Two new classes whose images are those of the known classes 2 and 0.
-    twins = torch.cat([method.memory.stack_of(2), method.memory.stack_of(0)])
+    twins = torch.cat([method.memory.stack_of(2).tensor, method.memory.stack_of(0).tensor])
     labels = torch.tensor([4] * 6 + [5] * 6)
     names = digits().class_names[:6]
     task = Task(1, 4, 2, ImageSet(twins, labels, names), method.memory.exemplars(names))
@@ -194,7 +194,7 @@ def test_known_classifiers_are_trained_too() -> None:
 def test_a_known_class_without_exemplars_is_represented_by_its_classifier() -> None:
     method = coil()
     learn(method, 1)
-    method.memory.remember(1, method.memory.stack_of(1)[:0])
+    method.memory.remember(1, method.memory.stack_of(1).tensor[:0])
     task, old = task_of(method, 1), method.network
     centres = class_means(method.workplace.infer(old, task.training.images).features, task.training.labels, 6)
     assert not centres[1].isfinite().any()

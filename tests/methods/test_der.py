@@ -126,7 +126,7 @@ def test_exemplars_are_herded_by_the_features_of_all_branches() -> None:
         images = digits()[1].new_images.of_classes(class_id, class_id + 1).images
         features = method.workplace.infer(method.network, images).features
         assert features.shape == (30, 128)
-        assert torch.equal(method.memory.stack_of(class_id), images[herding(features, 6)])
+        assert torch.equal(method.memory.stack_of(class_id).tensor, images[herding(features, 6)])
 
 
 def test_the_frame_for_saved_weights_has_all_branches() -> None:

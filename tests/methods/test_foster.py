@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from foster.data.augmentation.mixing import cutmix
 from foster.data.feed import ResidentFeed
-from foster.data.images import ImageSet
+from foster.data.images import ImageSet, Stack
 from foster.data.memory import ExemplarMemory, select
 from foster.data.scenario import Scenario
 from foster.data.sources import Dataset
@@ -103,7 +103,7 @@ def follow(settings: FosterSettings, num_tasks: int = 2, unlabeled: ImageSet | N
     """Learn the first tasks as a run does: train every phase when it is yielded."""
     engine = Engine(CPU, scenario().mean, scenario().std)
 
-    def infer(network: nn.Module, images: Tensor) -> Output:
+    def infer(network: nn.Module, images: Stack) -> Output:
         course.choosers.append(network)
         course.story.append("remember")
         return engine.infer(network, images)
@@ -456,7 +456,7 @@ def test_exemplars_are_chosen_by_the_features_of_the_chosen_network(choice: str)
         generator(Address(0, "unused")),
     )
     for class_id, images in chosen.items():
-        assert torch.equal(course.method.memory.stack_of(class_id), images)
+        assert torch.equal(course.method.memory.stack_of(class_id).tensor, images)
 
 
 def test_unlabeled_images_are_for_compression_alone() -> None:

@@ -26,7 +26,7 @@ def test_icarl_reports_the_nearest_mean_of_exemplars(tmp_path: Path) -> None:
         return features / lengths
 
     memory, test = experiment.method.memory, experiment.scenario.test_up_to(1)
-    means = torch.stack([unit_features(memory.stack_of(k)).mean(0) for k in range(4)])
+    means = torch.stack([unit_features(memory.stack_of(k).tensor).mean(0) for k in range(4)])
     nearest = unit_features(test.images) @ (means / means.norm(dim=1, keepdim=True)).T
     assert results["result"] == "nearest_mean"
     assert results["final_accuracy"] == pytest.approx(100 * (nearest.argmax(1) == test.labels).double().mean().item())

@@ -86,7 +86,7 @@ def test_the_head_is_tuned_on_equally_many_images_of_each_class(memory: Exemplar
     assert tuning.data.class_counts(9).tolist() == [num_kept] * 9
     for class_id in range(6):
         images = tuning.data.of_classes(class_id, class_id + 1).images
-        kept = memory.stack_of(class_id)
+        kept = memory.stack_of(class_id).tensor
         assert torch.equal(images[: len(kept)], kept)
     features = method.workplace.infer(method.network, digits()[2].new_images.images).features
     for class_id, herded in enumerate(herding_by_class(features, digits()[2].new_images.labels, [6, 7, 8], num_kept)):
@@ -97,7 +97,7 @@ def test_the_head_is_tuned_on_equally_many_images_of_each_class(memory: Exemplar
 def test_where_known_classes_kept_unequally_many_a_new_class_gets_as_many_as_the_most() -> None:
     method = podnet()
     learn(method, 1)
-    method.memory.remember(1, method.memory.stack_of(1)[4:])
+    method.memory.remember(1, method.memory.stack_of(1).tensor[4:])
     tuning = phases_before_training(method, task_of(method, 1))[1]
     assert tuning.data.class_counts(6).tolist() == [6, 2, 6, 6, 6, 6]
 
@@ -106,7 +106,7 @@ def test_without_exemplars_there_is_nothing_to_balance_and_no_tuning() -> None:
     method = podnet()
     learn(method, 1)
     for class_id in range(4):
-        method.memory.remember(class_id, method.memory.stack_of(class_id)[:0])
+        method.memory.remember(class_id, method.memory.stack_of(class_id).tensor[:0])
     assert [phase.name for phase in phases_before_training(method, task_of(method, 1))] == ["learn"]
 
 

@@ -96,10 +96,10 @@ def test_the_teacher_stays_the_network_that_was_with_its_statistics() -> None:
 
 def test_exemplars_of_classes_that_come_again_are_chosen_anew_by_the_refreshed_network() -> None:
     method = taught("replay")
-    before = [method.memory.stack_of(class_id) for class_id in range(NUM_KNOWN)]
+    before = [method.memory.stack_of(class_id).tensor for class_id in range(NUM_KNOWN)]
     refreshed(method)
     for class_id in range(NUM_KNOWN):
-        kept = method.memory.stack_of(class_id)
+        kept = method.memory.stack_of(class_id).tensor
         if class_id not in AGAIN:
             assert torch.equal(kept, before[class_id])
             continue

@@ -7,7 +7,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 from torch.nn import functional
 
-from foster.data.photos.resize import Resizing
+from foster.data.photos.decode import Resizing
 from foster.networks import build_backbone
 from foster.networks.efficientnet_lite import EfficientNetLite, SameConv
 from foster.networks.pretrained import packaged_weights

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from kept_images import memory_of
 from PIL import Image, ImageChops, ImageDraw, features
 
-from foster.bundle.folder import memory_of, read_bundle, write_bundle
-from foster.data.photos.resize import Resizing
+from foster.bundle.folder import read_bundle, write_bundle
+from foster.data.photos.decode import Resizing
 from foster.errors import FolderError
 from foster.learner.check_report import CheckReport, Finding, Photo
 from foster.reports.contact_sheet import (

@@ -61,11 +61,9 @@ def test_the_first_task_knows_nothing():
     assert texts.task_started(started) == "task 1/5: 2 new classes, none known, 1,234 images"
 
 
-def test_photos_that_were_decoded_beforehand_have_no_rate() -> None:
+def test_decoded_photos_are_told_with_their_size_place_and_rate() -> None:
     event = events.PhotosDecoded("task 2", 1300, 0, 2**30, "device", seconds=2.0)
     assert texts.decoded(event) == "1,300 photos of task 2: 1.0 GiB on the device, in 2 s (650 a second)"
-    ahead = texts.decoded(dataclasses.replace(event, was_ahead=True))
-    assert ahead == "1,300 photos of task 2: 1.0 GiB on the device, decoded beside the task before it (2 s more)"
 
 
 def test_a_learn_that_goes_on_speaks_of_no_task_and_no_phase():

@@ -18,7 +18,7 @@ from foster.bundle.manifest import MAX_TASKS, _digest, read_manifest
 from foster.bundle.promotion import promote
 from foster.cli import one_line
 from foster.data.photos.decode import decode
-from foster.data.photos.sources import find_photos
+from foster.data.photos.find import find_photos
 from foster.errors import FosterError
 from foster.experiment.event_log import EventReader, read_events
 from foster.experiment.keepsakes import read_predictions

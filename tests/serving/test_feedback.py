@@ -8,7 +8,7 @@ from servers import photo
 
 import foster
 from foster.data.photos.decode import MAX_FILE_BYTES, upright_size
-from foster.data.photos.sources import find_photos
+from foster.data.photos.find import find_photos
 from foster.errors import DataError, FolderError
 from foster.serving import feedback as feedback_module
 from foster.serving.feedback import FeedbackFolder, FullError, PhotosToLabel, folder_name, preview

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from foster.data.herding import herding_by_class
+from foster.data.images import Stack, as_stack
 
 
 def greedy_reference(features: np.ndarray, count: int) -> list[int]:
@@ -33,5 +34,5 @@ def random_features(num: int, width: int, seed: int, dtype: torch.dtype = torch.
     return torch.randn(num, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).relu().to(dtype)
 
 
-def pixels(images: Tensor) -> Tensor:
-    return images[:, 0].flatten(1).float()
+def pixels(images: Stack | Tensor) -> Tensor:
+    return as_stack(images).tensor[:, 0].flatten(1).float()

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 from PIL import ExifTags, Image
 
-from foster.data.photos.encoded import PhotoFiles
 from foster.data.photos.find import find_files
 
 TURNED_BACK = {1: None, 3: Image.Transpose.ROTATE_180, 6: Image.Transpose.ROTATE_90, 8: Image.Transpose.ROTATE_270}
@@ -59,7 +58,7 @@ def write_classes(folder: Path, **counts: int) -> Path:
     return folder
 
 
-def files_of(folder: Path) -> PhotoFiles:
-    """All photos in the subfolders of `folder`."""
+def files_of(folder: Path) -> list[str]:
+    """The paths of all photos in the subfolders of `folder`."""
     folders = sorted(path for path in folder.iterdir() if path.is_dir())
-    return PhotoFiles.of(folders, [[path.name for path in find_files(own).images] for own in folders])
+    return [str(path) for own in folders for path in find_files(own).images]

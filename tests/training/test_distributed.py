@@ -17,6 +17,7 @@ from forked import started
 from photo_folders import write_dataset
 from torch import nn
 
+from foster.data.images import TensorStack
 from foster.data.photos.store import num_strata, strata
 from foster.errors import DeviceError
 from foster.experiment.folder import RunFolder
@@ -222,7 +223,7 @@ def test_a_shared_norm_is_torchs_over_the_images_of_all_processes(
 
 
 def test_each_process_has_a_share_of_the_images_where_there_are_enough() -> None:
-    enough, too_few = torch.zeros(12, 3, 1, 1), torch.zeros(11, 3, 1, 1)
+    enough, too_few = (TensorStack(torch.zeros(count, 3, 1, 1, dtype=torch.uint8)) for count in (12, 11))
     assert [own.tolist() for own in shares_of(enough, Crew(0, 3))] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
     assert [own.tolist() for own in shares_of(too_few, Crew(0, 3))] == [list(range(11))] * 3
     assert [own.tolist() for own in shares_of(enough, Crew())] == [list(range(12))]
@@ -230,20 +231,20 @@ def test_each_process_has_a_share_of_the_images_where_there_are_enough() -> None
 
 def test_work_in_shares_is_put_together_in_the_order_of_the_images(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distributed, "crew", lambda: Crew(1, 2))
-    images = torch.arange(9.0).view(9, 1, 1, 1)
+    images = torch.arange(9, dtype=torch.uint8).view(9, 1, 1, 1).expand(9, 3, 1, 1)
     shares = [torch.tensor([0, 2, 4, 6, 8]), torch.tensor([1, 3, 5, 7])]
     monkeypatch.setattr(distributed, "shares_of", lambda images, team: shares)
 
     def gathered(own: torch.Tensor, counts: list[int]) -> list[torch.Tensor]:
         assert counts == [5, 4]
         assert own.tolist() == [2, 6, 10, 14]
-        return [2 * images[shares[0]].flatten(), own]
+        return [2 * images[shares[0], 0, 0, 0], own]
 
     monkeypatch.setattr(distributed, "gathered", gathered)
-    (found,) = in_shares(lambda some: (2 * some.flatten(),), images, torch.device("cpu"))
+    (found,) = in_shares(lambda some: (2 * some.tensor[:, 0, 0, 0],), images, torch.device("cpu"))
     assert found.tolist() == [2.0 * k for k in range(9)]
     monkeypatch.setattr(distributed, "shares_of", lambda images, team: [torch.arange(9)] * 2)
-    (found,) = in_shares(lambda some: (some.flatten(),), images, torch.device("cpu"))
+    (found,) = in_shares(lambda some: (some.tensor[:, 0, 0, 0],), images, torch.device("cpu"))
     assert found.tolist() == list(range(9)), "nothing is gathered where each does all"
 
 

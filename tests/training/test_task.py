@@ -105,7 +105,7 @@ def test_a_task_that_was_stopped_anywhere_goes_on_as_if_it_had_not_been(
     resumed, _ = second_task(trainer_with([]), None, state)
     for name, tensor in whole.network.state_dict().items():
         assert torch.equal(resumed.network.state_dict()[name], tensor), name
-    assert all(torch.equal(resumed.memory.stack_of(k), whole.memory.stack_of(k)) for k in range(6))
+    assert all(torch.equal(resumed.memory.stack_of(k).tensor, whole.memory.stack_of(k).tensor) for k in range(6))
 
 
 @pytest.mark.parametrize(("minutes", "epochs"), [(0.0, [1, 0]), (1e-9, [0, 0, 1, 1, 1, 0]), (5.0, [0])])

@@ -9,9 +9,8 @@ from torch import Tensor, nn
 
 from foster.data.augmentation.pipeline import Normaliser
 from foster.data.images import ImageSet
-from foster.data.photos.album import Album
-from foster.data.photos.developing import album_of, learners_darkroom
-from foster.data.photos.resize import Resizing
+from foster.data.photos.decode import Resizing
+from foster.data.photos.store import PhotoStack, learner_loader
 from foster.errors import FolderError
 from foster.networks import build_backbone
 from foster.networks.boosted import BoostedNetwork
@@ -67,10 +66,10 @@ def test_no_image_is_seen_twice_in_one_view(trunk: CountingTrunk, images: Tensor
 def test_photos_that_have_ids_are_cut_out_once(
     trunk: CountingTrunk, images: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    album = album_of(images, learners_darkroom(Resizing(16, 16, "crop")))
+    album = PhotoStack.of_tensor(images, learner_loader(Resizing(16, 16, "crop")))
     views = TrunkViews(trunk, NORMALISER, CPU)
     maps = views.plain(album)
-    monkeypatch.setattr(Album, "centre_crops", None)
+    monkeypatch.setattr(PhotoStack, "on_device", None)
     assert torch.equal(views.plain(album[torch.arange(11).flip(0)]), maps.flip(0))
     assert trunk.num_seen == 11
 

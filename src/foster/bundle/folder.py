@@ -10,17 +10,13 @@ held-out/0000/...    images that are never trained on, to measure accuracy
 """
 
 import errno
-import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-import numpy as np
 import safetensors.torch
-import torch
-from PIL import Image
 from torch import Tensor
 
 from foster.bundle.files import MANIFEST, WEIGHTS, BundleError, real_folder, sha256, writing_folder
@@ -34,17 +30,10 @@ from foster.bundle.manifest import (
     checked_files,
     read_manifest,
 )
-from foster.data.images import ids_of
 from foster.data.memory import ExemplarMemory
-from foster.data.photos.album import Album
-from foster.data.photos.darkroom import Darkroom
-from foster.data.photos.decode import ImageError, upright_size
-from foster.data.photos.developing import are_photos, learners_darkroom
-from foster.data.photos.encoded import PhotoBytes
-from foster.data.photos.pixels import ID_LENGTH
-from foster.data.photos.read import check_room, decoded
-from foster.data.photos.resize import Resizing
-from foster.errors import FolderError, words_of
+from foster.data.photos.decode import ID_LENGTH, Resizing
+from foster.data.photos.store import check_room, learner_loader, stack_of_files
+from foster.errors import DataError, FolderError, words_of
 from foster.networks.layout import on_host
 from foster.system.files import write_new, write_text
 from foster.system.locking import locked
@@ -68,57 +57,19 @@ class Bundle:
         entries = [entry for entry in self.manifest.exemplars if entry.use == use]
         resizing = resizing_of(self.manifest.preprocessing)
         check_room(len(entries), resizing, num_copies=1)
-        darkroom = learners_darkroom(resizing) if are_photos(resizing) else None
-        for entry in entries:  # before any is decoded: a small file may claim to be any size
-            self._check_size(entry, resizing, darkroom, title)
-        if darkroom is not None:
-            return self._photos(entries, darkroom, title)
-        stacks: list[list[Tensor]] = [[] for _ in self.manifest.classes]
-        files = [self.image_files[entry.file] for entry in entries]
-        for entry, image in zip(entries, decoded(files, resizing), strict=True):
-            if isinstance(image, ImageError):
-                raise BundleError(f"'{entry.file}' in bundle '{title}' cannot be read: {image}")
-            stacks[entry.class_id].append(image)
-        return memory_of(stacks, resizing)
-
-    def _photos(self, entries: Sequence[ExemplarFile], darkroom: Darkroom, title: str) -> ExemplarMemory:
-        """The same of photos, which stay as they are encoded."""
-        memory = ExemplarMemory(darkroom=darkroom)
+        memory = ExemplarMemory(loader=learner_loader(resizing))
         for class_id in range(len(self.manifest.classes)):
             own = [entry for entry in entries if entry.class_id == class_id]
-            files = PhotoBytes([self.image_files[entry.file] for entry in own], [entry.id for entry in own])
-            album = Album.of(files, darkroom, f"bundle '{title}'")
-            is_readable = album.developed()
-            if not bool(is_readable.all()):
-                file = own[int((~is_readable).nonzero()[0])].file
-                raise BundleError(f"'{file}' in bundle '{title}' cannot be read")
-            memory.remember(class_id, album)
+            files = {entry.file: self.image_files[entry.file] for entry in own}
+            try:
+                memory.remember(class_id, stack_of_files(files, [entry.id for entry in own], resizing))
+            except DataError as error:
+                raise BundleError(f"bundle '{title}': {error}") from None
         return memory
-
-    def _check_size(self, entry: ExemplarFile, resizing: Resizing, darkroom: Darkroom | None, title: str) -> None:
-        try:
-            size = upright_size(self.image_files[entry.file])
-        except ImageError as error:
-            raise BundleError(f"'{entry.file}' in bundle '{title}' cannot be read: {error}") from None
-        if darkroom is not None and entry.file.endswith(".jpg"):
-            is_right = min(size) <= darkroom.short_side
-        else:
-            is_right = size == (resizing.width, resizing.height)
-        if not is_right:
-            raise BundleError(f"'{entry.file}' in bundle '{title}' is not {resizing.width} x {resizing.height}")
 
 
 def resizing_of(preprocessing: Preprocessing) -> Resizing:
     return Resizing(preprocessing.height, preprocessing.width, preprocessing.rule)
-
-
-def memory_of(stacks: Sequence[Sequence[Tensor]], resizing: Resizing) -> ExemplarMemory:
-    """A memory without a limit that holds these images `[3, H, W]`, a list for each class id."""
-    memory = ExemplarMemory()
-    for class_id, images in enumerate(stacks):
-        empty = torch.empty(0, 3, *resizing.size, dtype=torch.uint8)
-        memory.remember(class_id, torch.stack(list(images)) if images else empty)
-    return memory
 
 
 def write_bundle(
@@ -141,8 +92,7 @@ def write_bundle(
         for use, memory in memories.items():
             for class_id in range(memory.num_classes):
                 stack = memory.stack_of(class_id)
-                contents = stack.contents() if isinstance(stack, Album) else map(_png, stack)
-                for position, (own, content) in enumerate(zip(ids_of(stack), contents, strict=True)):
+                for position, (own, content) in enumerate(zip(stack.ids(), stack.files(), strict=True)):
                     ending = "png" if content.startswith(b"\x89PNG") else "jpg"
                     name = f"{use}/{class_id:04d}/{position:04d}-{own}.{ending}"
                     put(name, content)
@@ -252,9 +202,3 @@ def _image_files(folder: Path) -> Iterator[str]:
                 name = path.relative_to(folder).as_posix()
                 if _OWN_NAME.fullmatch(name) and not path.parent.is_symlink():
                     yield name
-
-
-def _png(image: Tensor) -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(image.permute(1, 2, 0).numpy())).save(buffer, "png")
-    return buffer.getvalue()

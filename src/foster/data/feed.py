@@ -5,26 +5,16 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import zip_longest
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from foster.data.augmentation.pipeline import Changes, PhotoChanges
+from foster.data.augmentation.pipeline import Changes
 from foster.data.images import ImageSet
-from foster.data.photos.album import Album
-from foster.data.photos.store import most_strata, num_strata, strata
-from foster.errors import SettingsError
 from foster.seeding import Address, generator
 from foster.settings.augmentation import Augmentation
 from foster.system.crew import ALONE, Crew, check_divides, crew
-
-COPIES_OF_AN_EPOCH = 4
-"""What an epoch of resident images takes at its peak, in copies: the data, the shuffled ones, and their changes."""
-
-SHARE_OF_FREE_MEMORY = 0.5
-"""How much of a device's free memory images may take, so that the network has its place, too."""
 
 STREAMED_PIXELS = 1 << 22
 """A streamed feed sends at most this many pixels at a time, but at least one batch."""
@@ -49,10 +39,10 @@ def images_of_epoch(num_images: int, batch_size: int) -> int:
 
 @dataclass(eq=False)
 class Feed:
-    """The batches of every epoch. Order and augmentation depend on seed, task, phase and epoch alone, which begin at
-    the address `start`: all kinds of feeds give the same ones.
+    """The batches of every epoch. Order and augmentation depend only on seed, task, phase and epoch, which begin at the
+    address `start`: all kinds of feeds give the same batches.
 
-    The last batch of an epoch holds what is left over. A single left-over image sits the epoch out: BatchNorm has
+    The last batch of an epoch holds what is left over. A single left-over image is left out of the epoch: BatchNorm has
     no statistics of one image, and the next epoch's order leaves out another.
     """
 
@@ -100,17 +90,9 @@ class Feed:
         """Where the random choices of an epoch are made."""
         return replace(self.start, epoch=epoch)
 
-    def _drawn(self, epoch: int) -> tuple[Tensor, Changes]:
-        """Which images an epoch has in which order, on the CPU, and what is done to them."""
-        random = generator(self.address(epoch))
-        order = self._order(random)
-        return order, self._changes(order, random)
-
     def _order(self, random: torch.Generator) -> Tensor:
+        """Which images an epoch has in which order, on the CPU."""
         return torch.randperm(len(self.data), generator=random)[: self.num_images]
-
-    def _changes(self, order: Tensor, random: torch.Generator) -> Changes:
-        return Changes(self.augmentation, torch.Size((len(order), 3, *self.data.image_size)), random)
 
 
 class ResidentFeed(Feed):
@@ -138,7 +120,9 @@ class ResidentFeed(Feed):
 
     def _prepared(self, epoch: int) -> tuple[Tensor, Tensor]:
         """The images and labels of a whole epoch."""
-        order, changes = self._drawn(epoch)
+        random = generator(self.address(epoch))
+        order = self._order(random)
+        changes = Changes(self.augmentation, torch.Size((len(order), 3, *self.data.image_size)), random)
         if self.device.type == "cuda":
             order = order.pin_memory().to(self.device, non_blocking=True)  # the host does not wait for pinned memory
         return changes.done_to_all(self.data.images[order]), self.data.labels[order]
@@ -162,26 +146,62 @@ def _side_stream(device: torch.device) -> torch.cuda.Stream:
 
 
 class StreamedFeed(Feed):
-    """The images stay in the host's memory. Some batches at a time travel to the device and are augmented there, on a
-    GPU beside the training of those before; a second thread gathers the next ones meanwhile."""
+    """The images stay where they are kept: in the host's memory, on disk or, of photos of many sizes, on the device.
+    Some batches at a time are sent to the device and augmented there, on a GPU while it trains on those before. A
+    second thread gathers the next ones.
+
+    Every batch has equal parts of all strata (`Stack.strata`), one after the other, and each process has some strata.
+    So the batches are the same for any number of processes. A single stratum is shared image by image.
+    """
+
+    def __post_init__(self) -> None:
+        check_divides(self.batch_size)
+        self._strata = self.data.stack.strata(self.batch_size, crew().size)
+        super().__post_init__()
+        share = slice(0, len(self._strata))
+        own = self._strata[self.team.part_of(share)] if len(self._strata) > 1 else self._strata
+        self.data.stack[torch.cat(own)].load()
+
+    def _sharing(self, team: Crew) -> Crew:
+        if len(self._strata) == 1:
+            return super()._sharing(team)
+        return ALONE if len(self._strata) % team.size else team
+
+    def _images_of_epoch(self) -> int:
+        count = len(self._strata)
+        return super()._images_of_epoch() if count == 1 else count * (len(self.data) // count)
+
+    def _order(self, random: torch.Generator) -> Tensor:
+        size = self.num_images // len(self._strata)
+        shuffled = [own[torch.randperm(len(own), generator=random)][:size] for own in self._strata]
+        parts = zip(*(own.split(self.batch_size // len(self._strata)) for own in shuffled), strict=True)
+        return torch.cat([torch.cat(part) for part in parts])
 
     def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
-        order, changes = self._drawn(epoch)
+        random = generator(self.address(epoch))
+        order = self._order(random)
+        images = self.data.stack.epoch(order, self.augmentation, random)
         parts = self._parts(first_step)
         begun: deque[torch.cuda.Event] = deque()
+
+        def gather(part: slice) -> Callable[[], tuple[Tensor, Tensor]]:
+            """Collect images and labels on the host; the returned function sends them to the device."""
+            send, labels = images.gathered(part, self.device), self.data.labels[order[part]]
+            labels = labels.pin_memory() if self.device.type == "cuda" else labels
+            return lambda: (send(), labels.to(self.device, non_blocking=True))
+
         with ThreadPoolExecutor(max_workers=1) as gathering:
-            coming = deque(gathering.submit(self._gathered, order[part]) for part in parts[:1])
-            for part, following in zip_longest(parts, parts[1:]):
-                gathered = coming.popleft().result()
+            coming = deque(gathering.submit(gather, part) for part in parts[:1])
+            for following in (*parts[1:], *[None] * bool(parts)):
+                prepare = coming.popleft().result()
                 if following is not None:
-                    coming.append(gathering.submit(self._gathered, order[following]))
-                prepare = functools.partial(self._sent, gathered, changes, part)
+                    coming.append(gathering.submit(gather, following))
                 if self.device.type == "cuda":
                     self._keep_close(begun)
-                    images, labels = _beside(self.device, prepare)
+                    prepared = _beside(self.device, prepare)
                 else:
-                    images, labels = prepare()
-                yield from map(Batch, images.split(self.batch_size), labels.split(self.batch_size))
+                    prepared = prepare()
+                yield from map(Batch, *(tensor.split(self.batch_size) for tensor in prepared))
 
     def _keep_close(self, begun: deque[torch.cuda.Event]) -> None:
         """Wait until the device is no more than `PARTS_AHEAD` parts behind: else they would fill its memory."""
@@ -189,10 +209,6 @@ class StreamedFeed(Feed):
         begun[-1].record(torch.cuda.current_stream(self.device))
         if len(begun) > PARTS_AHEAD:
             begun.popleft().synchronize()
-
-    def _sent(self, gathered: Any, changes: Changes, part: slice) -> tuple[Tensor, Tensor]:
-        images, labels = (tensor.to(self.device, non_blocking=True) for tensor in gathered)
-        return changes.done_to(images, part), labels
 
     def _parts(self, first_step: int) -> list[slice]:
         """The epoch in pieces of whole batches, from `first_step` on."""
@@ -203,69 +219,6 @@ class StreamedFeed(Feed):
         whole = [slice(start, min(start + size, self.num_images)) for start in starts]
         return [team.part_of(part) for part in whole]
 
-    def _gathered(self, rows: Tensor) -> Any:
-        """The images and labels `rows`, in memory from which the device can copy while the host goes on."""
-        is_pinned = self.device.type == "cuda"
-        gathered = []
-        for values in (self.data.images, self.data.labels):
-            room = torch.empty((len(rows), *values.shape[1:]), dtype=values.dtype, pin_memory=is_pinned)
-            gathered.append(torch.index_select(values, 0, rows, out=room))
-        return gathered
-
-
-class PhotoFeed(StreamedFeed):
-    """Photos of many sizes: each is cut, resized and mirrored on the device, then changed as any image is.
-
-    Photos that are kept on the device are read there; others travel as a streamed feed's images do.
-    """
-
-    def __post_init__(self) -> None:
-        assert isinstance(self.data.stack, Album)
-        self._album = self.data.stack
-        self._album.developed()
-        self._strata = strata(self._album.homes(), num_strata(len(self.data), self.batch_size))
-        super().__post_init__()
-        own = self._strata[self.team.part_of(slice(0, len(self._strata)))]
-        self._album[torch.cat(own)].develop_here()
-
-    def _sharing(self, team: Crew) -> Crew:
-        most = most_strata(self.batch_size)
-        if most % team.size:
-            raise SettingsError(
-                f"{team.size} processes cannot share photos in batches of {self.batch_size} equally; "
-                f"start as many as divide {most}"
-            )
-        return ALONE if len(self._strata) % team.size else team
-
-    def _images_of_epoch(self) -> int:
-        count = len(self._strata)
-        return images_of_epoch(len(self.data), self.batch_size) if count == 1 else count * (len(self.data) // count)
-
-    def _order(self, random: torch.Generator) -> Tensor:
-        """Of every batch equal parts from all strata, one after the other: so the processes, which have some strata
-        each, find the same batches however many they are."""
-        size = self.num_images // len(self._strata)
-        shuffled = [own[torch.randperm(len(own), generator=random)][:size] for own in self._strata]
-        parts = zip(*(own.split(self.batch_size // len(self._strata)) for own in shuffled), strict=True)
-        return torch.cat([torch.cat(part) for part in parts])
-
-    def _changes(self, order: Tensor, random: torch.Generator) -> Changes:
-        shape = torch.Size((len(order), 3, *self.data.image_size))
-        frames = self._album.darkroom.frames
-        return PhotoChanges(self.augmentation, self._album.sizes[order], shape, random, frames)
-
-    def _gathered(self, rows: Tensor) -> Any:
-        labels = self.data.labels[rows]
-        is_pinned = self.device.type == "cuda"
-        return self._album[rows].gathered(self.device), labels.pin_memory() if is_pinned else labels
-
-    def _sent(self, gathered: Any, changes: Changes, part: slice) -> tuple[Tensor, Tensor]:
-        assert isinstance(changes, PhotoChanges)
-        photos, labels = gathered
-        boxes, is_mirrored = changes.boxes[part], changes.is_mirrored[part]
-        images = photos.crops(boxes, is_mirrored, self.data.image_size, self.device)
-        return changes.done_to(images, part), labels.to(self.device, non_blocking=True)
-
 
 def make_feed(
     data: ImageSet,
@@ -275,19 +228,6 @@ def make_feed(
     device: torch.device,
     resident: Literal["auto", "on", "off", "disk"] = "auto",
 ) -> Feed:
-    """A resident feed, or a streamed one where `resident` says so or, by itself, where the images do not fit; where
-    photos of many sizes are kept is their darkroom's business."""
-    if isinstance(data.stack, Album):
-        return PhotoFeed(data, augmentation, batch_size, address, device)
-    is_resident = (fits(data, device) if resident == "auto" else resident == "on") and crew().is_alone
+    """A resident feed, or a streamed one where `resident` says so or, on `auto`, where the images do not fit."""
+    is_resident = crew().is_alone and data.stack.is_resident(device, resident)
     return (ResidentFeed if is_resident else StreamedFeed)(data, augmentation, batch_size, address, device)
-
-
-def fits(data: ImageSet, device: torch.device) -> bool:
-    """Whether the memory that is free on `device` has room for training on resident images."""
-    if device.type != "cuda":
-        return True  # the images are there already
-    free = torch.cuda.mem_get_info(device)[0]
-    # What torch holds without using it is free for its tensors, too.
-    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return COPIES_OF_AN_EPOCH * data.images.nbytes <= SHARE_OF_FREE_MEMORY * free

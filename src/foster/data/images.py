@@ -1,47 +1,278 @@
-"""ImageSet: images as they are kept everywhere in the library, uint8 with labels and class names."""
+"""Stack: images however they are kept. ImageSet: a stack with labels and class names, as the whole library uses it."""
 
-from collections.abc import Sequence
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from typing import cast
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from foster.data.photos.album import Album
-from foster.data.photos.pixels import image_id
+from foster.data.augmentation.pipeline import Changes
+from foster.data.photos.decode import image_id, png_of
+from foster.errors import SettingsError
+from foster.networks.layout import on_host
+from foster.settings.augmentation import Augmentation
 
-Stack = Tensor | Album
-"""Images uint8 `[N, 3, H, W]` of one size, or photos of many sizes that become such images when they are needed."""
+if TYPE_CHECKING:
+    from foster.data.photos.store import PhotoLoader
+
+COPIES_OF_AN_EPOCH = 4
+"""What an epoch of resident images takes at its peak, in copies: the data, the shuffled ones, and their changes."""
+
+SHARE_OF_FREE_MEMORY = 0.5
+"""How much of a device's free memory images may take, so that the network has its place, too."""
 
 
-@dataclass(frozen=True, eq=False)
+class Epoch(ABC):
+    """The images of one epoch in order, with the random changes drawn for each."""
+
+    @abstractmethod
+    def gathered(self, part: slice, device: torch.device) -> Callable[[], Tensor]:
+        """Collect the images `part` on the host. The returned function sends them to `device` and changes them there;
+        it gives uint8 `[n, 3, H, W]`."""
+
+
+class Stack(ABC):
+    """uint8 images `[N, 3, H, W]` as a network sees them. Small images are one tensor (`TensorStack`); photos of many
+    sizes are one buffer with an offset and a size each (`PhotoStack`). A stack is never changed in place."""
+
+    loader: "PhotoLoader | None" = None
+    """What decodes photos; a tensor needs nothing."""
+
+    num_copies = 5
+    """How often the images of a `learn` are in memory at its peak: as read, without those known or held out, beside the
+    exemplars, shuffled, and augmented."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def shape(self) -> torch.Size: ...
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """The device of positions that index this stack."""
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def tensor(self) -> Tensor:
+        """The pixels as one tensor `[N, 3, H, W]`. Photos of many sizes have none: ValueError."""
+
+    @abstractmethod
+    def __getitem__(self, index: Tensor | slice) -> "Stack": ...
+
+    def split(self, size: int) -> "Iterator[Stack]":
+        """Parts of `size` images, at least one part."""
+        for first in range(0, max(1, len(self)), size):
+            yield self[first : first + size]
+
+    @abstractmethod
+    def followed_by(self, others: "Sequence[Stack]") -> "Stack":
+        """This stack and others of the same kind as one."""
+
+    @abstractmethod
+    def to(self, device: torch.device | str) -> "Stack":
+        """The same images on `device`; photos stay where they are kept."""
+
+    @abstractmethod
+    def on_device(self, device: torch.device) -> Tensor:
+        """What a network sees in inference: uint8 `[N, 3, H, W]` on `device`; of photos the middle."""
+
+    @abstractmethod
+    def ids(self) -> list[str]:
+        """The id of each image, by the pixels that a network sees. A photo keeps the id that it got when first read."""
+
+    @abstractmethod
+    def load(self) -> None:
+        """Decode the photos that this process needs and has not decoded yet."""
+
+    @abstractmethod
+    def readable(self) -> Tensor:
+        """Which images can be read, bool `[N]`; photos are decoded now."""
+
+    @abstractmethod
+    def for_task(self, title: str) -> "Stack":
+        """The same images for one task: the pixels of its photos are freed with it."""
+
+    def in_one_store(self) -> "Stack":
+        """The same images; the encoded files of photos in one store."""
+        return self
+
+    @abstractmethod
+    def owned(self) -> "Stack":
+        """A compact copy on the CPU: the data that it came from may be deleted. Of photos, their encoded files."""
+
+    @abstractmethod
+    def files(self) -> list[bytes]:
+        """Each image as an image file: PNG, or of a photo its encoded file."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Tensor]:
+        """The images as tensors for a checkpoint; `photos.store.stack_of_state` is the inverse."""
+
+    @abstractmethod
+    def alike(self, images: Tensor) -> "Stack":
+        """Images uint8 `[N, 3, H, W]` of the size of these as a stack of the same kind."""
+
+    @abstractmethod
+    def owners(self, num_processes: int) -> Tensor:
+        """The rank of the process that works on each image, `[N]`."""
+
+    @abstractmethod
+    def strata(self, batch_size: int, num_processes: int) -> list[Tensor]:
+        """Positions in groups of which every batch has equal parts, so that processes can share photos."""
+
+    @abstractmethod
+    def epoch(self, order: Tensor, augmentation: Augmentation, random: torch.Generator) -> Epoch: ...
+
+    @abstractmethod
+    def is_resident(self, device: torch.device, asked: str) -> bool:
+        """Whether training keeps all of them on `device` as one tensor, for a value of `engine.resident`."""
+
+    @abstractmethod
+    def prepare(self, title: str) -> int:
+        """Write the disk cache of photos, or what is missing of it. Returns its bytes."""
+
+
+class TensorStack(Stack):
+    """Images of one size as a tensor."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        if tensor.dtype != torch.uint8 or tensor.ndim != 4 or tensor.shape[1] != 3:
+            raise ValueError(f"images must be uint8 [N, 3, H, W], not {tensor.dtype} {tuple(tensor.shape)}")
+        self._tensor = tensor
+
+    def __len__(self) -> int:
+        return len(self._tensor)
+
+    @property
+    def shape(self) -> torch.Size:
+        return self._tensor.shape
+
+    @property
+    def device(self) -> torch.device:
+        return self._tensor.device
+
+    @property
+    def nbytes(self) -> int:
+        return self._tensor.nbytes
+
+    @property
+    def tensor(self) -> Tensor:
+        return self._tensor
+
+    def __getitem__(self, index: Tensor | slice) -> "TensorStack":
+        return TensorStack(self._tensor[index])
+
+    def followed_by(self, others: Sequence[Stack]) -> "TensorStack":
+        return TensorStack(torch.cat([self._tensor, *(other.tensor.to(self.device) for other in others)]))
+
+    def to(self, device: torch.device | str) -> "TensorStack":
+        return TensorStack(self._tensor.to(device))
+
+    def on_device(self, device: torch.device) -> Tensor:
+        return self._tensor.to(device, non_blocking=True)
+
+    def ids(self) -> list[str]:
+        return [image_id(image) for image in self._tensor.cpu()]
+
+    def load(self) -> None:
+        pass
+
+    def readable(self) -> Tensor:
+        return torch.ones(len(self), dtype=torch.bool)
+
+    def for_task(self, title: str) -> "TensorStack":
+        return self
+
+    def owned(self) -> "TensorStack":
+        return TensorStack(on_host(self._tensor))
+
+    def files(self) -> list[bytes]:
+        return [png_of(image.permute(1, 2, 0).numpy()) for image in self._tensor.cpu()]
+
+    def state(self) -> dict[str, Tensor]:
+        return {"images": self._tensor}
+
+    def alike(self, images: Tensor) -> "TensorStack":
+        return TensorStack(images)
+
+    def owners(self, num_processes: int) -> Tensor:
+        return torch.arange(len(self)) * num_processes // max(1, len(self))
+
+    def strata(self, batch_size: int, num_processes: int) -> list[Tensor]:
+        return [torch.arange(len(self))]
+
+    def epoch(self, order: Tensor, augmentation: Augmentation, random: torch.Generator) -> Epoch:
+        return _TensorEpoch(self._tensor, order, augmentation, random)
+
+    def is_resident(self, device: torch.device, asked: str) -> bool:
+        if asked != "auto":
+            return asked == "on"
+        if device.type != "cuda":
+            return True  # the images are there already
+        free = torch.cuda.mem_get_info(device)[0]
+        # What torch holds without using it is free for its tensors, too.
+        free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return COPIES_OF_AN_EPOCH * self.nbytes <= SHARE_OF_FREE_MEMORY * free
+
+    def prepare(self, title: str) -> int:
+        raise SettingsError(f"there is nothing to prepare: {title} are all of one size")
+
+
+class _TensorEpoch(Epoch):
+    def __init__(self, images: Tensor, order: Tensor, augmentation: Augmentation, random: torch.Generator) -> None:
+        self._images = images
+        self._order = order
+        self._changes = Changes(augmentation, torch.Size((len(order), *images.shape[1:])), random)
+
+    def gathered(self, part: slice, device: torch.device) -> Callable[[], Tensor]:
+        rows = self._order[part]
+        shape = (len(rows), *self._images.shape[1:])
+        room = torch.empty(shape, dtype=torch.uint8, pin_memory=device.type == "cuda")
+        gathered = torch.index_select(self._images, 0, rows, out=room)
+        return lambda: self._changes.done_to(gathered.to(device, non_blocking=True), part)
+
+
+def as_stack(images: Stack | Tensor) -> Stack:
+    """A tensor of images as a stack; a stack as it is."""
+    return TensorStack(images) if isinstance(images, Tensor) else images
+
+
+@dataclass(frozen=True, eq=False, init=False)
 class ImageSet:
     """Images `[N, 3, H, W]` uint8, labels `[N]` int64, and the name of every class id.
 
     `class_names[label]` names an image's class. A label of -1 means "unlabeled".
-    A set is never changed in place: every verb returns a new one.
+    A set is never changed in place: every method returns a new one.
     """
 
     stack: Stack
     labels: Tensor
     class_names: tuple[str, ...]
 
-    def __post_init__(self) -> None:
-        stack = self.stack
-        if isinstance(stack, Tensor) and (stack.dtype != torch.uint8 or stack.ndim != 4 or stack.shape[1] != 3):
-            raise ValueError(f"images must be uint8 [N, 3, H, W], not {stack.dtype} {tuple(stack.shape)}")
-        if self.labels.shape != (len(stack),):
-            raise ValueError(f"{len(stack)} images but labels of shape {tuple(self.labels.shape)}")
-        if self.labels.dtype != torch.int64:
-            raise ValueError(f"labels must be int64, not {self.labels.dtype}")
+    def __init__(self, stack: Stack | Tensor, labels: Tensor, class_names: tuple[str, ...]) -> None:
+        if labels.shape != (len(stack),):
+            raise ValueError(f"{len(stack)} images but labels of shape {tuple(labels.shape)}")
+        if labels.dtype != torch.int64:
+            raise ValueError(f"labels must be int64, not {labels.dtype}")
+        object.__setattr__(self, "stack", as_stack(stack))
+        object.__setattr__(self, "labels", labels)
+        object.__setattr__(self, "class_names", class_names)
 
     @property
     def images(self) -> Tensor:
-        """The pixels of images of one size. Photos of many sizes have none to show as a whole."""
-        if not isinstance(self.stack, Tensor):
-            raise ValueError("photos of many sizes are not one tensor of images")
-        return self.stack
+        """The pixels of images of one size, `[N, 3, H, W]`. Photos of many sizes have none: ValueError."""
+        return self.stack.tensor
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -75,14 +306,11 @@ class ImageSet:
 
     def to(self, device: torch.device | str) -> "ImageSet":
         """The same set on `device`; photos stay where they are kept."""
-        stack = self.stack.to(device) if isinstance(self.stack, Tensor) else self.stack
-        return ImageSet(stack, self.labels.to(device), self.class_names)
+        return ImageSet(self.stack.to(device), self.labels.to(device), self.class_names)
 
     def readable(self) -> "ImageSet":
         """The images that can be read: photos are decoded now, where they are not yet, and broken ones left out."""
-        if isinstance(self.stack, Tensor):
-            return self
-        is_readable = self.stack.developed()
+        is_readable = self.stack.readable()
         return self if bool(is_readable.all()) else self.select(is_readable.to(self.labels.device))
 
     def with_class_order(self, order: Sequence[int]) -> "ImageSet":
@@ -110,18 +338,37 @@ def concatenate(first: ImageSet, second: ImageSet) -> ImageSet:
 
 
 def joined(stacks: Sequence[Stack]) -> Stack:
-    """All of them as one, on the device of the first: either all tensors of images of one size, or all photos."""
-    filled = [stack for stack in stacks if len(stack)] or stacks[:1]
-    if isinstance(filled[0], Album):
-        return reduce(Album.joined, cast(Sequence[Album], filled))
-    return torch.cat([stack.to(filled[0].device) for stack in cast(Sequence[Tensor], filled)])
+    """All stacks, which are of one kind, as one; on the device of the first."""
+    first, *others = [stack for stack in stacks if len(stack)] or stacks[:1]
+    return first.followed_by(others) if others else first
 
 
-def ids_of(images: Stack) -> list[str]:
-    """The id of each image, by the pixels that a network sees; a photo keeps the one that it had when it was read."""
-    return images.ids() if isinstance(images, Album) else [image_id(image) for image in images]
+def ids_of(images: Stack | Tensor) -> list[str]:
+    """The id of each image (`Stack.ids`)."""
+    return as_stack(images).ids()
 
 
-def on_device(images: Stack, device: torch.device) -> Tensor:
-    """What a network in inference sees of some images: uint8 `[N, 3, H, W]` on `device`, of photos the middle."""
-    return images.to(device, non_blocking=True) if isinstance(images, Tensor) else images.centre_crops(device)
+def on_device(images: Stack | Tensor, device: torch.device) -> Tensor:
+    """What a network sees of the images in inference (`Stack.on_device`)."""
+    return as_stack(images).on_device(device)
+
+
+def images_digest(images: ImageSet | None) -> str:
+    """A hash of the images and their labels; empty where there are none."""
+    return digest(tensors_of(images)) if images is not None else ""
+
+
+def tensors_of(images: ImageSet) -> dict[str, Tensor]:
+    """What identifies images: their ids, size and labels."""
+    ids = torch.tensor([*"".join(images.stack.ids()).encode()], dtype=torch.uint8)
+    return {"images": ids, "size": torch.tensor(images.image_size), "labels": images.labels}
+
+
+def digest(tensors: Mapping[str, Tensor], *facts: object) -> str:
+    """A hash of tensors by their names and of plain facts."""
+    hashed = hashlib.sha256(json.dumps(facts).encode())
+    for name, tensor in tensors.items():
+        plain = tensor.detach().cpu().contiguous()
+        hashed.update(json.dumps([name, str(plain.dtype), list(plain.shape)]).encode())
+        hashed.update(plain.flatten().view(torch.uint8).numpy().data)
+    return hashed.hexdigest()

@@ -6,12 +6,9 @@ import torch
 from torch import Tensor
 
 from foster.data.herding import herding_by_class, positions_by_class, random_selection
-from foster.data.images import ImageSet, Stack, ids_of, joined
-from foster.data.photos.album import Album
-from foster.data.photos.darkroom import Darkroom
-from foster.data.photos.encoded import PhotoBytes
+from foster.data.images import ImageSet, Stack, TensorStack, as_stack, joined
+from foster.data.photos.store import PhotoLoader, stack_of_state
 from foster.errors import DataError, words_of
-from foster.networks.layout import on_host
 
 FeaturesOf = Callable[[Stack], Tensor]
 """Images -> features `[N, d]`."""
@@ -22,15 +19,15 @@ class ExemplarMemory:
 
     `total` images are shared by all classes, or every class may keep `per_class`; with neither, there is no limit.
     The memory owns copies of its images on the CPU: the data that they came from may be deleted. Photos of many sizes
-    are kept as their encoded files, which `darkroom` decodes again.
+    are kept as their encoded files, which `loader` decodes again.
     """
 
     def __init__(
-        self, total: int | None = None, per_class: int | None = None, darkroom: Darkroom | None = None
+        self, total: int | None = None, per_class: int | None = None, loader: PhotoLoader | None = None
     ) -> None:
         self.total = total
         self.per_class = per_class
-        self.darkroom = darkroom
+        self.loader = loader
         self._stacks: list[Stack] = []
         self._together: Stack | None = None
 
@@ -58,8 +55,8 @@ class ExemplarMemory:
         return self._stacks[class_id]
 
     def ids(self) -> set[str]:
-        """The ids of all exemplars (`ids_of`)."""
-        return {one for stack in self._stacks for one in ids_of(stack)}
+        """The ids of all exemplars (`Stack.ids`)."""
+        return {one for stack in self._stacks for one in stack.ids()}
 
     def hold_those_of(self, other: "ExemplarMemory") -> None:
         """Hold what another memory holds; the budget stays this one's own."""
@@ -76,16 +73,16 @@ class ExemplarMemory:
             # A slice alone would keep the trimmed images alive.
             self._hold([self._own(stack[:quota]) if len(stack) > quota else stack for stack in self._stacks])
 
-    def remember(self, class_id: int, images: Stack) -> None:
+    def remember(self, class_id: int, images: Stack | Tensor) -> None:
         """Keep `images`, in selection order, for the next class id or in place of a known one's.
 
-        The budget is a promise: make room with `trim` first.
+        Images beyond the budget are refused: make room with `trim` first.
         """
         if not 0 <= class_id <= self.num_classes:
             raise ValueError(f"class id {class_id} is neither known nor the next one, {self.num_classes}")
         own = len(self._stacks[class_id]) if class_id < self.num_classes else 0
         self._check_budget(class_id, len(images), self.num_images - own)
-        self._stacks[class_id : class_id + 1] = [self._own(images)]
+        self._stacks[class_id : class_id + 1] = [self._own(as_stack(images))]
         self._together = None
 
     def exemplars(self, class_names: Sequence[str]) -> ImageSet | None:
@@ -96,17 +93,13 @@ class ExemplarMemory:
         return ImageSet(self._all_images(), labels, tuple(class_names))
 
     def state(self) -> dict[str, Tensor]:
-        """`images` uint8 `[num_images, 3, H, W]` by class id, and `counts` int64 `[num_classes]`.
-
-        In place of images, photos have `contents`, their encoded files one after the other, and `lengths`, their bytes.
-        """
-        images = self._all_images()
-        return ({"images": images} if isinstance(images, Tensor) else _packed(images)) | {"counts": self.counts}
+        """The images by class id (`Stack.state`), and `counts` int64 `[num_classes]`."""
+        return self._all_images().state() | {"counts": self.counts}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Hold exactly what `state()` returned; the budget stays this memory's own."""
         try:
-            counts, images = state["counts"], self._unpacked(state)
+            counts, images = state["counts"], stack_of_state(state, self.loader)
             if int(counts.sum()) != len(images) or bool((counts < 0).any()):
                 raise ValueError(f"{len(images)} images for classes of {counts.tolist()}")
         except (KeyError, RuntimeError, ValueError) as error:
@@ -114,21 +107,12 @@ class ExemplarMemory:
         ends = counts.cumsum(0).tolist()
         self._hold([self._own(images[end - count : end]) for end, count in zip(ends, counts.tolist(), strict=True)])
 
-    def _unpacked(self, state: Mapping[str, Tensor]) -> Stack:
-        """All images of a state."""
-        pixels = state["contents"] if "contents" in state else state["images"]
-        if pixels.dtype != torch.uint8 or (pixels.ndim != 4 and pixels is not state.get("contents")):
-            raise ValueError(f"{pixels.dtype} of shape {tuple(pixels.shape)}")
-        if "contents" not in state:
-            return pixels
-        if self.darkroom is None:
-            raise ValueError("it holds photos, and the run has images of one size")
-        files = [part.numpy().tobytes() for part in pixels.split(state["lengths"].tolist())]
-        return Album.of(PhotoBytes(files), self.darkroom, "the exemplars")
-
     def _own(self, images: Stack) -> Stack:
         """A compact copy on the CPU that shares nothing with `images`."""
-        return images.owned() if isinstance(images, Album) else on_host(images)
+        return images.owned()
+
+    def _one_store(self, images: Stack) -> Stack:
+        return images.in_one_store()
 
     def _hold(self, stacks: Sequence[Stack]) -> None:
         self._stacks = list(stacks)
@@ -136,9 +120,9 @@ class ExemplarMemory:
 
     def _all_images(self) -> Stack:
         if self._together is None:
-            together = joined(self._stacks) if self._stacks else torch.empty(0, 3, 0, 0, dtype=torch.uint8)
-            # Photos of one list: they are decoded together, once for all who ask.
-            self._together = self._own(together) if isinstance(together, Album) else together
+            empty = TensorStack(torch.empty(0, 3, 0, 0, dtype=torch.uint8))
+            # One store for all: its photos are decoded together, once for all who ask.
+            self._together = self._one_store(joined(self._stacks)) if self._stacks else empty
         return self._together
 
     def _check_budget(self, class_id: int, num_new: int, num_others: int) -> None:
@@ -153,21 +137,17 @@ class ExemplarMemory:
 
 
 class BorrowedMemory(ExemplarMemory):
-    """What another memory holds, to try something with: nothing is copied, and nothing is encoded."""
+    """What another memory holds, for a rehearsal: nothing is copied, and nothing is encoded."""
 
     def __init__(self, other: ExemplarMemory) -> None:
-        super().__init__(other.total, other.per_class, other.darkroom)
+        super().__init__(other.total, other.per_class, other.loader)
         self.hold_those_of(other)
 
     def _own(self, images: Stack) -> Stack:
         return images
 
-
-def _packed(photos: Album) -> dict[str, Tensor]:
-    """The encoded files of photos in one piece, and the bytes of each."""
-    contents = photos.contents()
-    whole = torch.frombuffer(bytearray(b"".join(contents)), dtype=torch.uint8) if contents else torch.empty(0).byte()
-    return {"contents": whole, "lengths": torch.tensor([len(content) for content in contents], dtype=torch.int64)}
+    def _one_store(self, images: Stack) -> Stack:
+        return images
 
 
 def select(

@@ -9,8 +9,7 @@ import torch
 
 from foster.data.herding import positions_by_class, random_selection
 from foster.data.images import ImageSet
-from foster.data.photos.album import Album
-from foster.data.photos.darkroom import Darkroom
+from foster.data.photos.store import PhotoLoader
 from foster.data.sources import Dataset
 from foster.data.task import Task
 from foster.errors import DataError, SettingsError, suggestion
@@ -33,8 +32,6 @@ class Scenario:
         self._test = dataset.test.with_class_order(self.class_order)
         if not bool((self._test.labels < self.task_sizes[0]).any()):
             raise DataError(f"no class of the first task of '{self.name}' has a test image: {self.class_names[0]}, ...")
-        self._expected: dict[int, Album] = {}
-        """Photos of tasks to come that are being decoded."""
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -53,29 +50,29 @@ class Scenario:
         return self._train.image_size
 
     @property
-    def darkroom(self) -> Darkroom | None:
-        """Where its photos of many sizes are decoded; images of one size have none."""
-        return self._train.stack.darkroom if isinstance(self._train.stack, Album) else None
+    def loader(self) -> PhotoLoader | None:
+        """What decodes its photos of many sizes; images of one size need none."""
+        return self._train.stack.loader
+
+    def kept_alike(self, images: ImageSet) -> ImageSet:
+        """Images of one size, kept as this scenario keeps its own."""
+        return replace(images, stack=self._train.stack.alike(images.images))
 
     def __len__(self) -> int:
         return len(self.task_sizes)
 
     def __getitem__(self, index: int) -> Task:
-        """The task `index` with its new images, photos decoded once for all of it; it has no exemplars yet."""
+        """The task `index` with its new images; it has no exemplars yet. Photos are decoded, once for the whole task,
+        and those that cannot be read are left out."""
         self._check_index(index)
-        return Task(index, sum(self.task_sizes[:index]), self.task_sizes[index], self._decoded(index))
-
-    def expect(self, index: int) -> None:
-        """Let the photos of a task, if there is one, be decoded beside whatever comes before it is asked for."""
-        photos = self._new_images(index).stack if index < len(self) and index not in self._expected else None
-        if isinstance(photos, Album):
-            self._expected[index] = photos.apart(f"task {index + 1}")
-            self._expected[index].expect()
-
-    def close(self) -> None:
-        """No further task will be asked for: what is decoded beforehand is not wanted any more."""
-        while self._expected:
-            self._expected.popitem()[1].dismiss()
+        first = sum(self.task_sizes[:index])
+        images = _seen(self._train, first, first + self.task_sizes[index])
+        decoded = replace(images, stack=images.stack.for_task(f"task {index + 1}")).readable()
+        counts = images.class_counts(), decoded.class_counts()
+        for name, before, after in zip(images.class_names, *(count.tolist() for count in counts), strict=True):
+            if before and not after:
+                raise DataError(f"none of the {before} photos of class '{name}' can be read")
+        return Task(index, first, self.task_sizes[index], decoded)
 
     def test_up_to(self, index: int) -> ImageSet:
         """The test images of all classes seen once task `index` is learned."""
@@ -84,30 +81,8 @@ class Scenario:
 
     def prepare(self) -> int:
         """Write the disk cache of all photos, or what is missing of it. Returns its bytes."""
-        num_bytes = 0
-        for images, what in ((self._train, "the training photos"), (self._test, "the test photos")):
-            if not isinstance(images.stack, Album):
-                raise SettingsError(f"there is nothing to prepare: the images of '{self.name}' are all of one size")
-            num_bytes += images.stack.prepare(what)
-        return num_bytes
-
-    def _new_images(self, index: int) -> ImageSet:
-        """Those of the classes that come with a task."""
-        first = sum(self.task_sizes[:index])
-        return _seen(self._train, first, first + self.task_sizes[index])
-
-    def _decoded(self, index: int) -> ImageSet:
-        """A task's images as they are; photos decoded once for the whole task, without those that cannot be read."""
-        images = self._new_images(index)
-        if not isinstance(images.stack, Album):
-            return images
-        album = self._expected.pop(index, None) or images.stack.apart(f"task {index + 1}")
-        decoded = replace(images, stack=album).readable()
-        counts = images.class_counts(), decoded.class_counts()
-        for name, before, after in zip(images.class_names, *(count.tolist() for count in counts), strict=True):
-            if before and not after:
-                raise DataError(f"none of the {before} photos of class '{name}' can be read")
-        return decoded
+        pairs = ((self._train, "the training photos"), (self._test, "the test photos"))
+        return sum(images.stack.prepare(title) for images, title in pairs)
 
     def _check_index(self, index: int) -> None:
         if not 0 <= index < len(self):

@@ -18,8 +18,7 @@ from foster.data.cifar import LAYOUTS, load_cifar
 from foster.data.download import Follower
 from foster.data.imagenet import trees
 from foster.data.images import ImageSet
-from foster.data.photos.album import Album
-from foster.data.photos.darkroom import Darkroom
+from foster.data.photos.store import PhotoLoader, PhotoStack
 from foster.data.tiny_imagenet import load_tiny_imagenet
 from foster.errors import DataError, FosterError, words_of
 from foster.seeding import Address, generator
@@ -52,16 +51,16 @@ class Request(Asked):
 
     facts: DatasetFacts = field(kw_only=True)
     follower: Follower | None = None
-    darkroom: Darkroom | None = None
-    """Where photos of many sizes are decoded."""
+    loader: PhotoLoader | None = None
+    """What decodes photos of many sizes."""
 
 
 def load(
-    name: str, asked: Asked = USUAL, follower: Follower | None = None, darkroom: Darkroom | None = None
+    name: str, asked: Asked = USUAL, follower: Follower | None = None, loader: PhotoLoader | None = None
 ) -> Dataset:
-    """The dataset `name` as it is asked for. `follower` follows a download, and photos are decoded in `darkroom`."""
+    """The dataset `name` as it is asked for. `follower` follows a download, and `loader` decodes photos."""
     facts = dataset_facts(name, asked)
-    train, test = _read(facts, Request(**vars(asked), follower=follower, darkroom=darkroom, facts=facts))
+    train, test = _read(facts, Request(**vars(asked), follower=follower, loader=loader, facts=facts))
     if len(train.class_names) != facts.num_classes:
         raise DataError(f"dataset '{name}' has {len(train.class_names)} classes, not {facts.num_classes} as announced")
     if facts.image_size not in train.image_size:
@@ -203,12 +202,12 @@ def read_tiny_imagenet(request: Request) -> tuple[ImageSet, ImageSet]:
 def read_trees(request: Request) -> tuple[ImageSet, ImageSet]:
     """ImageNet, its subset, or photos of one's own: listed here, and decoded when a task needs them."""
     photos = request.photos
-    darkroom = request.darkroom or Darkroom(photos.image_size, photos.kept_side)
+    loader = request.loader or PhotoLoader(photos.image_size, photos.kept_side)
     pair = trees(request.facts.name, request.folder, photos, request.seed)
     sets = []
     for tree, what in zip(pair, ("the training photos", "the test photos"), strict=True):
-        files, labels = tree.listed()
-        sets.append(ImageSet(Album.of(files, darkroom, what), labels, tree.class_names))
+        paths, labels = tree.listed()
+        sets.append(ImageSet(PhotoStack.of(paths, loader, what), labels, tree.class_names))
     return sets[0], sets[1]
 
 

@@ -4,7 +4,6 @@ import os
 import platform
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,7 @@ from foster import kernels
 from foster.data.download import Follower
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
-from foster.data.photos.cache import check_writable
-from foster.data.photos.darkroom import Darkroom, Place
-from foster.data.photos.developing import album_of
+from foster.data.photos.store import PhotoLoader, Place, check_writable
 from foster.data.scenario import Scenario, class_order_from_names, class_order_from_seed, hold_out
 from foster.data.sources import Dataset, load
 from foster.data.unlabeled import load_unlabeled, num_unlabeled
@@ -74,7 +71,7 @@ def load_scenario(settings: Settings, follower: Follower | None = None) -> Scena
 
     `follower` follows a download.
     """
-    dataset = load(settings.dataset, settings.data_asked, follower, build_darkroom(settings, follower))
+    dataset = load(settings.dataset, settings.data_asked, follower, build_loader(settings, follower))
     if settings.validation_share:
         train, test = hold_out(dataset.train, settings.validation_share, settings.seed)
         dataset = Dataset(dataset.name, train, test, dataset.mean, dataset.std)
@@ -96,11 +93,11 @@ def place_for_photos(engine: EngineSettings) -> tuple[Place, Path | None]:
     return PLACES[engine.resident], cache
 
 
-def build_darkroom(settings: Settings, follower: Follower | None = None) -> Darkroom:
-    """Where photos of many sizes are decoded and kept, as the settings ask for it."""
+def build_loader(settings: Settings, follower: Follower | None = None) -> PhotoLoader:
+    """What decodes photos of many sizes and keeps their pixels, as the settings ask for it."""
     place, cache = place_for_photos(settings.engine)
     photos = settings.photos
-    return Darkroom(
+    return PhotoLoader(
         photos.image_size,
         photos.kept_side,
         find_device(settings.device),
@@ -182,10 +179,10 @@ def obstacles(settings: EngineSettings, on_gpu: bool, dtype: torch.dtype) -> dic
 def build_method(
     settings: Settings, scenario: Scenario, engine: Engine, warn: Callable[[str], None], follower: Follower
 ) -> Method[Any]:
-    """The chosen method, with the extra images that it trains on: as photos, where those of the run have a darkroom."""
+    """The chosen method, with the extra images that it trains on, kept as the run keeps its own."""
     unlabeled = _unlabeled(settings, scenario.image_size, warn, follower)
-    if unlabeled is not None and scenario.darkroom is not None:
-        unlabeled = replace(unlabeled, stack=album_of(unlabeled.images, scenario.darkroom))
+    if unlabeled is not None:
+        unlabeled = scenario.kept_alike(unlabeled)
     choice = chosen_backbone(settings)
     workplace = Workplace(choice.make, settings.seed, engine.infer, engine.device, settings.selection, unlabeled)
     return method_at(settings, workplace, choice.is_pretrained)

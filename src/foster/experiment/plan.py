@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from foster.data.feed import images_of_epoch
 from foster.data.images import ImageSet
-from foster.data.photos.darkroom import typical_photo_bytes
+from foster.data.photos.store import typical_photo_bytes
 from foster.data.scenario import num_held_out
 from foster.data.task import Task
 from foster.data.unlabeled import num_unlabeled
 from foster.errors import DataError
 from foster.evaluation.predict import Nothing
 from foster.experiment.first_task import check_phases, first_network_file
-from foster.experiment.parts import build_darkroom, chosen_backbone, method_at
+from foster.experiment.parts import build_loader, chosen_backbone, method_at
 from foster.methods.base import Method, Workplace, checked_phases
 from foster.networks.freezing import evaluating
 from foster.networks.network import Output
@@ -178,9 +178,8 @@ def check_first_task(settings: Settings) -> None:
 
 def _place_of_photos(settings: Settings, num_bytes: int) -> str:
     """Where the run would keep so many bytes of photos."""
-    darkroom = build_darkroom(settings)
     try:
-        return darkroom.choose(num_bytes)
+        return build_loader(settings).choose(num_bytes)
     except DataError:
         return "nowhere"
 

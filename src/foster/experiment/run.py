@@ -2,13 +2,13 @@
 
 import time
 from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from foster import events
-from foster.data.digest import images_digest
 from foster.data.download import Follower
+from foster.data.images import images_digest
 from foster.data.photos.decode import quiet_pillow
 from foster.data.task import Task
 from foster.errors import DataError, FolderError, FosterError
@@ -74,7 +74,7 @@ class Experiment:
             computing = engine_settings(settings.engine, backbone.is_own)
             self.engine = build_engine(computing, settings.device, mean, std)
             self.method = build_method(settings, self.scenario, self.engine, self._remarks.append, follower)
-        self.method.memory.darkroom = self.scenario.darkroom
+        self.method.memory.loader = self.scenario.loader
         self.record = Record(self.method.result_name)
         self._unlabeled_digest = images_digest(self.method.workplace.unlabeled)
         self._trainer = Trainer(
@@ -92,14 +92,14 @@ class Experiment:
         """Learn all tasks that are not learned yet, and return what `results.json` holds at the end."""
         device = str(self.engine.device)
         folder = str(self.folder.path) if self.folder.can_resume else ""  # nobody need know where one is that goes
-        if self.scenario.darkroom is not None:
-            self.scenario.darkroom.follower = Follower(self._tell, self._stop)
+        if self.scenario.loader is not None:
+            self.scenario.loader.follower = Follower(self._tell, self._stop)
         self._tell(events.RunStarted(self.settings.method, self.scenario.name, len(self.scenario), folder, device))
         for remark in self._remarks:
             self._warn(remark)
         resume = self.folder.resume_command_for(self.settings) if self.folder.can_resume else ""
         memory_errors = explained_memory_errors(self.engine.device, self.settings.batch_size, resume)
-        with memory_errors, explained_indeterminism(), quiet_pillow(), closing(self.scenario):
+        with memory_errors, explained_indeterminism(), quiet_pillow():
             state = self._start()
             barrier()  # nobody writes before all have read
             while state.task < len(self.scenario):
@@ -260,9 +260,6 @@ class Experiment:
         self._tell(events.Warned(message))
 
     def _tell(self, event: events.Event) -> None:
-        if isinstance(event, events.EpochEnded):
-            # Not before: until then other things are made ready, on the same cores.
-            self.scenario.expect(event.task + 1)
         if not isinstance(event, events.Decoding):
             self.folder.note(event)
         self._listener(event)

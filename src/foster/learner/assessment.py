@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from foster.data.images import ids_of
-from foster.data.photos.find import some
-from foster.data.photos.read import Photos, Unreadable, read_photos
+from foster.data.photos.find import Photos, some
+from foster.data.photos.store import Unreadable, read_photos
 from foster.errors import DataError
 from foster.learner.calibration import expected_calibration_error
 from foster.learner.classifier import Classifier

@@ -13,12 +13,10 @@ from torch import Tensor
 
 from foster import events
 from foster.data.augmentation.pipeline import Normaliser
-from foster.data.photos.decode import ImageError
-from foster.data.photos.likeness import Sketch, alike, sketch
-from foster.data.photos.pixels import image_id
-from foster.data.photos.read import Photos, Unreadable, each_decoded, item_name, none_readable
-from foster.data.photos.resize import Resizing, typical_side
-from foster.data.photos.sources import Source, find_photos
+from foster.data.photos.decode import ImageError, Resizing, each_decoded, image_id, typical_side
+from foster.data.photos.duplicates import Sketch, alike, sketch
+from foster.data.photos.find import Photos, Source, find_photos, item_name
+from foster.data.photos.store import Unreadable, none_readable
 from foster.learner.check_report import KINDS, CheckReport, Finding, Photo
 from foster.learner.intake import classes_of, entries_of
 from foster.learner.knowledge import Knowledge

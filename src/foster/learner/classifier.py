@@ -58,11 +58,11 @@ class Classifier(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         return self._probabilities(self.scores_of(self._features(images)))
 
-    def all_scores(self, images: Stack) -> Tensor:
+    def all_scores(self, images: Stack | Tensor) -> Tensor:
         """Scores of any number of images from anywhere, on the CPU."""
         return self._in_batches(lambda batch: (self.scores_of(self._features(batch)),), images)[0]
 
-    def features(self, images: Stack) -> Tensor:
+    def features(self, images: Stack | Tensor) -> Tensor:
         """Features `[N, feature_size]` of any number of images from anywhere, on the CPU."""
         return self._in_batches(lambda batch: (self._features(batch),), images)[0]
 
@@ -71,11 +71,11 @@ class Classifier(nn.Module):
         """Scores of features from anywhere, on the CPU."""
         return self.scores_of(features.to(self.device)).cpu()
 
-    def probabilities(self, images: Stack) -> Tensor:
+    def probabilities(self, images: Stack | Tensor) -> Tensor:
         """Probabilities of any number of images from anywhere, on the CPU."""
         return self._in_batches(lambda batch: (self.forward(batch),), images)[0]
 
-    def described(self, images: Stack) -> tuple[Tensor, Tensor]:
+    def described(self, images: Stack | Tensor) -> tuple[Tensor, Tensor]:
         """Probabilities `[N, num_classes]` and features `[N, feature_size]` in one pass, on the CPU."""
 
         def describe(batch: Tensor) -> tuple[Tensor, Tensor]:
@@ -85,7 +85,9 @@ class Classifier(nn.Module):
         probabilities, features = self._in_batches(describe, images)
         return probabilities, features
 
-    def _in_batches(self, forward: Callable[[Tensor], tuple[Tensor, ...]], images: Stack) -> tuple[Tensor, ...]:
+    def _in_batches(
+        self, forward: Callable[[Tensor], tuple[Tensor, ...]], images: Stack | Tensor
+    ) -> tuple[Tensor, ...]:
         """As `in_batches`, on the CPU in the end."""
         num_images = len(images)
         if not num_images:  # not every module takes a batch of none
@@ -116,7 +118,7 @@ def looks(images: Tensor, shift: int) -> list[Tensor]:
     return [larger[:, :, top : top + height, left : left + width] for top, left in corners]
 
 
-def scores_of_all(classifier: Classifier, images: Stack, engine: Engine) -> Tensor:
+def scores_of_all(classifier: Classifier, images: Stack | Tensor, engine: Engine) -> Tensor:
     """The classifier's scores of any number of images, on the CPU; what a trunk made of them is not made again."""
 
     def scores(part: Stack) -> tuple[Tensor]:

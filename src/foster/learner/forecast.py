@@ -7,11 +7,9 @@ from statistics import median_low
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from foster import events
 from foster.data.memory import BorrowedMemory
-from foster.data.photos.read import COPIES_OF_A_LEARN, COPIES_OF_PHOTOS
 from foster.data.task import Task
 from foster.evaluation.predict import Nothing
 from foster.learner.plan import Plan
@@ -91,8 +89,7 @@ def forecast(plan: Plan, method: Method[Any], task: Task, engine: Engine) -> For
     maps = 0
     if engine.views is not None:
         maps = engine.views.plain(sample.stack[:1]).numel() * 2 * plan.num_training_images * plan.num_views
-    num_copies = COPIES_OF_A_LEARN if isinstance(sample.stack, Tensor) else COPIES_OF_PHOTOS
-    images = num_copies * sample.stack.shape[1:].numel() * plan.num_training_images
+    images = sample.stack.num_copies * sample.stack.shape[1:].numel() * plan.num_training_images
     num_bytes = BYTES_OF_PROCESS + images + maps + BYTES_OF_STATE * num_parameters
     return Forecast(seconds_before, tuple(phases), num_bytes, seconds_after)
 

@@ -13,10 +13,9 @@ import torch
 from foster.bundle.history import trained_positions
 from foster.data.images import ImageSet, ids_of
 from foster.data.memory import ExemplarMemory
-from foster.data.photos.album import Album
-from foster.data.photos.developing import learners_darkroom, read_stack
-from foster.data.photos.read import Photos, item_name, measured_sizes, none_readable
-from foster.data.photos.resize import Resizing, typical_side
+from foster.data.photos.decode import Resizing, typical_side
+from foster.data.photos.find import Photos, item_name
+from foster.data.photos.store import learner_loader, measured_sizes, none_readable, read_for_training
 from foster.errors import DataError
 from foster.experiment.parts import place_for_photos
 from foster.learner.held_out import is_held_out, smallest_positions
@@ -69,13 +68,13 @@ def choose_resizing(photos: Photos, settings: LearnerSettings, knowledge: Knowle
 
 def take_in(photos: Photos, resizing: Resizing, settings: LearnerSettings, knowledge: Knowledge | None) -> Intake:
     """Read all photos; leave out what is already stored; hold out a part of every class."""
-    darkroom = learners_darkroom(resizing, find_device(settings.device), *place_for_photos(settings.engine))
-    read = read_stack(photos, resizing, settings.max_unreadable, darkroom)
+    loader = learner_loader(resizing, find_device(settings.device), *place_for_photos(settings.engine))
+    read = read_for_training(photos, resizing, settings.max_unreadable, loader)
     known = knowledge.class_names if knowledge else ()
     readable = set(read.labels)
     names = (*known, *(name for name in photos.class_names if name in readable and name not in known))
     ids = {name: k for k, name in enumerate(names)}
-    images = ImageSet(read.images, torch.tensor([ids[name] for name in read.labels]), names)
+    images = ImageSet(read.stack, torch.tensor([ids[name] for name in read.labels]), names)
     entries = [Entry(*entry) for entry in zip(images.labels.tolist(), ids_of(images.stack), strict=True)]
     spared = entries_of(knowledge.held_out) if knowledge else set()
     stored = spared | (entries_of(knowledge.exemplars) if knowledge else set())
@@ -103,8 +102,8 @@ def take_in(photos: Photos, resizing: Resizing, settings: LearnerSettings, knowl
     )
     trained_from = {names[label]: position for label, position in smallest_positions(train, trained).items()}
     held_out = fresh.select(mask)
-    if isinstance(held_out.stack, Album):  # as JPEGs, as a bundle keeps them: whoever loads it measures alike
-        held_out = replace(held_out, stack=held_out.stack.owned())
+    # Encoded as a bundle keeps them: whoever loads the bundle measures the same.
+    held_out = replace(held_out, stack=held_out.stack.owned())
     return Intake(train, held_out, len(known), len(names) - len(known), inventory, trained_from)
 
 

@@ -15,7 +15,7 @@ from foster.bundle.history import trained_positions
 from foster.bundle.manifest import Preprocessing
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
-from foster.data.photos.resize import Resizing
+from foster.data.photos.decode import Resizing
 from foster.evaluation.predict import class_means
 from foster.learner.classifier import Classifier
 from foster.learner.familiarity import Familiarity

@@ -14,8 +14,9 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from foster.data.herding import unit_length
+from foster.data.photos.decode import decoded
 from foster.data.photos.find import shown
-from foster.data.photos.read import Unreadable, decoded
+from foster.data.photos.store import Unreadable
 from foster.errors import DataError
 from foster.learner.learner import PREDICTED_AT_ONCE, Learner
 

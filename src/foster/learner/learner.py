@@ -11,10 +11,8 @@ import torch
 from torch import Tensor
 
 from foster.bundle.files import BundleError
-from foster.data.photos.decode import ImageError, ImageLike
-from foster.data.photos.read import decoded, item_name
-from foster.data.photos.resize import Resizing
-from foster.data.photos.sources import Images, Labels, Source, as_items, find_photos
+from foster.data.photos.decode import ImageError, ImageLike, Resizing, decoded
+from foster.data.photos.find import Images, Labels, Source, as_items, find_photos, item_name
 from foster.errors import DataError
 from foster.events import Listener
 from foster.learner import mending

@@ -13,7 +13,7 @@ from foster import events
 from foster.data.augmentation.pipeline import Normaliser
 from foster.data.download import Follower
 from foster.data.memory import ExemplarMemory
-from foster.data.photos.read import Photos
+from foster.data.photos.find import Photos
 from foster.data.task import Task
 from foster.errors import DataError
 from foster.experiment.parts import build_engine, engine_settings

@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from foster.bundle.manifest import Preprocessing
 from foster.data.download import Follower
-from foster.data.images import ImageSet, Stack, on_device
-from foster.data.photos.developing import album_of, are_photos, learners_darkroom
-from foster.data.photos.read import Photos
-from foster.data.photos.resize import Resizing
+from foster.data.images import ImageSet, Stack, as_stack, on_device
+from foster.data.photos.decode import Resizing
+from foster.data.photos.find import Photos
+from foster.data.photos.store import stack_for_learner
 from foster.data.unlabeled import load_unlabeled
 from foster.errors import DataError, SettingsError
 from foster.experiment.parts import check_engine
@@ -106,9 +107,7 @@ def _unlabeled(settings: LearnerSettings, resizing: Resizing, follower: Follower
     if not source:
         return None
     images = load_unlabeled(source, resizing.size, None, follower.warn, follower, settings.unlabeled_key)
-    if are_photos(resizing):
-        images = replace(images, stack=album_of(images.images, learners_darkroom(resizing)))
-    return images
+    return replace(images, stack=stack_for_learner(images.images, resizing))
 
 
 def _preprocessing(
@@ -147,11 +146,11 @@ def _try_to_make(
         ) from None
 
 
-def statistics(images: Stack) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def statistics(images: Stack | Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of each channel of uint8 images `[N, 3, H, W]`, for values from 0 to 1."""
     stride = -(-len(images) // NUM_IMAGES_FOR_STATISTICS)
     count, total, squares = torch.zeros(3, 3, dtype=torch.float64)
-    some = images[::stride]
+    some = as_stack(images)[::stride]
     for chunk in some.split(16):  # as doubles, many would take more than all photos do
         values = on_device(chunk, torch.device("cpu")).double()
         count += values[:, 0].numel()

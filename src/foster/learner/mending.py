@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from foster.data.images import ImageSet, concatenate, ids_of
-from foster.data.photos.sources import class_name
+from foster.data.photos.find import class_name
 from foster.errors import DataError, suggestion
 from foster.evaluation.predict import class_means, nearest_mean_scores
 from foster.learner.calibration import fit_temperature, probabilities

@@ -95,7 +95,7 @@ def _familiarity(
     """What is usual for known things, from what was trained on and, for the threshold, from what was held out and its
     probabilities `[N, C]`."""
 
-    def features_of(images: Stack) -> Tensor:
+    def features_of(images: Stack | Tensor) -> Tensor:
         return classifier.features(images) if classifier.shift else engine.infer(method.network, images).features
 
     trained = concatenate(plan.intake.train, plan.exemplars_before)

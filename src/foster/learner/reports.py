@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from foster.bundle.history import entry_title
-from foster.data.photos.read import Unreadable
+from foster.data.photos.store import Unreadable
 from foster.errors import FosterError
 from foster.learner.update_check import UpdateCheck
 from foster.system.counts import counted

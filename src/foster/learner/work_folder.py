@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from foster import events
-from foster.data.digest import digest, images_digest, tensors_of
-from foster.data.images import ImageSet
+from foster.data.images import ImageSet, digest, images_digest, tensors_of
 from foster.errors import FolderError, explained
 from foster.learner.knowledge import Knowledge
 from foster.learner.plan import Plan

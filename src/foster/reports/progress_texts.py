@@ -63,8 +63,6 @@ def decoded(event: events.PhotosDecoded) -> str:
     rate = event.num_photos / max(event.seconds, 1e-3)
     where = {"device": "on the device", "host": "in memory", "disk": "on disk"}[event.place]
     time = f"in {duration(event.seconds)} ({rate:,.0f} a second)"
-    if event.was_ahead:
-        time = f"decoded beside the task before it ({duration(event.seconds)} more)"
     return f"{event.num_photos:,} photos of {event.what}: {size_text(event.num_bytes)} {where}, {time}"
 
 

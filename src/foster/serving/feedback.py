@@ -19,9 +19,8 @@ from typing import BinaryIO, NamedTuple
 from PIL import Image
 
 from foster.bundle.files import sha256
-from foster.data.photos.decode import FORMATS, MAX_FILE_BYTES, ImageError, decode, upright_size
-from foster.data.photos.find import find_files, shown
-from foster.data.photos.sources import class_name
+from foster.data.photos.decode import MAX_FILE_BYTES, ImageError, decode, readable_formats, upright_size
+from foster.data.photos.find import class_name, find_files, shown
 from foster.errors import DataError, FolderError, explained
 from foster.serving.answers import StoredPhoto
 from foster.system.files import open_limited, read_limited, write_bytes
@@ -63,8 +62,7 @@ def photo_name(content: bytes) -> str:
 
 
 def _photo_name(file: BinaryIO, digest: str) -> str:
-    formats = [name for name in FORMATS if name in Image.OPEN]
-    with Image.open(file, formats=formats) as image:
+    with Image.open(file, formats=readable_formats()) as image:
         form = image.format or ""
     return f"{digest[:16]}.{ENDINGS.get(form, form.lower())}"
 

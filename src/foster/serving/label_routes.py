@@ -7,8 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request, Response
 from starlette.exceptions import HTTPException
 
-from foster.data.photos.decode import ImageError
-from foster.data.photos.read import decode_shown
+from foster.data.photos.decode import ImageError, decode_photo
 from foster.errors import DataError, FolderError
 from foster.serving.answers import FeedbackCounts, NewLabel, PredictedImage, StoredPhoto, WaitingPhoto, WaitingPhotos
 from foster.serving.feedback import FeedbackFolder, FullError, PhotosToLabel, preview
@@ -58,7 +57,7 @@ Content = Annotated[bytes, Depends(content_of)]
 
 async def _stored(content: bytes, label: str, service: Service, feedback: FeedbackFolder) -> StoredPhoto:
     def store() -> StoredPhoto:
-        decode_shown(content, 1)  # what cannot be read teaches nothing
+        decode_photo(content, 1)  # what cannot be read teaches nothing
         return feedback.store(content, label)
 
     with _without_paths():

@@ -13,7 +13,7 @@ from torch.nn.functional import interpolate
 
 from foster.bundle.files import WEIGHTS
 from foster.bundle.manifest import read_manifest
-from foster.data.photos.read import decode_shown
+from foster.data.photos.decode import decode_photo
 from foster.evaluation.gradcam import grad_cam
 from foster.learner.familiarity import Unknown
 from foster.learner.learner import Learner
@@ -65,7 +65,7 @@ class Served:
     def picture(self, content: bytes) -> Picture:
         """An image file, decoded. Raises ImageError."""
         resizing = self.learner.resizing
-        picture = decode_shown(content, max(resizing.size))
+        picture = decode_photo(content, max(resizing.size))
         return Picture(resizing(picture), picture.size)
 
     def heat_map(self, picture: Picture, label: str | None) -> tuple[str, bytes]:

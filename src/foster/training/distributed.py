@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from foster.data.images import Stack
-from foster.data.photos.album import Album
+from foster.data.images import Stack, as_stack
 from foster.networks.freezing import is_frozen
 from foster.system.crew import Crew, add_up, crew, gathered
 
@@ -51,14 +50,16 @@ def shares_of(images: Stack, team: Crew) -> list[Tensor]:
     everything = [torch.arange(len(images))] * team.size
     if team.is_alone or len(images) < FEWEST_TO_SHARE * team.size:
         return everything
-    owners = images.owners() if isinstance(images, Album) else everything[0] * team.size // len(images)
+    owners = images.owners(team.size)
     shares = [(owners == rank).nonzero().squeeze(1) for rank in range(team.size)]
     return shares if all(map(len, shares)) else everything
 
 
-def in_shares(work: Callable[[Stack], tuple[Tensor, ...]], images: Stack, device: torch.device) -> tuple[Tensor, ...]:
+def in_shares(
+    work: Callable[[Stack], tuple[Tensor, ...]], images: Stack | Tensor, device: torch.device
+) -> tuple[Tensor, ...]:
     """What `work` makes of all images, where each process does its share of them: the same everywhere, in order."""
-    team = crew()
+    team, images = crew(), as_stack(images)
     shares = shares_of(images, team)
     counts = [len(own) for own in shares]
     if counts[team.rank] == len(images):

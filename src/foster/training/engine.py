@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from foster.data.augmentation.pipeline import Normaliser
-from foster.data.images import Stack, on_device
-from foster.data.photos.album import Album
+from foster.data.images import Stack, as_stack, on_device
 from foster.errors import DeviceError
 from foster.networks.freezing import evaluating
 from foster.networks.network import Output
@@ -59,16 +58,16 @@ def exact_convolutions() -> AbstractContextManager[object]:
 
 def in_batches(
     forward: Callable[[Tensor], tuple[Tensor, ...]],
-    images: Stack,
+    images: Stack | Tensor,
     device: torch.device,
     see: Callable[[Stack, torch.device], Tensor] = on_device,
     batch_size: int | None = None,
 ) -> tuple[Tensor, ...]:
     """What `forward` makes of images wherever they live, a batch at a time as the device can `see` it (uint8), without
     gradients and in full precision: an answer does not depend on where it was computed."""
+    images = as_stack(images)
     size = batch_size or inference_batch_size((images.shape[2], images.shape[3]), device)
-    if isinstance(images, Album):
-        images.develop_here()  # all at once, over all cores
+    images.load()  # all at once, over all cores
     with torch.no_grad(), exact_convolutions():
         parts = [forward(see(batch, device)) for batch in images.split(size)]
     return tuple(torch.cat(column) for column in zip(*parts, strict=True))
@@ -112,7 +111,7 @@ class Engine:
         normalised: Tensor = self._normaliser(images, self.dtype)
         return normalised
 
-    def infer(self, network: nn.Module, images: Stack) -> Output:
+    def infer(self, network: nn.Module, images: Stack | Tensor) -> Output:
         """`network` in eval mode over uint8 images wherever they live: logits and features, on the device.
 
         Always in float32: what is chosen and reported does not depend on the precision of training.

@@ -1,7 +1,6 @@
 """What a frozen trunk makes of images, computed once: each as it is, and in some augmented views; and what frozen
 branches make of that, computed once a phase."""
 
-import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,8 +13,7 @@ from torch import Tensor, nn
 
 from foster.data.augmentation.pipeline import Changes, Normaliser
 from foster.data.feed import Batch, Feed
-from foster.data.images import ImageSet, Stack, on_device
-from foster.data.photos.album import Album
+from foster.data.images import ImageSet, Stack, as_stack, ids_of, on_device
 from foster.networks.freezing import is_frozen
 from foster.networks.network import Backbone
 from foster.networks.trunk import Trunk
@@ -32,16 +30,14 @@ IMAGES_AT_ONCE = {"cpu": 8, "cuda": 64}
 MAPS_AT_ONCE = 64
 """Of a trunk's maps, which are small, so many are seen at a time."""
 
-HASHED_AT_ONCE = 256
-
 SHARE_OF_MEMORY = 0.25
 """Maps that take more than this share of the machine's memory are kept in a file that is gone when they are."""
 
 RECALLED_BYTES = 2**28
 """Features of one branch that would take more are computed in every step."""
 
-Key = tuple[bytes | str, int]
-"""A photo's id, or the hash of an image's pixels, and the number of the view: 0 for the image as it is."""
+Key = tuple[str, int]
+"""An image's id and the number of the view: 0 for the image as it is."""
 
 
 @dataclass(eq=False)
@@ -59,14 +55,15 @@ class TrunkViews:
     _shared: set[Key] = field(default_factory=set, repr=False)
     """What all processes have."""
 
-    def plain(self, images: Stack) -> Tensor:
+    def plain(self, images: Stack | Tensor) -> Tensor:
         """The maps of images as they are, float32 `[N, C, h, w]` on the device."""
         return self.gathered(self.slots(images, 1)[:, 0])
 
-    def slots(self, images: Stack, num_views: int, team: Crew = ALONE) -> Tensor:
+    def slots(self, images: Stack | Tensor, num_views: int, team: Crew = ALONE) -> Tensor:
         """Where the views of each image are kept, int64 `[N, num_views, 2]`; those that are not known yet are made. A
         `team` asks for the same ones together, and each process makes its share."""
-        names, known = _names_of(images), self._slots if team.is_alone else self._shared
+        images = as_stack(images)
+        names, known = ids_of(images), self._slots if team.is_alone else self._shared
         for view in range(num_views):
             missing = [k for k, name in enumerate(names) if (name, view) not in known]
             if missing:
@@ -155,17 +152,6 @@ class ViewFeed(Feed):
             maps = self._views.gathered(slots[part], self._dtype)
             self._shown = maps, rows[part]
             yield Batch(maps, labels[part].to(self.device, non_blocking=True))
-
-
-def _names_of(images: Stack) -> Sequence[bytes | str]:
-    """What tells images apart. Photos that have ids are not cut out again for it."""
-    if isinstance(images, Album) and images.has_ids:
-        return images.ids()
-    return [
-        hashlib.blake2b(image.numpy().data, digest_size=16).digest()
-        for some in images.split(HASHED_AT_ONCE)
-        for image in on_device(some, torch.device("cpu")).contiguous()
-    ]
 
 
 def room(shape: tuple[int, ...]) -> Tensor:

@@ -1,9 +1,8 @@
-"""Large images: what they need on the way to RGB is bounded, and the picture is the same."""
+"""One image as it comes becomes the picture that a person sees, or a reason why not."""
 
 import io
 import struct
 import threading
-import time
 import warnings
 import zlib
 from concurrent.futures import ThreadPoolExecutor
@@ -12,74 +11,70 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from photo_folders import photo
 from PIL import ExifTags, Image, ImageOps
 
 from foster.data.photos import decode as decoding
-from foster.data.photos.decode import MAX_PIXELS, MAX_SIDE, ImageError, decode, upright_size
-from foster.data.photos.read import read_photos
-from foster.data.photos.resize import Resizing
-from foster.data.photos.sources import find_photos
+from foster.data.photos.decode import (
+    ImageError,
+    Resizing,
+    decode,
+    file_pixels,
+    jpeg_of,
+    shrunk_size,
+    upright_size,
+)
+from foster.data.photos.find import find_photos
+from foster.data.photos.store import read_photos
 
 UPSIDE_DOWN, TURN_RIGHT = 3, 6
 
 RED, GREEN, WHITE = (255, 0, 0), (0, 255, 0), (255, 255, 255)
 
 
-def pictures_of_every_mode() -> dict[str, Image.Image]:
-    """Noise, 37 x 23, in every mode that has a way of its own to RGB."""
-    random = np.random.default_rng(0)
-    colours = Image.fromarray(random.integers(0, 256, (23, 37, 4), dtype=np.uint8))
-    palette = colours.convert("RGB").quantize(16)
-    palette.info["transparency"] = 3
-    deep = Image.fromarray(random.integers(0, 65536, (23, 37), dtype=np.uint16))
-    modes = {mode: colours.convert(mode) for mode in ("RGB", "L", "1", "CMYK", "RGBA", "LA", "I")}
-    return {**modes, "P with transparency": palette, "I;16": deep}
+def noise(height: int, width: int) -> Image.Image:
+    return Image.fromarray(np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
-@pytest.mark.parametrize("name", pictures_of_every_mode())
-def test_an_image_that_is_taken_in_strips_is_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    picture = pictures_of_every_mode()[name]
-    for orientation in range(1, 9):
-        picture.getexif()[ExifTags.Base.Orientation] = orientation
-        monkeypatch.setattr(decoding, "STRIP_PIXELS", 10**6)
-        whole = np.asarray(decode(picture))
-        monkeypatch.setattr(decoding, "STRIP_PIXELS", 4 * 37)
-        assert np.array_equal(np.asarray(decode(picture)), whole), orientation
-        upright = ImageOps.exif_transpose(picture)
-        assert upright is not None
-        assert decode(picture).size == upright.size
-        if name == "RGB":
-            assert np.array_equal(whole, np.asarray(upright))
-
-
-def test_no_step_between_decoding_and_rgb_needs_much_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A palette with transparency went through three whole copies of four bytes a pixel."""
-    Image.new("P", (3000, 2000)).save(tmp_path / "plain.png", transparency=0)
-    sizes: list[int] = []
-    convert = Image.Image.convert
-
-    def noted(image: Image.Image, *arguments: object, **options: object) -> Image.Image:
-        sizes.append(image.width * image.height)
-        return convert(image, *arguments, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Image.Image, "convert", noted)
-    assert decode(tmp_path / "plain.png").getpixel((2999, 1999)) == (255, 255, 255)
-    assert max(sizes) <= decoding.STRIP_PIXELS
-
-
-def test_a_very_large_image_is_made_smaller_but_never_below_twice_the_target(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF", "WEBP"])
+def test_pixels_are_what_pillow_gives_after_turning_the_image_upright(
+    kind: str, orientation: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ramp = np.linspace(0, 255, 403 * 300).reshape(403, 300).astype(np.uint8)
-    Image.fromarray(ramp).save(tmp_path / "ramp.png")
-    resize = Resizing(16, 16)
-    expected = resize(decode(tmp_path / "ramp.png", target_side=16)).int()
-    monkeypatch.setattr(decoding, "LARGE_PIXELS", 100 * 100)
-    monkeypatch.setattr(decoding, "STRIP_PIXELS", 50 * 300)
-    found = decode(tmp_path / "ramp.png", target_side=16)
-    assert found.size == (34, 45), "both sides by 9, the most that leaves 32"
-    assert (resize(found).int() - expected).abs().max() <= 2
-    assert decode(tmp_path / "ramp.png").size == (300, 403), "without a target it stays as it is"
+    monkeypatch.setattr(decoding, "_simplejpeg", lambda: None)
+    file, exif = io.BytesIO(), Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    noise(60, 90).save(file, kind, exif=exif.tobytes())
+    with Image.open(file) as image:
+        image.load()
+        upright = ImageOps.exif_transpose(image).convert("RGB")
+    assert np.array_equal(np.asarray(decode(file.getvalue())), np.asarray(upright))
+    assert upright_size(file.getvalue()) == upright.size
+    smaller = upright.resize(shrunk_size(upright.size, 20), Image.Resampling.BILINEAR, reducing_gap=3.0)
+    assert np.array_equal(file_pixels(file.getvalue(), 20), np.asarray(smaller))
+    resized = upright.resize((16, 24), Image.Resampling.BILINEAR, reducing_gap=3.0)
+    seen = Resizing(24, 16)(decode(file.getvalue(), 24)).permute(1, 2, 0).numpy()
+    assert np.array_equal(seen, np.asarray(resized))
+
+
+def test_a_large_jpeg_is_drafted_by_pillow_to_no_less_than_four_times_the_target(tmp_path: Path) -> None:
+    path = tmp_path / "large.jpg"
+    noise(30, 40).resize((4000, 3000)).save(path)
+    with Image.open(path) as image:
+        image.draft("RGB", (4 * 224, 4 * 224))
+        drafted = np.asarray(image.convert("RGB"))
+    found = decode(path, target_side=224)
+    assert 4 * 224 <= min(found.size) < 3000
+    assert np.array_equal(np.asarray(found), drafted)
+    assert decode(path).size == (4000, 3000)
+
+
+@pytest.mark.parametrize("damage", [b"Exif\0\0" + b"\xff" * 40, b"Exif\0\0MM\0*\0\0\xff\xff"])
+def test_damaged_exif_does_not_cost_the_photo(damage: bytes) -> None:
+    file = io.BytesIO()
+    noise(20, 30).save(file, "JPEG", exif=damage)
+    assert decode(file.getvalue()).size == (30, 20)
+    assert upright_size(file.getvalue()) == (30, 20)
 
 
 @pytest.mark.parametrize(("large_pixels", "num_together"), [(15, 1), (16, 4)])
@@ -88,34 +83,43 @@ def test_large_images_are_decoded_one_at_a_time_by_any_number_of_threads(
 ) -> None:
     Image.new("RGB", (4, 4), RED).save(tmp_path / "small.png")
     now, most, changing = 0, 0, threading.Lock()
+    together = threading.Barrier(4)
     upright = decoding._upright_rgb
 
-    def slow(image: Image.Image, target_side: int | None) -> Image.Image:
+    def noted(image: Image.Image) -> Image.Image:
         nonlocal now, most
         with changing:
             now += 1
             most = max(most, now)
-        time.sleep(0.02)
+        if num_together > 1:
+            together.wait(timeout=60)
         with changing:
             now -= 1
-        return upright(image, target_side)
+        return upright(image)
 
     monkeypatch.setattr(decoding, "LARGE_PIXELS", large_pixels)
-    monkeypatch.setattr(decoding, "_upright_rgb", slow)
+    monkeypatch.setattr(decoding, "_upright_rgb", noted)
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(decode, [tmp_path / "small.png"] * 12))
     assert most == num_together
     assert all(image.getpixel((0, 0)) == RED for image in found)
 
 
-def test_a_damaged_large_image_gives_its_reason_and_is_in_nobodys_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "LARGE_PIXELS", 15)
-    whole = io.BytesIO()
-    Image.effect_noise((40, 40), 50).save(whole, "png")
-    for _ in range(2):
-        with pytest.raises(ImageError, match="truncated"):
-            decode(whole.getvalue()[:-300])
-    assert decode(whole.getvalue()).size == (40, 40)
+@pytest.mark.parametrize("kind", ["HEIF", "AVIF"])
+def test_photos_of_phones_are_read(kind: str) -> None:
+    if kind not in decoding.readable_formats():
+        pytest.skip("not installed")
+    file = io.BytesIO()
+    Image.new("RGB", (64, 32), RED).save(file, kind, quality=90)
+    image = decode(file.getvalue())
+    assert image.size == upright_size(file.getvalue()) == (64, 32)
+    assert near(image.getpixel((30, 10)), RED, 12)
+
+
+def test_a_heic_photo_names_the_extra_that_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "readable_formats", lambda: ("JPEG", "PNG"))
+    with pytest.raises(ImageError, match=r"pip install 'foster-cil\[heic\]'"):
+        decode(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
 
 
 def two_tone() -> Image.Image:
@@ -150,25 +154,6 @@ def test_every_format_gives_the_same_picture(
     assert image.size == (32, 16)
     assert near(image.getpixel((4, 8)), RED, tolerance)
     assert near(image.getpixel((28, 8)), GREEN, tolerance)
-
-
-def test_a_rotated_photo_stands_upright(tmp_path: Path) -> None:
-    exif = Image.Exif()
-    exif[0x0112] = TURN_RIGHT
-    path = tmp_path / "phone.png"
-    two_tone().save(path, exif=exif)
-    image = decode(path)
-    assert image.size == upright_size(path) == (2, 4)
-    assert image.getpixel((0, 0)) == RED
-    assert image.getpixel((0, 3)) == GREEN
-
-
-def test_an_orientation_that_keeps_the_sides_is_applied_too(tmp_path: Path) -> None:
-    exif = Image.Exif()
-    exif[0x0112] = UPSIDE_DOWN
-    two_tone().save(tmp_path / "a.png", exif=exif)
-    assert decode(tmp_path / "a.png").getpixel((0, 0)) == GREEN
-    assert upright_size(tmp_path / "a.png") == (4, 2)
 
 
 def test_grey_palette_and_cmyk_become_rgb(tmp_path: Path) -> None:
@@ -249,9 +234,7 @@ def png_that_claims(width: int, height: int) -> bytes:
     )
 
 
-@pytest.mark.parametrize(
-    ("width", "height"), [(20_000, 20_000), (12_500, 12_001), (MAX_SIDE + 1, 1), (1 << 30, 1 << 30)]
-)
+@pytest.mark.parametrize(("width", "height"), [(20_000, 20_000), (12_500, 12_001), (1 << 30, 1 << 30)])
 def test_an_absurd_size_is_refused_before_decoding_and_without_a_warning(width: int, height: int) -> None:
     photos = find_photos(([png_that_claims(width, height), Image.new("RGB", (4, 4))], ["a", "a"]))
     with warnings.catch_warnings():
@@ -261,10 +244,6 @@ def test_an_absurd_size_is_refused_before_decoding_and_without_a_warning(width: 
     assert "too large" in found.unreadable[0].reason
 
 
-def test_the_largest_size_that_is_allowed_is_a_phone_camera_photo() -> None:
-    assert MAX_PIXELS > 12_000 * 9_000
-
-
 def test_damaged_files_give_a_reason_and_not_a_crash(tmp_path: Path) -> None:
     whole = io.BytesIO()
     Image.effect_noise((64, 64), 50).convert("RGB").save(whole, "jpeg")
@@ -272,7 +251,6 @@ def test_damaged_files_give_a_reason_and_not_a_crash(tmp_path: Path) -> None:
         "cut.jpg": (whole.getvalue()[: len(whole.getvalue()) // 2], "truncated"),
         "empty.png": (b"", "the file is empty"),
         "text.png": (b"this is no image", "not an image of a known format"),
-        "phone.heic": (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "a HEIC photo, which is not read; save it as JPEG"),
         "header.png": (b"\x89PNG\r\n\x1a\n\0\0\0", "damaged|not an image"),
         "script.eps": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not an image of a known format"),
     }
@@ -286,10 +264,70 @@ def test_damaged_files_give_a_reason_and_not_a_crash(tmp_path: Path) -> None:
         decode(tmp_path)
 
 
-def test_a_large_jpeg_may_be_decoded_smaller_but_never_below_twice_the_target(tmp_path: Path) -> None:
-    path = tmp_path / "large.jpg"
-    Image.new("RGB", (4000, 3000), RED).save(path)
-    width, height = decode(path, target_side=224).size
-    assert min(width, height) >= 448
-    assert width < 4000
-    assert decode(path).size == (4000, 3000)
+def test_stretching_uses_the_whole_picture_and_cropping_its_middle() -> None:
+    image = Image.new("RGB", (90, 30), RED)
+    image.paste(GREEN, (30, 0, 60, 30))
+    stretched, cropped = Resizing(8, 8, "stretch")(image), Resizing(8, 8, "crop")(image)
+    assert stretched.shape == cropped.shape == (3, 8, 8)
+    assert stretched[0, 4, 0] == 255
+    assert stretched[1, 4, 4] > 245
+    assert cropped[1, :, 1:-1].min() == 255
+    assert cropped[0, :, 1:-1].max() == 0
+
+
+@pytest.mark.parametrize("rule", ["stretch", "crop"])
+def test_an_image_of_the_right_size_is_left_alone_bit_for_bit(rule: str) -> None:
+    image = noise(6, 5)
+    assert np.array_equal(Resizing(6, 5, rule)(decode(image)).permute(1, 2, 0).numpy(), np.asarray(image))
+
+
+@pytest.mark.parametrize("orientation", [1, 3, 6, 8])
+def test_simplejpeg_gives_the_upright_photo_that_pillow_gives(orientation: int) -> None:
+    pytest.importorskip("simplejpeg")
+    plain = Image.open(io.BytesIO(photo(3, 5, (200, 400))))
+    found = file_pixels(photo(3, 5, (200, 400), orientation), 100)
+    expected = np.asarray(plain.resize(shrunk_size(plain.size, 100), Image.Resampling.BILINEAR)).astype(int)
+    assert found.shape == expected.shape
+    assert np.abs(found - expected).mean() < 6
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+@pytest.mark.parametrize("orientation", [None, 1, 6])
+def test_simplejpeg_decodes_what_is_upright_and_has_ordinary_colours(mode: str, orientation: int | None) -> None:
+    pytest.importorskip("simplejpeg")
+    target, exif = io.BytesIO(), Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation or 1
+    picture = Image.new("RGB", (60, 40), (200, 90, 30)).convert(mode)
+    picture.save(target, "JPEG", dpi=(72, 72), **({"exif": exif.tobytes()} if orientation else {}))
+    found = decoding._by_simplejpeg(target.getvalue(), 0)
+    assert (found is None) == (mode == "CMYK" or orientation == 6)
+
+
+@pytest.mark.parametrize(
+    ("size", "short_side", "expected"),
+    [((400, 200), 100, (200, 100)), ((50, 90), 100, (50, 90)), ((400, 200), 0, (400, 200)), ((3000, 2), 1, (1500, 1))],
+)
+def test_a_photo_is_made_smaller_by_its_shorter_side_and_never_larger(
+    size: tuple[int, int], short_side: int, expected: tuple[int, int]
+) -> None:
+    assert shrunk_size(size, short_side) == expected
+
+
+@pytest.mark.parametrize("capability", ["AVX2", "DEFAULT"])
+def test_a_quickly_decoded_photo_is_resized_within_rounding_of_pillow(
+    capability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoding.torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    original = np.asarray(Image.open(io.BytesIO(photo(3, 5, (200, 400)))).convert("RGB")).copy()
+    expected = np.asarray(Image.fromarray(original).resize((150, 75), Image.Resampling.BILINEAR)).astype(int)
+    found = decoding._resized(original, (150, 75))
+    assert found.flags["C_CONTIGUOUS"]
+    assert np.abs(found - expected).max() <= (2 if capability == "AVX2" else 0)
+
+
+def test_a_photo_that_is_encoded_again_has_the_size_in_use_and_looks_the_same() -> None:
+    content = photo(3, 5, (200, 400), orientation=6)
+    plain = file_pixels(content, 100).astype(int)
+    kept = file_pixels(jpeg_of(file_pixels(content, 100)), 0)
+    assert kept.shape == plain.shape
+    assert np.abs(kept - plain).mean() < 2

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from photo_folders import write_classes
 
-from foster.data.photos.find import doubt_of, find_files, found_files, inner_folders, passed_over_text
-from foster.data.photos.sources import find_photos
+from foster.data.photos.find import doubt_of, find_files, find_photos, found_files, inner_folders, passed_over_text
 from foster.errors import DataError
 
 RED, GREEN, WHITE = (255, 0, 0), (0, 255, 0), (255, 255, 255)
@@ -21,20 +20,20 @@ def test_what_is_passed_over_in_a_folder_is_counted(tmp_path: Path) -> None:
         write_classes(tmp_path / "a", more=3),
         write_classes(tmp_path / "b", cat=2, dog=1, empty=0, phone=0),
     )
-    for name in ("cat/a.HEIC", "cat/b.heic", "cat/IMG_0001", "phone/c.heic", "notes.txt", "loose.png", ".hidden.heic"):
+    for name in ("cat/a.DNG", "cat/b.dng", "cat/IMG_0001", "phone/c.dng", "notes.txt", "loose.png", ".hidden.dng"):
         (folder / name).write_bytes(b"x")
     (folder / "cat" / "link").symlink_to(elsewhere / "more")
     photos = find_photos(folder)
     assert photos.labels == ("cat", "cat", "dog")
     assert photos.empty_classes == ("empty", "phone")
     assert photos.passed_over == {
-        ".heic": 3,
+        ".dng": 3,
         "without an ending": 1,
         "linked folders": 1,
         "beside the class folders": 2,
     }
     assert passed_over_text(photos.passed_over) == (
-        "3 .heic (to use them, save as JPEG), 2 beside the class folders, 1 linked folder, 1 without an ending"
+        "3 .dng (to use them, save as JPEG), 2 beside the class folders, 1 linked folder, 1 without an ending"
     )
 
 
@@ -45,8 +44,8 @@ def test_many_endings_are_summed_up() -> None:
 
 
 def test_one_of_a_kind_is_told_as_one() -> None:
-    counts = {"beside the class folders": 1, "unreadable folders": 1, ".heif": 1}
-    expected = "1 beside the class folders, 1 unreadable folder, 1 .heif (to use it, save as JPEG)"
+    counts = {"beside the class folders": 1, "unreadable folders": 1, ".nef": 1}
+    expected = "1 beside the class folders, 1 unreadable folder, 1 .nef (to use it, save as JPEG)"
     assert passed_over_text(counts) == expected
 
 
@@ -72,8 +71,8 @@ def test_folders_are_walked_in_order_and_single_files_need_no_known_ending(tmp_p
     tree = tmp_path / "tree"
     assert found == [tmp_path / "odd.dat", tree / "a" / "0.png", tree / "b" / "0.png", tree / "b" / "1.png"]
     assert find_files(tree).images == found[1:]
-    (tree / "a" / "b.heic").write_bytes(b"")
-    assert found_files([tmp_path / "odd.dat", tree]) == (found, {".heic": 1})
+    (tree / "a" / "b.mov").write_bytes(b"")
+    assert found_files([tmp_path / "odd.dat", tree]) == (found, {".mov": 1})
 
 
 def inner(**folders: Sequence[str]) -> dict[Path, Sequence[str]]:

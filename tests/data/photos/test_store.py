@@ -1,65 +1,262 @@
-"""A store decodes each photo once, ahead of time where it is told to expect that."""
+"""Many photos: read at one size, or kept in their own sizes; from files, memory and the disk cache."""
 
+import gc
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from photo_folders import files_of
+from photo_folders import files_of, photo, write_classes, write_photos
+from PIL import Image
 
-from foster.data.photos import darkroom as darkroom_module
-from foster.data.photos import encoded
-from foster.data.photos.cache import Strip
-from foster.data.photos.darkroom import Darkroom
-from foster.data.photos.store import NUM_STRATA, PhotoStore, most_strata, num_strata, strata
+from foster import events
+from foster.data.download import Follower
+from foster.data.images import ImageSet, concatenate, ids_of, on_device
+from foster.data.memory import ExemplarMemory
+from foster.data.photos import store as store_module
+from foster.data.photos.decode import Resizing, typical_side
+from foster.data.photos.find import find_photos
+from foster.data.photos.store import (
+    NUM_STRATA,
+    Decoded,
+    PhotoList,
+    PhotoLoader,
+    PhotoStack,
+    PhotoStore,
+    learner_loader,
+    measured_sizes,
+    num_strata,
+    place_for,
+    read_for_training,
+    read_photos,
+    stack_for_learner,
+    stack_of_files,
+    strata,
+)
+from foster.errors import DataError, FolderError
+from foster.system.crew import Crew
 
-
-@pytest.fixture
-def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How long the files are that were decoded."""
-    lengths: list[int] = []
-    decode = encoded.pixels_of
-
-    def counted(content: bytes, side: int) -> NDArray[Any]:
-        lengths.append(len(content))
-        return decode(content, side)
-
-    monkeypatch.setattr(encoded, "pixels_of", counted)
-    return lengths
-
-
-def all_pixels(store: PhotoStore, numbers: NDArray[np.int64]) -> torch.Tensor:
-    return torch.cat([store.pixels(number).flatten() for number in numbers.tolist()])
-
-
-@pytest.mark.parametrize("together", [1, 4, 100])
-def test_photos_that_were_expected_are_decoded_once_and_are_the_same(
-    folder: Path, decoded: list[int], monkeypatch: pytest.MonkeyPatch, together: int
-) -> None:
-    monkeypatch.setattr(darkroom_module, "DEVELOPED_TOGETHER", together)
-    monkeypatch.setattr(darkroom_module, "DEVELOPED_AT_ONCE", 6)
-    plain, ahead = (PhotoStore(files_of(folder), Darkroom(32, 40)) for _ in range(2))
-    numbers = np.array([12, 3, 4, 5, 9, 1, 2, 0, 14])
-    plain.survey(numbers)
-    num_decoded = len(decoded)
-    ahead.expect(numbers)
-    ahead.survey(numbers)
-    assert len(decoded) == 2 * num_decoded == 18
-    assert np.array_equal(ahead.sizes, plain.sizes)
-    assert np.array_equal(ahead.is_developed, plain.is_developed)
-    assert torch.equal(all_pixels(ahead, numbers), all_pixels(plain, numbers))
+CPU = torch.device("cpu")
+SIDE = 72
 
 
-def test_expecting_other_photos_than_are_asked_for_does_no_harm(folder: Path) -> None:
-    plain, ahead = (PhotoStore(files_of(folder), Darkroom(32, 40)) for _ in range(2))
-    numbers = np.array([2, 0, 14])
-    plain.survey(numbers)
-    ahead.expect(np.arange(5))
-    ahead.survey(numbers)
-    assert torch.equal(all_pixels(ahead, numbers), all_pixels(plain, numbers))
-    assert ahead.is_developed.sum() == 3
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Photos of mixed sizes and orientations, one of them cut short."""
+    return write_photos(tmp_path_factory.mktemp("photos") / "all", 2, 8, sides=(90, 160), broken=1)
+
+
+# Read at one size
+
+
+def test_unreadable_images_are_listed_and_left_out(tmp_path: Path) -> None:
+    folder = write_classes(tmp_path, cat=4, dog=3)
+    (folder / "cat" / "1.png").write_bytes(b"broken")
+    Image.new("RGB", (1, 1)).save(folder / "cat" / "2.png")
+    found = read_photos(find_photos(folder), Resizing(8, 8))
+    assert found.labels == ("cat", "cat", "dog", "dog", "dog")
+    assert found.images.shape == (5, 3, 8, 8)
+    assert [(entry.name, entry.reason) for entry in found.unreadable] == [
+        (str(folder / "cat" / "1.png"), "not an image of a known format"),
+        (str(folder / "cat" / "2.png"), "too small to show anything: 1 x 1 pixels"),
+    ]
+
+
+@pytest.mark.parametrize("size", [8, SIDE])
+def test_too_many_unreadable_images_stop_the_reading(size: int, tmp_path: Path) -> None:
+    folder = write_classes(tmp_path, cat=12)
+    for k in range(4):
+        (folder / "cat" / f"{k}.png").write_bytes(b"broken")
+    photos, resizing = find_photos(folder), Resizing(size, size)
+    with pytest.raises(DataError, match=r"stopped at 4 unreadable of 12 images .*\(limit 3\).*raise max_unreadable"):
+        read_for_training(photos, resizing)
+    assert len(read_for_training(photos, resizing, max_unreadable=4).stack) == 8
+
+
+def test_no_readable_image_at_all_is_said_without_advice_that_does_not_help(tmp_path: Path) -> None:
+    folder = write_classes(tmp_path, cat=2)
+    for k in range(2):
+        (folder / "cat" / f"{k}.png").write_bytes(b"broken")
+    with pytest.raises(DataError, match=r"none of the 2 images in .* can be read: '.*0\.png': not an image") as error:
+        read_photos(find_photos(folder), Resizing(8, 8))
+    assert "max_unreadable" not in str(error.value)
+
+
+def test_results_keep_the_given_order_over_many_threads_and_chunks() -> None:
+    images = np.zeros((600, 4, 4, 3), np.uint8)
+    images[:] = (np.arange(600) % 256)[:, None, None, None]
+    found = read_photos(find_photos((images, ["a"] * 600)), Resizing(4, 4))
+    assert torch.equal(found.images[:, 0, 0, 0], torch.arange(600).remainder(256).to(torch.uint8))
+
+
+def test_a_set_that_cannot_fit_into_memory_is_refused_before_it_is_read() -> None:
+    images = [np.zeros((4, 4), np.uint8)] * 20_000
+    with pytest.raises(DataError, match=r"20,000 images of 4096 x 4096 need .* smaller image_size"):
+        read_photos(find_photos((images, ["a"] * 20_000)), Resizing(4096, 4096))
+
+
+def test_the_typical_side_is_the_median_of_the_shorter_sides(tmp_path: Path) -> None:
+    folder = write_classes(tmp_path, x=5)
+    assert measured_sizes(find_photos(folder)) == ([(8, 6), (9, 6), (10, 6), (11, 6), (12, 6)], [])
+    assert typical_side([(10, 99), (20, 30), (400, 300)]) == 20
+
+
+# Read for a learner
+
+
+@pytest.mark.parametrize("rule", ["crop", "stretch"])
+def test_a_photo_has_the_id_of_what_the_network_sees_and_looks_like_it(large: Path, rule: str) -> None:
+    resizing = Resizing(SIDE, 2 * SIDE if rule == "stretch" else SIDE, rule)
+    plain = read_photos(find_photos(large), resizing)
+    kept = read_for_training(find_photos(large), resizing)
+    assert (kept.labels, kept.unreadable) == (plain.labels, plain.unreadable)
+    assert len(kept.unreadable) == 1
+    assert kept.stack.ids() == plain.stack.ids()
+    seen = on_device(kept.stack, CPU)
+    assert seen.shape == plain.images.shape
+    assert (seen.float() - plain.images.float()).abs().mean() < 3
+
+
+def test_images_of_the_networks_size_are_seen_bit_by_bit() -> None:
+    images = torch.randint(256, (3, 3, SIDE, SIDE), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    stack = stack_for_learner(images, Resizing(SIDE, SIDE, "crop"))
+    assert torch.equal(on_device(stack, CPU), images)
+    assert stack.ids() == ids_of(images)
+
+
+@pytest.mark.parametrize("size", [16, SIDE])
+def test_kept_files_give_the_same_images_and_ids_again(large: Path, size: int) -> None:
+    resizing = Resizing(size, size, "crop")
+    kept = read_for_training(find_photos(large), resizing).stack.owned()
+    files = {f"{k}.{'png' if size == 16 else 'jpg'}": file for k, file in enumerate(kept.files())}
+    again = stack_of_files(files, kept.ids(), resizing)
+    assert again.ids() == kept.ids()
+    assert torch.equal(on_device(again, CPU), on_device(kept, CPU))
+    with pytest.raises(DataError, match=r"'0\.\w+' cannot be read"):
+        stack_of_files({name: file[:200] for name, file in files.items()}, kept.ids(), resizing)
+    with pytest.raises(DataError, match=r"'0\.\w+' is not 8 x 8"):
+        stack_of_files(files, kept.ids(), Resizing(8, 8))
+
+
+def test_photos_in_a_file_of_the_cache_are_the_same_and_the_file_is_gone(large: Path, tmp_path: Path) -> None:
+    resizing = Resizing(SIDE, SIDE, "crop")
+    plain = read_for_training(find_photos(large), resizing)
+    loader = learner_loader(resizing, CPU, "disk", tmp_path)
+    kept = read_for_training(find_photos(large), resizing, loader=loader)
+    assert loader.chosen == "disk"
+    assert torch.equal(on_device(kept.stack, CPU), on_device(plain.stack, CPU))
+    assert list(tmp_path.iterdir()) == []
+
+
+# Stacks of photos
+
+
+def test_what_cannot_be_read_is_left_out_and_told(folder: Path) -> None:
+    told: list[events.Event] = []
+    photos = PhotoStack.of(files_of(folder), PhotoLoader(32, 40, follower=Follower(told.append)), "task 1")
+    assert photos.readable().tolist() == [True] * 4 + [False] + [True] * 10
+    (warning,) = [event for event in told if isinstance(event, events.Warned)]
+    assert "1 of 15 photos of task 1 cannot be read" in warning.message
+    (decoded,) = [event for event in told if isinstance(event, events.PhotosDecoded)]
+    assert (decoded.num_photos, decoded.num_unreadable, decoded.place) == (15, 1, "host")
+    assert isinstance(told[0], events.Decoding)
+
+
+def test_too_many_broken_photos_stop_it_with_their_names(tmp_path: Path) -> None:
+    folder = write_photos(tmp_path / "photos", 2, 5, broken=4)
+    with pytest.raises(DataError, match=r"stopped at 4 unreadable of 10 photos.*class 0/1\.jpg.*photos\.max_unread"):
+        PhotoStack.of(files_of(folder), PhotoLoader(32, 40)).readable()
+    assert PhotoStack.of(files_of(folder), PhotoLoader(32, 40, max_unreadable=4)).readable().sum() == 6
+
+
+def test_photos_go_where_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "_available_memory", lambda: 1000.0)
+    assert place_for(600, CPU, has_cache=False) == "host"
+    assert place_for(800, CPU, has_cache=True) == "disk"
+    with pytest.raises(DataError, match=r"engine\.photo_cache=FOLDER"):
+        place_for(800, CPU, has_cache=False)
+
+
+def test_selected_and_joined_stacks_share_pixels_and_give_the_same_images(folder: Path) -> None:
+    first, second = (PhotoStack.of(files_of(folder), PhotoLoader(32, 40)) for _ in range(2))
+    both = first.followed_by([second])[torch.tensor([2, 17, 29, 2])]
+    whole = on_device(first[torch.tensor([2, 14])], CPU)
+    assert torch.equal(on_device(both, CPU), whole[torch.tensor([0, 0, 1, 0])])
+    assert both.shape == (4, 3, 32, 32)
+
+
+def test_the_memory_keeps_encoded_files_and_loads_them_again(folder: Path) -> None:
+    loader = PhotoLoader(32, 40)
+    photos = PhotoStack.of(files_of(folder), loader)
+    photos.readable()
+    memory = ExemplarMemory(per_class=3, loader=loader)
+    for class_id in range(3):
+        memory.remember(class_id, photos[torch.arange(5 * class_id, 5 * class_id + 3)])
+    content = (folder / "class 1" / "1.jpg").read_bytes()
+    for path in folder.rglob("*.jpg"):
+        path.unlink()
+    state = memory.state()
+    assert state.keys() == {"contents", "lengths", "counts"}
+    again = ExemplarMemory(per_class=3, loader=loader)
+    again.load_state(state)
+    kept, loaded = (found.exemplars(("a", "b", "c")) for found in (memory, again))
+    assert kept is not None
+    assert loaded is not None
+    assert loaded.stack.files()[4] == content
+    assert again.num_bytes == memory.num_bytes == len(state["contents"])
+    assert torch.equal(on_device(kept.stack, CPU), on_device(photos[torch.tensor([0, 1, 2, 5, 6, 7, 10, 11, 12])], CPU))
+    again.trim(3)
+    damaged = state | {"lengths": state["lengths"] + 1}
+    with pytest.raises(DataError, match="damaged"):
+        again.load_state(damaged)
+    with pytest.raises(DataError, match="damaged"):
+        ExemplarMemory().load_state(state)
+
+
+def test_pixels_go_when_nobody_needs_their_task_any_more(folder: Path) -> None:
+    whole = PhotoStack.of(files_of(folder), PhotoLoader(32, 40))
+    own = ImageSet(whole[torch.arange(5, 15)].for_task("task 1"), torch.arange(10), tuple("abcdefghij")).readable()
+    both = concatenate(own, own)
+    assert len(both) == 20
+    store = weakref.ref(cast(PhotoStack, own.stack)._stores[0])
+    assert not whole._stores[0].is_loaded.any()
+    del own, both
+    gc.collect()
+    assert store() is None
+
+
+def test_a_name_that_is_no_unicode_leads_to_its_file(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"caf\xe9.jpg")
+    path.write_bytes(photo(0, 0))
+    assert on_device(PhotoStack.of([str(path)], PhotoLoader(16, 20)), CPU).shape == (1, 3, 16, 16)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_photos_on_the_device_and_on_the_host_are_cut_together(folder: Path) -> None:
+    device = torch.device("cuda", 0)
+    there, here = (PhotoStack.of(files_of(folder), PhotoLoader(32, 40, device, place)) for place in ("device", "host"))
+    for photos in (there, here):
+        photos.readable()
+    chosen = torch.tensor([2, 17, 29, 2, 14, 16])
+    mixed, plain = there.followed_by([here])[chosen], here.followed_by([here])[chosen]
+    assert torch.equal(on_device(mixed, device), on_device(plain, device))
+    assert mixed.crops(device).are_sent.tolist() == [False, True, True, False, False, True]
+    assert torch.equal(on_device(mixed, CPU), on_device(plain, CPU))
+
+
+# Stores
 
 
 class Chunk:
@@ -74,11 +271,11 @@ class Chunk:
 
 
 def test_the_address_of_a_photo_is_where_its_chunk_begins_also_after_more_have_come(folder: Path) -> None:
-    store, there = PhotoStore(files_of(folder), Darkroom(32, 40)), torch.device("cuda", 0)
+    store, there = PhotoStore(PhotoList(files_of(folder)), PhotoLoader(32, 40)), torch.device("cuda", 0)
 
     def keep(positions: list[int], offsets: list[int], chunk: Chunk) -> None:
         rows = np.array(positions)
-        store.keep(Strip(rows, np.full((len(rows), 2), 4), np.array(offsets), cast(torch.Tensor, chunk), {}))
+        store.keep(Decoded(rows, np.full((len(rows), 2), 4), np.array(offsets), cast(torch.Tensor, chunk), {}))
 
     first = Chunk(1000)
     keep([4, 0], [0, 48], first)
@@ -91,29 +288,60 @@ def test_the_address_of_a_photo_is_where_its_chunk_begins_also_after_more_have_c
     assert store.addresses(np.array([1]), there) is None, "not all are there"
 
 
-def test_nothing_waits_where_there_is_no_room_or_a_cache(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+class TwoProcesses:
+    """Two threads in place of two processes: each has its rank, and receives what the other has found."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._own = threading.local()
+        self._found: dict[int, torch.Tensor] = {}
+        self._both = threading.Barrier(2, timeout=60)
+        monkeypatch.setattr(store_module, "crew", lambda: Crew(getattr(self._own, "rank", 0), 2))
+        monkeypatch.setattr(store_module, "gathered", self._gathered)
+
+    def _gathered(self, own: torch.Tensor, counts: Sequence[int]) -> list[torch.Tensor]:
+        self._found[self._own.rank] = own
+        self._both.wait()
+        assert [len(self._found[rank]) for rank in range(2)] == list(counts)
+        return [self._found[rank] for rank in range(2)]
+
+    def surveyed(self, files: Sequence[str]) -> list[PhotoStore]:
+        def one(rank: int) -> PhotoStore:
+            self._own.rank = rank
+            store = PhotoStore(PhotoList(files), PhotoLoader(32, 40))
+            store.survey(np.arange(len(files)))
+            return store
+
+        with ThreadPoolExecutor(2) as threads:
+            return list(threads.map(one, range(2)))
+
+
+def test_each_of_two_processes_decodes_its_share_and_knows_all_sizes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    photos = files_of(folder)
-    assert Darkroom(32, 40, cache=tmp_path).ahead(photos) is None
-    monkeypatch.setattr(darkroom_module, "_available_memory", lambda: 1000.0)
-    assert Darkroom(32, 40).ahead(photos) is None
+    files = files_of(write_photos(tmp_path / "photos", 2, 20, broken=1))
+    alone = PhotoStore(PhotoList(files), PhotoLoader(32, 40))
+    alone.load(np.arange(len(files)))
+    first, second = TwoProcesses(monkeypatch).surveyed(files)
+    for store in (first, second):
+        assert np.array_equal(store.sizes, alone.sizes)
+        assert store.is_known.all()
+    assert np.array_equal(first.is_loaded, ~second.is_loaded)
+    assert 0 < first.is_loaded.sum() < len(files)
 
 
 @pytest.mark.parametrize(
     ("num_photos", "batch_size", "expected"),
     [(10_000, 128, 32), (10_000, 48, 16), (10_000, 7, 1), (255, 128, 16), (15, 128, 1), (16, 128, 2)],
 )
-def test_there_are_as_many_as_divide_the_batch_and_hold_eight_photos(
+def test_there_are_as_many_strata_as_divide_the_batch_and_hold_eight_photos(
     num_photos: int, batch_size: int, expected: int
 ) -> None:
     assert num_strata(num_photos, batch_size) == expected
-    assert most_strata(batch_size) == num_strata(10_000, batch_size)
 
 
 @pytest.mark.parametrize("count", [1, 2, 8, 32])
 @pytest.mark.parametrize("num_photos", [32, 67, 100])
-def test_every_photo_is_in_one_group_and_the_groups_are_equal(num_photos: int, count: int) -> None:
+def test_every_photo_is_in_one_stratum_and_the_strata_are_equal(num_photos: int, count: int) -> None:
     for homes in (
         torch.randint(NUM_STRATA, (num_photos,), generator=torch.Generator().manual_seed(0)),
         torch.zeros(num_photos, dtype=torch.int64),
@@ -124,7 +352,83 @@ def test_every_photo_is_in_one_group_and_the_groups_are_equal(num_photos: int, c
         assert max(sizes) - min(sizes) <= 1
 
 
-def test_a_photo_stays_at_home_where_there_is_room() -> None:
+def test_a_photo_stays_in_its_stratum_where_there_is_room() -> None:
     homes = torch.arange(NUM_STRATA).repeat(4)
     for group, positions in enumerate(strata(homes, 8)):
         assert (homes[positions] * 8 // NUM_STRATA == group).all()
+
+
+# The disk cache
+
+
+def test_the_disk_cache_gives_the_same_pixels_and_decodes_nothing_again(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = PhotoStack.of(files_of(folder), PhotoLoader(32, 40))
+    readable = plain.readable()
+    told: list[events.Event] = []
+    loader = PhotoLoader(32, 40, place="disk", cache=tmp_path / "cache", follower=Follower(told.append))
+    photos = PhotoStack.of(files_of(folder), loader)
+    num_bytes = photos.prepare("the photos")
+    assert num_bytes == int(3 * plain.sizes.prod(1).sum())
+    monkeypatch.setattr(store_module, "file_pixels", lambda *_: pytest.fail("it was decoded again"))
+    for place in ("disk", "host"):
+        cached = PhotoStack.of(files_of(folder), PhotoLoader(32, 40, place=place, cache=tmp_path / "cache"))
+        assert torch.equal(cached.readable(), readable)
+        assert torch.equal(on_device(cached[readable], CPU), on_device(plain[readable], CPU))
+    assert photos.prepare("the photos") == num_bytes
+    was_there = [event.was_there for event in told if isinstance(event, events.Decoding)]
+    half = len(was_there) // 2
+    assert was_there == [False] * half + [True] * half
+
+
+def test_a_full_disk_is_called_so(folder: Path, tmp_path: Path) -> None:
+    resizing = Resizing(72, 72)
+    on_disk = learner_loader(resizing, place="disk", cache=tmp_path)
+    photos = PhotoStack.of(files_of(folder), PhotoLoader(32, 40, place="disk", cache=tmp_path / "cache"))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(FolderError, match="pixels': File too large"):
+            photos.prepare("the photos")
+        with pytest.raises(FolderError, match=f"cannot write '{tmp_path}': File too large"):
+            read_for_training(find_photos(folder), resizing, max_unreadable=9, loader=on_disk)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_changed_file_or_cache_is_decoded_again_when_the_cache_is_prepared(folder: Path, tmp_path: Path) -> None:
+    loader = PhotoLoader(32, 40, place="disk", cache=tmp_path / "cache")
+    PhotoStack.of(files_of(folder), loader).prepare("the photos")
+    (folder / "class 1" / "0.jpg").write_bytes(photo(2, 77))
+    pixels = next((tmp_path / "cache").rglob("*.pixels"))
+    pixels.write_bytes(bytes(len(pixels.read_bytes())))
+    PhotoStack.of(files_of(folder), loader).prepare("the photos")
+    cached, plain = PhotoStack.of(files_of(folder), loader), PhotoStack.of(files_of(folder), PhotoLoader(32, 40))
+    readable = plain.readable()
+    assert torch.equal(cached.readable(), readable)
+    assert torch.equal(on_device(cached[readable], CPU), on_device(plain[readable], CPU))
+
+
+def test_a_killed_preparation_goes_on_where_it_stopped(folder: Path, tmp_path: Path) -> None:
+    cache, files = tmp_path / "cache", files_of(folder)
+    script = f"""
+import os, signal
+from pathlib import Path
+from foster.data.photos import store
+write = store.write_json
+def killed(path, facts):
+    write(path, facts)
+    if len(list(path.parent.glob("*.json"))) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+store.write_json = killed
+loader = store.PhotoLoader(32, 40, place="disk", cache=Path({str(cache)!r}))
+store.PhotoStack.of({files!r}, loader).prepare("the photos")
+"""
+    done = subprocess.run([sys.executable, "-c", script], env=os.environ, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    written = {path: path.stat().st_mtime_ns for path in cache.rglob("*.json")}
+    assert len(written) == 2
+    PhotoStack.of(files, PhotoLoader(32, 40, place="disk", cache=cache)).prepare("the photos")
+    assert len(list(cache.rglob("*.json"))) == 3
+    assert all(path.stat().st_mtime_ns == time for path, time in written.items())

@@ -1,14 +1,29 @@
-"""Image files in folders: which there are, in which order, what is passed over, and whether folders are classes."""
+"""Which photos there are, and of which classes: a folder with a subfolder for each class, a CSV file or a list of paths
+and labels, arrays. Nothing is decoded here."""
 
+import csv
+import io
+import math
 import os
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias, TypeGuard, cast
 
-from foster.data.photos.decode import SUFFIXES
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from foster.data.images import ImageSet
+from foster.data.photos.decode import SUFFIXES, ImageLike, check_integers
 from foster.errors import DataError, explained
+from foster.seeding import Address, generator
+from foster.system.counts import counted
 from foster.system.files import read_limited, user_path
 
 NUM_SHOWN = 8
@@ -18,13 +33,250 @@ MAX_LIST_BYTES = 2**28
 WITHOUT_ENDING = "without an ending"
 LINKED_FOLDERS, UNREADABLE_FOLDERS = "linked folders", "unreadable folders"
 BESIDE_CLASSES = "beside the class folders"
-UNREAD_PHOTOS = frozenset({".heic", ".heif", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf", ".rw2"})
-"""What is passed over that has no ending to be named by, and what phones and cameras write that is not decoded."""
+RAW_PHOTOS = frozenset({".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf", ".rw2"})
+"""What cameras write that is not decoded."""
 
 SPLIT_NAMES = frozenset({"train", "training", "test", "testing", "val", "valid", "validation"})
 MONTH = "jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sep(tember)?|oct(ober)?|(nov|dec)(ember)?"
 DATE = re.compile(rf".*(19|20)\d\d.*|\d{{3}}\w{{5}}|{MONTH}", re.IGNORECASE)
-"""What photos are sorted by that is no class: 2024, 17.5.2024, January, or a camera's 100CANON."""
+"""Names of folders that are dates and no classes: 2024, 17.5.2024, January, or a camera's 100CANON."""
+
+
+@dataclass(frozen=True, eq=False)
+class Photos:
+    """Images that need not be decoded yet, with the class name of each. `title` names their source in messages.
+
+    `passed_over` counts other files as in FoundFiles; `empty_classes` are folders without an image. `hint` says what to
+    look at where files are missing, `doubt` what to look at before the photos are learned.
+    """
+
+    items: Sequence[ImageLike]
+    labels: tuple[str, ...]
+    title: str
+    passed_over: Mapping[str, int] = field(default_factory=dict)
+    empty_classes: tuple[str, ...] = ()
+    hint: str = ""
+    doubt: str = ""
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Every class once, in the order in which it comes."""
+        return tuple(dict.fromkeys(self.labels))
+
+
+Images: TypeAlias = Sequence[ImageLike] | NDArray[Any] | Tensor
+Labels: TypeAlias = Sequence[object] | NDArray[Any] | Tensor
+Source: TypeAlias = str | Path | tuple[Images, Labels] | ImageSet | Photos
+"""A folder, a CSV file, `(images, labels)`, or images that are already at hand."""
+
+PATH_COLUMNS = ("path", "file", "filename", "filepath", "file_path", "image", "image_path")
+LABEL_COLUMNS = ("label", "class", "class_name", "category")
+GIVEN = "the arguments"
+"""The title of images that lie in no folder."""
+
+WITHOUT_LABELS = (
+    "labels are missing: give images with a label each, a folder with a subfolder for each class, or a .csv file"
+)
+LABEL_RULE = "there must be one name or number for each image; of one-hot rows, give the argmax"
+
+
+def find_photos(source: Source | Images, labels: Labels | None = None) -> Photos:
+    """What there is to read, with `labels` where the source does not name the classes; nothing is decoded yet."""
+    if labels is not None:
+        if isinstance(source, str | Path | ImageSet | Photos):
+            raise DataError("labels belong to images or arrays; a folder or a CSV file names the classes itself")
+        return _from_arrays(cast(Images, source), labels)
+    if isinstance(source, Photos):
+        return source
+    if isinstance(source, ImageSet):
+        return Photos(list(source.images), tuple(source.class_names[k] for k in source.labels.tolist()), GIVEN)
+    if isinstance(source, tuple) and len(source) == 2:
+        return _from_arrays(*source)
+    if not isinstance(source, str | Path):
+        raise DataError(WITHOUT_LABELS)
+    path = user_path(source)
+    if path.is_dir():
+        return _from_folder(path)
+    if not path.exists():
+        raise DataError(f"there is no folder or CSV file '{shown(path)}'")
+    if path.suffix.lower() in (".csv", ".tsv"):
+        return _from_csv(path)
+    raise DataError(f"'{shown(path)}' is neither a folder with a subfolder for each class nor a .csv file")
+
+
+def class_name(text: str, origin: str) -> str:
+    """A class name in one of its Unicode spellings, so that the same word is the same class on every system."""
+    name = unicodedata.normalize("NFC", shown(text)).strip()
+    if not name:
+        raise DataError(f"a class name is empty ({origin})")
+    if any(unicodedata.category(character) in ("Cc", "Zl", "Zp") for character in name):
+        raise DataError(f"class name {name!r} holds control characters ({origin})")
+    if len(name) > 200:
+        raise DataError(f"class name '{name[:40]}...' has {len(name)} characters; at most 200 are allowed ({origin})")
+    return name
+
+
+def _from_folder(folder: Path) -> Photos:
+    title = f"'{shown(folder)}'"
+    if (folder / "bundle.json").is_file():
+        raise DataError(
+            f"{title} is a bundle, not photos; to teach it more, give photos and begin with it: foster learn PHOTOS "
+            f"--from {shown(folder)}, or from Python foster.load({shown(folder)!r}).learn(photos)"
+        )
+    with explained(DataError, f"cannot read {title}"):
+        seen = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
+    entries = sorted((entry for entry in seen if entry.is_dir()), key=lambda entry: natural_order(entry.name))
+    if not entries:
+        loose = len(find_files(folder).images)
+        hint = (
+            f"it holds {counted(loose, 'image')}, but no subfolders"
+            if loose
+            else "it holds neither subfolders nor images"
+        )
+        raise DataError(f"{title} must have one subfolder for each class; {hint}")
+    items: list[ImageLike] = []
+    labels: list[str] = []
+    names = _class_names(entries, title)
+    passed_over = Counter({BESIDE_CLASSES: len(seen) - len(entries)})
+    inner: dict[Path, tuple[str, ...]] = {}
+    for entry, name in zip(entries, names, strict=True):
+        files = find_files(entry)
+        items += files.images
+        inner |= {entry: inner_folders(entry, files.images)} if files.images else {}
+        labels += [name] * len(files.images)
+        passed_over += files.passed_over
+    passed_over = +passed_over
+    if not items:
+        others = f"; passed over: {passed_over_text(passed_over)}" if passed_over else ""
+        raise DataError(f"no images below {title} (names that end in {', '.join(sorted(SUFFIXES))}){others}")
+    full = set(labels)
+    empty = tuple(name for name in dict.fromkeys(names) if name not in full)
+    return Photos(items, tuple(labels), title, passed_over, empty, doubt=doubt_of(inner, title))
+
+
+def _class_names(folders: Sequence[Path], origin: str) -> list[str]:
+    """The class of each folder. Two spellings of one word in Unicode are one class; two other names never are."""
+    names: list[str] = []
+    spellings: dict[str, str] = {}
+    for folder in folders:
+        name, spelling = class_name(folder.name, origin), unicodedata.normalize("NFC", folder.name)
+        other = spellings.setdefault(name, spelling)
+        if other != spelling:
+            raise DataError(
+                f"the folders {other!r} and {spelling!r} would both be class '{name}'; rename one ({origin})"
+            )
+        names.append(name)
+    return names
+
+
+def _from_csv(path: Path) -> Photos:
+    title = f"'{shown(path)}'"
+    text = read_text(path, title, "CSV")
+    delimiter = max(",;\t", key=text.partition("\n")[0].count)
+    try:
+        rows = list(enumerate(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), start=1))
+    except csv.Error as error:
+        raise DataError(f"{title} is not a CSV file in UTF-8: {error}") from None
+    rows = [(number, [cell.strip() for cell in row]) for number, row in rows if any(cell.strip() for cell in row)]
+    if not rows:
+        raise DataError(f"{title} is empty; it should hold a path and a label on each line")
+    path_column, label_column, has_header = _columns(rows[0][1])
+    items: list[ImageLike] = []
+    labels: list[str] = []
+    for number, row in rows[has_header:]:
+        if len(row) <= max(path_column, label_column) or not row[path_column]:
+            raise DataError(f"line {number} of {title} has no path and label: {delimiter.join(row)[:80]!r}")
+        items.append(path.parent / row[path_column])
+        labels.append(class_name(row[label_column], f"line {number} of {title}"))
+    if not items:
+        raise DataError(f"{title} has a header, but no images")
+    return Photos(items, tuple(labels), title, hint=_path_hint(items, has_header))
+
+
+def _path_hint(items: Sequence[ImageLike], has_header: bool) -> str:
+    """What may be wrong with the paths of a CSV file whose images are not there."""
+    notes = ["paths are relative to the CSV's folder"]
+    if not has_header:
+        notes.append("no header names path and label, so these are the first two columns")
+    if any("\\" in str(item) for item in items):
+        notes.append("folders are separated by / and not by \\ here")
+    return "; ".join(notes)
+
+
+def _columns(first_row: list[str]) -> tuple[int, int, bool]:
+    """Which columns hold path and label, and whether the first row is a header that says so."""
+    lower = [cell.lower() for cell in first_row]
+    paths = [lower.index(name) for name in PATH_COLUMNS if name in lower]
+    labels = [lower.index(name) for name in LABEL_COLUMNS if name in lower]
+    return (paths[0], labels[0], True) if paths and labels else (0, 1, False)
+
+
+def _from_arrays(images: Images, labels: Labels) -> Photos:
+    if any(isinstance(part, str | Path | bytes | Image.Image) for part in (images, labels)):
+        raise DataError(WITHOUT_LABELS)
+    if isinstance(labels, np.ndarray | Tensor) and labels.ndim != 1:
+        raise DataError(f"labels of shape {tuple(labels.shape)}: {LABEL_RULE}")
+    values = labels.tolist() if isinstance(labels, np.ndarray | Tensor) else labels
+    if not isinstance(values, Iterable):
+        raise DataError(f"labels are {values!r:.40}: {LABEL_RULE}")
+    names = tuple(_label_text(value, position) for position, value in enumerate(values))
+    items = _items(images)
+    if len(items) != len(names):
+        raise DataError(f"{len(items)} images, but {len(names)} labels")
+    if not names:
+        raise DataError("there are no images to read")
+    for item in items if isinstance(items, list) else ():
+        if isinstance(item, np.ndarray | Tensor):
+            check_integers(item)
+    return Photos(items, names, GIVEN)
+
+
+def _items(images: Images) -> Sequence[ImageLike]:
+    """Many images as a sequence. A batch of pixels stays as it is: it behaves like a sequence of its images."""
+    if _is_pixels(images):
+        check_integers(images)
+        return cast(Sequence[ImageLike], images)
+    if not isinstance(images, Iterable):
+        raise DataError(f"images are paths, PIL images or arrays, one or many, not {images!r:.40}")
+    return list(np.atleast_1d(images) if isinstance(images, np.ndarray) else images)
+
+
+def _label_text(label: object, position: int) -> str:
+    """The class name that a label stands for."""
+    value = label.item() if isinstance(label, np.generic | Tensor) and label.ndim == 0 else label
+    if not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
+        shortened = " ".join(repr(value).split())[:40]
+        raise DataError(f"label {position} is {shortened}: {LABEL_RULE}")
+    return class_name(str(value), "labels")
+
+
+def as_items(images: ImageLike | Images) -> Sequence[ImageLike]:
+    """One image or many, as a sequence; a folder becomes the images below it."""
+    if isinstance(images, str | Path):
+        return found_files([images]).images
+    if isinstance(images, bytes | Image.Image) or (_is_pixels(images) and _is_one(images)):
+        return [cast(ImageLike, images)]
+    items: list[ImageLike] = []
+    for image in _items(images):
+        items += found_files([image]).images if isinstance(image, str | Path) else [image]
+    return items
+
+
+def _is_pixels(images: object) -> TypeGuard[NDArray[Any] | Tensor]:
+    """Whether it is a tensor or an array of numbers; one of texts or objects is a list of paths or of images."""
+    return isinstance(images, Tensor) or (isinstance(images, np.ndarray) and images.dtype.kind not in "OSU")
+
+
+def _is_one(array: NDArray[Any] | Tensor) -> bool:
+    """Whether an array or a tensor is a single image and not a batch of them.
+
+    A tensor `[H, W, 3]` is one, too: the reader says what is wrong with it, and nobody has photos of three columns.
+    """
+    channel_axes = (0, -1) if isinstance(array, Tensor) else (-1,)
+    return array.ndim < 3 or (array.ndim == 3 and any(array.shape[axis] in (1, 3, 4) for axis in channel_axes))
 
 
 class FoundFiles(NamedTuple):
@@ -37,7 +289,7 @@ class FoundFiles(NamedTuple):
 def find_files(folder: Path) -> FoundFiles:
     """All image files below a folder, by their names' endings; each folder's files first, everything sorted.
 
-    Hidden files and folders are nobody's photos: they are not even counted.
+    Hidden files and folders are not counted.
     """
     images: list[Path] = []
     passed_over: Counter[str] = Counter()
@@ -72,7 +324,7 @@ def found_files(paths: Iterable[str | Path]) -> FoundFiles:
 
 
 def passed_over_text(passed_over: Mapping[str, int]) -> str:
-    """`5 .txt, 1 without an ending`, those that are most first."""
+    """`5 .txt, 1 without an ending`, the most frequent first."""
     ordered = sorted(passed_over.items(), key=lambda entry: -entry[1])
     num_others = sum(count for _, count in ordered[NUM_SHOWN:])
     others = [f"{num_others} others"] if num_others else []
@@ -80,7 +332,7 @@ def passed_over_text(passed_over: Mapping[str, int]) -> str:
 
 
 def _passed_over(what: str, count: int) -> str:
-    if what in UNREAD_PHOTOS:
+    if what in RAW_PHOTOS:
         return f"{count} {what} (to use {'it' if count == 1 else 'them'}, save as JPEG)"
     return f"{count} {what.removesuffix('s') if count == 1 and what in (LINKED_FOLDERS, UNREADABLE_FOLDERS) else what}"
 
@@ -119,8 +371,10 @@ def inner_folders(folder: Path, images: Iterable[Path]) -> tuple[str, ...]:
 
 
 def doubt_of(inner: Mapping[Path, Sequence[str]], title: str) -> str:
-    """What to look at where folders that are taken for classes hold nothing but folders (`inner_folders`); empty where
-    they look like classes. The parts of a dataset, such as `test`, are none: a DataError says so."""
+    """What to look at where all class folders hold only folders (`inner_folders`); empty where they look like classes.
+
+    Raises DataError where the folders are the parts of a dataset, such as `test`, or dates.
+    """
     parts = [entry for entry in inner if entry.name.lower() in SPLIT_NAMES]
     if len(parts) == len(inner) or (parts and all(inner.values())):
         training = max(inner, key=lambda entry: (entry.name.lower().startswith("train"), entry not in parts))
@@ -151,3 +405,132 @@ def doubt_of(inner: Mapping[Path, Sequence[str]], title: str) -> str:
         f"{title} holds only folders of folders, and {taken} are taken for the classes; if the classes are "
         f"{some(inner[first])}, give '{shown(first)}' in its place"
     )
+
+
+def item_name(item: ImageLike, position: int) -> str:
+    """How messages name an image: by its path, else by its position."""
+    return shown(item) if isinstance(item, str | Path) else f"image {position}"
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The photos of each class: the folder that its names are relative to, and the names."""
+
+    title: str
+    folders: Mapping[str, Path]
+    names: Mapping[str, Sequence[str]]
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return tuple(self.names)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.names.values()))
+
+    def of(self, class_names: Sequence[str]) -> "Tree":
+        """The same with these classes in this order; all of them must have photos."""
+        for name in class_names:
+            if not self.names.get(name):
+                raise DataError(f"class '{name}' has no photos in {self.title}")
+        return Tree(self.title, self.folders, {name: self.names[name] for name in class_names})
+
+    def listed(self) -> tuple[list[str], Tensor]:
+        """The paths of all photos, class by class, and the class id of each."""
+        paths = [f"{self.folders[name]}/{file}" for name, files in self.names.items() for file in files]
+        counts = torch.tensor([len(files) for files in self.names.values()], dtype=torch.int64)
+        return paths, torch.arange(len(counts)).repeat_interleave(counts)
+
+    def divided(self, share: float, seed: int) -> tuple["Tree", "Tree"]:
+        """Two parts. The second has `share` of each class, chosen by the seed: at least one photo, never all."""
+        first, second = {}, {}
+        random = generator(Address(seed, "test photos"))
+        for name, own in self.names.items():
+            if len(own) < 2:
+                raise DataError(f"class '{name}' has {len(own)} photo in {self.title}, too few to test on one")
+            count = min(max(1, round(len(own) * share)), len(own) - 1)
+            chosen = set(torch.randperm(len(own), generator=random)[:count].tolist())
+            second[name] = [file for k, file in enumerate(own) if k in chosen]
+            first[name] = [file for k, file in enumerate(own) if k not in chosen]
+        return Tree(self.title, self.folders, first), Tree(self.title, self.folders, second)
+
+
+def read_tree(folder: Path, only: Iterable[str] | None = None) -> Tree:
+    """The classes below a folder, each a folder of photos; `only` those, where given, each of which must be there."""
+    title = f"'{shown(folder)}'"
+    with explained(DataError, f"cannot read {title}"):
+        entries = sorted((entry.name for entry in os.scandir(folder) if entry.is_dir()), key=natural_order)
+    entries = [entry for entry in entries if not entry.startswith(".")]
+    if only is not None:
+        wanted, there = dict.fromkeys(only), set(entries)
+        missing = [name for name in wanted if name not in there]
+        if missing:
+            raise DataError(f"{len(missing)} of {len(wanted)} class folders are missing in {title}: {some(missing)}")
+        entries = [entry for entry in entries if entry in wanted]
+    if not entries:
+        raise DataError(f"{title} holds no folders; there must be one with photos for each class")
+    folders: dict[str, Path] = {}
+    names: dict[str, list[str]] = {}
+    for entry in entries:
+        name = class_name(entry, title)
+        if name in folders:
+            raise DataError(f"the folders '{folders[name].name}' and '{entry}' would both be class '{name}' in {title}")
+        folders[name], names[name] = folder / entry, _photos_below(folder / entry)
+    empty = [name for name, own in names.items() if not own]
+    if empty:
+        what = counted(len(empty), "class folder")
+        raise DataError(f"{what} in {title} without a photo: {some(empty)}; remove or fill what is empty")
+    return Tree(title, folders, names)
+
+
+def read_list(path: Path, root: Path) -> Tree:
+    """The photos of a list: on each line a path, relative to `root`, and after the last blank its label."""
+    title = f"'{shown(path)}'"
+    by_class: dict[str, list[str]] = {}
+    for number, line in enumerate(read_text(path, title).splitlines(), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        file, _, label = line.strip().rpartition(" ")
+        if not file:
+            raise DataError(f"line {number} of {title} is no path and label: {line[:80]!r}")
+        if Path(file).suffix.lower() in SUFFIXES:  # published lists name the folders themselves, too
+            by_class.setdefault(class_name(label, f"line {number} of {title}"), []).append(file.strip())
+    if not by_class:
+        raise DataError(f"{title} names no photos; each line should hold a path and a label")
+    names = {name: by_class[name] for name in sorted(by_class, key=natural_order)}
+    return Tree(title, dict.fromkeys(names, root), names)
+
+
+def read_names(path: Path) -> list[str]:
+    """The first word of every line: the class folders of a subset."""
+    title = f"photos.subset: '{shown(path)}'"
+    words = [line.split() for line in read_text(path, title).splitlines()]
+    names = [line[0] for line in words if line and not line[0].startswith("#")]
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if not names or repeated:
+        what = f"'{repeated[0]}' stands in it twice" if repeated else "it is empty"
+        raise DataError(f"{title} must name each class folder once, but {what}")
+    return names
+
+
+def check_same_classes(train: Tree, test: Tree) -> None:
+    """Every class needs photos to train on, and some to test on."""
+    for name in test.class_names:
+        if name not in train.names:
+            raise DataError(f"class '{name}' has photos in {test.title}, but none to train on in {train.title}")
+    missing = [name for name in train.class_names if name not in test.names]
+    if missing:
+        raise DataError(f"{counted(len(missing), 'class')} without a photo in {test.title}: {some(missing)}")
+
+
+def _photos_below(folder: Path) -> list[str]:
+    """The names of all photos below a folder, relative to it, in order."""
+    names = []
+    for parent, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        prefix = "" if parent == str(folder) else f"{os.path.relpath(parent, folder)}/"
+        names += [
+            f"{prefix}{name}"
+            for name in sorted(files)
+            if f".{name.rpartition('.')[2].lower()}" in SUFFIXES and not name.startswith(".")
+        ]
+    return names

@@ -1,127 +1,729 @@
-"""PhotoStore: photos that share a list, and the pixels of those that are decoded, wherever they are kept.
+"""Many photos at once: as a tensor of one size, or in their own sizes as one buffer of pixels.
 
-Strata are groups of photos of which each process has equally many, so that the batches do not depend on how many
-processes there are.
+`read_photos` gives a tensor. A `PhotoStack` holds photos of many sizes: a `PhotoLoader` decodes each photo once, over
+all cores, and keeps its pixels (uint8 `[height, width, 3]`, one photo after the other) on the GPU, in the host's memory
+or in a cache on disk. A network sees crops of them, cut and resized on the device.
+
+Several processes share photos in an experiment. A photo's number decides which process decodes it. Batches have equal
+parts of 32 strata of photos, and each process has some strata: so the batches do not depend on the number of processes.
 """
+
+import hashlib
+import json
+import os
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foster.data.photos.cache import Strip
-from foster.data.photos.darkroom import Ahead, Darkroom
-from foster.data.photos.encoded import Encoded, PhotoBytes
-from foster.data.photos.pixels import ID_LENGTH, jpeg_of
+from foster import events
+from foster.data.augmentation.pipeline import PhotoChanges
+from foster.data.download import Follower
+from foster.data.images import Epoch, Stack, TensorStack
+from foster.data.photos.crops import centre_boxes, crops_at, crops_of, middle_boxes, whole_boxes
+from foster.data.photos.decode import (
+    DECODED_AT_ONCE,
+    MAX_FILE_BYTES,
+    MISSING,
+    ImageError,
+    ImageLike,
+    Resizing,
+    decode,
+    decode_photo,
+    decoded,
+    file_pixels,
+    image_id,
+    jpeg_of,
+    png_of,
+    quiet_pillow,
+    shrunk,
+    upright_size,
+)
+from foster.data.photos.find import Photos, item_name
+from foster.errors import DataError, SettingsError, explained
+from foster.kernels.operations import can_crop
+from foster.settings.augmentation import Augmentation
+from foster.settings.learner_defaults import SMALL_SIDE
 from foster.system.crew import crew, gathered
+from foster.system.files import read_limited, user_path, write_json, writing, written
+from foster.system.memory import main_memory, num_cores
+
+Place = Literal["auto", "device", "host", "disk"]
+CPU = torch.device("cpu")
+
+MAX_UNREADABLE = 100
+MAX_UNREADABLE_SHARE = 0.1
+NUM_SHOWN = 5
+NUM_MEASURED = 200
+
+COPIES_OF_PHOTOS = 2
+"""What photos that are kept larger than a network sees them take, in copies of what it sees."""
+
+LOADED_AT_ONCE = 512
+LOADED_TOGETHER = 16
+"""Photos that a thread decodes and packs before it asks for more, so that it seldom waits for Python's lock."""
+
+SHARE_OF_DEVICE = 0.6
+"""How much of a device's free memory photos may take: the network, its gradients and the batches need the rest."""
+
+SHARE_OF_HOST = 0.7
+TYPICAL_SHORT_SIDE = 375
+"""Of ImageNet's photos, which stands for those of unknown size."""
 
 NUM_STRATA = 32
-"""So many groups there are at most, and so many processes may share the photos."""
+"""The largest number of strata, and so of processes that share photos."""
 
 FEWEST_IN_A_STRATUM = 8
 
+CACHE_VERSION = 3
+"""Counts up when the same files would give other pixels."""
+
+MOST_IN_A_CACHE_FILE = 2048
+MAX_FACTS_BYTES = 2**24
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """An image that cannot be used, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class ReadPhotos:
+    """The images that could be read, with a class name each, and those that could not."""
+
+    stack: Stack
+    positions: tuple[int, ...]
+    """Where those that could be read stand among all photos."""
+    labels: tuple[str, ...]
+    unreadable: tuple[Unreadable, ...]
+
+    @property
+    def images(self) -> Tensor:
+        """uint8 `[N, 3, H, W]`, where they were read at one size."""
+        return self.stack.tensor
+
+
+def read_photos(
+    photos: Photos,
+    resizing: Resizing,
+    max_unreadable: int | None = None,
+    num_copies: int = Stack.num_copies,
+) -> ReadPhotos:
+    """All images at one size. Unreadable ones are listed and left out, up to a limit beyond which it stops.
+
+    The limit is 10 % of the images and at most 100, unless `max_unreadable` gives another; three are always allowed.
+    Photos for which the memory has no room, `num_copies` times, are refused before any is read.
+    """
+    check_room(len(photos), resizing, num_copies)
+    images = torch.empty(len(photos), 3, resizing.height, resizing.width, dtype=torch.uint8)
+    unreadable: list[Unreadable] = []
+    kept: list[int] = []
+    for position, image in enumerate(decoded(photos.items, resizing)):
+        if isinstance(image, ImageError):
+            _note_unreadable(str(image), position, photos, max_unreadable, unreadable)
+        else:
+            images[len(kept)] = image
+            kept.append(position)
+    return _read(TensorStack(images[: len(kept)]), kept, photos, unreadable)
+
+
+def read_for_training(
+    photos: Photos, resizing: Resizing, max_unreadable: int | None = None, loader: "PhotoLoader | None" = None
+) -> ReadPhotos:
+    """The same for a learner. Photos above the size of small images are kept a seventh larger than the network sees
+    them, by `loader`; each gets the id of what the network sees."""
+    if not keeps_photos(resizing):
+        return read_photos(photos, resizing, max_unreadable)
+    loader = loader or learner_loader(resizing)
+    if loader.cache is None:
+        check_room(len(photos), resizing, COPIES_OF_PHOTOS)
+    store = PhotoStore(PhotoList(photos.items), loader)
+    unreadable: list[Unreadable] = []
+    numbers = np.arange(len(photos))
+    parts = [numbers[k : k + DECODED_AT_ONCE] for k in range(0, len(numbers), DECODED_AT_ONCE)]
+    for pieces in loader.decoded(store.photos, parts):
+        piece = Decoded.joined(pieces)
+        for position, reason in piece.unreadable.items():
+            _note_unreadable(reason, position, photos, max_unreadable, unreadable)
+        store.keep_at_best_place(piece, len(photos))
+    kept = np.flatnonzero(store.sizes.min(1) > 0)
+    return _read(PhotoStack([store], np.zeros(len(kept), np.int16), kept), kept.tolist(), photos, unreadable)
+
+
+def _read(stack: Stack, kept: Sequence[int], photos: Photos, unreadable: list[Unreadable]) -> ReadPhotos:
+    if not kept:
+        raise none_readable(unreadable, photos)
+    return ReadPhotos(stack, tuple(kept), tuple(photos.labels[k] for k in kept), tuple(unreadable))
+
+
+def _note_unreadable(
+    reason: str, position: int, photos: Photos, max_unreadable: int | None, unreadable: list[Unreadable]
+) -> None:
+    """Add an image to those that cannot be read. Raises DataError where they are too many."""
+    unreadable.append(Unreadable(item_name(photos.items[position], position), reason))
+    refuse_too_many(unreadable, len(photos), f"images in {photos.title}", max_unreadable, _hint(unreadable, photos))
+
+
+def refuse_too_many(
+    unreadable: Sequence[Unreadable],
+    num_photos: int,
+    where: str,
+    asked: int | None,
+    hint: str = "",
+    key: str = "max_unreadable",
+) -> None:
+    """Raise DataError where more photos cannot be read than `asked` for in the setting `key`, or than usual."""
+    usual = max(3, min(MAX_UNREADABLE, int(MAX_UNREADABLE_SHARE * num_photos)))
+    limit = usual if asked is None else asked
+    if len(unreadable) > limit:
+        raise DataError(
+            f"stopped at {len(unreadable)} unreadable of {num_photos} {where} (limit {limit}): "
+            f"{_listed(unreadable)}{hint}; mend or remove them, or raise {key}"
+        )
+
+
+def none_readable(unreadable: list[Unreadable], photos: Photos) -> DataError:
+    """The error for photos of which all that were tried are unreadable."""
+    is_all = len(unreadable) == len(photos)
+    tried = f"the {len(photos)} images" if is_all else f"{len(unreadable)} images tried of the {len(photos)}"
+    return DataError(f"none of {tried} in {photos.title} can be read: {_listed(unreadable)}{_hint(unreadable, photos)}")
+
+
+def _hint(unreadable: list[Unreadable], photos: Photos) -> str:
+    is_wanted = photos.hint and any(photo.reason == MISSING for photo in unreadable)
+    return f"; {photos.hint}" if is_wanted else ""
+
+
+def _listed(unreadable: Sequence[Unreadable]) -> str:
+    listed = "; ".join(f"'{photo.name}': {photo.reason}" for photo in unreadable[:NUM_SHOWN])
+    return listed + ("; ..." if len(unreadable) > NUM_SHOWN else "")
+
+
+def measured_sizes(photos: Photos) -> tuple[list[tuple[int, int]], list[Unreadable]]:
+    """Width and height of some 200 images, spread evenly over all, and those of them that could not be read."""
+    sizes: list[tuple[int, int]] = []
+    unreadable: list[Unreadable] = []
+    with quiet_pillow():
+        for position in range(0, len(photos), max(1, len(photos) // NUM_MEASURED)):
+            item = photos.items[position]
+            try:
+                sizes.append(upright_size(item))
+            except ImageError as error:
+                unreadable.append(Unreadable(item_name(item, position), str(error)))
+    return sizes, unreadable
+
+
+def check_room(num_images: int, resizing: Resizing, num_copies: int) -> None:
+    """Refuse images that the memory cannot hold: a system that runs out of it kills the process without a message."""
+    total = main_memory()
+    needed = num_copies * num_images * 3 * resizing.height * resizing.width
+    if total is not None and needed > 0.9 * total:
+        raise DataError(
+            f"{num_images:,} images of {resizing.height} x {resizing.width} need {needed / 2**30:.1f} GiB of memory, "
+            f"but there are {total / 2**30:.1f}; choose a smaller image_size or learn the classes in several calls"
+        )
+
+
+def keeps_photos(resizing: Resizing) -> bool:
+    """Whether a learner keeps photos larger than the network sees them at this size; small images are kept as seen."""
+    return max(resizing.size) > SMALL_SIDE
+
+
+def learner_loader(
+    resizing: Resizing, device: torch.device = CPU, place: Place = "host", cache: Path | None = None
+) -> "PhotoLoader":
+    """How a learner keeps photos: a seventh larger than its network sees them, so that crops stay sharp. Exemplars are
+    encoded at that size."""
+    side = max(resizing.size)
+    return PhotoLoader(side, round(side * 8 / 7), device, place, cache, resizing=resizing, reencodes=True)
+
+
+def stack_for_learner(images: Tensor, resizing: Resizing) -> Stack:
+    """Images of the network's size, kept as a learner keeps images of that size."""
+    return PhotoStack.of_tensor(images, learner_loader(resizing)) if keeps_photos(resizing) else TensorStack(images)
+
+
+def stack_of_files(files: Mapping[str, bytes], ids: Sequence[str], resizing: Resizing) -> Stack:
+    """Images that a learner kept as files (`Stack.files`), by their names. Raises DataError with the name of one that
+    cannot be read or has another size; a large image is not decoded."""
+    for name, content in files.items():
+        try:
+            width, height = upright_size(content)
+        except ImageError as error:
+            raise DataError(f"'{name}' cannot be read: {error}") from None
+        is_photo = keeps_photos(resizing) and name.endswith(".jpg")
+        if is_photo and min(width, height) <= learner_loader(resizing).short_side:
+            continue
+        if (height, width) != resizing.size:
+            raise DataError(f"'{name}' is not {resizing.width} x {resizing.height}")
+    if keeps_photos(resizing):
+        stack: Stack = PhotoStack.of(files.values(), learner_loader(resizing), "the exemplars", ids)
+        is_readable = stack.readable()
+        if not bool(is_readable.all()):
+            raise DataError(f"'{[*files][int((~is_readable).nonzero()[0])]}' cannot be read")
+        return stack
+    images = torch.empty(len(files), 3, *resizing.size, dtype=torch.uint8)
+    for k, (name, image) in enumerate(zip(files, decoded([*files.values()], resizing), strict=True)):
+        if isinstance(image, ImageError):
+            raise DataError(f"'{name}' cannot be read: {image}")
+        images[k] = image
+    return TensorStack(images)
+
+
+def stack_of_state(state: Mapping[str, Tensor], loader: "PhotoLoader | None") -> Stack:
+    """The images of `Stack.state`. Raises ValueError, KeyError or RuntimeError where it is damaged."""
+    if "contents" not in state:
+        return TensorStack(state["images"])
+    if loader is None:
+        raise ValueError("it holds photos, and the run has images of one size")
+    contents = state["contents"]
+    if contents.dtype != torch.uint8:
+        raise ValueError(f"{contents.dtype} of shape {tuple(contents.shape)}")
+    files = [part.numpy().tobytes() for part in contents.split(state["lengths"].tolist())]
+    return PhotoStack.of(files, loader, "the exemplars")
+
+
+class PhotoList:
+    """Photos in any form (paths, encoded bytes, other images), with an id each: empty until it is known."""
+
+    def __init__(self, items: Iterable[ImageLike], ids: Sequence[str] = ()) -> None:
+        self.items = items if isinstance(items, Sequence) else list(items)
+        self.ids = list(ids) or [""] * len(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @cached_property
+    def are_files(self) -> bool:
+        return all(isinstance(item, str | Path) for item in self.items)
+
+    def name(self, position: int) -> str:
+        return item_name(self.items[position], position)
+
+    def path(self, position: int) -> Path:
+        """Of one of files."""
+        return Path(cast(str | Path, self.items[position]))
+
+    def content(self, position: int) -> bytes:
+        """The encoded photo. Raises OSError."""
+        item = self.items[position]
+        if isinstance(item, str | Path):
+            return read_limited(Path(item), MAX_FILE_BYTES)
+        return item if isinstance(item, bytes) else png_of(np.asarray(decode(item)))
+
+    def select(self, positions: NDArray[np.int64]) -> "PhotoList":
+        """Some of the photos, in this order."""
+        chosen = positions.tolist()
+        return PhotoList([self.items[k] for k in chosen], [self.ids[k] for k in chosen])
+
+
+class Decoded(NamedTuple):
+    """Some decoded photos: their positions `[n]`, height and width `[n, 2]` (0 where unreadable), where each begins
+    `[n]`, the pixels in one piece, and why some cannot be read."""
+
+    positions: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    pixels: Tensor
+    unreadable: Mapping[int, str]
+    is_on_disk: bool = False
+
+    @classmethod
+    def of(cls, positions: NDArray[np.int64], photos: Sequence[NDArray[np.uint8] | str]) -> "Decoded":
+        """Pixels `[height, width, 3]` of each photo, or the reason why it cannot be read."""
+        shapes = [(0, 0) if isinstance(one, str) else one.shape[:2] for one in photos]
+        sizes = np.array(shapes, np.int64).reshape(-1, 2)
+        ends = (3 * sizes.prod(1)).cumsum()
+        pixels = torch.empty(int(ends[-1]) if len(ends) else 0, dtype=torch.uint8)
+        room = pixels.numpy()
+        unreadable = {}
+        for position, one, end in zip(positions.tolist(), photos, ends.tolist(), strict=True):
+            if isinstance(one, str):
+                unreadable[position] = one
+            else:
+                room[end - one.size : end] = one.ravel()
+        return cls(positions, sizes, _offsets(sizes), pixels, unreadable)
+
+    @classmethod
+    def joined(cls, parts: Sequence["Decoded"]) -> "Decoded":
+        """All parts as one."""
+        positions, sizes = (np.concatenate(column) for column in zip(*(part[:2] for part in parts), strict=True))
+        unreadable = {position: reason for part in parts for position, reason in part.unreadable.items()}
+        return cls(positions, sizes, _offsets(sizes), torch.cat([part.pixels for part in parts]), unreadable)
+
+
+def _offsets(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each photo begins when they lie one after the other."""
+    lengths = 3 * sizes.prod(1)
+    return np.asarray(lengths.cumsum() - lengths, dtype=np.int64)
+
+
+@dataclass
+class PhotoLoader:
+    """How photos become pixels, and where those are kept. `auto` takes the first of device, host and disk with room.
+
+    `cache` is the folder of the disk cache: photos that lie there are read instead of decoded, wherever they are kept.
+    """
+
+    image_size: int
+    short_side: int
+    device: torch.device = CPU
+    place: Place = "auto"
+    cache: Path | None = None
+    num_threads: int = 0
+    max_unreadable: int | None = None
+    resizing: Resizing | None = None
+    """What a network sees of a photo in inference; by default the usual square in the middle. Where it is given, photos
+    get the id of what the network sees."""
+    reencodes: bool = False
+    """Whether exemplars are encoded again at the size in which photos are kept."""
+    follower: Follower = field(default_factory=Follower)
+    chosen: str = ""
+    """Where the photos of the newest files went."""
+
+    @property
+    def out_size(self) -> tuple[int, int]:
+        """Height and width of what a network sees."""
+        return self.resizing.size if self.resizing else (self.image_size, self.image_size)
+
+    def frames(self, sizes: Tensor) -> Tensor:
+        """What a network sees in inference of photos of these `sizes` `[N, 2]`: boxes `[N, 4]`."""
+        if self.resizing is None:
+            return centre_boxes(sizes)
+        if self.resizing.rule == "stretch":
+            return whole_boxes(sizes)
+        return middle_boxes(sizes, self.resizing.width / self.resizing.height)
+
+    def load(self, photos: PhotoList, positions: NDArray[np.int64], title: str) -> Iterator[Decoded]:
+        """The photos at these positions, some at a time, in the place where they are kept. Those that cannot be read
+        have no pixels; a warning counts them. Raises DataError where they are too many."""
+        began, num_done, num_bytes = time.monotonic(), 0, 0
+        unreadable: list[Unreadable] = []
+        place = "" if photos.are_files else self.chosen
+        for parts in self._parts(photos, positions):
+            self.follower.stop.raise_if_set()
+            for position, reason in (one for part in parts for one in part.unreadable.items()):
+                unreadable.append(Unreadable(photos.name(position), reason))
+                self._check(unreadable, len(positions), title)
+            num_done += sum(len(part.positions) for part in parts)
+            num_bytes += sum(part.pixels.nbytes for part in parts)
+            if not place:
+                place = self.chosen = self.choose(num_bytes * len(positions) // max(1, num_done))
+            yield from self.kept(parts, place)
+            self.follower.listener(events.Decoding(title, num_done, len(positions)))
+        if len(positions) and len(unreadable) == len(positions):
+            raise DataError(f"none of the {len(positions)} photos of {title} can be read: {unreadable[0].reason}")
+        if unreadable:
+            first = unreadable[0]
+            count = f"{len(unreadable)} of {len(positions):,} photos of {title}"
+            self.follower.warn(f"{count} cannot be read and are left out, such as '{first.name}': {first.reason}")
+        seconds, facts = time.monotonic() - began, (len(positions), len(unreadable), num_bytes, place or "host")
+        self.follower.listener(events.PhotosDecoded(title, *facts, seconds))
+
+    def prepare(self, photos: PhotoList, title: str) -> int:
+        """Write the disk cache of all files, from where an earlier call was interrupted. Returns its bytes."""
+        assert self.cache is not None, "the settings name a folder"
+        folder = CacheFolder(self.cache, self.short_side)
+        unreadable: list[Unreadable] = []
+        num_done = num_bytes = 0
+        for part in folder.parts(photos, np.arange(len(photos))):
+            there = folder.read(part, photos, is_checked=True)
+            piece = there or self._written(folder, part, photos)
+            unreadable += [Unreadable(photos.name(k), reason) for k, reason in piece.unreadable.items()]
+            self._check(unreadable, len(photos), title)
+            num_done, num_bytes = num_done + len(part), num_bytes + piece.pixels.nbytes
+            self.follower.listener(events.Decoding(title, num_done, len(photos), was_there=there is not None))
+            self.follower.stop.raise_if_set()
+        return num_bytes
+
+    def _parts(self, photos: PhotoList, positions: NDArray[np.int64]) -> Iterator[Sequence[Decoded]]:
+        if self.cache is None or self.resizing is not None or not photos.are_files:
+            firsts = range(0, len(positions), LOADED_AT_ONCE)
+            yield from self.decoded(photos, (positions[first : first + LOADED_AT_ONCE] for first in firsts))
+            return
+        folder = CacheFolder(self.cache, self.short_side)
+        for part in folder.parts(photos, positions):
+            piece = folder.read(part, photos)
+            if piece is None and self.place == "disk":
+                piece = self._written(folder, part, photos)
+            if piece is not None:
+                yield [piece]
+            else:
+                yield from self.decoded(photos, [part])
+
+    def _written(self, folder: "CacheFolder", part: NDArray[np.int64], photos: PhotoList) -> Decoded:
+        (pieces,) = self.decoded(photos, [part])
+        folder.write(part, photos, Decoded.joined(pieces))
+        piece = folder.read(part, photos)
+        assert piece is not None, "it was just written"
+        return piece
+
+    def decoded(self, photos: PhotoList, parts: Iterable[NDArray[np.int64]]) -> Iterator[Sequence[Decoded]]:
+        """Each part over all cores; while one is put where it is kept, the next is decoded."""
+        begun: deque[list[Future[Decoded]]] = deque()
+        with quiet_pillow(), ThreadPoolExecutor(self.num_threads or num_cores()) as pool:
+            for part in parts:
+                firsts = range(0, len(part), LOADED_TOGETHER)
+                together = (part[first : first + LOADED_TOGETHER] for first in firsts)
+                begun.append([pool.submit(self._decoded, photos, positions) for positions in together])
+                if len(begun) > 1:
+                    yield [piece.result() for piece in begun.popleft()]
+            for pieces in begun:
+                yield [piece.result() for piece in pieces]
+
+    def _decoded(self, photos: PhotoList, positions: NDArray[np.int64]) -> Decoded:
+        """Some photos, decoded one after the other by the calling thread."""
+
+        def one(position: int) -> NDArray[np.uint8] | str:
+            try:
+                return self.pixels(photos, position)
+            except ImageError as error:
+                return str(error)
+            except OSError as error:
+                return error.strerror or "it cannot be read"
+
+        return Decoded.of(positions, [one(position) for position in positions.tolist()])
+
+    def pixels(self, photos: PhotoList, position: int) -> NDArray[np.uint8]:
+        """One decoded photo `[height, width, 3]` at the size in which it is kept. Raises OSError and ImageError."""
+        if self.resizing is None or photos.ids[position]:
+            return file_pixels(photos.content(position), self.short_side)
+        picture = decode_photo(photos.items[position], max(self.resizing.size))
+        photos.ids[position] = image_id(self.resizing(picture))
+        return shrunk(picture, self.short_side)
+
+    def kept(self, parts: Sequence[Decoded], place: str) -> Iterator[Decoded]:
+        """Photos in the place where they are kept; on a device, all `parts` in one piece of its memory."""
+        room, start = None, 0
+        if place == "device":
+            room = torch.empty(sum(len(part.pixels) for part in parts), dtype=torch.uint8, device=self.device)
+        for part in parts:
+            if room is not None:
+                room[start : start + len(part.pixels)] = part.pixels
+                yield part._replace(offsets=part.offsets + start, pixels=room)
+                start += len(part.pixels)
+            elif place == "host" and part.is_on_disk:
+                yield part._replace(pixels=part.pixels.clone())
+            else:
+                yield part
+
+    def choose(self, num_bytes: int) -> str:
+        """Where photos of so many bytes go. Raises DataError where there is no room."""
+        if self.place != "auto":
+            return self.place if self.place != "device" or self.device.type == "cuda" else "host"
+        return place_for(num_bytes, self.device, has_cache=self.cache is not None)
+
+    def _check(self, unreadable: list[Unreadable], num_photos: int, title: str) -> None:
+        key = "photos.max_unreadable"
+        refuse_too_many(unreadable, num_photos, f"photos of {title}", self.max_unreadable, key=key)
+
+
+def typical_photo_bytes(short_side: int) -> int:
+    """What a decoded photo takes: three quarters as high as wide, at the shorter side at which it is kept."""
+    side = short_side or TYPICAL_SHORT_SIDE
+    return 3 * side * side * 4 // 3
+
+
+def place_for(num_bytes: int, device: torch.device, has_cache: bool) -> str:
+    """Where photos of so many bytes are kept by `auto`: on a GPU, in the host's memory, or in the cache on disk."""
+    if device.type == "cuda":
+        free = torch.cuda.mem_get_info(device)[0]
+        free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        if num_bytes <= SHARE_OF_DEVICE * free:
+            return "device"
+    if num_bytes <= SHARE_OF_HOST * _available_memory():
+        return "host"
+    if has_cache:
+        return "disk"
+    raise DataError(
+        f"the photos take {num_bytes / 2**30:.1f} GiB, more than there is room for; name a folder for a cache on disk "
+        "(engine.photo_cache=FOLDER), or choose a smaller photos.short_side"
+    )
+
+
+def _available_memory() -> float:
+    """Bytes of the host's memory that can be used; no limit where that is not known."""
+    with suppress(OSError, ValueError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return float(line.split()[1]) * 1024
+    return float("inf")
+
+
+class CacheFolder:
+    """Decoded photos on disk: `FOLDER/v3-256/HASH.pixels` and its `HASH.json`, one pair for at most 2,048 files of one
+    folder.
+
+    The hash in the name is of the files' paths. The JSON holds each file's size, the size of its pixels, and the hash
+    of the pixels. It is written last: a pair without it does not count.
+    """
+
+    def __init__(self, folder: Path, short_side: int) -> None:
+        self.folder = user_path(folder) / f"v{CACHE_VERSION}-{short_side}"
+
+    def parts(self, photos: PhotoList, positions: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+        """The positions of the files that share a pair."""
+        by_folder: dict[str, list[int]] = {}
+        for position in positions.tolist():
+            by_folder.setdefault(photos.name(position).rpartition("/")[0], []).append(position)
+        for group in by_folder.values():
+            for first in range(0, len(group), MOST_IN_A_CACHE_FILE):
+                yield np.array(group[first : first + MOST_IN_A_CACHE_FILE], np.int64)
+
+    def read(self, part: NDArray[np.int64], photos: PhotoList, is_checked: bool = False) -> Decoded | None:
+        """The pixels of these files, mapped from the disk; None where they are not there or do not fit.
+
+        With `is_checked` every file must still have the size that it had, and the pixels their hash.
+        """
+        path = self._path(part, photos)
+        try:
+            facts: dict[str, Any] = json.loads(read_limited(path.with_suffix(".json"), MAX_FACTS_BYTES))
+            sizes = np.array(facts["sizes"], np.int64).reshape(-1, 2)
+            num_bytes = int(3 * sizes.prod(1).sum())
+            if len(sizes) != len(part) or path.stat().st_size != num_bytes:
+                return None
+            if is_checked:
+                with path.open("rb") as file:
+                    digest = hashlib.file_digest(file, "sha256").hexdigest()
+                if facts["files"] != _file_sizes(part, photos) or facts["sha256"] != digest:
+                    return None
+            # Copy on write: torch asks for memory that could be written to, and nothing here writes.
+            pixels = np.memmap(path, np.uint8, "c") if num_bytes else np.empty(0, np.uint8)
+            unreadable = {int(part[int(k)]): str(reason) for k, reason in facts["unreadable"].items()}
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return Decoded(part, sizes, _offsets(sizes), torch.from_numpy(pixels), unreadable, is_on_disk=True)
+
+    def write(self, part: NDArray[np.int64], photos: PhotoList, piece: Decoded) -> None:
+        path = self._path(part, photos)
+        index = {position: k for k, position in enumerate(part.tolist())}
+        pixels = piece.pixels.numpy()
+        facts = {
+            "files": _file_sizes(part, photos),
+            "sizes": piece.sizes.tolist(),
+            "unreadable": {index[position]: reason for position, reason in piece.unreadable.items()},
+            "sha256": hashlib.sha256(pixels.data).hexdigest(),
+        }
+        with written(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with writing(path) as temporary:
+                temporary.write_bytes(pixels.data)  # numpy's own would not say that the disk is full
+            write_json(path.with_suffix(".json"), facts)
+
+    def _path(self, part: NDArray[np.int64], photos: PhotoList) -> Path:
+        paths = "\0".join(str(photos.path(position).absolute()) for position in part.tolist())
+        return self.folder / f"{hashlib.sha256(os.fsencode(paths)).hexdigest()[:40]}.pixels"
+
+
+def _file_sizes(part: NDArray[np.int64], photos: PhotoList) -> list[int]:
+    """The bytes of each file; -1 for one that is gone."""
+    sizes = []
+    for position in part.tolist():
+        try:
+            sizes.append(photos.path(position).stat().st_size)
+        except OSError:
+            sizes.append(-1)
+    return sizes
+
+
+def check_writable(folder: Path) -> None:
+    """Refuse a folder for the cache that cannot be made, before anything is decoded."""
+    with explained(DataError, f"engine.photo_cache: cannot write '{folder}'"):
+        user_path(folder).mkdir(parents=True, exist_ok=True)
+
 
 class PhotoStore:
-    """Photos that share a list, and the pixels of those that are developed. A photo's number never changes."""
+    """Photos that share a list, and the pixels of those that are decoded. A photo's number never changes."""
 
-    def __init__(self, photos: Encoded, darkroom: Darkroom, what: str = "the photos") -> None:
+    def __init__(self, photos: PhotoList, loader: PhotoLoader, title: str = "the photos") -> None:
         self.photos = photos
-        self.darkroom = darkroom
-        self.what = what
+        self.loader = loader
+        self.title = title
         self.sizes = np.zeros((len(photos), 2), np.int64)
         self.is_known = np.zeros(len(photos), bool)
-        """Whose size every process knows, and knows that all others do: the same in all of them at any time."""
-        self.is_developed = np.zeros(len(photos), bool)
+        """Photos whose size is known on every rank."""
+        self.is_loaded = np.zeros(len(photos), bool)
         self._chunk = np.zeros(len(photos), np.int32)
         self._offset = np.zeros(len(photos), np.int64)
         self._chunks: list[Tensor] = []
         self._starts: NDArray[np.int64] | None = None
-        """Where the chunks begin in the memory of the device that holds them all, once that was asked for."""
-        self._coming: tuple[NDArray[np.int64], Ahead] | None = None
-        """Photos that are decoded already, or are being so, before they are developed."""
-
-    @property
-    def has_ids(self) -> bool:
-        """Whether every photo is known by an id."""
-        return len(self.photos.ids) == len(self.photos)
+        """The addresses of the chunks in the memory of the device that holds them all, once they were asked for."""
 
     def survey(self, numbers: NDArray[np.int64]) -> None:
-        """Learn the sizes of photos that are not known yet. Each process decodes its share, and tells the others."""
+        """Find the sizes of photos that are not known yet. Each process decodes its share and sends the others the
+        sizes. All processes must call it together."""
         if crew().is_alone:
-            self.develop(numbers)
+            self.load(numbers)
             return
         missing = np.unique(numbers[~self.is_known[numbers]])
         if not len(missing):
             return
-        # From the cache nothing is decoded: all may read all of it.
+        # From the cache nothing is decoded: every process may read all of it.
         is_own = owners_of(missing) == crew().rank
-        self.develop(missing if self.darkroom.cache else missing[is_own])
-        self.share(missing)
+        self.load(missing if self.loader.cache else missing[is_own])
+        shares = [missing[owners_of(missing) == rank] for rank in range(crew().size)]
+        own = torch.from_numpy(self.sizes[shares[crew().rank]])
+        for share, sizes in zip(shares, gathered(own, [len(share) for share in shares]), strict=True):
+            self.sizes[share], self.is_known[share] = sizes.numpy(), True
         others = missing[(self.sizes[missing].min(1) == 0) & ~is_own]
-        if len(others) and not self.darkroom.cache:
+        if len(others) and not self.loader.cache:
+            count = f"{len(others)} more photos of {self.title}"
             first = self.photos.name(int(others[0]))
-            message = f"{len(others)} more photos of {self.what} cannot be read by other processes"
-            self.darkroom.follower.warn(f"{message} and are left out, such as '{first}'")
+            self.loader.follower.warn(f"{count} cannot be read by other processes and are left out, such as '{first}'")
 
-    def share(self, numbers: NDArray[np.int64]) -> None:
-        """Tell the other processes the sizes and ids of this one's photos among these, and hear theirs."""
-        shares = [numbers[owners_of(numbers) == rank] for rank in range(crew().size)]
-        own, ids = shares[crew().rank], self.photos.ids
-        texts = np.array([ids[k] for k in own.tolist()] if ids else [b""] * len(own), f"S{ID_LENGTH}")
-        told = np.concatenate((self.sizes[own], texts.view(np.uint8).reshape(len(own), ID_LENGTH)), axis=1)
-        counts = [len(share) for share in shares]
-        for share, heard in zip(shares, gathered(torch.from_numpy(told), counts), strict=True):
-            self.sizes[share], self.is_known[share] = heard[:, :2].numpy(), True
-            for number, text in zip(share.tolist(), heard[:, 2:].tolist(), strict=True) if ids else ():
-                ids[number] = bytes(text).rstrip(b"\0").decode()
-
-    def expect(self, numbers: NDArray[np.int64]) -> None:
-        """Begin to decode, beside whatever else is done, what `survey` of these photos will ask this process for."""
-        own = np.unique(numbers[owners_of(numbers) == crew().rank])
-        coming = self.darkroom.ahead(self._listed(own)) if len(own) and self._coming is None else None
-        if coming is not None:
-            self._coming = own, coming
-
-    def dismiss(self) -> None:
-        """What is expected is not wanted any more."""
-        if self._coming is not None:
-            self._coming[1].cancel()
-            self._coming = None
-
-    def develop(self, numbers: NDArray[np.int64]) -> None:
+    def load(self, numbers: NDArray[np.int64]) -> None:
         """Decode those of the photos whose pixels are not here yet."""
-        missing = np.unique(numbers[~self.is_developed[numbers]])
-        if not len(missing):
-            return
-        expected, coming = self._coming or (missing[:0], None)
-        if not np.array_equal(expected, missing):
-            coming = None
-        for part in self.darkroom.develop(self._listed(missing), self.what, coming):
-            self.keep(part._replace(positions=missing[part.positions]))
-        self.dismiss()
+        missing = np.unique(numbers[~self.is_loaded[numbers]])
+        if len(missing):
+            for piece in self.loader.load(self.photos, missing, self.title):
+                self.keep(piece)
 
-    def _listed(self, numbers: NDArray[np.int64]) -> Encoded:
-        return self.photos if len(numbers) == len(self.photos) else self.photos.select(numbers)
-
-    def keep(self, part: Strip) -> None:
-        """Take pixels that were decoded elsewhere, at their positions in the list."""
-        rows = part.positions
-        self.sizes[rows], self.is_developed[rows] = part.sizes, True
-        if not self._chunks or self._chunks[-1] is not part.pixels:
-            self._chunks.append(part.pixels)
+    def keep(self, piece: Decoded) -> None:
+        """Keep decoded photos at their positions in the list."""
+        rows = piece.positions
+        self.sizes[rows], self.is_loaded[rows] = piece.sizes, True
+        if not self._chunks or self._chunks[-1] is not piece.pixels:
+            self._chunks.append(piece.pixels)
             self._starts = None
-        self._chunk[rows], self._offset[rows] = len(self._chunks) - 1, part.offsets
+        self._chunk[rows], self._offset[rows] = len(self._chunks) - 1, piece.offsets
+
+    def keep_at_best_place(self, piece: Decoded, num_photos: int) -> None:
+        """Keep decoded photos, some of `num_photos`, where there is room for all."""
+        loader = self.loader
+        if not loader.chosen:
+            try:
+                loader.chosen = loader.choose(piece.pixels.nbytes * num_photos // len(piece.positions))
+            except DataError:  # what the whole memory cannot hold has been refused
+                loader.chosen = "host"
+        if loader.chosen == "disk":
+            piece = piece._replace(pixels=_on_disk(piece.pixels, loader.cache))
+        for part in loader.kept([piece], loader.chosen):
+            self.keep(part)
 
     def content(self, number: int) -> bytes:
-        """The photo as it is kept: its file, or once more encoded at the size in which it is used."""
-        if not self.darkroom.reencodes or isinstance(self.photos, PhotoBytes):
+        """The photo as an exemplar: its file, or a JPEG of the size in which it is kept. Raises OSError."""
+        if not self.loader.reencodes or isinstance(self.photos.items[number], bytes):
             return self.photos.content(number)
-        if self.is_developed[number]:
+        if self.is_loaded[number]:
             return jpeg_of(self.pixels(number).cpu().numpy())
-        return jpeg_of(self.photos.pixels(number, self.darkroom.short_side))
+        return jpeg_of(self.loader.pixels(self.photos, number))
 
     def pixels(self, number: int) -> Tensor:
-        """A developed photo, uint8 `[height, width, 3]`, where it is kept."""
+        """A decoded photo, uint8 `[height, width, 3]`, where it is kept."""
         height, width = self.sizes[number].tolist()
         start = int(self._offset[number])
         return self._chunks[int(self._chunk[number])][start : start + 3 * height * width].view(height, width, 3)
@@ -136,17 +738,236 @@ class PhotoStore:
         return np.asarray(self._starts[self._chunk[numbers]] + self._offset[numbers], dtype=np.int64)
 
 
+def _on_disk(pixels: Tensor, folder: Path | None) -> Tensor:
+    """The same in an unnamed file in `folder`, which is freed with the tensor."""
+    if not len(pixels):
+        return pixels
+    with written(folder or Path(tempfile.gettempdir())), tempfile.NamedTemporaryFile(dir=folder) as file:
+        file.write(pixels.numpy().data)
+        file.flush()
+        return torch.from_numpy(np.memmap(file.name, np.uint8, "c"))
+
+
+class _Crops(NamedTuple):
+    """What a device needs to cut some photos: their sizes and where they begin, in its memory or, of those that
+    `are_sent`, in the `pixels` that travel there."""
+
+    sizes: Tensor
+    starts: Tensor
+    are_sent: Tensor
+    pixels: Tensor
+
+    def cut(self, boxes: Tensor, is_mirrored: Tensor, out_size: tuple[int, int], device: torch.device) -> Tensor:
+        """uint8 `[n, 3, *out_size]` on `device`."""
+        pixels = self.pixels.to(device, non_blocking=True) if len(self.pixels) else self.pixels
+        if device.type == "cuda" and can_crop():
+            addresses = self.starts + pixels.data_ptr() * self.are_sent
+            addresses, sizes, boxes, is_mirrored = _sent((addresses, self.sizes, boxes, is_mirrored), device)
+            return crops_at(addresses, sizes, boxes, is_mirrored, out_size)
+        photos = [
+            pixels[start : start + 3 * height * width].view(height, width, 3)
+            for start, (height, width) in zip(self.starts.tolist(), self.sizes.tolist(), strict=True)
+        ]
+        return crops_of(photos, boxes, is_mirrored, out_size)
+
+
+class PhotoStack(Stack):
+    """Some photos of one or more stores, in order. Selecting and joining touches no pixel."""
+
+    num_copies = COPIES_OF_PHOTOS
+    loader: PhotoLoader
+
+    def __init__(self, stores: Sequence[PhotoStore], store_ids: NDArray[np.int16], numbers: NDArray[np.int64]) -> None:
+        self.loader = stores[0].loader
+        self._stores = tuple(stores)
+        self._store_ids = store_ids
+        self._numbers = numbers
+
+    @classmethod
+    def of(
+        cls, items: Iterable[ImageLike], loader: PhotoLoader, title: str = "the photos", ids: Sequence[str] = ()
+    ) -> "PhotoStack":
+        """Photos in a store of their own, with the ids that they have had before, where they had any."""
+        photos = PhotoList(items, ids)
+        return cls([PhotoStore(photos, loader, title)], np.zeros(len(photos), np.int16), np.arange(len(photos)))
+
+    @classmethod
+    def of_tensor(cls, images: Tensor, loader: PhotoLoader) -> "PhotoStack":
+        """Images uint8 `[N, 3, H, W]` of the network's size as photos of that size."""
+        images = images.cpu()
+        stack = cls.of(list(images), loader, ids=[image_id(image) for image in images])
+        pixels = [image.permute(1, 2, 0).contiguous().numpy() for image in images]
+        stack._stores[0].keep(Decoded.of(np.arange(len(images)), pixels))
+        return stack
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @property
+    def shape(self) -> torch.Size:
+        return torch.Size((len(self), 3, *self.loader.out_size))
+
+    @property
+    def device(self) -> torch.device:
+        return CPU
+
+    @property
+    def nbytes(self) -> int:
+        return sum(map(len, self.files()))
+
+    @property
+    def tensor(self) -> Tensor:
+        raise ValueError("photos of many sizes are not one tensor of images")
+
+    @property
+    def sizes(self) -> Tensor:
+        """Height and width of every photo as it is kept, `[N, 2]` int64; 0 where it could not be read."""
+        sizes = np.zeros((len(self), 2), np.int64)
+        for store, positions in self._by_store():
+            sizes[positions] = store.sizes[self._numbers[positions]]
+        return torch.from_numpy(sizes)
+
+    def __getitem__(self, index: Tensor | slice) -> "PhotoStack":
+        chosen = index if isinstance(index, slice) else index.cpu().numpy()
+        return PhotoStack(self._stores, self._store_ids[chosen], self._numbers[chosen])
+
+    def followed_by(self, others: Sequence[Stack]) -> "PhotoStack":
+        stacks = [self, *cast("Sequence[PhotoStack]", others)]
+        stores = list(dict.fromkeys(store for stack in stacks for store in stack._stores))
+        ids = [np.array([stores.index(store) for store in stack._stores], np.int16) for stack in stacks]
+        store_ids = np.concatenate([new[stack._store_ids] for new, stack in zip(ids, stacks, strict=True)])
+        return PhotoStack(stores, store_ids, np.concatenate([stack._numbers for stack in stacks]))
+
+    def to(self, device: torch.device | str) -> "PhotoStack":
+        return self
+
+    def on_device(self, device: torch.device) -> Tensor:
+        self.load()
+        crops = self.crops(device)
+        boxes = self.loader.frames(crops.sizes)
+        return crops.cut(boxes, torch.zeros(len(self), dtype=torch.int64), self.loader.out_size, device)
+
+    def ids(self) -> list[str]:
+        ids = [store.photos.ids[number] for store, number in self._stored()]
+        if all(ids):
+            return ids
+        return [image_id(image) for part in self.split(DECODED_AT_ONCE) for image in part.on_device(CPU)]
+
+    def load(self) -> None:
+        for store, positions in self._by_store():
+            store.load(self._numbers[positions])
+
+    def readable(self) -> Tensor:
+        for store, positions in self._by_store():
+            store.survey(self._numbers[positions])
+        return self.sizes.amin(1) > 0
+
+    def for_task(self, title: str) -> "PhotoStack":
+        (store,) = self._stores
+        photos = store.photos.select(self._numbers)
+        return PhotoStack.of(photos.items, store.loader, title, photos.ids)
+
+    def owned(self) -> "PhotoStack":
+        ids = [store.photos.ids[number] for store, number in self._stored()]
+        return PhotoStack.of(self.files(), self.loader, "the exemplars", ids)
+
+    def in_one_store(self) -> "PhotoStack":
+        return self.owned()
+
+    def files(self) -> list[bytes]:
+        return [store.content(number) for store, number in self._stored()]
+
+    def state(self) -> dict[str, Tensor]:
+        """`contents`, the encoded files one after the other, and `lengths`, their bytes."""
+        files = self.files()
+        whole = torch.frombuffer(bytearray(b"".join(files)), dtype=torch.uint8) if files else torch.empty(0).byte()
+        return {"contents": whole, "lengths": torch.tensor([len(file) for file in files], dtype=torch.int64)}
+
+    def alike(self, images: Tensor) -> "PhotoStack":
+        return PhotoStack.of_tensor(images, self.loader)
+
+    def owners(self, num_processes: int) -> Tensor:
+        return torch.from_numpy(owners_of(self._numbers, num_processes))
+
+    def strata(self, batch_size: int, num_processes: int) -> list[Tensor]:
+        most = num_strata(FEWEST_IN_A_STRATUM * NUM_STRATA, batch_size)
+        if most % num_processes:
+            raise SettingsError(
+                f"{num_processes} processes cannot share photos in batches of {batch_size} equally; "
+                f"start as many as divide {most}"
+            )
+        self.readable()
+        return strata(torch.from_numpy(self._numbers % NUM_STRATA), num_strata(len(self), batch_size))
+
+    def epoch(self, order: Tensor, augmentation: Augmentation, random: torch.Generator) -> Epoch:
+        return _PhotoEpoch(self, order, augmentation, random)
+
+    def is_resident(self, device: torch.device, asked: str) -> bool:
+        return False  # the loader keeps pixels on the device
+
+    def prepare(self, title: str) -> int:
+        (store,) = self._stores
+        return self.loader.prepare(store.photos.select(self._numbers), title)
+
+    def crops(self, device: torch.device) -> _Crops:
+        """What `device` needs of the photos, which are all decoded; in memory from which it can copy by itself."""
+        sizes, are_sent = self.sizes, torch.ones(len(self), dtype=torch.bool)
+        starts = torch.zeros(len(self), dtype=torch.int64)
+        for store, own in self._by_store() if device.type == "cuda" and can_crop() else ():
+            addresses = store.addresses(self._numbers[own], device)
+            if addresses is not None:
+                starts[own], are_sent[own] = torch.from_numpy(addresses), False
+        lengths = 3 * sizes.prod(1) * are_sent
+        ends = lengths.cumsum(0)
+        pixels = torch.empty(int(ends[-1]) if len(ends) else 0, dtype=torch.uint8, pin_memory=device.type == "cuda")
+        for (store, number), end, length in zip(self._stored(), ends.tolist(), lengths.tolist(), strict=True):
+            if length:
+                pixels[end - length : end] = store.pixels(number).reshape(-1)
+        starts = torch.where(are_sent, ends - lengths, starts)
+        return _Crops(sizes, starts, are_sent, pixels)
+
+    def _stored(self) -> list[tuple[PhotoStore, int]]:
+        pairs = zip(self._store_ids.tolist(), self._numbers.tolist(), strict=True)
+        return [(self._stores[store], number) for store, number in pairs]
+
+    def _by_store(self) -> Iterator[tuple[PhotoStore, NDArray[np.int64]]]:
+        """Each store, and where its photos stand here."""
+        for number, store in enumerate(self._stores):
+            positions = np.flatnonzero(self._store_ids == number)
+            if len(positions):
+                yield store, positions
+
+
+class _PhotoEpoch(Epoch):
+    """Each photo is cut, resized and mirrored on the device, then changed as any image is."""
+
+    def __init__(self, photos: PhotoStack, order: Tensor, augmentation: Augmentation, random: torch.Generator) -> None:
+        self._photos = photos
+        self._order = order
+        shape = torch.Size((len(order), 3, *photos.loader.out_size))
+        self._changes = PhotoChanges(augmentation, photos.sizes[order], shape, random, photos.loader.frames)
+
+    def gathered(self, part: slice, device: torch.device) -> Callable[[], Tensor]:
+        crops = self._photos[self._order[part]].crops(device)
+
+        def cut() -> Tensor:
+            boxes, is_mirrored = self._changes.boxes[part], self._changes.is_mirrored[part]
+            return self._changes.done_to(crops.cut(boxes, is_mirrored, self._photos.loader.out_size, device), part)
+
+        return cut
+
+
+def _sent(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+    """Small tables on the device, without waiting for their arrival."""
+    return [tensor.contiguous().pin_memory().to(device, non_blocking=True) for tensor in tensors]
+
+
 def num_strata(num_photos: int, batch_size: int) -> int:
     """Into how many strata photos are divided: a power of two that divides the batch, of eight photos or more each."""
     count = NUM_STRATA
     while count > 1 and (batch_size % count or num_photos < FEWEST_IN_A_STRATUM * count):
         count //= 2
     return count
-
-
-def most_strata(batch_size: int) -> int:
-    """Into how many of them photos are divided at most, however many there are."""
-    return num_strata(FEWEST_IN_A_STRATUM * NUM_STRATA, batch_size)
 
 
 def strata(homes: Tensor, count: int) -> list[Tensor]:
@@ -163,6 +984,6 @@ def strata(homes: Tensor, count: int) -> list[Tensor]:
     return [torch.cat((positions, over[k : k + 1])) for k, positions in enumerate(groups)]
 
 
-def owners_of(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+def owners_of(numbers: NDArray[np.int64], num_processes: int | None = None) -> NDArray[np.int64]:
     """The rank of the process that decodes the photos of these numbers."""
-    return np.asarray(numbers % NUM_STRATA * crew().size // NUM_STRATA, dtype=np.int64)
+    return np.asarray(numbers % NUM_STRATA * (num_processes or crew().size) // NUM_STRATA, dtype=np.int64)

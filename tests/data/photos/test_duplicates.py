@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageEnhance
 from rendered_photos import THINGS, rendered_photo
 
-from foster.data.photos import likeness
-from foster.data.photos.likeness import SIDE, Sketch, alike, sketch
+from foster.data.photos import duplicates
+from foster.data.photos.duplicates import SIDE, Sketch, alike, sketch
 
 
 @pytest.fixture(scope="module")
@@ -82,9 +82,9 @@ def test_where_there_is_hardly_a_pattern_levels_decide(levels: int, is_same: boo
     assert not is_one_photo(waves(7), waves(6.5, 2.5)), "more than noise is"
 
 
-@pytest.mark.parametrize(("rise", "num_bits"), [(0, 0), (likeness.MARGIN, 0), (likeness.MARGIN + 1, 64)])
+@pytest.mark.parametrize(("rise", "num_bits"), [(0, 0), (duplicates.MARGIN, 0), (duplicates.MARGIN + 1, 64)])
 def test_a_place_is_lighter_by_more_than_noise(rise: int, num_bits: int) -> None:
-    assert likeness.MARGIN == 2
+    assert duplicates.MARGIN == 2
     levels = np.repeat(rise * np.arange(9, dtype=np.uint8), 8)
     picture = Image.fromarray(np.broadcast_to(levels, (72, 72)).copy()).convert("RGB")
     assert int.from_bytes(sketch(picture).bits).bit_count() == num_bits
@@ -100,7 +100,7 @@ def test_each_photo_is_compared_with_some_others_even_where_all_have_the_same_bi
         compared.append(len(pairs))
         return is_near(thumbnails, pairs)
 
-    is_near = likeness._is_near
-    monkeypatch.setattr(likeness, "_is_near", counted)
+    is_near = duplicates._is_near
+    monkeypatch.setattr(duplicates, "_is_near", counted)
     assert alike([Sketch(str(k), bytes(16), picture) for k, picture in enumerate(pictures)]) == []
-    assert 0 < sum(compared) <= 500 * likeness.NEIGHBOURS
+    assert 0 < sum(compared) <= 500 * duplicates.NEIGHBOURS
