@@ -144,12 +144,12 @@ def measure_decode(arguments: argparse.Namespace, data: Path) -> dict[str, Any]:
     by_threads = {}
     for num_threads in (1, 2, 4, 8):
         some = training_set(arguments, data, 100 + 200 * num_threads).stack
-        assert some.loader is not None
+        assert isinstance(some, PhotoStack)
         some.loader.num_threads = num_threads
         began = time.monotonic()
         some.readable()
         by_threads[num_threads] = len(some) / (time.monotonic() - began)
-    assert images.stack.loader is not None
+    assert isinstance(images.stack, PhotoStack)
     return found | {"place": images.stack.loader.chosen, "photos_a_second_by_threads": by_threads}
 
 

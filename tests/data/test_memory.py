@@ -9,7 +9,7 @@ from torch import Tensor
 
 from foster.data.images import ImageSet, Stack, as_stack
 from foster.data.memory import ExemplarMemory, select
-from foster.data.photos.store import PhotoLoader
+from foster.data.photos.store import PhotoLoader, PhotoStack
 from foster.errors import DataError
 from foster.seeding import Address, generator
 
@@ -242,7 +242,7 @@ def test_a_memory_without_images_can_be_saved_loaded_and_filled(num_classes: int
     ],
 )
 def test_a_damaged_state_is_refused_and_the_memory_stays_as_it_was(state: dict[str, Tensor]) -> None:
-    memory = ExemplarMemory(loader=PhotoLoader(8, 8))
+    memory = ExemplarMemory(kind=PhotoStack.of([], PhotoLoader(8, 8)))
     memory.remember(0, numbered_images(7))
     with pytest.raises(DataError, match="damaged"):
         memory.load_state(state)

@@ -32,7 +32,7 @@ from foster.bundle.manifest import (
 )
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.decode import ID_LENGTH, Resizing
-from foster.data.photos.store import check_room, learner_loader, stack_of_files
+from foster.data.photos.store import check_room, stack_of_files
 from foster.errors import DataError, FolderError, words_of
 from foster.networks.layout import on_host
 from foster.system.files import write_new, write_text
@@ -57,7 +57,7 @@ class Bundle:
         entries = [entry for entry in self.manifest.exemplars if entry.use == use]
         resizing = resizing_of(self.manifest.preprocessing)
         check_room(len(entries), resizing, num_copies=1)
-        memory = ExemplarMemory(loader=learner_loader(resizing))
+        memory = ExemplarMemory()
         for class_id in range(len(self.manifest.classes)):
             own = [entry for entry in entries if entry.class_id == class_id]
             files = {entry.file: self.image_files[entry.file] for entry in own}

@@ -5,19 +5,16 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from foster.data.augmentation.pipeline import Changes
+from foster.data.download import Follower
 from foster.data.photos.decode import image_id, png_of
 from foster.errors import SettingsError
 from foster.networks.layout import on_host
 from foster.settings.augmentation import Augmentation
-
-if TYPE_CHECKING:
-    from foster.data.photos.store import PhotoLoader
 
 COPIES_OF_AN_EPOCH = 4
 """What an epoch of resident images takes at its peak, in copies: the data, the shuffled ones, and their changes."""
@@ -38,9 +35,6 @@ class Epoch(ABC):
 class Stack(ABC):
     """uint8 images `[N, 3, H, W]` as a network sees them. Small images are one tensor (`TensorStack`); photos of many
     sizes are one buffer with an offset and a size each (`PhotoStack`). A stack is never changed in place."""
-
-    loader: "PhotoLoader | None" = None
-    """What decodes photos; a tensor needs nothing."""
 
     num_copies = 5
     """How often the images of a `learn` are in memory at its peak: as read, without those known or held out, beside the
@@ -117,7 +111,15 @@ class Stack(ABC):
 
     @abstractmethod
     def state(self) -> dict[str, Tensor]:
-        """The images as tensors for a checkpoint; `photos.store.stack_of_state` is the inverse."""
+        """The images as tensors, for a checkpoint."""
+
+    @abstractmethod
+    def restored(self, state: Mapping[str, Tensor]) -> "Stack":
+        """The images of a `state`, kept as these are. A damaged one raises KeyError, ValueError or RuntimeError."""
+
+    @abstractmethod
+    def follow(self, follower: Follower) -> None:
+        """Tell `follower` from now on of photos that are decoded."""
 
     @abstractmethod
     def alike(self, images: Tensor) -> "Stack":
@@ -202,6 +204,14 @@ class TensorStack(Stack):
 
     def state(self) -> dict[str, Tensor]:
         return {"images": self._tensor}
+
+    def restored(self, state: Mapping[str, Tensor]) -> "TensorStack":
+        if "contents" in state:
+            raise ValueError("it holds photos, and the run has images of one size")
+        return TensorStack(state["images"])
+
+    def follow(self, follower: Follower) -> None:
+        pass
 
     def alike(self, images: Tensor) -> "TensorStack":
         return TensorStack(images)

@@ -7,8 +7,9 @@ from torch import Tensor
 
 from foster.data.herding import herding_by_class, positions_by_class, random_selection
 from foster.data.images import ImageSet, Stack, TensorStack, as_stack, joined
-from foster.data.photos.store import PhotoLoader, stack_of_state
 from foster.errors import DataError, words_of
+
+NO_IMAGES = TensorStack(torch.empty(0, 3, 0, 0, dtype=torch.uint8))
 
 FeaturesOf = Callable[[Stack], Tensor]
 """Images -> features `[N, d]`."""
@@ -19,15 +20,13 @@ class ExemplarMemory:
 
     `total` images are shared by all classes, or every class may keep `per_class`; with neither, there is no limit.
     The memory owns copies of its images on the CPU: the data that they came from may be deleted. Photos of many sizes
-    are kept as their encoded files, which `loader` decodes again.
+    are kept as their encoded files. `kind` is a stack, which may be empty, of the kind that `load_state` restores.
     """
 
-    def __init__(
-        self, total: int | None = None, per_class: int | None = None, loader: PhotoLoader | None = None
-    ) -> None:
+    def __init__(self, total: int | None = None, per_class: int | None = None, kind: Stack = NO_IMAGES) -> None:
         self.total = total
         self.per_class = per_class
-        self.loader = loader
+        self.kind = kind
         self._stacks: list[Stack] = []
         self._together: Stack | None = None
 
@@ -99,7 +98,7 @@ class ExemplarMemory:
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Hold exactly what `state()` returned; the budget stays this memory's own."""
         try:
-            counts, images = state["counts"], stack_of_state(state, self.loader)
+            counts, images = state["counts"], self.kind.restored(state)
             if int(counts.sum()) != len(images) or bool((counts < 0).any()):
                 raise ValueError(f"{len(images)} images for classes of {counts.tolist()}")
         except (KeyError, RuntimeError, ValueError) as error:
@@ -120,9 +119,8 @@ class ExemplarMemory:
 
     def _all_images(self) -> Stack:
         if self._together is None:
-            empty = TensorStack(torch.empty(0, 3, 0, 0, dtype=torch.uint8))
             # One store for all: its photos are decoded together, once for all who ask.
-            self._together = self._one_store(joined(self._stacks)) if self._stacks else empty
+            self._together = self._one_store(joined(self._stacks)) if self._stacks else NO_IMAGES
         return self._together
 
     def _check_budget(self, class_id: int, num_new: int, num_others: int) -> None:
@@ -140,7 +138,7 @@ class BorrowedMemory(ExemplarMemory):
     """What another memory holds, for a rehearsal: nothing is copied, and nothing is encoded."""
 
     def __init__(self, other: ExemplarMemory) -> None:
-        super().__init__(other.total, other.per_class, other.loader)
+        super().__init__(other.total, other.per_class, other.kind)
         self.hold_those_of(other)
 
     def _own(self, images: Stack) -> Stack:

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from foster.data.download import Follower
 from foster.data.herding import positions_by_class, random_selection
-from foster.data.images import ImageSet
-from foster.data.photos.store import PhotoLoader
+from foster.data.images import ImageSet, Stack
 from foster.data.sources import Dataset
 from foster.data.task import Task
 from foster.errors import DataError, SettingsError, suggestion
@@ -50,9 +50,13 @@ class Scenario:
         return self._train.image_size
 
     @property
-    def loader(self) -> PhotoLoader | None:
-        """What decodes its photos of many sizes; images of one size need none."""
-        return self._train.stack.loader
+    def kind(self) -> Stack:
+        """An empty stack of the kind in which its images are kept."""
+        return self._train.stack[:0]
+
+    def follow(self, follower: Follower) -> None:
+        """Tell `follower` from now on of photos that are decoded."""
+        self._train.stack.follow(follower)
 
     def kept_alike(self, images: ImageSet) -> ImageSet:
         """Images of one size, kept as this scenario keeps its own."""

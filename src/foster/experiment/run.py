@@ -74,7 +74,7 @@ class Experiment:
             computing = engine_settings(settings.engine, backbone.is_own)
             self.engine = build_engine(computing, settings.device, mean, std)
             self.method = build_method(settings, self.scenario, self.engine, self._remarks.append, follower)
-        self.method.memory.loader = self.scenario.loader
+        self.method.memory.kind = self.scenario.kind
         self.record = Record(self.method.result_name)
         self._unlabeled_digest = images_digest(self.method.workplace.unlabeled)
         self._trainer = Trainer(
@@ -92,8 +92,7 @@ class Experiment:
         """Learn all tasks that are not learned yet, and return what `results.json` holds at the end."""
         device = str(self.engine.device)
         folder = str(self.folder.path) if self.folder.can_resume else ""  # nobody need know where one is that goes
-        if self.scenario.loader is not None:
-            self.scenario.loader.follower = Follower(self._tell, self._stop)
+        self.scenario.follow(Follower(self._tell, self._stop))
         self._tell(events.RunStarted(self.settings.method, self.scenario.name, len(self.scenario), folder, device))
         for remark in self._remarks:
             self._warn(remark)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from foster.bundle.files import MANIFEST
 from foster.bundle.manifest import read_manifest
 from foster.data.images import ImageSet, Stack
-from foster.data.photos.store import PhotoLoader
+from foster.data.photos.store import PhotoLoader, PhotoStack
 from foster.data.scenario import Scenario
 from foster.errors import DataError, FosterError
 from foster.experiment.event_log import EVENTS, read_events
@@ -177,7 +177,7 @@ class RunArchive(Archive):
 
     def exemplars(self) -> ImageSet:
         memory, photos = idle_method(self.settings).memory, self.settings.photos
-        memory.loader = PhotoLoader(photos.image_size, photos.kept_side)
+        memory.kind = PhotoStack.of([], PhotoLoader(photos.image_size, photos.kept_side))
         if "memory" in self._checkpoint.parts:
             memory.load_state(self._checkpoint.parts["memory"])
         images = memory.exemplars(self.class_names)

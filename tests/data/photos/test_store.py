@@ -197,10 +197,9 @@ def test_selected_and_joined_stacks_share_pixels_and_give_the_same_images(folder
 
 
 def test_the_memory_keeps_encoded_files_and_loads_them_again(folder: Path) -> None:
-    loader = PhotoLoader(32, 40)
-    photos = PhotoStack.of(files_of(folder), loader)
+    photos = PhotoStack.of(files_of(folder), PhotoLoader(32, 40))
     photos.readable()
-    memory = ExemplarMemory(per_class=3, loader=loader)
+    memory = ExemplarMemory(per_class=3, kind=photos[:0])
     for class_id in range(3):
         memory.remember(class_id, photos[torch.arange(5 * class_id, 5 * class_id + 3)])
     content = (folder / "class 1" / "1.jpg").read_bytes()
@@ -208,7 +207,7 @@ def test_the_memory_keeps_encoded_files_and_loads_them_again(folder: Path) -> No
         path.unlink()
     state = memory.state()
     assert state.keys() == {"contents", "lengths", "counts"}
-    again = ExemplarMemory(per_class=3, loader=loader)
+    again = ExemplarMemory(per_class=3, kind=photos[:0])
     again.load_state(state)
     kept, loaded = (found.exemplars(("a", "b", "c")) for found in (memory, again))
     assert kept is not None
@@ -425,7 +424,7 @@ store.write_json = killed
 loader = store.PhotoLoader(32, 40, place="disk", cache=Path({str(cache)!r}))
 store.PhotoStack.of({files!r}, loader).prepare("the photos")
 """
-    done = subprocess.run([sys.executable, "-c", script], env=os.environ, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], env=os.environ, timeout=600)
     assert done.returncode == -signal.SIGKILL
     written = {path: path.stat().st_mtime_ns for path in cache.rglob("*.json")}
     assert len(written) == 2

@@ -284,19 +284,6 @@ def stack_of_files(files: Mapping[str, bytes], ids: Sequence[str], resizing: Res
     return TensorStack(images)
 
 
-def stack_of_state(state: Mapping[str, Tensor], loader: "PhotoLoader | None") -> Stack:
-    """The images of `Stack.state`. Raises ValueError, KeyError or RuntimeError where it is damaged."""
-    if "contents" not in state:
-        return TensorStack(state["images"])
-    if loader is None:
-        raise ValueError("it holds photos, and the run has images of one size")
-    contents = state["contents"]
-    if contents.dtype != torch.uint8:
-        raise ValueError(f"{contents.dtype} of shape {tuple(contents.shape)}")
-    files = [part.numpy().tobytes() for part in contents.split(state["lengths"].tolist())]
-    return PhotoStack.of(files, loader, "the exemplars")
-
-
 class PhotoList:
     """Photos in any form (paths, encoded bytes, other images), with an id each: empty until it is known."""
 
@@ -775,7 +762,6 @@ class PhotoStack(Stack):
     """Some photos of one or more stores, in order. Selecting and joining touches no pixel."""
 
     num_copies = COPIES_OF_PHOTOS
-    loader: PhotoLoader
 
     def __init__(self, stores: Sequence[PhotoStore], store_ids: NDArray[np.int16], numbers: NDArray[np.int64]) -> None:
         self.loader = stores[0].loader
@@ -882,6 +868,18 @@ class PhotoStack(Stack):
         files = self.files()
         whole = torch.frombuffer(bytearray(b"".join(files)), dtype=torch.uint8) if files else torch.empty(0).byte()
         return {"contents": whole, "lengths": torch.tensor([len(file) for file in files], dtype=torch.int64)}
+
+    def restored(self, state: Mapping[str, Tensor]) -> Stack:
+        if "contents" not in state:  # of a memory without images
+            return TensorStack(state["images"])
+        contents = state["contents"]
+        if contents.dtype != torch.uint8:
+            raise ValueError(f"{contents.dtype} of shape {tuple(contents.shape)}")
+        files = [part.numpy().tobytes() for part in contents.split(state["lengths"].tolist())]
+        return PhotoStack.of(files, self.loader, "the exemplars")
+
+    def follow(self, follower: Follower) -> None:
+        self.loader.follower = follower
 
     def alike(self, images: Tensor) -> "PhotoStack":
         return PhotoStack.of_tensor(images, self.loader)
