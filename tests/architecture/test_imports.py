@@ -1,6 +1,7 @@
 """The shape of the house: what may import what, and what must not stand anywhere."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -36,6 +37,8 @@ WITHOUT_EXPERIMENT_SETTINGS = ("data", "kernels", "losses", "networks", "trainin
 KNOWING_METHODS = ("cli.demo",)
 """What is about some of them."""
 
+MODULE_AS_TEXT = re.compile(r"foster\.[\w.]+:\w+")
+
 NAMES_ALLOWED = ("networks.boosted finetune",)
 """Other things of the same name."""
 
@@ -57,7 +60,7 @@ def tree(name: str) -> ast.Module:
 
 @cache
 def imported(name: str) -> frozenset[str]:
-    """The modules of the package that a module imports, at the top or inside a function."""
+    """The modules of the package that a module imports: at the top, inside a function, or by `import_module("...")`."""
     found = set()
     for node in ast.walk(tree(name)):
         if isinstance(node, ast.Import):
@@ -66,6 +69,8 @@ def imported(name: str) -> frozenset[str]:
             assert node.level == 0, f"{name}: imports are absolute"
             full_names = [f"{node.module}.{alias.name}" for alias in node.names]
             found |= {full if full.removeprefix("foster.") in modules() else str(node.module) for full in full_names}
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            found |= {part.value for part in node.args if isinstance(part, ast.Constant)}
     inside = {target.removeprefix("foster").lstrip(".") for target in found if target.partition(".")[0] == "foster"}
     return frozenset(inside & modules().keys()) - {name}
 
@@ -100,6 +105,21 @@ def test_imports_point_down() -> None:
 
 def test_no_module_imports_itself_in_a_circle() -> None:
     assert list(TopologicalSorter({name: imported(name) for name in modules() if name}).static_order())
+
+
+def test_only_settings_name_a_module_above_them_as_text_and_it_is_there() -> None:
+    """As `foster.data.imagenet:survey`: settings import nothing from above; whoever needs it, above, resolves it."""
+    named = [
+        (owner, *node.value.removeprefix("foster.").split(":"))
+        for owner in modules()
+        for node in ast.walk(tree(owner))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and MODULE_AS_TEXT.fullmatch(node.value)
+    ]
+    assert len(named) > 10
+    upwards = [owner for owner, target, _ in named if layer(target) > layer(owner)]
+    assert [owner for owner in upwards if not is_part_of(owner, "settings")] == []
+    for _, target, name in named:
+        assert name in {getattr(node, "name", None) for node in tree(target).body}, f"{target}:{name}"
 
 
 def test_a_method_never_imports_another_method() -> None:

@@ -12,6 +12,7 @@ from sklearn.datasets import load_digits
 from foster.data.images import ImageSet
 from foster.data.sources import Dataset, load, register_dataset
 from foster.errors import DataError
+from foster.experiment.parts import surveyed_facts
 from foster.settings.datasets import CATALOGUE, Asked, SyntheticSettings, dataset_facts
 from foster.settings.experiment import load_settings
 from foster.system.signals import Stopped
@@ -138,10 +139,10 @@ def test_what_goes_wrong_in_a_dataset_of_ones_own_is_told_with_its_name() -> Non
     with registries_kept():
         register_dataset("mine")(broken)
         with pytest.raises(DataError, match="dataset 'mine' cannot be read: ValueError: line 3 has no label"):
-            load_settings(None, ["dataset=mine", "increment=2"])
+            surveyed_facts(load_settings(None, ["dataset=mine", "increment=2", "memory_total=20"]))
         register_dataset("surveyed", survey=lambda facts, asked: broken(asked))(broken)
         with pytest.raises(DataError, match="dataset 'surveyed' cannot be read: ValueError: line 3 has no label"):
-            load_settings(None, ["dataset=surveyed", "increment=2"])
+            surveyed_facts(load_settings(None, ["dataset=surveyed", "increment=2", "memory_total=20"]))
 
 
 @pytest.mark.parametrize("error", [DataError("a file of it is gone"), Stopped(signal.SIGTERM), MemoryError()])

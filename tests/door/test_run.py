@@ -98,10 +98,6 @@ def test_an_augmentation_is_a_table_of_its_own() -> None:
         ({"batch_size": object()}, "batch_size: a object is no value of a setting"),
         ({"resume": True}, "resume=True needs the folder of the run"),
         ({"source": "cifar10-b0"}, "unknown preset 'cifar10-b0'"),
-        (
-            {"dataset": "folder", "data": "nowhere"},
-            "no folder 'nowhere' of photos; name theirs with data=FOLDER",
-        ),
     ],
 )
 def test_a_mistake_is_one_line_before_anything_is_trained(keywords: dict[str, Any], message: str) -> None:

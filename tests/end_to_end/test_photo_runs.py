@@ -16,6 +16,7 @@ from foster.cli.experiments import prepare_photos
 from foster.data.photos import store as store_module
 from foster.errors import DataError
 from foster.experiment.folder import RunFolder
+from foster.experiment.parts import surveyed_facts
 from foster.experiment.plan import make_plan
 from foster.reports.archive import open_archives
 from foster.reports.pictures import exemplar_figure
@@ -159,9 +160,10 @@ def test_the_plan_counts_the_photos_of_the_folder(data: Path) -> None:
 def test_one_tree_is_divided_by_the_seed(tmp_path: Path) -> None:
     folder = write_photos(tmp_path / "tree", 4, 8)
     with pytest.raises(DataError, match=r"photos\.test_share=0\.2"):
-        settings_for(folder)
+        surveyed_facts(settings_for(folder))
     settings = settings_for(folder, "photos.test_share=0.25", method="finetune")
-    assert (settings.facts.num_classes, settings.facts.num_train, settings.facts.num_test) == (4, 24, 8)
+    facts = surveyed_facts(settings)
+    assert (facts.num_classes, facts.num_train, facts.num_test) == (4, 24, 8)
     assert start(settings, tmp_path / "run")["finished"]
 
 
@@ -178,7 +180,7 @@ def test_a_missing_or_empty_class_is_one_clear_line(tmp_path: Path, damage: Any,
     data = write_dataset(tmp_path / "data", num_classes=4, per_class=3, broken=0)
     damage(data)
     with pytest.raises(DataError, match=message):
-        settings_for(data)
+        surveyed_facts(settings_for(data))
 
 
 def test_a_class_whose_photos_are_all_broken_is_one_clear_line(tmp_path: Path) -> None:
@@ -194,7 +196,8 @@ def test_lists_of_paths_take_the_place_of_folders(data: Path, tmp_path: Path) ->
         (tmp_path / f"{part}.txt").write_text("\n".join([f"{part}/class_0 0", *lines]))
     lists = [f"photos.{part}_list={tmp_path / part}.txt" for part in ("train", "test")]
     settings = settings_for(data, *lists, method="finetune")
-    assert (settings.facts.num_classes, settings.facts.num_train, settings.facts.num_test) == (6, 72, 24)
+    facts = surveyed_facts(settings)
+    assert (facts.num_classes, facts.num_train, facts.num_test) == (6, 72, 24)
     results = start(settings, tmp_path / "run")
     assert sorted(results["classes"]) == list("012345")
     assert settings.published()["photos"]["train_list"] == "train.txt"

@@ -17,6 +17,7 @@ from foster.bundle.files import BundleError
 from foster.bundle.manifest import read_manifest
 from foster.cli import app
 from foster.events import CheckpointWritten, Event
+from foster.experiment.parts import surveyed_facts
 from foster.settings import plugins
 from foster.settings.experiment import load_settings
 
@@ -193,7 +194,8 @@ def test_what_is_wrong_with_its_settings_is_told_as_for_ours(lab: Path) -> None:
 
 def test_a_dataset_whose_numbers_nobody_told_is_counted(lab: Path) -> None:
     settings = load_settings("mine.toml", ["dataset=uncounted"])
-    assert (settings.num_classes, settings.facts.num_train, settings.facts.image_size) == (4, 48, 8)
+    facts = surveyed_facts(settings)
+    assert (facts.num_classes, facts.num_train, facts.image_size) == (4, 48, 8)
 
 
 def test_the_page_on_plug_ins_shows_one_that_works(lab: Path) -> None:

@@ -69,7 +69,7 @@ def test_a_preset_is_the_published_protocol(name: str) -> None:
     assert (options.beta_boost, options.beta_compress) == (beta_boost, beta_compress)
     assert settings.batch_size == batch_size
     assert (settings.memory_total, settings.memory_per_class) == memory
-    assert settings.task_sizes == task_sizes
+    assert settings.task_sizes() == task_sizes
     assert settings.scenario == name
     assert (settings.method, settings.seed, settings.backbone) == ("foster", 1993, "resnet32")
     assert settings.augmentation == "auto"
@@ -81,7 +81,7 @@ def test_a_preset_is_the_published_protocol(name: str) -> None:
 
 def test_the_preset_for_a_first_try_has_tasks_of_two_digits_and_shortened_schedules() -> None:
     settings = load_settings("digits")
-    assert (settings.task_sizes, settings.memory_total, settings.batch_size) == ((2,) * 5, 200, 32)
+    assert (settings.task_sizes(), settings.memory_total, settings.batch_size) == ((2,) * 5, 200, 32)
     assert (settings.seed, settings.epochs_scale, settings.engine.threads) == (1993, 0.1, 1)
     assert (foster_options(settings).beta_boost, foster_options(settings).beta_compress) == (0.95, 0.97)
 
@@ -181,7 +181,7 @@ def test_the_last_word_wins() -> None:
 
 def test_a_list_of_betas_longer_than_the_scenario_is_fine() -> None:
     settings = load_settings("digits", ["foster.beta_boost=[0.9, 0.8, 0.7, 0.6, 0.5]"])
-    assert len(settings.task_sizes) - 1 < 5
+    assert len(settings.task_sizes()) - 1 < 5
     options = settings.options
     assert isinstance(options, FosterSettings)
     assert [options.beta_boost_of(task) for task in (1, 2, 3)] == [0.9, 0.8, 0.7]
@@ -229,18 +229,19 @@ def test_a_folder_with_the_name_of_a_preset_does_not_hide_the_preset(
 def test_a_run_does_not_train_on_its_own_later_images_without_their_labels() -> None:
     with pytest.raises(SettingsError, match=r"foster\.unlabeled: 'digits' is the run's own dataset: images of later"):
         load_settings("digits", ["foster.unlabeled=digits"])
-    assert load_settings("digits", ["foster.unlabeled=cifar10"]).remarks == []
+    assert load_settings("digits", ["foster.unlabeled=cifar10"]).remarks(5) == []
 
 
 def test_what_may_not_be_meant_is_remarked() -> None:
-    assert load_settings("cifar100-b0-inc10").remarks == []
-    (betas,) = load_settings("cifar100-b0-inc10", ["base_classes=20", "increment=20"]).remarks
+    assert load_settings("cifar100-b0-inc10").remarks(10) == []
+    (betas,) = load_settings("cifar100-b0-inc10", ["base_classes=20", "increment=20"]).remarks(5)
     assert betas.startswith("foster.beta_boost: 9 values, of which 4 tasks use the first ones")
-    remarks = load_settings("cifar100-b0-inc10", ["method=replay", "replay.later.epochs=20"]).remarks
+    remarks = load_settings("cifar100-b0-inc10", ["method=replay", "replay.later.epochs=20"]).remarks(10)
     assert remarks == ["replay.later.milestones: [30, 50] lie beyond its 20 epochs; the rate never falls"]
     for method in METHOD_SETTINGS:
         for preset in packaged_names("presets"):
-            assert load_settings(preset, [f"method={method}"]).remarks == [], (method, preset)
+            settings = load_settings(preset, [f"method={method}"])
+            assert settings.remarks(len(settings.task_sizes())) == [], (method, preset)
 
 
 def test_where_files_lie_is_not_published() -> None:

@@ -54,7 +54,7 @@ def test_schedules_in_tables_and_lists_are_scaled_as_all_are(outside: str) -> No
     gentle = learner.scaled_options(100, is_pretrained=True, batch_size=16)
     assert [fit.max_gradient for fit in schedules(gentle)] == [1] * 4
     late = load_settings("digits", [outside, "outside.polish.fit={schedule = 'milestones', milestones = [90]}"])
-    assert late.remarks == ["outside.polish.fit.milestones: [90] lie beyond its 40 epochs; the rate never falls"]
+    assert late.remarks(5) == ["outside.polish.fit.milestones: [90] lie beyond its 40 epochs; the rate never falls"]
 
 
 def test_a_settings_file_holds_whatever_a_method_asks_for(outside: str, tmp_path: Path) -> None:
@@ -107,9 +107,9 @@ def test_a_setting_that_needs_another_one_is_no_silent_nothing(
     with pytest.raises(SettingsError, match=rf"^foster.{key} has no effect: it needs {needs} \(on the command"):
         check_used([asked], settings)
     # In a file it may stand and wait.
-    assert settings.remarks == [f"foster.{key}: this has no effect without {needs}"]
+    assert settings.remarks(5) == [f"foster.{key}: this has no effect without {needs}"]
     check_used([asked], with_effect := load_settings("digits", [asked]))
-    assert with_effect.remarks == []
+    assert with_effect.remarks(5) == []
     check_used(["foster.beta_boost=0.9"], settings)
     check_used([f"foster.{key}=..."], load_settings("digits", [f"foster.{lacks}"]))  # as usual
 

@@ -233,11 +233,12 @@ def plan(
     from foster.reports.plans import plan_table
 
     planned = measured_plan(settings) if is_measuring else timed_plan(settings, runs)
+    remarks = settings.remarks(len(planned.tasks))
     if is_json:
-        output.show(json.dumps(planned.to_dict() | {"remarks": settings.remarks}, indent=2))
+        output.show(json.dumps(planned.to_dict() | {"remarks": remarks}, indent=2))
         return
     output.show(plan_table(planned))
-    for remark in settings.remarks:
+    for remark in remarks:
         typer.echo(f"note: {remark}")
 
 

@@ -2,7 +2,7 @@
 
 import csv
 from collections.abc import Callable
-from functools import cache
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from foster.data.photos.find import (
     shown,
 )
 from foster.errors import DataError
-from foster.settings.datasets import PhotoSettings
+from foster.settings.datasets import CATALOGUE, Asked, DatasetFacts, PhotoSettings
 from foster.system.files import user_path
 
 NUM_CLASSES, NUM_OF_SUBSET, SUBSET_SEED = 1000, 100, 1993
@@ -162,9 +162,21 @@ def _share(photos: PhotoSettings, name: str) -> float:
     return photos.test_share
 
 
-@cache
+def survey(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
+    """The facts as the folders tell them, or for a subset of ImageNet the list of its classes."""
+    if facts.name == "imagenet100":
+        published = CATALOGUE[facts.name]
+        num_classes = len(read_names(user_path(asked.photos.subset)))
+        train, test = (
+            num_classes * round(count / published.num_classes) for count in (published.num_train, published.num_test)
+        )
+        return replace(facts, num_classes=num_classes, num_train=train, num_test=test)
+    pair = trees(facts.name, asked.folder, asked.photos, asked.seed)
+    return replace(facts, num_classes=len(pair[0].class_names), num_train=len(pair[0]), num_test=len(pair[1]))
+
+
 def trees(name: str, folder: Path, photos: PhotoSettings, seed: int) -> tuple[Tree, Tree]:
-    """What a dataset of photos takes from `folder`; looked up once."""
+    """What a dataset of photos takes from `folder`."""
     if name == "folder":
         return folder_trees(folder, photos, seed)
     return imagenet_trees(folder, photos, is_subset=name == "imagenet100")

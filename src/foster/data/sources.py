@@ -5,7 +5,7 @@ import importlib
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cache, wraps
+from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -61,9 +61,9 @@ def load(
     """The dataset `name` as it is asked for. `follower` follows a download, and `loader` decodes photos."""
     facts = dataset_facts(name, asked)
     train, test = _read(facts, Request(**vars(asked), follower=follower, loader=loader, facts=facts))
-    if len(train.class_names) != facts.num_classes:
+    if facts.num_classes and len(train.class_names) != facts.num_classes:
         raise DataError(f"dataset '{name}' has {len(train.class_names)} classes, not {facts.num_classes} as announced")
-    if facts.image_size not in train.image_size:
+    if facts.image_size and facts.image_size not in train.image_size:
         height, width = train.image_size
         raise DataError(f"dataset '{name}' has images of {height} x {width}, not of {facts.image_size} as announced")
     return Dataset(name, train, test, facts.mean, facts.std)
@@ -111,7 +111,6 @@ def _explained(name: str, function: Callable[Asking, Given]) -> Callable[Asking,
     return ask
 
 
-@cache
 def counted(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
     """Facts that only the images themselves can tell."""
     train, test = _read(facts, Request(**vars(asked), facts=facts))
@@ -121,7 +120,6 @@ def counted(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
         num_train=len(train),
         num_test=len(test),
         image_size=train.image_size[1],
-        survey=None,
     )
 
 

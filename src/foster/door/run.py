@@ -7,8 +7,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from foster.data.imagenet import trees
-from foster.data.sources import counted
 from foster.door.result import Result
 from foster.errors import SettingsError
 from foster.events import Event, Listener, ignore
@@ -121,8 +119,6 @@ def _result(folder: RunFolder, finished: Finished) -> Result:
 
 
 def _settings(source: str | Path | None, keywords: Mapping[str, Any]) -> Settings:
-    for looked_at in (trees, counted):
-        looked_at.cache_clear()  # a notebook's files may have changed since the last run
     # Tables by dotted keys, so that what they do not name stays as it is; an augmentation is a table of its own.
     whole = {key: value for key, value in keywords.items() if key == "augmentation"}
     dotted = flat({key: value for key, value in keywords.items() if key not in whole}) | whole

@@ -59,5 +59,5 @@ def _facts(settings: Settings) -> dict[str, Any]:
     plain["order_seed"] = settings.seed if settings.order_seed is None else settings.order_seed
     if decisive == ("first",):  # whatever method asks for it, the same network is trained
         del plain["method"]
-        return flat({**plain, "base_classes": settings.task_sizes[0], **own})
-    return flat({**plain, "base_classes": settings.task_sizes[0], settings.method: own})
+        return flat({**plain, "base_classes": settings.base_classes or settings.increment, **own})
+    return flat({**plain, "base_classes": settings.base_classes or settings.increment, settings.method: own})

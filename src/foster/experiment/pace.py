@@ -21,6 +21,7 @@ from foster.experiment.parts import (
     describe_environment,
     engine_settings,
     planned_engine,
+    surveyed_facts,
 )
 from foster.experiment.plan import Plan, TimeEstimate, make_plan
 from foster.settings.base import make
@@ -79,9 +80,9 @@ def measured_plan(settings: Settings) -> Plan:
 
     Evaluation and the choice of exemplars are not in it.
     """
-    facts = settings.facts
+    facts = surveyed_facts(settings)
     engine = build_engine(_computing(settings), settings.device, facts.mean, facts.std)
-    last = len(settings.task_sizes) - 1
+    last = len(settings.task_sizes(facts.num_classes)) - 1
     paces: dict[str, dict[int, float]] = defaultdict(dict)
 
     def look_at(task: Task, phase: Phase) -> None:

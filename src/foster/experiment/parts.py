@@ -1,5 +1,6 @@
 """From settings to parts: data, engine and method. Below here, nothing knows the settings of an experiment."""
 
+import importlib
 import os
 import platform
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from foster.errors import DeviceError, SettingsError
 from foster.methods import method_class
 from foster.methods.base import Method, Workplace
 from foster.networks.adapted import BackboneChoice, check_backbone, choose_backbone
+from foster.settings.datasets import DatasetFacts
 from foster.settings.engine import EngineSettings
 from foster.settings.experiment import Settings
 from foster.settings.plugins import Kind, plugin_hashes
@@ -40,8 +42,32 @@ def check_parts(settings: Settings) -> BackboneChoice:
     choice = chosen_backbone(settings)
     made = choice.make()
     if choice.is_own:  # others are tried whenever they are made
-        check_backbone(made, (settings.facts.image_size,) * 2, choice.name)
+        check_backbone(made, (image_side(settings),) * 2, choice.name)
     return choice
+
+
+def surveyed_facts(settings: Settings) -> DatasetFacts:
+    """All facts of the run's dataset; its files are looked at where the settings do not tell them."""
+    facts = settings.facts
+    if not facts.is_complete and facts.survey is not None:
+        survey = facts.survey
+        if isinstance(survey, str):
+            module, _, name = survey.partition(":")
+            survey = getattr(importlib.import_module(module), name)
+        facts = survey(facts, settings.data_asked)
+    check_fits(settings, facts)
+    return facts
+
+
+def check_fits(settings: Settings, facts: DatasetFacts) -> None:
+    """Refuse settings that do not fit a dataset with these facts."""
+    if problem := settings.problem(facts):
+        raise SettingsError(f"{problem} (dataset {settings.dataset})")
+
+
+def image_side(settings: Settings) -> int:
+    """The side of the images in pixels; the files are looked at where the settings do not tell it."""
+    return settings.facts.image_size or surveyed_facts(settings).image_size
 
 
 def check_named(settings: Settings) -> None:
@@ -54,7 +80,7 @@ def check_named(settings: Settings) -> None:
 def chosen_backbone(settings: Settings, is_trained: bool = False) -> BackboneChoice:
     """The backbone of a run, as its method takes it; without its pretrained weights where it `is_trained` already."""
     name = method_class(settings.method).backbone_name(settings.backbone)
-    side = settings.facts.image_size
+    side = image_side(settings)
     return choose_backbone(name, (side, side), settings.weights, is_trained)
 
 
@@ -72,6 +98,8 @@ def load_scenario(settings: Settings, follower: Follower | None = None) -> Scena
     `follower` follows a download.
     """
     dataset = load(settings.dataset, settings.data_asked, follower, build_loader(settings, follower))
+    side = dataset.train.image_size[1]
+    check_fits(settings, replace(settings.facts, num_classes=len(dataset.class_names), image_size=side))
     if settings.validation_share:
         train, test = hold_out(dataset.train, settings.validation_share, settings.seed)
         dataset = Dataset(dataset.name, train, test, dataset.mean, dataset.std)

@@ -17,10 +17,11 @@ from foster.data.unlabeled import num_unlabeled
 from foster.errors import DataError
 from foster.evaluation.predict import Nothing
 from foster.experiment.first_task import check_phases, first_network_file
-from foster.experiment.parts import build_loader, chosen_backbone, method_at
+from foster.experiment.parts import build_loader, chosen_backbone, image_side, method_at, surveyed_facts
 from foster.methods.base import Method, Workplace, checked_phases
 from foster.networks.freezing import evaluating
 from foster.networks.network import Output
+from foster.settings.datasets import DatasetFacts
 from foster.settings.experiment import Settings
 from foster.training.phase import Phase
 
@@ -71,6 +72,7 @@ class Plan:
     `time`, where it is known."""
 
     settings: Settings
+    facts: DatasetFacts
     tasks: tuple[PlannedTask, ...]
     total_epochs: int
     total_steps: int
@@ -121,7 +123,7 @@ def make_plan(
     `look_at` is called with every phase when it would be trained. The networks are made on `device`.
     """
     check_first_task(settings)
-    facts = settings.facts
+    facts = surveyed_facts(settings)
     per_class, num_test = round(facts.num_train / facts.num_classes), facts.num_test
     if settings.validation_share:
         num_test = facts.num_classes * num_held_out(per_class, settings.validation_share)
@@ -130,7 +132,7 @@ def make_plan(
     unlabeled = ImageSet(_blank(count := num_unlabeled(source, key)), torch.full((count,), -1), ()) if source else None
     with torch.random.fork_rng(devices=[]):
         method = idle_method(settings, unlabeled, device)
-        tasks = [_rehearsed(method, task, settings, look_at) for task in _tasks(settings, method, per_class)]
+        tasks = [_rehearsed(method, task, settings, look_at) for task in _tasks(facts, settings, method, per_class)]
         activation_bytes = _activation_bytes(method.new_backbone(), facts.image_size)
     largest = max(task.new_images + task.exemplars for task in tasks) + (len(unlabeled) if unlabeled else 0)
     statistics_bytes = method.network.statistics_bytes
@@ -144,6 +146,7 @@ def make_plan(
         kept, pixels = (photo_bytes if place_of_photos == "device" else 0) + batches, TYPICAL_FILE_BYTES
     return Plan(
         settings=settings,
+        facts=facts,
         tasks=tuple(tasks),
         total_epochs=sum(epochs for task in tasks for _, epochs, _ in task.phases),
         total_steps=sum(task.num_steps for task in tasks),
@@ -166,7 +169,7 @@ def idle_method(
     """The method of a run, to be asked and rehearsed: it looks at no image, and loads no weights."""
     # Which images are remembered makes no difference here, and choosing them at random takes no features.
     backbone = chosen_backbone(settings, is_trained=True).make
-    infer = Nothing(partial(_of_blank, image_size=settings.facts.image_size))
+    infer = Nothing(partial(_of_blank, image_size=image_side(settings)))
     return method_at(settings, Workplace(backbone, settings.seed, infer, device, "random", unlabeled))
 
 
@@ -184,10 +187,10 @@ def _place_of_photos(settings: Settings, num_bytes: int) -> str:
         return "nowhere"
 
 
-def _tasks(settings: Settings, method: Method[Any], per_class: int) -> Iterator[Task]:
+def _tasks(facts: DatasetFacts, settings: Settings, method: Method[Any], per_class: int) -> Iterator[Task]:
     """The tasks of the run with blank images, and the exemplars that the method holds by then."""
     num_known = 0
-    for index, num_new in enumerate(settings.task_sizes):
+    for index, num_new in enumerate(settings.task_sizes(facts.num_classes)):
         labels = torch.arange(num_known, num_known + num_new).repeat_interleave(per_class)
         names = tuple(map(str, range(num_known + num_new)))
         new_images = ImageSet(_blank(len(labels)), labels, names)

@@ -60,8 +60,6 @@ class Experiment:
         self._stop = stop
         self._saved = time.monotonic()
         """When the last checkpoint was written."""
-        self._remarks = settings.remarks
-        """To be told once there is a folder to write them to."""
         self._plugins = [plugins_used(settings)]
         """The hash of each plug-in: now, and before where the run was continued with another one."""
         self._allows_changed_plugin = allows_changed_plugin
@@ -70,6 +68,8 @@ class Experiment:
             # What is told while there may be no folder yet cannot be noted there.
             follower = Follower(listener, stop)
             self.scenario = load_scenario(settings, follower)
+            self._remarks = settings.remarks(len(self.scenario))
+            """To be told once there is a folder to write them to."""
             mean, std = backbone.mean or self.scenario.mean, backbone.std or self.scenario.std
             computing = engine_settings(settings.engine, backbone.is_own)
             self.engine = build_engine(computing, settings.device, mean, std)

@@ -136,7 +136,7 @@ class RunArchive(Archive):
     def _frame(self, num_tasks: int) -> Network:
         """An untrained network as it is after so many tasks."""
         with torch.random.fork_rng(devices=[]):
-            return idle_method(self.settings).new_network(self.settings.task_sizes[:num_tasks])
+            return idle_method(self.settings).new_network(self.task_sizes[:num_tasks])
 
     def network(self) -> Network:
         with explained_misfit():

@@ -43,7 +43,7 @@ def plan_table(plan: Plan) -> Group:
 
 def _uneven(plan: Plan) -> list[Text]:
     """A plan is made before any data is read: of classes of many sizes it knows the mean."""
-    facts = plan.settings.facts
+    facts = plan.facts
     if facts.num_train % facts.num_classes == 0:
         return []
     return [Text("images: so many on average; the classes differ in size, and a task may have a few more or fewer")]

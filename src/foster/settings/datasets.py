@@ -1,6 +1,5 @@
 """Plain facts about every dataset, known before any data is there: what a plan needs, without torch."""
 
-import importlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -71,7 +70,10 @@ class PhotoSettings(Frozen):
 
 @dataclass(frozen=True)
 class DatasetFacts:
-    """One dataset: images are `image_size` x `image_size`, `mean` and `std` belong to pixel values from 0 to 1."""
+    """One dataset: images are `image_size` x `image_size`, `mean` and `std` belong to pixel values from 0 to 1.
+
+    A number is 0 where the settings do not tell it, only the files of the dataset.
+    """
 
     name: str
     description: str
@@ -86,9 +88,16 @@ class DatasetFacts:
     published: Published | None = None
     photo_augmentations: tuple[tuple[str, str], ...] = ()
     """Photos of many sizes need other augmentations than small images: which takes the place of which."""
-    survey: Callable[["DatasetFacts", "Asked"], "DatasetFacts"] | None = None
-    """What gives the facts where they follow from the settings or the files. It is called often, so it may keep what it
-    found."""
+    adapted: Callable[["DatasetFacts", "Asked"], "DatasetFacts"] | None = None
+    """The facts as the settings change them; it reads no file."""
+    survey: str | Callable[["DatasetFacts", "Asked"], "DatasetFacts"] | None = None
+    """The function that completes the facts from the files, or where to import it from: `module:function`. Only
+    `foster.experiment` calls it, for a plan."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all numbers are known without looking at files."""
+        return bool(self.num_classes and self.num_train and self.num_test and self.image_size)
 
 
 @dataclass(frozen=True)
@@ -120,32 +129,11 @@ def _synthetic_facts(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
     )
 
 
-def _imagenet_facts(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
-    """The published numbers; of a subset of one's own, those of its list."""
-    facts = replace(facts, image_size=asked.photos.image_size)
-    if facts.name != "imagenet100" or not asked.photos.subset:
-        return facts
-    num_classes = len(_photo_module().read_names(user_path(asked.photos.subset)))
-    per_class = [round(count / facts.num_classes) for count in (facts.num_train, facts.num_test)]
-    train, test = (count * num_classes for count in per_class)
-    return replace(facts, num_classes=num_classes, num_train=train, num_test=test)
-
-
-def _folder_facts(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
-    """What the folders hold."""
-    train, test = _photo_module().trees("folder", asked.folder, asked.photos, asked.seed)
-    return replace(
-        facts,
-        num_classes=len(train.class_names),
-        num_train=len(train),
-        num_test=len(test),
-        image_size=asked.photos.image_size,
-    )
-
-
-def _photo_module() -> Any:
-    """What looks at files stands above the settings, and is imported only where there are some to look at."""
-    return importlib.import_module("foster.data.imagenet")
+def _photo_facts(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
+    """The published numbers; how many classes a subset of one's own has is known from its file."""
+    is_own_subset = facts.name == "imagenet100" and bool(asked.photos.subset)
+    num_classes = 0 if is_own_subset else facts.num_classes
+    return replace(facts, image_size=asked.photos.image_size, num_classes=num_classes)
 
 
 _CIFAR10_FILES = Published(
@@ -205,7 +193,8 @@ _IMAGENET = DatasetFacts(
     std=(0.229, 0.224, 0.225),
     read_by="foster.data.sources:read_trees",
     photo_augmentations=(("plain", "imagenet"), ("auto", "photo-auto")),
-    survey=_imagenet_facts,
+    adapted=_photo_facts,
+    survey="foster.data.imagenet:survey",
 )
 
 CATALOGUE: dict[str, DatasetFacts] = {
@@ -261,7 +250,6 @@ CATALOGUE: dict[str, DatasetFacts] = {
             num_classes=0,
             num_train=0,
             num_test=0,
-            survey=_folder_facts,
         ),
         DatasetFacts(
             name="synthetic",
@@ -273,16 +261,16 @@ CATALOGUE: dict[str, DatasetFacts] = {
             mean=(0.5, 0.5, 0.5),
             std=(0.25, 0.25, 0.25),
             read_by="foster.data.sources:draw_synthetic",
-            survey=_synthetic_facts,
+            adapted=_synthetic_facts,
         ),
     )
 }
 
 
 def dataset_facts(name: str, asked: Asked) -> DatasetFacts:
-    """The facts of the dataset `name`, with what the settings decide of them."""
+    """The facts of the dataset `name` that the catalogue and the settings tell; no file is read."""
     facts = CATALOGUE[name]
-    return facts.survey(facts, asked) if facts.survey else facts
+    return facts.adapted(facts, asked) if facts.adapted else facts
 
 
 def task_sizes(num_classes: int, base_classes: int, increment: int) -> tuple[int, ...]:

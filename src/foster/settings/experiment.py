@@ -82,10 +82,6 @@ class Settings(CommonSettings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Settings":
-        side = self.facts.image_size
-        problem = self.options.problem(len(self.task_sizes)) or self.augmentation_settings.problem((side, side))
-        if problem:
-            raise ValueError(problem)
         if self.options.unlabeled_source == self.dataset:
             raise ValueError(
                 f"{self.unlabeled_key}: '{self.dataset}' is the run's own dataset: images of later tasks, and those "
@@ -93,19 +89,27 @@ class Settings(CommonSettings):
             )
         if repeated := sorted(name for name, count in Counter(self.class_order).items() if count > 1):
             raise ValueError(f"class_order: '{repeated[0]}' stands in it more than once")
-        if self.class_order and len(self.class_order) != self.num_classes:
-            raise ValueError(
-                f"class_order: {len(self.class_order)} names, but the dataset has {self.num_classes} classes"
-            )
-        if self.options.uses_memory:
-            if self.memory_total is None and self.memory_per_class is None:
-                raise ValueError(f"method '{self.method}' needs a memory: set memory_total or memory_per_class")
-            if self.memory_total is not None and self.memory_total < self.num_classes:
-                raise ValueError(
-                    f"memory_total: {counted(self.memory_total, 'exemplar')} cannot hold one of each of "
-                    f"{self.num_classes} classes"
-                )
+        if self.options.uses_memory and self.memory_total is None and self.memory_per_class is None:
+            raise ValueError(f"method '{self.method}' needs a memory: set memory_total or memory_per_class")
+        if problem := self.problem(self.facts):
+            raise ValueError(problem)
         return self
+
+    def problem(self, facts: DatasetFacts) -> str | None:
+        """What does not fit a dataset with these facts; numbers that are not known yet are not checked."""
+        side, num_classes = facts.image_size, facts.num_classes
+        if side and (problem := self.augmentation_settings.problem((side, side))):
+            return problem
+        if not num_classes:
+            return None
+        if problem := self.options.problem(len(task_sizes(num_classes, self.base_classes, self.increment))):
+            return problem
+        if self.class_order and len(self.class_order) != num_classes:
+            return f"class_order: {len(self.class_order)} names, but the dataset has {num_classes} classes"
+        if self.options.uses_memory and self.memory_total is not None and self.memory_total < num_classes:
+            exemplars = counted(self.memory_total, "exemplar")
+            return f"memory_total: {exemplars} cannot hold one of each of {num_classes} classes"
+        return None
 
     @property
     def data_dir(self) -> Path | None:
@@ -118,16 +122,12 @@ class Settings(CommonSettings):
 
     @property
     def facts(self) -> DatasetFacts:
-        """What is known of the dataset before its images are read."""
+        """What the settings tell of the dataset; no file is read."""
         return dataset_facts(self.dataset, self.data_asked)
 
-    @property
-    def num_classes(self) -> int:
-        return self.facts.num_classes
-
-    @property
-    def task_sizes(self) -> tuple[int, ...]:
-        return task_sizes(self.num_classes, self.base_classes, self.increment)
+    def task_sizes(self, num_classes: int = 0) -> tuple[int, ...]:
+        """New classes of each task; `num_classes` is needed where the settings do not tell it."""
+        return task_sizes(num_classes or self.facts.num_classes, self.base_classes, self.increment)
 
     @property
     def scenario(self) -> str:
@@ -157,10 +157,9 @@ class Settings(CommonSettings):
             return "" if is_meant else f"the dataset is {self.dataset}"
         return super().why_unused(key)
 
-    @property
-    def remarks(self) -> list[str]:
-        """What may not be meant, a line each."""
-        return [f"{self.method}.{remark}" for remark in self.options.remarks(len(self.task_sizes))]
+    def remarks(self, num_tasks: int) -> list[str]:
+        """Settings that may not be meant in a scenario of so many tasks, a line each."""
+        return [f"{self.method}.{remark}" for remark in self.options.remarks(num_tasks)]
 
     def nested(self) -> dict[str, Any]:
         """As complete, the scenario first; without what says nothing: a start from elsewhere where there is none."""
