@@ -30,7 +30,6 @@ def without_values(monkeypatch: pytest.MonkeyPatch) -> None:
         ("resnet8", 464 + 4672 + 13952 + 55552),
         ("resnet14", 464 + 2 * 4672 + (13952 + 18560) + (55552 + 73984)),
         ("resnet32", 463_504),
-        ("resnet32_coarse_stem", 463_504 + 16 * 3 * (49 - 9)),
         # Projections of 16*32 + 64 and 32*64 + 128 weights stand where the plain family pads with zeros.
         ("cosine_resnet8", 464 + 4672 + 13952 + 55552 + 576 + 2176),
         ("cosine_resnet32", 466_256),

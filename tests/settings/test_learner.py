@@ -181,17 +181,6 @@ def test_small_sets_are_seen_more_often_but_never_more_than_in_the_paper() -> No
     assert learner_settings(training="fast", epochs_scale=0.01).epochs_factor(1) == 0.01
 
 
-@pytest.mark.parametrize(
-    ("given", "backbone", "expected"),
-    [([], "resnet8_coarse_stem", 0), ([], "resnet8", "auto"), (["foster.compress_start=1"], "resnet8_coarse_stem", 1)],
-)
-def test_who_sees_photos_coarsely_begins_a_student_as_the_new_branch_unless_somebody_says_otherwise(
-    given: list[str], backbone: str, expected: object
-) -> None:
-    options = learner_settings(given).scaled_options(100, is_pretrained=False, batch_size=16, backbone=backbone)
-    assert options.model_dump()["compress_start"] == expected
-
-
 def test_pretrained_backbones_are_trained_gently() -> None:
     settings = learner_settings()
     assert settings.scaled_options(100, is_pretrained=True, batch_size=128).first.learning_rate == pytest.approx(0.01)

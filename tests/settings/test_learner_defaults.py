@@ -1,9 +1,7 @@
 """What follows from the images where nobody says otherwise."""
 
-from foster.networks import build_backbone
 from foster.settings.augmentation import AUGMENTATIONS
 from foster.settings.learner_defaults import (
-    COARSE_STEP,
     PRESETS,
     Length,
     asked_as,
@@ -12,33 +10,21 @@ from foster.settings.learner_defaults import (
     batch_size_for,
     image_side_for,
     largest_side_for,
-    more_steps_for,
     resize_rule_for,
-    shift_for,
-    stem_for,
 )
 
 
-def test_a_small_backbone_sees_photos_coarsely_on_a_cpu_and_smaller_images_as_they_are() -> None:
-    sides = {28: 28, 40: 32, 63: 32, 64: 64, 300: 64}
-    assert {side: image_side_for(side, largest_side_for("resnet32", False, side)) for side in sides} == sides
-    assert image_side_for(300, largest_side_for("resnet32", True, 300)) == 64
-    assert stem_for("resnet32", (64, 64), on_gpu=False) == "resnet32_coarse_stem"
-    assert stem_for("resnet32", (64, 64), on_gpu=True) == stem_for("resnet32", (32, 32), on_gpu=False) == "resnet32"
-    assert stem_for("resnet18", (192, 192), on_gpu=False) == "resnet18"
-    assert build_backbone("resnet32_coarse_stem").get_submodule("stem.0").stride == (COARSE_STEP, COARSE_STEP)
-    assert [more_steps_for("resnet32_coarse_stem", size) for size in (16, 32)] == [2.5, 1.25], "as many photos"
-    assert more_steps_for("resnet32", 16) == 1
-    assert [shift_for("resnet32_coarse_stem", shift) for shift in (0, 1, 2, 8)] == [0, 0, 2, 2]
-    assert shift_for("resnet32", 8) == 0
-    assert {largest_side_for(f"resnet{depth}", True, 300) for depth in (8, 14, 20, 32, 44, 56)} == {64}
-    assert {asked_as(name) for name in ("resnet32", "resnet32_coarse_stem", "cosine_resnet32")} == {"resnet32"}
+def test_a_small_backbone_sees_small_images() -> None:
+    sides = {28: 28, 40: 32, 64: 32, 300: 32}
+    assert {side: image_side_for(side, largest_side_for("resnet32", on_gpu=False)) for side in sides} == sides
+    assert {largest_side_for(f"resnet{depth}", on_gpu=True) for depth in (8, 14, 20, 32, 44, 56)} == {64}
+    assert {asked_as(name) for name in ("resnet32", "cosine_resnet32")} == {"resnet32"}
 
 
 def test_defaults_follow_the_images() -> None:
     sides = {5: 8, 8: 8, 28: 28, 30: 32, 64: 64, 65: 96, 120: 128, 150: 160, 200: 192, 4000: 224}
     assert {side: image_side_for(side) for side in sides} == sides
-    assert [image_side_for(300, largest_side_for("auto", on_gpu, 300)) for on_gpu in (True, False)] == [224, 192]
+    assert [image_side_for(300, largest_side_for("auto", on_gpu)) for on_gpu in (True, False)] == [224, 192]
     assert [backbone_for((side, side)) for side in (8, 64, 65)] == ["resnet32", "resnet32", "efficientnet_lite0"]
     assert [resize_rule_for((side, side)) for side in (64, 96)] == ["stretch", "crop"]
     augmentations = {8: "shift", 15: "shift", 16: "plain", 23: "plain", 24: "auto", 64: "auto", 65: "photo"}

@@ -49,9 +49,6 @@ class Preprocessing(Frozen):
     rule: Literal["stretch", "crop"]
     mean: tuple[Mean, Mean, Mean]
     std: tuple[Spread, Spread, Spread]
-    shift: Annotated[int, Field(ge=0, le=16)] = 0
-    """By how many pixels the picture is shifted to each corner, with black behind it; features are the mean of the
-    four. 0: it is seen once, as it is."""
 
     @property
     def size(self) -> tuple[int, int]:

@@ -20,8 +20,7 @@ from foster.training.views import MAPS_AT_ONCE
 class Classifier(nn.Module):
     """Images uint8 `[N, 3, H, W]` to probabilities `[N, num_classes]`, normalisation and calibration inside.
 
-    Scores are the head's logits or, with class means `[C, d]`, the nearness of an image's features to each mean. With a
-    `shift`, features are the mean of those of an image that is shifted to each corner by so many pixels.
+    Scores are the head's logits or, with class means `[C, d]`, the nearness of an image's features to each mean.
     """
 
     class_means: Tensor | None
@@ -33,13 +32,11 @@ class Classifier(nn.Module):
         std: tuple[float, ...],
         temperature: float = 1.0,
         trunk: Trunk | None = None,
-        shift: int = 0,
     ) -> None:
         super().__init__()
         self.network = network
         self.trunk = trunk
         self.temperature = temperature
-        self.shift = shift
         self.normaliser = Normaliser(mean, std)
         self.register_buffer("class_means", None)
         self.eval()
@@ -104,18 +101,7 @@ class Classifier(nn.Module):
         return normalised if self.trunk is None else cast(Tensor, self.trunk(normalised))
 
     def _features(self, images: Tensor) -> Tensor:
-        seen = [self.network.features(self.prepared(look)).float() for look in looks(images, self.shift)]
-        return seen[0] if len(seen) == 1 else torch.stack(seen).mean(0)
-
-
-def looks(images: Tensor, shift: int) -> list[Tensor]:
-    """Images `[N, C, H, W]` shifted to each corner by so many pixels, black behind them; as they are for none."""
-    if not shift:
-        return [images]
-    height, width = images.shape[2:]
-    larger = nn.functional.pad(images, (shift,) * 4)
-    corners = [(top, left) for top in (0, 2 * shift) for left in (0, 2 * shift)]
-    return [larger[:, :, top : top + height, left : left + width] for top, left in corners]
+        return self.network.features(self.prepared(images)).float()
 
 
 def scores_of_all(classifier: Classifier, images: Stack | Tensor, engine: Engine) -> Tensor:

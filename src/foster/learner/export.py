@@ -121,7 +121,6 @@ def export_facts(knowledge: Knowledge) -> dict[str, Any]:
         "inside": {
             "mean": list(preprocessing.mean),
             "std": list(preprocessing.std),
-            "shift": preprocessing.shift,
             "temperature": knowledge.temperature,
         },
         "is_calibrated": knowledge.num_calibration_images > 0,

@@ -61,7 +61,7 @@ def choose_resizing(photos: Photos, settings: LearnerSettings, knowledge: Knowle
             raise none_readable(unreadable, photos)
         on_gpu = find_device(settings.device).type == "cuda"
         typical = typical_side(sizes)
-        side = image_side_for(typical, largest_side_for(settings.backbone, on_gpu, typical))
+        side = image_side_for(typical, largest_side_for(settings.backbone, on_gpu))
         size = side, side
     return Resizing(*size, resize_rule_for(size) if settings.resize == "auto" else settings.resize)
 

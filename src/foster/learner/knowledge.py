@@ -116,8 +116,7 @@ class Knowledge:
         # A copy, since a classifier may go to another device; in one layout, since layouts round differently.
         network = copy.deepcopy(self.network).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         trunk = copy.deepcopy(self.trunk)
-        mean, std, shift = preprocessing.mean, preprocessing.std, preprocessing.shift
-        classifier = Classifier(network, mean, std, calibrated, trunk, shift).to(device)
+        classifier = Classifier(network, preprocessing.mean, preprocessing.std, calibrated, trunk).to(device)
         if METHOD_SETTINGS[self.method].classifies_by == "nearest_mean":
             if means is None:
                 exemplars = self.images_of(self.exemplars)

@@ -22,7 +22,7 @@ from foster.networks.adapted import BackboneChoice, ModuleLike, check_backbone, 
 from foster.networks.pretrained import PACKAGES, is_installed
 from foster.networks.trunk import cut
 from foster.settings.learner import LearnerSettings
-from foster.settings.learner_defaults import WITHOUT_WEIGHTS, backbone_for, shift_for, stem_for
+from foster.settings.learner_defaults import WITHOUT_WEIGHTS, backbone_for
 from foster.training.engine import find_device
 
 SMALLEST_STD = 0.01
@@ -67,9 +67,7 @@ def _backbone_name(
 ) -> str:
     """What the settings ask for, at this size of images and with what is installed here."""
     if settings.backbone != "auto":
-        if before is not None or settings.image_size != "auto":
-            return settings.backbone
-        return stem_for(settings.backbone, resizing.size, find_device(settings.device).type == "cuda")
+        return settings.backbone
     name = backbone_for(resizing.size)
     if backbone is None and name in PACKAGES and not is_installed(name):
         follower.warn(
@@ -115,8 +113,7 @@ def _preprocessing(
 ) -> Preprocessing:
     """What is done to images for the bundle's life: by the numbers of pretrained weights, else by those of `images`."""
     mean, std = (choice.mean, choice.std) if choice.mean and choice.std else statistics(images)
-    shift = shift_for(choice.name, augmentation_of(settings, resizing.size).crop_padding)
-    return Preprocessing.model_validate({**vars(resizing), "mean": mean, "std": std, "shift": shift})
+    return Preprocessing.model_validate({**vars(resizing), "mean": mean, "std": std})
 
 
 def trunk_for(choice: BackboneChoice, settings: LearnerSettings, num_photos: int) -> int:

@@ -96,7 +96,7 @@ def _familiarity(
     probabilities `[N, C]`."""
 
     def features_of(images: Stack | Tensor) -> Tensor:
-        return classifier.features(images) if classifier.shift else engine.infer(method.network, images).features
+        return engine.infer(method.network, images).features
 
     trained = concatenate(plan.intake.train, plan.exemplars_before)
     features = features_of(trained.stack)

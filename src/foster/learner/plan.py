@@ -13,7 +13,7 @@ from foster.networks.adapted import BackboneChoice
 from foster.networks.trunk import Trunk
 from foster.settings.augmentation import AUGMENTATIONS, Augmentation
 from foster.settings.learner import DEFAULT_MEMORY_TOTAL, LearnerSettings
-from foster.settings.learner_defaults import augmentation_for, batch_size_for, more_steps_for
+from foster.settings.learner_defaults import augmentation_for, batch_size_for
 from foster.settings.method import MethodSettings
 from foster.system.counts import counted
 
@@ -72,8 +72,7 @@ class Plan:
     @property
     def options(self) -> MethodSettings:
         """The method's settings as they are used."""
-        name, is_pretrained = self.backbone.name, self.backbone.is_pretrained
-        return self.settings.scaled_options(self.steps_per_epoch, is_pretrained, self.batch_size, name)
+        return self.settings.scaled_options(self.steps_per_epoch, self.backbone.is_pretrained, self.batch_size)
 
     @property
     def is_short(self) -> bool:
@@ -83,8 +82,7 @@ class Plan:
     def within(self, seconds: float, seconds_before: float, seconds_of_training: float) -> "Plan":
         """The same plan with schedules that take this long, where that much is before them and so much they would take;
         never more than the published ones."""
-        more_steps = more_steps_for(self.backbone.name, self.batch_size)
-        factor = self.settings.epochs_factor(self.steps_per_epoch, self.backbone.is_pretrained, more_steps)
+        factor = self.settings.epochs_factor(self.steps_per_epoch, self.backbone.is_pretrained)
         share = max(0.0, seconds - seconds_before) / max(seconds_of_training, 1e-6)
         return self.with_epochs_scale(round(min(1.0, max(1e-4, factor * share)), 4))
 

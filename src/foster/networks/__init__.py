@@ -11,7 +11,6 @@ from foster.networks.efficientnet_lite import SCALES, EfficientNetLite
 from foster.networks.network import Backbone
 from foster.networks.resnet import (
     cifar_resnet,
-    coarse_stem,
     fine_stem,
     large_resnet,
     projection,
@@ -20,11 +19,7 @@ from foster.networks.resnet import (
 )
 from foster.settings.plugins import register
 
-_SMALL = {
-    f"resnet{depth}{suffix}": (depth, stem)
-    for suffix, stem in (("", small_stem), ("_coarse_stem", coarse_stem))
-    for depth in (8, 14, 20, 32, 44, 56)
-}
+_SMALL = {f"resnet{depth}": depth for depth in (8, 14, 20, 32, 44, 56)}
 _LARGE: dict[str, tuple[int, Callable[[], nn.Module]]] = {
     "resnet18": (18, standard_stem),
     "resnet18_fine_stem": (18, fine_stem),
@@ -36,13 +31,10 @@ _LARGE: dict[str, tuple[int, Callable[[], nn.Module]]] = {
 }
 
 BACKBONES: dict[str, Callable[[], Backbone]] = {
-    **{name: partial(cifar_resnet, depth, stem=stem) for name, (depth, stem) in _SMALL.items()},
+    **{name: partial(cifar_resnet, depth) for name, depth in _SMALL.items()},
     **{name: partial(large_resnet, depth, stem) for name, (depth, stem) in _LARGE.items()},
     **{f"efficientnet_lite{member}": partial(EfficientNetLite, member) for member in SCALES},
-    **{
-        f"cosine_{name}": partial(cifar_resnet, depth, projection, False, stem)
-        for name, (depth, stem) in _SMALL.items()
-    },
+    **{f"cosine_{name}": partial(cifar_resnet, depth, projection, False) for name, depth in _SMALL.items()},
     **{f"cosine_{name}": partial(large_resnet, depth, stem, False) for name, (depth, stem) in _LARGE.items()},
 }
 """Name to builder: the family for small images, by depth, that for large ones, and the family for photos; of the first

@@ -128,20 +128,9 @@ def small_stem(width: int) -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, width, kernel_size=3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
 
 
-def coarse_stem(width: int) -> nn.Module:
-    """A 7x7 convolution at a quarter of the image's side, BatchNorm and ReLU: for photos where time is short."""
-    convolution = nn.Conv2d(3, width, kernel_size=7, stride=4, padding=3, bias=False)
-    return nn.Sequential(convolution, nn.BatchNorm2d(width), nn.ReLU())
-
-
-def cifar_resnet(
-    depth: int,
-    shortcut: Shortcut = PaddedSubsample,
-    has_last_relu: bool = True,
-    stem: Callable[[int], nn.Module] = small_stem,
-) -> ResNet:
+def cifar_resnet(depth: int, shortcut: Shortcut = PaddedSubsample, has_last_relu: bool = True) -> ResNet:
     """The CIFAR ResNet of `depth` 6n + 2: 8, 14, 20, 32, 44, 56, ..."""
-    return ResNet(stem(16), (16, 32, 64), (depth - 2) // 6, shortcut, has_last_relu)
+    return ResNet(small_stem(16), (16, 32, 64), (depth - 2) // 6, shortcut, has_last_relu)
 
 
 def standard_stem() -> nn.Module:

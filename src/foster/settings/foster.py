@@ -22,7 +22,6 @@ class FosterSettings(MethodSettings):
     refreshes_by_phases = True
     fixed_options = ("compression",)
     pretrained_values = MappingProxyType({"beta_boost": 0.8, "beta_compress": 0.94})  # the published favour old classes
-    coarse_values = MappingProxyType({"compress_start": 0.0})  # a short compression ends nearer to where it begins
     unlabeled_key = "unlabeled"
     published_augmentation = "auto"
 
@@ -68,7 +67,7 @@ class FosterSettings(MethodSettings):
     """The share of images that have a rectangle of another one while compressing; the teacher sees the same mix."""
     compress_start: Annotated[Annotated[float, Field(ge=0, le=1)] | Literal["auto"], IN_COMPRESSION] = "auto"
     """The student's first weights: this share of the old network's, for the rest the mean of the new branches'. auto is
-    1, as published, and 0 for a learner that sees photos coarsely."""
+    1, as published."""
     compress_old_weight: Annotated[float, IN_COMPRESSION] = Field(default=0.0, ge=0)
     """The weight of a second distillation while compressing: what the old network says of the known classes."""
 

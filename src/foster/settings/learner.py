@@ -13,7 +13,7 @@ from foster.settings.augmentation import Augmentation, augmentation_table
 from foster.settings.base import CommonSettings, apply_overrides, check_used, import_plugins, keys_for, make
 from foster.settings.fit import FitSettings
 from foster.settings.keys import check_keys, is_part
-from foster.settings.learner_defaults import PRESETS, SIDES, asked_as, is_coarse, more_steps_for
+from foster.settings.learner_defaults import PRESETS, SIDES, asked_as
 from foster.settings.method import MethodSettings
 from foster.settings.plugins import plugins_of
 from foster.settings.recipes import laid_over, take_recipes, with_recipes
@@ -112,24 +112,22 @@ class LearnerSettings(CommonSettings):
             )
         return total // num_classes
 
-    def epochs_factor(self, steps_per_epoch: int, is_pretrained: bool = False, more_steps: float = 1.0) -> float:
+    def epochs_factor(self, steps_per_epoch: int, is_pretrained: bool = False) -> float:
         """By what the method's published epochs are multiplied for a set of this many steps an epoch."""
         if self.epochs_scale is not None:
             return self.epochs_scale
         preset = PRESETS[self.training]
         length = preset.pretrained if is_pretrained else preset.from_scratch
-        needed = more_steps * length.min_steps / (steps_per_epoch * self.options.first.epochs)
+        needed = length.min_steps / (steps_per_epoch * self.options.first.epochs)
         return max(length.epochs_scale, min(1.0, needed))
 
-    def scaled_options(
-        self, steps_per_epoch: int, is_pretrained: bool, batch_size: int, backbone: str = ""
-    ) -> MethodSettings:
+    def scaled_options(self, steps_per_epoch: int, is_pretrained: bool, batch_size: int) -> MethodSettings:
         """The method's settings with epochs and learning rates as they are to be used, and what is auto decided:
         published rates are those of batches of 128, and from scratch smaller ones take smaller steps."""
         rate = 1.0 if is_pretrained else min(1.0, batch_size / PUBLISHED_BATCH_SIZE)
-        factor = self.epochs_factor(steps_per_epoch, is_pretrained, more_steps_for(backbone, batch_size))
+        factor = self.epochs_factor(steps_per_epoch, is_pretrained)
         options = self.scheduled(factor, is_pretrained, rate)
-        wanted = options.pretrained_values if is_pretrained else options.coarse_values if is_coarse(backbone) else {}
+        wanted = options.pretrained_values if is_pretrained else {}
         decided = {name: value for name, value in wanted.items() if getattr(options, name) == "auto"}
         if is_pretrained:
             options = options.with_schedules(_bounded)

@@ -61,11 +61,6 @@ PHOTO_SIDES = (96, 128, 160, 192, 224)
 SMALL_BACKBONES = tuple(f"resnet{depth}" for depth in (8, 14, 20, 32, 44, 56))
 """Those made for small images: at a photo's size they would take minutes for what they do in seconds."""
 
-COARSE_STEM = "_coarse_stem"
-COARSE_STEP = 4
-"""What the names of small backbones end with whose stages see a quarter of the photo's side: their first convolution
-takes steps of so many pixels."""
-
 WITHOUT_WEIGHTS = "resnet18"
 """The backbone for photos where no pretrained weights are at hand."""
 
@@ -78,38 +73,16 @@ def image_side_for(typical_side: int, largest: int = 224) -> int:
     return min(sides, key=lambda side: abs(side - typical_side))
 
 
-def largest_side_for(backbone: str, on_gpu: bool, typical_side: int) -> int:
+def largest_side_for(backbone: str, on_gpu: bool) -> int:
     """How large the network's images become where nobody says it: as large as the backbone and the device bear."""
     if backbone in SMALL_BACKBONES:
-        return SMALL_SIDE if on_gpu or typical_side >= SMALL_SIDE else SMALL_SIDE // 2
+        return SMALL_SIDE if on_gpu else SMALL_SIDE // 2
     return 224 if on_gpu else 192
 
 
-def stem_for(backbone: str, image_size: tuple[int, int], on_gpu: bool) -> str:
-    """The backbone as it is for images of a size that nobody gave: on a CPU a small one sees photos coarsely."""
-    has_little_time = backbone in SMALL_BACKBONES and max(image_size) >= SMALL_SIDE and not on_gpu
-    return f"{backbone}{COARSE_STEM}" if has_little_time else backbone
-
-
-def more_steps_for(backbone: str, batch_size: int) -> float:
-    """How many times a preset's fewest steps are taken. A coarse stem leaves a third of the time a photo, and to see so
-    many photos is enough, in however large batches."""
-    return 2.5 * SMALLEST_BATCH / batch_size if is_coarse(backbone) else 1.0
-
-
-def shift_for(backbone: str, usual_shift: int) -> int:
-    """By how many pixels a photo is shifted to be seen from four places: half of a coarse stem's step, where training
-    shifts as far."""
-    return COARSE_STEP // 2 if is_coarse(backbone) and usual_shift >= COARSE_STEP // 2 else 0
-
-
-def is_coarse(backbone: str) -> bool:
-    return backbone.endswith(COARSE_STEM)
-
-
 def asked_as(backbone: str) -> str:
-    """What a first learn was asked for that took this backbone: by method and size it may have been a variant."""
-    return backbone.removeprefix("cosine_").removesuffix(COARSE_STEM)
+    """What a first learn was asked for that took this backbone: some methods take a variant of it."""
+    return backbone.removeprefix("cosine_")
 
 
 def backbone_for(image_size: tuple[int, int]) -> str:

@@ -54,8 +54,6 @@ class MethodSettings(Frozen):
     """Those of phases that train no backbone, and so need not be gentle with a pretrained one."""
     pretrained_values: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     """What a learner whose backbone begins with pretrained weights takes for settings that are auto."""
-    coarse_values: ClassVar[Mapping[str, Any]] = MappingProxyType({})
-    """And what one whose small backbone sees photos coarsely takes."""
     unlabeled_key: ClassVar[str] = ""
     """The setting that names extra images without labels, a dataset or a folder, where there is one."""
 
