@@ -31,7 +31,7 @@ def test_a_heat_map_has_the_shape_of_the_picture_and_is_clear_where_nothing_was_
     stretched = heat_of(served, (40, 20), "stretch")
     assert stretched.size == (8, 8)  # laid over the whole picture
     assert stretched.getchannel("A").getextrema()[0] >= 60
-    cropped = heat_of(served, (40, 20), "crop")
+    cropped = heat_of(served, (80, 20), "crop")
     assert cropped.size == (16, 8)
     assert cropped.getchannel("A").crop((0, 0, 4, 8)).getextrema() == (0, 0)
     assert cropped.getchannel("A").crop((12, 0, 16, 8)).getextrema() == (0, 0)

@@ -33,7 +33,7 @@ CHECK_TITLES = {
     "held-out": "on held-out images, never trained on",
     "exemplar": "on exemplars, which are trained on",
 }
-RULES = {"stretch": "stretched to it", "crop": "the middle of each photo"}
+RULES = {"stretch": "stretched to it", "crop": "most of each photo"}
 CHECK_COLUMNS = ("images", "before", "after", "right -> wrong")
 
 NUM_CLASSES_SHOWN = 40

@@ -98,7 +98,8 @@ def export_facts(knowledge: Knowledge) -> dict[str, Any]:
     preprocessing = knowledge.preprocessing
     rules = {
         "stretch": "resize to width x height (bilinear), whatever the aspect",
-        "crop": "resize until the picture covers width x height (bilinear), then keep the middle",
+        "crop": "keep the middle, whose aspect is the geometric mean of the picture's and of width / height, and "
+        "resize it to width x height (bilinear)",
     }
     return {
         "format": "foster export",
@@ -129,7 +130,8 @@ def export_facts(knowledge: Knowledge) -> dict[str, Any]:
 
 MIDDLE = """
 def middle(size, aspect):
-    w, h = min(size[0], size[1] * aspect), min(size[1], size[0] / aspect)
+    between = (size[0] / size[1] * aspect) ** 0.5
+    w, h = min(size[0], size[1] * between), min(size[1], size[0] / between)
     return (size[0] - w) / 2, (size[1] - h) / 2, (size[0] + w) / 2, (size[1] + h) / 2
 """
 

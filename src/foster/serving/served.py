@@ -97,8 +97,8 @@ def _as_png(heat: Tensor, size: tuple[int, int], is_cropped: bool) -> bytes:
     overlay = Image.fromarray(pixels, "RGBA")
     if is_cropped:
         width, height = size
-        scale = max(overlay.width / width, overlay.height / height)
-        canvas = Image.new("RGBA", (max(1, round(width * scale)), max(1, round(height * scale))))
+        excess = (width / height * overlay.height / overlay.width) ** 0.5  # of the picture's width over what was seen
+        canvas = Image.new("RGBA", (round(overlay.width * max(1, excess)), round(overlay.height * max(1, 1 / excess))))
         canvas.paste(overlay, ((canvas.width - overlay.width) // 2, (canvas.height - overlay.height) // 2))
         overlay = canvas
     file = io.BytesIO()

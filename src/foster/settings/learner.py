@@ -53,7 +53,8 @@ class LearnerSettings(CommonSettings):
     image_size: Literal["auto"] | tuple[int, int] = "auto"
     """Height and width of the network's images; one number, or `96x128`, will do."""
     resize: Literal["auto", "stretch", "crop"] = "auto"
-    """How pictures reach that size: stretched, or their middle cropped; auto stretches up to 64 pixels."""
+    """How pictures reach that size: stretched, or halfway between that and their middle square; auto stretches up to 64
+    pixels."""
     memory_total: int | None = Field(default=None, ge=1)
     """Images that are kept in all, held-out ones included; 2000 where memory_per_class is not given either."""
     validation_share: float | None = Field(default=None, ge=0, le=0.5)

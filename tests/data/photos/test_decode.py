@@ -264,9 +264,9 @@ def test_damaged_files_give_a_reason_and_not_a_crash(tmp_path: Path) -> None:
         decode(tmp_path)
 
 
-def test_stretching_uses_the_whole_picture_and_cropping_its_middle() -> None:
-    image = Image.new("RGB", (90, 30), RED)
-    image.paste(GREEN, (30, 0, 60, 30))
+def test_stretching_uses_the_whole_picture_and_cropping_loses_half_as_much_as_a_square_in_the_middle() -> None:
+    image = Image.new("RGB", (120, 30), RED)
+    image.paste(GREEN, (30, 0, 90, 30))  # 60 x 30: the geometric mean of 4 to 1 and 1 to 1
     stretched, cropped = Resizing(8, 8, "stretch")(image), Resizing(8, 8, "crop")(image)
     assert stretched.shape == cropped.shape == (3, 8, 8)
     assert stretched[0, 4, 0] == 255

@@ -49,9 +49,10 @@ def centre_boxes(sizes: Tensor) -> Tensor:
 
 
 def middle_boxes(sizes: Tensor, aspect: float) -> Tensor:
-    """The largest rectangle of this width over height in the middle of photos of these `sizes` `[N, 2]`."""
+    """What `Resizing` takes with `crop` for this width / height, of photos of these `sizes` `[N, 2]`."""
     height, width = sizes.double().unbind(1)
-    sides = torch.stack((torch.minimum(height, width / aspect), torch.minimum(width, height * aspect)), dim=1)
+    between = (width / height * aspect).sqrt()
+    sides = torch.stack((torch.minimum(height, width / between), torch.minimum(width, height * between)), dim=1)
     sides = sides.round().long().clamp(min=1)
     return torch.cat((((sizes - sides) / 2).floor().long(), sides), dim=1)
 

@@ -4,6 +4,7 @@ why not; and the size that a network sees."""
 import functools
 import hashlib
 import io
+import math
 import os
 import struct
 import threading
@@ -182,7 +183,11 @@ def decoded(items: Sequence[ImageLike], resizing: "Resizing") -> Iterator[Tensor
 
 @dataclass(frozen=True)
 class Resizing:
-    """The size that a network sees. `stretch` resizes both sides; `crop` keeps the aspect and cuts out the middle."""
+    """The size that a network sees. `stretch` resizes both sides of the whole picture.
+
+    `crop` meets it halfway: it cuts out the middle, whose aspect is the geometric mean of the picture's and the
+    network's, and stretches that. Of a picture of 300 x 200, a square shows 245 x 200.
+    """
 
     height: int
     width: int
@@ -202,9 +207,10 @@ class Resizing:
 
 
 def _middle(size: tuple[int, int], aspect: float) -> tuple[float, float, float, float]:
-    """The largest box (left, top, right, bottom) of this width / height in the middle of a picture."""
+    """The box (left, top, right, bottom) in the middle of a picture that `crop` takes for this width / height."""
     width, height = size
-    box_width, box_height = min(width, height * aspect), min(height, width / aspect)
+    between = math.sqrt(width / height * aspect)
+    box_width, box_height = min(width, height * between), min(height, width / between)
     left, top = (width - box_width) / 2, (height - box_height) / 2
     return left, top, left + box_width, top + box_height
 
