@@ -354,3 +354,28 @@ def test_the_auxiliary_loss_has_one_class_for_all_known_and_one_for_each_new() -
     labels = torch.tensor([0, 6, 7, 8, 3])  # classes 7 and 8 are new
     expected = torch.nn.functional.cross_entropy(logits, torch.tensor([0, 0, 1, 2, 0]))
     assert torch.equal(auxiliary_cross_entropy(logits, labels, num_known=7), expected)
+
+
+def operations(tensor: Tensor) -> set[str]:
+    """The names of all steps of the backward pass."""
+    found, waiting = set(), [tensor.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in found:
+            found.add(node)
+            waiting += [function for function, _ in node.next_functions]
+    return {node.name() for node in found}
+
+
+def test_the_loss_of_podnet_has_the_gradients_of_gather_and_scatter_but_neither_of_them() -> None:
+    """Their deterministic backward passes may wait for the host, which no recorded step can do."""
+    chance = torch.Generator().manual_seed(0)
+    logits = torch.randn(16, 7, generator=chance, requires_grad=True)
+    labels = torch.randint(7, (16,), generator=chance)
+    loss = local_similarity(logits, labels, margin=0.6)
+    assert not any(word in name for name in operations(loss) for word in ("Gather", "Scatter", "Index"))
+    rivals = logits.scatter(1, labels[:, None], -torch.inf).logsumexp(1)
+    expected = torch.relu(rivals - (logits.gather(1, labels[:, None]).squeeze(1) - 0.6)).mean()
+    assert torch.equal(loss, expected)
+    found, wanted = torch.autograd.grad(loss, logits)[0], torch.autograd.grad(expected, logits)[0]
+    assert torch.equal(found, wanted)

@@ -7,17 +7,17 @@ if TYPE_CHECKING:
     from foster.data.images import ImageSet as ImageSet
     from foster.data.sources import register_dataset as register_dataset
     from foster.data.task import Task as Task
-    from foster.door.result import Result as Result
-    from foster.door.result import Results as Results
-    from foster.door.result import load_results as load_results
-    from foster.door.run import plan as plan
-    from foster.door.run import run as run
     from foster.errors import DataError as DataError
     from foster.errors import DeviceError as DeviceError
     from foster.errors import FolderError as FolderError
     from foster.errors import FosterError as FosterError
     from foster.errors import SettingsError as SettingsError
     from foster.errors import TrainingError as TrainingError
+    from foster.experiment.api import plan as plan
+    from foster.experiment.api import run as run
+    from foster.experiment.result import Result as Result
+    from foster.experiment.result import Results as Results
+    from foster.experiment.result import load_results as load_results
     from foster.learner.check import check_photos as check_photos
     from foster.learner.learner import Learner as Learner
     from foster.learner.learner import load as load
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from foster.version import __version__ as __version__
 
 _NAMES = {
-    "foster.door.result": ("Result", "Results", "load_results"),
-    "foster.door.run": ("plan", "run"),
+    "foster.experiment.result": ("Result", "Results", "load_results"),
+    "foster.experiment.api": ("plan", "run"),
     "foster.errors": ("DataError", "DeviceError", "FolderError", "FosterError", "SettingsError", "TrainingError"),
     "foster.learner.check": ("check_photos",),
     "foster.learner.learner": ("Learner", "load"),

@@ -16,7 +16,7 @@ from foster.data.photos.store import PhotoStack, learner_loader
 from foster.errors import SettingsError
 from foster.seeding import Address
 from foster.settings.augmentation import AUGMENTATIONS, Augmentation
-from foster.system.crew import Crew
+from foster.system.processes import ProcessGroup
 
 CPU = torch.device("cpu")
 ADDRESS = Address(seed=1, purpose="feed", task=2, phase="boost")
@@ -182,7 +182,7 @@ def test_without_a_gpu_images_stay_where_they_are() -> None:
 def test_each_of_several_processes_has_its_part_of_a_batch_but_all_of_too_few_images(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    members = [Crew(rank, size=4) for rank in range(4)]
+    members = [ProcessGroup(rank, size=4) for rank in range(4)]
     parts = {count: [labels_in(monkeypatch, member, count) for member in members] for count in (11, 4, 3)}
     assert [len(part) for part in parts[11]] == [2] * 4
     assert len({label for part in parts[11] for label in part}) == 8
@@ -192,9 +192,9 @@ def test_each_of_several_processes_has_its_part_of_a_batch_but_all_of_too_few_im
     assert [sorted(part) for part in parts[3]] == [[0, 1, 2]] * 4
 
 
-def labels_in(monkeypatch: pytest.MonkeyPatch, member: Crew, count: int) -> list[int]:
+def labels_in(monkeypatch: pytest.MonkeyPatch, member: ProcessGroup, count: int) -> list[int]:
     """What one of several processes sees of `count` images in an epoch."""
-    monkeypatch.setattr(feed_module, "crew", lambda: member)
+    monkeypatch.setattr(feed_module, "process_group", lambda: member)
     return labels(list(feed_of(count, batch_size=8).batches(0)))
 
 
@@ -211,12 +211,12 @@ def test_a_batch_of_photos_has_equal_parts_of_all_strata_and_processes_share_it(
     groups = [set(group.tolist()) for group in data.stack.strata(batch_size, 1)]
     assert len(groups) == 8
 
-    def epoch(member: Crew, number: int) -> list[list[int]]:
-        monkeypatch.setattr(feed_module, "crew", lambda: member)
+    def epoch(member: ProcessGroup, number: int) -> list[list[int]]:
+        monkeypatch.setattr(feed_module, "process_group", lambda: member)
         feed = make_feed(data, Augmentation(), batch_size, ADDRESS, CPU)
         return [batch.labels.tolist() for batch in feed.batches(number)]
 
-    epochs = [epoch(Crew(), number) for number in range(20)]
+    epochs = [epoch(ProcessGroup(), number) for number in range(20)]
     for batches in epochs:
         assert [len(batch) for batch in batches] == [16, 16, 16, 16]
         assert len({label for batch in batches for label in batch}) == 64
@@ -224,15 +224,15 @@ def test_a_batch_of_photos_has_equal_parts_of_all_strata_and_processes_share_it(
             assert all(set(batch[2 * k : 2 * k + 2]) <= group for k, group in enumerate(groups))
     assert {label for batches in epochs for batch in batches for label in batch} == set(range(70)), "all take turns"
     for size in (2, 4, 8):
-        parts = [epoch(Crew(rank, size), 3) for rank in range(size)]
+        parts = [epoch(ProcessGroup(rank, size), 3) for rank in range(size)]
         assert [[*chain(*of_all)] for of_all in zip(*parts, strict=True)] == epochs[3]
 
 
 @resident_alone
 def test_photos_are_shared_by_as_many_as_divide_the_strata(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed_module, "crew", lambda: Crew(0, 8))
+    monkeypatch.setattr(feed_module, "process_group", lambda: ProcessGroup(0, 8))
     assert make_feed(photos(70), Augmentation(), 16, ADDRESS, CPU).team.size == 8
     assert make_feed(photos(40), Augmentation(), 16, ADDRESS, CPU).team.is_alone, "four strata for eight processes"
-    monkeypatch.setattr(feed_module, "crew", lambda: Crew(0, 3))
+    monkeypatch.setattr(feed_module, "process_group", lambda: ProcessGroup(0, 3))
     with pytest.raises(SettingsError, match=r"3 processes cannot share photos in batches of 24 .* divide 8"):
         make_feed(photos(70), Augmentation(), 24, ADDRESS, CPU)

@@ -20,9 +20,9 @@ from foster.cli import one_line
 from foster.data.photos.decode import decode
 from foster.data.photos.find import find_photos
 from foster.errors import FosterError
+from foster.experiment.artifacts import read_predictions
+from foster.experiment.artifacts import read_weights as read_network
 from foster.experiment.event_log import EventReader, read_events
-from foster.experiment.keepsakes import read_predictions
-from foster.experiment.keepsakes import read_weights as read_network
 from foster.networks.pretrained import read_weights
 from foster.reports.results import read_result
 from foster.settings.experiment import load_settings

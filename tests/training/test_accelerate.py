@@ -17,10 +17,10 @@ from foster.networks.boosted import BoostedNetwork
 from foster.networks.freezing import freeze, training_mode
 from foster.networks.network import Network
 from foster.networks.resnet import cifar_resnet
+from foster.networks.streams import beside
 from foster.seeding import Address
 from foster.settings.augmentation import Augmentation
 from foster.settings.fit import FitSettings
-from foster.system.streams import beside
 from foster.training import accelerate
 from foster.training.accelerate import compiled_backbones
 from foster.training.engine import Engine

@@ -69,9 +69,9 @@ def train(
     phase = Phase("learn", network, objective, settings, data or images(), on_epoch=on_epoch)
     feed = ResidentFeed(phase.data, Augmentation(), batch_size, Address(1, "feed", 4, "learn"), CPU)
     log = Log()
-    for moment in fit(phase, feed, ENGINE, log, task=4):
+    for point in fit(phase, feed, ENGINE, log, task=4):
         if kept is not None:
-            kept.append(copied(moment.state()))
+            kept.append(copied(point.state()))
     return log
 
 
@@ -273,7 +273,7 @@ def test_training_from_any_step_on_equals_training_without_a_break(dropout: floa
         torch.rand(3)
         phase = Phase("learn", network, cross_entropy_of(network), settings, images())
         feed = ResidentFeed(phase.data, Augmentation(crop_padding=1), 8, Address(1, "feed"), CPU)
-        return network, log, [copied(moment.state()) for moment in fit(phase, feed, ENGINE, log, task=0, start=start)]
+        return network, log, [copied(point.state()) for point in fit(phase, feed, ENGINE, log, task=0, start=start)]
 
     whole, whole_log, states = run(None)
     assert [(state.epoch, state.step) for state in states] == [(0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from foster.errors import TrainingError
 from foster.settings.fit import FitSettings
-from foster.system.crew import Crew
+from foster.system.processes import ProcessGroup
 from foster.training.engine import Engine
 from foster.training.optim import Sgd
 from foster.training.step import Step
@@ -73,8 +73,8 @@ def test_gradients_and_losses_are_averaged_over_all_processes_inside_the_step(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # NCCL wants a GPU for each process: this one stands for two, and the other has neither loss nor gradient.
-    for module in ("system.crew", "training.distributed", "training.step"):
-        monkeypatch.setattr(f"foster.{module}.crew", lambda: Crew(0, 2))
+    for module in ("system.processes", "training.distributed", "training.step"):
+        monkeypatch.setattr(f"foster.{module}.process_group", lambda: ProcessGroup(0, 2))
     device, network = torch.device(name), OneNumber().to(name)
     engine = Engine(device, (0.5,) * 3, (0.25,) * 3, capture=name == "cuda")
     optimizer = Sgd(network, FitSettings(epochs=1, learning_rate=0.1, momentum=0, weight_decay=0), device)

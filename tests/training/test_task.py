@@ -24,7 +24,7 @@ from foster.networks.trunk import cut
 from foster.settings.augmentation import Augmentation
 from foster.settings.fit import FitSettings
 from foster.settings.foster import FosterSettings
-from foster.system.crew import Crew
+from foster.system.processes import ProcessGroup
 from foster.system.signals import Stopped, StopRequest
 from foster.training import task as module
 from foster.training.checkpoint import CheckpointStore
@@ -226,7 +226,7 @@ def test_processes_agree_on_their_statistics_at_the_same_steps_whether_they_are_
     def note_step(network: nn.Module) -> None:
         places.append(max(int(count) for name, count in network.named_buffers() if name.endswith("tracked")))
 
-    monkeypatch.setattr(module, "crew", lambda: Crew(0, 2))
+    monkeypatch.setattr(module, "process_group", lambda: ProcessGroup(0, 2))
     monkeypatch.setattr(module, "agreed", bool)
     monkeypatch.setattr(module, "share_stop", lambda stop: None)
     monkeypatch.setattr(module, "agree_on_statistics", note_step)

@@ -19,7 +19,7 @@ from foster.networks.network import Network
 from foster.networks.trunk import Tail, Trunk, cut
 from foster.seeding import Address
 from foster.settings.augmentation import Augmentation
-from foster.system.crew import Crew
+from foster.system.processes import ProcessGroup
 from foster.training import views as module
 from foster.training.views import TrunkViews, ViewFeed, recalled_features, room
 
@@ -105,11 +105,11 @@ def test_each_of_two_processes_makes_its_share_of_the_maps(
     monkeypatch.setattr(module, "gathered", lambda own, counts: [own, next(others)] if counts == [6, 5] else [])
     shared.plain(images[8:])  # what one process alone has made does not bring them out of step
     trunk.num_seen = 0
-    found = [shared.gathered(slots) for slots in shared.slots(images, 3, Crew(0, 2)).unbind(1)]
+    found = [shared.gathered(slots) for slots in shared.slots(images, 3, ProcessGroup(0, 2)).unbind(1)]
     assert trunk.num_seen == 3 * 6
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-3)
-    shared.slots(images, 3, Crew(0, 2))
+    shared.slots(images, 3, ProcessGroup(0, 2))
     assert trunk.num_seen == 3 * 6
 
 

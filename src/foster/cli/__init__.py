@@ -13,9 +13,9 @@ from typer.core import TyperCommand, TyperGroup
 
 from foster.cli import bundles, demo, experiments, photos, serving
 from foster.errors import FosterError, words_of
-from foster.system.crew import speaks
 from foster.system.files import user_path
 from foster.system.output import complain, drop_unwritable_output, escape_what_cannot_be_encoded
+from foster.system.processes import speaks
 from foster.system.signals import Stopped, ending_on_signals
 
 INTERRUPTED, READER_LEFT = 130, 141

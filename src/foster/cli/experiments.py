@@ -148,7 +148,7 @@ def _finished(folder: "RunFolder", is_shown: bool = True) -> dict[str, Any]:
 def _show_results(path: Path, is_shown: bool) -> None:
     from foster.reports.results import find_results
     from foster.reports.tables import accuracy_table
-    from foster.system.crew import speaks
+    from foster.system.processes import speaks
 
     if is_shown and speaks():
         output.report(accuracy_table(find_results([path])), f"results: {path / 'results.json'}", path=path)
@@ -192,7 +192,7 @@ def _watched(
     from foster.experiment.folder import ReadFolder
     from foster.reports.progress import progress_for
     from foster.reports.tensorboard import with_tensorboard
-    from foster.system.crew import joined
+    from foster.system.processes import joined
 
     with (
         stop_on_signals() as stop,

@@ -14,7 +14,7 @@ from foster.data.augmentation.pipeline import Changes
 from foster.data.images import ImageSet
 from foster.seeding import Address, generator
 from foster.settings.augmentation import Augmentation
-from foster.system.crew import ALONE, Crew, check_divides, crew
+from foster.system.processes import ALONE, ProcessGroup, check_divides, process_group
 
 STREAMED_PIXELS = 1 << 22
 """A streamed feed sends at most this many pixels at a time, but at least one batch."""
@@ -54,7 +54,7 @@ class Feed:
 
     def __post_init__(self) -> None:
         check_divides(self.batch_size)
-        self.team = self._sharing(crew())
+        self.team = self._sharing(process_group())
         self.num_images = self._images_of_epoch()
         self.num_steps = -(-self.num_images // self.batch_size)
 
@@ -68,7 +68,7 @@ class Feed:
         """Those of the last batch of an epoch."""
         return (self.num_images % self.batch_size or self.batch_size) // self.team.size
 
-    def _sharing(self, team: Crew) -> Crew:
+    def _sharing(self, team: ProcessGroup) -> ProcessGroup:
         """Who of the `team` share the batches: of too few images every process has all."""
         return team if len(self.data) >= team.size else ALONE
 
@@ -156,13 +156,13 @@ class StreamedFeed(Feed):
 
     def __post_init__(self) -> None:
         check_divides(self.batch_size)
-        self._strata = self.data.stack.strata(self.batch_size, crew().size)
+        self._strata = self.data.stack.strata(self.batch_size, process_group().size)
         super().__post_init__()
         share = slice(0, len(self._strata))
         own = self._strata[self.team.part_of(share)] if len(self._strata) > 1 else self._strata
         self.data.stack[torch.cat(own)].load()
 
-    def _sharing(self, team: Crew) -> Crew:
+    def _sharing(self, team: ProcessGroup) -> ProcessGroup:
         if len(self._strata) == 1:
             return super()._sharing(team)
         return ALONE if len(self._strata) % team.size else team
@@ -229,5 +229,5 @@ def make_feed(
     resident: Literal["auto", "on", "off", "disk"] = "auto",
 ) -> Feed:
     """A resident feed, or a streamed one where `resident` says so or, on `auto`, where the images do not fit."""
-    is_resident = crew().is_alone and data.stack.is_resident(device, resident)
+    is_resident = process_group().is_alone and data.stack.is_resident(device, resident)
     return (ResidentFeed if is_resident else StreamedFeed)(data, augmentation, batch_size, address, device)

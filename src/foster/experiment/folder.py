@@ -172,7 +172,7 @@ class ReadFolder(RunFolder):
         """The process that writes does."""
 
 
-class FleetingFolder(RunFolder):
+class TemporaryFolder(RunFolder):
     """A folder that goes when its run ends, however that comes: it needs no checkpoints."""
 
     store = NoCheckpoints

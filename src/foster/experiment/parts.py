@@ -28,7 +28,7 @@ from foster.settings.datasets import DatasetFacts
 from foster.settings.engine import EngineSettings
 from foster.settings.experiment import Settings
 from foster.settings.plugins import Kind, plugin_hashes
-from foster.system.crew import crew
+from foster.system.processes import process_group
 from foster.training.engine import Engine, find_device
 from foster.version import __version__, source
 
@@ -163,6 +163,8 @@ def planned_engine(
     """The same engine, made without changing anything of the process: to learn what a run would use."""
     device = find_device(device_name)
     on_gpu = device.type == "cuda"
+    if settings.statistics == "shared" and not on_gpu and not process_group().is_alone:
+        raise DeviceError("engine.statistics=shared needs GPUs; use engine.statistics=process")
     with torch.cuda.device(device) if on_gpu else nullcontext():
         dtype = _precision(settings.precision, on_gpu)
         against = obstacles(settings, on_gpu, dtype)
@@ -191,7 +193,7 @@ def obstacles(settings: EngineSettings, on_gpu: bool, dtype: torch.dtype) -> dic
     if not on_gpu:
         return dict.fromkeys(("compile", "capture", "kernels"), "it needs a GPU")
     compile_obstacle = "" if has_triton() else "it needs Triton"
-    is_sharing = settings.statistics == "shared" and not crew().is_alone
+    is_sharing = settings.statistics == "shared" and not process_group().is_alone
     if is_sharing:
         compile_obstacle = "it excludes engine.statistics=shared"
     if settings.deterministic:

@@ -13,9 +13,9 @@ from foster.data.photos.decode import quiet_pillow
 from foster.data.task import Task
 from foster.errors import DataError, FolderError, FosterError
 from foster.evaluation.predict import evaluate_scores, network_scores
+from foster.experiment.artifacts import keep_network, keep_predictions
 from foster.experiment.first_task import check_phases, first_network
 from foster.experiment.folder import RunFolder, check_same_settings
-from foster.experiment.keepsakes import keep_network, keep_predictions
 from foster.experiment.parts import (
     build_engine,
     build_method,
@@ -27,12 +27,11 @@ from foster.experiment.parts import (
 )
 from foster.experiment.record import Record
 from foster.methods.base import checked_phases
-from foster.networks.determinism import explained_indeterminism
 from foster.networks.layout import on_host
 from foster.networks.network import Network
 from foster.settings.experiment import Settings
 from foster.settings.keys import short
-from foster.system.crew import barrier
+from foster.system.processes import barrier
 from foster.system.signals import StopRequest
 from foster.training.checkpoint import Checkpoint, Tensors, explained_misfit
 from foster.training.engine import find_device
@@ -98,7 +97,7 @@ class Experiment:
             self._warn(remark)
         resume = self.folder.resume_command_for(self.settings) if self.folder.can_resume else ""
         memory_errors = explained_memory_errors(self.engine.device, self.settings.batch_size, resume)
-        with memory_errors, explained_indeterminism(), quiet_pillow():
+        with memory_errors, quiet_pillow():
             state = self._start()
             barrier()  # nobody writes before all have read
             while state.task < len(self.scenario):

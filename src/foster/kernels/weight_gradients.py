@@ -13,7 +13,7 @@ from torch import Tensor
 from foster.kernels.compilation import start
 from foster.kernels.launch import Strides, channels_last, forward_geometry
 from foster.kernels.tiles import MOST_LAYERS, gradient_tile
-from foster.system.streams import beside
+from foster.networks.streams import beside
 
 
 class WeightGradient(NamedTuple):

@@ -29,7 +29,6 @@ from foster.learner.work_folder import WorkFolder, fingerprint
 from foster.methods import method_class
 from foster.methods.base import Method, Workplace
 from foster.networks.adapted import ModuleLike
-from foster.networks.determinism import explained_indeterminism
 from foster.settings.learner import LearnerSettings
 from foster.system.signals import StopRequest
 from foster.training.engine import Engine, find_device
@@ -67,7 +66,7 @@ class Lesson:
         listener = self.asked or _pass_on_warnings
         plan = self._plan(listener)
         engine = _engine(plan)
-        with explained_memory_errors(engine.device, plan.batch_size), explained_indeterminism():
+        with explained_memory_errors(engine.device, plan.batch_size):
             method = _method(plan, engine)
             intake = plan.intake
             exemplars = method.memory.exemplars(intake.class_names)

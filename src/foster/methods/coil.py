@@ -14,8 +14,8 @@ from foster.methods.cosine import CosineMethod, cosine_head
 from foster.networks.freezing import freeze
 from foster.networks.heads import precise_linear
 from foster.networks.network import Network
+from foster.networks.streams import both
 from foster.settings.methods import CoilSettings
-from foster.system.streams import both
 from foster.training.phase import Evaluate, Phase
 
 NUM_ROUNDS = 200

@@ -12,8 +12,8 @@ from foster.methods.base import Method
 from foster.networks.freezing import freeze
 from foster.networks.heads import Head
 from foster.networks.network import Network
+from foster.networks.streams import both
 from foster.settings.methods import DerSettings
-from foster.system.streams import both
 from foster.training.phase import Evaluate, Phase
 
 

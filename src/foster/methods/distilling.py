@@ -9,8 +9,8 @@ from foster.data.images import ImageSet
 from foster.data.task import Task
 from foster.methods.base import Method
 from foster.networks.freezing import freeze
+from foster.networks.streams import both
 from foster.settings.fit import FitSettings
-from foster.system.streams import both
 from foster.training.phase import Phase
 
 Loss = Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]

@@ -22,8 +22,8 @@ from foster.methods.base import Method
 from foster.networks.boosted import BoostedNetwork, joined, move_towards
 from foster.networks.freezing import freeze
 from foster.networks.network import Network
+from foster.networks.streams import both
 from foster.settings.foster import FosterSettings
-from foster.system.streams import both
 from foster.training.phase import Evaluate, Phase
 
 

@@ -17,9 +17,9 @@ from foster.methods.cosine import CosineMethod, cosine_head
 from foster.networks.freezing import freeze
 from foster.networks.heads import CosineHead
 from foster.networks.network import Backbone, Network
+from foster.networks.streams import both
 from foster.seeding import Address, generator
 from foster.settings.methods import PodnetSettings
-from foster.system.streams import both
 from foster.training.phase import Evaluate, Phase
 
 NUM_CLUSTERING_ROUNDS = 20

@@ -9,8 +9,8 @@ from foster.data.task import Task
 from foster.losses import cross_entropy, distillation
 from foster.methods.base import Method
 from foster.networks.freezing import freeze
+from foster.networks.streams import both
 from foster.settings.fit import FitSettings
-from foster.system.streams import both
 from foster.training.phase import Evaluate, Phase
 
 TEMPERATURE = 2.0

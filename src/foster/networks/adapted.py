@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from foster.errors import SettingsError, words_of
 from foster.networks import BACKBONES, build_backbone
-from foster.networks.determinism import any_operation
 from foster.networks.freezing import evaluating
 from foster.networks.network import Backbone
 from foster.networks.pretrained import PACKAGES, load_weights, packaged_weights, read_weights
@@ -164,7 +163,7 @@ def _trial(module: nn.Module, image_size: tuple[int, int], name: str) -> object:
     The images are real ones: torch's `meta` device, which computes shapes alone, takes longer than a small network.
     """
     try:
-        with torch.no_grad(), any_operation(), evaluating(module):
+        with torch.no_grad(), evaluating(module):
             return module(torch.zeros(NUM_TRIAL_IMAGES, 3, *image_size))
     except Exception as error:
         height, width = image_size

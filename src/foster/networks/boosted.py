@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from foster.networks.freezing import freeze
 from foster.networks.heads import Head, PreciseLinear, alignment_factor
 from foster.networks.network import Backbone, Network
-from foster.system.streams import both
+from foster.networks.streams import both
 
 NewOnOld = Literal["finetune", "zero", "zero_with_bias"]
 """FT, AZ and AZB of the paper."""

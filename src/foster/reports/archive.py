@@ -16,9 +16,9 @@ from foster.data.images import ImageSet, Stack
 from foster.data.photos.store import PhotoLoader, PhotoStack
 from foster.data.scenario import Scenario
 from foster.errors import DataError, FosterError
+from foster.experiment.artifacts import Predictions, kept_networks, read_predictions, read_weights
 from foster.experiment.event_log import EVENTS, read_events
 from foster.experiment.folder import SETTINGS, RunFolder
-from foster.experiment.keepsakes import Predictions, kept_networks, read_predictions, read_weights
 from foster.experiment.parts import load_scenario
 from foster.experiment.plan import idle_method
 from foster.learner.knowledge import Knowledge

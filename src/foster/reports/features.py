@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch.nn.functional import normalize
 
 from foster.errors import DataError
-from foster.experiment.keepsakes import kept_networks
+from foster.experiment.artifacts import kept_networks
 from foster.reports.archive import Archive, RunArchive
 from foster.reports.style import COLOURS, GRID, INK, SOFT_INK, colour_of, grid_of_axes, new_figure, some_of, styled
 

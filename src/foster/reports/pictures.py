@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from foster.data.images import ImageSet, on_device
 from foster.errors import DataError
 from foster.evaluation.gradcam import grad_cam
-from foster.experiment.keepsakes import kept_networks
+from foster.experiment.artifacts import kept_networks
 from foster.networks.boosted import BoostedNetwork
 from foster.networks.heads import Head
 from foster.networks.network import Backbone, Network

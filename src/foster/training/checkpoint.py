@@ -96,8 +96,7 @@ class Progress(Document):
 class CheckpointStore:
     """The checkpoints of one run, in a folder of their own.
 
-    Three are kept: the newest, the one before it, and the newest that shares no file with the newest, so that no
-    single damaged file takes all of them. Older ones go only once the newest has been read back from the disk.
+    The two newest are kept. Both name the same file for a part that did not change between them.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -185,10 +184,8 @@ class CheckpointStore:
         return [(int(match.group(1)), path) for path, match in matches if match]
 
     def _remove_unused(self) -> None:
-        """Take away all but the checkpoints that are kept. What cannot be removed is in nobody's way."""
-        newest = sorted(self._usable, reverse=True)
-        independent = [number for number in newest if not self._usable[number] & self._usable[newest[0]]]
-        self._usable = {number: self._usable[number] for number in {*newest[:2], *independent[:1]}}
+        """Remove all but the two newest usable checkpoints; a file that cannot be removed stays."""
+        self._usable = {number: self._usable[number] for number in sorted(self._usable)[-2:]}
         needed = frozenset[str]().union(*self._usable.values())
         with suppress(OSError, FolderError):
             # Manifests first: a crash in between leaves files without a manifest, not a manifest without its files.

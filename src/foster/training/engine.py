@@ -14,7 +14,7 @@ from foster.errors import DeviceError
 from foster.networks.freezing import evaluating
 from foster.networks.network import Output
 from foster.settings.base import device_problem
-from foster.system.crew import local_device
+from foster.system.processes import local_device
 from foster.training.distributed import Statistics, in_shares
 from foster.training.views import MAPS_AT_ONCE, TrunkViews
 

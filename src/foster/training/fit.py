@@ -34,8 +34,8 @@ class FitState:
     teachers: Mapping[str, Tensor] = field(default_factory=dict)
 
 
-class Moment(NamedTuple):
-    """A place where the training may be saved or given up, after so many steps of an epoch."""
+class SavePoint(NamedTuple):
+    """A point at which the training can be saved or stopped: after `num_steps` of an epoch."""
 
     num_steps: int
     is_epoch_end: bool
@@ -45,7 +45,7 @@ class Moment(NamedTuple):
 
 def fit(
     phase: Phase, feed: Feed, engine: Engine, listener: Listener, *, task: int, start: FitState | None = None
-) -> Generator[Moment, None, None]:
+) -> Generator[SavePoint, None, None]:
     """Train `phase.network` in place until the phase's last epoch, from `start` where one is given.
 
     Yields after each step but the last, and does nothing unless it is asked to go on: whoever drives it decides what
@@ -84,11 +84,11 @@ def fit(
                 seed_layers(seed + index)
                 step(batch.images, batch.labels)
                 if index < feed.num_steps:
-                    yield Moment(index, is_epoch_end=False, state=partial(state, epoch, index))
+                    yield SavePoint(index, is_epoch_end=False, state=partial(state, epoch, index))
             first_step = 0
             log.close(epoch, rate, step.term_names, step.loss_sums)
             if epoch + 1 < phase.fit.epochs:
-                yield Moment(feed.num_steps, is_epoch_end=True, state=partial(state, epoch, feed.num_steps))
+                yield SavePoint(feed.num_steps, is_epoch_end=True, state=partial(state, epoch, feed.num_steps))
         agree_on_statistics(network)
         log.flush()
         log.check_weights(phase.fit.epochs - 1)

@@ -12,7 +12,7 @@ from foster.data.feed import Feed
 from foster.errors import TrainingError
 from foster.kernels import DeferredGradients, compiled_side_by_side, drop_kernels, is_available, use_kernels
 from foster.kernels.folding import folded_frozen_parts
-from foster.system.crew import crew
+from foster.system.processes import process_group
 from foster.training.accelerate import compiled_backbones
 from foster.training.distributed import average, shared_statistics
 from foster.training.engine import Engine
@@ -33,7 +33,7 @@ def ready_step(phase: Phase, feed: Feed, engine: Engine, optimizer: Sgd) -> Iter
         choose(module)
     is_folding = engine.capture and engine.dtype is torch.bfloat16
     with (
-        shared_statistics(modules, engine.statistics == "shared" and not crew().is_alone),
+        shared_statistics(modules, engine.statistics == "shared" and not process_group().is_alone),
         folded_frozen_parts(modules, is_folding, engine.dtype),
         compiled_backbones(modules, engine.compile) as switch,
         recalled_features(modules, feed, phase.fit.epochs),
@@ -145,7 +145,7 @@ class Step:
                 self._run(images, labels)
             # Not `torch.cuda.graph`: it empties the memory cache first, and filling it again takes time.
             # Threads of the library that looks after other processes may go on meanwhile.
-            mode = "global" if crew().is_alone else "thread_local"
+            mode = "global" if process_group().is_alone else "thread_local"
             graph.capture_begin(pool=self._pool, capture_error_mode=mode)
             try:
                 self._run(images, labels)

@@ -16,7 +16,7 @@ from foster.networks.layout import on_host
 from foster.seeding import Address
 from foster.settings.augmentation import Augmentation
 from foster.settings.fit import FitSettings
-from foster.system.crew import agreed, crew, share_stop
+from foster.system.processes import agreed, process_group, share_stop
 from foster.system.signals import StopRequest
 from foster.training.checkpoint import Checkpoint, CheckpointStore, Progress, Tensors, explained_misfit
 from foster.training.distributed import agree_on_statistics
@@ -158,16 +158,20 @@ class Trainer:
         engine, feed = self.engine, self._feed(phase, state.task)
         self.listener(events.PhaseStarted(state.task, self.num_tasks, phase.name, phase.fit.epochs, feed.num_steps))
         began, interval = time.monotonic(), 60 * self.checkpoint_minutes
-        with closing(fit(phase, feed, engine, self.listener, task=state.task, start=state.fit)) as moments:
-            for moment in moments:
-                if not crew().is_alone and not moment.is_epoch_end and moment.num_steps % STEPS_BETWEEN_QUESTIONS:
+        with closing(fit(phase, feed, engine, self.listener, task=state.task, start=state.fit)) as points:
+            for point in points:
+                if (
+                    not process_group().is_alone
+                    and not point.is_epoch_end
+                    and point.num_steps % STEPS_BETWEEN_QUESTIONS
+                ):
                     continue
                 agree_on_statistics(phase.network)
                 # 0 minutes mean after every epoch.
-                is_late = time.monotonic() - saved >= interval and (moment.is_epoch_end or interval > 0)
+                is_late = time.monotonic() - saved >= interval and (point.is_epoch_end or interval > 0)
                 if not agreed(self.stop.is_set or (save is not None and is_late)):
                     continue
-                state.fit = replace(moment.state(), teachers=phase.changed_teachers(teachers))
+                state.fit = replace(point.state(), teachers=phase.changed_teachers(teachers))
                 if save is not None:
                     save()
                     saved = time.monotonic()

@@ -19,9 +19,9 @@ from foster.networks.network import Backbone
 from foster.networks.trunk import Trunk
 from foster.seeding import Address, generator
 from foster.settings.augmentation import Augmentation
-from foster.system.crew import ALONE, Crew, crew, gathered
 from foster.system.files import written
 from foster.system.memory import main_memory
+from foster.system.processes import ALONE, ProcessGroup, gathered, process_group
 from foster.training.distributed import shares_of
 
 IMAGES_AT_ONCE = {"cpu": 8, "cuda": 64}
@@ -59,7 +59,7 @@ class TrunkViews:
         """The maps of images as they are, float32 `[N, C, h, w]` on the device."""
         return self.gathered(self.slots(images, 1)[:, 0])
 
-    def slots(self, images: Stack | Tensor, num_views: int, team: Crew = ALONE) -> Tensor:
+    def slots(self, images: Stack | Tensor, num_views: int, team: ProcessGroup = ALONE) -> Tensor:
         """Where the views of each image are kept, int64 `[N, num_views, 2]`; those that are not known yet are made. A
         `team` asks for the same ones together, and each process makes its share."""
         images = as_stack(images)
@@ -85,7 +85,7 @@ class TrunkViews:
         return sent
 
     @torch.no_grad()
-    def _keep(self, keys: Sequence[Key], images: Stack, view: int, team: Crew) -> None:
+    def _keep(self, keys: Sequence[Key], images: Stack, view: int, team: ProcessGroup) -> None:
         size = IMAGES_AT_ONCE.get(self.device.type, IMAGES_AT_ONCE["cpu"])
         shares = shares_of(images, team)
         own = shares[team.rank].numpy()
@@ -176,7 +176,7 @@ def recalled_features(modules: Iterable[nn.Module], feed: Feed, num_epochs: int)
         not isinstance(feed, ViewFeed)
         or feed.device.type != "cpu"
         or num_epochs <= feed.num_views
-        or not crew().is_alone
+        or not process_group().is_alone
     ):
         yield
         return

@@ -45,7 +45,7 @@ from foster.data.photos.store import (
     strata,
 )
 from foster.errors import DataError, FolderError
-from foster.system.crew import Crew
+from foster.system.processes import ProcessGroup
 
 CPU = torch.device("cpu")
 SIDE = 72
@@ -294,7 +294,7 @@ class TwoProcesses:
         self._own = threading.local()
         self._found: dict[int, torch.Tensor] = {}
         self._both = threading.Barrier(2, timeout=60)
-        monkeypatch.setattr(store_module, "crew", lambda: Crew(getattr(self._own, "rank", 0), 2))
+        monkeypatch.setattr(store_module, "process_group", lambda: ProcessGroup(getattr(self._own, "rank", 0), 2))
         monkeypatch.setattr(store_module, "gathered", self._gathered)
 
     def _gathered(self, own: torch.Tensor, counts: Sequence[int]) -> list[torch.Tensor]:

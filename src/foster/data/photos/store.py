@@ -55,9 +55,9 @@ from foster.errors import DataError, SettingsError, explained
 from foster.kernels.operations import can_crop
 from foster.settings.augmentation import Augmentation
 from foster.settings.learner_defaults import SMALL_SIDE
-from foster.system.crew import crew, gathered
 from foster.system.files import read_limited, user_path, write_json, writing, written
 from foster.system.memory import main_memory, num_cores
+from foster.system.processes import gathered, process_group
 
 Place = Literal["auto", "device", "host", "disk"]
 CPU = torch.device("cpu")
@@ -653,17 +653,17 @@ class PhotoStore:
     def survey(self, numbers: NDArray[np.int64]) -> None:
         """Find the sizes of photos that are not known yet. Each process decodes its share and sends the others the
         sizes. All processes must call it together."""
-        if crew().is_alone:
+        if process_group().is_alone:
             self.load(numbers)
             return
         missing = np.unique(numbers[~self.is_known[numbers]])
         if not len(missing):
             return
         # From the cache nothing is decoded: every process may read all of it.
-        is_own = owners_of(missing) == crew().rank
+        is_own = owners_of(missing) == process_group().rank
         self.load(missing if self.loader.cache else missing[is_own])
-        shares = [missing[owners_of(missing) == rank] for rank in range(crew().size)]
-        own = torch.from_numpy(self.sizes[shares[crew().rank]])
+        shares = [missing[owners_of(missing) == rank] for rank in range(process_group().size)]
+        own = torch.from_numpy(self.sizes[shares[process_group().rank]])
         for share, sizes in zip(shares, gathered(own, [len(share) for share in shares]), strict=True):
             self.sizes[share], self.is_known[share] = sizes.numpy(), True
         others = missing[(self.sizes[missing].min(1) == 0) & ~is_own]
@@ -984,4 +984,4 @@ def strata(homes: Tensor, count: int) -> list[Tensor]:
 
 def owners_of(numbers: NDArray[np.int64], num_processes: int | None = None) -> NDArray[np.int64]:
     """The rank of the process that decodes the photos of these numbers."""
-    return np.asarray(numbers % NUM_STRATA * (num_processes or crew().size) // NUM_STRATA, dtype=np.int64)
+    return np.asarray(numbers % NUM_STRATA * (num_processes or process_group().size) // NUM_STRATA, dtype=np.int64)

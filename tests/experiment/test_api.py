@@ -1,4 +1,4 @@
-"""`foster.run` and `foster.plan`: a researcher's door."""
+"""`foster.run` and `foster.plan`, as a script calls them."""
 
 import os
 import signal

@@ -7,7 +7,7 @@ from tiny_runs import Interruption, interrupted, resume, start, tiny_settings
 
 from foster import events
 from foster.errors import DataError
-from foster.experiment.keepsakes import PREDICTIONS, keep_predictions, kept_networks, read_predictions, read_weights
+from foster.experiment.artifacts import PREDICTIONS, keep_predictions, kept_networks, read_predictions, read_weights
 from foster.reports.results import read_result
 
 

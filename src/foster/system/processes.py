@@ -1,41 +1,32 @@
-"""Processes that train one network together, started by `torchrun`: who we are, and what all agree on.
+"""Processes that train one network together, started by `torchrun`: the rank of this one, and what all agree on.
 
-Alone, everything here does nothing and costs nothing. What travels is PyTorch's business (NCCL, or gloo on a CPU).
+In a single process every function here does nothing. Tensors travel by torch.distributed (NCCL, or gloo on a CPU).
 """
 
 import os
-import re
-import socket
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from foster.errors import DeviceError, SettingsError
-from foster.system.output import complain
+from foster.errors import SettingsError
 from foster.system.signals import StopRequest
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-SECONDS_TO_ANSWER = 3.0
-"""How long those who are left wait for a sign of life from the others, once one of them is missed."""
-
-_LOST = re.compile(r"connection (closed|reset|refused)|broken pipe|gloo|nccl|timed out|peer", re.IGNORECASE)
-
 
 @dataclass(frozen=True)
-class Crew:
-    """Which of how many processes this one is."""
+class ProcessGroup:
+    """The rank of this process, and how many there are."""
 
     rank: int = 0
     size: int = 1
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the one that writes and speaks."""
+        """Whether this is the process that writes files and prints."""
         return self.rank == 0
 
     @property
@@ -49,22 +40,22 @@ class Crew:
         return slice(start, start + own)
 
 
-ALONE = Crew()
+ALONE = ProcessGroup()
 
 
-def crew() -> Crew:
-    """The crew that this process belongs to."""
+def process_group() -> ProcessGroup:
+    """The process group that this process belongs to."""
     if int(os.environ.get("WORLD_SIZE") or 1) == 1:
         return ALONE
     from torch import distributed
 
     if not (distributed.is_available() and distributed.is_initialized()):
         return ALONE
-    return Crew(distributed.get_rank(), distributed.get_world_size())
+    return ProcessGroup(distributed.get_rank(), distributed.get_world_size())
 
 
 def speaks() -> bool:
-    """Whether this process's words are meant for the terminal: of several, the first one's."""
+    """Whether this process prints: of several, the first one does."""
     return os.environ.get("RANK", "0") == "0"
 
 
@@ -75,11 +66,8 @@ def local_device(name: str) -> str:
 
 
 @contextmanager
-def joined() -> Iterator[Crew]:
-    """Inside, this process belongs to the crew that torchrun started; alone where there is none.
-
-    When another one is lost, the first of those who are left says which, and all end with a DeviceError.
-    """
+def joined() -> Iterator[ProcessGroup]:
+    """Inside, this process belongs to the group that torchrun started; alone where there is none."""
     if int(os.environ.get("WORLD_SIZE") or 1) == 1:
         yield ALONE
         return
@@ -87,61 +75,36 @@ def joined() -> Iterator[Crew]:
     from torch import distributed
 
     if distributed.is_initialized():
-        yield crew()
+        yield process_group()
         return
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     distributed.init_process_group(backend, timeout=timedelta(minutes=30))
-    team = crew()
-    store = distributed.distributed_c10d._get_default_store()
-    store.set(f"foster/who/{team.rank}", f"process {os.getpid()} on {socket.gethostname()}")
+    team = process_group()
     try:
         yield team
-    except RuntimeError as error:
-        if not _LOST.search(str(error)):
-            raise
-        lost = _lost(team, store)
-        if not lost:
-            raise
-        line = f"{' and '.join(lost.values())} is gone: all {team.size} processes stop"
-        if 0 in lost and team.rank == min(set(range(team.size)) - lost.keys()):
-            complain(line)  # the one that speaks for all cannot
-        raise DeviceError(line) from None
     finally:
         with suppress(RuntimeError):
             distributed.destroy_process_group()
 
 
-def _lost(team: Crew, store: Any) -> dict[int, str]:
-    """The ranks that give no sign of life any more, each with its name, such as `rank 1 (process 12 on host)`."""
-    keys = {rank: f"foster/alive/{rank}" for rank in range(team.size)}
-    with suppress(RuntimeError):
-        store.set(keys[team.rank], "1")
-        ends = time.monotonic() + SECONDS_TO_ANSWER
-        while time.monotonic() < ends and not store.check(list(keys.values())):
-            time.sleep(0.05)
-        gone = [rank for rank, key in keys.items() if not store.check([key])]
-        return {rank: f"rank {rank} ({store.get(f'foster/who/{rank}').decode()})" for rank in gone}
-    return {team.size: "another process"}
-
-
 def check_divides(batch_size: int) -> None:
     """Refuse a number of images that the processes cannot share equally."""
-    size = crew().size
+    size = process_group().size
     if batch_size % size:
         raise SettingsError(f"batch_size {batch_size} cannot be shared by {size} processes; start as many as divide it")
 
 
 def barrier() -> None:
-    """Wait until all are here."""
-    if not crew().is_alone:
+    """Wait until all processes are here."""
+    if not process_group().is_alone:
         agreed(False)
 
 
 def agreed(is_wanted: bool) -> bool:
     """Whether any of the processes wants it: all get the same answer. All must ask at the same place."""
-    if crew().is_alone:
+    if process_group().is_alone:
         return is_wanted
     import torch
     from torch import distributed
@@ -152,8 +115,8 @@ def agreed(is_wanted: bool) -> bool:
 
 
 def share_stop(stop: StopRequest) -> None:
-    """Whoever of the processes was asked to stop, all are, and know which one it was. All must ask together."""
-    team = crew()
+    """If any process was asked to stop, all are, and each knows which one it was. All must call it together."""
+    team = process_group()
     if team.is_alone:
         return
     import torch
@@ -166,8 +129,8 @@ def share_stop(stop: StopRequest) -> None:
 
 
 def of_first(value: float) -> float:
-    """What the first process says: times differ, but what follows from them must not. All must ask together."""
-    if crew().is_alone:
+    """The value of the first process: measured times differ between processes. All must call it together."""
+    if process_group().is_alone:
         return value
     import torch
     from torch import distributed
@@ -181,17 +144,17 @@ def add_up(values: "Tensor") -> "Tensor":
     """The sum over all processes, in place."""
     from torch import distributed
 
-    if not crew().is_alone:
+    if not process_group().is_alone:
         distributed.all_reduce(values)
     return values
 
 
 def gathered(own: "Tensor", counts: Sequence[int]) -> "list[Tensor]":
-    """What each process has, `[counts[rank], ...]`, for all of them."""
+    """The tensors of all processes, `[counts[rank], ...]` each."""
     import torch
     from torch import distributed
 
-    if crew().is_alone:
+    if process_group().is_alone:
         return [own]
     most = max(counts)
     padded = own.new_zeros((most, *own.shape[1:]))

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from foster.system.streams import beside, both
+from foster.networks.streams import beside, both
 
 
 def test_a_teacher_leaves_no_gradients_and_its_student_does() -> None:

@@ -1,7 +1,6 @@
 """Processes that train together: alone nothing happens, and two agree, add up and gather."""
 
 import multiprocessing
-import os
 import signal
 import socket
 from typing import Any
@@ -9,19 +8,18 @@ from typing import Any
 import pytest
 import torch
 
-from foster.errors import DeviceError, SettingsError
-from foster.system import crew as crew_module
-from foster.system.crew import (
+from foster.errors import SettingsError
+from foster.system.processes import (
     ALONE,
-    Crew,
+    ProcessGroup,
     add_up,
     agreed,
     barrier,
     check_divides,
-    crew,
     gathered,
     joined,
     local_device,
+    process_group,
     share_stop,
     speaks,
 )
@@ -38,7 +36,7 @@ def without_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_alone_everything_stays_as_it_is() -> None:
     with joined() as found:
-        assert found is crew() is ALONE
+        assert found is process_group() is ALONE
         assert found.is_first
         assert [agreed(True), agreed(False)] == [True, False]
         barrier()
@@ -50,7 +48,7 @@ def test_alone_everything_stays_as_it_is() -> None:
 
 
 def test_equal_parts_cover_the_whole_once() -> None:
-    parts = [Crew(rank, 4).part_of(slice(8, 24)) for rank in range(4)]
+    parts = [ProcessGroup(rank, 4).part_of(slice(8, 24)) for rank in range(4)]
     assert [(part.start, part.stop) for part in parts] == [(8, 12), (12, 16), (16, 20), (20, 24)]
 
 
@@ -85,25 +83,6 @@ def _member(results: Any) -> None:
         share_stop(stop)  # by now both know it
         barrier()
     results.put((found.rank, found.size, sums.tolist(), parts, answers, refusal, words, stop.receiver))
-
-
-def _left_behind(results: Any) -> None:
-    """The first waits for the second, which is gone; torchrun's signal comes while it finds out who that is."""
-    try:
-        with joined() as found:
-            barrier()
-            if found.rank == 1:
-                os._exit(9)
-            look = crew_module._lost
-
-            def ended_meanwhile(*arguments: Any) -> Any:
-                signal.raise_signal(signal.SIGTERM)
-                return look(*arguments)
-
-            crew_module._lost = ended_meanwhile
-            barrier()
-    except DeviceError as error:
-        results.put(str(error))
 
 
 def _pair(target: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[Any]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from forked import started
 
 
-def crew_of(
+def group_of(
     given: Sequence[str], folder: Path, size: int = 2, held_at: Mapping[int, tuple[Path, str]] | None = None
 ) -> list[BaseProcess]:
     """`foster` with these words in `size` processes; what rank K says goes to `folder/said-K`. `held_at`: by rank."""

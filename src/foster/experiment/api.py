@@ -7,12 +7,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from foster.door.result import Result
 from foster.errors import SettingsError
 from foster.events import Event, Listener, ignore
-from foster.experiment.folder import RESULTS, FleetingFolder, RunFolder
+from foster.experiment.folder import RESULTS, RunFolder, TemporaryFolder
 from foster.experiment.pace import measured_plan, timed_plan
 from foster.experiment.plan import Plan
+from foster.experiment.result import Result
 from foster.experiment.run import Finished, begin, go_on, resumed_settings
 from foster.reports.results import read_result
 from foster.settings.base import check_used
@@ -75,7 +75,7 @@ def run(
         if folder is not None:
             return _run_in(NamedFolder(user_path(folder)), chosen, resume, tell, allow_changed_plugin)
         with TemporaryDirectory(prefix="foster-") as temporary:
-            fleeting = FleetingFolder(Path(temporary, "run"))
+            fleeting = TemporaryFolder(Path(temporary, "run"))
             return _result(fleeting, begin(chosen, fleeting, tell, StopRequest()))
 
 
