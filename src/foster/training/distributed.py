@@ -80,10 +80,11 @@ def shared_statistics(modules: Iterable[nn.Module], is_wanted: bool) -> Iterator
         if part.affine and part.track_running_stats  # others are from outside, and keep to themselves
     ]
     for part in norms:
-        part.__class__ = nn.SyncBatchNorm
-        part.process_group = None  # all processes
+        part.__class__ = nn.SyncBatchNorm  # type: ignore[assignment]
+        part.__dict__["process_group"] = None  # all processes
     try:
         yield
     finally:
         for part in norms:
             part.__class__ = nn.BatchNorm2d
+            del part.__dict__["process_group"]
