@@ -1,14 +1,19 @@
-"""Asking: predictions and heat maps, in this process."""
+"""What the routes answer, from photos of any form."""
 
+import asyncio
 import io
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from PIL import Image
-from servers import photo, run, service_of
+from servers import client_of, photo, run, service_of
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 
 import foster
+from foster.serving.routes import MOST_FIELD_BYTES, MOST_FIELDS, MOST_FILES, Form, read_form
 
 
 def test_one_image_several_images_and_raw_bytes_are_answered_as_the_learner_does(small_bundle: Path) -> None:
@@ -69,3 +74,91 @@ def test_the_heat_map_lies_over_the_whole_picture(small_bundle: Path) -> None:
         assert (await client.post("/explain", content=b"none")).status_code == 422
 
     run(service_of(small_bundle), check)
+
+
+def test_nothing_of_a_request_is_kept_without_feedback(bundle: Path, tmp_path: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+
+    async def check(client: httpx.AsyncClient) -> None:
+        large = photo(1, "BMP", (900, 900))  # more than what form readers keep in memory by default
+        assert (await client.post("/predict", files={"file": large})).status_code == 200
+        assert (await client.post("/feedback", files={"file": photo()}, data={"label": "a"})).status_code == 404
+        assert (await client.get("/info")).json()["takes_feedback"] is False
+
+    run(service_of(bundle), check)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def read(body: bytes, kind: str = "") -> Form:
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    headers = [(b"content-type", kind.encode())] if kind else []
+    return asyncio.run(read_form(Request({"type": "http", "method": "POST", "headers": headers}, receive)))
+
+
+def form(*parts: tuple[str, bytes]) -> bytes:
+    head = b"--x\r\nContent-Disposition: form-data; "
+    return b"".join(head + name.encode() + b"\r\n\r\n" + content + b"\r\n" for name, content in parts) + b"--x--\r\n"
+
+
+FORM = "multipart/form-data; boundary=x"
+
+
+def test_a_body_is_one_image_and_a_form_has_many_with_the_last_part_of_their_names() -> None:
+    assert read(b"bytes") == ([("image", b"bytes")], {})
+    assert read(b"") == ([], {})
+    files = [f'name="f"; filename="{name}"' for name in ("C:\\a\\b.png", "../../c.png", "d%2Fe.png", "g%5Ch.png", "")]
+    found = read(form(*((name, b"1") for name in files), ('name="label"', b"cat")), FORM)
+    assert [upload.name for upload in found.uploads][:4] == ["b.png", "c.png", "e.png", "h.png"]
+    assert found.fields["label"] == "cat"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        form(*[('name="f"; filename="a"', b"")] * (MOST_FILES + 1)),
+        form(*[(f'name="{k}"', b"") for k in range(MOST_FIELDS + 1)]),
+        form(('name="label"', b"x" * (MOST_FIELD_BYTES + 1))),
+        b"--y\r\n",
+    ],
+    ids=["files", "fields", "long", "broken"],
+)
+def test_a_form_beyond_its_limits_is_a_400(body: bytes) -> None:
+    with pytest.raises(HTTPException) as error:
+        read(body, FORM)
+    assert error.value.status_code == 400
+    assert error.value.detail.startswith("the form cannot be read")
+
+
+def queue(folder: Path, num_photos: int) -> Path:
+    folder.mkdir()
+    for k in range(num_photos):
+        (folder / f"{k + 1}-photo.png").write_bytes(photo(k))
+    return folder
+
+
+def test_a_photo_is_shown_predicted_labelled_and_taken_back(small_bundle: Path, tmp_path: Path) -> None:
+    folder, feedback = queue(tmp_path / "queue", 2), tmp_path / "feedback"
+
+    async def check() -> None:
+        async with client_of(service_of(small_bundle, feedback=feedback, to_label=folder)) as client:
+            listed = (await client.get("/to-label")).json()
+            assert [entry["name"] for entry in listed["photos"]] == ["1-photo.png", "2-photo.png"]
+            path = f"/to-label/{listed['photos'][0]['photo']}"
+            shown = await client.get(path)
+            assert shown.headers["content-type"] == "image/jpeg"
+            assert (await client.get(f"{path}/prediction")).json()["top"]
+            stored = await client.put(path, json={"label": "owl"})
+            assert stored.json() == {"photo": listed["photos"][0]["photo"], "label": "owl", "before": None}
+            assert (feedback / "owl" / stored.json()["photo"]).read_bytes() == photo(0)
+            again = (await client.get("/to-label")).json()
+            assert (len(again["photos"]), again["num_labelled"]) == (1, 1)
+            assert (await client.get("/info")).json()["num_to_label"] == 1
+            assert (await client.delete(f"/feedback/{stored.json()['photo']}")).status_code == 204
+            assert len((await client.get("/to-label")).json()["photos"]) == 2
+            assert (await client.put(path, json={"label": "../x"})).status_code == 422
+            assert (await client.get("/to-label/nothing")).status_code == 404
+
+    asyncio.run(check())
+    assert sorted(path.name for path in folder.iterdir()) == ["1-photo.png", "2-photo.png"], "the queue is not changed"

@@ -1,6 +1,10 @@
+"""The bundle that answers: loaded, tried out, explained, exchanged."""
+
 import io
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
@@ -8,8 +12,13 @@ from PIL import Image
 from servers import photo, service_of
 
 import foster
+from foster.bundle.files import BundleError
+from foster.bundle.promotion import promote
+from foster.cli import app
 from foster.learner.familiarity import Familiarity
-from foster.serving.served import UNSURE_BELOW, Picture, Served
+from foster.learner.learner import Learner
+from foster.serving import served as served_module
+from foster.serving.served import UNSURE_BELOW, Current, Picture, Served, find_link
 
 
 @pytest.fixture(scope="module")
@@ -77,3 +86,101 @@ def test_what_is_unknown_is_told_by_the_bundle_where_it_can(small_bundle: Path, 
     assert is_unknown == [answer.is_unknown for answer in learner.answers(images, unknown_below="auto")]
     assert sum(is_unknown) == 10
     assert Served.load(tmp_path / "v2", "cpu", 0.0).unknown_below == 0.0
+
+
+def test_a_folder_of_bundles_and_the_link_are_followed_and_a_bundle_is_not(bundle: Path) -> None:
+    promote(bundle)
+    link = bundle.parent / "current"
+    assert find_link(bundle.parent) == link
+    assert find_link(link) == link
+    assert find_link(bundle) is None
+
+
+def test_what_is_no_bundle_is_refused_with_a_word_on_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="there is no bundle"):
+        find_link(tmp_path / "nothing")
+    with pytest.raises(BundleError, match="'foster promote BUNDLE' makes one"):
+        find_link(tmp_path)
+    (tmp_path / "current").symlink_to("gone")
+    with pytest.raises(BundleError, match="leads nowhere"):
+        Current(tmp_path, lambda folder: Served.load(folder, "cpu", None))
+
+
+def test_the_link_is_resolved_once_so_that_no_bundle_is_read_half_and_half(bundle: Path) -> None:
+    shutil.copytree(bundle, bundle.parent / "v2")
+    promote(bundle)
+    seen: list[Path] = []
+
+    def load(folder: Path) -> Served:
+        seen.append(folder)
+        promote(bundle.parent / "v2")  # in the middle of loading
+        return Served.load(folder, "cpu", None)
+
+    current = Current(bundle.parent, load)
+    assert seen == [bundle.resolve()]
+    assert current.now.name == "v1"
+
+
+def test_a_bundle_whose_answers_are_nan_is_not_promoted_not_served_and_does_not_predict(
+    bundle: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundles = bundle.parent
+    learner = Learner.load(bundle, device="cpu")
+    assert learner.knowledge is not None
+    with torch.no_grad():
+        for weights in learner.knowledge.network.parameters():
+            weights.fill_(3e38)  # finite, so that it can be saved
+    learner.save(bundles / "v2")
+    promote(bundle)
+    current = Current(bundles, lambda folder: Served.load(folder, "cpu", None))
+    Image.new("RGB", (8, 8)).save(bundles / "photo.png")
+    for words in (["promote", bundles / "v2"], ["predict", bundles / "v2", bundles / "photo.png"]):
+        with pytest.raises(SystemExit) as ended:
+            app([str(word) for word in words])
+        said = capsys.readouterr()
+        assert ended.value.code
+        assert "not numbers" in said.err
+        assert "nan" not in said.out
+    assert (bundles / "current").readlink().name == "v1"
+    (bundles / "current").unlink()
+    (bundles / "current").symlink_to("v2")
+    current.look()
+    assert current.now.name == "v1"
+    assert current.problem == "'v2' was promoted but cannot be loaded; 'v1' still answers"
+
+
+def test_a_bundle_that_cannot_be_loaded_is_tried_again_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("v1", "v2"):
+        (tmp_path / name).mkdir()
+    link = tmp_path / "current"
+    link.symlink_to("v1")
+    clock, tried, told = 0.0, [], []
+
+    def load(folder: Path) -> Served:
+        if folder.name == "v2":
+            tried.append(clock)
+            raise BundleError("damaged")
+        return Served(cast(Learner, None), folder.name, "", None)
+
+    def looked(name: str, *times: float) -> str | None:
+        """What the problem is after looks at these times, where the link points at `name`."""
+        nonlocal clock
+        link.unlink()
+        link.symlink_to(name)
+        for moment in times:
+            clock = moment
+            current.look()
+        return current.problem
+
+    monkeypatch.setattr(served_module.time, "monotonic", lambda: clock)
+    current = Current(tmp_path, load)
+    monkeypatch.setattr(served_module.logger, "error", lambda *words: told.append(words))
+    assert looked("v2", 1, 2, 10.9, 11, 12) == "'v2' was promoted but cannot be loaded; 'v1' still answers"
+    assert looked("v1", 13) is None
+    assert looked("v2", 14) is not None
+    assert looked("nowhere", 15, 16) == "the link was promoted but cannot be loaded; 'v1' still answers"
+    assert tried == [1, 11, 14]
+    assert len(told) == 3, "each told once, and once more after it was well"
+    assert (current.now.name, current.num_swaps) == ("v1", 0)

@@ -19,9 +19,8 @@ from forked import started
 from PIL import Image
 
 from foster.serving.app import make_app
-from foster.serving.current import Current
-from foster.serving.options import Options
-from foster.serving.served import Served
+from foster.serving.run import Options
+from foster.serving.served import Current, Served
 from foster.serving.service import Service
 
 # Every client would read all certificates there are, which takes longer than what it asks, and nobody encrypts here.

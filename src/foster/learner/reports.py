@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
 from torch import Tensor
 
 from foster.bundle.history import entry_title
@@ -32,7 +33,7 @@ class Prediction:
     tells.
     """
 
-    name: str
+    name: Annotated[str, Field(serialization_alias="image")]
     label: str | None = None
     confidence: float | None = None
     top: tuple[Candidate, ...] = ()

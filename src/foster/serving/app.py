@@ -1,19 +1,24 @@
-"""All routes of `foster serve` as one ASGI application."""
+"""All routes and pages of `foster serve` as one ASGI application."""
 
+import base64
+import hashlib
+from functools import cache
 from http import HTTPStatus
+from importlib.resources import files
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from jinja2 import Environment, PackageLoader
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp
 
-from foster.serving import label_routes, pages, routes
-from foster.serving.answers import Problem
-from foster.serving.guard import Guard, refused
-from foster.serving.service import Service
+from foster.serving import routes
+from foster.serving.guard import COOKIE, Guard, is_same, refused, session_of
+from foster.serving.service import RunningService, Service
 from foster.version import __version__
 
 ABOUT = (
@@ -23,6 +28,25 @@ ABOUT = (
 
 SENDER_LEFT = 499
 """What servers commonly call it when a client goes before its body was read."""
+
+PAGES = {
+    "index.html": ("foster", ("api.js", "photos.js", "labelling.js")),
+    "docs.html": ("foster: API", ("api.js", "docs.js")),
+    "sign_in.html": ("foster: token", ("sign_in.js",)),
+}
+"""Each page with its title and its scripts."""
+
+pages = APIRouter(include_in_schema=False)
+
+
+class Session(BaseModel):
+    token: str = Field(max_length=4096)
+
+
+class Problem(BaseModel):
+    """What every answer that is no success holds: one line that says why."""
+
+    error: str
 
 
 def make_app(service: Service) -> ASGIApp:
@@ -42,9 +66,9 @@ def make_app(service: Service) -> ASGIApp:
     app.add_exception_handler(ClientDisconnect, _left)
     app.add_exception_handler(Exception, _failed)
     app.state.service = service
-    for part in (pages, routes, label_routes):
-        app.include_router(part.router)
-    return Guard(app, service.options, pages.page("sign_in.html", 401), service.count_request)
+    app.include_router(pages)
+    app.include_router(routes.router)
+    return Guard(app, service.options, page("sign_in.html", 401), service.count_request)
 
 
 async def _not_done(request: Request, error: Exception) -> JSONResponse:
@@ -69,3 +93,60 @@ async def _left(request: Request, error: Exception) -> JSONResponse:
 
 async def _failed(request: Request, error: Exception) -> JSONResponse:
     return refused(500, "the server made a mistake; its log says which")
+
+
+@pages.api_route("/", methods=["GET", "HEAD"])
+async def index() -> Response:
+    return page("index.html")
+
+
+@pages.get("/docs")
+async def docs() -> Response:
+    return page("docs.html")
+
+
+@pages.post("/session")
+async def sign_in(session: Session, request: Request, service: RunningService) -> Response:
+    """A browser brings the token once and keeps a cookie that no script and no other site can use."""
+    token = service.options.token
+    answer = Response(status_code=204)
+    if token:
+        if not is_same(session.token.encode("utf-8", "replace"), token):
+            return refused(401, "this is not the token")
+        is_safe = request.url.scheme == "https"
+        answer.set_cookie(COOKIE, session_of(token), httponly=True, samesite="strict", secure=is_safe)
+    return answer
+
+
+def page(name: str, status: int = 200) -> HTMLResponse:
+    """A page with a policy under which only its own scripts and styles work, and only with this server."""
+    text, policy = _assembled(name)
+    return HTMLResponse(text, status, {"content-security-policy": policy})
+
+
+@cache
+def _assembled(name: str) -> tuple[str, str]:
+    """A page's text and its policy."""
+    title, script_names = PAGES[name]
+    style, script = _text("style.css"), "".join(map(_text, script_names))
+    templates = Environment(loader=PackageLoader("foster.serving", "page"), trim_blocks=True)
+    text = templates.get_template(name).render(title=title, style=style, script=script)
+    rules = {
+        "default-src": "'none'",
+        "script-src": _hashed(script),
+        "style-src": _hashed(style),
+        "img-src": "'self' blob: data:",
+        "connect-src": "'self'",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        "frame-ancestors": "'none'",
+    }
+    return text, "; ".join(f"{rule} {value}" for rule, value in rules.items())
+
+
+def _text(name: str) -> str:
+    return (files("foster.serving") / "page" / name).read_text(encoding="utf-8")
+
+
+def _hashed(content: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from PIL import Image
+from pydantic import BaseModel, Field
 
 from foster.bundle.files import sha256
 from foster.data.photos.decode import MAX_FILE_BYTES, ImageError, decode, readable_formats, upright_size
 from foster.data.photos.find import class_name, find_files, shown
 from foster.errors import DataError, FolderError, explained
-from foster.serving.answers import StoredPhoto
 from foster.system.files import open_limited, read_limited, write_bytes
 
 ENDINGS = {"JPEG": "jpg", "MPO": "jpg", "TIFF": "tif", "JPEG2000": "jp2"}
@@ -34,6 +34,12 @@ MOST_NAME_BYTES = 255
 
 MOST_SHOWN = 1000
 PREVIEW_SIDE = 1280
+
+
+class StoredPhoto(BaseModel):
+    photo: str = Field(description="The photo's name, to remove it again.")
+    label: str
+    before: str | None = Field(description="The class that it had before, where it was stored already.")
 
 
 class FullError(FolderError):

@@ -1,19 +1,43 @@
-"""Asking: predictions, heat maps, and what there is to know about the bundle and the server."""
+"""All routes with the shapes of their answers, which `/openapi.json` describes."""
 
-from typing import Annotated, Any
-from urllib.parse import quote
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Annotated, Any, NamedTuple
+from urllib.parse import quote, unquote
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import PlainTextResponse
+from pydantic import BaseModel, Field
+from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException, MultiPartParser
 
-from foster.data.photos.decode import ImageError
-from foster.serving.answers import BundleName, Classes, Health, Info, Limits, Predicted, PredictedImage, Timing
+from foster.data.photos.decode import ImageError, decode_photo
+from foster.errors import DataError, FolderError
+from foster.learner.familiarity import Unknown
+from foster.learner.reports import Prediction
 from foster.serving.batching import Answer
-from foster.serving.served import MOST_CLASSES
-from foster.serving.service import Answered, RunningService
-from foster.serving.uploads import MOST_FILES, read_images
+from foster.serving.feedback import FeedbackFolder, FullError, PhotosToLabel, StoredPhoto, preview
+from foster.serving.served import MOST_CLASSES, Served
+from foster.serving.service import Answered, RunningService, Service, logger
 from foster.version import __version__
+
+MOST_FILES = 64
+MOST_FIELDS = 8
+MOST_FIELD_BYTES = 4096
+NAME_LENGTH = 120
+NUM_CHOICES = 9
+"""As many classes as there are keys for them."""
+
+_LABELLED = {
+    "type": "object",
+    "required": ["file", "label"],
+    "properties": {"file": {"type": "string", "format": "binary"}, "label": {"type": "string"}},
+}
+LABELLED_BODY: dict[str, Any] = {
+    "requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _LABELLED}}}
+}
 
 Top = Annotated[int, Query(ge=1, le=MOST_CLASSES, description="How many classes to list for each image.")]
 Label = Annotated[str | None, Query(max_length=1000, description="The class to explain; by default the best one.")]
@@ -28,8 +52,148 @@ IMAGE_BODY: dict[str, Any] = {
     }
 }
 
-
 router = APIRouter()
+
+
+class BundleName(BaseModel):
+    """The bundle that answered: its folder's name, and the start of the hash of its weights."""
+
+    name: str
+    version: str
+
+    @classmethod
+    def of(cls, served: Served) -> "BundleName":
+        return cls(name=served.name, version=served.version)
+
+
+class Timing(BaseModel):
+    """Milliseconds: until the images were decoded, waiting for the device, on the device, and in all."""
+
+    decode: float
+    wait: float
+    compute: float
+    total: float
+    batch_size: int = Field(description="How many images were computed together, those of other requests included.")
+
+
+class Predicted(BaseModel):
+    bundle: BundleName
+    predictions: list[Prediction]
+    milliseconds: Timing
+
+
+class Limits(BaseModel):
+    bytes: int = Field(description="The largest body of a request.")
+    files: int = Field(description="The most files of a request.")
+
+
+class Info(BaseModel):
+    foster: str
+    bundle: BundleName
+    num_classes: int
+    method: str
+    backbone: str
+    image_size: tuple[int, int] = Field(description="Height and width that the network sees.")
+    device: str
+    is_calibrated: bool = Field(description="Whether confidence was compared with how often it is right.")
+    unknown_below: Unknown = Field(
+        description="Below which confidence a photo is unknown; auto: where it is stranger than what was learned."
+    )
+    takes_feedback: bool
+    num_to_label: int = Field(description="How many photos wait for a label.")
+    num_swaps: int = Field(description="How often another bundle took over since the start.")
+    problem: str | None = Field(description="Why another bundle than the promoted one answers.")
+    limits: Limits
+
+
+class Classes(BaseModel):
+    bundle: BundleName
+    classes: list[str] = Field(description="In the order of their ids.")
+
+
+class Health(BaseModel):
+    status: str
+
+
+class FeedbackCounts(BaseModel):
+    num_photos: int
+    classes: dict[str, int]
+
+
+class WaitingPhoto(BaseModel):
+    photo: str
+    name: str
+
+
+class WaitingPhotos(BaseModel):
+    photos: list[WaitingPhoto]
+    num_labelled: int
+
+
+class NewLabel(BaseModel):
+    label: str = Field(max_length=1000)
+
+
+class Upload(NamedTuple):
+    """A file's bytes, and the last part of the name that its sender gave it."""
+
+    name: str
+    content: bytes
+
+
+class Form(NamedTuple):
+    uploads: list[Upload]
+    fields: dict[str, str]
+
+
+class _InMemory(MultiPartParser):
+    """Nothing of a request is written to the disk; how large one may be is known before."""
+
+    spool_max_size = 2**40
+
+
+async def read_form(request: Request) -> Form:
+    """All files and fields of a request's body. Raises HTTPException."""
+    if not request.headers.get("content-type", "").lower().startswith("multipart/"):
+        content = await request.body()
+        uploads = [Upload("image", content)] if content else []
+        return Form(uploads, {})
+    parser = _InMemory(
+        request.headers,
+        request.stream(),
+        max_files=MOST_FILES,
+        max_fields=MOST_FIELDS,
+        max_part_size=MOST_FIELD_BYTES,
+    )
+    try:
+        parsed = await parser.parse()
+    except MultiPartException as error:
+        raise HTTPException(400, f"the form cannot be read: {error.message}") from None
+    except (KeyError, ValueError, LookupError):  # a boundary or a character set that is none
+        raise HTTPException(400, "the form cannot be read") from None
+    form = Form([], {})
+    for key, value in parsed.multi_items():
+        if isinstance(value, UploadFile):
+            form.uploads.append(Upload(_last_part(value.filename), value.file.read()))
+        else:
+            form.fields[key] = value
+    await parsed.close()
+    return form
+
+
+async def read_images(request: Request) -> list[Upload]:
+    """The images of a request, at least one. Raises HTTPException."""
+    uploads = (await read_form(request)).uploads
+    if not uploads:
+        raise HTTPException(400, "no image was sent: send its bytes as the body, or a form with files")
+    return uploads
+
+
+def _last_part(name: str | None) -> str:
+    """A file's name without folders, as text that can be shown."""
+    last = unquote(name or "").replace("\\", "/").rpartition("/")[2]
+    shown = "".join(character for character in last if character.isprintable())
+    return shown[:NAME_LENGTH] or "image"
 
 
 @router.post("/predict", openapi_extra=IMAGE_BODY)
@@ -39,13 +203,13 @@ async def predict(request: Request, service: RunningService, top: Top = 5) -> Pr
     uploads = await read_images(request)
     answered = await service.predict([upload.content for upload in uploads])
     images = [
-        PredictedImage(image=upload.name, error=str(answer))
+        Prediction(upload.name, error=str(answer))
         if isinstance(answer, ImageError)
-        else PredictedImage.of(answer.prediction, upload.name, top)
+        else _shortened(answer.prediction, upload.name, top)
         for upload, answer in zip(uploads, answered.answers, strict=True)
     ]
     if all(image.error for image in images):
-        reasons = "; ".join(f"{image.image}: {image.error}" for image in images[:3])
+        reasons = "; ".join(f"{image.name}: {image.error}" for image in images[:3])
         raise HTTPException(422, f"no image can be read: {reasons}")
     return Predicted(bundle=BundleName.of(answered.served), predictions=images, milliseconds=_timing(answered))
 
@@ -112,6 +276,121 @@ async def health(service: RunningService) -> Health:
 async def metrics(service: RunningService) -> PlainTextResponse:
     """Counters and histograms in Prometheus' text format."""
     return PlainTextResponse(service.metrics_text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+async def feedback_of(service: RunningService) -> FeedbackFolder:
+    if service.feedback is None:
+        raise HTTPException(404, "this server takes no feedback; start it with --feedback FOLDER")
+    return service.feedback
+
+
+async def queue_of(service: RunningService) -> PhotosToLabel:
+    if service.to_label is None:
+        raise HTTPException(404, "no photos wait for labels; start the server with --to-label FOLDER")
+    return service.to_label
+
+
+Feedback = Annotated[FeedbackFolder, Depends(feedback_of)]
+Queue = Annotated[PhotosToLabel, Depends(queue_of)]
+
+
+async def content_of(photo: str, service: RunningService, queue: Queue) -> bytes:
+    content = await service.in_thread(lambda: queue.content(photo))
+    if content is None:
+        raise HTTPException(404, "there is no such photo")
+    return content
+
+
+Content = Annotated[bytes, Depends(content_of)]
+
+
+async def _stored(content: bytes, label: str, service: Service, feedback: FeedbackFolder) -> StoredPhoto:
+    def store() -> StoredPhoto:
+        decode_photo(content, 1)  # what cannot be read teaches nothing
+        return feedback.store(content, label)
+
+    with _without_paths():
+        answer = await service.in_thread(store)
+    if answer.before is None:
+        service.metrics.feedback.inc()
+    return answer
+
+
+@router.post("/feedback", openapi_extra=LABELLED_BODY)
+async def give_feedback(request: Request, service: RunningService, feedback: Feedback) -> StoredPhoto:
+    """Keep a photo with its right class, known or new. The same photo again moves to its new class."""
+    service.refuse_if_full()
+    form = await read_form(request)
+    if len(form.uploads) != 1 or "label" not in form.fields:
+        raise HTTPException(400, "send a form with one 'file' and its 'label'")
+    return await _stored(form.uploads[0].content, form.fields["label"], service, feedback)
+
+
+@router.get("/feedback")
+async def count_feedback(service: RunningService, feedback: Feedback) -> FeedbackCounts:
+    """How many photos of each class wait for the next `foster learn`."""
+    counts = await service.in_thread(feedback.counts)
+    return FeedbackCounts(num_photos=sum(counts.values()), classes=counts)
+
+
+@router.delete("/feedback/{photo}", status_code=204)
+async def take_back(photo: str, service: RunningService, feedback: Feedback) -> None:
+    """Forget a photo again."""
+    with _without_paths():
+        if not await service.in_thread(lambda: feedback.remove(photo)):
+            raise HTTPException(404, "there is no such photo")
+
+
+@router.get("/to-label")
+async def list_to_label(service: RunningService, queue: Queue) -> WaitingPhotos:
+    """The photos that wait for a label, those most worth it first where `foster label-next` chose them."""
+    everything, left = await service.in_thread(lambda: (queue.all(), queue.left()))
+    waiting = [WaitingPhoto(photo=entry.photo, name=entry.name) for entry in left]
+    return WaitingPhotos(photos=waiting, num_labelled=len(everything) - len(left))
+
+
+@router.get("/to-label/{photo}", response_class=Response, responses={200: {"content": {"image/jpeg": {}}}})
+async def show_to_label(content: Content, service: RunningService) -> Response:
+    """A photo that waits for a label, as a JPEG of at most 1,280 pixels a side."""
+    with _without_paths():
+        return Response(await service.in_thread(lambda: preview(content)), media_type="image/jpeg")
+
+
+@router.get("/to-label/{photo}/prediction")
+async def predict_to_label(photo: str, content: Content, service: RunningService) -> Prediction:
+    """What the bundle takes a waiting photo for."""
+    answered = await service.predict([content])
+    answer = answered.answers[0]
+    if isinstance(answer, ImageError):
+        raise HTTPException(422, f"the image cannot be read: {answer}")
+    return _shortened(answer.prediction, photo, NUM_CHOICES)
+
+
+@router.put("/to-label/{photo}")
+async def label_photo(new: NewLabel, content: Content, service: RunningService, feedback: Feedback) -> StoredPhoto:
+    """Give a waiting photo its label: a copy of it goes to the feedback folder."""
+    return await _stored(content, new.label, service, feedback)
+
+
+@contextmanager
+def _without_paths() -> Iterator[None]:
+    """What cannot be done inside becomes an answer that does not tell where this server keeps its files."""
+    try:
+        yield
+    except ImageError as error:
+        raise HTTPException(422, f"the image cannot be read: {error}") from None
+    except FullError as error:
+        raise HTTPException(507, str(error)) from None
+    except FolderError as error:
+        logger.error("%s", error)
+        raise HTTPException(507, "the feedback folder cannot be written; the server's log says why") from None
+    except DataError as error:
+        raise HTTPException(422, str(error)) from None
+
+
+def _shortened(prediction: Prediction, name: str, num_classes: int) -> Prediction:
+    """The answer under another name, with its best classes alone."""
+    return replace(prediction, name=name, top=prediction.top[:num_classes])
 
 
 def _timing(answered: Answered) -> Timing:
