@@ -8,7 +8,7 @@ import pytest
 from servers import client_of, photo, service_of
 
 from foster.serving.guard import session_of
-from foster.serving.run import MEBIBYTE, Options
+from foster.serving.options import MEBIBYTE, Options
 
 
 def statuses(bundle: Path, requests: list[tuple[str, str, dict[str, str]]], **options: object) -> list[int]:

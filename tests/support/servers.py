@@ -19,7 +19,7 @@ from forked import started
 from PIL import Image
 
 from foster.serving.app import make_app
-from foster.serving.run import Options
+from foster.serving.options import Options
 from foster.serving.served import Current, Served
 from foster.serving.service import Service
 

@@ -75,7 +75,7 @@ def serve(
 
     Example: foster serve bundles --feedback feedback
     """
-    from foster.serving.run import Options
+    from foster.serving.options import Options
     from foster.serving.run import serve as run_server
 
     below = unknown_choice(unknown, unknown_below)

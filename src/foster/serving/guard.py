@@ -13,7 +13,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from foster.serving.run import Options
+from foster.serving.options import Options
 
 COOKIE = "foster_session"
 OPEN_ROUTES = frozenset({"/health", "/session"})

@@ -24,7 +24,7 @@ from starlette.exceptions import HTTPException
 from foster.data.photos.decode import ImageError, quiet_pillow
 from foster.serving.batching import Answer, Batcher
 from foster.serving.feedback import FeedbackFolder, PhotosToLabel
-from foster.serving.run import Options
+from foster.serving.options import Options
 from foster.serving.served import Current, Served
 
 logger = logging.getLogger(__name__)
