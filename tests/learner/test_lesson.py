@@ -2,7 +2,6 @@
 
 import copy
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from small_learners import digits, small_learner
 from torch import Tensor, nn
 
 import foster
-from foster.data.photos.find import Photos, find_photos
 from foster.errors import DataError, DeviceError
 from foster.events import CheckpointWritten, Event, LearnPlanned, TaskStarted
 from foster.learner.forecast import BYTES_OF_PROCESS
@@ -156,18 +154,11 @@ def test_who_is_asked_to_stop_before_the_training_begins_none() -> None:
     assert not any(isinstance(event, TaskStarted) for event in told)
 
 
-def test_what_may_not_be_meant_is_a_warning_where_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ordinary_learn_warns_of_nothing() -> None:
     learner = small_learner(epochs_scale=0.001)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         learner.learn(digits("zero", "one", last=10))
-
-    def doubtful(source: Any, labels: Any) -> Photos:
-        return replace(find_photos(source, labels), doubt="are these classes?")
-
-    monkeypatch.setattr("foster.learner.learner.find_photos", doubtful)
-    with pytest.warns(UserWarning, match=r"^are these classes\?$"):
-        learner.learn(digits("two", last=10))
 
 
 def test_a_limit_is_said_to_protect_no_class_without_images_only_where_there_is_a_limit() -> None:

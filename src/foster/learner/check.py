@@ -104,7 +104,6 @@ def check_photos(
     others = find_photos(test) if test is not None else None
     learner = Learner.load(bundle, device=device) if isinstance(bundle, str | Path) else bundle
     describer, remarks = describer_for(learner, device) if has_labels_judged or learner else (None, [])
-    remarks = [*([photos.doubt] if photos.doubt else []), *remarks]
     seen, findings = _look(photos, describer, listener)
     tests, unreadable = _look(others, None, listener, is_test=True) if others else ([], [])
     everything = [*seen, *tests]

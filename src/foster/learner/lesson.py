@@ -86,8 +86,6 @@ class Lesson:
     def _plan(self, listener: events.Listener) -> Plan:
         """The photos read and everything decided; what may not be meant is told."""
         photos, follower = self.photos, Follower(listener, self.stop)
-        if photos.doubt:
-            follower.warn(photos.doubt)
         with explained_memory_errors(find_device(self.settings.device)):
             plan = make_plan(self.before, self.settings, photos, self.backbone, follower)
         if plan.num_training_images < MIN_IMAGES:

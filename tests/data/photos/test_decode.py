@@ -331,3 +331,60 @@ def test_a_photo_that_is_encoded_again_has_the_size_in_use_and_looks_the_same() 
     kept = file_pixels(jpeg_of(file_pixels(content, 100)), 0)
     assert kept.shape == plain.shape
     assert np.abs(kept - plain).mean() < 2
+
+
+GREYS = np.array([[0, 1, 128, 255]])
+
+
+def greys(given: object) -> list[int]:
+    """The first row of the decoded picture, where all three channels are the same."""
+    picture = np.asarray(decode(given))  # type: ignore[arg-type]
+    assert (picture == picture[:, :, :1]).all()
+    return picture[0, :, 0].tolist()
+
+
+@pytest.mark.parametrize("kind", ["int64", "int32", "int16", "uint32", ">i4", "uint64"])
+def test_integers_up_to_255_are_taken_as_they_are(kind: str) -> None:
+    assert greys(GREYS.astype(kind)) == [0, 1, 128, 255]
+    if not kind.startswith(">"):
+        assert greys(torch.from_numpy(GREYS.astype(kind))) == [0, 1, 128, 255]
+
+
+@pytest.mark.parametrize("kind", ["<u2", ">u2"])
+def test_only_unsigned_16_bits_have_a_range_of_16_bits(kind: str) -> None:
+    assert greys((257 * GREYS).astype(kind)) == [0, 1, 128, 255]
+    assert greys(GREYS.astype(kind)) == [0, 0, 0, 1], "the range belongs to the type, not to the values"
+    for other in ("int32", "int64"):
+        with pytest.raises(ImageError, match=f"^{other} pixels from 0 to 65535: give uint8, uint16, or floats"):
+            decode((257 * GREYS).astype(other))
+
+
+def test_true_is_white() -> None:
+    assert greys(GREYS > 1) == greys(torch.from_numpy(GREYS > 1)) == [0, 0, 255, 255]
+
+
+def test_a_pil_image_of_32_bits_has_the_range_of_where_it_comes_from(tmp_path: Path) -> None:
+    in_memory = Image.fromarray(GREYS.astype(np.int32))
+    assert in_memory.mode == "I"
+    assert greys(in_memory) == [0, 1, 128, 255]
+    with pytest.raises(ImageError, match=r"mode I from 0 to 4095: .* 0 to 255; give mode L or I;16"):
+        decode(Image.fromarray(np.array([[0, 4095]], np.int32)))
+    path = tmp_path / "deep.pgm"
+    path.write_bytes(b"P5 4 1 65535\n" + (257 * GREYS).astype(">u2").tobytes())
+    with Image.open(path) as opened:
+        assert opened.mode == "I"
+        assert greys(opened) == greys(path) == [0, 1, 128, 255]
+    Image.fromarray(np.array([[0, 70_000]], np.int32)).save(tmp_path / "deeper.tiff")
+    with pytest.raises(ImageError, match="0 to 70000: they must lie in 0 to 65535"):
+        decode(tmp_path / "deeper.tiff")
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float64, torch.float8_e4m3fn])
+def test_tensors_of_every_floating_point_type_are_pictures(kind: torch.dtype) -> None:
+    image = torch.tensor([0.0, 1.0]).to(kind)[None, None].expand(3, 1, 2)
+    assert np.asarray(decode(image))[0, :, 0].tolist() == [0, 255]
+
+
+def test_a_tensor_that_numpy_cannot_hold_is_refused_with_a_reason() -> None:
+    with pytest.raises(ImageError):
+        decode(torch.zeros(3, 4, 4).to_sparse())

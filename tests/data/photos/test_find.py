@@ -1,17 +1,36 @@
-"""Image files in folders: in natural order, and what is passed over is counted."""
+"""Which photos there are, and of which classes: folders, CSV files, lists, arrays with labels; what is refused."""
 
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from photo_folders import write_classes
+from PIL import Image
 
-from foster.data.photos.find import doubt_of, find_files, find_photos, found_files, inner_folders, passed_over_text
+from foster.data.photos.decode import ImageError, Resizing, decode, decoded
+from foster.data.photos.find import (
+    Tree,
+    as_items,
+    check_are_classes,
+    check_same_classes,
+    find_files,
+    find_photos,
+    found_files,
+    inner_folders,
+    natural_order,
+    passed_over_text,
+    read_list,
+    read_names,
+    read_tree,
+)
+from foster.data.photos.store import read_photos
 from foster.errors import DataError
 
-RED, GREEN, WHITE = (255, 0, 0), (0, 255, 0), (255, 255, 255)
-
+SIZE = Resizing(4, 4)
 CLASSES = ("cat", "dog")
 
 
@@ -94,24 +113,11 @@ def test_the_folders_inside_a_folder_are_those_that_hold_its_images() -> None:
         inner(cat=("images",), dog=("images",)),
         inner(cat=("2023", "2024-05"), dog=("100CANON",)),
         inner(cat=(), test=()),
+        inner(cat=("garden", "house"), dog=("garden", "street")),
     ],
 )
-def test_classes_are_not_doubted(folders: dict[Path, Sequence[str]]) -> None:
-    assert doubt_of(folders, "'photos'") == ""
-
-
-def test_folders_of_folders_are_doubted_and_the_place_of_the_classes_is_named() -> None:
-    assert doubt_of(inner(phone=CLASSES, camera=("fox",)), "'photos'") == (
-        "'photos' holds only folders of folders, and phone, camera are taken for the classes; if the classes are "
-        "cat, dog, give 'photos/phone' in its place"
-    )
-    one_each = doubt_of({Path("photos", f"2024-0{month}"): ("cat",) for month in (1, 2)}, "'photos'")
-    assert "2024-01, 2024-02 are taken for the classes; if the classes are cat, give 'photos/2024-01'" in one_each
-
-
-def test_dates_inside_dates_are_only_doubted() -> None:
-    folders = {Path("photos", f"2024-0{month}"): ("cat", "2024-05") for month in (1, 2)}
-    assert "2024-01, 2024-02 are taken for the classes" in doubt_of(folders, "'photos'")
+def test_folders_that_look_like_classes_are_classes(folders: dict[Path, Sequence[str]]) -> None:
+    check_are_classes(folders, "'photos'")
 
 
 @pytest.mark.parametrize(
@@ -127,17 +133,317 @@ def test_dates_inside_dates_are_only_doubted() -> None:
             inner(cat=(), dog=(), test=CLASSES),
             "'photos/test' holds folders (cat, dog), so it is no class but a part of",
         ),
+        (inner(phone=CLASSES, camera=("fox",)), "(phone, camera), one level above the classes"),
+        (inner(phone=CLASSES, camera=("fox",)), "if the classes are cat, dog, give 'photos/phone'"),
+        (inner(all=CLASSES), "if the classes are cat, dog, give 'photos/all'"),
     ],
 )
-def test_the_parts_of_a_dataset_are_no_classes(folders: dict[Path, Sequence[str]], line: str) -> None:
+def test_parts_of_a_dataset_and_groups_of_classes_are_no_classes(folders: dict[Path, Sequence[str]], line: str) -> None:
     with pytest.raises(DataError) as error:
-        doubt_of(folders, "'photos'")
+        check_are_classes(folders, "'photos'")
     assert line in str(error.value)
 
 
 @pytest.mark.parametrize("names", [("2024-01", "2024-02"), ("January", "February"), ("100CANON",)])
 def test_dates_above_classes_are_refused_and_the_first_is_named(names: tuple[str, ...]) -> None:
     with pytest.raises(DataError) as error:
-        doubt_of(inner(**dict.fromkeys(names, CLASSES)), "'photos'")
+        check_are_classes(inner(**dict.fromkeys(names, CLASSES)), "'photos'")
     assert f"are dates ({', '.join(names)}), and the classes (cat, dog) lie inside them" in str(error.value)
     assert f"one date at a time, 'photos/{names[0]}' first" in str(error.value)
+
+
+@pytest.mark.parametrize("form", [np.asarray, torch.from_numpy, list])
+def test_the_range_of_integers_is_that_of_the_whole_batch(form: object) -> None:
+    """The dark image of twelve bits would pass for one of eight."""
+    batch = np.full((9, 4, 4), 200)
+    assert read_photos(find_photos((form(batch), ["a"] * 9)), SIZE).images.min() == 200  # type: ignore[operator]
+    batch[7] = 4095
+    with pytest.raises(DataError, match=r"^int64 pixels from \d+ to 4095: give uint8"):
+        find_photos((form(batch), ["a"] * 9))  # type: ignore[operator]
+
+
+def test_a_batch_to_be_predicted_has_one_range_too_and_a_single_image_its_reason() -> None:
+    batch = np.full((2, 8, 8), 200)
+    batch[1] = 4095
+    with pytest.raises(DataError, match="int64 pixels from 200 to 4095"):
+        as_items(batch)
+    (found,) = decoded(as_items(batch[1]), SIZE)
+    assert isinstance(found, ImageError)
+
+
+@pytest.mark.parametrize("kind", [str, object])
+def test_an_array_of_paths_is_a_list_of_paths(kind: type, tmp_path: Path) -> None:
+    paths = [tmp_path / f"{k}.png" for k in range(3)]
+    for path in paths:
+        Image.new("RGB", (4, 4)).save(path)
+    given = np.array([str(path) for path in paths], dtype=kind)
+    assert as_items(given) == paths
+    assert as_items(given[1:2].reshape(())) == paths[1:2]
+    assert len(read_photos(find_photos((given, ["a"] * 3)), SIZE).images) == 3
+
+
+@pytest.mark.parametrize("given", [None, 5])
+def test_what_is_no_image_is_refused_with_what_may_be_given(given: Any) -> None:
+    with pytest.raises(DataError, match=f"^images are paths, PIL images or arrays, one or many, not {given}$"):
+        as_items(given)
+    with pytest.raises(DataError, match=f"^labels are {given}: there must be one name or number for each image"):
+        find_photos(([], given))
+    with pytest.raises(ImageError, match=f"^neither a path nor an image, but {type(given).__name__}$"):
+        decode(as_items([given])[0])  # a number is no open file
+
+
+def test_an_array_of_images_of_several_sizes_is_a_list_of_images() -> None:
+    given = np.empty(2, dtype=object)
+    given[:] = [np.zeros((4, 4), np.uint8), np.zeros((6, 5, 3), np.uint8)]
+    assert [decode(item).size for item in as_items(given)] == [(4, 4), (5, 6)]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        np.zeros((2, 4, 4), np.uint8),
+        torch.zeros(2, 3, 4, 4),
+        [np.zeros((2, 4, 4), np.uint8), [0, 1]],
+        ["a.png", "b.png"],
+        ("a.png", "b.png"),
+        (np.zeros((3, 4, 4), np.uint8), "cat"),
+        (["a.png"], ["a"], ["b"]),
+        Image.new("RGB", (4, 4)),
+        None,
+    ],
+)
+def test_images_without_labels_are_refused_with_what_to_give(source: object) -> None:
+    with pytest.raises(DataError, match=r"^labels are missing: give images with a label each"):
+        find_photos(source)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.eye(3), r"labels of shape \(3, 3\): .* of one-hot rows, give the argmax"),
+        (torch.eye(3), r"labels of shape \(3, 3\): .* of one-hot rows, give the argmax"),
+        (np.eye(3, dtype=int).tolist(), r"label 0 is \[1, 0, 0\]: .* give the argmax"),
+        (list(torch.eye(3)), r"label 0 is tensor"),
+        (np.array(1), r"labels of shape \(\)"),
+        (["a", None, "b"], "label 1 is None: there must be one name or number for each image"),
+        (["a", "b", float("nan")], "label 2 is nan"),
+        (np.array([0.0, np.nan, 1.0]), "label 1 is nan"),
+        (np.array(["a", None, "b"]), "label 1 is None"),
+        ([b"a", b"b", b"c"], "label 0 is b'a'"),
+    ],
+)
+def test_labels_that_name_no_class_are_refused_in_one_line(labels: object, message: str) -> None:
+    with pytest.raises(DataError, match=message) as refused:
+        find_photos((np.zeros((3, 4, 4), np.uint8), labels))  # type: ignore[arg-type]
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        (3, 1, 2),
+        ["3", "1", " 2"],
+        np.array([3, 1, 2]),
+        torch.tensor([3, 1, 2]),
+        list(np.array([3, 1, 2])),
+        list(torch.tensor([3, 1, 2])),
+        np.array(["3", "1", "2"]),
+        np.array([3, 1, "2"], object),
+    ],
+)
+def test_the_same_labels_in_any_form_are_the_same_classes(labels: object) -> None:
+    found = find_photos((np.zeros((3, 4, 4), np.uint8), labels))  # type: ignore[arg-type]
+    assert found.labels == ("3", "1", "2")
+
+
+def test_a_folder_gives_one_class_a_subfolder_in_natural_order(tmp_path: Path) -> None:
+    folder = write_classes(tmp_path, class10=1, class2=2)
+    photos = find_photos(folder)
+    assert photos.class_names == ("class2", "class10")
+    assert photos.labels == ("class2", "class2", "class10")
+    assert sorted(["a10", "a9", "b", "9", "10"], key=natural_order) == ["9", "10", "a9", "a10", "b"]
+
+
+def test_images_in_deeper_folders_belong_to_the_class_and_other_files_are_passed_over(tmp_path: Path) -> None:
+    write_classes(tmp_path / "cat", deeper=2)
+    write_classes(tmp_path, dog=1)
+    (tmp_path / "dog" / "Thumbs.db").write_bytes(b"x")
+    (tmp_path / "dog" / ".hidden.png").write_bytes(b"x")
+    write_classes(tmp_path, **{".cache": 1})
+    photos = find_photos(tmp_path)
+    assert photos.labels == ("cat", "cat", "dog")
+
+
+def test_a_folder_of_other_files_alone_says_what_they_are(tmp_path: Path) -> None:
+    write_classes(tmp_path, cat=0)
+    (tmp_path / "cat" / "a.mov").write_bytes(b"x")
+    with pytest.raises(DataError, match=r"no images below .*; passed over: 1 \.mov$"):
+        find_photos(tmp_path)
+
+
+@pytest.mark.parametrize("names", [(b"bad\xff", b"bad\xfe"), (b"cat", b" cat")])
+def test_two_folders_are_never_one_class_by_accident(tmp_path: Path, names: tuple[bytes, bytes]) -> None:
+    for name in names:
+        folder = os.fsencode(tmp_path) + b"/" + name
+        os.mkdir(folder)  # noqa: PTH102 (a name that is no valid text)
+        Image.new("RGB", (4, 4)).save(os.fsdecode(folder + b"/a.png"))
+    with pytest.raises(DataError, match=r"would both be class '.*'; rename one") as refused:
+        find_photos(tmp_path)
+    str(refused.value).encode()
+
+
+def test_names_of_any_script_with_spaces_are_class_names(tmp_path: Path) -> None:
+    names = ["a  cat", "猫 一", "кот", "قطة", "cafe\u0301"]
+    write_classes(tmp_path, **dict.fromkeys(names, 1))
+    found = find_photos(tmp_path).class_names
+    assert set(found) == {"a  cat", "猫 一", "кот", "قطة", "caf\u00e9"}
+
+
+def test_one_word_in_two_spellings_is_one_class(tmp_path: Path) -> None:
+    for spelling, count in (("caf\u00e9", 1), ("cafe\u0301", 2)):
+        (tmp_path / spelling).mkdir()
+        for k in range(count):
+            Image.new("RGB", (4, 4)).save(tmp_path / spelling / f"{k}.png")
+    photos = find_photos(tmp_path)
+    assert photos.class_names == ("caf\u00e9",)
+    assert len(photos) == 3
+
+
+def test_a_csv_names_paths_relative_to_itself_with_or_without_a_header(tmp_path: Path) -> None:
+    folder = write_classes(tmp_path / "images", x=3)
+    expected = [folder / "x" / f"{k}.png" for k in range(3)]
+    rows = [f"images/x/{k}.png" for k in range(3)]
+    (tmp_path / "plain.csv").write_text("".join(f"{row},{label}\n" for row, label in zip(rows, "bab", strict=True)))
+    (tmp_path / "header.csv").write_text(
+        "\ufefflabel;split;path\n"
+        + "".join(f"{label};t;{row}\n" for row, label in zip(rows, "bab", strict=True))
+        + "\n"
+    )
+    for name in ("plain.csv", "header.csv"):
+        photos = find_photos(tmp_path / name)
+        assert list(photos.items) == expected, name
+        assert photos.labels == ("b", "a", "b")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ("path,label\n", "has a header, but no images"),
+        ("a.png,cat\nb.png\n", "line 2 of"),
+        ("a.png,\n", "class name is empty"),
+        ("a.png,a\x07b\n", "control characters"),
+    ],
+)
+def test_a_csv_that_cannot_be_understood_names_the_line(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "list.csv"
+    path.write_text(text)
+    with pytest.raises(DataError, match=message):
+        find_photos(path)
+
+
+def test_wrong_folders_say_what_is_expected(tmp_path: Path) -> None:
+    loose = tmp_path / "loose"
+    loose.mkdir()
+    Image.new("RGB", (4, 4)).save(loose / "a.png")
+    with pytest.raises(DataError, match="holds 1 image, but no subfolders"):
+        find_photos(loose)
+    with pytest.raises(DataError, match=r"not classes; give one part, for example '.*train'"):
+        find_photos(write_classes(tmp_path / "split", train=1, test=1))
+    bundle = write_classes(tmp_path / "bundle", exemplars=1)
+    (bundle / "bundle.json").write_text("{}")
+    with pytest.raises(
+        DataError,
+        match=r"is a bundle, not photos; to teach it more, give photos and begin with it: foster learn PHOTOS --from",
+    ):
+        find_photos(bundle)
+    with pytest.raises(DataError, match="no images below"):
+        find_photos(write_classes(tmp_path / "bare", cat=0))
+    with pytest.raises(DataError, match="there is no folder"):
+        find_photos(tmp_path / "missing")
+    with pytest.raises(DataError, match=r"neither a folder .* nor a \.csv"):
+        find_photos(loose / "a.png")
+    with pytest.raises(DataError, match="2 images, but 1 labels"):
+        find_photos((np.zeros((2, 4, 4, 3), np.uint8), ["a"]))
+
+
+def write(folder: Path, *names: str) -> Path:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    return folder
+
+
+def tree_of(place: str = "here", **counts: int) -> Tree:
+    names = {name: [f"{k}.jpg" for k in range(count)] for name, count in counts.items()}
+    return Tree(place, dict.fromkeys(names, Path("photos")), names)
+
+
+def test_a_folder_is_a_class_with_all_photos_below_it(tmp_path: Path) -> None:
+    write(tmp_path, "n10/b.JPG", "n10/deep/a.png", "n10/notes.txt", "n10/.hidden.jpg", "n9/x.webp", ".git/y.jpg")
+    tree = read_tree(tmp_path)
+    assert dict(tree.names) == {"n9": ["x.webp"], "n10": ["b.JPG", "deep/a.png"]}
+    paths, labels = tree.listed()
+    assert paths == [str(tmp_path / name) for name in ("n9/x.webp", "n10/b.JPG", "n10/deep/a.png")]
+    assert labels.tolist() == [0, 1, 1]
+    assert len(tree) == 3
+    assert tree.of(["n10", "n9"]).class_names == ("n10", "n9")
+    with pytest.raises(DataError, match="class 'n11' has no photos"):
+        tree.of(["n11"])
+
+
+def test_only_the_wanted_folders_are_read(tmp_path: Path) -> None:
+    write(tmp_path, "a/1.jpg", "b/2.jpg", "c/3.jpg")
+    assert read_tree(tmp_path, ["c", "a"]).class_names == ("a", "c")
+
+
+def test_a_folder_without_photos_is_named(tmp_path: Path) -> None:
+    write(tmp_path, "a/1.jpg", "b/notes.txt")
+    with pytest.raises(DataError, match=r"1 class folder in .* without a photo: b; remove or fill what is empty"):
+        read_tree(tmp_path)
+    with pytest.raises(DataError, match="holds no folders"):
+        read_tree(tmp_path / "a")
+
+
+def test_a_list_has_a_path_and_a_label_on_each_line(tmp_path: Path) -> None:
+    lines = tmp_path / "train.txt"
+    lines.write_text("# made by hand\n\nn1/my cat.jpg 10\nn2/b.png 2\nn3 3\nn1/c.jpg 10\n")
+    tree = read_list(lines, tmp_path)
+    assert dict(tree.names) == {"2": ["n2/b.png"], "10": ["n1/my cat.jpg", "n1/c.jpg"]}
+    lines.write_text("n1/a.jpg 1\nalone.jpg\n")
+    with pytest.raises(DataError, match=r"line 2 of .* is no path and label: 'alone\.jpg'"):
+        read_list(lines, tmp_path)
+    lines.write_text("folder 1\n")
+    with pytest.raises(DataError, match="names no photos"):
+        read_list(lines, tmp_path)
+
+
+def test_a_subset_names_each_folder_once(tmp_path: Path) -> None:
+    path = tmp_path / "subset.txt"
+    path.write_text("# a few\nn2 second\nn1\n")
+    assert read_names(path) == ["n2", "n1"]
+    path.write_text("n2\nn1\nn2\n")
+    with pytest.raises(DataError, match="'n2' stands in it twice"):
+        read_names(path)
+    path.write_text("\n")
+    with pytest.raises(DataError, match="it is empty"):
+        read_names(path)
+
+
+def test_a_share_of_each_class_is_taken_apart_by_the_seed() -> None:
+    whole = tree_of(few=2, many=40)
+    first, second = whole.divided(0.1, seed=3)
+    assert {name: len(names) for name, names in second.names.items()} == {"few": 1, "many": 4}
+    for name, names in whole.names.items():
+        assert sorted([*first.names[name], *second.names[name]]) == sorted(names)
+    assert whole.divided(0.1, seed=3)[1].names == second.names
+    assert whole.divided(0.1, seed=4)[1].names != second.names
+    assert [len(part.names["few"]) for part in whole.divided(0.99, seed=3)] == [1, 1], "never all"
+
+
+def test_every_class_needs_photos_to_train_on_and_to_test_on() -> None:
+    check_same_classes(tree_of(a=1, b=1), tree_of(b=2, a=3))
+    with pytest.raises(DataError, match="class 'c' has photos in there, but none to train on in here"):
+        check_same_classes(tree_of(a=1), tree_of("there", a=1, c=1))
+    with pytest.raises(DataError, match=r"1 class without a photo in there: b"):
+        check_same_classes(tree_of(a=1, b=1), tree_of("there", a=1))

@@ -47,7 +47,7 @@ class Photos:
     """Images that need not be decoded yet, with the class name of each. `title` names their source in messages.
 
     `passed_over` counts other files as in FoundFiles; `empty_classes` are folders without an image. `hint` says what to
-    look at where files are missing, `doubt` what to look at before the photos are learned.
+    look at where files are missing.
     """
 
     items: Sequence[ImageLike]
@@ -56,7 +56,6 @@ class Photos:
     passed_over: Mapping[str, int] = field(default_factory=dict)
     empty_classes: tuple[str, ...] = ()
     hint: str = ""
-    doubt: str = ""
 
     def __len__(self) -> int:
         return len(self.items)
@@ -154,7 +153,8 @@ def _from_folder(folder: Path) -> Photos:
         raise DataError(f"no images below {title} (names that end in {', '.join(sorted(SUFFIXES))}){others}")
     full = set(labels)
     empty = tuple(name for name in dict.fromkeys(names) if name not in full)
-    return Photos(items, tuple(labels), title, passed_over, empty, doubt=doubt_of(inner, title))
+    check_are_classes(inner, title)
+    return Photos(items, tuple(labels), title, passed_over, empty)
 
 
 def _class_names(folders: Sequence[Path], origin: str) -> list[str]:
@@ -370,11 +370,9 @@ def inner_folders(folder: Path, images: Iterable[Path]) -> tuple[str, ...]:
     return () if () in parents else tuple(dict.fromkeys(parent[0] for parent in parents))
 
 
-def doubt_of(inner: Mapping[Path, Sequence[str]], title: str) -> str:
-    """What to look at where all class folders hold only folders (`inner_folders`); empty where they look like classes.
-
-    Raises DataError where the folders are the parts of a dataset, such as `test`, or dates.
-    """
+def check_are_classes(inner: Mapping[Path, Sequence[str]], title: str) -> None:
+    """Raise DataError where folders that hold only folders (`inner_folders`) look like the parts of a dataset, such as
+    `test`, like dates, or like groups of classes. Folders that hold photos themselves are classes."""
     parts = [entry for entry in inner if entry.name.lower() in SPLIT_NAMES]
     if len(parts) == len(inner) or (parts and all(inner.values())):
         training = max(inner, key=lambda entry: (entry.name.lower().startswith("train"), entry not in parts))
@@ -389,22 +387,21 @@ def doubt_of(inner: Mapping[Path, Sequence[str]], title: str) -> str:
                 f"move it out of {title}"
             )
     names = [name for names in inner.values() for name in names]
-    are_dates = all(DATE.fullmatch(entry.name) for entry in inner) and not any(map(DATE.fullmatch, names))
-    has_one_each = len(names) == len(inner)  # a class with all its photos in 'images'
-    if not all(inner.values()) or (has_one_each and not are_dates) or all(map(DATE.fullmatch, names)):
-        return ""
-    first = next(iter(inner))
-    taken = some([entry.name for entry in inner])
-    if are_dates and not has_one_each:
+    if not all(inner.values()) or all(map(DATE.fullmatch, names)):
+        return
+    first, taken = next(iter(inner)), some([entry.name for entry in inner])
+    if all(DATE.fullmatch(entry.name) for entry in inner):
         raise DataError(
             f"the folders in {title} are dates ({taken}), and the classes ({some(inner[first])}) lie inside them; "
             f"give one date at a time, '{shown(first)}' first and each as a learn of its own, or put the photos of "
             "each class into one folder"
         )
-    return (
-        f"{title} holds only folders of folders, and {taken} are taken for the classes; if the classes are "
-        f"{some(inner[first])}, give '{shown(first)}' in its place"
-    )
+    is_one_each = len(names) == len(inner)  # such as cat/images and dog/images
+    if len(set(names)) == len(names) and not is_one_each:
+        raise DataError(
+            f"{title} holds only folders of folders ({taken}), one level above the classes; if the classes are "
+            f"{some(inner[first])}, give '{shown(first)}'; if they are {taken}, put their photos directly into them"
+        )
 
 
 def item_name(item: ImageLike, position: int) -> str:
