@@ -10,7 +10,7 @@ from any_input import SUPPRESSED
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from foster.data.scenario import class_order_from_names, class_order_from_seed
+from foster.data.scenario import class_order_from_names
 from foster.errors import FosterError, SettingsError
 from foster.experiment.folder import check_same_settings
 from foster.settings.base import keys_for, make
@@ -114,17 +114,6 @@ def test_an_override_of_a_learner_gives_settings_or_one_line(override: tuple[str
 
 
 @MANY
-@given(text=st.text(max_size=60))
-@example(text="training=[]")
-@example(text="image_size=8x")
-@example(text="image_size=\u0663x\u0663")
-@example(text="memory_total=" + "9" * 5000)
-@example(text="backbone=\x00")
-def test_an_override_of_a_learner_of_any_text_gives_settings_or_one_line(text: str):
-    accepted(lambda: learner_settings([text]))
-
-
-@MANY
 @given(data=VALUES, place=st.sampled_from(keys_for(LearnerSettings)))
 def test_a_bundle_with_any_settings_gives_settings_or_one_line(data: Any, place: str):
     nested = learner_settings().nested()
@@ -177,23 +166,6 @@ def test_a_settings_file_of_known_keys_with_any_values_gives_settings_or_one_lin
         check_same_settings(found.nested(), load_settings(str(again)))
 
 
-@pytest.mark.parametrize(
-    "source", ["", ".", "..", "/", "no\0pe.toml", "x" * 300, "x" * 300 + ".toml", "~", "a/b", "\udcff.toml"]
-)
-def test_a_source_of_any_name_gives_one_line(source: str):
-    assert accepted(lambda: load_settings(source)) is None
-
-
-@MANY
-@given(base_classes=st.integers(-3, 15), increment=st.integers(-3, 15))
-def test_a_scenario_of_any_numbers_covers_all_classes_or_gives_one_line(base_classes: int, increment: int):
-    found = accepted(lambda: load_settings("digits", [f"base_classes={base_classes}", f"increment={increment}"]))
-    sizes = accepted(lambda: found.task_sizes) if found else None
-    if sizes is not None:
-        assert sum(sizes) == 10
-        assert all(size > 0 for size in sizes)
-
-
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
@@ -210,12 +182,3 @@ def test_a_class_order_of_any_names_is_a_permutation_or_gives_one_line(order: li
     assert (ids is not None) == (sorted(order) == sorted(NAMES))
     if ids is not None:
         assert [NAMES[k] for k in ids] == order
-
-
-@MANY
-@given(num_classes=st.integers(0, 300), seed=st.integers(-5, 2**33))
-def test_a_class_order_of_any_seed_is_a_permutation_or_gives_one_line(num_classes: int, seed: int):
-    found = accepted(lambda: load_settings("digits", [f"order_seed={seed}"]))
-    assert (found is not None) == (0 <= seed < 2**32)
-    if found is not None:
-        assert sorted(class_order_from_seed(num_classes, found.order_seed)) == list(range(num_classes))

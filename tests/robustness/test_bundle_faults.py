@@ -76,16 +76,6 @@ def both_at_once(actions: Sequence[Callable[[], object]]) -> None:
         assert process.exitcode == 0
 
 
-def test_two_processes_that_remove_images_at_once_leave_a_whole_bundle_without_either(bundle: Path) -> None:
-    for _ in range(2):
-        ids, before = exemplar_ids(bundle)[:2], image_names(bundle)
-        both_at_once([partial(remove_exemplars, bundle, [wanted]) for wanted in ids])
-        assert image_names(bundle) == {name for name in before if not any(wanted in name for wanted in ids)}
-        assert {entry.file for entry in read_bundle(bundle).manifest.exemplars} == image_names(bundle)
-        removed = [note for entry in read_manifest(bundle).history for note in entry.get("removed_exemplars", ())]
-        assert set(ids) <= set(removed)
-
-
 def test_a_second_process_is_refused_while_images_are_removed(bundle: Path) -> None:
     before = (bundle / "bundle.json").read_bytes()
     with locked(bundle), pytest.raises(FolderError, match=f"by process {os.getpid()} on {socket.gethostname()}"):

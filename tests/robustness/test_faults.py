@@ -2,14 +2,12 @@
 
 import io
 import itertools
-import os
 import pickle
 import shutil
 import subprocess
-import tempfile
 import urllib.error
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,7 +32,7 @@ from tiny_runs import (
 
 from foster import events
 from foster.data.images import ImageSet
-from foster.errors import DataError, FolderError, FosterError, TrainingError
+from foster.errors import DataError, FolderError, TrainingError
 from foster.events import Event
 from foster.experiment.event_log import read_events
 from foster.experiment.folder import RunFolder
@@ -46,7 +44,6 @@ Reference = Callable[..., Outcome]
 
 WRITES = {
     "early": [
-        ("lock", 0),
         ("settings.toml", 0),
         ("events.jsonl", 0),
         ("-fit.safetensors", 0),
@@ -106,50 +103,6 @@ def test_a_disk_that_is_really_full_loses_nothing(small_disk: Path, uninterrupte
     assert {file.name: file.read_bytes() for file in (path / "checkpoints").iterdir()} == before
     resume(path)
     assert_same(outcome(path), uninterrupted("replay"))
-
-
-@contextmanager
-def ordinary_user() -> Iterator[Path]:
-    """Permissions bind root as well when it acts as somebody else. Gives a folder that this user may write to."""
-    is_root = os.geteuid() == 0
-    with tempfile.TemporaryDirectory() as name:
-        Path(name).chmod(0o777)
-        if is_root:
-            try:
-                os.seteuid(65534)
-            except OSError:
-                pytest.skip("root cannot act as an ordinary user here")
-        try:
-            yield Path(name)
-        finally:
-            if is_root:
-                os.seteuid(0)
-            for folder in [Path(name) / "run", Path(name) / "run" / "checkpoints"]:
-                folder.chmod(0o755)
-
-
-def test_a_folder_made_read_only_gives_one_line_and_keeps_the_checkpoints(uninterrupted: Reference):
-    expected = uninterrupted("replay")
-    with ordinary_user() as parent:
-        path = stopped_run(parent / "run")
-        checkpoints = path / "checkpoints"
-        for folder, place in ((path, path / "lock"), (checkpoints, checkpoints)):
-            folder.chmod(0o555)
-            with pytest.raises(FolderError, match=f"^cannot write '{place}.*: Permission denied; nothing that was"):
-                resume(path)
-            folder.chmod(0o755)
-        resume(path)
-        assert_same(outcome(path), expected)
-
-
-def test_a_folder_that_may_not_even_be_read_gives_one_line():
-    with ordinary_user() as parent:
-        path = stopped_run(parent / "run")
-        path.chmod(0)
-        for action in (lambda: resume(path), lambda: start(tiny_settings("replay"), path)):
-            with pytest.raises(FosterError, match="Permission denied") as error:
-                action()
-            only_line(error)
 
 
 @pytest.mark.parametrize("place", ["a file", "below a file"])

@@ -1,6 +1,5 @@
 """Standard output and standard error may be closed, full or left by their reader: no traceback, nothing is lost."""
 
-import io
 import json
 import os
 import shutil
@@ -172,21 +171,6 @@ def photos(small_bundle: Path, tmp_path: Path) -> Path:
 
 
 LEARNING = ["backbone=resnet8", "epochs_scale=0.006", "device=cpu", "validation_share=0", "--quiet"]
-
-
-def test_a_class_that_the_locale_cannot_write_does_not_cost_the_bundle(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    content = io.BytesIO()
-    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(content, encoding="latin-1"))
-    bundle = tmp_path / os.fsdecode(b"b\xff")
-    monkeypatch.setattr("sys.argv", ["foster", "learn", str(photos), "--bundle", str(bundle), *LEARNING])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert not ended.value.code
-    assert b"\\u732b" in content.getvalue()
-    assert b"b\\ufffd: 2 classes" in content.getvalue()
-    assert read_manifest(bundle).classes == ("owl", "\u732b")
 
 
 @needs_full_device

@@ -46,7 +46,7 @@ class CommonSettings(Frozen):
     """The word for what is done where no augmentation is asked for."""
 
     method: str = DEFAULT_METHOD
-    """The algorithm; `foster methods` lists all."""
+    """The algorithm; `foster list methods` lists all."""
     seed: int = Field(default=1993, ge=0, lt=2**32)
     """Where all random choices come from."""
     weights: str = ""
@@ -64,7 +64,7 @@ class CommonSettings(Frozen):
     checkpoint_minutes: float = Field(default=5.0, ge=0)
     """How often unfinished training is saved, so that it can be continued; 0 means after every epoch."""
     recipe: str = Field(default="", max_length=100)
-    """What was laid over the preset: one of ours (`foster presets` lists them), or a TOML file of your own.
+    """What was laid over the preset: one of ours (`foster list presets` lists them), or a TOML file of your own.
     A settings file names it as seen from itself, or else from the current folder."""
     plugins: tuple[str, ...] = ()
     """Modules, or files of Python, that register methods, datasets or backbones of one's own."""

@@ -45,7 +45,7 @@ from foster.system.counts import counted
 class Settings(CommonSettings):
     """Everything that decides what a run does."""
 
-    listing = "foster presets --show NAME"
+    listing = "foster list presets --show NAME"
     named = MappingProxyType({"dataset": CATALOGUE})
     usual_augmentation = "published"
 

@@ -115,6 +115,6 @@ class FosterSettings(MethodSettings):
         if isinstance(self.beta_boost, tuple) and len(self.beta_boost) > num_tasks - 1:
             remarks.append(
                 f"beta_boost: {len(self.beta_boost)} values, of which {num_tasks - 1} tasks use the first ones; "
-                "another cut of the classes has other published values ('foster presets')"
+                "another cut of the classes has other published values ('foster list presets')"
             )
         return remarks

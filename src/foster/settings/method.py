@@ -30,7 +30,7 @@ class MethodSettings(Frozen):
     built_by: ClassVar[str | type[Any]]
     """The class that tells its story, or where that is to be imported from: `module:Class`."""
     summary: ClassVar[str] = ""
-    """What it does, in a line for `foster methods`."""
+    """What it does, in a line for `foster list methods`."""
     paper: ClassVar[str] = ""
     """Where it was published."""
     look: ClassVar[tuple[str, str] | None] = None
