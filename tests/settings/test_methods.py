@@ -73,10 +73,10 @@ CONSTANTS: dict[str, dict[str, Any]] = {
         "compress_old_weight": 0.0,
     },
     "joint": {},
-    "slda": {"train_backbone": True, "num_stages": 2, "grid": 2, "mirror": True, "shrinkage": 0.1},
+    "slda": {"train_backbone": True, "num_stages": 2, "grid": 2, "mirror": True, "shrinkage": 0.3},
     "ridge": {
         "train_backbone": True,
-        "num_stages": 2,
+        "num_stages": 3,
         "grid": 2,
         "mirror": True,
         "num_features": 8192,

@@ -163,7 +163,7 @@ class SldaSettings(ClosedFormSettings):
     paper = "Hayes, Kanan: Lifelong Machine Learning with Deep Streaming Linear Discriminant Analysis. CVPRW 2020"
     look = ("#44AA99", "h")
     fixed_options = ("num_stages", "grid")
-    shrinkage: float = Field(default=0.1, gt=0, le=1)
+    shrinkage: float = Field(default=0.3, gt=0, le=1)
     """The share of the covariance that becomes the same variance in all directions; 1 gives nearest means."""
 
 
@@ -173,6 +173,7 @@ class RidgeSettings(ClosedFormSettings):
     paper = "Zhuang et al.: ACIL. NeurIPS 2022. McDonnell et al.: RanPAC. NeurIPS 2023"
     look = ("#CC6677", "d")
     fixed_options = ("num_stages", "grid", "num_features")
+    num_stages: int = Field(default=3, ge=1, le=8)
     num_features: int = Field(default=8192, ge=1, le=65536)
     """How many random features there are. The sums take 8 bytes for each pair of them."""
     penalty: float = Field(default=100.0, gt=0)
