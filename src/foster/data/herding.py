@@ -12,8 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 NORM_EPSILON = 1e-8
 
 HERDED_AT_ONCE, HERDED_AT_ONCE_BY_CPU = 2**26, 2**20
-"""Classes are herded side by side as long as their padded features have at most so many elements; for a CPU, so many
-as its cache holds."""
+"""The largest number of elements, padding included, of a batch of classes; on a CPU as many as its cache holds."""
 
 
 def unit_length(features: Tensor) -> Tensor:
@@ -51,8 +50,8 @@ def herding_by_class(features: Tensor, labels: Tensor, class_ids: Sequence[int],
 
 
 def _similar(sizes: Sequence[int], most: int) -> list[list[int]]:
-    """Which of groups of these sizes are herded side by side: none is padded to more than twice its own size, and
-    together they have at most so many rows."""
+    """Batches of groups of similar size: no group is padded to more than twice its size, and a batch has at most `most`
+    rows."""
     batches: list[list[int]] = []
     longest = 0
     for index in sorted(range(len(sizes)), key=lambda index: sizes[index], reverse=True):

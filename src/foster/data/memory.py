@@ -119,7 +119,7 @@ class ExemplarMemory:
 
     def _all_images(self) -> Stack:
         if self._together is None:
-            # One store for all: its photos are decoded together, once for all who ask.
+            # In one store, photos are decoded once for all uses.
             self._together = self._one_store(joined(self._stacks)) if self._stacks else NO_IMAGES
         return self._together
 

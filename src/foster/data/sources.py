@@ -96,7 +96,7 @@ def _read(facts: DatasetFacts, request: Request) -> tuple[ImageSet, ImageSet]:
 
 
 def _explained(name: str, function: Callable[Asking, Given]) -> Callable[Asking, Given]:
-    """A plug-in's function, of which what it raises is told in one line with the dataset's name."""
+    """A plug-in's function; an exception in it becomes a DataError with the dataset's name."""
 
     @wraps(function)
     def ask(*arguments: Asking.args, **keywords: Asking.kwargs) -> Given:
@@ -112,7 +112,7 @@ def _explained(name: str, function: Callable[Asking, Given]) -> Callable[Asking,
 
 
 def counted(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
-    """Facts that only the images themselves can tell."""
+    """Facts that are counted from the images themselves."""
     train, test = _read(facts, Request(**vars(asked), facts=facts))
     return replace(
         facts,

@@ -1,7 +1,7 @@
-"""Images mixed with each other inside a training step: for a student that learns what its teacher says of any image.
+"""CutMix inside a training step, for distillation: teacher and student see the same mixed images.
 
-Everything is drawn on the device from its default generator, so that a recorded step draws anew each time. The other
-image of the i-th of a batch is the i-th from the end.
+Random numbers come from the device's default generator, so that a CUDA graph draws new ones in each replay. The i-th
+image of a batch is mixed with the i-th from the end.
 """
 
 import torch
@@ -14,10 +14,10 @@ def cutmix(images: Tensor, share: float) -> Tensor:
 
 
 def _rectangles(images: Tensor, share: float) -> Tensor:
-    """Where each image is to be another one, bool `[N, 1, H, W]`: a rectangle in about `share` of them.
+    """A mask bool `[N, 1, H, W]`: a rectangle in about `share` of the images.
 
-    It has the image's proportions, an area between none and all of it, each as likely as the other, and a centre
-    anywhere; what lies outside of the image is cut off.
+    It has the image's aspect. Its share of the area is uniform from 0 to 1, its centre uniform over the image; what
+    lies outside the image is cut off.
     """
     num_images, _, height, width = images.shape
     area, x, y, chosen = torch.rand(4, num_images, 1, device=images.device)

@@ -21,40 +21,36 @@ from foster.data.photos.crops import centre_boxes, random_boxes
 from foster.kernels.operations import can_operate
 from foster.settings.augmentation import Augmentation
 
-# Images are processed some at a time, so that temporary tensors fit: in the cache of a CPU, in the memory of a GPU.
 CHUNK_PIXELS = {"cpu": 1 << 19, "cuda": 1 << 23}
-
+"""Images are augmented in chunks of so many pixels: temporary tensors fit into a CPU's cache or a GPU's memory."""
 
 Part = slice | NDArray[np.int64]
-"""Some of a set's images: those from one to another, or the positions of each."""
+"""Some of a set's images: a slice, or their positions."""
 
-# One kind of change with its decisions drawn: says what has to be done with some of the images, one thing after the
-# other, and whether kernels of our own can do it.
 Change = Callable[[Part, bool], Sequence[Work]]
+"""One kind of augmentation with its random numbers drawn: the work to do on some of the images, in order. The flag says
+whether our kernels can be used."""
 
 BRIGHTNESS = list(OPERATIONS).index("Brightness")
 
 
 class Changes:
-    """What is done to each of a set of images: decided from a CPU generator, to be done to any part of them.
-
-    How the set is divided into parts, and on which device they are, makes no difference.
-    """
+    """The augmentation of a set of images, with all random numbers drawn from a CPU generator. It can be applied to any
+    part of the set; the result does not depend on the division into parts or on the device."""
 
     def __init__(self, augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> None:
         planned = [plan(augmentation, shape, generator) for plan in PLANS]
         self._changes = [change for change in planned if change is not None]
 
     def done_to_all(self, images: Tensor) -> Tensor:
-        """The whole set, changed. The given images are never written to; where there is nothing to do they are
-        returned themselves."""
+        """The whole set, augmented. `images` is not changed; it is returned itself where there is nothing to do."""
         if not self._changes:
             return images
         chunks = [self.done_to(images[part], part) for part in _chunks(images)]
         return chunks[0] if len(chunks) == 1 else torch.cat(chunks)
 
     def done_to(self, images: Tensor, part: Part) -> Tensor:
-        """The images `part` of the set, changed. The given ones are never written to."""
+        """The images `part` of the set, augmented. `images` is not changed."""
         has_kernels = can_operate(images)
         works = [work for change in self._changes for work in change(part, has_kernels)]
         tensors = iter(send([array for work in works for array in work.arrays], images.device))
@@ -64,9 +60,9 @@ class Changes:
 
 
 class PhotoChanges(Changes):
-    """What is done to each of a set of photos of these `sizes` `[N, 2]`: which rectangle is cut out and whether it is
-    mirrored, `boxes` `[N, 4]` and `is_mirrored` `[N]`; the rest is done to the images `shape` that they become.
-    `frames` are the rectangles where none is drawn."""
+    """The augmentation of photos of these `sizes` `[N, 2]`: which rectangle of each is cut out (`boxes` `[N, 4]`) and
+    whether it is mirrored (`is_mirrored` `[N]`); the rest is applied to the resulting images of `shape`. Where the
+    augmentation draws no rectangles, `frames` gives them."""
 
     def __init__(
         self,
@@ -87,7 +83,7 @@ class PhotoChanges(Changes):
 
 
 def augment(images: Tensor, augmentation: Augmentation, generator: torch.Generator) -> Tensor:
-    """Images `[N, 3, H, W]` uint8 to as many changed ones, on the same device, by decisions from a CPU generator."""
+    """Augmented images `[N, 3, H, W]` uint8 on the same device; random numbers come from a CPU generator."""
     return Changes(augmentation, images.shape, generator).done_to_all(images)
 
 

@@ -1,7 +1,7 @@
-"""Photos that are the same, or nearly: saved again, made smaller, lighter or darker, but not cut or turned.
+"""Photos that are the same or nearly the same: saved again, resized, lighter or darker, but not cropped or rotated.
 
-A photo is sketched by 128 bits, whether each of some places is lighter than the next one to the right and below, and by
-a thumbnail. Candidates share a part of the bits, so that they are found by sorting; thumbnails decide.
+A sketch of a photo is a difference hash of 128 bits (whether each cell of a grid is lighter than its neighbours to the
+left and above) and a thumbnail. Candidates share a part of the bits and are found by sorting; thumbnails decide.
 """
 
 import hashlib
@@ -13,28 +13,30 @@ from numpy.typing import NDArray
 from PIL import Image
 
 SIDE = 16
-"""Of a thumbnail."""
+"""Pixels a side of a thumbnail."""
 
-NUM_PLACES = 8
+NUM_CELLS = 8
+"""Cells a side of the grid."""
+
 MARGIN = 2
-"""Levels of grey by which a place must be lighter: an even surface has no pattern."""
+"""Grey levels by which a cell must be lighter, so that an even surface has no pattern."""
 
 NUM_BANDS = 8
-"""Parts of the bits; sketches that differ in fewer places share one of them."""
+"""Parts of the bits. Sketches that differ in fewer bits share a part."""
 
 NEIGHBOURS = 24
-"""How many of those that share a part of the bits a photo is compared with, in the order of all their bits."""
+"""How many photos that share a part of the bits a photo is compared with, in the order of all their bits."""
 
 LEAST_CORRELATION = 0.985
 MOST_LEVELS = 3.0
-"""Thumbnails of one photo are so much alike: in pattern, and in levels where there is hardly any pattern."""
+"""Thumbnails of one photo have at least this correlation or, with hardly any pattern, at most this mean difference."""
 
 LEAST_SPREAD = 6.0
-"""The standard deviation, in levels, of what counts as a pattern."""
+"""Thumbnails with a smaller standard deviation, in grey levels, have hardly any pattern."""
 
 
 class Sketch(NamedTuple):
-    """What is kept of a photo to compare it: a hash of its pixels, 128 bits, a thumbnail uint8 `[SIDE, SIDE, 3]`."""
+    """For comparing photos: a hash of all pixels, a difference hash, a thumbnail uint8 `[SIDE, SIDE, 3]`."""
 
     pixels: str
     bits: bytes
@@ -42,10 +44,10 @@ class Sketch(NamedTuple):
 
 
 def sketch(picture: Image.Image) -> Sketch:
-    """Of an upright RGB picture of any size."""
+    """The sketch of an upright RGB picture of any size."""
     grey = picture.convert("L")
-    across = _levels(grey, (NUM_PLACES + 1, NUM_PLACES))
-    down = _levels(grey, (NUM_PLACES, NUM_PLACES + 1))
+    across = _levels(grey, (NUM_CELLS + 1, NUM_CELLS))
+    down = _levels(grey, (NUM_CELLS, NUM_CELLS + 1))
     lighter = [across[:, 1:] > across[:, :-1] + MARGIN, down[1:] > down[:-1] + MARGIN]
     bits = np.packbits(np.concatenate([part.ravel() for part in lighter])).tobytes()
     thumbnail = np.asarray(picture.resize((SIDE, SIDE), Image.Resampling.BOX), dtype=np.uint8)
