@@ -26,18 +26,18 @@ def mutated(seed: int) -> bytes:
     return bytes(content)
 
 
-def test_a_thousand_mutated_images_never_make_it_fail(small_bundle: Path) -> None:
+def test_mutated_images_never_make_it_fail(small_bundle: Path) -> None:
     async def check(client: httpx.AsyncClient) -> None:
         num_read = 0
-        for first in range(0, 960, 40):
+        for first in range(0, 200, 40):
             files = [("file", (f"{k}", mutated(k))) for k in range(first, first + 40)]
             answer = await client.post("/predict", files=files)
             assert answer.status_code in (200, 422), answer.text
             num_read += sum(not entry["error"] for entry in answer.json().get("predictions", []))
-        for k in range(960, 1000):
+        for k in range(200, 210):
             for path in ("/predict", "/explain"):
                 assert (await client.post(path, content=mutated(k))).status_code in (200, 400, 422)
-        assert 100 < num_read < 900, "some can still be read and some cannot"
+        assert 20 < num_read < 180, "some can still be read and some cannot"
 
     run(service_of(small_bundle), check)
 

@@ -219,7 +219,7 @@ def test_connections_that_never_end_their_header_are_closed_and_others_are_answe
         assert httpx.get(f"{server.url}/health").status_code == 200
 
 
-def test_two_hundred_mutated_requests_never_make_it_fail(server: Server) -> None:
+def test_sixty_mutated_requests_never_make_it_fail(server: Server) -> None:
     body = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.png"\r\n\r\n' + photo() + b"\r\n--b--\r\n"
     head = (
         "POST /predict?top=3 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
@@ -227,7 +227,7 @@ def test_two_hundred_mutated_requests_never_make_it_fail(server: Server) -> None
     )
     whole = head.format(len(body)).encode() + body
     assert b" 200 " in exchange(server.port, whole)
-    for seed in range(200):
+    for seed in range(60):
         chance = random.Random(seed)
         mutated = bytearray(whole)
         for _ in range(chance.randint(1, 12)):

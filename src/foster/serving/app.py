@@ -22,12 +22,12 @@ from foster.serving.service import RunningService, Service
 from foster.version import __version__
 
 ABOUT = (
-    "Tells what photos show, with calibrated confidence. Every answer that is no success holds one line, `error`. "
+    "Classifies photos, with calibrated confidence. Every answer that is no success has one line, `error`. "
     "Where the server was started with a token, send it as `Authorization: Bearer TOKEN`."
 )
 
 SENDER_LEFT = 499
-"""What servers commonly call it when a client goes before its body was read."""
+"""The status that servers commonly log for a client that disconnects before its body was read."""
 
 PAGES = {
     "index.html": ("foster", ("api.js", "photos.js", "labelling.js")),
@@ -50,7 +50,7 @@ class Problem(BaseModel):
 
 
 def make_app(service: Service) -> ASGIApp:
-    """The application; its lifespan starts and ends everything that works beside the event loop."""
+    """The application; its lifespan starts and stops the service."""
     problems: dict[int | str, dict[str, Any]] = {"default": {"model": Problem, "description": "Why not"}}
     app = FastAPI(
         title="foster",
@@ -73,13 +73,13 @@ def make_app(service: Service) -> ASGIApp:
 
 async def _not_done(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    is_no_route = error.detail == HTTPStatus(error.status_code).phrase  # the framework's own words
+    is_no_route = error.detail == HTTPStatus(error.status_code).phrase  # the framework's default text
     why = "nothing is at this address, or not for this method; /docs lists what there is"
     return refused(error.status_code, why if is_no_route else error.detail, error.headers)
 
 
 async def _not_valid(request: Request, error: Exception) -> JSONResponse:
-    """The first problem as one line; what was sent is not repeated, since it may be anything."""
+    """The first problem as one line; what was sent is not repeated."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"] if part not in ("query", "body", "path"))
@@ -87,7 +87,7 @@ async def _not_valid(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _left(request: Request, error: Exception) -> JSONResponse:
-    """Nobody reads this any more; the status is for the counters."""
+    """The client is gone; the status is for the metrics."""
     return refused(SENDER_LEFT, "the sender left")
 
 
@@ -107,7 +107,7 @@ async def docs() -> Response:
 
 @pages.post("/session")
 async def sign_in(session: Session, request: Request, service: RunningService) -> Response:
-    """A browser brings the token once and keeps a cookie that no script and no other site can use."""
+    """Exchange the token for a cookie that no script and no other site can use."""
     token = service.options.token
     answer = Response(status_code=204)
     if token:

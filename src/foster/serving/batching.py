@@ -1,4 +1,4 @@
-"""Images of all requests, answered together on the device."""
+"""Images of all requests, computed together in batches on the device."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ class _Waiting:
 
 
 class Batcher:
-    """One thread owns the device. Whatever arrived while it computed is its next batch.
+    """One thread uses the device. The images that arrived while it computed are its next batch.
 
     On an idle device, the first image waits for others, but only as long as some are known to be on their way and at
     most `window` seconds. Images of different bundles are never mixed.
@@ -55,7 +55,7 @@ class Batcher:
 
     @contextmanager
     def coming(self) -> Iterator[None]:
-        """Inside, an image is on its way here: worth a short wait."""
+        """Inside, another image is about to arrive, so that a batch may wait for it."""
         self._num_coming += 1
         try:
             yield
@@ -72,11 +72,11 @@ class Batcher:
         return await waiting.answer
 
     async def on_device(self, work: Callable[[], Result]) -> Result:
-        """Do other work between two batches."""
+        """Run other work on the device thread, between two batches."""
         return await asyncio.get_running_loop().run_in_executor(self._device, work)
 
     async def run(self) -> None:
-        """Answer without end."""
+        """Compute batches until cancelled."""
         try:
             while True:
                 await self._gather()
@@ -89,7 +89,7 @@ class Batcher:
             self._device.shutdown(wait=True, cancel_futures=True)
 
     async def _gather(self) -> None:
-        """Return when a batch is worth computing."""
+        """Wait until there is an image, and then up to `window` seconds for images that are about to arrive."""
         while not self._waiting:
             self._changed.clear()
             await self._changed.wait()
@@ -103,7 +103,7 @@ class Batcher:
 
     def _next_batch(self) -> list[_Waiting]:
         """The first images of the bundle that is first in line; others keep their places."""
-        alive = [waiting for waiting in self._waiting if not waiting.answer.done()]  # nobody waits for the others
+        alive = [waiting for waiting in self._waiting if not waiting.answer.done()]  # the others were cancelled
         batch = [waiting for waiting in alive if waiting.served is alive[0].served][: self._batch_size]
         self._waiting = [waiting for waiting in alive if waiting not in batch]
         return batch
@@ -117,7 +117,7 @@ class Batcher:
 
         try:
             predictions = await self.on_device(compute)
-        except Exception as error:  # one batch fails, the next one may not
+        except Exception as error:  # the images of this batch alone fail
             for waiting in batch:
                 if not waiting.answer.done():
                     waiting.answer.set_exception(error)

@@ -30,7 +30,7 @@ ENDINGS = {"JPEG": "jpg", "MPO": "jpg", "TIFF": "tif", "JPEG2000": "jp2"}
 
 OWN_NAME = re.compile(r"[0-9a-f]{16}\.[a-z0-9]{2,4}")
 MOST_NAME_BYTES = 255
-"""What a file system takes as one name."""
+"""The longest file name of common file systems."""
 
 MOST_SHOWN = 1000
 PREVIEW_SIDE = 1280
@@ -47,7 +47,7 @@ class FullError(FolderError):
 
 
 def folder_name(label: str) -> str:
-    """The class name as that of a folder which stays inside its parent and is seen there. Raises DataError."""
+    """The class name as the name of a visible folder inside the feedback folder. Raises DataError."""
     try:
         label.encode()
     except UnicodeEncodeError:
@@ -74,7 +74,7 @@ def _photo_name(file: BinaryIO, digest: str) -> str:
 
 
 class FeedbackFolder:
-    """One photo lies in one class: who gives it another label moves it. Its owner may take photos away at any time."""
+    """Each photo is in one class: another label moves it. The folder's owner may move photos away at any time."""
 
     def __init__(self, folder: Path, max_bytes: int | None = None) -> None:
         self._folder = folder
@@ -102,7 +102,7 @@ class FeedbackFolder:
             return StoredPhoto(photo=photo, label=label, before=before.parent.name)
 
     def remove(self, photo: str) -> bool:
-        """Forget a photo; False where it is not there."""
+        """Remove a photo; False where it is not there."""
         if not OWN_NAME.fullmatch(photo):
             return False
         with self._lock:

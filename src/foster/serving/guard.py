@@ -1,4 +1,4 @@
-"""Before any route: who may ask, from where, and how much. Around every answer: what a browser may do with it."""
+"""Checks before any route (token, host name, origin, size) and security headers on every answer."""
 
 import asyncio
 import hashlib
@@ -17,7 +17,7 @@ from foster.serving.options import Options
 
 COOKIE = "foster_session"
 OPEN_ROUTES = frozenset({"/health", "/session"})
-"""What needs no token: whether the server lives, and where a browser brings the token."""
+"""Routes without a token: the health check, and where a browser sends the token."""
 
 SECURITY_HEADERS = {
     "x-content-type-options": "nosniff",
@@ -34,12 +34,12 @@ def refused(status: int, reason: str, headers: Mapping[str, str] | None = None) 
 
 
 def session_of(token: str) -> str:
-    """What a browser keeps in place of the token: it opens this server, but does not tell the token."""
+    """The value of the cookie, derived from the token, which cannot be computed from it."""
     return hmac.new(token.encode(), b"foster session", hashlib.sha256).hexdigest()
 
 
 def is_same(given: bytes, wanted: str) -> bool:
-    """Compared in a time that does not tell how much was right."""
+    """Compare in constant time."""
     return hmac.compare_digest(given, wanted.encode())
 
 
@@ -49,7 +49,7 @@ class Guard:
     def __init__(
         self, app: ASGIApp, options: Options, sign_in_page: ASGIApp, on_answer: Callable[[str, int], None]
     ) -> None:
-        """`sign_in_page` answers who comes to `/` without the token; `on_answer` gets each one's route and status."""
+        """`sign_in_page` is the answer to `/` without the token; `on_answer` gets every route and status."""
         self._app = app
         self._options = options
         self._sign_in_page = sign_in_page
@@ -92,7 +92,7 @@ class Guard:
 
         async def limited_receive() -> Message:
             nonlocal held, is_read
-            if is_read:  # what comes now is that the client has left
+            if is_read:  # only the message that the client has disconnected can follow
                 return await receive()
             try:
                 async with asyncio.timeout_at(end):
@@ -127,13 +127,13 @@ class Guard:
         return None if is_own else refused(403, "a page of another site may not send anything here")
 
     def _is_own_name(self, host: str) -> bool:
-        """A name that somebody else may point at us at will is not ours; an address cannot be pointed anywhere."""
+        """Against DNS rebinding: only an address, localhost and names that were allowed are accepted as the host."""
         own_names = ("localhost", self._options.host.lower(), *map(str.lower, self._options.allowed_hosts))
         try:
             name = urlsplit(f"//{host}").hostname or ""
             return name in own_names or bool(ipaddress.ip_address(name.partition("%")[0]))
         except ValueError:
-            return not host  # HTTP/1.0 has no such header, and no browser speaks it
+            return not host  # HTTP/1.0 has no such header, and no browser sends it
 
     def _may_enter(self, scope: Scope, headers: Headers) -> bool:
         token = self._options.token

@@ -147,7 +147,7 @@ class Form(NamedTuple):
 
 
 class _InMemory(MultiPartParser):
-    """Nothing of a request is written to the disk; how large one may be is known before."""
+    """Nothing of a request is written to the disk; its size is limited before."""
 
     spool_max_size = 2**40
 
@@ -218,7 +218,7 @@ async def predict(request: Request, service: RunningService, top: Top = 5) -> Pr
     "/explain", openapi_extra=IMAGE_BODY, response_class=Response, responses={200: {"content": {"image/png": {}}}}
 )
 async def explain(request: Request, service: RunningService, label: Label = None) -> Response:
-    """Where an image speaks for a class: a translucent PNG of the picture's shape (Grad-CAM)."""
+    """A heat map of the evidence for a class (Grad-CAM): a translucent PNG of the picture's shape."""
     service.refuse_if_full()
     uploads = await read_images(request)
     try:
@@ -306,7 +306,7 @@ Content = Annotated[bytes, Depends(content_of)]
 
 async def _stored(content: bytes, label: str, service: Service, feedback: FeedbackFolder) -> StoredPhoto:
     def store() -> StoredPhoto:
-        decode_photo(content, 1)  # what cannot be read teaches nothing
+        decode_photo(content, 1)  # a photo that cannot be read cannot be learned
         return feedback.store(content, label)
 
     with _without_paths():
@@ -335,7 +335,7 @@ async def count_feedback(service: RunningService, feedback: Feedback) -> Feedbac
 
 @router.delete("/feedback/{photo}", status_code=204)
 async def take_back(photo: str, service: RunningService, feedback: Feedback) -> None:
-    """Forget a photo again."""
+    """Remove a photo from the feedback folder."""
     with _without_paths():
         if not await service.in_thread(lambda: feedback.remove(photo)):
             raise HTTPException(404, "there is no such photo")
@@ -358,7 +358,7 @@ async def show_to_label(content: Content, service: RunningService) -> Response:
 
 @router.get("/to-label/{photo}/prediction")
 async def predict_to_label(photo: str, content: Content, service: RunningService) -> Prediction:
-    """What the bundle takes a waiting photo for."""
+    """The prediction for a waiting photo."""
     answered = await service.predict([content])
     answer = answered.answers[0]
     if isinstance(answer, ImageError):
@@ -374,7 +374,7 @@ async def label_photo(new: NewLabel, content: Content, service: RunningService, 
 
 @contextmanager
 def _without_paths() -> Iterator[None]:
-    """What cannot be done inside becomes an answer that does not tell where this server keeps its files."""
+    """Errors become answers without a path of the machine."""
     try:
         yield
     except ImageError as error:

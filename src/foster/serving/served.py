@@ -36,7 +36,7 @@ MOST_CLASSES = 100
 UNSURE_BELOW = 0.5
 VERSION_LENGTH = 12
 HEAT_COLOURS = "viridis"
-"""Dark to bright: it can be read without seeing colours."""
+"""A map from dark to bright, readable for the colour-blind."""
 
 
 class Picture(NamedTuple):
@@ -79,8 +79,8 @@ class Served:
         return Picture(resizing(picture), picture.size)
 
     def heat_map(self, picture: Picture, label: str | None) -> tuple[str, bytes]:
-        """Where a picture speaks for a class, by default its best one: the class, and a translucent PNG to be laid over
-        it. Raises KeyError for a class that is not known."""
+        """A heat map (Grad-CAM) of a class, by default the best one: the class, and a translucent PNG to lay over the
+        picture. Raises KeyError for a class that is not known."""
         classifier, names = self.learner.classifier(), self.learner.class_names
         images = picture.image[None]
         if label is None:
@@ -133,7 +133,7 @@ def find_link(path: Path) -> Path | None:
 
 
 class Current:
-    """The bundle in use. `now` changes between two requests; whoever took it may go on using it.
+    """The bundle in use. `now` changes between two requests; a request goes on with the bundle it began with.
 
     `load` makes what is served of a real folder; a bundle that cannot be loaded leaves the one in use.
     """
@@ -146,12 +146,12 @@ class Current:
         self.now = load(self._folder)
         self.num_swaps = 0
         self.problem: str | None = None
-        """Why another bundle than the promoted one answers, without any path; None where all is well."""
+        """Why the bundle in use is not the promoted one, without any path; None where it is."""
         self._failed: Path | None = None
         self._retry_at = 0.0
 
     def _target(self) -> Path:
-        """The real folder behind the link, found once: while it is read, the link may move again."""
+        """The folder behind the link, resolved once, since the link may move while the folder is read."""
         path = self._link or self._path
         try:
             return path.resolve(strict=True)
@@ -159,7 +159,7 @@ class Current:
             raise BundleError(f"the link '{path}' leads nowhere") from None
 
     async def watch(self) -> None:
-        """Follow the link without end."""
+        """Look at the link every half second until cancelled."""
         loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(1, "loading") as beside:
             while self._link is not None:
@@ -167,8 +167,8 @@ class Current:
                 await loop.run_in_executor(beside, self.look)
 
     def look(self) -> None:
-        """Let the bundle take over that the link points at, where it has moved; one that cannot be loaded is tried
-        again after a while."""
+        """Where the link has moved, load the bundle behind it and use it; one that cannot be loaded is tried again
+        after `RETRY_SECONDS`."""
         target: Path | None = None
         try:
             target = self._target()
@@ -179,7 +179,7 @@ class Current:
                 self._folder, self.problem, self._failed = target, None, None
                 self.num_swaps += 1
                 logger.info("now serving '%s' (version %s) after '%s'", self.now.name, self.now.version, before)
-        except Exception as error:  # whatever it is, the bundle in use still answers
+        except Exception as error:  # the bundle in use still answers
             is_new = self.problem is None or self._failed != target
             self._failed, self._retry_at = target, time.monotonic() + RETRY_SECONDS
             name = f"'{target.name}'" if target else "the link"

@@ -1,4 +1,4 @@
-"""What the routes ask: predictions and heat maps, within limits of number and time."""
+"""Predictions and heat maps for the routes, within limits of number and time, and the metrics of a server."""
 
 import asyncio
 import logging
@@ -35,7 +35,7 @@ IMAGES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 
 
 class Metrics:
-    """Those of one server; others in the same process have their own."""
+    """The Prometheus metrics of one server; each server has a registry of its own."""
 
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -71,7 +71,7 @@ class Answered(NamedTuple):
 
 
 class Service:
-    """A bundle with everything around it; alive inside `running`."""
+    """The bundle in use, its batcher, worker threads and folders; started and stopped by `running`."""
 
     def __init__(self, options: Options, current: Current) -> None:
         self.options = options
@@ -111,7 +111,7 @@ class Service:
     async def predict(self, contents: Sequence[bytes]) -> Answered:
         """Decode all images in worker threads and answer them on the device, beside those of other requests."""
         started = time.perf_counter()
-        served = self.current.now  # one bundle for the whole request, whatever happens to the link
+        served = self.current.now  # one bundle for the whole request, also if the link moves
         decoded_at = [started]
 
         async def one(content: bytes) -> Answer | ImageError:
@@ -142,7 +142,7 @@ class Service:
             return served, *await self._batcher.on_device(lambda: served.heat_map(picture, label))
 
     async def in_thread(self, work: Callable[[], Result]) -> Result:
-        """Anything that waits for a disk or decodes, beside the event loop."""
+        """Run blocking work (disk, decoding) in a worker thread."""
         return await asyncio.get_running_loop().run_in_executor(self._workers, work)
 
     def metrics_text(self) -> str:
@@ -155,8 +155,7 @@ class Service:
 
     @asynccontextmanager
     async def _at_work(self, num_images: int) -> AsyncIterator[None]:
-        """Inside, so many images are in work; what takes too long and what the device cannot do become answers of their
-        own."""
+        """Count images as in work; a timeout and an error of the device become answers with status 503."""
         self.refuse_if_full(num_images)
         self.num_in_work += num_images
         try:
