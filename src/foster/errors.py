@@ -1,14 +1,14 @@
-"""One family of errors that a user can act on: each message is one line that says what to do."""
+"""Errors that a user can act on: each message is one line that says what to do."""
 
 import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 MOST_WORDS = 200
-"""Letters of an error's own words that are told."""
+"""The most characters of another error's message that are shown."""
 
 MOST_CHOICES = 40
-"""Choices that are listed in one line."""
+"""The most choices that are listed in one line."""
 
 
 class FosterError(Exception):
@@ -40,14 +40,14 @@ class TrainingError(FosterError):
 
 
 def words_of(error: BaseException) -> str:
-    """The error's own words on one short line; of the operating system's, what went wrong without its number."""
+    """The error's message on one short line; for an OSError, the reason without its number."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return " ".join(text.split())[:MOST_WORDS] or type(error).__name__
 
 
 @contextmanager
 def explained(kind: type[FosterError], what: str) -> Iterator[None]:
-    """What the operating system refuses inside becomes one line: `what` cannot be done, and why."""
+    """An OSError inside becomes one line: `what` cannot be done, and why."""
     try:
         yield
     except OSError as error:

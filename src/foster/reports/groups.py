@@ -11,7 +11,7 @@ from typing import Any
 from foster.reports.results import RunResult
 from foster.settings.keys import FREE_SETTINGS, MEMORY_KEYS, flat
 from foster.settings.methods import METHOD_SETTINGS
-from foster.settings.recipes import laid_over
+from foster.settings.toml import laid_over
 from foster.system.output import printable
 
 NOT_RECIPE = frozenset({*FREE_SETTINGS, "seed", "order_seed", "recipe"})

@@ -1,1 +1,1 @@
-"""What a run or a learner is told: frozen, checked settings. No torch, so that `foster --help` is instant."""
+"""The settings of runs and learners: frozen and checked. No torch here, so that `foster --help` is fast."""

@@ -1,4 +1,4 @@
-"""What can be done to training images, and the combinations that have names."""
+"""Augmentation of training images, and the named combinations."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -12,23 +12,23 @@ Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class Augmentation(Frozen):
-    """What is done to each training image, in this order; the defaults do nothing."""
+    """The augmentation of each training image, in this order; the defaults do nothing."""
 
     resized_crop: tuple[Share, Share] | None = None
-    """In place of the shift: the range of the share of an image that a random crop covers before it is resized back."""
+    """In place of the shift: a random crop of a share of the image in this range, resized to the full size."""
     crop_padding: int = Field(default=0, ge=0, le=64)
-    """By how many pixels at most an image is shifted to each side; what comes in is black."""
+    """The image is shifted by at most this many pixels in each direction; the border is black."""
     flip: bool = False
-    """Mirror every second image, by chance."""
+    """Mirror an image with probability 1/2."""
     brightness: float = Field(default=0.0, ge=0, le=1)
-    """The largest share by which an image becomes lighter or darker."""
+    """The largest relative change of brightness."""
     policy: Literal["none", "cifar10", "imagenet"] = "none"
-    """AutoAugment's policy of that name."""
+    """The AutoAugment policy."""
     cutout: int = Field(default=0, ge=0, multiple_of=2)
-    """The side of a black square at a random place, in pixels."""
+    """The side of a black square at a random position, in pixels."""
 
     def problem(self, image_size: tuple[int, int]) -> str | None:
-        """What is wrong with it for images of this height and width."""
+        """Why this does not fit images of this height and width; None where it does."""
         if self.cutout <= min(image_size):
             return None
         height, width = image_size
@@ -54,7 +54,7 @@ AUGMENTATIONS: dict[str, Augmentation] = {
 
 
 def augmentation_table(asked: Any, origin: str) -> Any:
-    """The parts of the augmentation that was asked for by name or as a table, to be changed one by one."""
+    """The augmentation that was asked for by name or as a table, as a table whose parts can be changed."""
     if isinstance(asked, str):
         if asked not in AUGMENTATIONS:
             raise SettingsError(

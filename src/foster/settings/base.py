@@ -1,4 +1,4 @@
-"""What the settings of a run and those of a learner have in common, and how both are made from plain data."""
+"""Settings that runs and learners share, and how both are made from plain data."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,51 +23,51 @@ from foster.settings.keys import (
 from foster.settings.method import MethodSettings
 from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS
 from foster.settings.plugins import load_plugins
-from foster.settings.recipes import laid_over
+from foster.settings.toml import laid_over
 
 PRETRAINED_RATE = 0.1
-"""What learning rates are multiplied by where the backbone began pretrained."""
+"""The factor on learning rates where the backbone started from pretrained weights."""
 
 
 def device_problem(name: str) -> str | None:
-    """What is wrong with the name of a device, if anything."""
+    """Why this is not the name of a device; None where it is one."""
     is_one = re.fullmatch(r"auto|cpu|cuda(:\d+)?", name)
     return None if is_one else f"choose from auto, cpu, cuda or cuda:N, not {short(name)}"
 
 
 class CommonSettings(Frozen):
-    """What a run and a learner have in common. `options` holds the chosen method's own settings."""
+    """Settings that runs and learners share. `options` holds those of the chosen method."""
 
     listing: ClassVar[str]
-    """The command that prints all keys."""
+    """The command that prints all keys, for messages."""
     named: ClassVar[Mapping[str, Mapping[str, Any]]]
-    """The keys whose value is a name in a table."""
+    """Keys whose value must be a name in a table, with that table."""
     usual_augmentation: ClassVar[str]
-    """The word for what is done where no augmentation is asked for."""
+    """The name that stands for the default augmentation."""
 
     method: str = DEFAULT_METHOD
     """The algorithm; `foster list methods` lists all."""
     seed: int = Field(default=1993, ge=0, lt=2**32)
-    """Where all random choices come from."""
+    """The seed of all random choices."""
     weights: str = ""
     """A .safetensors file with pretrained weights of the backbone."""
     learning_rate_scale: float | None = Field(default=None, gt=0, le=1e6)
-    """Multiplies every learning rate; by default 0.1 where the backbone began pretrained, else 1."""
+    """The factor on every learning rate; by default 0.1 for a pretrained backbone, else 1."""
     memory_total: int | None = Field(default=None, ge=1)
-    """Images that are kept in all."""
+    """How many exemplars the memory holds in all."""
     memory_per_class: int | None = Field(default=None, ge=1)
-    """Images that are kept of each class, in place of memory_total."""
+    """How many exemplars the memory holds of each class, in place of memory_total."""
     selection: Literal["herding", "random"] = "herding"
-    """How the kept images are chosen."""
+    """How exemplars are selected."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N; auto takes a GPU where there is one."""
     checkpoint_minutes: float = Field(default=5.0, ge=0)
     """How often unfinished training is saved, so that it can be continued; 0 means after every epoch."""
     recipe: str = Field(default="", max_length=100)
-    """What was laid over the preset: one of ours (`foster list presets` lists them), or a TOML file of your own.
-    A settings file names it as seen from itself, or else from the current folder."""
+    """The recipe that was laid over the preset: one of ours (`foster list presets`), or a TOML file of your own. In a
+    settings file, the path starts from that file, or else from the current folder."""
     plugins: tuple[str, ...] = ()
-    """Modules, or files of Python, that register methods, datasets or backbones of one's own."""
+    """Python modules or files that register methods, datasets or backbones."""
     engine: EngineSettings = EngineSettings()
     options: SerializeAsAny[MethodSettings]
 
@@ -89,11 +89,11 @@ class CommonSettings(Frozen):
 
     @property
     def unlabeled_key(self) -> str:
-        """The setting that names extra images without labels."""
+        """The dotted key of the setting that names unlabeled images."""
         return f"{self.method}.{self.options.unlabeled_key}"
 
     def why_unused(self, key: str) -> str:
-        """Why a dotted key changes nothing: it is another method's, or needs another setting; empty where it does."""
+        """Why a dotted key has no effect: it is another method's, or needs another setting. Empty where it has one."""
         section, _, own_key = key.partition(".")
         if section in METHOD_SETTINGS and section != self.method:
             return f"the method is {self.method}"
@@ -101,8 +101,11 @@ class CommonSettings(Frozen):
         return f"it needs {lacking}" if lacking else ""
 
     def scheduled(self, epochs_factor: float, is_pretrained: bool, rate: float = 1.0) -> MethodSettings:
-        """The method's settings with epochs and learning rates as they are to be used: `rate` times the published ones
-        where nobody says otherwise, and a tenth of that for a pretrained backbone."""
+        """The method's settings with the epochs and learning rates to be used.
+
+        Without `learning_rate_scale`, rates are `rate` times the published ones, and a tenth of that for a pretrained
+        backbone.
+        """
         options, given = self.options.scaled(epochs_factor), self.learning_rate_scale
 
         def with_rate(name: str, fit: FitSettings) -> FitSettings:
@@ -113,7 +116,7 @@ class CommonSettings(Frozen):
         return options.with_schedules(with_rate)
 
     def complete(self) -> dict[str, Any]:
-        """The settings as plain data in the layout of a settings file, the options under the method's name."""
+        """All settings as plain data, in the layout of a settings file: the options stand under the method's name."""
         data = self.model_dump(mode="json", exclude={"options"} if self.plugins else {"options", "plugins"})
         return {**data, self.method: self.options.model_dump(mode="json")}
 
@@ -127,7 +130,7 @@ Model = TypeVar("Model", bound=CommonSettings)
 
 
 def keys_for(model: type[CommonSettings]) -> list[str]:
-    """Every dotted key that a settings class takes, those of all methods included."""
+    """Every dotted key of a settings class, with those of all methods."""
     if clash := model.model_fields.keys() & METHOD_SETTINGS.keys():
         raise SettingsError(f"a method cannot be called '{min(clash)}', which is a setting of its own")
     sections = [f"{name}.{key}" for name, options in METHOD_SETTINGS.items() for key in keys_of(options)]
@@ -137,9 +140,9 @@ def keys_for(model: type[CommonSettings]) -> list[str]:
 def apply_overrides(
     model: type[CommonSettings], data: dict[str, Any], overrides: Sequence[str], origin: str, asked: str = COMMAND_LINE
 ) -> None:
-    """Set every `key=value` in plain data; `asked` tells in messages where they stand.
+    """Set every `key=value` in plain data; `asked` names their place in messages.
 
-    The parts of an augmentation come last: by then it is known which one they change.
+    Parts of an augmentation are set last: they change the augmentation that the others have chosen.
     """
     keys = keys_for(model)
     for override in sorted(overrides, key=lambda override: is_part(override, "augmentation")):
@@ -149,7 +152,7 @@ def apply_overrides(
 
 
 def check_used(overrides: Sequence[str], settings: CommonSettings, asked: str = COMMAND_LINE) -> None:
-    """Refuse a `key=value` that changes nothing, unless the value is the usual one; `asked` says where it stands."""
+    """Refuse a `key=value` without effect, unless it sets the default; `asked` names its place in messages."""
     for key in (override.partition("=")[0].strip() for override in overrides):
         section, _, own_key = key.partition(".")
         is_usual = section == settings.method and own_key.partition(".")[0] not in settings.options.without_effect()
@@ -160,9 +163,9 @@ def check_used(overrides: Sequence[str], settings: CommonSettings, asked: str = 
 def import_plugins(
     data: dict[str, Any], overrides: Sequence[str], more: Iterable[str], origin: str, folder: Path | None = None
 ) -> list[str]:
-    """Import the plug-ins that plain data in `folder`, the overrides and `more` ask for, before anything is checked.
+    """Import the plug-ins that plain data in `folder`, the overrides and `more` name, before anything is checked.
 
-    In `data` they are named as they are found again. Returns the other overrides.
+    In `data` they get names that work from any folder. Returns the other overrides.
     """
     key = "plugins="
     given = [override for override in overrides if override.startswith(key)]
@@ -198,14 +201,14 @@ def make(model: type[Model], data: Mapping[str, Any], origin: str) -> Model:
 
 
 def _usual_options(method: str) -> MethodSettings:
-    """The defaults of a method; one of somebody's own may lack some."""
+    """The defaults of a method; a plug-in's settings class may lack some, which is an error."""
     return validated(
         METHOD_SETTINGS[method], {}, f"the settings class of '{method}': each needs a default", f"{method}."
     )
 
 
 def check_section(data: Mapping[str, Any], origin: str) -> None:
-    """Refuse a method with a section that is not known: without its plug-in, that would be an unknown key."""
+    """Refuse an unknown method that has a section of its own: the message names the method, not the section."""
     method = data.get("method")
     if isinstance(method, str) and method in data:
         _check_name("method", method, METHOD_SETTINGS, origin)
@@ -221,7 +224,7 @@ def _check_name(key: str, name: Any, known: Iterable[str], origin: str) -> None:
 
 
 def method_section(name: str, section: Any, origin: str) -> MethodSettings:
-    """A method's settings, where `section` gives only what differs from the defaults, inside schedules as well."""
+    """A method's settings: `section` laid over the defaults, inside schedules as well."""
     if not isinstance(section, Mapping):
         raise SettingsError(f"{name}: this is a table of settings, not {short(section)} (in {origin})")
     merged = laid_over(_usual_options(name).model_dump(), section)

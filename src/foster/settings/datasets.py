@@ -1,4 +1,4 @@
-"""Plain facts about every dataset, known before any data is there: what a plan needs, without torch."""
+"""The catalogue of datasets: plain facts that are known before any data is read, without torch."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -41,30 +41,30 @@ class SyntheticSettings(Frozen):
 
 
 class PhotoSettings(Frozen):
-    """The datasets `imagenet1000`, `imagenet100` and `folder`: where their photos are, and how large they become."""
+    """The datasets `imagenet1000`, `imagenet100` and `folder`: where their photos are, and their sizes."""
 
     image_size: int = Field(default=224, ge=8, le=1024)
-    """The side of the squares that a network sees."""
+    """The side of the network's images in pixels."""
     short_side: int | None = Field(default=None, ge=0, le=4096)
-    """Photos are kept with a shorter side of at most so many pixels; 0 keeps their size. By default 8/7 of image_size,
-    as in the field's tests: 256 for 224."""
+    """Photos are stored with a shorter side of at most this many pixels; 0 keeps their size. By default 8/7 of
+    image_size, as the field evaluates: 256 for 224."""
     subset: str = ""
-    """A file with the class folders to take, one a line; for imagenet100 in place of the field's rule."""
+    """A file with one class folder per line: only these are used; for imagenet100 in place of the usual subset."""
     train_list: str = ""
-    """dataset=folder: a file with `path label` on each line, in place of folders for the classes."""
+    """dataset=folder: a file with `path label` on each line, in place of class folders."""
     test_list: str = ""
     """dataset=folder: the same for test photos."""
     test_share: float = Field(default=0.0, ge=0, lt=1)
-    """dataset=folder: the share of each class's photos that are test photos, drawn by the seed, where there is no
-    folder of them."""
+    """dataset=folder: the share of each class's photos that are used for testing, drawn by the seed, where there is no
+    test folder."""
     exemplars: Literal["original", "reencoded"] = "original"
-    """Exemplars are kept as the files they came from, or once more encoded at the size in which photos are kept."""
+    """Exemplars are stored as the original files, or encoded again at the size in which photos are stored."""
     max_unreadable: int | None = Field(default=None, ge=0)
-    """So many photos that cannot be read are left out; by default a tenth, of few photos three, and at most 100."""
+    """How many unreadable photos are tolerated; by default 10 %, but at least 3 and at most 100."""
 
     @property
     def kept_side(self) -> int:
-        """The shorter side of photos as they are kept; 0 for any."""
+        """The shorter side of stored photos; 0 for any."""
         return round(self.image_size * 8 / 7) if self.short_side is None else self.short_side
 
 
@@ -87,7 +87,7 @@ class DatasetFacts:
     """The function that reads training and test images, or where to import it from: `module:function`."""
     published: Published | None = None
     photo_augmentations: tuple[tuple[str, str], ...] = ()
-    """Photos of many sizes need other augmentations than small images: which takes the place of which."""
+    """For photos of many sizes: pairs of an augmentation for small images and the one that replaces it."""
     adapted: Callable[["DatasetFacts", "Asked"], "DatasetFacts"] | None = None
     """The facts as the settings change them; it reads no file."""
     survey: str | Callable[["DatasetFacts", "Asked"], "DatasetFacts"] | None = None
@@ -102,7 +102,7 @@ class DatasetFacts:
 
 @dataclass(frozen=True)
 class Asked:
-    """What the settings say about a dataset."""
+    """The settings of a run that concern its dataset."""
 
     synthetic: SyntheticSettings = field(default_factory=SyntheticSettings)
     data_dir: Path | None = None
@@ -111,7 +111,7 @@ class Asked:
 
     @property
     def folder(self) -> Path:
-        """The given folder, or the one that the environment variable FOSTER_DATA names, or `data`."""
+        """The given folder, else that of the environment variable FOSTER_DATA, else `data`."""
         return user_path(self.data_dir or os.environ.get("FOSTER_DATA") or "data")
 
 
@@ -274,7 +274,7 @@ def dataset_facts(name: str, asked: Asked) -> DatasetFacts:
 
 
 def task_sizes(num_classes: int, base_classes: int, increment: int) -> tuple[int, ...]:
-    """How many new classes each task brings: the base, then `increment` a task, the last takes what remains.
+    """The number of new classes of each task: the base, then `increment` per task; the last one has the remainder.
 
     `base_classes = 0` means that the first task is as large as the others.
     """

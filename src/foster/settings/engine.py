@@ -22,12 +22,12 @@ class EngineSettings(Frozen):
     kernels: Choice = "auto"
     """Use our own kernels for the blocks of narrow networks."""
     resident: Literal["auto", "on", "off", "disk"] = "auto"
-    """Keep all training images on the device; off: in the host's memory, sent some batches at a time; disk: photos of
-    many sizes in `photo_cache`."""
+    """on: all training images stay on the device; off: in the host's memory, copied some batches at a time; disk:
+    photos of many sizes in `photo_cache`."""
     photo_cache: str = ""
-    """A folder for decoded photos (`foster prepare`); what lies there is not decoded again."""
+    """A folder for decoded photos (`foster prepare`); photos in it are not decoded again."""
     statistics: Literal["process", "shared"] = "process"
-    """Several processes (torchrun): BatchNorm by the images of each process, or by those of all."""
+    """With several processes (torchrun): BatchNorm over the images of each process, or of all."""
     deterministic: bool = False
     """The same numbers in every run on the same GPU, at some cost; on a CPU they are the same anyway."""
     threads: int = Field(default=0, ge=0, le=1024)

@@ -1,4 +1,4 @@
-"""TOML and key=value pairs -> validated, frozen settings. No torch here, so that `foster --help` is instant."""
+"""The settings of a run, from TOML files and key=value pairs. No torch here, so that `foster --help` is fast."""
 
 import os
 import tomllib
@@ -37,8 +37,7 @@ from foster.settings.keys import COMMAND_LINE, check_keys, flat
 from foster.settings.method import MethodSettings
 from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS
 from foster.settings.plugins import check_imported
-from foster.settings.recipes import read_recipe, take_recipes, with_recipes
-from foster.settings.toml import packaged_names, packaged_text, read_toml
+from foster.settings.toml import packaged_names, packaged_text, read_recipe, read_toml, take_recipes, with_recipes
 from foster.system.counts import counted
 
 
@@ -50,28 +49,28 @@ class Settings(CommonSettings):
     usual_augmentation = "published"
 
     dataset: str
-    """Of what: digits, cifar10, cifar100, imagenet100, imagenet1000, folder, synthetic, or a plug-in's."""
+    """The dataset: digits, cifar10, cifar100, imagenet100, imagenet1000, folder, synthetic, or a plug-in's."""
     data: str = ""
     """The folder of the data files; empty means $FOSTER_DATA or ./data."""
     base_classes: int = Field(default=0, ge=0)
-    """Classes of the first task; 0 means as many as in the others."""
+    """Classes of the first task; 0 means as many as in each later task."""
     increment: int = Field(ge=1)
-    """Classes of each task; the last one has what is left."""
+    """Classes of each later task; the last one has the remainder."""
     order_seed: int | None = Field(default=None, ge=0, lt=2**32)
-    """The seed of the class order; the run's seed where it is not given."""
+    """The seed of the class order; by default the run's seed."""
     class_order: tuple[str, ...] = ()
     """All class names in order of arrival, in place of an order from the seed."""
     validation_share: float = Field(default=0.0, ge=0, lt=1)
-    """Above 0: evaluate on this share of the training images, held out, and leave the test set alone."""
+    """Above 0: evaluate on this share of the training images, which is held out, and not on the test set."""
     backbone: str = "resnet32"
     """A name, or `timm:NAME`."""
     batch_size: int = Field(default=128, ge=2)
-    """Images of a training step, of all processes together."""
+    """Images per optimizer step, of all processes together."""
     epochs_scale: float = Field(default=1.0, gt=0, le=1000)
-    """Multiplies the epochs of every phase, milestones included."""
+    """The factor on the epochs and milestones of every phase."""
     augmentation: str | Augmentation = "published"
-    """A name, a table, or `published`: what the method's published results used. What a table does not name is off;
-    `augmentation.flip=false` on the command line changes that part alone."""
+    """A name, a table, or `published`: the augmentation of the method's published results. What a table does not name
+    is off; `augmentation.flip=false` on the command line changes that part alone."""
     keep_networks: bool = False
     """Keep the weights of each evaluated network after every task, which t-SNE and Grad-CAM figures need."""
     first_task_from: str = ""
@@ -117,7 +116,7 @@ class Settings(CommonSettings):
 
     @property
     def data_asked(self) -> Asked:
-        """What is said about the dataset."""
+        """The settings that concern the dataset."""
         return Asked(self.synthetic, self.data_dir, self.photos, self.seed)
 
     @property
@@ -136,8 +135,8 @@ class Settings(CommonSettings):
 
     @property
     def run_name(self) -> str:
-        """The default name of the run's folder; it tells the recipe, and the augmentation where that is not the
-        published one."""
+        """The default name of the run's folder, with the recipe, and the augmentation where it is not the published
+        one."""
         is_published = self.augmentation == self.augmentation_asked({"method": self.method, "dataset": self.dataset})
         parts = [self.scenario, self.method, self.recipe, "" if is_published else self.augmentation_name]
         return "-".join(filter(None, [*parts, f"s{self.seed}"]))
@@ -162,7 +161,7 @@ class Settings(CommonSettings):
         return [f"{self.method}.{remark}" for remark in self.options.remarks(num_tasks)]
 
     def nested(self) -> dict[str, Any]:
-        """As complete, the scenario first; without what says nothing: a start from elsewhere where there is none."""
+        """As `complete`, the scenario first, without empty optional keys and without sections of other datasets."""
         data = self.complete()
         silent = [key for key in ("weights", "learning_rate_scale", "first_task_from") if not data[key]]
         silent += [section for section in DATASET_SECTIONS if self.why_unused(section)]
@@ -170,7 +169,7 @@ class Settings(CommonSettings):
         return {key: data[key] for key in order if key not in silent}
 
     def published(self) -> dict[str, Any]:
-        """The same without paths: where files lie is nobody's business where results are published."""
+        """The same without the paths of files, for results that are published."""
         data = {key: value for key, value in self.nested().items() if key not in ("data", "first_task_from", "plugins")}
         if self.weights:
             data["weights"] = Path(self.weights).name
@@ -188,7 +187,7 @@ class Settings(CommonSettings):
 
     @classmethod
     def augmentation_asked(cls, data: Mapping[str, Any]) -> Any:
-        """What is asked for, with the method's own in place of `published`."""
+        """The augmentation that plain data asks for, with that of the method in place of `published`."""
         asked = super().augmentation_asked(data)
         options = METHOD_SETTINGS.get(str(data.get("method", DEFAULT_METHOD)), MethodSettings)
         if asked != cls.usual_augmentation:
@@ -202,12 +201,12 @@ DATASET_SECTIONS: dict[str, Callable[[str], bool]] = {
     "synthetic": lambda dataset: dataset == "synthetic",
     "photos": lambda dataset: bool(CATALOGUE[dataset].photo_augmentations),
 }
-"""Sections that belong to some datasets alone, and to which."""
+"""Sections for some datasets only, with the test for these."""
 
 DATASETS_OF = {"photos.subset": ["imagenet100", "folder"]} | {
     f"photos.{key}": ["folder"] for key in ("train_list", "test_list", "test_share")
 }
-"""The same for single keys."""
+"""Keys for some datasets only, with these."""
 
 
 def load_settings(
@@ -251,22 +250,22 @@ def load_settings(
 
 
 def _read_source(source: str | None) -> tuple[dict[str, Any], str, Path | None]:
-    """Plain data, what it is called in messages, and the folder of a file."""
+    """Plain data, its name in messages, and the folder of its file."""
     if source is None:
         return {}, "the keywords", None
-    # A preset's name means the preset, even where a folder of the same name lies about.
+    # A preset's name means the preset, even where there is a folder of the same name.
     if source in packaged_names("presets"):
         return tomllib.loads(packaged_text("presets", source)), f"preset {source}", None
     path = Path(source)
     is_folder = False
-    with suppress(OSError, ValueError):  # what cannot be looked at is told when it is read
+    with suppress(OSError, ValueError):  # reported when it is read
         is_folder = path.is_dir()
     if is_folder:
         path = path / "settings.toml"
     elif not (source.endswith(".toml") or os.sep in source):
         if "=" in source:
             raise SettingsError(f"'{source}' is a setting: name a preset or a .toml file before it, such as 'digits'")
-        # Scenarios are told apart by their endings, which say little about what was meant.
+        # Presets of one dataset differ in their endings, which say little about which one was meant.
         alike = [name for name in packaged_names("presets") if name.split("-")[0] == source.split("-")[0]]
         hint = suggestion(source, alike or packaged_names("presets"))
         raise SettingsError(f"unknown preset '{source}'{hint} (a settings file ends in .toml)")

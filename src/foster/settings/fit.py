@@ -1,4 +1,4 @@
-"""What every settings class is, and how one phase is trained."""
+"""The base class of all settings, and the settings of one training phase."""
 
 from typing import Literal
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class Frozen(BaseModel):
-    """Settings are checked once, never changed, and know all their keys."""
+    """Settings that are checked once, cannot be changed, and refuse unknown keys."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False, use_attribute_docstrings=True
@@ -17,22 +17,22 @@ class FitSettings(Frozen):
     """How one phase is trained: SGD with a cosine or a milestone schedule, stepped once an epoch."""
 
     epochs: int = Field(ge=1)
-    """How often all images are seen, before epochs_scale."""
+    """Number of epochs, before epochs_scale."""
     learning_rate: float = Field(default=0.1, gt=0, le=1e30)
-    """The rate of the first epoch."""
+    """The learning rate of the first epoch."""
     weight_decay: float = Field(default=5e-4, ge=0, le=1e6)
-    """By which share of themselves, times the rate, all weights shrink in a step, BatchNorm's and biases included."""
+    """Weight decay (L2) of all weights, those of BatchNorm and biases included."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
-    """The share of the step before that is kept."""
+    """The momentum of SGD."""
     max_gradient: float | None = Field(default=None, ge=0)
-    """The norm of all gradients together to which longer ones are shortened. 0 leaves them as they are, and so does
-    None, except where a learner's backbone began pretrained: there it is 1."""
+    """Gradients are clipped to this norm, taken over all weights. 0 and None: no clipping, except that None is 1 for a
+    learner with a pretrained backbone."""
     schedule: Literal["cosine", "milestones"] = "cosine"
-    """The rate falls to 0 along a cosine, or is multiplied by `decay` at milestones."""
+    """The learning rate falls to 0 along a cosine, or is multiplied by `decay` at milestones."""
     milestones: tuple[int, ...] = ()
-    """The epochs after which it falls."""
+    """The epochs after which the learning rate is multiplied by `decay`."""
     decay: float = Field(default=0.1, gt=0, le=1)
-    """What the rate is multiplied by at a milestone."""
+    """The factor on the learning rate at a milestone."""
 
     @model_validator(mode="after")
     def _milestones_belong_to_their_schedule(self) -> "FitSettings":
@@ -46,7 +46,7 @@ class FitSettings(Frozen):
 
     @property
     def remark(self) -> str:
-        """What may not be meant, as `key: remark`; empty where all is well."""
+        """Why this schedule may not be meant, as `key: remark`; else empty."""
         if not self.milestones or self.milestones[0] < self.epochs:
             return ""
         return f"milestones: {list(self.milestones)} lie beyond its {self.epochs} epochs; the rate never falls"
@@ -61,10 +61,10 @@ class FitSettings(Frozen):
 
 
 def cosine(epochs: int, learning_rate: float = 0.1, weight_decay: float = 5e-4) -> FitSettings:
-    """A rate that falls to 0 along a cosine."""
+    """A learning rate that falls to 0 along a cosine."""
     return FitSettings(epochs=epochs, learning_rate=learning_rate, weight_decay=weight_decay)
 
 
 def with_milestones(epochs: int, *milestones: int, weight_decay: float = 2e-4) -> FitSettings:
-    """A rate of 0.1 that falls to a tenth at each milestone."""
+    """A learning rate of 0.1 that is divided by 10 at each milestone."""
     return FitSettings(epochs=epochs, weight_decay=weight_decay, schedule="milestones", milestones=milestones)

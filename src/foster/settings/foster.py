@@ -35,7 +35,7 @@ class FosterSettings(MethodSettings):
     """beta of balanced distillation; 0 gives plain distillation, auto is 0.97."""
     temperature: Temperature = 2.0
     alignment: Literal["logits", "weights", "none"] = "logits"
-    """Against the bias to new classes while boosting: scaled logits, weight alignment afterwards, or nothing."""
+    """The correction of the bias to new classes while boosting: scaled logits, weight alignment afterwards, or none."""
     gamma: Annotated[Literal["code", "paper"], Needs("alignment=logits")] = "code"
     """The scales of logits alignment as the code has them, or as the paper prints them."""
     feature_enhancement: bool = Field(True, description="L_FE: the new branch alone tells all classes apart, too.")
@@ -56,20 +56,20 @@ class FosterSettings(MethodSettings):
     align_exponent_base: Annotated[float, ANY_ALIGNMENT] = Field(default=1.0, gt=0)
     """The aligned rows are further multiplied by base^(known/new)."""
     herding_features: Literal["boosted", "compressed"] = "boosted"
-    """The network by whose features exemplars are chosen."""
+    """The network whose features select exemplars."""
     boost_branches: int = Field(default=1, ge=1, le=8)
-    """New branches that are trained one after the other on the same frozen network; their mean is compressed."""
+    """How many new branches are trained, one after the other, on the same frozen network; their mean is compressed."""
     unlabeled: Annotated[str, IN_COMPRESSION] = ""
     """Extra unlabeled images for compression: a dataset name or a folder of images."""
     compress_with: Annotated[Literal["balanced", "paper", "plain"], IN_COMPRESSION] = "balanced"
     """Balanced distillation as in the code, as the paper prints it, or plain distillation."""
     compress_cutmix: Annotated[float, IN_COMPRESSION] = Field(default=0.0, ge=0, le=1)
-    """The share of images that have a rectangle of another one while compressing; the teacher sees the same mix."""
+    """The share of images with CutMix while compressing; the teacher sees the same mixed images."""
     compress_start: Annotated[Annotated[float, Field(ge=0, le=1)] | Literal["auto"], IN_COMPRESSION] = "auto"
     """The student's first weights: this share of the old network's, for the rest the mean of the new branches'. auto is
     1, as published."""
     compress_old_weight: Annotated[float, IN_COMPRESSION] = Field(default=0.0, ge=0)
-    """The weight of a second distillation while compressing: what the old network says of the known classes."""
+    """The weight of a second distillation while compressing, from the old network on the known classes."""
 
     @property
     def first_task_options(self) -> tuple[str, ...]:

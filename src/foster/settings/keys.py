@@ -1,4 +1,4 @@
-"""Dotted keys of settings: which there are, how one is set from text, and what is said where it does not fit."""
+"""Dotted keys of settings: the known ones, how text sets one, and the message where a value does not fit."""
 
 import difflib
 import re
@@ -16,19 +16,19 @@ from foster.settings.methods import DEFAULT_METHOD
 Model = TypeVar("Model", bound=Frozen)
 
 COMMAND_LINE = "on the command line"
-"""Where overrides stand, unless somebody says otherwise."""
+"""The usual place of overrides, in messages."""
 
 UNSETTABLE = frozenset({"memory_total", "memory_per_class", "order_seed"})
-"""Keys that `key=none` on the command line takes away."""
+"""Keys that `key=none` on the command line unsets."""
 
 MEMORY_KEYS = frozenset({"memory_total", "memory_per_class", "selection"})
-"""Settings of a run that change nothing for a method without a memory."""
+"""Settings without effect for a method without a memory."""
 
 FREE_SETTINGS = ("data", "device", "checkpoint_minutes", "keep_networks", "first_task_from", "engine", "plugins")
-"""What may be changed in the middle of a run: where and how it runs, not what it does."""
+"""Settings that may change when a run is resumed: they decide where and how it computes, not what it learns."""
 
 UNION_MEMBER = re.compile(r"Augmentation|str|float|(tuple|literal)\[.*|constrained-.*")
-"""What pydantic adds to the place of an error where a value may be of several kinds."""
+"""What pydantic adds to the location of an error where a value may have several types."""
 
 KINDS = {
     "int": "this is a whole number",
@@ -38,7 +38,7 @@ KINDS = {
     "tuple": 'this is a list, such as ["a", "b"] or [1, 2]',
     "model": "this is a table of settings",
 }
-"""What a value must be, in words of ours; pydantic's speak of parsing, of tuples and of our classes."""
+"""The type of a value in plain words; pydantic's messages speak of parsing, tuples and our classes."""
 
 FIELD_NAMES = {
     "init_cls": "base_classes",
@@ -51,17 +51,17 @@ FIELD_NAMES = {
     "data_path": "data",
     "data_dir": "data",
 }
-"""Names that other toolkits use, for "did you mean"."""
+"""Names in other toolkits, for "did you mean"."""
 
 
 @cache
 def keys_of(model: type[Frozen], skip: str = "") -> tuple[str, ...]:
-    """Every dotted key of a settings class, those of the settings inside it included."""
+    """Every dotted key of a settings class, with those of nested settings."""
     keys: list[str] = []
     for name, field in model.model_fields.items():
         if name == skip:
             continue
-        kinds = [field.annotation, *get_args(field.annotation)]  # of a table or None, as of a text or a table, both
+        kinds = [field.annotation, *get_args(field.annotation)]  # of `Table | None` and `str | Table`, both members
         tables = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Frozen)]
         keys += [] if tables == kinds else [name]
         keys += [f"{name}.{key}" for table in tables for key in keys_of(table)]
@@ -69,7 +69,7 @@ def keys_of(model: type[Frozen], skip: str = "") -> tuple[str, ...]:
 
 
 def check_keys(data: Mapping[str, Any], keys: Sequence[str], origin: str, listing: str, prefix: str = "") -> None:
-    """Refuse nested `data` with a key that is not one of the dotted `keys`, which the command `listing` prints."""
+    """Refuse nested `data` with a key that is not among the dotted `keys`, which the command `listing` prints."""
     known = {key.split(".")[prefix.count(".")] for key in keys if key.startswith(prefix)}
     for key, value in data.items():
         if key not in known:
@@ -88,9 +88,9 @@ def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def key_hint(key: str, keys: Sequence[str], listing: str = "", method: str = DEFAULT_METHOD) -> str:
-    """A suggestion that also finds a key by its last word: `beta_boost` -> `foster.beta_boost`.
+    """The nearest key, also by its last part: `beta_boost` -> `foster.beta_boost`.
 
-    Of several, it is one of the same section, or of `method`. Where none is near, it names the command `listing`.
+    Keys of the same section, or of `method`, are preferred. Where no key is near, the hint names the command `listing`.
     """
     last = key.rsplit(".", 1)[-1]
     last = FIELD_NAMES.get(last, last)
@@ -104,10 +104,10 @@ def key_hint(key: str, keys: Sequence[str], listing: str = "", method: str = DEF
 
 
 def apply_override(data: dict[str, Any], override: str, keys: Sequence[str], listing: str, asked: str) -> None:
-    """Set one `key=value`, where the value is TOML, or text where it is not; `none` makes an optional key None.
+    """Set one `key=value` in `data`. The value is TOML, else plain text; `none` unsets an optional key.
 
-    `keys` are the dotted keys that may be set, `listing` is the command that prints them, and `asked` tells where the
-    override stands.
+    `keys` are the dotted keys that may be set, `listing` is the command that prints them, and `asked` names the place
+    of the override in messages.
     """
     key, separator, text = override.partition("=")
     key = key.strip()
@@ -133,7 +133,7 @@ def is_part(override: str, table: str) -> bool:
 
 
 def toml_value(text: str) -> Any:
-    """`text` as a TOML value, or itself where it is none."""
+    """`text` as a TOML value, or unchanged where it is not TOML."""
     try:
         parsed = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):
@@ -146,7 +146,7 @@ def validated(model: type[Model], data: Any, origin: str, prefix: str = "") -> M
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        # Where a value may be of several kinds, the deepest error is about the kind that was meant.
+        # Where a value may have several types, the deepest error is about the intended one.
         first = max(error.errors(), key=lambda problem: len(problem["loc"]))
     key = prefix + ".".join(str(part) for part in first["loc"] if not UNION_MEMBER.fullmatch(str(part)))
     message = first["msg"].removeprefix("Value error, ")
@@ -167,7 +167,7 @@ def validated(model: type[Model], data: Any, origin: str, prefix: str = "") -> M
 
 
 def short(value: Any) -> str:
-    """A value as it may stand in one line."""
+    """A value in at most 60 characters, for a message."""
     try:
         text = repr(value)
     except ValueError:  # an integer too long to be written

@@ -16,7 +16,7 @@ from foster.settings.keys import check_keys, is_part
 from foster.settings.learner_defaults import PRESETS, SIDES, asked_as
 from foster.settings.method import MethodSettings
 from foster.settings.plugins import plugins_of
-from foster.settings.recipes import laid_over, take_recipes, with_recipes
+from foster.settings.toml import laid_over, take_recipes, with_recipes
 from foster.system.counts import counted
 
 DEFAULT_MEMORY_TOTAL = 2000

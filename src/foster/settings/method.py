@@ -1,4 +1,4 @@
-"""What the settings of every method are, and all that others must know of a method; without torch."""
+"""The base class of methods' settings: it also carries the facts that other code needs of a method; without torch."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -14,7 +14,7 @@ DistillationWeight = Annotated[float, Field(ge=0, description="The weight of dis
 
 
 class Needs:
-    """Beside the type of a setting: what gives it an effect, any one of these `key=value`."""
+    """Annotation of a setting that has an effect only with one of these `key=value`."""
 
     def __init__(self, *any_of: str) -> None:
         self.any_of = any_of
@@ -25,10 +25,10 @@ FIELD_FIRST_TASK = with_milestones(200, 60, 120, 170, weight_decay=5e-4)
 
 
 class MethodSettings(Frozen):
-    """What every method has: how the `first` task is trained, and all that others must know of the method."""
+    """Settings that every method has, and the facts that other code needs of a method."""
 
     built_by: ClassVar[str | type[Any]]
-    """The class that tells its story, or where that is to be imported from: `module:Class`."""
+    """The class of the method, or where to import it from: `module:Class`."""
     summary: ClassVar[str] = ""
     """What it does, in a line for `foster list methods`."""
     paper: ClassVar[str] = ""
@@ -39,23 +39,23 @@ class MethodSettings(Frozen):
     classifies_by: ClassVar[Literal["head", "nearest_mean"]] = "head"
     """Which classifier gives the method's result."""
     published_augmentation: ClassVar[str] = "plain"
-    """With which augmentation its published numbers were made."""
+    """The augmentation of its published results."""
     uses_memory: ClassVar[bool] = True
     """Whether it keeps exemplars of known classes."""
     keeps_all_images: ClassVar[bool] = False
-    """Whether nothing is ever forgotten, for want of any budget."""
+    """Whether all images are kept, without a budget."""
     starts_anew: ClassVar[bool] = False
-    """Whether every task begins with a fresh backbone, which may be a pretrained one."""
+    """Whether every task starts with a new backbone, which may be pretrained."""
     refreshes_by_phases: ClassVar[bool] = False
     """Whether more images of known classes, without a new class, are learned by its phases (else: methods/refresh)."""
     fixed_options: ClassVar[tuple[str, ...]] = ()
     """The settings that shape the network, which a learner cannot change later."""
     head_schedules: ClassVar[tuple[str, ...]] = ()
-    """Those of phases that train no backbone, and so need not be gentle with a pretrained one."""
+    """Schedules of phases that train no backbone: their learning rate is not lowered for a pretrained one."""
     pretrained_values: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     """What a learner whose backbone begins with pretrained weights takes for settings that are auto."""
     unlabeled_key: ClassVar[str] = ""
-    """The setting that names extra images without labels, a dataset or a folder, where there is one."""
+    """The setting that names unlabeled images, a dataset or a folder; empty where the method uses none."""
 
     first: FitSettings = FIELD_FIRST_TASK
 
@@ -72,24 +72,24 @@ class MethodSettings(Frozen):
 
     @property
     def unlabeled_source(self) -> str:
-        """A dataset's name or a folder of extra images without labels; empty where there are none."""
+        """A dataset's name or a folder of unlabeled images; empty where there are none."""
         return getattr(self, self.unlabeled_key) if self.unlabeled_key else ""
 
     @classmethod
     def needs(cls) -> dict[str, tuple[str, ...]]:
-        """The settings that mean nothing unless another has a value, with what each needs."""
+        """The settings that need another one to have an effect, with what each needs."""
         notes = [(key, note) for key, field in cls.model_fields.items() for note in field.metadata]
         return {key: note.any_of for key, note in notes if isinstance(note, Needs)}
 
     def lacking(self, key: str) -> str:
-        """What the setting at or above the dotted `key` would need to have an effect; empty where it has one."""
+        """What the setting at or above the dotted `key` needs to have an effect; empty where it has one."""
         needed = self.needs().get(key.partition(".")[0], ())
         wanted = [(getattr(self, name), value) for name, _, value in (need.partition("=") for need in needed)]
         is_met = any(own == (value == "true" or value) for own, value in wanted)
         return "" if is_met else " or ".join(needed)
 
     def without_effect(self) -> dict[str, str]:
-        """The settings that are not as usual, and to no effect, with what each would need."""
+        """The settings that differ from their default without effect, with what each needs."""
         changed = [key for key in self.needs() if getattr(self, key) != type(self).model_fields[key].get_default()]
         return {key: lacking for key in changed if (lacking := self.lacking(key))}
 
@@ -98,16 +98,16 @@ class MethodSettings(Frozen):
         return self.with_schedules(lambda _, fit: fit.scaled(factor))
 
     def with_schedules(self, change: Callable[[str, FitSettings], FitSettings]) -> Self:
-        """The same settings with every schedule changed, those in tables and lists included: `change` is given the
-        name of the setting that holds it, and the schedule."""
+        """The same settings with every schedule changed, also in tables and lists. `change` gets the name of a setting
+        and its schedule."""
         return self.model_copy(update={name: _changed(value, partial(change, name)) for name, value in self})
 
     def problem(self, num_tasks: int) -> str | None:
-        """What is wrong with these settings for a scenario of `num_tasks` tasks, as `key: reason`, or None."""
+        """Why these settings do not fit a scenario of `num_tasks` tasks, as `key: reason`, or None."""
         return None
 
     def remarks(self, num_tasks: int) -> list[str]:
-        """What may not be meant, as `key: remark`, without the method's name."""
+        """Settings that may not be meant, as `key: remark`, without the method's name."""
         idle = [f"{key}: this has no effect without {needed}" for key, needed in self.without_effect().items()]
         return idle + [f"{name}.{fit.remark}" for name, fit in _schedules(self) if fit.remark]
 

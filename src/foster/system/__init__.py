@@ -1,1 +1,1 @@
-"""What the operating system does to us: files, locks, signals, streams, output that cannot be written."""
+"""Files, locks, signals and output."""

@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Counts, durations and sizes as text."""
 
 import statistics
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ ABSENT = "–"
 
 
 def counted(number: int, thing: str) -> str:
-    """`1 new class`, `3 new classes`, `1,200 images`: the last word has its plural."""
+    """`1 new class`, `3 new classes`, `1,200 images`."""
     ending = "" if number == 1 else "es" if thing.endswith("s") else "s"
     return f"{number:,} {thing}{ending}"
 

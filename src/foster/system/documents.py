@@ -1,6 +1,6 @@
-"""JSON files that may come from anywhere: checked by a schema when they are read, and typed from there on.
+"""JSON files that may come from strangers: checked by a schema when they are read.
 
-The parser refuses what is nested more than 200 deep, numbers of thousands of digits and text that is no Unicode.
+The parser refuses more than 200 nested levels, numbers of thousands of digits and text that is not Unicode.
 """
 
 from pathlib import Path
@@ -21,7 +21,7 @@ Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 Words = Annotated[str, AfterValidator(printable)]
-"""Text for people: without what would move a terminal's cursor or colour its letters."""
+"""Text without characters that would move a terminal's cursor or change its colours."""
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 Schema = TypeVar("Schema")
@@ -72,7 +72,7 @@ def read_document(path: Path, schema: type[Schema] | TypeAdapter[Schema], *, max
 
 
 def first_problem(error: ValidationError) -> str:
-    """Where the first thing is that is wrong, and what: on one line of bounded length."""
+    """The location and the reason of the first error, on one line of bounded length."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     key = ".".join(str(part)[:80] for part in first["loc"])
     message = " ".join(first["msg"].removeprefix("Value error, ").split())[:300]

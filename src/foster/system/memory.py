@@ -1,4 +1,4 @@
-"""The main memory of this machine, and its cores."""
+"""The main memory of this machine, and the cores of this process."""
 
 import os
 
