@@ -24,7 +24,7 @@ def test_a_plan_has_a_row_a_task_and_its_totals():
     rows = [line.split() for line in text.splitlines() if line.split()[1:2] and line.split()[1].startswith("+")]
     assert [row[:3] for row in rows] == [["1", "+4", "4"], ["2", "+3", "7"], ["3", "+3", "10"]]
     assert "boost" in text
-    assert f"{plan.total_epochs:,} epochs, {plan.total_steps:,} steps; at the end 200 exemplars in 37.5 KiB" in text
+    assert f"{plan.total_epochs:,} epochs, {plan.total_steps:,} steps; at the end 200 exemplars, 37.5 KiB" in text
     assert "estimated time: not known, no earlier run" in text
     assert "images: so many on average" in text, "there are 178 to 183 images of a digit"
     assert "on average" not in shown(make_plan(load_settings("cifar100-b0-inc20")))

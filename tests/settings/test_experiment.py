@@ -55,10 +55,20 @@ def plain(**changes: Any) -> dict[str, Any]:
     return {key: value for key, value in data.items() if value is not None}
 
 
-def test_the_presets_are_digits_and_the_published_protocols() -> None:
-    on_imagenet = [name for name in packaged_names("presets") if name.startswith("imagenet")]
-    assert len(on_imagenet) == 7
-    assert packaged_names("presets") == sorted(["digits", *PUBLISHED, *on_imagenet])
+@pytest.mark.parametrize(
+    ("name", "like"),
+    [("tinyimagenet-b100-inc10", "cifar100-b50-inc10"), ("tinyimagenet-b0-inc20", "cifar100-b0-inc10")],
+)
+def test_tiny_imagenet_takes_the_settings_of_cifar_as_they_are(name: str, like: str) -> None:
+    settings, usual = load_settings(name), load_settings(like)
+    assert (settings.scenario, settings.memory_total) == (name, 2000)
+    assert sum(settings.task_sizes()) == 200
+    assert len(settings.task_sizes()) == (11 if name.endswith("b100-inc10") else len(usual.task_sizes()))
+    assert (settings.options, settings.augmentation, settings.backbone) == (
+        usual.options,
+        usual.augmentation,
+        usual.backbone,
+    )
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

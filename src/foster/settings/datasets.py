@@ -229,7 +229,7 @@ CATALOGUE: dict[str, DatasetFacts] = {
             num_test=10_000,
             image_size=64,
             mean=(0.4802, 0.4481, 0.3975),
-            std=(0.2770, 0.2691, 0.2821),
+            std=(0.2764, 0.2689, 0.2816),
             read_by="foster.data.sources:read_tiny_imagenet",
             published=_TINY_IMAGENET_FILES,
         ),
