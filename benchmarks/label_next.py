@@ -26,9 +26,10 @@ from foster.data.photos.find import find_photos
 from foster.data.photos.store import read_photos
 from foster.data.sources import load as load_dataset
 from foster.errors import FosterError
-from foster.learner.head_start import linear_discriminants
+from foster.learner.heads import linear_discriminants
 from foster.learner.label_next import doubtful_and_different
 from foster.networks.adapted import choose_backbone
+from foster.networks.statistics import Statistics
 
 PRETRAINED = "efficientnet_lite0"
 NUM_TEST = 30
@@ -75,7 +76,8 @@ def by_discriminants(features: Tensor, labels: Tensor, parts: Split, chosen_by: 
     def scores(labelled: list[int], asked: list[int]) -> tuple[Tensor, Tensor]:
         """Of the classes that have a label, and which those are."""
         classes, ids = labels[labelled].unique(return_inverse=True)
-        weight, bias = linear_discriminants(features[labelled].double(), ids, len(classes))
+        sums = Statistics.empty(len(classes), features.shape[1]).added(features[labelled], ids)
+        weight, bias = linear_discriminants(sums)
         return features[asked].double() @ weight.T + bias, classes
 
     best = scores(parts.labelled, parts.pool)[0].softmax(1).topk(2).values

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from foster.bundle import folder as bundle_folder
 from foster.bundle import manifest as bundle_manifest
 from foster.bundle.files import MANIFEST, WEIGHTS, BundleError, sha256
-from foster.bundle.folder import read_bundle, remove_exemplars, write_bundle
+from foster.bundle.folder import read_bundle, write_bundle
 from foster.bundle.manifest import LABELS, SCHEMA, read_manifest
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.decode import Resizing, image_id
@@ -275,65 +275,6 @@ def test_an_exemplar_of_another_size_is_refused(bundle: Path) -> None:
     rehashed(bundle, lambda data: data["preprocessing"].update(height=8))
     with pytest.raises(BundleError, match=r"bundle 'v1': 'exemplars/0000/0000-.*png' is not 5 x 8"):
         read_bundle(bundle).memory("exemplars", "v1")
-
-
-def test_removing_an_exemplar_deletes_its_file_and_keeps_the_bundle_valid(bundle: Path) -> None:
-    wanted = EXEMPLARS.stack_of(0).tensor[1]
-    removed = remove_exemplars(bundle, [image_id(wanted)[:6]])
-    assert [entry.id for entry in removed] == [image_id(wanted)]
-    assert not (bundle / removed[0].file).exists()
-    found = read_bundle(bundle)
-    left = found.memory("exemplars", "v1")
-    assert left.counts.tolist() == [2, 1, 2]
-    assert torch.equal(left.stack_of(0).tensor, EXEMPLARS.stack_of(0).tensor[[0, 2]])
-    assert found.manifest.history[-1] == {"removed_exemplars": [image_id(wanted)]}
-
-
-@pytest.fixture
-def shared(tmp_path: Path) -> Path:
-    """A bundle that keeps one picture in two classes, as the second of each."""
-    both = torch.full((3, 6, 5), 7, dtype=torch.uint8)
-    kept = [EXEMPLARS.stack_of(k).tensor for k in range(3)]
-    stacks = [[*images[:1], both, *images[1:]] for images in (kept[0], kept[2])]
-    memory = memory_of([stacks[0], list(kept[1]), stacks[1]], SIZE)
-    write_bundle(tmp_path / "shared", facts(), WEIGHT_VALUES, {"exemplars": memory, "held-out": HELD_OUT})
-    return tmp_path / "shared"
-
-
-@pytest.mark.parametrize("class_id", ["2", "0002"])
-def test_a_picture_in_two_classes_is_removed_from_the_one_that_is_named(shared: Path, class_id: str) -> None:
-    both = image_id(torch.full((3, 6, 5), 7, dtype=torch.uint8))
-    before = (shared / MANIFEST).read_bytes()
-    with pytest.raises(
-        BundleError, match=rf"2 classes keep this .* from 0000/{both} \('cat'\), 0002/{both} \('owl'\)$"
-    ):
-        remove_exemplars(shared, [both[:8]])
-    with pytest.raises(BundleError, match="there is no such exemplar"):
-        remove_exemplars(shared, [f"1/{both}"])
-    assert (shared / MANIFEST).read_bytes() == before
-    (removed,) = remove_exemplars(shared, [f"{class_id}/{both[:8]}"])
-    assert removed.full_id == f"0002/{both}"
-    left = read_bundle(shared).memory("exemplars", "shared")
-    assert left.counts.tolist() == [4, 1, 2]
-    assert torch.equal(left.stack_of(2).tensor, EXEMPLARS.stack_of(2).tensor)
-    assert [entry.class_id for entry in remove_exemplars(shared, [both])] == [0], "now it is clear which is meant"
-
-
-def test_what_is_removed_from_two_classes_is_noted_twice(shared: Path) -> None:
-    both = image_id(torch.full((3, 6, 5), 7, dtype=torch.uint8))
-    assert len(remove_exemplars(shared, [f"0/{both}", f"2/{both}"])) == 2
-    assert read_manifest(shared).history[-1] == {"removed_exemplars": [both, both]}
-
-
-def test_the_last_exemplar_of_a_class_stays(bundle: Path) -> None:
-    before = (bundle / MANIFEST).read_bytes()
-    with pytest.raises(BundleError, match="the last exemplar of class '猫'"):
-        remove_exemplars(bundle, [image_id(EXEMPLARS.stack_of(1).tensor[0])])
-    with pytest.raises(BundleError, match=r"cannot remove 'zzz' .*no such exemplar"):
-        remove_exemplars(bundle, ["zzz"])
-    with pytest.raises(BundleError, match="cannot remove ''"):
-        remove_exemplars(bundle, [""])
-    assert (bundle / MANIFEST).read_bytes() == before
 
 
 def test_an_image_keeps_its_id_wherever_it_is_stored(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def test_an_entry_is_given_back_as_it_is(entry: dict[str, Any]) -> None:
         ({"checks": {"exemplar": {"classes": {"cat": {"images": 3}}}}}, "cat"),
         ({"checks": {"exemplar": {"classes": {"cat": {**ROW, "after": 100.5}}}}}, "after"),
         ({"checks": {"exemplar": {"classes": {"cat": {**ROW, "before": -1}}}}}, "before"),
-        ({"removed_exemplars": [3]}, "removed_exemplars"),
+        ({"removed_photos": "three"}, "removed_photos"),
     ],
 )
 def test_what_is_known_and_has_another_form_is_named(entry: dict[str, Any], place: str) -> None:

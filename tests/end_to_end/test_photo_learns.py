@@ -7,17 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from kept_images import memory_of
 from photo_folders import write_photos
 from PIL import Image
 
 import foster
-from foster.bundle import manifest as manifest_module
 from foster.bundle.folder import read_bundle
 from foster.bundle.manifest import read_manifest
-from foster.data.images import on_device
 from foster.data.photos import read
-from foster.learner.knowledge import Memories
 from foster.learner.learner import Learner
 
 CPU = torch.device("cpu")
@@ -46,9 +42,8 @@ def digests(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-@pytest.mark.parametrize("trunk", ["none", 2])
 def test_a_bundle_keeps_photos_as_files_and_goes_on_as_the_learner_does(
-    photos: Path, tmp_path: Path, trunk: str | int, monkeypatch: pytest.MonkeyPatch
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     num_decoded = 0
     decode = read.decode
@@ -59,12 +54,11 @@ def test_a_bundle_keeps_photos_as_files_and_goes_on_as_the_learner_does(
         return decode(*arguments)
 
     monkeypatch.setattr(read, "decode", counting)
-    learner = photo_learner(trunk=trunk)
+    learner = photo_learner()
     learner.learn(photos / "first")
     assert num_decoded == 16  # each photo once
     bundle = learner.save(tmp_path / "v1")
     facts = read_manifest(bundle)
-    assert facts.schema_version == manifest_module.SCHEMA == 2
     assert {Path(entry.file).suffix for entry in facts.exemplars} == {".jpg"}
     with Image.open(bundle / facts.exemplars[0].file) as kept:
         assert min(kept.size) == round(SIDE * 8 / 7)
@@ -83,28 +77,6 @@ def test_a_bundle_keeps_photos_as_files_and_goes_on_as_the_learner_does(
     assert known
     assert set(known.values()) <= set(before.values())  # never encoded a second time
     assert loaded.evaluate(photos / "first").num_trained_on > 0
-
-
-def test_a_bundle_with_images_of_the_networks_size_keeps_its_bits_and_learns_on(photos: Path, tmp_path: Path) -> None:
-    learner = photo_learner()
-    learner.learn(photos / "first")
-    known = learner.knowledge
-    assert known is not None
-    stacks = [
-        [list(on_device(memory.stack_of(k), torch.device("cpu"))) for k in range(2)]
-        for memory in (known.exemplars, known.held_out)
-    ]
-    exemplars, held_out = (memory_of(own, known.resizing) for own in stacks)
-    object.__setattr__(known, "memories", Memories(lambda: exemplars, lambda: held_out))
-    old = learner.save(tmp_path / "old")
-    loaded = foster.load(old, device="cpu")
-    assert digests(loaded.save(tmp_path / "same")) == digests(old)
-    loaded.learn(photos / "second")
-    new = digests(loaded.save(tmp_path / "new"))
-    images = {name: digest for name, digest in new.items() if name.startswith("exemplars/")}
-    assert {Path(name).suffix for name in images if "/0000/" in name or "/0001/" in name} == {".png"}
-    assert {Path(name).suffix for name in images if "/0002/" in name or "/0003/" in name} == {".jpg"}
-    assert {digest for name, digest in images.items() if name.endswith(".png")} <= set(digests(old).values())
 
 
 def test_a_kept_photo_of_another_size_is_refused(photos: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from rendered_photos import THINGS, write_photos
 from simple_way import NearestMeans
 
 import foster
-from foster.events import EpochEnded, Event, LearnPlanned
+from foster.events import Decoding, Event, LearnPlanned
 from foster.learner.learner import Learner
 
 NAMES = list(THINGS)
@@ -60,14 +60,18 @@ def some_of(folder: Path) -> list[Path]:
     return sorted((folder / "test").rglob("*.jpg"))[:10]
 
 
-def test_photos_start_from_a_pretrained_backbone_with_a_frozen_trunk(course: Course) -> None:
+def test_photos_are_learned_in_closed_form_on_a_pretrained_backbone(course: Course) -> None:
     settings = course.learner.settings
-    assert (settings.backbone, settings.trunk, settings.image_size) == ("efficientnet_lite0", 7, (96, 96))
-    assert "efficientnet_lite0 at 96 x 96, 12 classes" in repr(course.learner)
+    assert (settings.backbone, settings.method, settings.image_size) == (
+        "efficientnet_lite0",
+        "closed_form",
+        (192, 192),
+    )
+    assert "efficientnet_lite0 at 192 x 192, 12 classes" in repr(course.learner)
 
 
 def test_it_is_never_worse_than_the_simple_way(course: Course) -> None:
-    simple = NearestMeans(course.folder / "both", 96).accuracy(course.folder / "test")
+    simple = NearestMeans(course.folder / "both", 192).accuracy(course.folder / "test")
     report = course.learner.evaluate(course.folder / "test")
     assert report.accuracy >= simple
     assert report.accuracy > 55
@@ -77,7 +81,7 @@ def test_it_is_never_worse_than_the_simple_way(course: Course) -> None:
 
 def test_photos_that_were_trained_on_are_told(course: Course) -> None:
     report = course.learner.evaluate(course.folder / "first")
-    assert 50 <= report.num_trained_on <= 72
+    assert report.num_trained_on == 72
 
 
 def test_the_bundle_answers_alike_without_the_package(course: Course, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +99,7 @@ def test_things_that_were_never_learned_are_refused_more_often(course: Course, t
         Image.fromarray(noise).save(tmp_path / "unknown" / f"{number}.png")
     (tmp_path / "unknown" / "broken.png").write_bytes(b"broken")
     if course.learner.knowledge is None or course.learner.knowledge.familiarity is None:
-        pytest.fail("24 photos are held out, which is enough")
+        pytest.fail("144 photos are measured, which is enough")
     report = course.learner.evaluate(tmp_path)
     assert report.unknown is not None
     assert [Path(entry.name).name for entry in report.unreadable] == ["broken.png"]
@@ -105,13 +109,13 @@ def test_things_that_were_never_learned_are_refused_more_often(course: Course, t
     assert sum(answer.is_unknown for answer in answers) == report.unknown.num_refused
 
 
-def test_what_will_be_done_is_told_first_and_the_time_left_covers_all_phases(course: Course) -> None:
+def test_what_will_be_done_is_told_first_and_then_how_far_it_is(course: Course) -> None:
     plans = [event for event in course.events if isinstance(event, LearnPlanned)]
     assert plans[0].lines[0].startswith("6 new classes (car, cup, fish, house, star, tree): ")
-    assert "kept photos of 6 known classes" in plans[1].lines[0]
+    assert plans[1].lines[0].endswith("72 photos; 6 classes known")
     assert all(plan.seconds > 0 and plan.num_bytes > 2**20 for plan in plans)
-    boosting = [event for event in course.events if isinstance(event, EpochEnded) and event.phase == "boost"]
-    assert boosting[-1].seconds_left > 0, "compression is still to come"
+    progress = [event for event in course.events if isinstance(event, Decoding)]
+    assert (progress[-1].num_done, progress[-1].num_total) == (72, 72)
 
 
 @pytest.mark.slow

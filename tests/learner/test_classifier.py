@@ -9,9 +9,11 @@ from small_learners import digits, longer_learner, small_learner, unseen_digits
 from torch import Tensor, nn
 
 import foster
+from foster.bundle.manifest import Preprocessing
 from foster.errors import DeviceError
 from foster.learner.classifier import Classifier
 
+PREPROCESSING = Preprocessing(height=8, width=8, rule="stretch", mean=(0.5,) * 3, std=(0.25,) * 3)  # type: ignore[arg-type]
 FULL = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79 GiB"
 
 
@@ -58,7 +60,7 @@ def test_large_images_are_classified_in_batches_of_a_useful_size(size: tuple[int
             return images[:, :, 0, 0]
 
     network = Noting()
-    classifier = Classifier(network, (0.5,) * 3, (0.5,) * 3)  # type: ignore[arg-type]
+    classifier = Classifier(network, PREPROCESSING)  # type: ignore[arg-type]
     images = torch.empty(1, 3, *size, dtype=torch.uint8).expand(sum(expected), -1, -1, -1)
     assert classifier.probabilities(images).shape == (sum(expected), 3)
     assert network.sizes == expected
@@ -75,7 +77,7 @@ class Corner(nn.Module):
 
 def test_logits_are_divided_by_the_temperature() -> None:
     red = torch.tensor([255, 0, 0], dtype=torch.uint8).view(1, 3, 1, 1).expand(1, 3, 2, 2)
-    classifier = Classifier(Corner(), (0.5,) * 3, (0.25,) * 3, 4.0)  # type: ignore[arg-type]
+    classifier = Classifier(Corner(), PREPROCESSING, temperature=4.0)  # type: ignore[arg-type]
     logits = torch.tensor([[2.0, -2.0, -2.0]])
     torch.testing.assert_close(classifier.features(red), logits)
     torch.testing.assert_close(classifier.probabilities(red), (logits / 4).softmax(1))

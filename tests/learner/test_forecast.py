@@ -1,6 +1,5 @@
 """How long a learn will take: a rehearsal that leaves everything as it was."""
 
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,14 +8,12 @@ import torch
 from small_learners import digits, small_learner
 from torch import Tensor, nn
 
-from foster.data.images import ImageSet, Stack
-from foster.data.memory import ExemplarMemory
-from foster.evaluation.predict import Nothing
+from foster.data.images import ImageSet
 from foster.events import EpochEnded, Event, LearnPlanned, PhaseEnded, PhaseStarted
-from foster.learner import lesson
-from foster.learner.forecast import BYTES_OF_PROCESS, Forecast, LearnClock, TimedPhase, forecast
+from foster.learner import train
 from foster.learner.learner import Learner
-from foster.methods.base import Workplace
+from foster.learner.request import BYTES_OF_PROCESS
+from foster.learner.train import Forecast, LearnClock, TimedPhase
 from foster.settings.fit import FitSettings
 from foster.training.epoch_log import EpochLog
 from foster.training.phase import Phase
@@ -27,9 +24,7 @@ ONE = ImageSet(torch.zeros(1, 3, 4, 4, dtype=torch.uint8), torch.zeros(1, dtype=
 def test_a_forecast_adds_up_what_comes_before_and_all_epochs_of_all_phases() -> None:
     phases = (TimedPhase("boost", 10, 0.5), TimedPhase("compress", 4, 2.0))
     assert [phase.seconds for phase in phases] == [5.0, 8.0]
-    assert Forecast(3.0, phases, num_bytes=1).seconds == 16.0
-    measured = Forecast(3.0, phases, num_bytes=1, seconds_after=2.0)
-    assert (measured.seconds_beside, measured.seconds) == (7.0, 20.0)
+    assert Forecast(phases, num_bytes=1, seconds_beside=3.0).seconds == 16.0
 
 
 @pytest.mark.parametrize("error", [0.5, 1.0, 2.0])
@@ -39,7 +34,7 @@ def test_the_time_left_is_right_within_a_third_from_the_second_epoch_on(
     """Whatever the rehearsal took an epoch for, with a first epoch that takes twice as long, and with what is measured
     after each phase."""
     now, told = 0.0, dict[tuple[str, int], tuple[float, float]]()
-    for module in ("training.epoch_log", "learner.forecast"):
+    for module in ("training.epoch_log", "learner.train"):
         monkeypatch.setattr(f"foster.{module}.time", SimpleNamespace(monotonic=lambda: now))
 
     def note(event: Event) -> None:
@@ -49,7 +44,7 @@ def test_the_time_left_is_right_within_a_third_from_the_second_epoch_on(
     course = {"boost": (8, 2.0), "boost again": (8, 2.0), "compress": (6, 3.0)}
     rehearsed = tuple(TimedPhase(name, *course[name]) for name in ("boost", "compress"))
     rehearsed = tuple(TimedPhase(part.name, part.epochs, error * part.seconds_an_epoch) for part in rehearsed)
-    clock = LearnClock(note, Forecast(6.0, rehearsed, num_bytes=1, seconds_after=2.0))
+    clock = LearnClock(note, Forecast(rehearsed, num_bytes=1, seconds_beside=8.0))
     now += 12.0
     for name, (epochs, seconds) in course.items():
         clock(PhaseStarted(1, 2, name, epochs, 10))
@@ -72,70 +67,14 @@ def test_the_time_left_is_right_within_a_third_from_the_second_epoch_on(
             assert left == pytest.approx(now - moment, rel=0.3)
 
 
-def test_what_comes_before_says_how_slow_the_machine_is_and_a_resumed_learn_skips_phases(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now, left = 100.0, list[float]()
-    monkeypatch.setattr("foster.learner.forecast.time", SimpleNamespace(monotonic=lambda: now))
-
-    def epoch_of(phase: str) -> EpochEnded:
-        return EpochEnded(1, phase, 0, 5, {}, 0.1, seconds=2.0, seconds_left=0.0)
-
-    def note(event: Event) -> None:
-        if isinstance(event, EpochEnded):
-            left.append(event.seconds_left)
-
-    phases = (TimedPhase("boost", 5, 2.0), TimedPhase("compress", 5, 2.0))
-    for phase in ("boost", "compress"):
-        clock = LearnClock(note, Forecast(6.0, phases, num_bytes=1, seconds_after=2.0))
-        now += 18.0  # thrice as long as in the rehearsal
-        clock(PhaseStarted(1, 2, phase, 5, 10))
-        clock(epoch_of(phase))
-    assert left == [10.0 + 2 * 6.0, 6.0]
-
-
-@dataclass(frozen=True)
-class Views:
-    """What a trunk makes of photos, half a second each."""
-
-    clock: list[float]
-    num_views: int
-
-    def plain(self, stack: Tensor) -> Tensor:
-        self.clock[0] += 0.5 * len(stack)
-        return torch.zeros(len(stack), 7)
-
-
-@dataclass(frozen=True)
-class Computing:
-    views: Views
-    infer: None = None
-
-
-def test_photos_are_seen_in_all_views_before_and_those_held_out_after_each_phase(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock = [0.0]
-    monkeypatch.setattr("foster.learner.forecast.time", SimpleNamespace(monotonic=lambda: clock[0]))
-    monkeypatch.setattr("foster.learner.forecast.phases_of", lambda method, task: [])
-    plan: Any = SimpleNamespace(batch_size=3, num_training_images=10, num_views=4, held_out=range(6), before=None)
-    workplace = Workplace("resnet8", 0, Nothing(lambda network: ONE), torch.device("cpu"))
-    method: Any = SimpleNamespace(memory=ExemplarMemory(), workplace=workplace)
-    task: Any = SimpleNamespace(training=ONE.select(torch.zeros(10, dtype=torch.int64)), index=0)
-    engine: Any = Computing(Views(clock, num_views=4))
-    found = forecast(plan, method, task, engine)
-    assert (found.seconds_before, found.seconds_after) == (0.5 * 10 * 4, 0.5 * 6)
-    assert found.num_bytes == BYTES_OF_PROCESS + Stack.num_copies * 3 * 4 * 4 * 10 + 2 * 7 * 10 * 4
-
-
 def test_minutes_are_shared_between_training_and_all_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[float, ...]] = []
-    ahead = Forecast(3.0, (TimedPhase("boost", 2, 5.0), TimedPhase("compress", 2, 1.0)), 1, seconds_after=2.0)
-    monkeypatch.setattr(lesson, "forecast", lambda *parts: ahead)
-    monkeypatch.setattr(lesson, "_method", lambda *parts: None)
+    ahead = Forecast((TimedPhase("boost", 2, 5.0), TimedPhase("compress", 2, 1.0)), 1, seconds_beside=7.0)
+    monkeypatch.setattr(train, "forecast", lambda *parts: ahead)
+    monkeypatch.setattr(train, "_method", lambda *parts: None)
     plan: Any = SimpleNamespace(within=lambda *seconds: asked.append(seconds))
     nothing: Any = None
-    lesson._foreseen(plan, nothing, nothing, nothing, minutes=2, work=None)
+    train._foreseen(plan, nothing, nothing, nothing, minutes=2, work=None)
     assert asked == [(120, 7.0, 12.0)]
 
 

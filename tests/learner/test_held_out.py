@@ -3,7 +3,7 @@ import torch
 
 from foster.data.images import ImageSet, concatenate
 from foster.data.photos.decode import image_id
-from foster.learner.held_out import (
+from foster.learner.look import (
     fair_quota,
     held_out_quota,
     is_held_out,

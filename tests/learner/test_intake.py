@@ -15,7 +15,8 @@ from foster.data.photos.decode import Resizing
 from foster.data.photos.find import Source, find_photos
 from foster.data.photos.store import read_photos
 from foster.errors import DataError
-from foster.learner.intake import (
+from foster.learner.learner import Learner
+from foster.learner.look import (
     Entry,
     Intake,
     _trained_before,
@@ -26,7 +27,6 @@ from foster.learner.intake import (
     shared_photos,
     take_in,
 )
-from foster.learner.learner import Learner
 from foster.learner.reports import KeptElsewhere, SharedPhotos
 from foster.settings.learner import learner_settings
 

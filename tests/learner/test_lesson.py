@@ -13,9 +13,9 @@ from torch import Tensor, nn
 import foster
 from foster.errors import DataError, DeviceError
 from foster.events import CheckpointWritten, Event, LearnPlanned, TaskStarted
-from foster.learner.forecast import BYTES_OF_PROCESS
+from foster.experiment.parts import engine_settings
 from foster.learner.learner import Learner
-from foster.learner.lesson import engine_settings
+from foster.learner.request import BYTES_OF_PROCESS
 from foster.settings.engine import EngineSettings
 from foster.system.signals import Stopped, StopRequest
 from foster.training.engine import Engine
@@ -209,7 +209,7 @@ def test_a_learn_asks_for_the_engine_that_suits_its_backbone(monkeypatch: pytest
         asked.append(settings)
         return Engine(torch.device(device), mean, std)
 
-    monkeypatch.setattr("foster.learner.lesson.build_engine", build_engine)
+    monkeypatch.setattr("foster.learner.train.build_engine", build_engine)
     for backbone in ("resnet8", FiveDimensional):
         small_learner(backbone=backbone).learn(digits("zero", "one", last=10))
     assert [settings.capture for settings in asked] == ["auto", "off"]
@@ -238,7 +238,7 @@ FULL = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capac
     [
         "foster.training.engine.Engine.infer",
         "foster.learner.classifier.Classifier.all_scores",
-        "foster.learner.lesson.copy.deepcopy",
+        "foster.learner.train.copy.deepcopy",
     ],
     ids=["while exemplars are chosen", "while old and new are compared", "while the network is copied"],
 )

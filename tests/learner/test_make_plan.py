@@ -10,18 +10,18 @@ from small_learners import digits, longer_learner, small_learner
 from torch import Tensor
 
 import foster
-from foster.data.photos.find import Photos
+from foster.data.photos.find import Photos, find_photos
 from foster.data.photos.store import ReadPhotos, read_for_training
 from foster.errors import DataError, DeviceError, SettingsError
-from foster.learner import intake
-from foster.learner.make_plan import trunk_for
+from foster.learner import look
+from foster.learner.request import Request, choose
 from foster.networks import BACKBONES
-from foster.networks.adapted import choose_backbone
 from foster.networks.network import Backbone
+from foster.system.signals import StopRequest
 
 
 def test_image_size_backbone_and_normalisation_follow_the_first_images() -> None:
-    learner = foster.Learner(epochs_scale=0.001, memory_total=10, device="cpu")
+    learner = foster.Learner("foster", epochs_scale=0.001, memory_total=10, device="cpu")
     rng = np.random.default_rng(0)
     images = [rng.integers(100, 156, (21, 30, 3), dtype=np.uint8) for _ in range(12)]
     learner.learn(images, labels=["a", "b"] * 6)
@@ -45,20 +45,34 @@ def test_a_small_backbone_that_is_asked_for_sees_small_images_for_good() -> None
 
 
 @pytest.mark.parametrize(
-    ("device", "backbone", "num_photos", "num_frozen"),
+    ("device", "settings", "num_photos", "method"),
     [
-        ("cpu", "efficientnet_lite0", 50_000, 7),
-        ("cuda", "efficientnet_lite0", 499, 7),
-        ("cuda", "efficientnet_lite0", 500, 0),
-        ("cuda", "resnet18", 10, 0),
+        ("cpu", {"backbone": "efficientnet_lite0"}, 50_000, "closed_form"),
+        ("cuda", {"backbone": "efficientnet_lite0"}, 499, "closed_form"),
+        ("cuda", {"backbone": "efficientnet_lite0"}, 500, "foster"),
+        ("cpu", {"backbone": "resnet18"}, 50_000, "foster"),
+        ("cpu", {"backbone": "efficientnet_lite0", "method": "foster"}, 10, "foster"),
+        ("cuda", {"backbone": "efficientnet_lite0", "method": "closed_form"}, 50_000, "closed_form"),
     ],
 )
-def test_on_a_gpu_a_whole_pretrained_backbone_is_trained_where_there_are_enough_photos(
-    device: str, backbone: str, num_photos: int, num_frozen: int, monkeypatch: pytest.MonkeyPatch
+def test_a_pretrained_backbone_is_trained_on_a_gpu_with_enough_photos_and_where_a_method_is_asked_for(
+    device: str, settings: dict[str, Any], num_photos: int, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foster.learner.make_plan.find_device", lambda name: torch.device(device))
-    choice, settings = choose_backbone(backbone, (224, 224)), foster.Learner().settings
-    assert trunk_for(choice, settings, num_photos) == num_frozen
+    monkeypatch.setattr("foster.learner.request.find_device", lambda name: torch.device(device))
+    photos = Photos([None] * num_photos, ("a",) * num_photos, "nothing")  # type: ignore[list-item]
+    wanted = foster.Learner(image_size=192, resize="crop", **settings).settings
+    request = Request(None, wanted, photos, None, None, None, None, StopRequest(), None)
+    assert choose(request).method == method
+
+
+@pytest.mark.parametrize(("method", "expected"), [("auto", ("efficientnet_lite0", 192)), ("foster", ("resnet32", 32))])
+def test_small_images_are_enlarged_for_a_frozen_backbone_and_trained_as_they_are(
+    method: str, expected: tuple[str, int]
+) -> None:
+    photos = find_photos(np.zeros((8, 32, 32), np.uint8), ["a", "b"] * 4)
+    settings = foster.Learner(method, device="cpu").settings
+    chosen = choose(Request(None, settings, photos, None, None, None, None, StopRequest(), None))
+    assert (chosen.backbone.name, chosen.resizing.height) == expected
 
 
 class Wrong(Backbone):
@@ -80,7 +94,7 @@ def test_wrong_settings_are_found_before_any_photo_is_read(tmp_path: Path, monke
         num_read.append(len(photos))
         return read_for_training(photos, *rest)
 
-    monkeypatch.setattr(intake, "read_for_training", counting)
+    monkeypatch.setattr(look, "read_for_training", counting)
     two = digits("zero", "one")
     with pytest.raises(SettingsError, match="unknown backbone 'resnet33'; did you mean"):
         longer_learner(backbone="resnet33").learn(two)

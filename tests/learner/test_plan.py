@@ -1,21 +1,18 @@
 """What a plan says of a learn: its steps, its quotas, and its schedules within a time."""
 
 import pytest
-from small_learners import digits, small_learner
+from small_learners import digits, planned, small_learner
 
-from foster.data.photos.find import find_photos
-from foster.learner.make_plan import make_plan
-from foster.learner.plan import Plan
+from foster.learner.train import Plan
 
 
-def planned() -> Plan:
+def plan_of_two() -> Plan:
     """Of 80 photos, 8 of them held out."""
-    learner = small_learner(epochs_scale=0.1, validation_share=0.1)
-    return make_plan(None, learner.settings, find_photos(*digits("zero", "one")))
+    return planned(small_learner(epochs_scale=0.1, validation_share=0.1), digits("zero", "one"))
 
 
 def test_steps_and_quotas_are_those_of_the_photos_that_are_there() -> None:
-    plan = planned()
+    plan = plan_of_two()
     assert (len(plan.held_out), plan.num_training_images) == (8, 72)
     assert (plan.batch_size, plan.steps_per_epoch) == (64, 2)
     assert (plan.quota, plan.held_out_quota, plan.exemplar_quota) == (30, 3, 27), "60 exemplars for two classes"
@@ -26,5 +23,5 @@ def test_steps_and_quotas_are_those_of_the_photos_that_are_there() -> None:
 def test_schedules_are_cut_to_the_time_that_is_left_and_never_longer_than_the_published(
     seconds: float, scale: float
 ) -> None:
-    plan = planned().within(seconds, seconds_before=20, seconds_of_training=80)
+    plan = plan_of_two().within(seconds, seconds_beside=20, seconds_of_training=80)
     assert plan.settings.epochs_scale == pytest.approx(scale)

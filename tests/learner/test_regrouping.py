@@ -1,23 +1,23 @@
 """What is known, with classes put together or left out."""
 
+import copy
+
 import pytest
 import torch
 from small_learners import digits, small_learner
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits
 
 from foster.data.memory import ExemplarMemory
 from foster.errors import DataError
 from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
-from foster.learner.regrouping import RIDGE, Regrouping, _fitted, _together, merged_row, regrouped
+from foster.learner.mending import Regrouping, _together, merged_row
 from foster.networks.heads import Head
 
 
-def mended(learner: Learner, regrouping: Regrouping) -> Knowledge:
-    known = learner.knowledge
-    assert known is not None
-    return regrouped(known, learner.settings, regrouping, lambda images: learner.classifier().features(images.images))
+def known_by(learner: Learner) -> Knowledge:
+    assert learner.knowledge is not None
+    return learner.knowledge
 
 
 def test_tasks_keep_what_is_left_of_their_classes() -> None:
@@ -34,9 +34,10 @@ def test_probabilities_of_parts_are_added() -> None:
 def test_merged_exemplars_take_turns_within_what_a_class_may_keep_and_give_it_its_output() -> None:
     learner = small_learner(memory_total=None, memory_per_class=10, epochs_scale=0.001)
     learner.learn(digits("zero", "one", "two", last=20))
-    known = learner.knowledge
-    assert known is not None
-    after = mended(learner, Regrouping(((0, 1), (2,)), ("both", "two")))
+    known = known_by(learner)
+    merged = copy.deepcopy(learner)
+    merged.merge(["zero", "one"], "both")
+    after = known_by(merged)
     both = after.exemplars.stack_of(0).tensor
     assert len(both) + len(after.held_out.stack_of(0).tensor) <= 10
     zero, one = known.exemplars.stack_of(0).tensor, known.exemplars.stack_of(1).tensor
@@ -67,10 +68,9 @@ def test_a_photo_that_two_merged_classes_keep_is_kept_once() -> None:
 def test_a_network_that_keeps_more_than_we_know_is_left_alone(learner: Learner) -> None:
     known = learner.knowledge
     assert known is not None
-    only = Regrouping(((0,),), ("zero",))
     known.network.register_buffer("importance", torch.ones(2))
     with pytest.raises(DataError, match="method 'foster' has a network of its own kind"):
-        mended(learner, only)
+        learner.forget("one")
     del known.network.importance
 
     class Strange(Head):
@@ -78,15 +78,14 @@ def test_a_network_that_keeps_more_than_we_know_is_left_alone(learner: Learner) 
 
     known.network.head = Strange(known.network.feature_size, 2)
     with pytest.raises(DataError, match="cannot be merged or forgotten"):
-        mended(learner, only)
+        learner.forget("one")
 
 
 def test_memories_without_images_stay_empty() -> None:
     learner = small_learner("finetune", epochs_scale=0.001, validation_share=0.0)
     learner.learn(digits("zero", "one", last=20))
-    known = learner.knowledge
-    assert known is not None
-    after = mended(learner, Regrouping(((1,),), ("one",)))
+    learner.forget("zero")
+    after = known_by(learner)
     assert isinstance(after.exemplars, ExemplarMemory)
     assert after.exemplars.num_images == 0
 
@@ -132,19 +131,6 @@ def test_what_all_logits_have_in_common_changes_nothing() -> None:
     moved, same_bias = merged_row(WEIGHT + common, BIAS, features, labels, [0, 1])
     torch.testing.assert_close(moved, row + common, rtol=1e-3, atol=1e-3)
     torch.testing.assert_close(same_bias, bias, rtol=1e-3, atol=1e-3)
-
-
-def test_the_fit_is_the_best_at_its_price_also_where_photos_say_little() -> None:
-    chance = torch.Generator().manual_seed(4)
-    begin, known = (8 * torch.randn(*shape, generator=chance, dtype=torch.float64) for shape in ((6,), (6, 9)))
-    wanted = torch.tensor([0.0, 1.0, 1.0, 0.0, 1.0, 0.0], dtype=torch.float64)
-    share = torch.full((6,), 1 / 6, dtype=torch.float64)
-    ridge = torch.full((9,), RIDGE, dtype=torch.float64)
-    change = _fitted(begin, known, wanted, share, ridge).requires_grad_()
-    misfit = binary_cross_entropy_with_logits(begin + known @ change, wanted, share, reduction="sum")
-    (slope,) = torch.autograd.grad(misfit + ridge @ change.square() / 2, change)
-    assert slope.abs().max() < 1e-6
-    assert RIDGE == 0.01
 
 
 def test_where_there_are_no_others_the_mean_will_do() -> None:

@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-import torch
-from kept_images import memory_of
 from small_learners import digits, small_learner, together
 
 import foster
@@ -14,15 +12,13 @@ from foster.bundle.history import checked_entry
 from foster.data.feed import Feed, make_feed
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
-from foster.data.photos.decode import Resizing, image_id
+from foster.data.photos.decode import image_id
 from foster.errors import DataError
 from foster.events import Event, Warned
-from foster.learner import lesson
-from foster.learner.knowledge import Memories
+from foster.learner import train
 from foster.learner.learner import Learner
-from foster.learner.make_plan import make_plan
-from foster.learner.plan import Plan
 from foster.learner.reports import CalibrationWarning, KeptElsewhere, MendReport, Remains, UpdateError
+from foster.learner.train import Plan, make_plan
 from foster.learner.update_check import compare
 from foster.training import task as task_module
 
@@ -57,7 +53,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
         found.append(make_plan(*given))
         return found[-1]
 
-    monkeypatch.setattr(lesson, "make_plan", recording)
+    monkeypatch.setattr(train, "make_plan", recording)
     return found
 
 
@@ -120,15 +116,6 @@ def test_a_class_of_photos_that_are_all_held_out_as_another_is_refused() -> None
         with pytest.raises(DataError, match=f"every photo of '{name}' is already held out as 'zero'"):
             learner.learn(images, [name] * len(images))
     assert learner.knowledge is before
-
-
-def test_a_picture_that_an_old_bundle_keeps_on_both_sides_is_not_measured_on() -> None:
-    images = torch.randint(256, (6, 3, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    exemplars = memory_of([list(images[:2]), list(images[2:4])], Resizing(4, 4))
-    held_out = memory_of([list(images[4:5]), [images[1], images[5]]], Resizing(4, 4))
-    found = Memories(lambda: exemplars, lambda: held_out).held_out
-    assert torch.equal(found.stack_of(0).tensor, images[4:5])
-    assert torch.equal(found.stack_of(1).tensor, images[5:])
 
 
 def test_the_places_survive_a_bundle_and_an_old_bundle_without_them_holds_nothing_out(tmp_path: Any) -> None:

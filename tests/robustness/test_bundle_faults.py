@@ -3,10 +3,8 @@
 import json
 import multiprocessing
 import os
-import socket
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,10 +12,9 @@ import pytest
 from full_disk import FullDisk
 
 import foster
-from foster.bundle.folder import read_bundle, remove_exemplars
 from foster.bundle.manifest import read_manifest
 from foster.bundle.promotion import promote, rollback
-from foster.errors import DataError, FolderError
+from foster.errors import FolderError
 from foster.system.locking import locked
 
 FORK = multiprocessing.get_context("fork")
@@ -74,96 +71,6 @@ def both_at_once(actions: Sequence[Callable[[], object]]) -> None:
     for process in processes:
         process.join(30)
         assert process.exitcode == 0
-
-
-def test_a_second_process_is_refused_while_images_are_removed(bundle: Path) -> None:
-    before = (bundle / "bundle.json").read_bytes()
-    with locked(bundle), pytest.raises(FolderError, match=f"by process {os.getpid()} on {socket.gethostname()}"):
-        remove_exemplars(bundle, exemplar_ids(bundle)[:1])
-    assert (bundle / "bundle.json").read_bytes() == before
-    remove_exemplars(bundle, exemplar_ids(bundle)[:1])
-    assert not (bundle / "lock").exists()
-
-
-def die_at_the_first_deletion(bundle: Path, wanted: str) -> None:
-    Path.unlink = lambda path, missing_ok=False: os._exit(9)  # type: ignore[method-assign]
-    remove_exemplars(bundle, [wanted])
-
-
-def test_a_removal_that_is_killed_before_it_deletes_is_finished_by_the_next(bundle: Path) -> None:
-    first, second = exemplar_ids(bundle)[:2]
-    process = FORK.Process(target=die_at_the_first_deletion, args=(bundle, first))
-    process.start()
-    process.join(30)
-    assert process.exitcode == 9
-    read_bundle(bundle)
-    assert any(first in name for name in image_names(bundle)), "the image is no longer listed, but still there"
-    removed = remove_exemplars(bundle, [first, second])
-    assert {entry.id for entry in removed} == {first, second}
-    assert not any(wanted in name for name in image_names(bundle) for wanted in (first, second))
-    read_bundle(bundle)
-
-
-@pytest.fixture
-def as_an_ordinary_user(bundle: Path) -> Iterator[Path]:
-    """A bundle of somebody whom permissions bind."""
-    is_root = os.geteuid() == 0
-    with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
-        moved = bundle.rename(place / "v1")
-        for path in (place, *place.rglob("*")):
-            path.chmod(0o777 if path.is_dir() else 0o666)
-        if is_root:
-            try:
-                os.seteuid(65534)
-            except OSError:
-                pytest.skip("root cannot act as an ordinary user here")
-        try:
-            yield moved
-        finally:
-            if is_root:
-                os.seteuid(0)
-            for path in (place, *place.rglob("*")):
-                path.chmod(0o777)
-
-
-def _as_owner(folder: Path, mode: int) -> None:
-    user = os.geteuid()
-    if user == 65534:
-        os.seteuid(0)
-    folder.chmod(mode)
-    if user == 65534:
-        os.seteuid(user)
-
-
-def test_a_bundle_that_may_not_be_written_gives_one_line_and_is_not_changed(as_an_ordinary_user: Path) -> None:
-    bundle = as_an_ordinary_user
-    _as_owner(bundle, 0o555)
-    before = (bundle / "bundle.json").read_bytes()
-    with pytest.raises(FolderError, match=r"^cannot write '.*lock': Permission denied"):
-        remove_exemplars(bundle, exemplar_ids(bundle)[:1])
-    assert (bundle / "bundle.json").read_bytes() == before
-
-
-def test_what_is_no_bundle_gets_no_lock(tmp_path: Path) -> None:
-    for folder in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(DataError):
-            remove_exemplars(folder, ["abc"])
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_removing_deletes_no_file_outside_the_bundle_and_none_that_is_not_ours(bundle: Path, tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    (bundle / "exemplars" / "0000").rename(outside)
-    (bundle / "exemplars" / "0000").symlink_to(outside)
-    mine = bundle / "held-out" / "0000" / "my own.png"
-    mine.parent.mkdir(parents=True, exist_ok=True)
-    mine.write_bytes(b"x")
-    before = {path.name for path in outside.iterdir()}
-    with pytest.raises(FolderError, match="a link leads out of the bundle"):
-        remove_exemplars(bundle, exemplar_ids(bundle)[:1])
-    assert {path.name for path in outside.iterdir()} == before
-    assert mine.exists()
 
 
 @pytest.mark.parametrize("move", [lambda place: promote(place / "v2"), lambda place: rollback(place)])

@@ -8,8 +8,12 @@ from torch import Tensor
 
 import foster
 from foster.data.images import ImageSet
+from foster.data.photos.find import find_photos
 from foster.data.sources import load as load_dataset
 from foster.learner.learner import Learner
+from foster.learner.request import Request, choose
+from foster.learner.train import Plan, make_plan
+from foster.system.signals import StopRequest
 
 Labelled = tuple[Tensor, list[str]]
 
@@ -45,3 +49,9 @@ def small_learner(method: str = "foster", **settings: Any) -> Learner:
 def longer_learner(method: str = "foster", **settings: Any) -> Learner:
     """One that learns enough to tell digits apart."""
     return small_learner(method, **{"batch_size": None, "epochs_scale": 0.02, **settings})
+
+
+def planned(learner: Learner, photos: Labelled) -> Plan:
+    """What a first learn of these images decides before anything is trained."""
+    request = Request(None, learner.settings, find_photos(*photos), None, None, None, None, StopRequest(), None)
+    return make_plan(request, choose(request))

@@ -9,18 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_course import CPU, digits, engine, new_method, task_of
+from small_course import engine, new_method, task_of
 from torch import Tensor, nn
 
-from foster.data.augmentation.pipeline import Normaliser
 from foster.errors import TrainingError
 from foster.events import CheckpointWritten, Event, PhaseStarted, TaskStarted
 from foster.losses import cross_entropy
 from foster.methods.foster import Foster
-from foster.networks import build_backbone
-from foster.networks.heads import Head
-from foster.networks.network import Network
-from foster.networks.trunk import cut
 from foster.settings.augmentation import Augmentation
 from foster.settings.fit import FitSettings
 from foster.settings.foster import FosterSettings
@@ -30,7 +25,6 @@ from foster.training import task as module
 from foster.training.checkpoint import CheckpointStore
 from foster.training.phase import Evaluate, Phase
 from foster.training.task import TaskState, Trainer
-from foster.training.views import TrunkViews
 
 SHORT = FitSettings(epochs=2, learning_rate=0.05)
 SETTINGS = FosterSettings(first=SHORT, boost=SHORT, compress=SHORT)
@@ -183,41 +177,6 @@ def test_a_checkpoint_in_the_middle_of_a_phase_holds_the_position_the_weights_an
     assert manifest["files"].keys() == {"fit", "momentum"}
 
 
-def test_a_task_on_a_trunk_that_was_stopped_in_a_second_phase_sees_the_same_views(tmp_path: Path) -> None:
-    """The second phase has some images of the first, in another order."""
-    plain = engine()
-    trunk, tail = cut(build_backbone("resnet8"), 2, "resnet8")
-    start = Network([tail], Head(tail.feature_size, 4)).state_dict()
-    data = digits()[0].new_images
-
-    def learned(trainer: Trainer, state: TaskState, save: CheckpointStore | None) -> dict[str, Tensor]:
-        network = Network([cut(build_backbone("resnet8"), 2, "resnet8")[1]], Head(tail.feature_size, 4))
-        network.load_state_dict(start)
-        views = TrunkViews(trunk, Normaliser(plain.mean, plain.std), CPU, Augmentation(crop_padding=2), 3)
-        trainer = replace(trainer, engine=replace(plain, views=views))
-
-        def objective(maps: Tensor, labels: Tensor) -> dict[str, Tensor]:
-            return {"L_CE": cross_entropy(network(maps).logits, labels)}
-
-        phases = [Phase("learn", network, objective, SHORT, data)]
-        phases.append(Phase("tune", network, objective, SHORT, data.select(torch.arange(len(data)).flip(0)[:40])))
-        saving = None if save is None else lambda: state.save(save, {}, trainer.listener)
-        trainer.learn(iter(phases), state, lambda wanted: None, saving)
-        return network.state_dict()
-
-    whole = learned(trainer_with([]), TaskState(0), None)
-    with pytest.raises(Stopped):
-        learned(trainer_with([], StopAfter(2 * -(-len(data) // 32) - 1)), TaskState(0), CheckpointStore(tmp_path))
-    checkpoint = CheckpointStore(tmp_path).load(pytest.fail)
-    assert checkpoint is not None
-    state = TaskState.of(checkpoint)
-    assert state.num_phases_done == 1
-    resumed = learned(trainer_with([]), state, None)
-    for name, tensor in whole.items():
-        assert torch.equal(resumed[name], tensor), name
-
-
-@pytest.mark.parametrize("num_questions", [2, 4], ids=["in an epoch", "at its end"])
 def test_processes_agree_on_their_statistics_at_the_same_steps_whether_they_are_stopped_or_not(
     num_questions: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,11 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
+from foster.system.counts import counted
 from foster.system.documents import Count, Document, Percent, Seconds, Share, first_problem
+
+FORGOTTEN = "a forgotten class"
+"""What stands in place of a name that is gone."""
 
 
 class _ClassRow(Document):
@@ -24,9 +28,9 @@ class _Check(Document):
 
 
 class _Entry(Document):
-    """One `learn`, a mending of classes, or a note of images that were removed by hand.
+    """One `learn`, a change of classes, or a note of photos that were taken out.
 
-    Names are those of then: what was renamed or merged later stands here under its old name.
+    Names are those of then, but for classes that were renamed or forgotten later.
     """
 
     when: str = ""
@@ -38,7 +42,7 @@ class _Entry(Document):
     trained_images: Count = 0
     seconds: Seconds = 0.0
     checks: dict[Literal["held-out", "exemplar"], _Check] = Field(default_factory=dict)
-    removed_exemplars: tuple[str, ...] = ()
+    removed_photos: Count = 0
     renamed: dict[str, str] = Field(default_factory=dict)
     """Old names of classes and the new one of each; several that became one class have the same."""
     forgotten: tuple[str, ...] = ()
@@ -58,8 +62,14 @@ def entry_title(entry: Mapping[str, Any]) -> str:
     renamed = entry.get("renamed", {})
     if renamed:
         names, (into, *_) = list(renamed), renamed.values()
+        if names == [into]:
+            return f"renamed a class to {into}"
         return f"renamed {names[0]} to {into}" if len(names) == 1 else f"merged {', '.join(names)} into {into}"
+    if entry.get("removed_photos"):
+        return f"removed {counted(entry['removed_photos'], 'photo')}"
     forgotten = entry.get("forgotten", ())
+    if set(forgotten) == {FORGOTTEN}:
+        return f"forgot {counted(len(forgotten), 'class')}"
     return f"forgot {', '.join(forgotten)}" if forgotten else str(entry.get("source", ""))
 
 

@@ -16,6 +16,7 @@ from foster.system.documents import Count, DocumentError, Sha256, checked, read_
 SCHEMA: Literal[2] = 2
 FORMAT = "foster bundle"
 LABELS = "labels.txt"
+FEATURES = "features.safetensors"
 MAX_MANIFEST_BYTES = 256 * 2**20
 MAX_TASKS, MAX_CLASSES, MAX_FILES = 10_000, 100_000, 2_000_000
 
@@ -77,13 +78,6 @@ class ExemplarFile(Frozen):
     def full_id(self) -> str:
         """Class id and id, as in the file's path: one picture may be kept in several classes."""
         return f"{self.class_id:04d}/{self.id}"
-
-    def is_meant_by(self, text: str) -> bool:
-        """Whether `text` names this image: an id or its start, alone or behind the class id."""
-        class_id, _, start = text.rpartition("/")
-        return (
-            bool(start) and self.id.startswith(start) and class_id in ("", str(self.class_id), f"{self.class_id:04d}")
-        )
 
 
 class Manifest(Frozen):

@@ -1,8 +1,7 @@
 """Commands for bundles: info, rename, merge, forget, promote, rollback, export."""
 
 import shlex
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from foster.learner.reports import MendReport
 
 MaxDrop = Annotated[
-    float,
+    float | None,
     typer.Option(metavar="POINTS", min=0, help="Write nothing if the classes that stay lose more accuracy than this."),
 ]
 
@@ -88,15 +87,15 @@ def merge(
     names: Annotated[list[str], typer.Argument(metavar="CLASS", help="Two classes or more.")],
     into: Annotated[str, typer.Option(metavar="NAME", help="The class that they become; may be one of them.")],
     bundle: NewBundle,
-    max_drop: MaxDrop = 1.0,
+    max_drop: MaxDrop = None,
     is_promoting: IsPromoting = False,
     device: Device = "auto",
     plugins: Plugins = None,
 ) -> None:
     """Make one class of several: a new bundle, without training. The old one is not changed.
 
-    The probability of the new class is the sum of those of its parts, as nearly as one output of the network gives it;
-    how near that is, and what the classes lost, is measured on held-out photos and printed.
+    In closed form it is as if their photos had been learned as one class. A trained network gets one output that comes
+    near the sum of the old ones; how near is printed. What the classes lost is measured and printed.
 
     Example: foster merge bundles/current cat dog --into pet --bundle bundles/new
     """
@@ -125,22 +124,22 @@ def forget(
             "them); may be repeated.",
         ),
     ] = None,
-    max_drop: MaxDrop = 1.0,
+    max_drop: MaxDrop = None,
     is_promoting: IsPromoting = False,
     device: Device = "auto",
     plugins: Plugins = None,
 ) -> None:
     """Take classes or single images out: a new bundle without them. The old one is not changed.
 
-    Without a class, its outputs and its photos are gone. The backbone's weights were trained on it and stay as they
-    are; what can still be told by them is printed.
+    In closed form nothing of a forgotten class remains in the new bundle. A trained network keeps its backbone, whose
+    weights were trained on it; what can still be told by them is printed.
 
     Example: foster forget bundles/current owl --bundle bundles/new
     """
     if bool(names) == bool(images):
         raise SettingsError("name the classes to forget, or the images (--image ID), not both")
     if images:
-        _forget_images(old, bundle, images, is_promoting)
+        mend(old, bundle, lambda learner: learner.remove_photos(*images), is_promoting)
         return
     from foster.learner.mending import forgetting
 
@@ -153,27 +152,6 @@ def forget(
         lambda knowledge: forgetting(knowledge, classes),
         device,
     )
-
-
-def _forget_images(old: Path, bundle: Path, ids: Sequence[str], is_promoting: bool) -> None:
-    from foster.bundle.files import check_free, real_folder, writing_folder
-    from foster.bundle.folder import remove_exemplars
-    from foster.bundle.manifest import read_manifest
-    from foster.bundle.promotion import check_promotable
-
-    check_free(bundle)
-    if is_promoting:
-        check_promotable(bundle)
-    source = real_folder(old)
-    classes = read_manifest(source).classes
-    with writing_folder(bundle) as temporary:
-        shutil.copytree(source, temporary, dirs_exist_ok=True)
-        removed = remove_exemplars(temporary, ids)
-    lines = [f"{bundle} does not keep {entry.id} of class '{classes[entry.class_id]}'" for entry in removed]
-    trained = [entry.id for entry in removed if entry.use == "exemplars"]
-    lines += [f"the weights were trained with {', '.join(trained)} and stay as they are"] if trained else []
-    lines.append(f"{source} and bundles before it still keep what this one does not")
-    conclude(bundle, is_promoting, *lines)
 
 
 def mend(

@@ -262,6 +262,7 @@ def predict(
     from foster.data.photos.find import found_files, passed_over_text, shown
     from foster.learner.learner import Learner
     from foster.learner.reports import CalibrationWarning
+    from foster.system.files import user_path
 
     below = unknown_choice(unknown, unknown_below)
     if is_json and is_csv:
@@ -294,7 +295,7 @@ def predict(
             echo(prediction_line(prediction, width))
     if num_failed:
         typer.echo(f"{num_failed} of {counted(len(files), 'image')} cannot be read", err=True)
-    if num_failed == len(files):
+    if num_failed == len(files) or any(not user_path(path).exists() for path in images):
         raise typer.Exit(1)
 
 
@@ -311,8 +312,11 @@ def evaluate(
     """
     from foster.cli.texts import evaluation_text
     from foster.learner.learner import Learner
+    from foster.reports.progress import progress_for
 
-    report = Learner.load(bundle, device=device).evaluate(source)
+    learner = Learner.load(bundle, device=device)
+    with progress_for(quiet=is_json) as listener:
+        report = learner.evaluate(source, listener=listener)
     echo(json_text(report.record()) if is_json else evaluation_text(report), nl=is_json)
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # they load torch
 MAX_LISTED = 12
 NUM_IDS_SHOWN = 3
 CHECK_TITLES = {
-    "held-out": "on held-out images, never trained on",
+    "held-out": "on photos that were not seen before",
     "exemplar": "on exemplars, which are trained on",
 }
 RULES = {"stretch": "stretched to it", "crop": "most of each photo"}
@@ -141,8 +141,8 @@ def history_text(history: Sequence[dict[str, Any]]) -> str:
     rows: list[tuple[str, ...]] = []
     removed = num_learns = 0
     for entry in history:
-        if "removed_exemplars" in entry:
-            removed += len(entry["removed_exemplars"])
+        if "removed_photos" in entry:
+            removed += entry["removed_photos"]
             continue
         checks = entry.get("checks", {})
         check = checks.get("held-out") or checks.get("exemplar") or {}
@@ -235,27 +235,42 @@ def learn_text(report: "LearnReport", training: str, num_shown: int | None = NUM
         lines.append(f"passed over, kept from earlier learns: {counted(report.num_repeated, 'image')}")
     lines += doubles_lines(report)
     lines += left_out_lines(report.empty_classes, report.passed_over)
-    lines.append(
-        f"{counted(report.num_trained, 'image')} trained on, {report.num_held_out:,} held out, "
-        f"in {duration(report.seconds)} (training {training})"
-    )
+    lines.append(_learned(report, training))
     lines += unreadable_lines(report.unreadable)
     if report.held_out is None:
-        lines.append("no images were held out: 'foster evaluate' measures the accuracy on others")
+        lines.append("nothing was measured: 'foster evaluate' measures the accuracy on other photos")
+    else:
+        lines.append(_measured(report))
     if report.uncompared:
-        lines.append(f"no image is kept of {listed(report.uncompared)}: what they lost is not known")
+        lines.append(f"nothing to compare is kept of {listed(report.uncompared)}: what they lost is not known")
     if report.held_out is not None and report.held_out.known and len(report.variants) > 1:
         accuracies = [f"{VARIANTS.get(name, name)} {percent(accuracy)}" for name, accuracy in report.variants.items()]
         lines.append(f"on held-out images, mean over all classes: {', '.join(accuracies)}")
     lines += report.restarts
+    if report.better_in_closed_form:
+        lines.append(report.better_in_closed_form)
     if report.failed_classes:
-        help_of = "more photos or longer training (--training, epochs_scale) may help"
-        lines.append(f"warning: not one held-out image is right of {listed(report.failed_classes)}; {help_of}")
+        lines.append(f"warning: hardly a photo is right of {listed(report.failed_classes)}; more photos may help")
     if loss := report.loss_of_new(WORTH_A_WARNING):
         lines.append(f"warning: {loss.replace('; nothing was changed', '')}")
     if report.held_out is not None and report.unmeasured_classes:
-        lines.append(f"too few images to hold one out, so not in the table: {listed(report.unmeasured_classes)}")
+        lines.append(f"too few photos to measure, so not in the table: {listed(report.unmeasured_classes)}")
     return "\n".join(["\n".join(lines) + "\n", *(check_text(check, num_shown) for check in report.checks)])
+
+
+def _learned(report: "LearnReport", training: str) -> str:
+    """How many photos were learned, how, and in what time."""
+    seconds = duration(report.seconds)
+    if report.is_closed_form:
+        return f"{counted(report.num_trained, 'photo')} learned in closed form, in {seconds}"
+    trained = f"{counted(report.num_trained, 'image')} trained on, {report.num_held_out:,} held out"
+    return f"{trained}, in {seconds} (training {training})"
+
+
+def _measured(report: "LearnReport") -> str:
+    low, high = report.interval
+    share = f"{100 * report.num_right / max(1, report.num_measured):.1f} %, 95 % interval {low:.1f} to {high:.1f} %"
+    return f"right: {report.num_right:,} of {counted(report.num_measured, 'photo')} that were not seen before ({share})"
 
 
 def check_text(check: "UpdateCheck", num_shown: int | None = NUM_CLASSES_SHOWN) -> str:
@@ -399,9 +414,10 @@ def mend_text(report: "MendReport") -> str:
 
 def _done(report: "MendReport") -> str:
     images = f"{counted(report.num_exemplars, 'exemplar')} and {counted(report.num_held_out, 'held-out photo')}"
+    if report.removed:
+        return f"removed {counted(len(report.removed), 'photo')}"
     if report.forgotten:
-        what = "its output and its mean" if len(report.forgotten) == 1 else "their outputs and their means"
-        return f"forgot {listed(report.forgotten)}: {what}, {images} are gone"
+        return f"forgot {listed(report.forgotten)}: all that was kept of it is gone, {images} among it"
     names, (into, *_) = list(report.renamed), report.renamed.values()
     if len(names) == 1:
         return f"renamed {printable(names[0])} to {printable(into)}"

@@ -173,7 +173,7 @@ def planned_engine(
                 raise DeviceError(f"engine.{name}=on cannot be had here: {obstacle}; use engine.{name}=auto")
         used = {name: getattr(settings, name) != "off" and not obstacle for name, obstacle in against.items()}
         resident, statistics = settings.resident, settings.statistics
-        return Engine(device, mean, std, dtype, **used, views=None, resident=resident, statistics=statistics)
+        return Engine(device, mean, std, dtype, **used, resident=resident, statistics=statistics)
 
 
 def check_engine(settings: EngineSettings, device_name: str) -> None:

@@ -2,15 +2,17 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from foster.data.images import ids_of
-from foster.data.photos.find import Photos, some
-from foster.data.photos.store import Unreadable, read_photos
+from foster import events
+from foster.data.photos.decode import decoded, image_id
+from foster.data.photos.find import Photos, item_name, some
+from foster.data.photos.store import Unreadable, none_readable
 from foster.errors import DataError
 from foster.learner.calibration import expected_calibration_error
 from foster.learner.classifier import Classifier
@@ -18,6 +20,8 @@ from foster.learner.familiarity import auroc
 from foster.learner.knowledge import Knowledge
 from foster.learner.reports import UNKNOWN
 from foster.system.counts import counted
+
+LOOKED_AT_ONCE = 128
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ class EvaluationReport:
     """Files that were not looked at: how many, by the ending of their names or by what they are."""
     unreadable: tuple[Unreadable, ...]
     num_trained_on: int
-    """How many of the images are kept in the bundle and were trained on: accuracy on them says little."""
+    """How many of the images were learned from: accuracy on them says little."""
     unknown: UnknownReport | None
     """Where there were photos in a folder `unknown`."""
 
@@ -122,49 +126,68 @@ class EvaluationReport:
         }
 
 
-def assess(knowledge: Knowledge, classifier: Classifier, photos: Photos) -> EvaluationReport:
-    """Accuracy on the photos of known classes; those in a folder `unknown` must be refused."""
+def assess(
+    knowledge: Knowledge, classifier: Classifier, photos: Photos, listener: events.Listener = events.ignore
+) -> EvaluationReport:
+    """Accuracy on the photos of known classes; those in a folder `unknown` must be refused. The listener is told how
+    far it is."""
     ids = {name: k for k, name in enumerate(knowledge.class_names)}
     unknown = {name: photos.labels.count(name) for name in photos.class_names if name not in ids}
-    known = [k for k, label in enumerate(photos.labels) if label in ids]
-    if not known:
+    if len(unknown) == len(photos.class_names):
         raise DataError(
             f"none of the classes in {photos.title} is known ({some(list(unknown))}); "
             f"known are {some(knowledge.class_names)}"
         )
-    read = read_photos(_chosen(photos, known), knowledge.resizing, max_unreadable=len(known), num_copies=1)
-    probability, features = classifier.described(read.images)
-    true = torch.tensor([ids[name] for name in read.labels])
-    strange = [k for k, label in enumerate(photos.labels) if label == UNKNOWN and UNKNOWN not in ids]
-    refused, unreadable = None, read.unreadable
-    if strange and knowledge.familiarity is not None:
-        others = read_photos(_chosen(photos, strange), knowledge.resizing, max_unreadable=len(strange), num_copies=1)
-        unreadable += others.unreadable
-        familiar = knowledge.familiarity.scores(probability, features)
-        foreign = knowledge.familiarity.scores(*classifier.described(others.images))
-        threshold = knowledge.familiarity.threshold
+    familiarity = knowledge.familiarity
+    is_asked = [label in ids or (label == UNKNOWN and familiarity is not None) for label in photos.labels]
+    asked = [k for k, wanted in enumerate(is_asked) if wanted]
+    learned = knowledge.learned_ids()
+    unreadable: list[Unreadable] = []
+    true: list[int] = []
+    probability: list[Tensor] = []
+    scores: list[Tensor] = []
+    num_trained_on = num_done = 0
+    pictures = zip(asked, decoded([photos.items[k] for k in asked], knowledge.resizing), strict=True)
+    while chunk := list(islice(pictures, LOOKED_AT_ONCE)):
+        images: list[Tensor] = []
+        for position, image in chunk:
+            if isinstance(image, Tensor):
+                images.append(image)
+                true.append(ids.get(photos.labels[position], -1))
+                num_trained_on += true[-1] >= 0 and image_id(image) in learned
+            else:
+                unreadable.append(Unreadable(item_name(photos.items[position], position), str(image)))
+        if images:
+            described = classifier.described(torch.stack(images))
+            probability.append(described[0])
+            if familiarity is not None:
+                scores.append(familiarity.scores(*described))
+        num_done += len(chunk)
+        listener(events.Decoding(photos.title.strip("'"), num_done, len(asked)))
+    labels = torch.tensor(true)
+    is_known = labels >= 0
+    if not bool(is_known.any()):
+        raise none_readable(unreadable, photos)
+    found = torch.cat(probability)[is_known]
+    refused = None
+    if familiarity is not None and not bool(is_known.all()):
+        familiar, foreign = torch.cat(scores)[is_known], torch.cat(scores)[~is_known]
         refused = UnknownReport(
             num_images=len(foreign),
-            num_refused=int((foreign < threshold).sum()),
-            num_known_refused=int((familiar < threshold).sum()),
+            num_refused=int((foreign < familiarity.threshold).sum()),
+            num_known_refused=int((familiar < familiarity.threshold).sum()),
             auroc=auroc(familiar, foreign),
         )
-    exemplars = knowledge.exemplars.ids()
     return EvaluationReport(
-        confusion=_confusion(true, probability.argmax(1), knowledge.class_names),
-        calibration_error=100 * expected_calibration_error(probability, true),
+        confusion=_confusion(labels[is_known], found.argmax(1), knowledge.class_names),
+        calibration_error=100 * expected_calibration_error(found, labels[is_known]),
         unknown_classes={name: count for name, count in unknown.items() if refused is None or name != UNKNOWN},
         empty_classes=photos.empty_classes,
         passed_over=photos.passed_over,
-        unreadable=unreadable,
-        num_trained_on=sum(own in exemplars for own in ids_of(read.images)),
+        unreadable=tuple(unreadable),
+        num_trained_on=num_trained_on,
         unknown=refused,
     )
-
-
-def _chosen(photos: Photos, positions: Sequence[int]) -> Photos:
-    items, labels = [photos.items[k] for k in positions], tuple(photos.labels[k] for k in positions)
-    return replace(photos, items=items, labels=labels)
 
 
 def _confusion(true: Tensor, predicted: Tensor, names: Sequence[str]) -> dict[str, dict[str, int]]:

@@ -18,11 +18,12 @@ from foster.data.photos.duplicates import Sketch, alike, sketch
 from foster.data.photos.find import Photos, Source, find_photos, item_name
 from foster.data.photos.store import Unreadable, none_readable
 from foster.learner.check_report import KINDS, CheckReport, Finding, Photo
-from foster.learner.intake import classes_of, entries_of
 from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
+from foster.learner.look import Entry, classes_of, entries_of
 from foster.learner.suspicion import MIN_PHOTOS, cross_validated, judge, judgeable
 from foster.networks.adapted import choose_backbone
+from foster.networks.heads import unit_roots
 from foster.networks.pretrained import PACKAGES, is_installed
 from foster.settings.learner_defaults import backbone_for
 from foster.system.counts import counted
@@ -72,11 +73,11 @@ def describer_for(learner: Learner | None, device: str) -> tuple[Describer | Non
     assert choice.mean is not None
     assert choice.std is not None
     normaliser = Normaliser(choice.mean, choice.std, used_device)
-    backbone = choice.make_whole().to(used_device).eval()
+    backbone = choice.make().to(used_device).eval()
 
     def described(images: Tensor) -> tuple[Tensor, Tensor]:
         (features,) = in_batches(lambda batch: (backbone(normaliser(batch)).float(),), images, used_device)
-        return torch.empty(len(images), 0), features.cpu()
+        return torch.empty(len(images), 0), unit_roots(features).cpu()
 
     return Describer(resizing, described), []
 
@@ -198,7 +199,8 @@ def _doubles(seen: Sequence[_Seen], groups: Sequence[Sequence[int]]) -> list[Fin
 
 def _kept_elsewhere(seen: Sequence[_Seen], known: Knowledge) -> list[Finding]:
     """Photos that the bundle keeps, pixel for pixel at the network's size, as another class than they lie in."""
-    kept = classes_of(entries_of(known.exemplars) | entries_of(known.held_out))
+    entries = entries_of(known.exemplars) | entries_of(known.held_out)
+    kept = classes_of(entries | {Entry(*one) for one in known.store.entries()} if known.store else entries)
     findings = []
     for one in seen:
         classes = sorted(known.class_names[label] for label in kept.get(one.image_hash, ()))
@@ -217,7 +219,7 @@ def _mislabelled(
     remarks: list[str] = []
     of_known = [one for one in seen if one.photo.label in known]
     if knowledge is not None and of_known:
-        trained = knowledge.exemplars.ids()
+        trained = knowledge.learned_ids()
         chosen = [one for one in of_known if one.image_hash not in trained]
         if len(chosen) < len(of_known):
             num_trained = len(of_known) - len(chosen)

@@ -131,6 +131,13 @@ class Familiarity:
         owners = torch.tensor([new_ids[owner] for owner in self.owners[staying].tolist()])
         return self._calibrated(self.means[staying], owners, self.space, held_out)
 
+    def of_groups(self, groups: Sequence[Sequence[int]]) -> "Familiarity":
+        """For classes that are groups of these, with what is usual as it was."""
+        new_ids = {k: new for new, group in enumerate(groups) for k in group}
+        staying = [row for row, owner in enumerate(self.owners.tolist()) if owner in new_ids]
+        owners = torch.tensor([new_ids[owner] for owner in self.owners[staying].tolist()])
+        return replace(self, means=self.means[staying], owners=owners)
+
     @classmethod
     def _calibrated(
         cls, means: Tensor, owners: Tensor, space: FeatureSpace, held_out: tuple[Tensor, Tensor]

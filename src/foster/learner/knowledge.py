@@ -1,28 +1,41 @@
-"""What a learner knows between two `learn` calls: everything that a bundle holds."""
+"""What a learner knows between two `learn` calls, and how it becomes a bundle and comes back from one."""
 
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
-from foster.bundle.folder import resizing_of
+from foster.bundle.files import BundleError
+from foster.bundle.folder import read_bundle, resizing_of, write_bundle
 from foster.bundle.history import trained_positions
-from foster.bundle.manifest import Preprocessing
+from foster.bundle.manifest import Manifest, Preprocessing, Use
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.decode import Resizing
+from foster.errors import FosterError, words_of
 from foster.evaluation.predict import class_means
 from foster.learner.classifier import Classifier
+from foster.learner.familiarity import PREFIX as FAMILIARITY
 from foster.learner.familiarity import Familiarity
+from foster.learner.features import FeatureStore
+from foster.methods import method_class
+from foster.methods.base import Method, Workplace
+from foster.networks.adapted import ModuleLike, choose_backbone
+from foster.networks.heads import RootHead
 from foster.networks.network import Network
-from foster.networks.trunk import Trunk
-from foster.settings.learner import LearnerSettings
+from foster.seeding import Address, initialisation
+from foster.settings.base import make
+from foster.settings.learner import CLOSED_FORM, LearnerSettings
 from foster.settings.methods import METHOD_SETTINGS
+from foster.settings.plugins import check_imported, load_plugins
+from foster.system.files import user_path
+from foster.training.engine import Engine
 from foster.version import __version__
 
 Report = TypeVar("Report", covariant=True)
@@ -33,7 +46,7 @@ USUAL_HELD_OUT_SHARE = 0.1
 
 
 class Memories:
-    """The images that are kept: `exemplars` are trained on again, `held_out` never are.
+    """The images that are kept: `exemplars` are learned from again, `held_out` never are.
 
     They are made when they are first asked for: a prediction needs neither.
     """
@@ -53,9 +66,9 @@ class Memories:
 
 @dataclass(frozen=True, eq=False)
 class Knowledge:
-    """Classes in order of arrival, the network that tells them apart, and the images that are kept of them.
+    """Classes in order of arrival, the network that tells them apart, and what is kept of their photos.
 
-    `task_sizes` says how the network grew. None of it is changed by learning: a `learn` gives a new one.
+    `task_sizes` says how the network grew. Nothing of it is changed by learning: a `learn` returns a new one.
     """
 
     class_names: tuple[str, ...]
@@ -64,14 +77,14 @@ class Knowledge:
     backbone: str
     preprocessing: Preprocessing
     network: Network
-    trunk: Trunk | None
-    """What stands before the network and is never trained, if anything."""
     memories: Memories
     temperature: float
     num_calibration_images: int
     history: tuple[Mapping[str, Any], ...]
     familiarity: Familiarity | None = None
-    """What is usual for photos of known things, where enough were held out to say it."""
+    """What is usual for photos of known things, where enough of them were measured to say it."""
+    store: FeatureStore | None = None
+    """Features of photos and sums over all, by the pretrained backbone, where there is one."""
 
     @property
     def exemplars(self) -> ExemplarMemory:
@@ -80,6 +93,14 @@ class Knowledge:
     @property
     def held_out(self) -> ExemplarMemory:
         return self.memories.held_out
+
+    def learned_ids(self) -> set[str]:
+        """The ids of all photos that are known to have been learned from."""
+        return self.exemplars.ids() | (set(self.store.ids) if self.store else set())
+
+    @property
+    def is_closed_form(self) -> bool:
+        return self.method == CLOSED_FORM
 
     @property
     def resizing(self) -> Resizing:
@@ -111,13 +132,10 @@ class Knowledge:
     ) -> Classifier:
         """The network on `device`, in single precision, answering as its method says: by head or by nearest mean, of
         which the class means `[C, d]` may be known already."""
-        preprocessing = self.preprocessing
         calibrated = self.temperature if temperature is None else temperature
-        # A copy, since a classifier may go to another device; in one layout, since layouts round differently.
-        network = copy.deepcopy(self.network).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-        trunk = copy.deepcopy(self.trunk)
-        classifier = Classifier(network, preprocessing.mean, preprocessing.std, calibrated, trunk).to(device)
-        if METHOD_SETTINGS[self.method].classifies_by == "nearest_mean":
+        # A copy, since a classifier may go to another device.
+        classifier = Classifier(copy.deepcopy(self.network), self.preprocessing, calibrated).to(device)
+        if not self.is_closed_form and METHOD_SETTINGS[self.method].classifies_by == "nearest_mean":
             if means is None:
                 exemplars = self.images_of(self.exemplars)
                 means = class_means(classifier.features(exemplars.stack), exemplars.labels, self.num_classes)
@@ -150,3 +168,118 @@ class Change(Generic[Report]):
 def no_images(image_size: tuple[int, int], class_names: tuple[str, ...]) -> ImageSet:
     empty = torch.empty(0, 3, *image_size, dtype=torch.uint8)
     return ImageSet(empty, torch.empty(0, dtype=torch.int64), class_names)
+
+
+def save_knowledge(folder: Path, settings: LearnerSettings, knowledge: Knowledge) -> Path:
+    """Write a bundle, whole or not at all."""
+    folder = user_path(folder)
+    facts = {
+        "method": knowledge.method,
+        "backbone": knowledge.backbone,
+        "settings": settings.nested(),
+        "classes": knowledge.class_names,
+        "task_sizes": knowledge.task_sizes,
+        "preprocessing": knowledge.preprocessing,
+        "temperature": knowledge.temperature,
+        "num_calibration_images": knowledge.num_calibration_images,
+        "history": tuple(dict(entry) for entry in knowledge.history),
+    }
+    memories: dict[Use, ExemplarMemory] = {"exemplars": knowledge.exemplars, "held-out": knowledge.held_out}
+    weights = dict(knowledge.network.state_dict())
+    if knowledge.familiarity is not None:
+        weights |= knowledge.familiarity.tensors()
+    features = knowledge.store.tensors() if knowledge.store else {}
+    write_bundle(folder, facts, weights, memories, features)
+    return folder
+
+
+def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSettings, Knowledge]:
+    """The settings and the knowledge of a bundle that is whole; images are decoded when they are needed."""
+    bundle, title = read_bundle(user_path(folder)), str(folder)
+    facts = bundle.manifest
+    try:
+        load_plugins(())
+        check_imported(facts.plugins, "it")
+        settings = make(LearnerSettings, facts.settings, f"bundle '{title}'")
+        if settings.method != facts.method:
+            raise BundleError(
+                f"bundle '{title}' is of method '{facts.method}', its settings are of '{settings.method}'"
+            )
+        familiarity = Familiarity.of(bundle.weights)
+        weights = {name: tensor for name, tensor in bundle.weights.items() if not name.startswith(FAMILIARITY)}
+        network = _network(facts, settings, backbone, weights, title)
+        store = FeatureStore.of(bundle.features, len(facts.classes), title)
+        if settings.method == CLOSED_FORM and (store is None or store.num_features != network.feature_size):
+            raise BundleError(f"bundle '{title}' has no sums of features that fit its network")
+    except BundleError:
+        raise
+    except FosterError as error:
+        raise BundleError(f"bundle '{title}' cannot be used here: {error}") from None
+    knowledge = Knowledge(
+        class_names=facts.classes,
+        task_sizes=facts.task_sizes,
+        method=settings.method,
+        backbone=facts.backbone,
+        preprocessing=facts.preprocessing,
+        network=network,
+        memories=Memories(lambda: bundle.memory("exemplars", title), lambda: bundle.memory("held-out", title)),
+        temperature=facts.temperature,
+        num_calibration_images=facts.num_calibration_images,
+        history=facts.history,
+        familiarity=familiarity,
+        store=store,
+    )
+    return settings, knowledge
+
+
+def _network(
+    facts: Manifest,
+    settings: LearnerSettings,
+    backbone: ModuleLike | None,
+    weights: Mapping[str, Tensor],
+    title: str,
+) -> Network:
+    """The network with a bundle's weights in it, on the CPU."""
+    if facts.backbone.startswith("custom:") and backbone is None:
+        raise BundleError(
+            f"bundle '{title}' has a backbone that was given as a torch module ({facts.backbone}); "
+            "load it from Python: foster.load(folder, backbone=...)"
+        )
+    preprocessing = facts.preprocessing
+    chosen = facts.backbone if backbone is None else backbone
+    choice = choose_backbone(chosen, preprocessing.size, is_trained=True)
+    with initialisation(Address(settings.seed, "frame for saved weights")):
+        if settings.method == CLOSED_FORM:
+            whole = choice.make()
+            if weights.get("head.weight", torch.empty(0)).shape != (len(facts.classes), whole.feature_size):
+                raise BundleError(f"the weights in bundle '{title}' do not fit its network: another number of classes")
+            network = Network([whole], RootHead(whole.feature_size, len(facts.classes)))
+        else:
+            cpu = torch.device("cpu")
+            engine = Engine(cpu, preprocessing.mean, preprocessing.std)
+            workplace = Workplace(choice.make, settings.seed, engine.infer, cpu)
+            method = method_class(settings.method)(settings.options, ExemplarMemory(), workplace)
+            _check_form(method, facts, weights, title)
+            network = method.new_network(facts.task_sizes)
+    try:
+        network.load_state_dict(dict(weights))
+    except RuntimeError as error:
+        reason = words_of(error)
+        raise BundleError(f"the weights in bundle '{title}' do not fit its network: {reason}") from None
+    return network
+
+
+def _check_form(method: Method[Any], facts: Manifest, weights: Mapping[str, Tensor], title: str) -> None:
+    """Refuse weights of another network before one is made: what a manifest claims may have any size."""
+    num_branches = len({name.split(".")[1] for name in weights if name.startswith("branches.")})
+    parts = {name.removeprefix("head."): part.to("meta") for name, part in weights.items() if name.startswith("head.")}
+    num_features = max((part.shape[-1] for part in parts.values() if part.ndim > 1), default=0)
+    try:
+        with torch.device("meta"):
+            method.new_head(max(1, num_features), facts.task_sizes).load_state_dict(parts)
+        # A module from outside may hold no weights at all.
+        is_possible = num_branches in (0, method.num_branches(len(facts.task_sizes)))
+    except RuntimeError:
+        is_possible = False
+    if not is_possible:
+        raise BundleError(f"the weights in bundle '{title}' do not fit its network: another number of tasks or classes")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 
+from foster import events
 from foster.bundle.files import BundleError
 from foster.data.photos.decode import ImageError, ImageLike, Resizing, decoded
 from foster.data.photos.find import Images, Labels, Source, as_items, find_photos, item_name
@@ -20,15 +21,14 @@ from foster.learner.assessment import EvaluationReport, assess
 from foster.learner.calibration import UNCALIBRATED
 from foster.learner.classifier import Classifier
 from foster.learner.familiarity import UNFAMILIAR, Unknown
-from foster.learner.knowledge import Change, Knowledge
-from foster.learner.lesson import Lesson
+from foster.learner.knowledge import Change, Knowledge, load_knowledge, save_knowledge
+from foster.learner.learn import learn
 from foster.learner.reports import CalibrationWarning, LearnReport, MendReport, Prediction, UpdateError
-from foster.learner.saving import load_knowledge, save_knowledge
+from foster.learner.request import Request
 from foster.learner.update_check import check_limits
 from foster.learner.work_folder import WorkFolder, opened
 from foster.networks.adapted import ModuleLike, check_choice
-from foster.settings.learner import LearnerSettings, learner_settings
-from foster.settings.methods import DEFAULT_METHOD
+from foster.settings.learner import AUTO, LearnerSettings, learner_settings
 from foster.settings.plugins import load_plugins
 from foster.system.counts import counted
 from foster.system.signals import StopRequest
@@ -58,7 +58,7 @@ class Learner:
 
     def __init__(
         self,
-        method: str = DEFAULT_METHOD,
+        method: str = AUTO,
         *,
         backbone: str | ModuleLike = "auto",
         image_size: str | int | tuple[int, int] = "auto",
@@ -165,8 +165,8 @@ class Learner:
             settings = learner_settings(base=settings, has_learned=self.knowledge is not None, **changes)
         photos, stop = find_photos(source, labels), stop or StopRequest()
         with opened(work_folder) as work:
-            lesson = Lesson(self.knowledge, settings, photos, self._backbone, max_drop, minutes, listener, stop, work)
-            return self._taken(lesson.learn())
+            request = Request(self.knowledge, settings, photos, self._backbone, max_drop, minutes, listener, stop, work)
+            return self._taken(learn(request))
 
     def predict(self, images: ImageLike | Images, top: int = 5, unknown_below: Unknown = None) -> list[Prediction]:
         """The best `top` classes of each image, in the order given: `label`, `confidence` and `top` of each answer.
@@ -233,21 +233,28 @@ class Learner:
         """What brings a picture of any size to the size that the network sees."""
         return self._known().resizing
 
-    def evaluate(self, source: Source | Images, labels: Labels | None = None) -> EvaluationReport:
-        """Accuracy on labelled images, class by class; those labelled "unknown" should not be recognised."""
-        return assess(self._known(), self.classifier(), find_photos(source, labels))
+    def evaluate(
+        self, source: Source | Images, labels: Labels | None = None, *, listener: Listener | None = None
+    ) -> EvaluationReport:
+        """Accuracy on labelled images, class by class; those labelled "unknown" should not be recognised. A `listener`
+        is told how far it is."""
+        return assess(self._known(), self.classifier(), find_photos(source, labels), listener or events.ignore)
 
     def rename(self, old: str, new: str) -> MendReport:
         """Call a class by another name from now on."""
         return self._taken(mending.rename(self._known(), old, new))
 
-    def merge(self, names: Sequence[str], into: str, *, max_drop: float | None = mending.MAX_DROP) -> MendReport:
-        """Make one class of several; its probability is nearly the sum of theirs. UpdateError as in `learn`."""
+    def merge(self, names: Sequence[str], into: str, *, max_drop: float | None = None) -> MendReport:
+        """Make one class of several. UpdateError as in `learn`."""
         return self._taken(mending.merge(self._known(), self.settings, names, into, max_drop))
 
-    def forget(self, *names: str, max_drop: float | None = mending.MAX_DROP) -> MendReport:
-        """Forget classes: their outputs and photos are gone, and the report says what remains. UpdateError as above."""
+    def forget(self, *names: str, max_drop: float | None = None) -> MendReport:
+        """Forget classes: all that is kept of them is gone, with their names. UpdateError as above."""
         return self._taken(mending.forget(self._known(), self.settings, names, max_drop))
+
+    def remove_photos(self, *ids: str) -> MendReport:
+        """Take kept photos out, by their ids; in closed form they also leave the sums, as if never learned."""
+        return self._taken(mending.remove_photos(self._known(), self.settings, ids))
 
     def _taken(self, change: Change[Report]) -> Report:
         """Be what was learned or mended from now on; UpdateError where there is a problem with it."""

@@ -1,55 +1,84 @@
-"""Mending a classifier without training: rename a class, merge several into one, forget some."""
+"""Mending a classifier without training: rename a class, merge several into one, forget some, take out photos.
 
+In closed form all of it is algebra on features and sums: the result is what learning the photos anew would give. A
+trained network keeps its backbone; the rows of its head are put together or left out.
+"""
+
+import itertools
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from foster.data.images import ImageSet, concatenate, ids_of
+from foster.bundle.history import FORGOTTEN
+from foster.data.images import ImageSet, concatenate, ids_of, joined
+from foster.data.memory import ExemplarMemory
 from foster.data.photos.find import class_name
 from foster.errors import DataError, suggestion
 from foster.evaluation.predict import class_means, nearest_mean_scores
 from foster.learner.calibration import fit_temperature, probabilities
 from foster.learner.classifier import Classifier
-from foster.learner.knowledge import Change, Knowledge
-from foster.learner.regrouping import Regrouping, regrouped
+from foster.learner.familiarity import Familiarity
+from foster.learner.heads import kept_photos, scale_of, solve
+from foster.learner.knowledge import Change, Knowledge, Memories
+from foster.learner.look import held_out_quota
 from foster.learner.reports import UNKNOWN, MendReport, Remains
 from foster.learner.update_check import UpdateCheck, compare, problem
+from foster.networks.heads import Head, RootHead
+from foster.networks.network import Network
+from foster.seeding import Address, initialisation
 from foster.settings.learner import LearnerSettings
 from foster.training.engine import find_device
 
-MAX_DROP = 1.0
-"""By how many points the classes may fall where nobody says it."""
+RIDGE = 1e-2
+"""What draws a merged row to the plain sum of its members' rows."""
+
+
+@dataclass(frozen=True)
+class Regrouping:
+    """For each class afterwards, the ids of those that it is made of, and its name; ids in no group are left out.
+
+    A class stands where the first of its group stood. Ids count anew where one is left out.
+    """
+
+    groups: tuple[tuple[int, ...], ...]
+    class_names: tuple[str, ...]
+
+    @property
+    def merged(self) -> list[int]:
+        """The ids, afterwards, of classes that are several."""
+        return [k for k, group in enumerate(self.groups) if len(group) > 1]
+
+    def task_sizes(self, before: Sequence[int]) -> tuple[int, ...]:
+        """How many classes are left of those of each task; none of a task may be."""
+        ends = torch.tensor(before).cumsum(0)
+        homes = torch.searchsorted(ends, torch.tensor([group[0] for group in self.groups]), right=True)
+        return tuple(torch.bincount(homes, minlength=len(before)).tolist())
+
+    def summed(self, probability: Tensor) -> Tensor:
+        """Probabilities `[N, C]` of before, added up for each class afterwards, and then those of classes left out."""
+        staying = {k for group in self.groups for k in group}
+        gone = [(k,) for k in range(probability.shape[1]) if k not in staying]
+        return torch.stack([probability[:, list(group)].sum(1) for group in (*self.groups, *gone)], dim=1)
 
 
 def rename(knowledge: Knowledge, old: str, new: str) -> Change[MendReport]:
-    """The class `old` is called `new` from now on; nothing else changes."""
+    """The class `old` is called `new` from now on, in the history too; nothing else changes."""
     class_id, name = _known_id(knowledge, old), _folder_name(new, "the new name")
-    if name == knowledge.class_names[class_id]:
+    old = knowledge.class_names[class_id]
+    if name == old:
         raise DataError(f"'{name}' is the class's name already")
     if name in knowledge.class_names:
         raise DataError(f"there is a class '{name}' already; merge makes one class of two")
-    names = list(knowledge.class_names)
-    names[class_id] = name
-    report = MendReport(renamed={knowledge.class_names[class_id]: name})
-    return Change(replace(knowledge, class_names=tuple(names)).with_entry(report.record()), report)
-
-
-def _folder_name(text: str, origin: str) -> str:
-    """A name for a class that a folder of its photos can have, too."""
-    name = class_name(text, origin)
-    if "/" in name or "\\" in name or name.startswith("."):
-        raise DataError(
-            f"no folder of photos can be called '{name}' ({origin}); choose one without slashes or a first dot"
-        )
-    if name == UNKNOWN:
-        raise DataError(
-            f"photos of things never learned are called '{name}', in answers and in test folders; choose another name "
-            f"({origin})"
-        )
-    return name
+    names = [name if k == class_id else own for k, own in enumerate(knowledge.class_names)]
+    history = tuple(_with_names(entry, {old: name}) for entry in knowledge.history)
+    renamed = replace(knowledge, class_names=tuple(names), history=history)
+    # The old name is nowhere, not even here.
+    return Change(renamed.with_entry({"renamed": {name: name}}), MendReport(renamed={old: name}))
 
 
 def merging(knowledge: Knowledge, names: Sequence[str], into: str) -> Regrouping:
@@ -69,17 +98,17 @@ def merging(knowledge: Knowledge, names: Sequence[str], into: str) -> Regrouping
 def merge(
     knowledge: Knowledge, settings: LearnerSettings, names: Sequence[str], into: str, max_drop: float | None
 ) -> Change[MendReport]:
-    """Several classes become one; its probability is the sum of theirs, as nearly as one row of the head gives it."""
+    """Several classes become one."""
     regrouping = merging(knowledge, names, into)
-    seen = _Seen(knowledge, settings)
-    after = regrouped(knowledge, settings, regrouping, seen.features)
     (merged_id,) = regrouping.merged
+    memories = _regrouped_memories(knowledge, settings, regrouping)
+    counts = [len(memory.stack_of(merged_id)) if memory.num_classes else 0 for memory in memories]
     report = MendReport(
-        renamed={knowledge.class_names[k]: after.class_names[merged_id] for k in regrouping.groups[merged_id]},
-        num_exemplars=len(after.exemplars.stack_of(merged_id)),
-        num_held_out=len(after.held_out.stack_of(merged_id)) if after.held_out.num_classes else 0,
+        renamed={knowledge.class_names[k]: regrouping.class_names[merged_id] for k in regrouping.groups[merged_id]},
+        num_exemplars=counts[0],
+        num_held_out=counts[1],
     )
-    return _measured(seen, after, regrouping, report, max_drop)
+    return _regrouped(knowledge, settings, regrouping, memories, report, max_drop)
 
 
 def forgetting(knowledge: Knowledge, names: Sequence[str]) -> Regrouping:
@@ -97,10 +126,8 @@ def forgetting(knowledge: Knowledge, names: Sequence[str]) -> Regrouping:
 def forget(
     knowledge: Knowledge, settings: LearnerSettings, names: Sequence[str], max_drop: float | None
 ) -> Change[MendReport]:
-    """Classes are gone, with their outputs, their means and all images that were kept of them."""
+    """Classes are gone, with all that is kept of them, and their names with them."""
     regrouping = forgetting(knowledge, names)
-    seen = _Seen(knowledge, settings)
-    after = regrouped(knowledge, settings, regrouping, seen.features)
     gone = [k for k in range(knowledge.num_classes) if (k,) not in regrouping.groups]
     num_gone = [
         sum(len(memory.stack_of(k)) for k in gone if k < memory.num_classes)
@@ -108,7 +135,248 @@ def forget(
     ]
     names = tuple(knowledge.class_names[k] for k in gone)
     report = MendReport({}, forgotten=names, num_exemplars=num_gone[0], num_held_out=num_gone[1])
-    return _measured(seen, after, regrouping, report, max_drop)
+    memories = _regrouped_memories(knowledge, settings, regrouping)
+    change = _regrouped(knowledge, settings, regrouping, memories, report, max_drop)
+    return replace(change, knowledge=_without_names(change.knowledge, set(names)))
+
+
+def remove_photos(knowledge: Knowledge, settings: LearnerSettings, wanted: Sequence[str]) -> Change[MendReport]:
+    """Kept photos are taken out. In closed form their features leave the sums, as if they had never been learned; a
+    trained network stays as it is.
+
+    A photo is named by its id or by how that starts, behind the class id and a slash where several classes have it.
+    """
+    entries = {
+        (class_id, own)
+        for memory in (knowledge.exemplars, knowledge.held_out)
+        for class_id in range(memory.num_classes)
+        for own in ids_of(memory.stack_of(class_id))
+    }
+    entries |= knowledge.store.entries() if knowledge.store else set()
+    chosen = {_meant(text, entries, knowledge.class_names) for text in wanted}
+
+    def left(memory: ExemplarMemory) -> ExemplarMemory:
+        result = ExemplarMemory()
+        for class_id in range(memory.num_classes):
+            stack = memory.stack_of(class_id)
+            is_left = torch.tensor([(class_id, own) not in chosen for own in ids_of(stack)], dtype=torch.bool)
+            result.remember(class_id, stack[is_left])
+        return result
+
+    memories = [left(memory) for memory in (knowledge.exemplars, knowledge.held_out)]
+    store = knowledge.store.without(chosen) if knowledge.store else None
+    after = replace(knowledge, memories=Memories(lambda: memories[0], lambda: memories[1]), store=store)
+    for class_id, _ in chosen:
+        name = knowledge.class_names[class_id]
+        is_last = (
+            not int(store.statistics.counts[class_id])
+            if knowledge.is_closed_form and store
+            else settings.options.uses_memory and not len(memories[0].stack_of(class_id))
+        )
+        if is_last:
+            raise DataError(f"this is the last photo of class '{name}'; foster forget takes out the class")
+    checks: tuple[UpdateCheck, ...] = ()
+    if knowledge.is_closed_form:
+        after, checks = _solved_again(
+            knowledge,
+            after,
+            settings,
+            Regrouping(tuple((k,) for k in range(knowledge.num_classes)), knowledge.class_names),
+        )
+    report = MendReport({}, removed=tuple(sorted(own for _, own in chosen)), checks=checks)
+    return Change(after.with_entry(report.record()), report)
+
+
+def _meant(text: str, entries: set[tuple[int, str]], class_names: Sequence[str]) -> tuple[int, str]:
+    """The photo that a text names: an id or its start, alone or behind the class id and a slash."""
+    class_id, _, start = text.rpartition("/")
+    meant = sorted(
+        (label, own)
+        for label, own in entries
+        if start and own.startswith(start) and class_id in ("", str(label), f"{label:04d}")
+    )
+    if len(meant) == 1:
+        return meant[0]
+    listed = ", ".join(f"{label:04d}/{own} ('{class_names[label]}')" for label, own in meant[:5])
+    why = f"{len(meant)} photos have ids that start so: {listed}" if meant else "there is no such photo"
+    raise DataError(f"cannot remove '{text}': {why}")
+
+
+def _regrouped(
+    knowledge: Knowledge,
+    settings: LearnerSettings,
+    regrouping: Regrouping,
+    memories: tuple[ExemplarMemory, ExemplarMemory],
+    report: MendReport,
+    max_drop: float | None,
+) -> Change[MendReport]:
+    after = replace(
+        knowledge,
+        class_names=regrouping.class_names,
+        task_sizes=regrouping.task_sizes(knowledge.task_sizes),
+        memories=Memories(lambda: memories[0], lambda: memories[1]),
+        store=knowledge.store.regrouped(regrouping.groups) if knowledge.store else None,
+    )
+    if not knowledge.is_closed_form:
+        return _regrouped_network(knowledge, after, settings, regrouping, report, max_drop)
+    after, checks = _solved_again(knowledge, after, settings, regrouping)
+    report = replace(report, checks=checks)
+    wrong = None if max_drop is None else problem(checks, max_drop)
+    return Change(after.with_entry(_entry(report, after)), report, wrong)
+
+
+def _entry(report: MendReport, after: Knowledge) -> dict[str, Any]:
+    return {**report.record(), "unknown_threshold": after.familiarity.threshold if after.familiarity else None}
+
+
+def _solved_again(
+    before: Knowledge, after: Knowledge, settings: LearnerSettings, regrouping: Regrouping
+) -> tuple[Knowledge, tuple[UpdateCheck, ...]]:
+    """What follows from the features and sums of `after`, and answers before and after on the photos whose features are
+    kept. Where none are, confidence stays as it was."""
+    assert before.store is not None
+    assert after.store is not None
+    store, head = after.store, before.network.head
+    assert isinstance(head, RootHead)
+    features, labels, ids = kept_photos(store)
+    scale = scale_of(settings.head, before.store.statistics, head)
+    solved = solve(settings.head, store.statistics, features, labels, ids, scale)
+    measured, of_measured = store.rows[solved.positions], labels[solved.positions]
+    temperature = fit_temperature(solved.scores, of_measured)
+    answers = solved.scores.argmax(1)
+    familiarity = before.familiarity
+    if temperature:
+        found = (probabilities(solved.scores, temperature), features[solved.positions])
+        familiarity = Familiarity.fitted(features, labels, found)
+    elif familiarity is not None:
+        familiarity = familiarity.of_groups(regrouping.groups)
+    last = store.answers[measured]
+    compared = last >= 0
+    right, then, now = (values[compared].numpy() for values in (of_measured, last, answers))
+    check = compare("held-out", right, then, now, after.class_names, len(after.class_names))
+    after = replace(
+        after,
+        network=Network(before.network.branches, solved.head),  # type: ignore[arg-type]
+        temperature=temperature or before.temperature,
+        num_calibration_images=len(measured) if temperature else before.num_calibration_images,
+        familiarity=familiarity,
+        store=store.with_answers(measured, answers) if len(measured) else store,
+    )
+    return after, (check,) if check.classes else ()
+
+
+def _regrouped_memories(
+    knowledge: Knowledge, settings: LearnerSettings, regrouping: Regrouping
+) -> tuple[ExemplarMemory, ExemplarMemory]:
+    """The kept photos for the classes afterwards, within what each class may keep."""
+    quota = settings.memory_per_class
+    spared = held_out_quota(quota, knowledge.held_out_share)
+    trained = None if quota is None else quota - (spared or 0)
+    exemplars = _together(knowledge.exemplars, regrouping.groups, trained)
+    return exemplars, _together(knowledge.held_out, regrouping.groups, spared)
+
+
+def _together(memory: ExemplarMemory, groups: Sequence[Sequence[int]], quota: int | None) -> ExemplarMemory:
+    """A memory with a class for each group. Several take turns, so that the first images are some of each; equal ones
+    are kept once, and `quota` in all."""
+    result = ExemplarMemory()
+    for class_id, group in enumerate(groups):
+        stacks = [memory.stack_of(k) for k in group if k < memory.num_classes]
+        if len(stacks) > 1:
+            ends = itertools.accumulate(map(len, stacks))
+            members = [range(end - len(stack), end) for stack, end in zip(stacks, ends, strict=True)]
+            whole = joined(stacks)
+            ids, different = ids_of(whole), dict[str, int]()
+            for turn in itertools.zip_longest(*members):
+                for position in turn:
+                    if position is not None:
+                        different.setdefault(ids[position], position)
+            stacks = [whole[torch.tensor(list(different.values())[:quota], dtype=torch.int64)]]
+        if stacks:
+            result.remember(class_id, stacks[0])
+    return result
+
+
+def _without_names(knowledge: Knowledge, names: set[str]) -> Knowledge:
+    """The same without these names, and those that they had before, anywhere in its history."""
+    gone = set(names)
+    for entry in reversed(knowledge.history):
+        gone |= {old for old, new in entry.get("renamed", {}).items() if new in gone}
+    gone -= set(knowledge.class_names)
+    return replace(knowledge, history=tuple(_with_names(entry, dict.fromkeys(gone)) for entry in knowledge.history))
+
+
+def _with_names(entry: Mapping[str, Any], names: Mapping[str, str | None]) -> dict[str, Any]:
+    """An entry of a history with class names changed; what it says of a class whose name becomes None is left out."""
+
+    def of_keys(table: Mapping[str, Any]) -> dict[str, Any]:
+        return {new: value for key, value in table.items() if (new := names.get(key, key)) is not None}
+
+    def of_list(listed: Sequence[str]) -> list[str]:
+        return [new for name in listed if (new := names.get(name, name)) is not None]
+
+    result = dict(entry)
+    if "new_classes" in entry:
+        result["new_classes"] = of_list(entry["new_classes"])
+    for key in ("more_of", "trained_from", "remains"):
+        if key in entry:
+            result[key] = of_keys(entry[key])
+    for name, remains in result.get("remains", {}).items():
+        result["remains"][name] = {**remains, "answers": of_keys(remains.get("answers", {}))}
+    if "checks" in entry:
+        result["checks"] = {
+            kind: {**check, "classes": of_keys(check.get("classes", {}))} for kind, check in entry["checks"].items()
+        }
+    if "kept_elsewhere" in entry:
+        pairs = [
+            {**one, **{key: names.get(one[key], one[key]) for key in ("name", "kept_as")}}
+            for one in entry["kept_elsewhere"]
+        ]
+        result["kept_elsewhere"] = [one for one in pairs if None not in one.values()]
+    if "renamed" in entry:
+        changed = of_keys(entry["renamed"])
+        result["renamed"] = {old: new for old, name in changed.items() if (new := names.get(name, name)) is not None}
+    if "forgotten" in entry:
+        result["forgotten"] = [names.get(name, name) or FORGOTTEN for name in entry["forgotten"]]
+    if "source" in entry:
+        result["source"] = _source_with_names(str(entry["source"]), names)
+    return result
+
+
+def _source_with_names(source: str, names: Mapping[str, str | None]) -> str:
+    """The name of a folder; one that has the name of a forgotten class in it is not told."""
+    if any(new is None and old.casefold() in source.casefold() for old, new in names.items()):
+        return FORGOTTEN
+    return names.get(source) or source
+
+
+def _folder_name(text: str, origin: str) -> str:
+    """A name for a class that a folder of its photos can have, too."""
+    name = class_name(text, origin)
+    if "/" in name or "\\" in name or name.startswith("."):
+        raise DataError(
+            f"no folder of photos can be called '{name}' ({origin}); choose one without slashes or a first dot"
+        )
+    if name == UNKNOWN:
+        raise DataError(
+            f"photos of things never learned are called '{name}', in answers and in test folders; choose another name "
+            f"({origin})"
+        )
+    return name
+
+
+def _known_id(knowledge: Knowledge, name: str) -> int:
+    wanted = class_name(name, "the arguments")
+    if wanted not in knowledge.class_names:
+        raise DataError(f"class '{wanted}' is not known{suggestion(wanted, knowledge.class_names)}")
+    return knowledge.class_names.index(wanted)
+
+
+# A network that was trained.
+
+
+FeaturesOf = Callable[[ImageSet], Tensor]
+"""Features `[N, d]` of images that are kept."""
 
 
 class _Seen:
@@ -136,11 +404,18 @@ class _Seen:
         return knowledge.classifier(self.device, temperature, means)
 
 
-def _measured(
-    seen: _Seen, after: Knowledge, regrouping: Regrouping, report: MendReport, max_drop: float | None
+def _regrouped_network(
+    before: Knowledge,
+    after: Knowledge,
+    settings: LearnerSettings,
+    regrouping: Regrouping,
+    report: MendReport,
+    max_drop: float | None,
 ) -> Change[MendReport]:
-    """What was done, compared with what was known on all images that are kept, and calibrated again."""
-    before = seen.knowledge
+    """The head's rows are put together or left out; compared with before on all images that are kept, and calibrated
+    again."""
+    seen = _Seen(before, settings)
+    after = replace(after, network=_network_of_groups(before, after, settings, regrouping, seen.features))
     old, new = seen.classifier(before), seen.classifier(after, temperature=1.0)
     held_out, exemplars = after.images_of(after.held_out), after.images_of(after.exemplars)
     features = seen.features(held_out)
@@ -168,9 +443,86 @@ def _measured(
         num_calibration_images=len(held_out) if fitted else before.num_calibration_images,
         familiarity=familiarity,
     )
-    entry = {**report.record(), "unknown_threshold": familiarity.threshold if familiarity else None}
     wrong = None if max_drop is None else problem(checks, max_drop)
-    return Change(after.with_entry(entry), report, wrong)
+    return Change(after.with_entry(_entry(report, after)), report, wrong)
+
+
+def _network_of_groups(
+    knowledge: Knowledge, after: Knowledge, settings: LearnerSettings, regrouping: Regrouping, features_of: FeaturesOf
+) -> Network:
+    before, method = knowledge.network, knowledge.method
+    unmendable = f"method '{method}' has a network of its own kind, whose classes cannot be merged or forgotten"
+    # Networks and heads that do not say themselves how classes are put together may keep something for each class that
+    # nobody here knows of.
+    if not all("regrouped" in vars(type(part)) for part in (before, before.head)):
+        raise DataError(unmendable)
+    with initialisation(Address(settings.seed, "frame for regrouped classes")):
+        network = before.regrouped(regrouping.groups, after.task_sizes)
+    if before.state_dict().keys() != network.state_dict().keys():  # what a method has put beside backbones and head
+        raise DataError(unmendable)
+    for class_id in regrouping.merged:
+        exemplars = knowledge.images_of(knowledge.exemplars)
+        if not len(exemplars):
+            raise DataError(
+                f"method '{method}' keeps no exemplars, from which the output of a merged class is found; "
+                "use method=foster or another that does"
+            )
+        if isinstance(before.head, Head) and isinstance(network.head, Head):
+            row = merged_row(
+                *before.head.affine,
+                features_of(exemplars),
+                exemplars.labels,
+                regrouping.groups[class_id],
+                knowledge.temperature,
+            )
+            with torch.no_grad():
+                network.head.weight[class_id], network.head.bias[class_id] = row
+    return network
+
+
+def merged_row(
+    weight: Tensor, bias: Tensor, features: Tensor, labels: Tensor, members: Sequence[int], temperature: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """Weight `[d]` and bias `[]` of the class that `members` become, for a head of weight `[C, d]` and bias `[C]`.
+
+    Its probability is to be the sum of theirs, which has the logit log(exp z_a + exp z_b): no linear row gives that
+    exactly. The row that comes nearest to it on the kept photos is found among the combinations of all present rows: a
+    logistic regression on as many numbers as there are classes, so that few photos suffice. It is fitted on features
+    `[N, d]` with labels `[N]`, among which every class counts the same. Where there are no other classes, any row will
+    do, and the mean is taken.
+    """
+    from scipy.optimize import minimize
+
+    rows, offsets, chosen = weight.detach().double(), bias.detach().double(), list(members)
+    others = [k for k in range(len(rows)) if k not in chosen]
+    if not others:
+        return weight.detach().mean(0), bias.detach().mean()
+    logits = (features.to(rows) @ rows.T + offsets) / temperature
+    rest = logits[:, others].logsumexp(1)
+    wanted = torch.sigmoid(logits[:, chosen].logsumexp(1) - rest)
+    labels = labels.to(rows.device)
+    share = 1 / torch.bincount(labels, minlength=len(rows))[labels].double()
+    share = share / share.sum()
+    mean = logits.mean(1, keepdim=True)  # a softmax does not see what all logits have in common
+    plain = torch.zeros(len(rows), dtype=rows.dtype, device=rows.device)
+    plain[chosen] = 1.0
+    known = torch.cat((logits - mean, torch.ones_like(mean)), dim=1)
+    begin = mean[:, 0] + (logits - mean) @ plain - rest
+    ridge = torch.full((len(rows) + 1,), RIDGE, dtype=rows.dtype, device=rows.device)
+    ridge[-1] = 0.0  # the bias is free
+
+    def loss(values: Any) -> tuple[float, Any]:
+        change = torch.from_numpy(values).to(rows)
+        found = begin + known @ change
+        misfit = functional.binary_cross_entropy_with_logits(found, wanted, share, reduction="sum")
+        slope = known.T @ (share * (torch.sigmoid(found) - wanted)) + ridge * change
+        return float(misfit + (ridge * change.square()).sum() / 2), slope.cpu().numpy()
+
+    solution = minimize(loss, torch.zeros(len(ridge), dtype=torch.float64).numpy(), jac=True, method="L-BFGS-B")
+    change = torch.from_numpy(solution.x).to(rows)
+    factors, shift = plain + change[:-1], change[-1]
+    mixture = factors + (1 - factors.sum()) / len(rows)
+    return (mixture @ rows).to(weight), (mixture @ offsets + temperature * shift).to(bias)
 
 
 def _probabilities(classifier: Classifier, features: Tensor) -> Tensor:
@@ -205,10 +557,3 @@ def _remains(seen: _Seen, after: Knowledge, forgotten: Sequence[str], new: Class
             answers = Counter(after.class_names[k] for k in _probabilities(new, features).argmax(1).tolist())
             remains.append(Remains(name, kind, len(images), num_near, dict(answers.most_common())))
     return tuple(remains)
-
-
-def _known_id(knowledge: Knowledge, name: str) -> int:
-    wanted = class_name(name, "the arguments")
-    if wanted not in knowledge.class_names:
-        raise DataError(f"class '{wanted}' is not known{suggestion(wanted, knowledge.class_names)}")
-    return knowledge.class_names.index(wanted)

@@ -1,5 +1,6 @@
 """What a learner answers: plain, frozen results with class names."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -14,6 +15,23 @@ from foster.learner.update_check import UpdateCheck
 from foster.system.counts import counted
 
 UNKNOWN = "unknown"
+
+CLOSED_FORM_VARIANT = "closed form"
+"""Under which the accuracy of a head in closed form stands beside that of a trained network."""
+
+NORMAL_95 = 1.96
+SURE_FAILURE = 0.25
+"""A class has failed where its accuracy is below that, even at the upper end of its interval."""
+
+
+def wilson_interval(num_right: int, num_images: int) -> tuple[float, float]:
+    """The 95 % interval (Wilson) of an accuracy, in percent."""
+    if not num_images:
+        return 0.0, 100.0
+    share, z2 = num_right / num_images, NORMAL_95**2 / num_images
+    middle, half = share + z2 / 2, NORMAL_95 * math.sqrt(share * (1 - share) / num_images + z2 / num_images / 4)
+    low, high = (middle - half) / (1 + z2), (middle + half) / (1 + z2)
+    return 100 * max(0.0, low), 100 * min(1.0, high)
 
 
 @dataclass(frozen=True)
@@ -115,7 +133,8 @@ class LearnReport(Inventory):
     temperature: float
     num_calibration_images: int
     variants: Mapping[str, float]
-    """Accuracy of every network of the task on held-out images, as a mean over classes: boosted and compressed."""
+    """Accuracy of every network of the task on held-out images, as a mean over classes, and of the head in closed form
+    on the features of the pretrained backbone."""
     new_variants: Mapping[str, float]
     """The same over the new classes alone, of the networks on the way."""
     restarts: tuple[str, ...]
@@ -123,6 +142,8 @@ class LearnReport(Inventory):
     checks: tuple[UpdateCheck, ...]
     uncompared: tuple[str, ...]
     """Known classes of which there is no image: what they lost is not known, and no limit holds for them."""
+    result: str = ""
+    """Which of the variants is the result of a training."""
 
     @property
     def held_out(self) -> UpdateCheck | None:
@@ -130,10 +151,43 @@ class LearnReport(Inventory):
         return next((check for check in self.checks if check.kind == "held-out"), None)
 
     @property
+    def is_closed_form(self) -> bool:
+        """Whether nothing was trained."""
+        return not self.result
+
+    @property
+    def num_measured(self) -> int:
+        """How many photos the accuracy was measured on: photos that had no part in what answered."""
+        return sum(entry.num_images for entry in self.held_out.classes) if self.held_out else 0
+
+    @property
+    def num_right(self) -> int:
+        """How many of these were right."""
+        return sum(entry.num_right_after for entry in self.held_out.classes) if self.held_out else 0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval (Wilson) of the share of photos that are right, in percent."""
+        return wilson_interval(self.num_right, self.num_measured)
+
+    @property
     def failed_classes(self) -> tuple[str, ...]:
-        """Classes of which not one held-out image is classified rightly."""
+        """Classes that are hardly ever right, as far as so few photos tell."""
+        entries = self.held_out.classes if self.held_out else ()
+        limit = 100 * SURE_FAILURE
+        return tuple(
+            entry.name for entry in entries if wilson_interval(entry.num_right_after, entry.num_images)[1] < limit
+        )
+
+    @property
+    def better_in_closed_form(self) -> str | None:
+        """One line where the head in closed form is better than the network that was trained; else None."""
+        beside, own = self.variants.get(CLOSED_FORM_VARIANT), self.variants.get(self.result)
+        if beside is None or own is None or beside <= own:
+            return None
         return (
-            tuple(entry.name for entry in self.held_out.classes if not entry.num_right_after) if self.held_out else ()
+            f"the closed form has {beside:.1f} % on the same held-out photos, the trained network {own:.1f} %: "
+            "method=closed_form learns in a fraction of the time"
         )
 
     @property
@@ -158,8 +212,13 @@ class LearnReport(Inventory):
         what = [counted(len(self.new_classes), "new class")] if self.new_classes else []
         what += [f"more of {len(self.more_of)}"] if self.more_of else []
         check = self.held_out
-        accuracy = f"; {check.accuracy:.1f} % on held-out photos, mean over classes" if check and check.classes else ""
-        photos = f"{counted(self.num_trained, 'photo')}, {self.num_held_out:,} held out"
+        accuracy = ""
+        if check and check.classes:
+            low, high = self.interval
+            measured = f"{self.num_right:,} of {counted(self.num_measured, 'photo')} not seen before are right"
+            accuracy = f"; {measured} ({low:.0f} to {high:.0f} %)"
+        held_out = f", {self.num_held_out:,} held out" if self.num_held_out else ""
+        photos = f"{counted(self.num_trained, 'photo')}{held_out}"
         return f"learned {' and '.join(what) or 'nothing new'} from {photos}, in {self.seconds:.0f} s{accuracy}"
 
     def record(self) -> dict[str, Any]:
@@ -217,12 +276,16 @@ class MendReport:
     """Between the probability of a merged class and the sum of those of its parts, on the same images."""
     mean_difference: float | None = None
     remains: tuple[Remains, ...] = ()
+    removed: tuple[str, ...] = ()
+    """The ids of photos that were taken out."""
 
     def __str__(self) -> str:
         return entry_title(self.record())
 
     def record(self) -> dict[str, Any]:
         """Plain data for a bundle's history."""
+        if self.removed:
+            return {"removed_photos": len(self.removed)}
         if not self.forgotten and not self.checks:
             return {"renamed": dict(self.renamed)}
         what = {"forgotten": list(self.forgotten), "remains": {one.name: one.record() for one in self.remains}}

@@ -12,8 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from foster.learner.calibration import fit_temperature, probabilities
-from foster.learner.head_start import linear_discriminants
+from foster.data.herding import unit_length
+from foster.learner.calibration import USUAL_SPREAD, fit_temperature, probabilities
+from foster.learner.heads import linear_discriminants, spread_of
+from foster.networks.statistics import Statistics
 
 NUM_FOLDS = 5
 MIN_PHOTOS = 5
@@ -99,12 +101,14 @@ def cross_validated(features: Tensor, labels: Tensor, groups: Sequence[int]) -> 
     num_classes = int(labels.max()) + 1
     fold = _folds(labels, groups)
     scores = torch.empty(len(labels), num_classes, dtype=torch.float64)
-    features = features.double()
+    features = unit_length(features.double())
     for number in range(NUM_FOLDS):
         inside = fold == number
         if bool(inside.any()):
-            weight, bias = linear_discriminants(features[~inside], labels[~inside], num_classes)
+            others = Statistics.empty(num_classes, features.shape[1]).added(features[~inside], labels[~inside])
+            weight, bias = linear_discriminants(others)
             scores[inside] = features[inside] @ weight.T + bias
+    scores /= spread_of(scores) / USUAL_SPREAD or 1.0
     return probabilities(scores, fit_temperature(scores, labels) or 1.0)
 
 

@@ -7,14 +7,20 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor
+
 from foster import events
 from foster.data.images import ImageSet, digest, images_digest, tensors_of
 from foster.errors import FolderError, explained
 from foster.learner.knowledge import Knowledge
-from foster.learner.plan import Plan
+from foster.learner.look import Intake
 from foster.learner.reports import UpdateError
 from foster.settings.keys import flat
-from foster.system.files import is_temporary, user_path, written
+from foster.settings.learner import LearnerSettings
+from foster.system.files import is_temporary, user_path, write_bytes, written
 from foster.system.locking import LOCK, locked
 from foster.training.checkpoint import CheckpointStore, explained_misfit
 from foster.training.task import TaskState
@@ -85,6 +91,21 @@ class WorkFolder:
             )
         return progress
 
+    def saved_features(self, key: str, shape: tuple[int, int]) -> Tensor | None:
+        """Features of these photos that an interrupted `learn` has computed; None where there are none."""
+        path = self._features_file(key)
+        with suppress(OSError, SafetensorError, KeyError, ValueError):
+            features = load_file(path)["features"]
+            if features.shape == shape and features.dtype is torch.float16:
+                return features
+        return None
+
+    def save_features(self, key: str, features: Tensor) -> None:
+        write_bytes(self._features_file(key), save({"features": features}))
+
+    def _features_file(self, key: str) -> Path:
+        return self.checkpoints.folder / f"features-{key}.safetensors"
+
     def setting(self, key: str) -> Any:
         """What a setting was in the interrupted `learn` that the folder holds; None where it holds none."""
         checkpoint = self.checkpoints.load(lambda message: None)
@@ -111,18 +132,19 @@ def opened(folder: str | Path | WorkFolder | None) -> AbstractContextManager[Wor
     return WorkFolder(Path(folder)).opened()
 
 
-def fingerprint(plan: Plan, unlabeled: ImageSet | None) -> dict[str, Any]:
+def fingerprint(
+    settings: LearnerSettings, before: Knowledge | None, intake: Intake, unlabeled: ImageSet | None
+) -> dict[str, Any]:
     """What one `learn` starts from, as plain data: the settings, and hashes of the images as they were decoded and of
     what is known before them. Equal fingerprints lead to equal weights.
 
     Where and how it is computed is not part of it, and neither are names and places of files.
     """
-    intake = plan.intake
     parts = {"training": intake.train, "held-out": intake.held_out}
     images = {f"{name} {key}": value for name, part in parts.items() for key, value in tensors_of(part).items()}
     return {
-        "settings": plan.settings.nested(),
-        "known": _known(plan.before) if plan.before else "",
+        "settings": settings.nested(),
+        "known": _known(before) if before else "",
         "images": digest(images, intake.class_names),
         "unlabeled": images_digest(unlabeled),
     }

@@ -14,7 +14,6 @@ from foster.networks import BACKBONES, build_backbone
 from foster.networks.freezing import evaluating
 from foster.networks.network import Backbone
 from foster.networks.pretrained import PACKAGES, load_weights, packaged_weights, read_weights
-from foster.networks.trunk import Trunk, cut
 from foster.settings.plugins import is_registered
 
 TIMM_PREFIX = "timm:"
@@ -39,24 +38,13 @@ class BackboneChoice:
     """
 
     name: str
-    make_whole: Callable[[], Backbone]
+    make: Callable[[], Backbone]
     mean: tuple[float, float, float] | None = None
     std: tuple[float, float, float] | None = None
     is_pretrained: bool = False
     """Whether its very first weights were pretrained, which decides how gently it is trained from then on."""
     is_own: bool = True
     """Whether it is one of this library's own, which training may compile."""
-    num_frozen: int = 0
-    """How many of its parts are a frozen trunk, of which `make` gives only the tail."""
-
-    def make(self) -> Backbone:
-        """A fresh backbone, or its tail."""
-        whole = self.make_whole()
-        return cut(whole, self.num_frozen, self.name)[1] if self.num_frozen else whole
-
-    def make_trunk(self) -> Trunk | None:
-        """What stands before all tails, if anything."""
-        return cut(self.make_whole(), self.num_frozen, self.name)[0] if self.num_frozen else None
 
 
 class ModuleBackbone(Backbone):
@@ -77,9 +65,8 @@ def choose_backbone(
     image_size: tuple[int, int],
     weights: str = "",
     is_trained: bool = False,
-    num_frozen: int = 0,
 ) -> BackboneChoice:
-    """The backbone by name, as `timm:NAME`, or as a module from Python; its first `num_frozen` parts are a trunk.
+    """The backbone by name, as `timm:NAME`, or as a module from Python.
 
     Pretrained weights are downloaded or read when a backbone is made, and not even then for the frame of one that is
     already trained (`is_trained`).
@@ -89,19 +76,18 @@ def choose_backbone(
         chosen = _from_timm(choice, image_size, is_pretrained=not weights, is_trained=is_trained)
     else:
         chosen = _without_weights(choice, image_size)
-    chosen = replace(chosen, num_frozen=num_frozen)
     if not weights and chosen.name not in PACKAGES:
         return chosen
     state = cache(lambda: read_weights(Path(weights)) if weights else packaged_weights(chosen.name))
 
     def make() -> Backbone:
-        made = chosen.make_whole()
+        made = chosen.make()
         load_weights(made.module if isinstance(made, ModuleBackbone) else made, state(), weights or chosen.name)
         return made
 
     return replace(
         chosen,
-        make_whole=chosen.make_whole if is_trained else make,
+        make=chosen.make if is_trained else make,
         mean=chosen.mean or IMAGENET_MEAN,
         std=chosen.std or IMAGENET_STD,
         is_pretrained=True,

@@ -146,9 +146,6 @@ class EfficientNetLite(Backbone):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
-    def parts(self) -> list[nn.Module]:
-        return list(self.body)
-
     def stages(self, images: Tensor) -> list[Tensor]:
         return stage_outputs(self.body, images)
 

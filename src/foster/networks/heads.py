@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -41,7 +42,7 @@ class Head(nn.Module):
         self.linear = PreciseLinear()
 
     @classmethod
-    def from_values(cls, weight: Tensor, bias: Tensor) -> "Head":
+    def from_values(cls, weight: Tensor, bias: Tensor) -> Self:
         """A head with copies of these values; no random number is drawn."""
         head = cls(in_features=weight.shape[1], num_classes=0)
         head.weight = nn.Parameter(weight.detach().clone())
@@ -96,6 +97,24 @@ class Head(nn.Module):
         factor = alignment_factor(self.weight, num_known) * scale
         self.weight[num_known:] *= factor
         return factor
+
+
+SMALLEST_FEATURE = 1e-8
+
+
+class RootHead(Head):
+    """A linear head on the roots of features; it follows from sums over photos and is never trained."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        return super().forward(unit_roots(features))
+
+
+def unit_roots(features: Tensor) -> Tensor:
+    """The square roots of features `[N, d]`, with their signs, scaled to unit length: closer to a normal distribution
+    than pooled features, which are seldom below 0 and sometimes far above."""
+    values = features.float()
+    # Below the smallest value the root is constant: at 0 its slope would be infinite, which Grad-CAM cannot use.
+    return functional.normalize(values.abs().clamp_min(SMALLEST_FEATURE).sqrt().copysign(values), dim=1)
 
 
 def alignment_factor(weight: Tensor, num_known: int) -> float:

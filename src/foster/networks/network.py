@@ -24,11 +24,6 @@ class Backbone(nn.Module):
         """The outputs `[N, C, H, W]` of every stage, the last with `feature_size` channels."""
         raise NotImplementedError
 
-    def parts(self) -> list[nn.Module]:
-        """The modules that make the last stage's maps one after the other: where a backbone can be cut in two. None:
-        it cannot."""
-        return []
-
     def compiled_parts(self) -> list[nn.Module]:
         """The modules that an engine compiles, each for itself: equal ones share their code. None: `stages` whole."""
         return []

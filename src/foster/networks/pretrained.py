@@ -30,8 +30,6 @@ class Package:
     """Of the family of backbones."""
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)
-    num_frozen: int = 7
-    """How many of the backbone's parts are frozen by default: all but the last stage and the last layer."""
 
     @property
     def folder(self) -> Path | None:

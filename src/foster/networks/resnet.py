@@ -113,9 +113,6 @@ class ResNet(Backbone):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
-    def parts(self) -> list[nn.Module]:
-        return [self.stem, *self.body]
-
     def compiled_parts(self) -> list[nn.Module]:
         return [self.stem, *(block for stage in self.body for block in stage.children())]
 

@@ -205,7 +205,7 @@ def _bundle_part(page: Page, bundle: BundleArchive) -> dict[str, Any]:
 def _learns(bundle: BundleArchive) -> list[dict[str, Any]]:
     """Every `learn` or mending, with what it did to the accuracy on held-out images; on exemplars where none are."""
     history: Sequence[dict[str, Any]] = bundle.manifest.history
-    learns = [entry for entry in history if "removed_exemplars" not in entry]
+    learns = [entry for entry in history if "removed_photos" not in entry]
     checks = [entry.get("checks", {}) for entry in learns]
     return [
         {**entry, "title": entry_title(entry), "check": check.get("held-out") or check.get("exemplar") or {}}

@@ -93,7 +93,7 @@ class Served:
         with exact_convolutions():
             heat = grad_cam(classifier.network, seen, class_ids, classifier.scores_of)
         resizing = self.learner.resizing
-        enlarged = interpolate(heat[:, None], resizing.size, mode="bilinear", align_corners=False)  # behind a trunk
+        enlarged = interpolate(heat[:, None], resizing.size, mode="bilinear", align_corners=False)
         return label, _as_png(enlarged[0, 0].cpu(), picture.size, resizing.rule == "crop")
 
 

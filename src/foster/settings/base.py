@@ -44,6 +44,8 @@ class CommonSettings(Frozen):
     """Keys whose value must be a name in a table, with that table."""
     usual_augmentation: ClassVar[str]
     """The name that stands for the default augmentation."""
+    untrained: ClassVar[tuple[str, ...]] = ()
+    """Words for `method` that are no trained method: the options are then those of the default method."""
 
     method: str = DEFAULT_METHOD
     """The algorithm; `foster list methods` lists all."""
@@ -88,16 +90,21 @@ class CommonSettings(Frozen):
         return self
 
     @property
+    def section(self) -> str:
+        """The name of the table that holds the options."""
+        return DEFAULT_METHOD if self.method in self.untrained else self.method
+
+    @property
     def unlabeled_key(self) -> str:
         """The dotted key of the setting that names unlabeled images."""
-        return f"{self.method}.{self.options.unlabeled_key}"
+        return f"{self.section}.{self.options.unlabeled_key}"
 
     def why_unused(self, key: str) -> str:
         """Why a dotted key has no effect: it is another method's, or needs another setting. Empty where it has one."""
         section, _, own_key = key.partition(".")
-        if section in METHOD_SETTINGS and section != self.method:
+        if section in METHOD_SETTINGS and section != self.section:
             return f"the method is {self.method}"
-        lacking = self.options.lacking(own_key) if section == self.method else ""
+        lacking = self.options.lacking(own_key) if section == self.section else ""
         return f"it needs {lacking}" if lacking else ""
 
     def scheduled(self, epochs_factor: float, is_pretrained: bool, rate: float = 1.0) -> MethodSettings:
@@ -118,7 +125,7 @@ class CommonSettings(Frozen):
     def complete(self) -> dict[str, Any]:
         """All settings as plain data, in the layout of a settings file: the options stand under the method's name."""
         data = self.model_dump(mode="json", exclude={"options"} if self.plugins else {"options", "plugins"})
-        return {**data, self.method: self.options.model_dump(mode="json")}
+        return {**data, self.section: self.options.model_dump(mode="json")}
 
     @classmethod
     def augmentation_asked(cls, data: Mapping[str, Any]) -> Any:
@@ -155,7 +162,7 @@ def check_used(overrides: Sequence[str], settings: CommonSettings, asked: str = 
     """Refuse a `key=value` without effect, unless it sets the default; `asked` names its place in messages."""
     for key in (override.partition("=")[0].strip() for override in overrides):
         section, _, own_key = key.partition(".")
-        is_usual = section == settings.method and own_key.partition(".")[0] not in settings.options.without_effect()
+        is_usual = section == settings.section and own_key.partition(".")[0] not in settings.options.without_effect()
         if (reason := settings.why_unused(key)) and not is_usual:
             raise SettingsError(f"{key} has no effect: {reason} ({asked})")
 
@@ -187,17 +194,18 @@ def plugins_asked(data: Mapping[str, Any], origin: str) -> list[str]:
 def make(model: type[Model], data: Mapping[str, Any], origin: str) -> Model:
     """Checked settings from plain data in the layout of a settings file; `origin` names it in messages."""
     data = dict(data)
-    method = data.get("method", DEFAULT_METHOD)
-    _check_name("method", method, METHOD_SETTINGS, origin)
-    sections = {name: data.pop(name) for name in METHOD_SETTINGS if name in data}
-    checked = {name: method_section(name, section, origin) for name, section in sections.items()}
+    method = data.get("method", model.model_fields["method"].default)
+    _check_name("method", method, [*model.untrained, *METHOD_SETTINGS], origin)
+    section = DEFAULT_METHOD if method in model.untrained else method
+    tables = {name: data.pop(name) for name in METHOD_SETTINGS if name in data}
+    checked = {name: method_section(name, table, origin) for name, table in tables.items()}
     for key, table in model.named.items():
         if data.get(key) is not None:
             _check_name(key, data[key], table, origin)
     augmentation = data["augmentation"] = model.augmentation_asked(data)
     if isinstance(augmentation, str) and augmentation != model.usual_augmentation:
         _check_name("augmentation", augmentation, [*AUGMENTATIONS, model.usual_augmentation], origin)
-    return validated(model, {**data, "options": checked.get(method) or _usual_options(method)}, origin)
+    return validated(model, {**data, "options": checked.get(section) or _usual_options(section)}, origin)
 
 
 def _usual_options(method: str) -> MethodSettings:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -23,7 +23,10 @@ DEFAULT_MEMORY_TOTAL = 2000
 PUBLISHED_BATCH_SIZE = 128
 PRETRAINED_MAX_GRADIENT = 1.0
 
-KEPT_FROM_THE_FIRST_LEARN = ("method", "backbone", "image_size", "resize", "trunk")
+AUTO, CLOSED_FORM = "auto", "closed_form"
+"""Words for `method` beside those of methods that are trained."""
+
+KEPT_FROM_THE_FIRST_LEARN = ("method", "backbone", "image_size", "resize", "head")
 """What a bundle decides once and for all, beside the pretrained weights: all it holds depends on it."""
 
 MACHINE_KEYS = ("device", "engine", "max_unreadable", "checkpoint_minutes", "plugins")
@@ -36,27 +39,32 @@ class LearnerSettings(CommonSettings):
     listing = "foster learn --keys"
     named = MappingProxyType({"training": PRESETS})
     usual_augmentation = "by_size"
+    untrained = (AUTO, CLOSED_FORM)
 
+    method: str = AUTO
+    """How photos are learned. `closed_form`: the pretrained backbone stays as it is, and the head follows from sums
+    over the features of all photos. A method such as `foster` trains the network. `auto` takes the closed form where
+    the backbone is pretrained, unless there are a GPU and 500 photos or more in the first learn; else foster."""
     training: Literal["fast", "standard", "paper"] = "standard"
     """How long to train, and how much to hold out."""
     backbone: str = "auto"
-    """A name, `timm:NAME`, or `auto`: resnet32 for images of up to 64 pixels, else efficientnet_lite0, pretrained."""
+    """A name, `timm:NAME`, or `auto`: efficientnet_lite0, pretrained; where images of up to 64 pixels are trained,
+    resnet32."""
     weights: str = ""
     """A .safetensors file with pretrained weights of the backbone; later learns need it no more, except with
     method=joint, which starts from it each time."""
-    trunk: Literal["auto", "none"] | Annotated[int, Field(ge=1)] = "auto"
-    """How many of a pretrained backbone's first parts are frozen and shared by all branches, so that what they make of
-    the photos is computed once; auto decides by device and number of photos."""
-    views: int | None = Field(default=None, ge=1)
-    """In how many augmented views a trunk sees each photo; by default as `training` says, and at most one for two
-    epochs."""
+    head: Literal["discriminants"] = "discriminants"
+    """What follows from the sums in closed form: shrunk linear discriminants."""
+    features_per_class: int = Field(default=1000, ge=0)
+    """Photos of each class whose features (2.5 KB a photo) are kept beside the sums over all; 0 keeps only the sums."""
     image_size: Literal["auto"] | tuple[int, int] = "auto"
     """Height and width of the network's images; one number, or `96x128`, will do."""
     resize: Literal["auto", "stretch", "crop"] = "auto"
     """How pictures reach that size: stretched, or halfway between that and their middle square; auto stretches up to 64
     pixels."""
-    memory_total: int | None = Field(default=None, ge=1)
-    """Images that are kept in all, held-out ones included; 2000 where memory_per_class is not given either."""
+    memory_total: int | None = Field(default=None, ge=0)
+    """Images that are kept in all, held-out ones included; 2000 where memory_per_class is not given either. In closed
+    form it may be 0: no photo is kept."""
     validation_share: float | None = Field(default=None, ge=0, le=0.5)
     """The share of the new images that is never trained on, to measure accuracy and to calibrate confidence."""
     learning_rate_scale: float | None = Field(default=None, gt=0, le=1e6)
@@ -87,13 +95,9 @@ class LearnerSettings(CommonSettings):
         return value
 
     @property
-    def num_frozen(self) -> int:
-        """The parts of the trunk, once it is decided."""
-        return self.trunk if isinstance(self.trunk, int) else 0
-
-    def num_views(self, epochs: int) -> int:
-        """In how many views a trunk sees photos of a first phase of so many epochs: what is seen twice is worth one."""
-        return min(PRESETS[self.training].views, max(1, epochs // 2)) if self.views is None else self.views
+    def memory_budget(self) -> int:
+        """How many images are kept in all, where memory_per_class does not say how many of each class."""
+        return DEFAULT_MEMORY_TOTAL if self.memory_total is None else self.memory_total
 
     @property
     def held_out_share(self) -> float:
@@ -105,10 +109,11 @@ class LearnerSettings(CommonSettings):
             return None
         if self.memory_per_class is not None:
             return self.memory_per_class
-        total = self.memory_total or DEFAULT_MEMORY_TOTAL
+        total = self.memory_budget
         if total < num_classes:
             raise SettingsError(
-                f"memory_total: {counted(total, 'exemplar')} cannot hold one of each of {num_classes} classes; "
+                f"memory_total: {counted(total, 'exemplar')} cannot hold one of each of {num_classes} classes, from "
+                f"which method {self.method} learns on; "
                 f"set memory_total={num_classes} or more, or memory_per_class"
             )
         return total // num_classes
@@ -138,14 +143,14 @@ class LearnerSettings(CommonSettings):
         """As complete, without what belongs to the machine: of the weights' file, only the name, and of plug-ins those
         that a bundle needs."""
         data = {key: value for key, value in self.complete().items() if key not in MACHINE_KEYS}
-        options = {key: value for key, value in data[self.method].items() if key != self.options.unlabeled_key}
+        options = {key: value for key, value in data[self.section].items() if key != self.options.unlabeled_key}
         needed = plugins_of({"method": self.method, "backbone": self.backbone})
         plugins = {"plugins": list(needed)} if needed else {}
-        return {**data, **plugins, "weights": Path(self.weights).name, self.method: options}
+        return {**data, **plugins, "weights": Path(self.weights).name, self.section: options}
 
 
 def _bounded(_: str, fit: FitSettings) -> FitSettings:
-    """Discriminants of few photos weigh features so heavily that a first step could undo the pretraining."""
+    """A head that starts from discriminants of few photos could undo the pretraining in its first step."""
     return fit if fit.max_gradient is not None else fit.model_copy(update={"max_gradient": PRETRAINED_MAX_GRADIENT})
 
 
@@ -163,6 +168,11 @@ def learner_settings(
     """
     before: dict[str, Any] = {} if base is None else base.complete()
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    if "epochs" in changes or any(override.partition("=")[0].strip() == "epochs" for override in overrides):
+        raise SettingsError(
+            "epochs: a learner has no such setting; --minutes M (in Python minutes=M) fits the training to a time, and "
+            f"epochs_scale=F multiplies the published epochs (in {origin})"
+        )
     overrides = import_plugins(changes, overrides, (), origin)
     recipes, overrides = take_recipes(overrides, changes.pop("recipe", None))
     has_parts = any(is_part(override, "augmentation") for override in overrides)
@@ -187,6 +197,8 @@ def learner_settings(
 
 
 def _check_kept(base: LearnerSettings, settings: LearnerSettings, origin: str) -> None:
+    if base.method == CLOSED_FORM and settings.method not in LearnerSettings.untrained:
+        base = base.model_copy(update={"method": settings.method, "options": settings.options})  # it goes on trained
     kept = [(key, getattr(base, key), getattr(settings, key)) for key in KEPT_FROM_THE_FIRST_LEARN]
     if not base.options.starts_anew:
         kept.append(("weights", Path(base.weights).name, Path(settings.weights).name))

@@ -14,14 +14,13 @@ class Length:
 
 @dataclass(frozen=True)
 class Preset:
-    """How long to train, how much to hold out, and in how many views at most a trunk sees each photo. `augmentation` is
-    that of small images, which are trained from scratch."""
+    """How long to train and how much to hold out. `augmentation` is that of small images, which are trained from
+    scratch."""
 
     summary: str
     from_scratch: Length
     pretrained: Length
     validation_share: float
-    views: int
     augmentation: str = "auto"
 
 
@@ -31,7 +30,6 @@ PRESETS: dict[str, Preset] = {
         Length(0.06, 600),
         Length(0.02, 60),
         validation_share=0.15,
-        views=1,
         augmentation="plain",
     ),
     "standard": Preset(
@@ -39,14 +37,12 @@ PRESETS: dict[str, Preset] = {
         Length(0.3, 2000),
         Length(0.06, 200),
         validation_share=0.1,
-        views=4,
     ),
     "paper": Preset(
         "the method's published schedule, on every image: nothing is held out",
         Length(1.0, 0),
         Length(1.0, 0),
         validation_share=0.0,
-        views=8,
     ),
 }
 
@@ -61,8 +57,15 @@ PHOTO_SIDES = (96, 128, 160, 192, 224)
 SMALL_BACKBONES = tuple(f"resnet{depth}" for depth in (8, 14, 20, 32, 44, 56))
 """Those made for small images: at a photo's size they would take minutes for what they do in seconds."""
 
+PRETRAINED = "efficientnet_lite0"
+"""The backbone whose pretrained weights come with the installation."""
+
 WITHOUT_WEIGHTS = "resnet18"
 """The backbone for photos where no pretrained weights are at hand."""
+
+
+ENOUGH_PHOTOS = 500
+"""From so many photos in a first learn on, a pretrained backbone is trained where there is a GPU."""
 
 
 def image_side_for(typical_side: int, largest: int = 224) -> int:
@@ -87,7 +90,13 @@ def asked_as(backbone: str) -> str:
 
 def backbone_for(image_size: tuple[int, int]) -> str:
     """A backbone for photos starts pretrained."""
-    return "resnet32" if max(image_size) <= SMALL_SIDE else "efficientnet_lite0"
+    return "resnet32" if max(image_size) <= SMALL_SIDE else PRETRAINED
+
+
+def frozen_side_for(on_gpu: bool) -> int:
+    """The side of the images that a frozen backbone sees, small ones enlarged: it was pretrained on things of that
+    size (results/notes/photo-heads.md)."""
+    return 224 if on_gpu else 192
 
 
 def resize_rule_for(image_size: tuple[int, int]) -> str:

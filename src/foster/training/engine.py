@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,6 @@ from foster.networks.network import Output
 from foster.settings.base import device_problem
 from foster.system.processes import local_device
 from foster.training.distributed import Statistics, in_shares
-from foster.training.views import MAPS_AT_ONCE, TrunkViews
 
 INFERENCE_IMAGES = 512
 INFERENCE_PIXELS = {"cuda": 2**21, "cpu": 2**18}
@@ -61,12 +60,11 @@ def in_batches(
     images: Stack | Tensor,
     device: torch.device,
     see: Callable[[Stack, torch.device], Tensor] = on_device,
-    batch_size: int | None = None,
 ) -> tuple[Tensor, ...]:
     """What `forward` makes of images wherever they live, a batch at a time as the device can `see` it (uint8), without
     gradients and in full precision: an answer does not depend on where it was computed."""
     images = as_stack(images)
-    size = batch_size or inference_batch_size((images.shape[2], images.shape[3]), device)
+    size = inference_batch_size((images.shape[2], images.shape[3]), device)
     images.load()  # all at once, over all cores
     with torch.no_grad(), exact_convolutions():
         parts = [forward(see(batch, device)) for batch in images.split(size)]
@@ -76,7 +74,7 @@ def in_batches(
 @dataclass(frozen=True)
 class Engine:
     """How networks run. `compile`, `capture` and `kernels` say which accelerators training uses, `resident` whether
-    its images live on the device. With `views`, networks see what a frozen trunk makes of images in place of them."""
+    its images live on the device."""
 
     device: torch.device
     mean: tuple[float, ...]
@@ -86,7 +84,6 @@ class Engine:
     capture: bool = False
     kernels: bool = False
     resident: Literal["auto", "on", "off", "disk"] = "auto"
-    views: TrunkViews | None = None
     statistics: Statistics = "process"
     """Whether several processes have BatchNorm statistics of their own, or share them."""
     _normaliser: Normaliser = field(init=False, repr=False, compare=False)
@@ -102,12 +99,7 @@ class Engine:
         return torch.autocast(self.device.type, self.dtype, cache_enabled=False)
 
     def prepare(self, images: Tensor) -> Tensor:
-        """uint8 images `[N, 3, H, W]` on the device -> normalised floats in the layout that convolutions like.
-
-        The maps of a trunk, which are floats, keep their values.
-        """
-        if images.is_floating_point():
-            return images.to(self.dtype, memory_format=torch.channels_last)
+        """uint8 images `[N, 3, H, W]` on the device -> normalised floats in the layout that convolutions like."""
         normalised: Tensor = self._normaliser(images, self.dtype)
         return normalised
 
@@ -118,14 +110,11 @@ class Engine:
         """
 
         def see(batch: Stack, device: torch.device) -> Tensor:
-            return self.views.plain(batch) if self.views else self._normaliser(on_device(batch, device))
+            return cast(Tensor, self._normaliser(on_device(batch, device)))
 
         def forward(batch: Tensor) -> Output:
             out = network(batch)
             return Output(out.logits, out.features)
 
-        size = MAPS_AT_ONCE if self.views else None
         with evaluating(network):
-            return Output(
-                *in_shares(lambda part: in_batches(forward, part, self.device, see, size), images, self.device)
-            )
+            return Output(*in_shares(lambda part: in_batches(forward, part, self.device, see), images, self.device))

@@ -18,7 +18,6 @@ from foster.training.distributed import average, shared_statistics
 from foster.training.engine import Engine
 from foster.training.optim import Sgd
 from foster.training.phase import Objective, Phase
-from foster.training.views import recalled_features
 
 NUM_WARM_UPS = 3
 
@@ -36,7 +35,6 @@ def ready_step(phase: Phase, feed: Feed, engine: Engine, optimizer: Sgd) -> Iter
         shared_statistics(modules, engine.statistics == "shared" and not process_group().is_alone),
         folded_frozen_parts(modules, is_folding, engine.dtype),
         compiled_backbones(modules, engine.compile) as switch,
-        recalled_features(modules, feed, phase.fit.epochs),
     ):
         # Only full batches run compiled: left-over sizes, and phases of less than a batch, differ from task to task.
         full = feed.batch_size // feed.team.size

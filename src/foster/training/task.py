@@ -23,7 +23,6 @@ from foster.training.distributed import agree_on_statistics
 from foster.training.engine import Engine
 from foster.training.fit import FitState, fit, restore_trained
 from foster.training.phase import Evaluate, Phase, parts_of
-from foster.training.views import ViewFeed
 
 STEPS_BETWEEN_QUESTIONS = 50
 """Several processes ask each other so often within an epoch whether one of them wants to save or to stop. They agree on
@@ -120,7 +119,6 @@ class Trainer:
         """
         epochs: dict[str, int] = {}
         num_phases = 0
-        skipped: list[Phase] = []
         for phase in parts_of(phases):
             if isinstance(phase, Evaluate):
                 evaluate(phase)
@@ -132,9 +130,7 @@ class Trainer:
                 restore_trained(phase.network, state.kept[name])
                 with explained_misfit():
                     phase.restore_teachers(state.kept.get(f"{name}-teachers", {}))
-                skipped.append(phase)
                 continue
-            self._draw_views(skipped, state.task)
             teachers = self.train(phase, state, save)
             state.num_phases_done, state.fit = num_phases, None
             if save is not None:
@@ -181,14 +177,7 @@ class Trainer:
 
     def _feed(self, phase: Phase, task: int) -> Feed:
         engine, address = self.engine, Address(self.seed, "feed", task, phase.name)
-        if engine.views is not None:
-            return ViewFeed(phase.data, engine.views, self.batch_size, address, engine.device)
         return make_feed(phase.data, self.augmentation, self.batch_size, address, engine.device, engine.resident)
-
-    def _draw_views(self, skipped: list[Phase], task: int) -> None:
-        """Which views there are of an image depends on the images beside which it was first shown."""
-        while self.engine.views is not None and skipped:
-            self._feed(skipped.pop(0), task)
 
 
 def seconds_an_epoch(

@@ -134,7 +134,7 @@ def read_photos(
     kept: list[int] = []
     for position, image in enumerate(decoded(photos.items, resizing)):
         if isinstance(image, ImageError):
-            _note_unreadable(str(image), position, photos, max_unreadable, unreadable)
+            note_unreadable(str(image), position, photos, max_unreadable, unreadable)
         else:
             images[len(kept)] = image
             kept.append(position)
@@ -158,7 +158,7 @@ def read_for_training(
     for pieces in loader.decoded(store.photos, parts):
         piece = Decoded.joined(pieces)
         for position, reason in piece.unreadable.items():
-            _note_unreadable(reason, position, photos, max_unreadable, unreadable)
+            note_unreadable(reason, position, photos, max_unreadable, unreadable)
         store.keep_at_best_place(piece, len(photos))
     kept = np.flatnonzero(store.sizes.min(1) > 0)
     return _read(PhotoStack([store], np.zeros(len(kept), np.int16), kept), kept.tolist(), photos, unreadable)
@@ -170,7 +170,7 @@ def _read(stack: Stack, kept: Sequence[int], photos: Photos, unreadable: list[Un
     return ReadPhotos(stack, tuple(kept), tuple(photos.labels[k] for k in kept), tuple(unreadable))
 
 
-def _note_unreadable(
+def note_unreadable(
     reason: str, position: int, photos: Photos, max_unreadable: int | None, unreadable: list[Unreadable]
 ) -> None:
     """Add an image to those that cannot be read. Raises DataError where they are too many."""

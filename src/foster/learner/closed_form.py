@@ -1,0 +1,373 @@
+"""A `learn` behind a frozen backbone, in the order in which it happens.
+
+The features of each new photo are computed once and added to those known before; the head follows from the sums; it is
+measured on photos that had no part in it.
+"""
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from foster import events
+from foster.bundle.manifest import Preprocessing
+from foster.data.memory import ExemplarMemory
+from foster.data.photos.decode import ImageError, Resizing, each_decoded, image_id, jpeg_of, png_of, shrunk
+from foster.data.photos.find import Photos, item_name, some
+from foster.data.photos.store import (
+    Unreadable,
+    keeps_photos,
+    learner_loader,
+    none_readable,
+    note_unreadable,
+    stack_of_files,
+)
+from foster.errors import DataError, SettingsError
+from foster.learner.calibration import fit_temperature, probabilities
+from foster.learner.classifier import Classifier
+from foster.learner.familiarity import Familiarity
+from foster.learner.features import FeatureStore, stored_features
+from foster.learner.heads import linear_discriminants, solve
+from foster.learner.knowledge import Change, Knowledge, Memories
+from foster.learner.look import Entry, fair_quota, kept_elsewhere, shared_photos
+from foster.learner.reports import Inventory, LearnReport
+from foster.learner.request import BYTES_OF_PROCESS, NUM_SHOWN, Chosen, Request
+from foster.learner.update_check import UpdateCheck, compare, problem
+from foster.learner.work_folder import WorkFolder
+from foster.networks.adapted import check_backbone
+from foster.networks.heads import RootHead
+from foster.networks.network import Network
+from foster.networks.statistics import Statistics
+from foster.settings.learner import CLOSED_FORM, LearnerSettings
+from foster.system.counts import counted
+from foster.training.engine import find_device
+
+READ_AT_ONCE = 128
+"""Photos that are decoded and looked at together."""
+
+REHEARSED_PHOTOS = 8
+NUM_SOLUTIONS = 6
+"""One for each fold, and the one that is kept."""
+
+PNG = b"\x89PNG"
+
+
+@dataclass(frozen=True, eq=False)
+class NewPhotos:
+    """The photos of one `learn` that are not known yet, with ids for all classes known afterwards."""
+
+    class_names: tuple[str, ...]
+    ids: tuple[str, ...]
+    labels: Tensor
+    """int64 `[N]`."""
+    features: Tensor
+    """As they are stored, float16 `[N, d]`."""
+    files: Mapping[int, Mapping[str, bytes]]
+    """For each class, some photos by their id, encoded as they are kept."""
+    inventory: Inventory
+
+
+def learn_in_closed_form(request: Request, chosen: Chosen, began: float) -> Change[LearnReport]:
+    """Compute features, add them, solve, measure."""
+    before, settings = request.before, request.settings.model_copy(update={"method": CLOSED_FORM})
+    known = before.class_names if before else ()
+    network, preprocessing = _frozen_network(before, chosen)
+    classifier = Classifier(network, preprocessing).to(find_device(settings.device))
+    quota = _quota(request.photos, settings, before)
+    if request.asked:
+        request.asked(_planned(request, chosen, classifier))
+    photos = compute_features(request, chosen.resizing, classifier, quota)
+    if len(photos.class_names) == 1:
+        request.warn(
+            f"every photo will be taken for '{photos.class_names[0]}': a second class is needed to tell it from"
+        )
+    num_classes = len(photos.class_names)
+    store = before.store if before and before.store else FeatureStore.empty(network.feature_size)
+    last_answers = store.answers
+    num_before = store.num_photos
+    store = store.added(photos.features, photos.labels, photos.ids, num_classes, settings.features_per_class)
+    # Where only sums are kept, the new photos are all there is to measure on.
+    rows = store.rows if settings.features_per_class else torch.arange(num_before, store.num_photos)
+    features = store.features if settings.features_per_class else photos.features
+    labels = store.labels[rows]
+    solved = solve(settings.head, store.statistics, features, labels, tuple(store.ids[k] for k in rows.tolist()))
+    measured, of_measured = rows[solved.positions], labels[solved.positions]
+    temperature = fit_temperature(solved.scores, of_measured)
+    probability = probabilities(solved.scores, temperature or 1.0)
+    familiarity = None
+    if temperature and len(labels.unique()) == num_classes:
+        familiarity = Familiarity.fitted(features, labels, (probability, features[solved.positions]))
+    answers = solved.scores.argmax(1)
+    check, uncompared = _compared(measured, of_measured, answers, last_answers, photos.class_names, len(known))
+    memory = _memory(before, photos, quota, chosen.resizing)
+    after = Knowledge(
+        class_names=photos.class_names,
+        task_sizes=(num_classes,),
+        method=CLOSED_FORM,
+        backbone=chosen.backbone.name,
+        preprocessing=preprocessing,
+        network=Network(network.branches, solved.head),  # type: ignore[arg-type]
+        memories=Memories(lambda: memory, ExemplarMemory),
+        temperature=temperature or 1.0,
+        num_calibration_images=len(measured) if temperature else 0,
+        history=before.history if before else (),
+        familiarity=familiarity,
+        store=store.with_answers(measured, answers),
+    )
+    report = LearnReport(
+        **vars(photos.inventory),
+        new_classes=after.class_names[len(known) :],
+        num_trained=len(photos.ids),
+        num_held_out=0,
+        num_exemplars=memory.num_images,
+        seconds=round(time.monotonic() - began, 1),
+        temperature=after.temperature,
+        num_calibration_images=after.num_calibration_images,
+        variants={},
+        new_variants={},
+        restarts=(),
+        checks=(check,) if check.classes else (),
+        uncompared=uncompared,
+    )
+    entry = {
+        "source": request.photos.title.strip("'").rsplit("/", 1)[-1],
+        "method": CLOSED_FORM,
+        "head": settings.head,
+        "device": str(classifier.device),
+        "unknown_threshold": familiarity.threshold if familiarity else None,
+        **report.record(),
+    }
+    resolved = {
+        "backbone": chosen.backbone.name,
+        "image_size": preprocessing.size,
+        "resize": preprocessing.rule,
+    }
+    lost = None if request.max_drop is None else problem(report.checks, request.max_drop)
+    return Change(after.with_entry(entry), report, lost, settings.model_copy(update=resolved))
+
+
+def _frozen_network(before: Knowledge | None, chosen: Chosen) -> tuple[Network, Preprocessing]:
+    """The backbone under the head of before, or under one without a class; and what is done to its images."""
+    if before is not None:
+        return before.network, before.preprocessing
+    backbone = chosen.backbone.make()
+    if chosen.backbone.is_own:  # others are tried whenever they are made
+        check_backbone(backbone, chosen.resizing.size, chosen.backbone.name)
+    mean, std = chosen.backbone.mean, chosen.backbone.std
+    if mean is None or std is None:
+        raise SettingsError(
+            f"method: the closed form needs a pretrained backbone, and '{chosen.backbone.name}' starts from random "
+            "weights; give weights=FILE.safetensors, or method=foster, which trains it"
+        )
+    preprocessing = Preprocessing.model_validate({**vars(chosen.resizing), "mean": mean, "std": std})
+    return Network([backbone], RootHead(backbone.feature_size, 0)), preprocessing
+
+
+def _quota(photos: Photos, settings: LearnerSettings, before: Knowledge | None) -> int:
+    """How many photos are kept of each class; what a small class cannot fill of it, others do."""
+    if settings.memory_per_class is not None:
+        return settings.memory_per_class
+    counts = Counter(photos.labels)
+    kept = before.exemplars if before else ExemplarMemory()
+    known = before.class_names if before else ()
+    for class_id in range(kept.num_classes):
+        counts[known[class_id]] += len(kept.stack_of(class_id))
+    sizes = [counts[name] for name in dict.fromkeys((*known, *counts))]
+    return fair_quota(settings.memory_budget, sizes, [0] * len(sizes), 0.0)
+
+
+def _planned(request: Request, chosen: Chosen, classifier: Classifier) -> events.LearnPlanned:
+    """What is about to be done, how long it takes, and the memory that it needs, from a look at a few photos."""
+    photos, before, size = request.photos, request.before, chosen.resizing
+    known = before.class_names if before else ()
+    new = [name for name in photos.class_names if name not in known]
+    what = f"{counted(len(new), 'new class')} ({some(new, NUM_SHOWN)})" if new else "no new class"
+    beside = f"; {counted(len(known), 'class')} known" if known else ""
+    seconds = 0.0
+    if len(photos) > 4 * REHEARSED_PHOTOS:
+        items = photos.items[:: len(photos) // REHEARSED_PHOTOS][:REHEARSED_PHOTOS]
+        for _ in range(2):  # the second time counts: in the first, memory is found and kernels are chosen
+            began = time.monotonic()
+            images = [image for image in each_decoded(items, size, max(size.size)) if isinstance(image, Tensor)]
+            if images:
+                classifier.features(torch.stack(images))
+            seconds = (time.monotonic() - began) * len(photos) / len(items)
+        began = time.monotonic()
+        width = classifier.network.feature_size
+        identity = torch.eye(width, dtype=torch.float64)
+        linear_discriminants(Statistics(torch.ones(1, dtype=torch.int64), identity[:1], 2 * identity))
+        seconds += NUM_SOLUTIONS * (time.monotonic() - began)
+    network = (
+        f"{chosen.backbone.name} (pretrained, frozen), images of {size.height} x {size.width} for the bundle's life"
+    )
+    lines = (f"{what}: {counted(len(photos), 'photo')}{beside}", f"{network}; the head follows from all photos")
+    return events.LearnPlanned(lines, seconds, BYTES_OF_PROCESS + 4 * READ_AT_ONCE * 3 * size.height * size.width)
+
+
+def compute_features(request: Request, resizing: Resizing, classifier: Classifier, quota: int) -> NewPhotos:
+    """Decode every photo once, some at a time, and compute the features of those that are not known yet."""
+    source, before = request.photos, request.before
+    known = before.class_names if before else ()
+    names = dict.fromkeys((*known, *source.class_names))
+    provisional = {name: k for k, name in enumerate(names)}
+    stored = before.store.entries() if before and before.store else set()
+    backbone_key = _digest_of(classifier.network) if request.work else ""
+    entries: list[Entry] = []
+    entry_names: list[str] = []
+    ids: list[str] = []
+    labels: list[int] = []
+    features: list[Tensor] = []
+    files: dict[int, dict[str, bytes]] = {}
+    unreadable: list[Unreadable] = []
+    fresh: set[tuple[int, str]] = set()
+    for positions, outcomes in _decoded(source, resizing, has_files=quota > 0):
+        images: list[Tensor] = []
+        chunk: list[str] = []
+        for position, outcome in zip(positions, outcomes, strict=True):
+            if isinstance(outcome, ImageError):
+                note_unreadable(str(outcome), position, source, request.settings.max_unreadable, unreadable)
+                continue
+            label = provisional[source.labels[position]]
+            entry = Entry(label, outcome.id)
+            entries.append(entry)
+            entry_names.append(item_name(source.items[position], position))
+            if entry in stored or entry in fresh:
+                continue
+            fresh.add(entry)
+            images.append(outcome.image)
+            chunk.append(outcome.id)
+            labels.append(label)
+            if quota:
+                _keep(files.setdefault(label, {}), outcome.id, outcome.content, quota)
+        if images:
+            features.append(_features_of(torch.stack(images), chunk, classifier, request.work, backbone_key))
+            ids += chunk
+        request.listener(events.Decoding(source.title.strip("'"), positions[-1] + 1, len(source)))
+        request.stop.raise_if_set()
+    if not entries:
+        raise none_readable(unreadable, source)
+    if not ids:
+        raise DataError(f"all {len(entries)} images in {source.title} are known from earlier learns: nothing to learn")
+    # Classes of which no photo could be read are left out.
+    readable = {label for label, _ in entries}
+    staying = [k for k in range(len(names)) if k < len(known) or k in readable]
+    new_ids = {old: new for new, old in enumerate(staying)}
+    class_names = tuple(list(names)[k] for k in staying)
+    entries = [Entry(new_ids[label], own) for label, own in entries]
+    is_new = [entry for entry in entries if (entry.label, entry.image_hash) not in stored]
+    inventory = Inventory(
+        more_of=dict(Counter(class_names[new_ids[label]] for label in labels if new_ids[label] < len(known))),
+        num_repeated=len(entries) - len(ids),
+        kept_elsewhere=kept_elsewhere(is_new, [Entry(*one) for one in stored], class_names),
+        shared=shared_photos(entries, class_names, entry_names),
+        empty_classes=(*source.empty_classes, *(name for name in source.class_names if name not in class_names)),
+        passed_over=source.passed_over,
+        unreadable=tuple(unreadable),
+    )
+    return NewPhotos(
+        class_names,
+        tuple(ids),
+        torch.tensor([new_ids[label] for label in labels]),
+        torch.cat(features),
+        {new_ids[label]: kept for label, kept in files.items()},
+        inventory,
+    )
+
+
+class Seen(NamedTuple):
+    """A photo as the network sees it, uint8 `[3, H, W]`, with its id, and encoded as it is kept."""
+
+    image: Tensor
+    id: str
+    content: bytes
+
+
+def _decoded(
+    photos: Photos, resizing: Resizing, has_files: bool
+) -> Iterator[tuple[Sequence[int], Sequence[Seen | ImageError]]]:
+    """All photos in order, some at a time, with their positions."""
+
+    def see(picture: Image.Image) -> Seen:
+        image = resizing(picture)
+        return Seen(image, image_id(image), _encoded(picture, image, resizing) if has_files else b"")
+
+    outcomes = enumerate(each_decoded(photos.items, see, max(resizing.size)))
+    while chunk := list(islice(outcomes, READ_AT_ONCE)):
+        positions, seen = zip(*chunk, strict=True)
+        yield positions, seen
+
+
+def _encoded(picture: Image.Image, image: Tensor, resizing: Resizing) -> bytes:
+    """A photo as it is kept: a JPEG a seventh larger than the network sees it or, of a small image, a PNG of that."""
+    if keeps_photos(resizing):
+        return jpeg_of(shrunk(picture, learner_loader(resizing).short_side))
+    return png_of(image.permute(1, 2, 0).numpy())
+
+
+def _keep(files: dict[str, bytes], own: str, content: bytes, quota: int) -> None:
+    """Keep the photos with the smallest ids: a sample that does not depend on their order."""
+    files[own] = content
+    if len(files) > quota:
+        del files[max(files)]
+
+
+def _features_of(
+    images: Tensor, ids: Sequence[str], classifier: Classifier, work: WorkFolder | None, backbone_key: str
+) -> Tensor:
+    """Stored features `[n, d]` of images; those that an interrupted learn has saved are read."""
+    if work is None:
+        return stored_features(classifier.features(images))
+    key = hashlib.sha256(" ".join((backbone_key, *ids)).encode()).hexdigest()[:32]
+    saved = work.saved_features(key, (len(images), classifier.network.feature_size))
+    if saved is None:
+        saved = stored_features(classifier.features(images))
+        work.save_features(key, saved)
+    return saved
+
+
+def _digest_of(network: Network) -> str:
+    digest = hashlib.sha256()
+    for tensor in network.branches.state_dict().values():
+        digest.update(tensor.cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _compared(
+    measured: Tensor,
+    labels: Tensor,
+    answers: Tensor,
+    last_answers: Tensor,
+    class_names: Sequence[str],
+    num_known: int,
+) -> tuple[UpdateCheck, tuple[str, ...]]:
+    """Known photos before and after, and photos of new classes; and the known classes of which there is no photo."""
+    before = torch.full_like(measured, -1)
+    is_old = measured < len(last_answers)
+    before[is_old] = last_answers[measured[is_old]]
+    counts = (labels >= num_known) | (before >= 0)
+    right, then, now = (values[counts].numpy() for values in (labels, before, answers))
+    check = compare("held-out", right, then, now, class_names, num_known)
+    seen = {entry.name for entry in check.classes}
+    return check, tuple(name for name in class_names[:num_known] if name not in seen)
+
+
+def _memory(before: Knowledge | None, photos: NewPhotos, quota: int, resizing: Resizing) -> ExemplarMemory:
+    """Of each class up to `quota` photos, those with the smallest ids among the kept and the new ones."""
+    memory = ExemplarMemory()
+    for class_id in range(len(photos.class_names) if quota else 0):
+        files: dict[str, bytes] = {}
+        if before and class_id < before.exemplars.num_classes:
+            stack = before.exemplars.stack_of(class_id)
+            files |= zip(stack.ids(), stack.files(), strict=True)
+        files |= photos.files.get(class_id, {})
+        ids = sorted(files)[:quota]
+        named = {f"{own}.{'png' if files[own].startswith(PNG) else 'jpg'}": files[own] for own in ids}
+        memory.remember(class_id, stack_of_files(named, ids, resizing))
+    return memory

@@ -1,0 +1,313 @@
+"""Behind a frozen backbone a learn adds features and solves: the same head as if all photos had come at once."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from small_learners import digits, together, unseen_digits
+from torch import Tensor
+
+import foster
+from foster.errors import DataError, SettingsError
+from foster.events import Decoding, Event, LearnPlanned
+from foster.learner import closed_form
+from foster.learner.knowledge import Knowledge
+from foster.learner.learner import Learner
+from foster.networks import build_backbone
+from foster.system.signals import Stopped, StopRequest
+
+FOUR = ("zero", "one", "two", "three")
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Random weights of a ResNet-8 in a file: as good as pretrained ones for all but accuracy."""
+    torch.manual_seed(5)
+    path = tmp_path_factory.mktemp("weights") / "resnet8.safetensors"
+    save_file(build_backbone("resnet8").state_dict(), path)
+    return path
+
+
+def frozen_learner(weights: Path, **settings: Any) -> Learner:
+    return foster.Learner(backbone="resnet8", weights=str(weights), device="cpu", **settings)
+
+
+def known(learner: Learner) -> Knowledge:
+    assert learner.knowledge is not None
+    return learner.knowledge
+
+
+def head(learner: Learner) -> Tensor:
+    return known(learner).network.head.weight.detach()
+
+
+def direction(learner: Learner) -> Tensor:
+    """The head without its scale, which follows from which photos were measured."""
+    return head(learner) / head(learner).norm()
+
+
+def test_learns_one_after_the_other_give_the_head_of_all_photos_at_once(weights: Path, tmp_path: Path) -> None:
+    whole, parted = frozen_learner(weights), frozen_learner(weights)
+    whole.learn(together(digits("zero", "one"), digits("two", "three"), digits("one", first=40, last=60)))
+    parted.learn(digits("zero", "one"))
+    parted = foster.load(parted.save(tmp_path / "v1"), device="cpu")
+    parted.learn(digits("two", "three"))
+    report = parted.learn(digits("one", first=40, last=60))
+    assert report.more_of == {"one": 20}
+    assert whole.class_names == parted.class_names == FOUR
+    torch.testing.assert_close(direction(parted), direction(whole), rtol=1e-4, atol=1e-6)
+    assert known(parted).method == "closed_form"
+    store = known(parted).store
+    assert store is not None
+    assert store.statistics.counts.tolist() == [40, 60, 40, 40]
+    assert parted.evaluate(*digits(*FOUR, data=unseen_digits(), last=None)).accuracy > 80
+
+
+def test_no_photo_need_be_kept_for_anything(weights: Path, tmp_path: Path) -> None:
+    learner = frozen_learner(weights, memory_total=0)
+    learner.learn(digits("zero", "one", "two"))
+    report = learner.learn(digits("three", "four"), max_drop=50)
+    assert report.held_out is not None
+    assert {entry.name for entry in report.held_out.known} == {"zero", "one", "two"}
+    assert report.num_exemplars == 0
+    learner.rename("zero", "nought")
+    learner.merge(["one", "two"], "one or two")
+    learner.forget("four")
+    bundle = learner.save(tmp_path / "bundle")
+    assert {path.name for path in bundle.iterdir()} == {
+        "bundle.json",
+        "network.safetensors",
+        "features.safetensors",
+        "labels.txt",
+    }
+    again = foster.load(bundle, device="cpu")
+    assert again.class_names == ("nought", "one or two", "three")
+    images, _ = digits("zero", "three", data=unseen_digits(), last=10)
+    answers = again.predict(images, unknown_below="auto")
+    assert [answer.record() for answer in answers] == [
+        answer.record() for answer in learner.predict(images, unknown_below="auto")
+    ]
+    assert again.evaluate(images, ["nought"] * 10 + ["three"] * 10).accuracy > 80
+    assert "all 40 images" in refusal(again, digits("three"))
+
+
+def refusal(learner: Learner, photos: Any) -> str:
+    with pytest.raises(DataError) as refused:
+        learner.learn(photos)
+    return str(refused.value)
+
+
+def test_with_sums_alone_the_head_is_the_same(weights: Path, tmp_path: Path) -> None:
+    learners = [frozen_learner(weights), frozen_learner(weights, features_per_class=0, memory_total=0)]
+    for learner in learners:
+        learner.learn(digits("zero", "one", "two"))
+        learner.learn(digits("three"))
+        learner.merge(["one", "three"], "both")
+    full, sums = learners
+    torch.testing.assert_close(direction(sums), direction(full), rtol=1e-4, atol=1e-6)
+    store = known(foster.load(sums.save(tmp_path / "sums"), device="cpu")).store
+    assert store is not None
+    assert (len(store.features), store.num_photos) == (0, 160)
+
+
+def test_a_forgotten_class_leaves_nothing_but_the_classes_that_stay(weights: Path, tmp_path: Path) -> None:
+    learner, without = frozen_learner(weights), frozen_learner(weights)
+    images, _ = digits("zero", last=40)
+    learner.learn(together((images, ["Anna"] * 40), digits("one", "two")))
+    learner.learn(digits("three"))
+    without.learn(digits("one", "two"))
+    without.learn(digits("three"))
+    learner.forget("Anna")
+    torch.testing.assert_close(direction(learner), direction(without), rtol=1e-4, atol=1e-6)
+    bundle, other = learner.save(tmp_path / "forgotten"), without.save(tmp_path / "never")
+    assert "Anna" not in (bundle / "bundle.json").read_text(encoding="utf-8")
+    stores = [known(foster.load(one, device="cpu")).store for one in (bundle, other)]
+    assert stores[0] is not None
+    assert stores[1] is not None
+    assert stores[0].entries() == stores[1].entries()
+    assert torch.equal(stores[0].features, stores[1].features)
+    torch.testing.assert_close(stores[0].statistics.second_moment, stores[1].statistics.second_moment)
+    files = [{path.name.split("-")[1] for path in one.rglob("exemplars/*/*")} for one in (bundle, other)]
+    assert files[0] == files[1]
+
+
+def test_a_renamed_class_has_its_new_name_everywhere(weights: Path, tmp_path: Path) -> None:
+    learner = frozen_learner(weights)
+    images, _ = digits("zero", last=20)
+    learner.learn(together((images, ["Anna"] * 20), digits("one", last=20)))
+    before = head(learner).clone()
+    learner.rename("Anna", "person 1")
+    assert torch.equal(head(learner), before)
+    text = (learner.save(tmp_path / "renamed") / "bundle.json").read_text(encoding="utf-8")
+    assert "Anna" not in text
+    assert json.loads(text)["history"][0]["new_classes"] == ["person 1", "one"]
+    learner.forget("person 1")
+    assert "person 1" not in (learner.save(tmp_path / "gone") / "bundle.json").read_text(encoding="utf-8")
+
+
+def test_a_removed_photo_was_never_learned(weights: Path) -> None:
+    learner, without = frozen_learner(weights), frozen_learner(weights)
+    images, names = digits("zero", "one", last=20)
+    learner.learn(images, names)
+    without.learn(images[1:], names[1:])
+    store = known(learner).store
+    assert store is not None
+    wanted = store.ids[0]
+    assert learner.remove_photos(wanted[:8]).removed == (wanted,)
+    torch.testing.assert_close(direction(learner), direction(without), rtol=1e-4, atol=1e-6)
+    assert wanted not in known(learner).exemplars.ids()
+    with pytest.raises(DataError, match="there is no such photo"):
+        learner.remove_photos(wanted)
+
+
+class KilledError(Exception):
+    pass
+
+
+def test_a_learn_that_was_killed_and_repeated_gives_the_same_bundle_and_computes_nothing_twice(
+    weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(closed_form, "READ_AT_ONCE", 16)
+    photos = digits(*FOUR, last=20)
+    whole = frozen_learner(weights)
+    whole.learn(photos)
+    computed: list[int] = []
+    compute = closed_form.stored_features
+
+    def counting(features: Tensor) -> Tensor:
+        computed.append(len(features))
+        return compute(features)
+
+    monkeypatch.setattr(closed_form, "stored_features", counting)
+
+    def listener(num_left: int) -> Any:
+        def listen(event: Event) -> None:
+            nonlocal num_left
+            num_left -= isinstance(event, Decoding)
+            if not num_left:
+                raise KilledError
+
+        return listen
+
+    learner = frozen_learner(weights)
+    for number in (2, 4):
+        with pytest.raises(KilledError):
+            learner.learn(photos, work_folder=tmp_path / "work", listener=listener(number))
+        assert learner.knowledge is None
+    learner.learn(photos, work_folder=tmp_path / "work")
+    assert sum(computed) == 80
+    assert not (tmp_path / "work").exists()
+    contents = [
+        {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*") if path.name != "bundle.json"}
+        for folder in (whole.save(tmp_path / "whole"), learner.save(tmp_path / "parted"))
+    ]
+    assert contents[0] == contents[1]
+    stop = StopRequest()
+    stop.set()
+    with pytest.raises(Stopped):
+        frozen_learner(weights).learn(photos, stop=stop)
+
+
+def test_a_listener_is_told_first_what_will_be_done_and_then_how_far_it_is(weights: Path) -> None:
+    told: list[Event] = []
+    learner = frozen_learner(weights)
+    learner.learn(digits("zero", "one"), listener=told.append)
+    assert isinstance(told[0], LearnPlanned)
+    assert "2 new classes (zero, one): 80 photos" in told[0].lines[0]
+    assert told[0].seconds > 0
+    progress = [event for event in told if isinstance(event, Decoding)]
+    assert (progress[-1].num_done, progress[-1].num_total) == (80, 80)
+
+
+def test_every_photo_is_measured_by_a_head_that_has_not_seen_it(weights: Path) -> None:
+    learner = frozen_learner(weights)
+    images = torch.randint(256, (60, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    report = learner.learn(images, ["heads", "tails", "edge"] * 20)
+    assert report.num_measured == 60
+    low, high = report.interval
+    assert low < 100 / 3 < high, "noise cannot be told apart, however well it is learned by heart"
+    assert (low, high) != (0.0, 100.0)
+    assert report.num_held_out == 0
+    assert known(learner).num_calibration_images == 60
+
+
+def test_classes_of_one_photo_and_a_class_alone_are_learned(weights: Path) -> None:
+    learner = frozen_learner(weights)
+    with pytest.warns(UserWarning, match="a second class is needed"):
+        report = learner.learn(digits("zero", last=1))
+    assert report.unmeasured_classes == ("zero",)
+    learner.learn(digits("one", last=1))
+    images, names = digits("zero", "one", last=1)
+    assert [answer.label for answer in learner.predict(images)] == names
+
+
+def test_photos_that_two_classes_have_and_classes_without_photos_are_told(weights: Path) -> None:
+    learner = frozen_learner(weights)
+    images, _ = digits("zero", last=10)
+    report = learner.learn(together((images, ["a"] * 10), (images[:3], ["b"] * 3), digits("one", last=10)))
+    assert report.shared is not None
+    assert report.shared.num_photos == 3
+    report = learner.learn(images[:4], ["c"] * 4)
+    assert {(entry.name, entry.kept_as, entry.num_photos) for entry in report.kept_elsewhere} == {
+        ("c", "a", 4),
+        ("c", "b", 3),
+    }
+
+
+def test_foster_goes_on_from_the_photos_that_are_kept(weights: Path, tmp_path: Path) -> None:
+    learner = frozen_learner(weights, batch_size=32)
+    learner.learn(digits("zero", "one"))
+    bundle = learner.save(tmp_path / "closed")
+    report = learner.learn(digits("two"), method="foster", epochs_scale=0.005)
+    assert learner.class_names == ("zero", "one", "two")
+    assert report.new_classes == ("two",)
+    assert known(learner).method == "foster"
+    assert report.variants.keys() >= {"closed form"}
+    learner.learn(digits("three"), epochs_scale=0.005)
+    again = foster.load(learner.save(tmp_path / "trained"), device="cpu")
+    assert known(again).task_sizes == (3, 1)
+    store = known(again).store
+    assert store is not None
+    assert store.statistics.num_classes == 4
+    without = foster.load(bundle, device="cpu")
+    without.configure(memory_total=0)
+    without.learn(digits("two", last=10))
+    assert "no photo is kept of 'zero'" in refusal_of_foster(without)
+
+
+def refusal_of_foster(learner: Learner) -> str:
+    with pytest.raises(DataError) as refused:
+        learner.learn(digits("three", last=10), method="foster", memory_total=100)
+    return str(refused.value)
+
+
+def test_the_closed_form_needs_a_pretrained_backbone() -> None:
+    with pytest.raises(SettingsError, match="the closed form needs a pretrained backbone, and 'resnet8'"):
+        foster.Learner("closed_form", backbone="resnet8", device="cpu").learn(digits("zero", "one", last=5))
+
+
+def _altered(tensors: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+    yield {name: value for name, value in tensors.items() if name != "sums"}
+    yield {**tensors, "labels": tensors["labels"] + 7}
+    yield {**tensors, "rows": tensors["rows"] + 10**6}
+    yield {**tensors, "second_moment": tensors["second_moment"][:-1]}
+    yield {**tensors, "features": tensors["features"].float()}
+    yield {**tensors, "ids": tensors["ids"][:, :3].contiguous()}
+
+
+def test_features_that_do_not_fit_a_bundle_are_refused(weights: Path) -> None:
+    from foster.bundle.files import BundleError
+    from foster.learner.features import FeatureStore
+
+    learner = frozen_learner(weights)
+    learner.learn(digits("zero", "one", last=10))
+    store = known(learner).store
+    assert store is not None
+    assert FeatureStore.of(store.tensors(), 2, "mine") is not None
+    for tensors in _altered(store.tensors()):
+        with pytest.raises(BundleError, match="the features in bundle 'mine' do not fit its classes"):
+            FeatureStore.of(tensors, 2, "mine")
