@@ -34,7 +34,7 @@ from foster.settings.augmentation import AUGMENTATIONS, Augmentation
 from foster.settings.foster import FosterSettings
 from foster.training import step as step_module
 from foster.training.engine import Engine
-from foster.training.optim import Sgd
+from foster.training.optim import Optimizer
 from foster.training.phase import Phase
 from foster.training.step import ready_step
 
@@ -126,7 +126,7 @@ def time_steps(engine: Engine, case: Case, num_steps: int) -> tuple[float, float
         training_mode(network)
         batch = next(iter(feed.batches(0)))
         began = time.monotonic()
-        with ready_step(phase, feed, engine, Sgd(network, phase.fit, engine.device)) as step:
+        with ready_step(phase, feed, engine, Optimizer(network, phase.fit, engine.device)) as step:
             step(batch.images, batch.labels)
             wait(engine)
             recording += time.monotonic() - began

@@ -25,7 +25,7 @@ from foster.networks import build_backbone
 from foster.networks.resnet import cifar_resnet, small_stem
 from foster.settings.fit import FitSettings
 from foster.training.engine import Engine
-from foster.training.optim import Sgd
+from foster.training.optim import Optimizer
 from foster.training.step import Step
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not is_available(), reason="needs a GPU and Triton")]
@@ -108,7 +108,7 @@ def trained(is_captured: bool, images: list[Tensor]) -> list[Tensor]:
     torch.manual_seed(0)
     network = use_kernels(cifar_resnet(20).cuda().to(memory_format=torch.channels_last))
     engine = Engine(torch.device("cuda"), (0.5,) * 3, (0.25,) * 3, torch.bfloat16, capture=is_captured, kernels=True)
-    optimizer = Sgd(network, FitSettings(epochs=1, learning_rate=0.1), engine.device)
+    optimizer = Optimizer(network, FitSettings(epochs=1, learning_rate=0.1), engine.device)
 
     def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
         return {"loss": functional.cross_entropy(network(images), labels)}

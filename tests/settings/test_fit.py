@@ -1,9 +1,11 @@
 """How one phase is trained: schedules that are stretched, and milestones that belong to them."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from foster.errors import SettingsError
 from foster.settings.experiment import load_settings
 from foster.settings.fit import FitSettings, cosine, with_milestones
 
@@ -12,6 +14,8 @@ def test_a_schedule_is_stretched_with_its_milestones_and_keeps_an_epoch() -> Non
     schedule = FitSettings(epochs=200, schedule="milestones", milestones=(60, 120, 170))
     assert schedule.scaled(0.1) == FitSettings(epochs=20, schedule="milestones", milestones=(6, 12, 17))
     assert schedule.scaled(1) == schedule
+    assert FitSettings(epochs=20, warmup_epochs=5).scaled(0.2).warmup_epochs == 1
+    assert FitSettings(epochs=20, warmup_epochs=19).scaled(0.01).warmup_epochs == 0
     short = schedule.scaled(0.001)
     assert (short.epochs, short.milestones) == (1, (1,))
 
@@ -38,6 +42,10 @@ def test_settings_cannot_be_changed() -> None:
         ({"max_gradient": -1}, "greater than or equal to 0"),
         ({"decay": 0}, "greater than 0"),
         ({"warmup": 3}, "not permitted"),
+        ({"warmup_epochs": 10}, "fewer than the 10 epochs"),
+        ({"optimizer": "adamw", "nesterov": True}, "needs optimizer = 'sgd'"),
+        ({"momentum": 0, "nesterov": True}, "momentum above 0"),
+        ({"optimizer": "lion"}, "'sgd', 'adam' or 'adamw'"),
     ],
 )
 def test_a_schedule_that_makes_no_sense_is_refused(changes: dict[str, Any], message: str) -> None:
@@ -48,6 +56,20 @@ def test_a_schedule_that_makes_no_sense_is_refused(changes: dict[str, Any], mess
 def test_a_rate_that_never_falls_is_remarked() -> None:
     assert with_milestones(60, 59, 100).remark == ""
     assert "the rate never falls" in with_milestones(60, 60).remark
+
+
+def test_a_rate_of_sgd_for_adam_is_remarked() -> None:
+    assert FitSettings(epochs=1, optimizer="adam", learning_rate=0.001).remark == ""
+    assert "0.1 is high for adamw" in FitSettings(epochs=1, optimizer="adamw").remark
+
+
+def test_every_phase_of_a_run_takes_them_and_a_settings_file_keeps_them(tmp_path: Path) -> None:
+    asked = ["optimizer=adamw", "schedule=cosine", "warmup_epochs=5", "head_rate=10", "learning_rate=0.001"]
+    settings = load_settings("digits", [f"foster.boost.{key}" for key in asked])
+    (tmp_path / "mine.toml").write_text(settings.toml())
+    assert load_settings(str(tmp_path / "mine.toml")) == settings
+    with pytest.raises(SettingsError, match="did you mean 'foster.boost.optimizer'"):
+        load_settings("digits", ["foster.boost.optimiser=adam"])
 
 
 def test_the_two_kinds_of_schedule() -> None:

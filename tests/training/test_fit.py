@@ -262,10 +262,15 @@ def test_random_layers_draw_anew_in_every_step_of_every_epoch() -> None:
         assert tuple(nn.Dropout(0.5)(torch.ones(64)).tolist()) == mask
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_training_from_any_step_on_equals_training_without_a_break(dropout: float) -> None:
+ADAM = FitSettings(epochs=2, learning_rate=0.01, optimizer="adamw", head_rate=2, warmup_epochs=1)
+
+
+@pytest.mark.parametrize(
+    ("dropout", "settings"),
+    [(0.0, FitSettings(epochs=2, learning_rate=0.1)), (0.5, FitSettings(epochs=2, learning_rate=0.1)), (0.0, ADAM)],
+)
+def test_training_from_any_step_on_equals_training_without_a_break(dropout: float, settings: FitSettings) -> None:
     """Also where layers draw at random, and whatever was drawn before."""
-    settings = FitSettings(epochs=2, learning_rate=0.1)
 
     def run(start: FitState | None) -> tuple[Network, Log, list[FitState]]:
         network, log = small_network(), Log()

@@ -4,15 +4,20 @@ import copy
 import math
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from foster.networks import build_backbone
+from foster.networks.network import Network
 from foster.settings.fit import FitSettings
-from foster.training.optim import Sgd, learning_rate
+from foster.training.optim import Optimizer, learning_rate
 
 CPU = torch.device("cpu")
+BETAS = (0.8, 0.999)
 MILESTONES = FitSettings(epochs=200, learning_rate=0.1, schedule="milestones", milestones=(60, 120, 170))
 
 
@@ -54,7 +59,7 @@ def test_it_steps_as_torch_does_and_touches_nothing_that_is_not_trained() -> Non
     network[2].requires_grad_(False)
     expected = copy.deepcopy(network)
     settings = FitSettings(epochs=1, learning_rate=0.5, weight_decay=0.1, momentum=0.7)
-    ours = Sgd(network, settings, CPU)
+    ours = Optimizer(network, settings, CPU)
     theirs = torch.optim.SGD(
         [p for p in expected.parameters() if p.requires_grad], lr=0.5, weight_decay=0.1, momentum=0.7
     )
@@ -70,10 +75,51 @@ def test_it_steps_as_torch_does_and_touches_nothing_that_is_not_trained() -> Non
         assert torch.equal(found, wanted), name
 
 
+@pytest.mark.parametrize(
+    ("settings", "make"),
+    [
+        (FitSettings(epochs=1, nesterov=True), lambda groups: torch.optim.SGD(groups, momentum=0.9, nesterov=True)),
+        (FitSettings(epochs=1, head_rate=5), lambda groups: torch.optim.SGD(groups, momentum=0.9)),
+        (FitSettings(epochs=1, optimizer="adam", momentum=0.8), lambda groups: torch.optim.Adam(groups, betas=BETAS)),
+        (FitSettings(epochs=1, optimizer="adamw", head_rate=3), torch.optim.AdamW),
+    ],
+    ids=["nesterov", "head_rate", "adam", "adamw"],
+)
+def test_every_optimizer_is_torchs_with_rates_for_head_and_backbone(
+    settings: FitSettings, make: Callable[[Any], torch.optim.Optimizer]
+) -> None:
+    network = Network.create(build_backbone("resnet8"), 3)
+    expected = copy.deepcopy(network)
+    ours = Optimizer(network, settings, CPU)
+    head = list(expected.head.parameters())
+    groups = [
+        {"params": list(expected.branches.parameters()), "lr": 0.01, "weight_decay": settings.weight_decay},
+        {"params": head, "lr": 0.01 * settings.head_rate, "weight_decay": settings.weight_decay},
+    ]
+    theirs = make(groups)
+    ours.set_rate(0.01)
+    for seed in range(3):
+        images = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(seed))
+        for module, optimizer in ((network, ours), (expected, theirs)):
+            module(images).logits.square().sum().backward()
+            optimizer.step()
+        ours.drop_gradients()
+        theirs.zero_grad()
+    for (name, found), wanted in zip(network.named_parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(found, wanted, msg=name)
+
+
+def test_a_rate_rises_in_equal_steps_before_its_schedule() -> None:
+    settings = FitSettings(epochs=6, learning_rate=0.4, warmup_epochs=3)
+    assert [learning_rate(settings, epoch) for epoch in range(6)] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.3, 0.1])
+    falling = FitSettings(epochs=4, learning_rate=0.4, schedule="milestones", milestones=(2,), warmup_epochs=1)
+    assert [learning_rate(falling, epoch) for epoch in range(4)] == pytest.approx([0.2, 0.4, 0.04, 0.04])
+
+
 def test_a_parameter_without_a_gradient_stays_as_it_is() -> None:
     network = nn.ModuleList([nn.Linear(1, 1), nn.Linear(1, 1)])
     before = [parameter.detach().clone() for parameter in network[1].parameters()]
-    optimizer = Sgd(network, FitSettings(epochs=1, weight_decay=0.5), CPU)
+    optimizer = Optimizer(network, FitSettings(epochs=1, weight_decay=0.5), CPU)
     network[0](torch.ones(1, 1)).sum().backward()
     optimizer.step()
     assert all(torch.equal(found, wanted) for found, wanted in zip(network[1].parameters(), before, strict=True))
@@ -83,7 +129,7 @@ def test_two_steps_by_hand() -> None:
     """w = 1, gradient 2 and decay 0.5: v1 = 2.5, w1 = 1 - 0.1 v1 = 0.75; v2 = 0.9 v1 + 2.375, w2 = w1 - 0.2 v2."""
     layer = nn.Linear(1, 1, bias=False)
     nn.init.ones_(layer.weight)
-    optimizer = Sgd(layer, FitSettings(epochs=1, weight_decay=0.5, momentum=0.9), CPU)
+    optimizer = Optimizer(layer, FitSettings(epochs=1, weight_decay=0.5, momentum=0.9), CPU)
     for rate, expected in ((0.1, 0.75), (0.2, 0.75 - 0.2 * (0.9 * 2.5 + 2 + 0.5 * 0.75))):
         optimizer.set_rate(rate)
         layer.weight.grad = torch.full((1, 1), 2.0)
@@ -95,9 +141,9 @@ TRAINING = """
 import sys, torch
 from torch import nn
 from foster.settings.fit import FitSettings
-from foster.training.optim import Sgd
+from foster.training.optim import Optimizer
 layer = nn.Linear(1, 1)
-optimizer = Sgd(layer, FitSettings(epochs=1), torch.device("cpu"))
+optimizer = Optimizer(layer, FitSettings(epochs=1), torch.device("cpu"))
 layer(torch.ones(1, 1)).sum().backward()
 optimizer.step()
 optimizer.drop_gradients()
@@ -115,11 +161,11 @@ def test_training_does_not_wait_for_torchs_compiler_to_be_imported() -> None:
 def test_on_a_gpu_the_rate_is_changed_in_place_so_that_a_recorded_step_sees_it() -> None:
     layer = nn.Linear(1, 1, bias=False).cuda()
     nn.init.ones_(layer.weight)
-    optimizer = Sgd(layer, FitSettings(epochs=1, weight_decay=0, momentum=0), torch.device("cuda"))
+    optimizer = Optimizer(layer, FitSettings(epochs=1, weight_decay=0, momentum=0), torch.device("cuda"))
     gradient = torch.full((1, 1), 2.0, device="cuda")
     layer.weight.grad = gradient
     optimizer.step()
-    optimizer.momentum[layer.weight].zero_()
+    optimizer.state["momentum"][layer.weight].zero_()
     nn.init.ones_(layer.weight)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -135,7 +181,7 @@ def test_on_a_gpu_the_rate_is_changed_in_place_so_that_a_recorded_step_sees_it()
 def test_gradients_that_are_too_long_are_shortened(longest: float | None, expected: float) -> None:
     network = nn.Linear(2, 1, bias=False)
     nn.init.zeros_(network.weight)
-    optimizer = Sgd(network, FitSettings(epochs=1, learning_rate=1, weight_decay=0, max_gradient=longest), CPU)
+    optimizer = Optimizer(network, FitSettings(epochs=1, learning_rate=1, weight_decay=0, max_gradient=longest), CPU)
     network.weight.grad = torch.tensor([[6.0, 0.0]])
     optimizer.step()
     assert network.weight.tolist() == [[pytest.approx(-expected, rel=1e-5), 0.0]]

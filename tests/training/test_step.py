@@ -11,7 +11,7 @@ from foster.errors import TrainingError
 from foster.settings.fit import FitSettings
 from foster.system.processes import ProcessGroup
 from foster.training.engine import Engine
-from foster.training.optim import Sgd
+from foster.training.optim import Optimizer
 from foster.training.step import Step
 
 CPU = torch.device("cpu")
@@ -36,7 +36,7 @@ def test_a_step_minimises_the_sum_of_all_terms_and_sums_each_up_by_images() -> N
         seen.append(float(images.max()))
         return {"L_A": 2 * network.weight, "L_B": network.weight.square()}
 
-    optimizer = Sgd(network, FitSettings(epochs=1, learning_rate=0.1, momentum=0, weight_decay=0), CPU)
+    optimizer = Optimizer(network, FitSettings(epochs=1, learning_rate=0.1, momentum=0, weight_decay=0), CPU)
     step = Step(network, objective, optimizer, ENGINE, sizes.append)
     step(*batch(3))
     # The gradient of 2 w + w^2 at 1 is 4.
@@ -52,15 +52,15 @@ def test_a_step_minimises_the_sum_of_all_terms_and_sums_each_up_by_images() -> N
 
 def test_what_was_there_before_a_recording_comes_back_in_place() -> None:
     network = OneNumber()
-    optimizer = Sgd(network, FitSettings(epochs=1, learning_rate=0.1), CPU)
+    optimizer = Optimizer(network, FitSettings(epochs=1, learning_rate=0.1), CPU)
     step = Step(network, lambda images, labels: {"L": network.weight.square()}, optimizer, ENGINE)
     step(*batch(2))
-    weight, momentum = network.weight.item(), optimizer.momentum[network.weight].item()
+    weight, momentum = network.weight.item(), optimizer.state["momentum"][network.weight].item()
     sums, restore = step.loss_sums, step._snapshot()
     step(*batch(2))
     assert network.weight.item() != weight
     restore()
-    assert (network.weight.item(), optimizer.momentum[network.weight].item()) == (weight, momentum)
+    assert (network.weight.item(), optimizer.state["momentum"][network.weight].item()) == (weight, momentum)
     assert step.loss_sums is sums, "a recording writes to the very same memory"
     assert sums.tolist() == [2.0]
 
@@ -77,7 +77,7 @@ def test_gradients_and_losses_are_averaged_over_all_processes_inside_the_step(
         monkeypatch.setattr(f"foster.{module}.process_group", lambda: ProcessGroup(0, 2))
     device, network = torch.device(name), OneNumber().to(name)
     engine = Engine(device, (0.5,) * 3, (0.25,) * 3, capture=name == "cuda")
-    optimizer = Sgd(network, FitSettings(epochs=1, learning_rate=0.1, momentum=0, weight_decay=0), device)
+    optimizer = Optimizer(network, FitSettings(epochs=1, learning_rate=0.1, momentum=0, weight_decay=0), device)
     step = Step(network, lambda images, labels: {"L": 4 * network.weight}, optimizer, engine, num_sharing=2)
     images, labels = (part.to(device) for part in batch(3))
     store = f"file://{tmp_path / 'store'}"
@@ -107,6 +107,6 @@ def test_gradients_and_losses_are_averaged_over_all_processes_inside_the_step(
 )
 def test_an_objective_of_ones_own_is_told_what_it_must_return(returned: Any, message: str) -> None:
     network = OneNumber()
-    optimizer = Sgd(network, FitSettings(epochs=1, learning_rate=0.1), CPU)
+    optimizer = Optimizer(network, FitSettings(epochs=1, learning_rate=0.1), CPU)
     with pytest.raises(TrainingError, match=message):
         Step(network, lambda images, labels: returned, optimizer, ENGINE)(*batch(3))

@@ -27,7 +27,7 @@ from foster.settings.foster import FosterSettings
 from foster.settings.methods import CoilSettings, PodnetSettings, ReplaySettings
 from foster.training.engine import Engine
 from foster.training.fit import fit
-from foster.training.optim import Sgd
+from foster.training.optim import Optimizer
 from foster.training.phase import Phase
 from foster.training.step import ready_step
 
@@ -164,12 +164,12 @@ def test_recordings_of_phases_that_are_over_keep_no_memory() -> None:
 def test_recording_leaves_everything_as_it_was(name: str) -> None:
     phase = make_phase(name)
     before = {key: value.clone() for key, value in phase.network.state_dict().items()}
-    optimizer = Sgd(phase.network, phase.fit, DEVICE)
+    optimizer = Optimizer(phase.network, phase.fit, DEVICE)
     with ready_step(phase, feed_of(phase), engine_with(captured=True), optimizer) as step:
         for key, value in phase.network.state_dict().items():
             assert torch.equal(value, before[key]), key
         assert not step.loss_sums.any()
-    assert not any(momentum.any() for momentum in optimizer.momentum.values())
+    assert not any(momentum.any() for momentum in optimizer.tensors().values())
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_recording_leaves_everything_as_it_was(name: str) -> None:
 @pytest.mark.parametrize("name", PHASES)
 def test_the_host_never_waits_for_a_recorded_step(name: str, kernels: bool) -> None:
     phase = make_phase(name)
-    optimizer = Sgd(channels_last(phase.network), phase.fit, DEVICE)
+    optimizer = Optimizer(channels_last(phase.network), phase.fit, DEVICE)
     feed = feed_of(phase)
     if phase.on_epoch is not None:
         phase.on_epoch(0)

@@ -174,7 +174,7 @@ def test_a_checkpoint_in_the_middle_of_a_phase_holds_the_position_the_weights_an
     assert state["seconds"] >= 7.0
     assert (state["position"]["epoch"], state["position"]["step"]) == (1, 2)
     assert len(state["position"]["loss_sums"]) == 3, "one for each term of the loss"
-    assert manifest["files"].keys() == {"fit", "momentum"}
+    assert manifest["files"].keys() == {"fit", "optimizer"}
 
 
 def test_processes_agree_on_their_statistics_at_the_same_steps_whether_they_are_stopped_or_not(

@@ -13,17 +13,27 @@ class Frozen(BaseModel):
     )
 
 
+USUAL_RATE_OF_ADAM = 0.01
+"""Above this rate, Adam's steps are rarely meant."""
+
+
 class FitSettings(Frozen):
-    """How one phase is trained: SGD with a cosine or a milestone schedule, stepped once an epoch."""
+    """How one phase is trained: the optimizer, and a cosine or a milestone schedule, stepped once an epoch."""
 
     epochs: int = Field(ge=1)
     """Number of epochs, before epochs_scale."""
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
+    """torch's SGD, Adam or AdamW."""
     learning_rate: float = Field(default=0.1, gt=0, le=1e30)
-    """The learning rate of the first epoch."""
+    """The learning rate of the first epoch, or of the first one after the warm-up."""
+    head_rate: float = Field(default=1.0, gt=0, le=1e6)
+    """The learning rate of the head, as a multiple of that of the backbone."""
     weight_decay: float = Field(default=5e-4, ge=0, le=1e6)
     """Weight decay (L2) of all weights, those of BatchNorm and biases included."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
-    """The momentum of SGD."""
+    """The momentum of SGD; the first beta of Adam and AdamW."""
+    nesterov: bool = False
+    """Nesterov momentum, for sgd."""
     max_gradient: float | None = Field(default=None, ge=0)
     """Gradients are clipped to this norm, taken over all weights. 0 and None: no clipping, except that None is 1 for a
     learner with a pretrained backbone."""
@@ -33,6 +43,8 @@ class FitSettings(Frozen):
     """The epochs after which the learning rate is multiplied by `decay`."""
     decay: float = Field(default=0.1, gt=0, le=1)
     """The factor on the learning rate at a milestone."""
+    warmup_epochs: int = Field(default=0, ge=0)
+    """Number of epochs in which the learning rate rises linearly, before epochs_scale; the schedule follows."""
 
     @model_validator(mode="after")
     def _milestones_belong_to_their_schedule(self) -> "FitSettings":
@@ -44,9 +56,19 @@ class FitSettings(Frozen):
             raise ValueError(f"milestones are numbers of epochs from 1 on, not {self.milestones[0]}")
         return self
 
+    @model_validator(mode="after")
+    def _parts_fit_together(self) -> "FitSettings":
+        if self.warmup_epochs >= self.epochs:
+            raise ValueError(f"warmup_epochs must be fewer than the {self.epochs} epochs, not {self.warmup_epochs}")
+        if self.nesterov and (self.optimizer != "sgd" or not self.momentum):
+            raise ValueError("nesterov = true needs optimizer = 'sgd' and momentum above 0")
+        return self
+
     @property
     def remark(self) -> str:
         """Why this schedule may not be meant, as `key: remark`; else empty."""
+        if self.optimizer != "sgd" and self.learning_rate > USUAL_RATE_OF_ADAM:
+            return f"learning_rate: {self.learning_rate:g} is high for {self.optimizer}, whose usual rate is 0.001"
         if not self.milestones or self.milestones[0] < self.epochs:
             return ""
         return f"milestones: {list(self.milestones)} lie beyond its {self.epochs} epochs; the rate never falls"
@@ -57,7 +79,8 @@ class FitSettings(Frozen):
             return self
         epochs = max(1, round(self.epochs * factor))
         milestones = sorted({max(1, round(milestone * factor)) for milestone in self.milestones})
-        return self.model_copy(update={"epochs": epochs, "milestones": tuple(milestones)})
+        warmup = min(epochs - 1, round(self.warmup_epochs * factor))
+        return self.model_copy(update={"epochs": epochs, "milestones": tuple(milestones), "warmup_epochs": warmup})
 
 
 def cosine(epochs: int, learning_rate: float = 0.1, weight_decay: float = 5e-4) -> FitSettings:

@@ -16,7 +16,7 @@ from foster.training.checkpoint import explained_misfit
 from foster.training.distributed import agree_on_statistics
 from foster.training.engine import Engine
 from foster.training.epoch_log import EpochLog
-from foster.training.optim import Sgd, learning_rate
+from foster.training.optim import Optimizer, learning_rate
 from foster.training.phase import Phase
 from foster.training.step import ready_step
 
@@ -27,7 +27,7 @@ class FitState:
     summed so far in that epoch; `teachers` has the tensors of the phase's teachers that have changed."""
 
     network: Mapping[str, Tensor]
-    momentum: Mapping[str, Tensor]
+    optimizer: Mapping[str, Tensor]
     epoch: int
     step: int = 0
     loss_sums: tuple[float, ...] = ()
@@ -53,7 +53,7 @@ def fit(
     """
     network = channels_last(phase.network)
     training_mode(network)
-    optimizer = Sgd(network, phase.fit, engine.device)
+    optimizer = Optimizer(network, phase.fit, engine.device)
     if start is not None:
         _restore(start, phase, optimizer)
     first_epoch, first_step, sums = (start.epoch, start.step, start.loss_sums) if start else (0, 0, ())
@@ -66,9 +66,7 @@ def fit(
             sums = () if is_over else log.sums_so_far(epoch, step.term_names, step.loss_sums)
             log.check_weights(epoch)
             position = (epoch + 1, 0) if is_over else (epoch, num_done)
-            named = network.named_parameters()
-            momentum = {name: optimizer.momentum[own] for name, own in named if own in optimizer.momentum}
-            return FitState(network.state_dict(), momentum, *position, sums)
+            return FitState(network.state_dict(), optimizer.tensors(), *position, sums)
 
         for epoch in range(first_epoch, phase.fit.epochs):
             rate = learning_rate(phase.fit, epoch)
@@ -102,7 +100,7 @@ def restore_trained(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
     training_mode(network)
 
 
-def _call_again(phase: Phase, epoch: int, start: FitState, optimizer: Sgd) -> None:
+def _call_again(phase: Phase, epoch: int, start: FitState, optimizer: Optimizer) -> None:
     """Call `on_epoch` in the middle of an epoch: what it does to the network and the teachers was done before."""
     assert phase.on_epoch is not None
     teachers = {name: tensor.detach().clone() for name, tensor in phase.teacher_tensors().items()}
@@ -110,10 +108,8 @@ def _call_again(phase: Phase, epoch: int, start: FitState, optimizer: Sgd) -> No
     _restore(replace(start, teachers=teachers), phase, optimizer)
 
 
-def _restore(start: FitState, phase: Phase, optimizer: Sgd) -> None:
+def _restore(start: FitState, phase: Phase, optimizer: Optimizer) -> None:
     with explained_misfit():
         phase.network.load_state_dict(start.network)
-        parameters = dict(phase.network.named_parameters())
-        for name, momentum in start.momentum.items():
-            optimizer.momentum[parameters[name]].copy_(momentum)
+        optimizer.restore(start.optimizer)
         phase.restore_teachers(start.teachers)

@@ -1,69 +1,145 @@
-"""SGD and the learning rate of every epoch."""
+"""The optimizers, and the learning rate of every epoch."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adam import adam
+from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
+from foster.networks.network import Backbone
 from foster.settings.fit import FitSettings
+
+STATE = {"sgd": ("momentum",), "adam": ("mean", "square"), "adamw": ("mean", "square")}
+"""What each optimizer keeps of every parameter; Adam also counts its steps."""
+
+BETA_OF_SQUARES, EPSILON = 0.999, 1e-8
+"""Of Adam, as torch has them."""
 
 
 def learning_rate(settings: FitSettings, epoch: int) -> float:
-    """The rate of an epoch: cosine from the full rate towards 0, or times `decay` at each milestone passed."""
+    """The rate of an epoch: a linear warm-up, then cosine from the full rate towards 0, or times `decay` at each
+    milestone passed."""
+    warmup = settings.warmup_epochs
+    if epoch < warmup:
+        return settings.learning_rate * (epoch + 1) / (warmup + 1)
     if settings.schedule == "cosine":
-        return settings.learning_rate * (1 + math.cos(math.pi * epoch / settings.epochs)) / 2
+        return settings.learning_rate * (1 + math.cos(math.pi * (epoch - warmup) / (settings.epochs - warmup))) / 2
     passed = sum(epoch >= milestone for milestone in settings.milestones)
     return float(settings.learning_rate * settings.decay**passed)
 
 
-class Sgd:
-    """SGD over everything that is trained; weight decay on all of it, as the field does.
+class Optimizer:
+    """SGD, Adam or AdamW over everything that is trained; weight decay on all of it, as the field does.
 
-    The arithmetic is torch's. Its class is not used: the first one that is made imports torch's compiler, which takes
-    as long as all that a small run does. On a GPU the rate is a tensor on the device, so that a recorded step follows
-    the schedule.
+    The arithmetic is torch's. Its classes are not used: the first one that is made imports torch's compiler, which
+    takes as long as all that a small run does. On a GPU rates are tensors on the device, so that a recorded step
+    follows the schedule.
     """
 
     def __init__(self, network: nn.Module, settings: FitSettings, device: torch.device) -> None:
-        trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
-        self.momentum: dict[Tensor, Tensor] = {parameter: torch.zeros_like(parameter) for parameter in trained}
+        self._names = {parameter: name for name, parameter in network.named_parameters() if parameter.requires_grad}
         self._settings = settings
         self._is_fused = device.type == "cuda"
-        self._rate: Any = torch.tensor(settings.learning_rate, device=device) if self._is_fused else None
+        self.state: dict[str, dict[Tensor, Tensor]] = {
+            kind: {parameter: torch.zeros_like(parameter) for parameter in self._names}
+            for kind in STATE[settings.optimizer]
+        }
+        if settings.optimizer != "sgd":
+            self.state["steps"] = {parameter: torch.zeros((), device=device) for parameter in self._names}
+        self._groups = _groups(network, list(self._names), settings.head_rate)
+        self._rates: list[Any] = [torch.zeros((), device=device) if self._is_fused else 0.0 for _ in self._groups]
         self.set_rate(settings.learning_rate)
 
     def set_rate(self, rate: float) -> None:
-        if self._is_fused:
-            self._rate.fill_(rate)
-        else:
-            self._rate = rate
+        for index, (factor, _) in enumerate(self._groups):
+            if self._is_fused:
+                self._rates[index].fill_(rate * factor)
+            else:
+                self._rates[index] = rate * factor
 
     @torch.no_grad()
     def step(self) -> None:
         """One step for all parameters that have a gradient."""
-        parameters: list[Tensor] = [parameter for parameter in self.momentum if parameter.grad is not None]
         if self._settings.max_gradient:
-            nn.utils.clip_grad_norm_(parameters, self._settings.max_gradient)
-        sgd(
+            nn.utils.clip_grad_norm_(
+                [parameter for parameter in self._names if parameter.grad is not None], self._settings.max_gradient
+            )
+        for (_, group), rate in zip(self._groups, self._rates, strict=True):
+            if parameters := [parameter for parameter in group if parameter.grad is not None]:
+                self._update(parameters, rate)
+
+    def _update(self, parameters: list[Tensor], rate: Any) -> None:
+        settings = self._settings
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        state = [[tensors[parameter] for parameter in parameters] for tensors in self.state.values()]
+        common: dict[str, Any] = {"lr": rate, "weight_decay": settings.weight_decay, "maximize": False}
+        if settings.optimizer == "sgd":
+            sgd(
+                parameters,
+                gradients,
+                *state,
+                fused=self._is_fused,
+                foreach=False,
+                momentum=settings.momentum,
+                dampening=0,
+                nesterov=settings.nesterov,
+                **common,
+            )
+            return
+        means, squares, steps = state
+        (adamw if settings.optimizer == "adamw" else adam)(
             parameters,
-            [parameter.grad for parameter in parameters if parameter.grad is not None],
-            [self.momentum[parameter] for parameter in parameters],
+            gradients,
+            means,
+            squares,
+            [],
+            steps,
             fused=self._is_fused,
             foreach=False,
-            lr=self._rate,
-            momentum=self._settings.momentum,
-            weight_decay=self._settings.weight_decay,
-            dampening=0,
-            nesterov=False,
-            maximize=False,
+            capturable=self._is_fused,
+            amsgrad=False,
+            beta1=settings.momentum,
+            beta2=BETA_OF_SQUARES,
+            eps=EPSILON,
+            **common,
         )
 
     def gradients(self) -> list[Tensor]:
         """Of all parameters that have one, in a fixed order."""
-        return [parameter.grad for parameter in self.momentum if parameter.grad is not None]
+        return [parameter.grad for parameter in self._names if parameter.grad is not None]
 
     def drop_gradients(self) -> None:
-        for parameter in self.momentum:
+        for parameter in self._names:
             parameter.grad = None
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that changes from step to step, by name."""
+        return {
+            f"{kind}.{self._names[parameter]}": tensor
+            for kind, of in self.state.items()
+            for parameter, tensor in of.items()
+        }
+
+    def restore(self, saved: Mapping[str, Tensor]) -> None:
+        """Go on with the tensors of before."""
+        tensors = self.tensors()
+        if tensors.keys() != saved.keys():
+            raise ValueError("the state of its optimizer is of other parameters")
+        for name, tensor in saved.items():
+            tensors[name].copy_(tensor)
+
+
+def _groups(network: nn.Module, trained: list[Tensor], head_rate: float) -> list[tuple[float, list[Tensor]]]:
+    """The parameters that share a rate, and what that is multiplied by: the backbones, and all else, the head."""
+    if head_rate == 1:
+        return [(1.0, trained)]
+    backbones = [module for module in network.modules() if isinstance(module, Backbone)]
+    inside: set[Tensor] = {parameter for backbone in backbones for parameter in backbone.parameters()}
+    return [
+        (1.0, [parameter for parameter in trained if parameter in inside]),
+        (head_rate, [parameter for parameter in trained if parameter not in inside]),
+    ]

@@ -16,14 +16,14 @@ from foster.system.processes import process_group
 from foster.training.accelerate import compiled_backbones
 from foster.training.distributed import average, shared_statistics
 from foster.training.engine import Engine
-from foster.training.optim import Sgd
+from foster.training.optim import Optimizer
 from foster.training.phase import Objective, Phase
 
 NUM_WARM_UPS = 3
 
 
 @contextmanager
-def ready_step(phase: Phase, feed: Feed, engine: Engine, optimizer: Sgd) -> Iterator["Step"]:
+def ready_step(phase: Phase, feed: Feed, engine: Engine, optimizer: Optimizer) -> Iterator["Step"]:
     """The step of a phase, compiled and recorded as the engine wants it; ready to be called with batches of `feed`."""
     modules = (phase.network, *phase.teachers)
     # In float32 no kernel would run, and blocks that wait for one are not compiled.
@@ -66,7 +66,7 @@ class Step:
 
     network: nn.Module
     objective: Objective
-    optimizer: Sgd
+    optimizer: Optimizer
     engine: Engine
     compile_for: Callable[[int], None] = lambda batch_size: None
     num_sharing: int = 1
@@ -157,8 +157,8 @@ class Step:
         return _Recording(graph, images, labels)
 
     def _snapshot(self) -> Callable[[], None]:
-        """Puts weights, buffers, momentum and loss sums back to what they are now, in place."""
-        tensors = [*self.network.parameters(), *self.network.buffers(), *self.optimizer.momentum.values()]
+        """Puts weights, buffers, the state of the optimizer and loss sums back to what they are now, in place."""
+        tensors = [*self.network.parameters(), *self.network.buffers(), *self.optimizer.tensors().values()]
         values = [(tensor, tensor.detach().clone()) for tensor in tensors]
         sums = self.loss_sums.clone()
 

@@ -28,7 +28,7 @@ STEPS_BETWEEN_QUESTIONS = 50
 """Several processes ask each other so often within an epoch whether one of them wants to save or to stop. They agree on
 their statistics then, saved or not: so a run that was stopped rounds as one that was not."""
 
-CHANGING = ("fit", "momentum", "teachers")
+CHANGING = ("fit", "optimizer", "teachers")
 """The parts of a checkpoint that change from step to step."""
 
 REHEARSED_EPOCHS = 4
@@ -81,7 +81,7 @@ class TaskState:
         changing: dict[str, Tensors] = {}
         if self.fit is not None:
             progress["position"] = {"epoch": self.fit.epoch, "step": self.fit.step, "loss_sums": self.fit.loss_sums}
-            tensors = (self.fit.network, self.fit.momentum, self.fit.teachers)
+            tensors = (self.fit.network, self.fit.optimizer, self.fit.teachers)
             changing = {name: part for name, part in zip(CHANGING, tensors, strict=True) if part}
         store.save({**facts, **progress, "seconds": self.seconds}, self.kept, changing)
         listener(events.CheckpointWritten(self.task, self.phase, self.epoch, time.monotonic() - began))
