@@ -115,7 +115,7 @@ def test_a_run_folder_imports_no_plug_in_until_its_user_says_so(lab: Path, finis
     settings.write_text(settings.read_text().replace(str(lab / "my_lab.py"), str(lab / "one" / "my_lab.py")))
     (lab / "one" / "my_lab.py").write_text("raise SystemExit('a stranger')")
     looks = [
-        "presets --show one",
+        "list presets one",
         "plan one",
         "run one --out two",
         "sweep one seed=1,2 --dry-run",

@@ -68,7 +68,7 @@ def test_every_phase_of_a_run_takes_them_and_a_settings_file_keeps_them(tmp_path
     settings = load_settings("digits", [f"foster.boost.{key}" for key in asked])
     (tmp_path / "mine.toml").write_text(settings.toml())
     assert load_settings(str(tmp_path / "mine.toml")) == settings
-    with pytest.raises(SettingsError, match="did you mean 'foster.boost.optimizer'"):
+    with pytest.raises(SettingsError, match=r"did you mean .foster\.boost\.optimizer"):
         load_settings("digits", ["foster.boost.optimiser=adam"])
 
 
