@@ -41,7 +41,9 @@ class Optimizer:
     """
 
     def __init__(self, network: nn.Module, settings: FitSettings, device: torch.device) -> None:
-        self._names = {parameter: name for name, parameter in network.named_parameters() if parameter.requires_grad}
+        self._names: dict[Tensor, str] = {
+            parameter: name for name, parameter in network.named_parameters() if parameter.requires_grad
+        }
         self._settings = settings
         self._is_fused = device.type == "cuda"
         self.state: dict[str, dict[Tensor, Tensor]] = {
@@ -75,13 +77,13 @@ class Optimizer:
     def _update(self, parameters: list[Tensor], rate: Any) -> None:
         settings = self._settings
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        state = [[tensors[parameter] for parameter in parameters] for tensors in self.state.values()]
+        state: list[Any] = [[tensors[parameter] for parameter in parameters] for tensors in self.state.values()]
         common: dict[str, Any] = {"lr": rate, "weight_decay": settings.weight_decay, "maximize": False}
         if settings.optimizer == "sgd":
             sgd(
                 parameters,
                 gradients,
-                *state,
+                state[0],
                 fused=self._is_fused,
                 foreach=False,
                 momentum=settings.momentum,
