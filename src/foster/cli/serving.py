@@ -65,7 +65,9 @@ def serve(
         float,
         typer.Option(metavar="MS", min=0, max=1000, help="How long an image waits for others that are on their way."),
     ] = 3.0,
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="For headers (at most 10), a body, and an answer.")] = 30.0,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.1, help="For headers (at most 10), a body, and an answer.")
+    ] = 30.0,
     device: Device = "auto",
     plugins: Plugins = None,
 ) -> None:
