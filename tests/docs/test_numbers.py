@@ -32,6 +32,13 @@ def of(method: str, scenario: str = "b0-inc10", seed: int = 1993) -> float:
     return average(f"cifar100-{scenario}-{method}-s{seed}")
 
 
+def headline(method: str, scenario: str) -> float:
+    """The mean over the seeds of class order 1993."""
+    stem = f"cifar100-{scenario}-{method}-s"
+    names = [f"{stem}1993", *(path.stem for path in (ROOT / "results").glob(f"{stem}*-order1993.json"))]
+    return fmean(map(average, names))
+
+
 def test_what_the_readme_says_of_its_tables_is_what_the_files_say() -> None:
     told = text("README.md")
     foster, plus, der = of("foster-auto"), of("foster-plus"), of("der-auto")
@@ -49,9 +56,9 @@ def test_what_the_readme_says_of_its_tables_is_what_the_files_say() -> None:
         in told
     )
     scenarios = ("b0-inc20", "b0-inc10", "b0-inc5", "b50-inc10", "b50-inc5", "b50-inc2")
-    gains = [of("foster-plus", scenario) - of("foster-auto", scenario) for scenario in scenarios]
+    gains = [headline("foster-plus", scenario) - headline("foster-auto", scenario) for scenario in scenarios]
     assert f"gains another {min(gains):.1f} to {max(gains):.1f} points" in told
-    above = [of("foster-auto", name) - PUBLISHED[f"cifar100-{name}", "foster"].average for name in scenarios]
+    above = [headline("foster-auto", name) - PUBLISHED[f"cifar100-{name}", "foster"].average for name in scenarios]
     assert f"FOSTER is {min(above):.1f} to {max(above):.1f} points above its published numbers" in told
     assert "| ".join(["points ", *(f"{gain:+.2f} " for gain in gains)]) in text("docs/beyond.md")
 
