@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import foster_options, refused
 
-from foster.errors import FosterError, SettingsError
+from foster.errors import SettingsError
 from foster.settings.augmentation import Augmentation
 from foster.settings.base import make
 from foster.settings.datasets import PhotoSettings, SyntheticSettings
@@ -18,22 +19,6 @@ from foster.settings.fit import FitSettings, Frozen
 from foster.settings.foster import FosterSettings
 from foster.settings.learner import LearnerSettings
 from foster.settings.methods import METHOD_SETTINGS, ReplaySettings
-
-
-def foster_options(settings: Settings) -> FosterSettings:
-    assert isinstance(settings.options, FosterSettings)
-    return settings.options
-
-
-def refused(*overrides: str, source: str = "digits") -> str:
-    """The one line with which the settings are refused."""
-    with pytest.raises(FosterError) as caught:
-        load_settings(source, overrides)
-    assert caught.value.exit_code == 2
-    line = str(caught.value)
-    assert line
-    assert "\n" not in line
-    return line
 
 
 def plain(**changes: Any) -> dict[str, Any]:

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import foster_options, refused
 
-from foster.errors import FosterError, SettingsError
+from foster.errors import SettingsError
 from foster.settings.base import keys_for, make
 from foster.settings.experiment import (
     Settings,
@@ -31,22 +32,6 @@ PUBLISHED = {
     "cifar100-b50-inc1": (0.95, 0.98, 64, (None, 20), (50, *(1,) * 50)),
 }
 """beta for boosting, beta for compression, batch, memory in all and per class, task sizes."""
-
-
-def foster_options(settings: Settings) -> FosterSettings:
-    assert isinstance(settings.options, FosterSettings)
-    return settings.options
-
-
-def refused(*overrides: str, source: str = "digits") -> str:
-    """The one line with which the settings are refused."""
-    with pytest.raises(FosterError) as caught:
-        load_settings(source, overrides)
-    assert caught.value.exit_code == 2
-    line = str(caught.value)
-    assert line
-    assert "\n" not in line
-    return line
 
 
 def plain(**changes: Any) -> dict[str, Any]:

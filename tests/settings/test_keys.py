@@ -1,30 +1,12 @@
 """Dotted keys and key=value: how values are read, and what is said about unknown names."""
 
 import pytest
+from refusals import foster_options, refused
 
-from foster.errors import FosterError
 from foster.settings.experiment import (
-    Settings,
     load_settings,
 )
-from foster.settings.foster import FosterSettings
 from foster.settings.keys import flat, short, toml_value
-
-
-def foster_options(settings: Settings) -> FosterSettings:
-    assert isinstance(settings.options, FosterSettings)
-    return settings.options
-
-
-def refused(*overrides: str, source: str = "digits") -> str:
-    """The one line with which the settings are refused."""
-    with pytest.raises(FosterError) as caught:
-        load_settings(source, overrides)
-    assert caught.value.exit_code == 2
-    line = str(caught.value)
-    assert line
-    assert "\n" not in line
-    return line
 
 
 def test_values_on_the_command_line_are_toml_and_anything_else_is_text() -> None:

@@ -85,9 +85,20 @@ def _downloaded(published: Published, parent: Path, tell: events.Listener) -> Pa
     except (requests.RequestException, OSError, ValueError) as error:
         files = ", ".join(published.files)
         raise DataError(
-            f"cannot download {published.address} ({words_of(error)}); "
+            f"cannot download {published.address} ({_reason(error)}); "
             f"put {name} into {parent}, or the files {files} into {parent / published.folder}"
         ) from error
+
+
+def _reason(error: Exception) -> str:
+    """Why a download failed; requests wraps its errors in long texts."""
+    import requests
+
+    if isinstance(error, requests.HTTPError) and error.response is not None:
+        return f"the server answered {error.response.status_code}"
+    if isinstance(error, requests.Timeout):
+        return f"no answer within {TIMEOUT_SECONDS:g} seconds"
+    return "no connection to the server" if isinstance(error, requests.ConnectionError) else words_of(error)
 
 
 def _unpack(published: Published, archive: Path, folder: Path) -> None:

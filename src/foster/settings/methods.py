@@ -142,7 +142,7 @@ class ClosedFormSettings(MethodSettings):
     train_backbone: bool = True
     """False keeps the backbone as it is, such as a pretrained one: then nothing is trained at all."""
     num_stages: int = Field(default=2, ge=1, le=8)
-    """Of how many of the backbone's last stages the maps are features."""
+    """The maps of this many of the backbone's last stages are features."""
     grid: int = Field(default=2, ge=1, le=16)
     """Maps are averaged over grid x grid parts; 1 gives the pooled features that other methods have."""
     mirror: bool = True
@@ -174,6 +174,7 @@ class RidgeSettings(ClosedFormSettings):
     look = ("#CC6677", "d")
     fixed_options = ("num_stages", "grid", "num_features")
     num_stages: int = Field(default=3, ge=1, le=8)
+    """The maps of this many of the backbone's last stages are features."""
     num_features: int = Field(default=8192, ge=1, le=65536)
     """How many random features there are. The sums take 8 bytes for each pair of them."""
     penalty: float = Field(default=100.0, gt=0)
