@@ -75,7 +75,7 @@ def results_block(results: Sequence[RunResult]) -> str:
     table = Grid("", (*NAME_COLUMNS, *NUMBER_COLUMNS), rows, num_names=len(NAME_COLUMNS)).markdown()
     notes = [REPOSITORY_NOTE] if "¹" in table else []
     notes += [_changes_note(scenarios)] if "²" in table else []
-    several = orders(by_scenario(run for run in finished if run.evaluated_on == "test"))
+    several = orders(by_scenario((run for run in finished if run.evaluated_on == "test"), across_orders=True))
     all_runs = [f'<details markdown="1"><summary>All {len(finished)} runs</summary>', table, *notes, "</details>"]
     return "\n\n".join([*compared, *protocols(scenarios), *closed_forms(scenarios), *several, *all_runs, EXPLANATION])
 
@@ -166,7 +166,7 @@ def orders(scenarios: Mapping[str, Sequence[Group]]) -> list[str]:
             ", ".join(_by_order(group)),
             mean_and_spread([*_by_order(group).values()]),
             mean_and_spread([*_by_order(group, lambda run: run.final_accuracy).values()]),
-            mean_and_spread(group.boosted_averages and [*_by_order(group, _boosted).values()]),
+            mean_and_spread(group.variant_averages("boosted") and [*_by_order(group, _boosted).values()]),
             _signed(_gains(groups, group)),
         )
         for scenario, groups in sorted(scenarios.items())
@@ -201,8 +201,7 @@ def _by_order(
 
 
 def _boosted(run: RunResult) -> float:
-    assert run.boosted is not None
-    return run.boosted.average_incremental_accuracy
+    return run.variants["boosted"].average_incremental_accuracy
 
 
 def _by_scenario_and_order(runs: Sequence[RunResult]) -> dict[str, list[Group]]:
@@ -305,7 +304,7 @@ def _row(scenario: str, group: Group) -> tuple[str, ...]:
         *_average_and_final(group),
         _published(published),
         _difference(group, published.average) if published else ABSENT,
-        mean_and_spread(group.boosted_averages),
+        mean_and_spread(group.variant_averages("boosted")),
         f"≈ {published.boosted:.1f}" if published and published.boosted else ABSENT,
         _kept(group),
         f"{statistics.fmean(run.train_seconds for run in group.runs) / 60:.1f}",

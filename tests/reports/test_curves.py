@@ -9,7 +9,7 @@ from PIL import Image
 from foster.errors import DataError
 from foster.reports.curves import AXES_WIDTH, MOST_DRAWN, accuracy_figure, panels
 from foster.reports.results import RunResult, read_result
-from foster.reports.style import LOOKS, save_figure
+from foster.reports.style import look_of, save_figure
 from foster.settings.methods import METHOD_SETTINGS
 
 
@@ -42,19 +42,27 @@ def only_panel(runs):
 
 def test_seeds_become_a_mean_with_a_band_of_one_standard_deviation(write_run):
     runs = [
-        read_result(write_run(f"seed{seed}", seed=seed, accuracy=(90.0, last), boosted=(90.0, last + 1)))
+        read_result(
+            write_run(
+                f"seed{seed}",
+                seed=seed,
+                accuracy=(90.0, last),
+                boosted=(90.0, last + 1),
+                settings={"order_seed": 1993},
+            )
+        )
         for seed, last in ((1, 60.0), (2, 62.0), (3, 64.0))
     ]
     boosted, compressed = only_panel(runs).curves
-    assert only_panel(runs).note == ""
-    assert only_panel([*runs, read_result(write_run("r", method="replay", seed=1))]).note == (
-        "not all of the same class orders"
-    )
+    assert compressed.end.text.endswith("average\u00a076.0\u00a0(n\u00a0=\u00a03)")
+    other = read_result(write_run("r", method="replay", seed=1))
+    assert "class orders" not in only_panel(runs).note
+    assert "class orders cannot be compared" in only_panel([*runs, other]).note
     assert (compressed.label, compressed.num_runs) == ("foster", 3)
     assert compressed.mean == (90.0, 62.0)
     assert compressed.spread == (0.0, 2.0)
     assert compressed.average == 76.0
-    assert boosted.is_boosted
+    assert not boosted.is_result
     assert boosted.mean == (90.0, 63.0)
 
 
@@ -63,7 +71,7 @@ def test_two_augmentations_of_a_method_are_told_apart(write_run):
     curves = only_panel(runs).curves
     assert {curve.label for curve in curves} == {"foster (auto)", "foster (plain)"}
     assert curves[0].look.line_style != curves[1].look.line_style
-    assert {curve.look.colour for curve in curves} == {LOOKS["foster"].colour}
+    assert {curve.look.colour for curve in curves} == {look_of("foster").colour}
 
 
 def test_augmentations_that_differ_between_methods_are_told_on_every_curve(write_run):
@@ -77,9 +85,17 @@ def test_augmentations_that_differ_between_methods_are_told_on_every_curve(write
 
 
 def test_every_method_has_a_look_that_no_other_has():
-    assert LOOKS.keys() == METHOD_SETTINGS.keys()
+    looks = [look_of(name) for name in METHOD_SETTINGS]
     for part in ("colour", "marker"):
-        assert len({getattr(look, part) for look in LOOKS.values()}) == len(LOOKS)
+        assert len({getattr(look, part) for look in looks}) == len(looks)
+
+
+def test_a_method_of_a_plug_in_has_one_look_in_all_figures(write_run):
+    theirs, ours = (read_result(write_run(name, method=name)) for name in ("my_own_method", "foster"))
+    alone, beside = only_panel([theirs]), only_panel([theirs, ours])
+    (look,) = {curve.look for panel in (alone, beside) for curve in panel.curves if curve.label == "my_own_method"}
+    assert look == look_of("my_own_method")
+    assert look.colour not in {look_of(name).colour for name in METHOD_SETTINGS}
 
 
 def test_each_augmentation_of_many_runs_gets_a_panel_and_all_have_one_scale(write_run):
@@ -94,7 +110,9 @@ def test_each_augmentation_of_many_runs_gets_a_panel_and_all_have_one_scale(writ
     assert [len(panel.curves) for panel in found] == [len(METHOD_SETTINGS)] * 2
     assert {curve.label for panel in found for curve in panel.curves} == set(METHOD_SETTINGS)
     assert [axes.get_ylim() for axes in accuracy_figure(runs).axes] == [(20, 100)] * 2
-    seeds = [read_result(write_run(f"s{n}", seed=n, accuracy=(99.0, last))) for n, last in ((1, 98.0), (2, 88.0))]
+    same = {"order_seed": 1}
+    lasts = ((1, 98.0), (2, 88.0))
+    seeds = [read_result(write_run(f"s{n}", seed=n, accuracy=(99.0, last), settings=same)) for n, last in lasts]
     low, high = accuracy_figure(seeds).axes[0].get_ylim()
     assert low < 93 - 7.1 < 93 + 7.1 > high == 100, "the spread of 7.07 is inside, but nothing is above 100 %"
 
@@ -114,25 +132,24 @@ def test_recipes_of_one_method_have_colours_and_markers_of_their_own_beside_the_
         ("wa", "plain", 1, 70.0),
         ("replay", "plain", 0, 60.0),
     )
-    looks = {curve.label: curve.look for curve in only_panel(runs).curves if not curve.is_boosted}
-    assert looks["replay (plain)"].colour == LOOKS["replay"].colour
+    looks = {curve.label: curve.look for curve in only_panel(runs).curves if curve.is_result}
+    assert looks["replay (plain)"].colour == look_of("replay").colour
     auto = [looks[f"wa beta={beta} (auto)"] for beta in (1, 2, 3)]
-    assert LOOKS["wa"].colour in {look.colour for label, look in looks.items() if label.startswith("wa ")}
-    assert len({look.colour for look in auto} | {LOOKS["replay"].colour}) == 4
-    assert len({look.marker for look in auto} | {LOOKS["replay"].marker}) == 4
+    assert look_of("wa").colour in {look.colour for label, look in looks.items() if label.startswith("wa ")}
+    assert len({look.colour for look in auto} | {look_of("replay").colour}) == 4
     assert {look.line_style for look in auto} == {"-"}
     assert looks["wa (plain)"].line_style == looks["replay (plain)"].line_style != "-"
 
 
-def test_a_boosted_curve_has_its_recipes_colour_until_there_are_too_many(recipes):
+def test_the_curve_of_a_variant_has_its_recipes_colour_until_there_are_too_many(recipes):
     rows = [("foster", "auto", float(beta), 80.0 - beta) for beta in range(7)]
     few, many = only_panel(recipes(*rows[:6])), only_panel(recipes(*rows))
-    assert sum(curve.is_boosted for curve in few.curves) == 6
+    assert sum(not curve.is_result for curve in few.curves) == 6
     for boosted, own in zip(few.curves[::2], few.curves[1::2], strict=True):
         assert (boosted.label, boosted.look.colour) == (f"{own.label} boosted", own.look.colour)
     assert few.note == ""
-    assert [curve.is_boosted for curve in many.curves] == [False] * 7
-    assert many.note == "without the boosted networks"
+    assert [curve.is_result for curve in many.curves] == [True] * 7
+    assert many.note == "results only, without other variants"
 
 
 def test_of_many_recipes_the_best_are_drawn_each_in_another_way_and_a_note_says_so(recipes):
@@ -153,7 +170,7 @@ def test_a_recipe_looks_the_same_in_the_panels_of_two_scenarios(write_run):
     assert len(set(first.values())) == 2
 
 
-def test_the_boosted_network_of_a_single_task_can_be_seen(write_run):
+def test_a_variant_of_a_single_task_can_be_seen(write_run):
     panel = only_panel([read_result(write_run("a", accuracy=(91.0,), task_sizes=(2,), boosted=(92.0,)))])
     assert all(curve.look.marker for curve in panel.curves)
 
@@ -197,9 +214,9 @@ def test_each_method_of_a_run_is_drawn_in_its_own_colour(write_run, tmp_path: Pa
     ]
     path = tmp_path / "new folder" / "curves.png"
     save_figure(accuracy_figure(runs, title="digits"), path)
-    assert has_colour(path, LOOKS["foster"].colour)
-    assert has_colour(path, LOOKS["finetune"].colour)
-    assert not has_colour(path, LOOKS["replay"].colour)
+    assert has_colour(path, look_of("foster").colour)
+    assert has_colour(path, look_of("finetune").colour)
+    assert not has_colour(path, look_of("replay").colour)
 
 
 def test_a_line_leads_from_each_curve_to_its_label(write_run):
@@ -229,8 +246,8 @@ def test_the_augmentation_that_all_curves_share_stands_in_the_title(write_run, t
     runs = [read_result(write_run(method, method=method)) for method in ("foster", "wa")]
     for name, title in (("own.svg", None), ("mine.svg", "mine")):
         save_figure(accuracy_figure(runs, title), tmp_path / name)
-    assert "<!-- digits-b0-inc2, augmentation plain -->" in (tmp_path / "own.svg").read_text()
-    assert "<!-- mine, augmentation plain -->" in (tmp_path / "mine.svg").read_text()
+    assert ">digits-b0-inc2, augmentation plain</text>" in (tmp_path / "own.svg").read_text()
+    assert ">mine, augmentation plain</text>" in (tmp_path / "mine.svg").read_text()
 
 
 def test_scenarios_get_panels_of_their_own(write_run, tmp_path: Path):

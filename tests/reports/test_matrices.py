@@ -18,7 +18,7 @@ def test_confusion_matrices_stand_side_by_side_with_their_tasks_parted(kept_runs
     archives = open_archives(kept_runs.values())
     figure = confusion_figure(archives)
     first, second, bar = figure.axes
-    assert [axes.get_title(loc="left").split(":")[0] for axes in (first, second)] == ["foster", "finetune"]
+    assert [axes.get_title(loc="left").split(",")[0] for axes in (first, second)] == ["foster", "finetune"]
     for axes, archive in zip((first, second), archives, strict=True):
         shares = confusion(*archive.predictions(), 6)
         assert np.allclose(axes.images[0].get_array() ** 2, shares)
@@ -43,7 +43,7 @@ def test_an_accuracy_matrix_is_written_out_task_by_task(write_run):
     axes = accuracy_matrix_figure([run]).axes[0]
     assert [text.get_text() for text in axes.texts] == ["90", "70", "50"]
     assert axes.texts[0].get_color() not in THEMED, "a bright cell is bright in a dark report, too"
-    assert accuracy_matrix_figure([run], ["mine"]).axes[0].get_title(loc="left").startswith("mine: ")
+    assert accuracy_matrix_figure([run], ["mine"]).axes[0].get_title(loc="left").startswith("mine, digits-b0-inc2: ")
     with pytest.raises(DataError, match="accuracy matrix"):
         accuracy_matrix_figure([read_result(write_run("b"))])
 

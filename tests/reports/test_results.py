@@ -21,8 +21,8 @@ def test_a_results_file_is_read_whole(write_run):
     assert run.average_incremental_accuracy == pytest.approx(83.16666)
     assert (run.final_accuracy, run.forgetting) == (70.5, 12.5)
     assert (run.params, run.memory_bytes, run.train_seconds) == (470_004, 6_144_000, 724.0)
-    assert run.boosted is not None
-    assert run.boosted.accuracy == (99.0, 82.0, 73.0)
+    assert list(run.shown_variants) == ["boosted"]
+    assert run.variants["boosted"].accuracy == (99.0, 82.0, 73.0)
     assert set(run.variants) == {"boosted", "nearest_mean"}
 
 
@@ -172,7 +172,9 @@ def test_a_folder_that_cannot_be_read_is_refused_and_no_run_left_out(
 def test_the_classifier_is_named_as_people_read_it(write_run):
     names = ("head", "nearest_mean", "boosted", "brand_new")
     found = [read_result(write_run(name, result=name)).classifier for name in names]
-    assert found == ["head", "nearest mean", "head", "brand_new"]
+    assert found == ["head", "nearest mean", "head", "head"]
+    theirs = read_result(write_run("theirs", method="energetic", result="energy"))
+    assert theirs.classifier == "energy", "of a method that is not known here"
 
 
 def test_an_unfinished_run_is_known_as_such(write_run):

@@ -1,19 +1,27 @@
+"""Tables of results: what is averaged, what is compared, and every format that they are printed in."""
+
+import csv
 import io
-import re
+import json
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from foster.reports.results import read_result
 from foster.reports.tables import (
-    LEAVES_FIRST,
-    Grid,
     accuracy_grids,
-    accuracy_table,
+    csv_text,
+    json_text,
+    latex,
     markdown,
+    run_record,
+    shown,
     summary_grids,
+    summary_records,
     summary_table,
 )
 
@@ -24,9 +32,18 @@ def rendered(table, width: int) -> str:
     return stream.getvalue()
 
 
-def three_seeds(write_run):
+def three_seeds(write_run, order: int | None = 1993):
+    """Averages 75, 76, 77 and finals 60, 62, 64: sample standard deviations 1 and 2."""
     return [
-        read_result(write_run(f"seed{seed}", seed=seed, accuracy=(90.0, last), boosted=(90.0, last + 2)))
+        read_result(
+            write_run(
+                f"seed{seed}-{order}",
+                seed=seed,
+                accuracy=(90.0, last),
+                boosted=(90.0, last + 2),
+                settings={"order_seed": order},
+            )
+        )
         for seed, last in ((1, 60.0), (2, 62.0), (3, 64.0))
     ]
 
@@ -43,26 +60,48 @@ def test_the_accuracy_table_has_a_row_a_run_under_the_classes_seen(write_run):
         ("finetune", "99.0", "30.0", "20.0", "49.67"),
     )
     assert grid.title.endswith("augment plain, seed 1993")
+    assert accuracy_grids(three_seeds(write_run))[0].header == ("method", "seed", "2", "4", "average")
 
 
-def test_what_differs_between_runs_gets_a_column_of_its_own(write_run):
-    (grid,) = accuracy_grids(three_seeds(write_run))
-    assert grid.header == ("method", "seed", "2", "4", "average")
-    assert [row[1] for row in grid.rows] == ["1", "2", "3"]
+def test_seeds_of_one_class_order_are_averaged_with_their_number(write_run):
+    (grid,) = summary_grids(three_seeds(write_run))
+    assert grid.header == ("method", "n", "average", "final", "forgetting", "boosted", "params", "time")
+    assert grid.rows == (
+        ("foster", "3", "76.00 ± 1.00", "62.00 ± 2.00", "12.50 ± 0.00", "77.00 ± 1.00", "470,004", "12 min 04 s"),
+    )
+    assert "over n runs, by head, augment plain, class order 1993" in grid.title
 
 
-def test_the_summary_gives_mean_and_sample_deviation_over_seeds(write_run):
-    replay = [read_result(write_run(f"r{seed}", method="replay", seed=seed, accuracy=(90.0, 40.0))) for seed in (1, 2)]
-    (grid,) = summary_grids([*three_seeds(write_run), *replay])
-    # Averages 75, 76, 77 and finals 60, 62, 64: sample standard deviations 1 and 2.
-    assert grid.rows[0][:7] == ("foster", "head", "plain", "1, 2, 3", "3", "76.00 ± 1.00", "62.00 ± 2.00")
-    assert grid.rows[0][7:] == ("12.50 ± 0.00", "77.00 ± 1.00", "470,004", "12 min 04 s")
-    assert grid.rows[1][:6] == ("replay", "head", "plain", "1, 2", "2", "65.00 ± 0.00")
-    assert grid.rows[1][8] == "–"
-    assert "| --- | --- | --- | --- | ---: |" in grid.markdown(), "seeds are names"
-    assert "only rows of the same seeds" in rendered(summary_table([*three_seeds(write_run), *replay]), 80)
-    (alike,) = summary_grids([*three_seeds(write_run)[:2], *replay])
-    assert (alike.header[3], alike.note) == ("n", ""), "both have the class orders of seeds 1 and 2"
+def test_class_orders_are_averaged_together_only_where_that_is_asked_for_and_said(write_run):
+    runs = three_seeds(write_run, order=None)  # each seed has its own class order
+    (apart,) = summary_grids(runs)
+    column = apart.header.index("class order")
+    assert [(row[column], row[column + 1]) for row in apart.rows] == [("3", "1"), ("2", "1"), ("1", "1")]
+    assert "class orders" in apart.note
+    assert not apart.best
+    (together,) = summary_grids(runs, across_orders=True)
+    assert together.rows[0][together.header.index("average")] == "76.00 ± 1.00"
+    assert "different class orders" in together.title
+
+
+def test_a_run_that_is_not_finished_comes_last_marked_and_without_an_average(write_run):
+    whole = read_result(write_run("a", method="replay", accuracy=(90.0, 40.0)))
+    part = read_result(write_run("b", accuracy=(99.0,), task_sizes=(2,), finished=False))
+    (grid,) = summary_grids([part, whole])
+    assert [row[0] for row in grid.rows] == ["replay", "foster (unfinished, 1 task)"]
+    assert grid.rows[1][grid.header.index("average")] == "–"
+    assert not grid.best, "there is nothing to compare"
+    assert [record["finished"] for record in summary_records([part, whole])] == [True, False]
+
+
+def test_every_variant_that_a_method_names_has_a_column_whoevers_it_is(write_run):
+    theirs = {"accuracy": [90.0, 70.0], "average_incremental_accuracy": 80.0}
+    path = write_run("theirs", method="energetic", result="head", variants={"energy": theirs, "nearest_mean": theirs})
+    (grid,) = summary_grids([read_result(path), *three_seeds(write_run)])
+    assert grid.header[-4:] == ("boosted", "energy", "params", "time")
+    assert {row[0]: row[-4:-2] for row in grid.rows} == {"energetic": ("–", "80.00"), "foster": ("77.00 ± 1.00", "–")}
+    (record,) = summary_records([read_result(path)])
+    assert (record["energy_average"], record["nearest_mean_average"]) == (80.0, 80.0)
 
 
 def test_scenarios_are_never_mixed_in_one_table(write_run):
@@ -70,8 +109,7 @@ def test_scenarios_are_never_mixed_in_one_table(write_run):
         read_result(write_run("a", scenario="digits-b0-inc2", accuracy=(90.0, 60.0))),
         read_result(write_run("b", scenario="cifar100-b0-inc10", accuracy=(88.0, 44.0), task_sizes=(10, 10))),
     ]
-    text = markdown(summary_grids(runs))
-    first, second = text.split("**cifar100-b0-inc10")
+    first, second = markdown(summary_grids(runs)).split("**cifar100-b0-inc10")
     assert "75.00" in first
     assert "66.00" in second
     assert "66.00" not in first
@@ -83,6 +121,7 @@ def test_the_summary_says_which_classifier_gives_the_numbers(write_run):
     (grid,) = summary_grids(runs)
     assert grid.header[1] == "by"
     assert {row[0]: row[1] for row in grid.rows} == {"head": "head", "nearest_mean": "nearest mean"}
+    assert read_result(write_run("foster")).classifier == "head", "the result is 'compressed'"
 
 
 def test_markdown_is_a_table_with_as_many_cells_in_every_line(write_run):
@@ -93,89 +132,59 @@ def test_markdown_is_a_table_with_as_many_cells_in_every_line(write_run):
     assert lines[1] == "| --- | --- | --- | ---: | ---: | ---: |"
 
 
-def test_a_long_run_is_thinned_for_the_terminal_and_whole_in_markdown(write_run):
-    accuracy = [80.0 - task / 10 for task in range(51)]
-    run = read_result(write_run("a", accuracy=accuracy, task_sizes=(50, *[1] * 50)))
-    assert len(accuracy_grids([run])[0].header) == 53
-    (thinned,) = accuracy_grids([run], max_tasks=11)
-    assert thinned.header[1:-1] == ("50", "55", "60", "65", "70", "75", "80", "85", "90", "95", "100")
-    assert thinned.rows[0][1:3] == ("80.0", "79.5")
+def test_csv_json_and_the_table_have_the_same_numbers(write_run):
+    runs = [*three_seeds(write_run), read_result(write_run("r", method="replay", accuracy=(90.0, 40.0)))]
+    records = summary_records(runs)
+    assert json.loads(json_text(records)) == records
+    rows = list(csv.DictReader(io.StringIO(csv_text(records))))
+    assert [row["method"] for row in rows] == ["foster", "replay"]
+    assert (rows[0]["n"], rows[0]["seeds"]) == ("3", "1 2 3")
+    assert float(rows[0]["average_incremental_accuracy"]) == 76.0
+    assert float(rows[0]["average_incremental_accuracy_std"]) == pytest.approx(1.0)
+    assert rows[1]["average_incremental_accuracy_std"] == "", "of one run there is none"
 
 
-def test_a_narrow_terminal_shows_fewer_tasks_but_no_cut_numbers(write_run):
-    run = read_result(write_run("a", accuracy=[90.0 - task for task in range(10)], task_sizes=[10] * 10))
-    wide, narrow = rendered(accuracy_table([run]), 100), rendered(accuracy_table([run]), 40)
-    assert wide.count(".0") == 10
-    assert "shows all" not in wide
-    assert 2 <= narrow.count(".0") < 10
-    assert "90.0" in narrow
-    assert "81.0" in narrow
-    assert "85.50" in narrow
-    assert "'foster table --by-task --markdown' shows all 10 tasks" in " ".join(narrow.split())
+def test_a_record_of_a_run_is_flat_and_has_its_accuracies(write_run):
+    record = run_record(three_seeds(write_run)[0])
+    assert (record["accuracy_2"], record["accuracy_4"], record["boosted_average"]) == (90.0, 60.0, 76.0)
+    assert not [value for value in record.values() if isinstance(value, dict | list)]
 
 
-def long_names(write_run):
-    """Three seeds of two recipes, with numbers as wide as they get."""
-    return [
-        read_result(
-            write_run(
-                f"{k}-{seed}",
-                seed=seed,
-                accuracy=(90.0, 60.0 + k + 10 * seed),
-                boosted=(90.0, 62.0 + 9 * seed),
-                params=4_699_140,
-                train_seconds=8000.0,
-                settings={"first.learning_rate": 0.1 * k, "an_uncommonly_long_name_of_a_setting": k},
-            )
-        )
-        for k in (1, 2)
-        for seed in (1, 2, 3)
-    ]
+def grids_for_latex(write_run):
+    named = read_result(write_run("odd", method="50%_off & more", recipe="", accuracy=(90.0, 50.0)))
+    return summary_grids([*three_seeds(write_run), named])
 
 
-@pytest.mark.parametrize("width", [*range(40, 130, 3), 200])
-def test_no_terminal_cuts_a_number_or_drops_a_column_without_saying_so(width: int, write_run):
-    runs = long_names(write_run)
+def test_latex_is_a_table_of_booktabs_whose_rows_have_as_many_cells_and_whose_best_is_bold(write_run):
+    text = latex(grids_for_latex(write_run))
+    lines = [line for line in text.splitlines() if line.endswith(r"\\")]
+    (columns,) = [line for line in text.splitlines() if line.startswith(r"\begin{tabular}")]
+    assert {line.replace(r"\&", "").count("&") + 1 for line in lines} == {
+        columns.count("l", 15) + columns.count("r", 15)
+    }
+    assert [text.count(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule", r"\end{tabular}")] == [1] * 4
+    assert r"\textbf{76.00 $\pm$ 1.00}" in text
+    assert r"50\%\_off \& more" in text
+
+
+@pytest.mark.skipif(not shutil.which("pdflatex"), reason="pdflatex is not installed")
+def test_latex_compiles(write_run, tmp_path: Path):
+    body = latex(grids_for_latex(write_run))
+    page = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{body}\end{{document}}"
+    (tmp_path / "page.tex").write_text(page, encoding="utf-8")
+    done = subprocess.run(["pdflatex", "-interaction=batchmode", "page.tex"], cwd=tmp_path, check=False, timeout=60)
+    assert done.returncode == 0, (tmp_path / "page.log").read_text()
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 200])
+def test_a_terminal_of_any_width_cuts_nothing_off(width: int, write_run):
+    runs = three_seeds(write_run)
     text = rendered(summary_table(runs), width)
-    (grid,) = summary_grids(runs)
-    lines = text.splitlines()
-    assert max(map(len, lines)) <= width
-    said = " ".join(text.split())
-    shown = next(line.split() for line in lines if line.startswith("method"))
-    left_out = said.partition("' also shows ")[2].split(", ")
-    assert "average" in shown
-    for place, name in enumerate(grid.header[grid.num_names :], start=grid.num_names):
-        assert (name in shown) != (name in left_out), name
-        if name in shown:
-            assert all(row[place] in text for row in grid.rows), name
-    assert left_out == [""] if width >= 120 else left_out == [*LEAVES_FIRST[: len(left_out)]] or left_out == [""]
-
-
-def test_a_terminal_too_narrow_for_any_number_says_what_to_do(write_run):
-    runs = long_names(write_run)
-    for table, command in (
-        (summary_table(runs), "foster table --markdown"),
-        (accuracy_table(runs), "foster table --by-task --markdown"),
-    ):
-        text = " ".join(rendered(table, 24).split())
-        assert f"a wider terminal or '{command}' shows the table" in text
-        assert not re.search(r"\d\d\.\d", text)
-
-
-def test_a_name_goes_on_below_and_is_whole(write_run):
-    name = "first.milestones=[60, 120, 170] an_uncommonly_long_name_of_a_setting=1"
-    grid = Grid("", ("method", "n"), ((name, "3"),), num_names=1)
-    assert grid.fits(22)
-    assert not grid.fits(21)
-    lines = rendered(grid.rich(), 30).splitlines()[2:]
-    assert "".join("".join(line[:28] for line in lines).split()) == name.replace(" ", "")
-    assert [line[29] for line in lines] == ["3", *" " * (len(lines) - 1)]
-
-
-def test_a_column_that_is_empty_in_all_rows_is_left_out(write_run):
-    (grid,) = summary_grids([read_result(write_run("r", method="replay", accuracy=(90.0, 40.0)))])
-    assert "boosted" not in grid.header
-    assert {len(row) for row in grid.rows} == {len(grid.header)}
+    assert max(map(len, text.splitlines())) <= width
+    letters = [cell.replace(" ", "") for grid in summary_grids(runs) for row in grid.rows for cell in row]
+    if width >= 80:
+        assert all(cell in text.replace(" ", "") for cell in letters)
+    assert "…" not in text
 
 
 def test_a_class_order_with_a_seed_of_its_own_is_told(write_run):
@@ -185,14 +194,12 @@ def test_a_class_order_with_a_seed_of_its_own_is_told(write_run):
     ]
     (grid,) = accuracy_grids(runs)
     assert [(row[1], row[3]) for row in grid.rows] == [("1993", "60.0"), ("1993/5", "50.0"), ("1993/6", "40.0")]
-    assert summary_grids(runs)[0].title.endswith("over n runs that differ in seed or class order")
-    assert summary_grids(three_seeds(write_run))[0].title.endswith("over n runs")
 
 
 def test_the_terminal_shows_the_same_numbers_as_markdown(write_run):
-    runs = three_seeds(write_run)
-    text = rendered(summary_table(runs), 120)
-    assert all(cell in text for grid in summary_grids(runs) for row in grid.rows for cell in row)
+    grids = summary_grids(three_seeds(write_run))
+    text = rendered(shown(grids), 140)
+    assert all(cell in text for grid in grids for row in grid.rows for cell in row)
 
 
 def test_a_table_needs_neither_matplotlib_nor_torch():

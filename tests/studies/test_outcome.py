@@ -46,8 +46,8 @@ def outcome(write_run) -> Outcome:
         (Claim(text=""), "6.0 apart"),
         (Claim(text="", metric="new", first="small", second="large"), "-6.0"),
         (Claim(text="", metric="old", first="large"), "48.0"),
-        (Claim(text="", metric="boosted_final", first="large"), "51.0"),
-        (Claim(text="", metric="compression", first="large"), "+2.0"),
+        (Claim(text="", metric="final", variant="boosted", first="large"), "51.0"),
+        (Claim(text="", metric="gain", variant="boosted", first="large"), "+2.0"),
         (Claim(text="", metric="tasks", first="large", second="small"), "1 of 2 tasks"),
     ],
 )
@@ -67,7 +67,7 @@ def test_the_terminal_has_a_table_of_claims_where_there_are_any(outcome: Outcome
 
 def test_a_method_without_a_boosted_network_leaves_its_claims_open(outcome: Outcome):
     runs = {name: [replace(run, variants={}) for run in group] for name, group in outcome.runs.items()}
-    assert measured(Claim(text="", metric="boosted", first="large"), runs) == "–"
+    assert measured(Claim(text="", metric="average", variant="boosted", first="large"), runs) == "–"
     assert Outcome(outcome.study, runs).grid().header == ("variant", "n", "average", "final", "new", "old")
     one = dict(zip(runs, (*list(runs.values())[:-1], list(outcome.runs.values())[-1]), strict=True))
     assert Outcome(outcome.study, one).grid().header[-1] == "boosted", "where only one of them has it, too"

@@ -14,6 +14,7 @@ from foster.cli.options import (
     AllowsChangedPlugin,
     Data,
     IsDryRun,
+    IsJson,
     Jobs,
     JobsPerGpu,
     Overrides,
@@ -540,40 +541,71 @@ Folders = Annotated[list[Path], typer.Argument(metavar="FOLDER", help="Run folde
 Subjects = Annotated[
     list[Path], typer.Argument(metavar="RUN", help="Run folders, folders that hold some, results files, bundles.")
 ]
+Title = Annotated[str | None, typer.Option(help="The figure's title.")]
+Width = Annotated[float | None, typer.Option(metavar="INCHES", min=1, max=50, help="The figure's width.")]
+Height = Annotated[float | None, typer.Option(metavar="INCHES", min=1, max=50, help="The figure's height.")]
+FontSize = Annotated[float | None, typer.Option(metavar="POINTS", min=3, max=40, help="The size of its letters.")]
+Style = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="one-column or two-column: width and letters for a page of two columns."),
+]
 PictureData = Annotated[Path | None, typer.Option(help="The folder of the data files, where pictures are needed.")]
 
 
 def table(
     folders: Folders,
     is_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    is_latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX (booktabs).")] = False,
+    is_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    is_json: IsJson = False,
     by_task: Annotated[bool, typer.Option("--by-task", help="Accuracy after each task, a row a run.")] = False,
+    across_orders: Annotated[
+        bool, typer.Option("--across-orders", help="Average over runs of different class orders, too.")
+    ] = False,
     figure: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Also draw accuracy after each task (.png, .pdf, .svg, .jpg, .webp)."),
     ] = None,
-    title: Annotated[str | None, typer.Option(help="The figure's title.")] = None,
+    title: Title = None,
+    width: Width = None,
+    height: Height = None,
+    font_size: FontSize = None,
+    style: Style = None,
 ) -> None:
-    """Results as a table, with mean and spread over seeds; and as a figure.
+    """Results as a table: mean and standard deviation over the seeds of one class order; and as a figure.
 
     Example: foster table runs --figure curves.png
     """
     from foster.reports import tables
     from foster.reports.results import find_results
-    from foster.reports.style import check_figure_path, save_figure
+    from foster.reports.style import check_figure_path, figure_format, save_figure
 
+    if is_markdown + is_latex + is_csv + is_json > 1:
+        raise SettingsError("--markdown, --latex, --csv and --json exclude each other")
     if figure is not None:
         check_figure_path(figure)
+    chosen = figure_format(style, width, height, font_size)
     results = find_results(folders)
-    if is_markdown:
-        grids = tables.accuracy_grids(results) if by_task else tables.summary_grids(results)
-        typer.echo(tables.markdown(grids), nl=False)
+    if is_csv or is_json:
+        records = [tables.run_record(run) for run in results]
+        if not by_task:
+            records = tables.summary_records(results, across_orders=across_orders)
+        output.echo(tables.csv_text(records) if is_csv else tables.json_text(records), nl=False)
     else:
-        output.show(tables.accuracy_table(results) if by_task else tables.summary_table(results))
+        grids = tables.accuracy_grids(results)
+        if not by_task:
+            grids = tables.summary_grids(results, across_orders=across_orders)
+        if is_markdown or is_latex:
+            output.echo(tables.markdown(grids) if is_markdown else tables.latex(grids), nl=False)
+        else:
+            output.show(tables.shown(grids))
     if figure is not None:
         from foster.reports.curves import accuracy_figure
 
-        save_figure(accuracy_figure(results, output.printable(title) if title else None), figure)
-        typer.echo(f"figure: {figure}", err=is_markdown)
+        with chosen.used():
+            heading = output.printable(title) if title else None
+            save_figure(accuracy_figure(results, heading, across_orders=across_orders), figure)
+        typer.echo(f"figure: {figure}", err=is_markdown or is_latex or is_csv or is_json)
 
 
 def figure(
@@ -583,6 +615,11 @@ def figure(
         Path | None, typer.Option(help="Where to write it (.png, .svg, .pdf, .jpg, .webp); by default KIND.png.")
     ] = None,
     data: PictureData = None,
+    title: Title = None,
+    width: Width = None,
+    height: Height = None,
+    font_size: FontSize = None,
+    style: Style = None,
     plugins: Plugins = None,
 ) -> None:
     """Draw runs or bundles; KIND is one of nine figures.
@@ -600,13 +637,16 @@ def figure(
 
     Example: foster figure confusion runs/A runs/B --out confusion.png
     """
-    from foster.reports.style import check_figure_path, save_figure
+    from foster.reports.style import check_figure_path, entitled, figure_format, save_figure
 
     path = out or Path(f"{kind}.png")
     check_figure_path(path)
+    chosen = figure_format(style, width, height, font_size)
     from foster.reports import figures
 
-    save_figure(figures.figure(kind, subjects, data), path)
+    with chosen.used():
+        drawn = figures.figure(kind, subjects, data)
+        save_figure(entitled(drawn, output.printable(title)) if title else drawn, path)
     typer.echo(f"figure: {path}")
 
 

@@ -45,10 +45,7 @@ NUM_PHOTOS_SHOWN = 4
 NUM_ANSWERS_SHOWN = 3
 """Of a class that was forgotten."""
 WORTH_A_WARNING = 10.0
-"""So many points lost in compression are told even where nobody set a limit."""
-
-VARIANTS = {"boosted": "before compression", "compressed": "after it"}
-"""FOSTER's two networks in words that need no paper."""
+"""So many points lost by the last step of a method are told even where nobody set a limit."""
 
 
 def columns(sides: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -244,7 +241,9 @@ def learn_text(report: "LearnReport", training: str, num_shown: int | None = NUM
     if report.uncompared:
         lines.append(f"nothing to compare is kept of {listed(report.uncompared)}: what they lost is not known")
     if report.held_out is not None and report.held_out.known and len(report.variants) > 1:
-        accuracies = [f"{VARIANTS.get(name, name)} {percent(accuracy)}" for name, accuracy in report.variants.items()]
+        from foster.reports.progress_texts import in_plain_words
+
+        accuracies = [f"{in_plain_words(name)} {percent(accuracy)}" for name, accuracy in report.variants.items()]
         lines.append(f"on held-out images, mean over all classes: {', '.join(accuracies)}")
     lines += report.restarts
     if report.better_in_closed_form:

@@ -26,7 +26,7 @@ class Result(RunResult):
     `average_incremental_accuracy` is the mean of `accuracy` over all tasks, the first included; `forgetting` is how far
     each earlier task fell from its best to its last accuracy, on average, in points. `new_accuracy[t]` and
     `old_accuracy[t]` are those after task t on its own classes and on the ones before; `variants` has the same numbers
-    of other networks and classifiers, such as FOSTER's `boosted`. `params`, `memory_bytes` and `train_seconds` are what
+    of other networks and classifiers that were evaluated. `params`, `memory_bytes` and `train_seconds` are what
     it took. `settings` is all that decided what the run did, as in its settings file, without paths.
     """
 
@@ -99,6 +99,15 @@ class Results(list[Result]):
         from foster.reports.tables import accuracy_table
 
         return plain_text(accuracy_table(self)).rstrip()
+
+    def records(self) -> list[dict[str, Any]]:
+        """A flat dict for each run: what it is, its numbers, and its accuracy after each task.
+
+        `pandas.DataFrame(results.records())` is a table of them.
+        """
+        from foster.reports.tables import run_record
+
+        return [run_record(run) for run in self]
 
     def __repr__(self) -> str:
         return self.table() if self else "[]"

@@ -40,6 +40,8 @@ class Archive:
 
     name: str
     method: str
+    scenario_name: str = ""
+    """Empty for a bundle."""
     class_names: tuple[str, ...]
     task_sizes: tuple[int, ...]
 
@@ -79,6 +81,7 @@ class RunArchive(Archive):
     def __init__(self, results_file: Path, data: Path | None = None) -> None:
         self.result: RunResult = read_result(results_file)
         self.name = self.method = self.result.method
+        self.scenario_name = self.result.scenario
         self.class_names, self.task_sizes = self.result.classes, self.result.task_sizes
         self.path = results_file.parent if (results_file.parent / SETTINGS).is_file() else results_file
         self._data = data
@@ -145,7 +148,7 @@ class RunArchive(Archive):
         return network
 
     def network_after(self, task: int, variant: str | None = None) -> nn.Module:
-        """A network that was kept, of the result or of another variant, such as `boosted`."""
+        """A network that was kept, of the result or of another variant."""
         variant = self.result.result if variant is None else variant
         path = kept_networks(self.folder).get((task, variant))
         if path is None:

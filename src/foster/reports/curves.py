@@ -18,30 +18,29 @@ from foster.reports.style import (
     COLOURS,
     GROUND,
     INK,
-    LOOKS,
     PAPER,
-    SOFT_INK,
     End,
     Look,
+    columns,
     grid_of_axes,
     label_ends,
+    look_of,
     new_figure,
+    points,
     styled,
     wrapped,
 )
 
 LINE_STYLES = ("-", "-.", ":")
-"""Of the augmentations of a panel."""
+"""Of the augmentations and class orders of a panel."""
 
 MARKERS = "osD^XPp><vh"
-SPARE_MARKERS = "dh8"
-"""Which no method has: for recipes, where all colours are taken."""
 
 MOST_IN_A_PANEL, MOST_DRAWN = 12, 15
 """Groups: of more than the first, each augmentation gets a panel of its own; of more than the second, the best."""
 
-MOST_WITH_BOOSTED = 6
-"""Recipes of one method that have the curves of their boosted networks beside their own."""
+MOST_WITH_VARIANTS = 6
+"""Recipes of one method that have the curves of their other variants beside their own."""
 
 AXES_WIDTH, AXES_HEIGHT = 5.0, 3.5
 """Inches of a panel; where the labels beside it need more height, it gets more."""
@@ -53,11 +52,12 @@ class Curve:
 
     label: str
     look: Look
-    is_boosted: bool
+    is_result: bool
     num_runs: int
     classes_seen: tuple[int, ...]
     mean: tuple[float, ...]
     spread: tuple[float, ...]
+    is_finished: bool = True
 
     @property
     def average(self) -> float:
@@ -66,12 +66,12 @@ class Curve:
 
     @property
     def end(self) -> End:
-        """What stands beside the curve: its name and average; without test images it ends nowhere."""
-        runs = f"  (n = {self.num_runs})" if self.num_runs > 1 else ""
+        """What stands beside the curve: its name, and its average where all tasks are done."""
+        runs = f" (n = {self.num_runs})" if self.num_runs > 1 else ""
         # Spaces at which no line is broken.
-        numbers = f"{self.average:.1f}{runs}".replace(" ", "\u00a0")
+        numbers = f"average {self.average:.1f}{runs}".replace(" ", "\u00a0") if self.is_finished else ""
         value = self.mean[-1] if math.isfinite(self.mean[-1]) else 0.0
-        return End(value, f"{self.label}  {numbers}", self.look, is_bold=not self.is_boosted)
+        return End(value, f"{self.label}  {numbers}".rstrip(), self.look, is_bold=self.is_result)
 
 
 @dataclass(frozen=True)
@@ -84,14 +84,15 @@ class Panel:
     note: str
 
 
-def accuracy_figure(results: Sequence[RunResult], title: str | None = None) -> Figure:
-    """Accuracy on all classes seen against their number: a panel a scenario, a curve a method.
+def accuracy_figure(results: Sequence[RunResult], title: str | None = None, *, across_orders: bool = False) -> Figure:
+    """Accuracy on all classes seen against their number: a panel a scenario, a curve a method and class order.
 
-    A scenario with too many curves has a panel for each augmentation, all on one scale. Several runs of a method become
-    their mean with a band of one sample standard deviation. The boosted network, where there is one, is a thin dashed
-    curve. The gap between the two best is written where they end.
+    A scenario with too many curves has a panel for each augmentation, all on one scale. Runs that differ in their seed
+    alone become their mean with a band of one sample standard deviation; with `across_orders` also those of different
+    class orders. Other variants of a run are thin dashed curves. The gap between the two best is written where they
+    end.
     """
-    return _figure(panels(results), title)
+    return _figure(panels(results, across_orders=across_orders), title)
 
 
 def variants_figure(variants: Mapping[str, Sequence[RunResult]], title: str) -> Figure:
@@ -100,8 +101,8 @@ def variants_figure(variants: Mapping[str, Sequence[RunResult]], title: str) -> 
     looks = itertools.cycle(Look(colour, marker) for colour, marker in zip(COLOURS, MARKERS, strict=False))
     groups = [Group(group[0].method, group[0].augmentation, "", tuple(group)) for group in variants.values()]
     curves = [curve for each in zip(variants, groups, looks, strict=False) for curve in _curves(*each)]
-    if len(groups) > 1:  # the boosted networks would double the number of curves
-        curves = [curve for curve in curves if not curve.is_boosted]
+    if len(groups) > 1:  # other variants would double the number of curves
+        curves = [curve for curve in curves if curve.is_result]
     return _figure([Panel(runs[0].scenario, runs[0].scenario, curves, "")] if runs else [], title)
 
 
@@ -110,10 +111,13 @@ def _figure(shown: Sequence["Panel"], title: str | None) -> Figure:
     if not shown:
         raise DataError("there are no runs to draw")
     ends = [[curve.end for curve in panel.curves] for panel in shown]
-    num_columns = min(2, len(shown))
+    num_columns = min(columns(2), len(shown))
     width = AXES_WIDTH + 0.7 + max(end.width for panel in ends for end in panel)
-    height = max(AXES_HEIGHT, *(sum(end.height for end in panel) for panel in ends))
-    figure = new_figure(num_columns * width, math.ceil(len(shown) / num_columns) * (height + 0.9))
+    height = max(
+        points(AXES_HEIGHT) * (1.0 if columns(2) == 2 else 0.75), *(sum(end.height for end in panel) for panel in ends)
+    )
+    num_rows = math.ceil(len(shown) / num_columns)
+    figure = new_figure(num_columns * width, num_rows * (height + points(0.9)), keeps_shape=False)
     for axes, panel in zip(grid_of_axes(figure, len(shown), num_columns), shown, strict=True):
         alone = title if title and len(shown) == 1 else None
         axes.set_title(wrapped(alone + panel.title.removeprefix(panel.scenario) if alone else panel.title, width))
@@ -124,10 +128,10 @@ def _figure(shown: Sequence["Panel"], title: str | None) -> Figure:
     return figure
 
 
-def panels(results: Sequence[RunResult]) -> list[Panel]:
+def panels(results: Sequence[RunResult], *, across_orders: bool = False) -> list[Panel]:
     """A panel for each scenario, or for each of its augmentations where there are many curves."""
     drawn = []
-    for scenario, groups in by_scenario(results).items():
+    for scenario, groups in by_scenario(results, across_orders=across_orders).items():
         names = sorted({group.augmentation for group in groups}, reverse=True)
         alike = [[group for group in groups if group.augmentation == name] for name in names]
         drawn += [_panel(scenario, part) for part in (alike if len(groups) > MOST_IN_A_PANEL else [groups])]
@@ -137,7 +141,7 @@ def panels(results: Sequence[RunResult]) -> list[Panel]:
 def _draw(axes: Axes, panel: Panel, of_scenario: Sequence[Curve]) -> None:
     for curve in reversed(panel.curves):  # the best on top
         look = curve.look
-        if any(curve.spread) and not curve.is_boosted:
+        if any(curve.spread) and curve.is_result:
             low, high = ([m + sign * s for m, s in zip(curve.mean, curve.spread, strict=True)] for sign in (-1, 1))
             axes.fill_between(curve.classes_seen, low, high, color=look.colour, alpha=0.18, linewidth=0)
         axes.plot(
@@ -145,29 +149,28 @@ def _draw(axes: Axes, panel: Panel, of_scenario: Sequence[Curve]) -> None:
             curve.mean,
             color=look.colour,
             linestyle=look.line_style,
-            linewidth=1.2 if curve.is_boosted else 2.0,
+            linewidth=points(2.0 if curve.is_result else 1.2),
             marker=look.marker,
             # Fifty markers on one curve hide it; a star is mostly its white edge.
             markevery=max(1, len(curve.mean) // 10),
-            markersize=10 if look.marker == "*" else 6,
+            markersize=points(10 if look.marker == "*" else 6),
             markeredgecolor=GROUND,
-            markeredgewidth=0.7,
-            zorder=2.5 if curve.is_boosted else 3,
+            markeredgewidth=points(0.7),
+            zorder=3 if curve.is_result else 2.5,
             clip_on=False,
         )
     axes.set_ylim(*_limits(of_scenario))
     counts = sorted({count for curve in panel.curves for count in curve.classes_seen})
-    axes.set_xticks(counts if len(counts) <= 12 else counts[:: math.ceil(len(counts) / 11)])
+    most_ticks = 12 if columns(2) == 2 else 6
+    axes.set_xticks(counts if len(counts) <= most_ticks else counts[:: math.ceil(len(counts) / most_ticks)])
     axes.set(xlim=(counts[0], max(counts[-1], counts[0] + 1)), ylabel="accuracy on all classes seen (%)")
-    axes.set_xlabel("\n".join(filter(None, ("classes seen", panel.note))))
-    measure = "average incremental\naccuracy (%)"
-    axes.text(1.07, -0.03, measure, transform=axes.transAxes, va="top", color=SOFT_INK, size=8)
+    axes.set_xlabel("\n".join(filter(None, ("classes seen", wrapped(panel.note, AXES_WIDTH)))))
     _draw_gap(axes, panel.curves)
 
 
 def _draw_gap(axes: Axes, curves: Sequence[Curve]) -> None:
     """How far the best curve ends above the next, where there is room to write it between the two ends."""
-    ends = [(curve.mean[-1], curve.classes_seen[-1]) for curve in curves if not curve.is_boosted]
+    ends = [(curve.mean[-1], curve.classes_seen[-1]) for curve in curves if curve.is_result and curve.is_finished]
     low, high = axes.get_ylim()
     if len(ends) < 2 or len(curves[0].mean) < 2:
         return
@@ -177,8 +180,8 @@ def _draw_gap(axes: Axes, curves: Sequence[Curve]) -> None:
         axes.annotate("", (last, first), (last, second), arrowprops=arrow, zorder=4, annotation_clip=False)
         text = f"+{first - second:.1f}"
         centre = (last, (first + second) / 2)
-        beside = axes.annotate(text, centre, (-6, 0), textcoords="offset points", ha="right", va="center", size=8)
-        beside.set(zorder=4, bbox=PAPER)
+        beside = axes.annotate(text, centre, (-6, 0), textcoords="offset points", ha="right", va="center")
+        beside.set(zorder=4, bbox=PAPER, size=points(8))
 
 
 def _limits(curves: Sequence[Curve]) -> tuple[float, float]:
@@ -193,63 +196,67 @@ def _limits(curves: Sequence[Curve]) -> tuple[float, float]:
 def _panel(scenario: str, groups: Sequence[Group]) -> Panel:
     drawn = list(groups[:MOST_DRAWN])
     augmentations = {group.augmentation for group in drawn}
-    is_shared = len(augmentations) == 1
-    title = f"{scenario}, augmentation {drawn[0].augmentation}" if is_shared else scenario
+    orders = {group.order for group in drawn}
+    title = f"{scenario}, augmentation {drawn[0].augmentation}" if len(augmentations) == 1 else scenario
     notes = [f"the best {len(drawn)} of {len(groups)} by their averages"] if len(groups) > len(drawn) else []
-    notes += [] if share_orders(drawn) else ["not all of the same class orders"]
-    labels = [group.name if is_shared else f"{group.name} ({group.augmentation})" for group in drawn]
+    notes += [] if share_orders(drawn) else ["curves of different class orders cannot be compared"]
+    notes += ["band: one standard deviation"] if any(len(group.runs) > 1 for group in drawn) else []
+    labels = []
+    for group in drawn:
+        parts = [group.augmentation] if len(augmentations) > 1 else []
+        parts += [f"order {group.order}"] if len(orders) > 1 and group.order is not None else []
+        labels.append(f"{group.name} ({', '.join(parts)})" if parts else group.name)
     curves = [curve for each in zip(labels, drawn, looks_of(drawn), strict=True) for curve in _curves(*each)]
     counts = Counter((group.method, group.augmentation) for group in drawn)
-    if sum(count for count in counts.values() if count > 1) > MOST_WITH_BOOSTED and any(c.is_boosted for c in curves):
-        curves = [curve for curve in curves if not curve.is_boosted]
-        notes.append("without the boosted networks")
+    has_others = any(not curve.is_result for curve in curves)
+    if sum(count for count in counts.values() if count > 1) > MOST_WITH_VARIANTS and has_others:
+        curves = [curve for curve in curves if curve.is_result]
+        notes.append("results only, without other variants")
     return Panel(title, scenario, curves, ", ".join(notes))
 
 
 def looks_of(groups: Sequence[Group]) -> list[Look]:
-    """Of each group: colour and marker tell the method, or the recipe where a method has several with one
-    augmentation; the line tells the augmentation."""
-    augmentations = sorted({group.augmentation for group in groups})
-    counts = Counter((group.method, group.augmentation) for group in groups)
-    several = {method for (method, _), count in counts.items() if count > 1}
-    known = ({group.method for group in groups} & LOOKS.keys()) - several
-    # By name, so that a recipe looks the same in all panels that show the same recipes; its method's own look first,
-    # then those of methods that are seldom shown.
-    others = sorted({group.name for group in groups if group.method not in known})
-    free = sorted((name for name in reversed(LOOKS) if name not in known), key=lambda name: name not in several)
-    markers = [*(LOOKS[name].marker for name in free), *SPARE_MARKERS]
+    """Of each group: colour and marker tell the method; of several recipes of a method, the plainest one has them and
+    the others have looks of their own. The line tells the augmentation and the class order."""
+    lines = sorted({(group.augmentation, str(group.order)) for group in groups})
+    plainest: dict[str, str] = {}
+    for group in groups:
+        known = plainest.setdefault(group.method, group.detail)
+        plainest[group.method] = min(known, group.detail, key=lambda detail: (len(detail), detail))
     looks = []
     for group in groups:
-        line = augmentations.index(group.augmentation)
-        if group.method in known:
-            colour, marker = LOOKS[group.method].colour, LOOKS[group.method].marker
-        else:
-            # A colour that comes again has another marker and another line.
-            turn, index = divmod(others.index(group.name), len(free))
-            colour, marker, line = LOOKS[free[index]].colour, markers[(index + turn) % len(markers)], line + turn
-        looks.append(Look(colour, marker, LINE_STYLES[line % len(LINE_STYLES)]))
+        look = look_of(group.method if group.detail == plainest[group.method] else group.name)
+        line = lines.index((group.augmentation, str(group.order)))
+        looks.append(Look(look.colour, look.marker, LINE_STYLES[line % len(LINE_STYLES)]))
     return looks
 
 
 def _curves(label: str, group: Group, look: Look) -> Iterator[Curve]:
     # The whole name stands on the group's other curve, which has the same colour.
-    boosted_label = f"{textwrap.shorten(label, 40, placeholder=' …')} boosted"
+    short = textwrap.shorten(label, 40, placeholder=" …")
     # Runs that saw different tasks cannot be averaged point by point.
     ordered = sorted(group.runs, key=lambda run: run.classes_seen)
     for classes_seen, same in itertools.groupby(ordered, key=lambda run: run.classes_seen):
         runs = list(same)
         # A single point has no line that could be seen.
         dashed = Look(look.colour, "" if len(classes_seen) > 1 else look.marker, "--")
-        boosted = [run.boosted.accuracy for run in runs if run.boosted]
-        for is_boosted, accuracies in ((True, boosted), (False, [run.accuracy for run in runs])):
-            if accuracies:
-                columns = list(zip(*accuracies, strict=True))
-                yield Curve(
-                    boosted_label if is_boosted else label,
-                    dashed if is_boosted else look,
-                    is_boosted,
-                    len(accuracies),
-                    classes_seen,
-                    mean=tuple(statistics.fmean(column) for column in columns),
-                    spread=tuple(statistics.stdev(column) if len(column) > 1 else 0.0 for column in columns),
-                )
+        for name in dict.fromkeys(name for run in runs for name in run.shown_variants):
+            accuracies = [run.variants[name].accuracy for run in runs if name in run.variants]
+            yield _curve(f"{short} {name}", dashed, runs, accuracies, is_result=False)
+        yield _curve(label, look, runs, [run.accuracy for run in runs], is_result=True)
+
+
+def _curve(
+    label: str, look: Look, runs: Sequence[RunResult], accuracies: Sequence[Sequence[float]], *, is_result: bool
+) -> Curve:
+    by_task = list(zip(*accuracies, strict=True))
+    return Curve(
+        label,
+        look,
+        is_result,
+        len(accuracies),
+        runs[0].classes_seen,
+        mean=tuple(map(statistics.fmean, by_task)),
+        spread=tuple(statistics.stdev(values) if len(values) > 1 else 0.0 for values in by_task),
+        is_finished=all(run.finished for run in runs),
+    )

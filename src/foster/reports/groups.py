@@ -1,17 +1,18 @@
-"""Which runs belong together: the same recipe with different seeds, and nothing else."""
+"""Which runs belong together: those that differ in their seed alone."""
 
 import hashlib
 import json
 import statistics
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from foster.reports.results import RunResult
 from foster.settings.keys import FREE_SETTINGS, MEMORY_KEYS, flat
 from foster.settings.methods import METHOD_SETTINGS
 from foster.settings.toml import laid_over
+from foster.system.counts import counted
 from foster.system.output import printable
 
 NOT_RECIPE = frozenset({*FREE_SETTINGS, "seed", "order_seed", "recipe"})
@@ -58,9 +59,23 @@ class Group:
         return [run.average_incremental_accuracy for run in self.runs]
 
     @property
-    def boosted_averages(self) -> list[float]:
-        """The same of the boosted network, of those runs that have one."""
-        return [run.boosted.average_incremental_accuracy for run in self.runs if run.boosted]
+    def is_finished(self) -> bool:
+        return all(run.finished for run in self.runs)
+
+    @property
+    def order(self) -> int | None:
+        """The seed of the class order that all runs share; None where they differ, or where the order is given."""
+        orders = {run.order_seed for run in self.runs}
+        return orders.pop() if len(orders) == 1 else None
+
+    @property
+    def variants(self) -> list[str]:
+        """The names of the method's own variants beside the result."""
+        return list(dict.fromkeys(name for run in self.runs for name in run.shown_variants))
+
+    def variant_averages(self, variant: str) -> list[float]:
+        """Average incremental accuracy of a variant, of those runs that have it."""
+        return [run.variants[variant].average_incremental_accuracy for run in self.runs if variant in run.variants]
 
 
 def share_orders(groups: Iterable[Group]) -> bool:
@@ -68,24 +83,39 @@ def share_orders(groups: Iterable[Group]) -> bool:
     return len({frozenset(run.order_seed for run in group.runs) for group in groups}) == 1
 
 
-def by_scenario(results: Iterable[RunResult]) -> dict[str, list[Group]]:
-    """The groups of each scenario, the best mean average first; scenarios in the order of their first run."""
+def by_scenario(results: Iterable[RunResult], *, across_orders: bool = False) -> dict[str, list[Group]]:
+    """The groups of each scenario, the best mean average first and unfinished runs last; scenarios in the order of
+    their first run.
+
+    The accuracy of a scenario depends on the class order by some points, so runs of different orders are groups of
+    their own, unless they are to be taken together (`across_orders`).
+    """
     scenarios: dict[str, list[RunResult]] = {}
     for run in results:
         scenarios.setdefault(run.scenario, []).append(run)
     return {
-        scenario: sorted(_groups(runs), key=lambda group: -statistics.fmean(group.averages))
+        scenario: sorted(
+            _groups(runs, across_orders), key=lambda group: (not group.is_finished, -statistics.fmean(group.averages))
+        )
         for scenario, runs in scenarios.items()
     }
 
 
-def _groups(runs: Sequence[RunResult]) -> list[Group]:
+def _groups(runs: Sequence[RunResult], across_orders: bool) -> list[Group]:
     """Split the runs of one scenario."""
     conditions = _telling([_conditions(run) for run in runs])
-    methods: dict[tuple[str, str, str], list[RunResult]] = {}
+    methods: dict[tuple[Any, ...], list[RunResult]] = {}
     for run in runs:
         methods.setdefault((run.method, run.augmentation, run.recipe), []).append(run)
-    return [group for alike in methods.values() for group in _by_recipe(alike, conditions)]
+    groups = [group for alike in methods.values() for group in _by_recipe(alike, conditions)]
+    return groups if across_orders else [part for group in groups for part in _by_order(group)]
+
+
+def _by_order(group: Group) -> list[Group]:
+    orders: dict[int | None, list[RunResult]] = {}
+    for run in group.runs:
+        orders.setdefault(run.order_seed, []).append(run)
+    return [replace(group, runs=tuple(runs)) for runs in orders.values()]
 
 
 def _conditions(run: RunResult) -> Recipe:
@@ -156,7 +186,7 @@ def _short_setting(key: str, value: str) -> str:
 
 def _caveat(run: RunResult) -> str:
     parts = [
-        "" if run.finished else "unfinished",
+        "" if run.finished else f"unfinished, {counted(len(run.accuracy), 'task')}",
         "" if run.evaluated_on == "test" else f"on {run.evaluated_on} images",
     ]
     text = ", ".join(filter(None, parts))

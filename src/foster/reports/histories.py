@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from foster.errors import DataError
 from foster.reports.archive import RunArchive
@@ -21,9 +22,11 @@ from foster.reports.style import (
     LETTER,
     SOFT_INK,
     End,
+    columns,
     grid_of_axes,
     label_ends,
     new_figure,
+    points,
     some_of,
     styled,
 )
@@ -44,10 +47,13 @@ def new_old_figure(results: Sequence[RunResult], names: Sequence[str] = ()) -> F
     if not scenarios:
         raise DataError("none of the runs tells new from old accuracy")
     rows = [sorted(runs, key=lambda named: -named[1].average_incremental_accuracy) for runs in scenarios.values()]
-    height = max(HEIGHT, (LABEL_LINE + BETWEEN_LABELS) * min(MOST_DRAWN, max(map(len, rows))))
+    height = max(
+        points(HEIGHT) * (1.0 if columns(2) == 2 else 0.75),
+        (LABEL_LINE + BETWEEN_LABELS) * min(MOST_DRAWN, max(map(len, rows))),
+    )
     width = 4.7 + LETTER * max(len(name) for row in rows for name, _ in row)
-    figure = new_figure(2 * width, len(rows) * (height + 0.8))
-    for index, axes in enumerate(grid_of_axes(figure, 2 * len(rows), 2)):
+    figure = new_figure(columns(2) * width, 2 / columns(2) * len(rows) * (height + 0.8), keeps_shape=False)
+    for index, axes in enumerate(grid_of_axes(figure, 2 * len(rows), columns(2))):
         row, is_old = rows[index // 2], index % 2 == 1
         _draw_accuracies(axes, row[:MOST_DRAWN], height, is_old=is_old)
         part = f", the best {MOST_DRAWN} of {len(row)} by their averages" if len(row) > MOST_DRAWN else ""
@@ -61,11 +67,11 @@ def _draw_accuracies(axes: Axes, named: Sequence[tuple[str, RunResult]], height:
     ends = []
     for (name, run), look in reversed([*zip(named, looks, strict=True)]):  # the best on top
         values = run.old_accuracy if is_old else run.new_accuracy
-        points = [(x, y) for x, y in zip(run.classes_seen, values, strict=False) if y is not None]
-        across, up = [x for x, _ in points], [y for _, y in points]
+        known = [(x, y) for x, y in zip(run.classes_seen, values, strict=False) if y is not None]
+        across, up = [x for x, _ in known], [y for _, y in known]
         marks: dict[str, Any] = {"markeredgecolor": GROUND, "markevery": max(1, len(up) // 10)}
         axes.plot(across, up, color=look.colour, marker=look.marker, linestyle=look.line_style, clip_on=False, **marks)
-        ends += [End(up[-1], f"{name}  {up[-1]:.1f}", look)] if up and math.isfinite(up[-1]) else []
+        ends += [End(up[-1], f"{name}  last {up[-1]:.1f}", look)] if up and math.isfinite(up[-1]) else []
     has_old = any(len(run.classes_seen) > 1 for _, run in named)  # not while the first task is the last one done
     counts = sorted({count for _, run in named for count in run.classes_seen[int(is_old and has_old) :]})
     axes.set_xticks(counts[:: -(-len(counts) // 12)])
@@ -77,7 +83,7 @@ def _draw_accuracies(axes: Axes, named: Sequence[tuple[str, RunResult]], height:
 @styled()
 def loss_figure(archives: Sequence[RunArchive]) -> Figure:
     """A panel a run: each loss term after each epoch, all phases of all tasks one after the other."""
-    figure = new_figure(9.5, HEIGHT * len(archives) + 0.3)
+    figure = new_figure(9.5, HEIGHT * len(archives) + 0.3, keeps_shape=False)
     for axes, archive in zip(grid_of_axes(figure, len(archives), 1), archives, strict=True):
         _draw_losses(axes, archive)
     return figure
@@ -93,7 +99,7 @@ def epochs_of(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(by_epoch.values())
 
 
-def _alone(values: Sequence[float]) -> list[int]:
+def _alone(values: NDArray[np.float64]) -> list[int]:
     """Where a value has no neighbour: the loss of a phase of one epoch, which is a point and no line."""
     padded = np.pad(~np.isnan(values), 1)
     return np.flatnonzero(padded[1:-1] & ~padded[:-2] & ~padded[2:]).tolist()
@@ -104,18 +110,20 @@ def _draw_losses(axes: Axes, archive: RunArchive) -> None:
     if not epochs:
         raise DataError(f"'{archive.folder}' has no epochs in its events")
     terms = list(dict.fromkeys(name for event in epochs for name in event["losses"] if name != "total"))
-    for term, colour in zip(terms, COLOURS * (1 + len(terms) // len(COLOURS)), strict=False):
-        values = [event["losses"].get(term, math.nan) for event in epochs]
-        points: dict[str, Any] = {"marker": ".", "markersize": 2.5, "markevery": _alone(values)}
-        axes.plot(range(1, len(epochs) + 1), values, label=term, color=colour, linewidth=1.2, **points)
     starts = [k for k, event in enumerate(epochs) if k == 0 or event["task"] != epochs[k - 1]["task"]]
+    # A gap before each task, so that no line leads from one task to the next.
+    numbers = np.insert(np.arange(1.0, len(epochs) + 1), starts[1:], np.nan)
+    for term, colour in zip(terms, COLOURS * (1 + len(terms) // len(COLOURS)), strict=False):
+        values = np.insert([event["losses"].get(term, math.nan) for event in epochs], starts[1:], math.nan)
+        dots: dict[str, Any] = {"marker": ".", "markersize": points(2.5), "markevery": _alone(values)}
+        axes.plot(numbers, values, label=term, color=colour, linewidth=points(1.2), **dots)
     for start in some_of(starts[1:]):
         axes.axvline(start + 0.5, color=SOFT_INK, linewidth=0.5)
     middles = [(start + end) / 2 for start, end in zip(starts, [*starts[1:], len(epochs)], strict=True)]
     if len(starts) <= 12:
         for start, middle in zip(starts, middles, strict=True):
             task = f"task {epochs[start]['task'] + 1}"  # a first task that was taken over has no epochs
-            axes.text(middle, 1.0, task, transform=axes.get_xaxis_transform(), ha="center", va="top", size=8)
+            axes.text(middle, 1.0, task, transform=axes.get_xaxis_transform(), ha="center", va="top", size=points(8))
     axes.set(title=f"{archive.name}, {archive.result.scenario}", xlim=(1, max(2, len(epochs))), ylim=(0, None))
     axes.set(xlabel="epochs, all phases of all tasks", ylabel="mean over the epoch")
     above: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": len(terms)}

@@ -13,7 +13,9 @@ from foster.reports.figures import KINDS
 from foster.reports.markup import svg
 from foster.reports.mistakes import ClassRow, calibration_figure, class_rows, confused_pairs, surest_mistakes
 from foster.reports.reproduce import command
+from foster.reports.tables import Grid, summary_grids
 from foster.settings.keys import flat
+from foster.settings.methods import METHOD_SETTINGS
 from foster.settings.toml import value_text
 from foster.system.counts import ABSENT, duration, size_text
 from foster.system.files import write_text
@@ -44,6 +46,8 @@ class Page:
     version: str = __version__
     headlines: list[tuple[str, str]] = field(default_factory=list)
     compared: Sequence[RunArchive] = ()
+    summaries: Sequence[Grid] = ()
+    variants: Sequence[str] = ()
     figures: list[Shown] = field(default_factory=list)
     class_columns: list[str] = field(default_factory=list)
     classes: list[Any] = field(default_factory=list)
@@ -88,6 +92,8 @@ def page_of(archives: Sequence[Archive]) -> Page:
     if len(bundles) == 1 and not runs:
         page.headlines = _bundle_headlines(bundles[0])
     page.compared = runs if len(runs) > 1 else ()
+    page.variants = list(dict.fromkeys(name for run in page.compared for name in run.result.shown_variants))
+    page.summaries = summary_grids([run.result for run in runs]) if len(runs) > 1 else []
     for kind in OF_ALL if runs else ():
         page.figures += page.drawn(kind, _able(kind, runs))
     page.classes = page.tried("accuracy by class", lambda: _class_rows(page, runs)) if runs else []
@@ -120,10 +126,12 @@ def _able(kind: str, runs: Sequence[RunArchive]) -> Sequence[RunArchive]:
 
 def _run_headlines(run: RunArchive) -> list[tuple[str, str]]:
     result = run.result
-    boosted = [("before compression", f"{result.boosted.average_incremental_accuracy:.2f} %")] if result.boosted else []
+    others = [
+        (f"average, {name}", f"{one.average_incremental_accuracy:.2f} %") for name, one in result.shown_variants.items()
+    ]
     return [
         ("average incremental accuracy", f"{result.average_incremental_accuracy:.2f} %"),
-        *boosted,
+        *others,
         ("final accuracy", f"{result.final_accuracy:.2f} %"),
         ("forgetting", f"{result.forgetting:.1f} points"),
         ("parameters", f"{result.params:,}"),
@@ -146,9 +154,10 @@ def _class_rows(page: Page, runs: Sequence[RunArchive]) -> list[ClassRow]:
     """A column a run where all know the same classes and were tested on the same images; else the first run alone."""
     first = runs[0].all_predictions
     predictions, page.class_columns = [runs[0].predictions()[1]], [runs[0].name]
-    if len(runs) == 1 and "boosted" in first.by_variant and runs[0].result.result != "boosted":
-        predictions.append(first.by_variant["boosted"])
-        page.class_columns = [runs[0].result.result, "boosted"]
+    others = [name for name in runs[0].result.shown_variants if name in first.by_variant]
+    if len(runs) == 1 and others:
+        predictions += [first.by_variant[name] for name in others]
+        page.class_columns = [runs[0].result.result, *others]
     for run in runs[1:]:
         labels, predicted = run.predictions()
         if run.class_names == runs[0].class_names and labels.tolist() == first.labels.tolist():
@@ -162,16 +171,20 @@ def _class_rows(page: Page, runs: Sequence[RunArchive]) -> list[ClassRow]:
 def _run_part(page: Page, run: RunArchive, *, is_alone: bool) -> dict[str, Any]:
     result = run.result
     # The exemplars of many runs would be most of the file.
-    kinds = (["grad-cam"] if result.boosted else []) + (["exemplars"] if is_alone else [])
-    is_compressed = result.boosted and result.result != "boosted"
+    method = METHOD_SETTINGS.get(result.method)
+    has_grown = method is not None and method.grown_variant in result.variants
+    kinds = (["grad-cam"] if has_grown else []) + (["exemplars"] if is_alone else [])
     return {
         "name": run.name,
         "path": run.path,
         "environment": result.environment,
         "settings": _settings(result.settings),
         "figures": [figure for kind in kinds for figure in page.drawn(kind, [run])],
-        "compressed": result if is_compressed else None,
-        "command": "".join(page.tried(f"the command of {run.name}", lambda: [command(run.settings)])),
+        "by_task": result if result.shown_variants else None,
+        # With its networks, which some figures need.
+        "command": " ".join(
+            page.tried(f"the command of {run.name}", lambda: [command(run.settings), "keep_networks=true"])
+        ),
         "pairs": page.tried(f"confused pairs of {run.name}", lambda: confused_pairs(run)),
     }
 

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
-from foster.reports.style import COLOURS, GRID, GROUND, INK, LOOKS, SOFT_INK, styled
+from foster.reports.style import COLOURS, GRID, GROUND, INK, SOFT_INK, SPARE_COLOURS, look_of, styled
+from foster.settings.methods import METHOD_SETTINGS
 
 PIXELS_A_POINT = 1.55
 """Of the page, at most; pictures inside a figure have as many."""
@@ -18,7 +19,11 @@ PIXELS_A_POINT = 1.55
 LEAST_PIXELS_A_POINT = 0.9
 """On a phone, where a figure is scrolled whose letters would be too small."""
 
-THEMED = tuple(dict.fromkeys((INK, SOFT_INK, GRID, GROUND, *COLOURS, *(look.colour for look in LOOKS.values()))))
+THEMED = tuple(
+    dict.fromkeys(
+        (INK, SOFT_INK, GRID, GROUND, *COLOURS, *SPARE_COLOURS, *(look_of(name).colour for name in METHOD_SETTINGS))
+    )
+)
 """Colours that a page's style sheet may change, as a dark one does: each as the variable `--c` and its letters."""
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from foster.errors import DataError
 from foster.reports.archive import Archive
 from foster.reports.results import RunResult
-from foster.reports.style import grid_of_axes, new_figure, some_of, styled, wrapped
+from foster.reports.style import columns, grid_of_axes, new_figure, points, some_of, styled, wrapped
 
 PANELS_IN_A_ROW = 3
 MOST_NAMED = 20
@@ -39,7 +39,7 @@ def accuracy_matrix_figure(results: Sequence[RunResult], names: Sequence[str] = 
         for row, accuracies in enumerate(result.accuracy_matrix):
             values[row, : len(accuracies)] = accuracies
         picture = axes.imshow(values, vmin=0, vmax=100)
-        _without_frame(axes, f"{name}: {result.final_accuracy:.1f} % at the end")
+        _without_frame(axes, f"{name}, {result.scenario}: {result.final_accuracy:.1f} % at the end")
         axes.set(xlabel="accuracy on the classes of task", ylabel="after task")
         _number_tasks(axes, size)
         if size <= MOST_WRITTEN:
@@ -68,7 +68,8 @@ def confusion_figure(archives: Sequence[Archive]) -> Figure:
         # The square root shows small shares, which are most of what is wrong; a row without images stays blank.
         shown_shares = np.where(shares.any(1, keepdims=True), np.sqrt(shares), np.nan)
         picture = axes.imshow(shown_shares, vmin=0, vmax=1, interpolation="nearest")
-        _without_frame(axes, f"{archive.name}: {archive.accuracy:.1f} %")
+        scenario = f", {archive.scenario_name}" if archive.scenario_name else ""
+        _without_frame(axes, f"{archive.name}{scenario}: {archive.accuracy:.1f} %")
         if is_of_tasks:
             axes.set(xlabel="predicted: a class of task", ylabel="true: a class of task")
             _number_tasks(axes, len(sizes))
@@ -94,7 +95,7 @@ def confusion(labels: NDArray[np.int64], predicted: NDArray[np.int64], num_class
 
 
 def _panels(count: int, side: float) -> tuple[Figure, list[Axes]]:
-    num_columns = max(1, min(count, PANELS_IN_A_ROW))
+    num_columns = max(1, min(count, columns(PANELS_IN_A_ROW)))
     figure = new_figure(num_columns * side + 0.8, -(-count // num_columns) * (side + 0.4))
     return figure, grid_of_axes(figure, count, num_columns)
 
@@ -118,8 +119,8 @@ def _mark_tasks(axes: Axes, archive: Archive) -> None:
         axes.axvline(edge - 0.5, color="white", linewidth=0.5, alpha=0.7)
     if len(archive.class_names) <= MOST_NAMED:
         ticks = range(len(archive.class_names))
-        axes.set_xticks(ticks, archive.class_names, rotation=90, size=7)
-        axes.set_yticks(ticks, archive.class_names, size=7)
+        axes.set_xticks(ticks, archive.class_names, rotation=90, size=points(7))
+        axes.set_yticks(ticks, archive.class_names, size=points(7))
     else:
         every = max(1, len(edges) // 10)
         axes.set_xticks(edges[::every] - 0.5, [str(edge) for edge in edges[::every]])
@@ -130,7 +131,7 @@ def _write_values(axes: Axes, values: NDArray[np.float64]) -> None:
     for (row, column), value in np.ndenumerate(values):
         if np.isfinite(value):
             colour = ON_BRIGHT if value > 55 else "white"
-            axes.text(column, row, f"{value:.0f}", ha="center", va="center", color=colour, size=8)
+            axes.text(column, row, f"{value:.0f}", ha="center", va="center", color=colour, size=points(8))
 
 
 def _colour_bar(figure: Figure, picture: AxesImage, panels: list[Axes], label: str):  # type: ignore[no-untyped-def]

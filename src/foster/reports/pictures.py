@@ -20,6 +20,7 @@ from foster.networks.heads import Head
 from foster.networks.network import Backbone, Network
 from foster.reports.archive import Archive, RunArchive
 from foster.reports.style import grid_of_axes, new_figure, styled, wrapped
+from foster.settings.methods import METHOD_SETTINGS
 from foster.training.engine import Engine
 
 ROWS_IN_A_BLOCK, PICTURES_IN_A_ROW = 25, 10
@@ -57,16 +58,18 @@ def exemplar_figure(archive: Archive) -> Figure:
 
 
 def grad_cam_figure(archive: RunArchive, task: int | None = None, num_images: int = NUM_EXPLAINED) -> Figure:
-    """Test images of known classes that the frozen network got wrong and the boosted one gets right: where each branch
+    """Test images of known classes that the frozen network got wrong and the grown one gets right: where each branch
     looks for the true class. `task` is the last one in which there are such images unless it is given."""
+    wanted = METHOD_SETTINGS[archive.method].grown_variant if archive.method in METHOD_SETTINGS else ""
     kept = [
         task
         for task, variant in kept_networks(archive.folder)
-        if variant == "boosted" and 0 < task < len(archive.task_sizes)
+        if variant == wanted and 0 < task < len(archive.task_sizes)
     ]
     if not kept:
+        able = ", ".join(name for name, settings in METHOD_SETTINGS.items() if settings.grown_variant)
         raise DataError(
-            f"'{archive.folder}' keeps no boosted networks; runs of method foster with keep_networks=true do"
+            f"'{archive.folder}' keeps no network with a new branch; runs of method {able} with keep_networks=true do"
         )
     for candidate in reversed(kept) if task is None else [task]:
         boosting = boosting_of(archive, candidate)
@@ -87,13 +90,13 @@ class Boosting:
 
 
 def boosting_of(archive: RunArchive, task: int) -> Boosting:
-    whole = archive.network_after(task, "boosted")
+    whole = archive.network_after(task, METHOD_SETTINGS[archive.method].grown_variant)
     if isinstance(whole, BoostedNetwork):
         return Boosting(whole.old, Network([whole.new_branch], Head.from_values(whole.new_block, whole.bias)), whole)
     old = archive.network_after(task - 1)
     assert isinstance(old, Network), "a result has no branch apart"
-    assert isinstance(whole, Network), "several boosted networks are kept as one plain network"
-    assert isinstance(whole.head, Head), "only linear heads are boosted"
+    assert isinstance(whole, Network), "several grown networks are kept as one plain network"
+    assert isinstance(whole.head, Head), "only linear heads grow"
     new_columns = whole.head.weight.detach()[:, old.feature_size :]
     branches = cast(Sequence[Backbone], whole.branches[len(old.branches) :])
     return Boosting(old, Network(branches, Head.from_values(new_columns, whole.head.bias)), whole)
@@ -132,7 +135,7 @@ class Corrected:
 
 
 def corrected(archive: RunArchive, boosting: Boosting, task: int, num_images: int) -> Corrected:
-    """Of different classes first, those of which the boosted network is surest."""
+    """Of different classes first, those of which the grown network is surest."""
     known = archive.scenario.test_up_to(task).of_classes(0, boosting.old.num_classes)
     old = archive.infer(boosting.old, known.stack).logits.argmax(1)
     probability = archive.infer(boosting.whole, known.stack).logits.softmax(1)

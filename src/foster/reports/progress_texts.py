@@ -3,21 +3,18 @@
 import math
 
 from foster import events
+from foster.settings.methods import METHOD_SETTINGS
 from foster.system.counts import counted, duration, size_text
-
-PLAIN_WORDS = {
-    "learn": "learning",
-    "boost": "learning the new classes beside the known ones",
-    "compress": "compressing both into one network",
-    "boosted": "before compression",
-}
-"""What the phases and networks of a `learn` are called where the reader has photos and no paper."""
 
 
 def in_plain_words(what: str) -> str:
-    """The name of a phase or network of a `learn`; a phase may have been started again."""
+    """The name of a phase or variant of a `learn`, for a reader who has photos and no paper; a phase may have been
+    started again."""
+    words = {"learn": "learning"}
+    for method in METHOD_SETTINGS.values():
+        words |= method.plain_words
     name = what.removesuffix(" again")
-    return PLAIN_WORDS.get(name, name) + what.removeprefix(name)
+    return words.get(name, name) + what.removeprefix(name)
 
 
 def run_started(event: events.RunStarted) -> str:
@@ -74,7 +71,7 @@ def where(
     """Where the training stands; a `learn` has one task, and its phases in words that need no paper."""
     what = event.variant if isinstance(event, events.Evaluated) else event.phase
     if is_learn and isinstance(event, events.Evaluated) and event.task == 0:
-        return "learned"  # nothing is compressed in a first learn
+        return "learned"  # a first learn has one variant
     return in_plain_words(what) if is_learn else f"task {event.task + 1}/{num_tasks} {what}"
 
 

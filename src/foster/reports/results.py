@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter
 
 from foster.errors import DataError, words_of
 from foster.settings import toml as toml_text
+from foster.settings.methods import METHOD_SETTINGS
 from foster.system.counts import ABSENT
 from foster.system.documents import Count, Percent, Seconds, Words, checked, read_json
 from foster.system.output import printable
@@ -21,8 +22,8 @@ BESIDE_A_RUN = frozenset({".log", ".toml"})
 """Endings of what a sweep writes beside a run's folder, under its name."""
 MAX_RESULTS_BYTES = 256 * 2**20
 
-CLASSIFIERS = {"head": "head", "nearest_mean": "nearest mean", "compressed": "head", "boosted": "head"}
-"""What classifies, by the name that a results file has for its result: that of a classifier or of a network."""
+CLASSIFIERS = {"head": "head", "nearest_mean": "nearest mean"}
+"""The classifiers that every method is evaluated with, in the words of tables."""
 
 
 def _or_none(value: Any) -> Any:
@@ -45,7 +46,7 @@ Change = Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]
 
 @dataclass(frozen=True)
 class VariantResult:
-    """Another way to classify with the same run, such as the boosted network. Accuracies in percent."""
+    """Another network or classifier that the run evaluated. Accuracies in percent."""
 
     accuracy: tuple[Percent, ...]
     average_incremental_accuracy: Percent
@@ -74,7 +75,7 @@ class RunResult:
     finished: bool = True
     evaluated_on: Words = "test"
     result: Words = "head"
-    """Which classifier or network the accuracies are of: `head`, `nearest_mean`, `compressed`, `boosted`."""
+    """The variant that the accuracies are of: a classifier (`head`, `nearest_mean`), or a name of the method's own."""
     new_accuracy: tuple[Measured, ...] = ()
     """After each task on the classes of that task."""
     old_accuracy: tuple[Measured, ...] = ()
@@ -118,12 +119,20 @@ class RunResult:
 
     @property
     def classifier(self) -> str:
-        return CLASSIFIERS.get(self.result, self.result)
+        """What classifies, in words: `head`, `nearest mean`, or the name of the variant that is the result."""
+        method = METHOD_SETTINGS.get(self.method)
+        name = self.result if self.result in CLASSIFIERS or method is None else method.classifies_by
+        return CLASSIFIERS.get(name, name)
 
     @property
-    def boosted(self) -> VariantResult | None:
-        """The network before compression, for a method that has one."""
-        return self.variants.get("boosted")
+    def shown_variants(self) -> dict[str, VariantResult]:
+        """The variants that the method itself names. Every network is also evaluated by its head and by nearest means;
+        those are in `variants` only."""
+        return {name: one for name, one in self.variants.items() if not _is_usual(name)}
+
+
+def _is_usual(variant: str) -> bool:
+    return variant in CLASSIFIERS or variant.endswith("_nearest_mean")
 
 
 READER = TypeAdapter(RunResult)

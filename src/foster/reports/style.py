@@ -5,9 +5,11 @@ import itertools
 import statistics
 import textwrap
 import warnings
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from foster.errors import DataError, FolderError, explained
+from foster.errors import DataError, FolderError, SettingsError, explained, suggestion
 from foster.settings.methods import METHOD_SETTINGS
 
 ENDINGS = (".png", ".pdf", ".svg", ".jpg", ".webp")
@@ -59,7 +61,53 @@ STYLE: dict[Any, Any] = {
     "savefig.dpi": 160,
     "image.cmap": MAP,
     "svg.hashsalt": "foster",
+    "pdf.fonttype": 42,  # TrueType: publishers refuse the bitmap fonts of type 3
 }
+
+IN_POINTS = ("font.size", "axes.titlesize", "axes.titlepad", "figure.titlesize")
+"""Entries of the style that grow with the size of the letters."""
+
+
+@dataclass(frozen=True)
+class FigureFormat:
+    """The size of figures in inches, and of their letters in points. None leaves it to each figure."""
+
+    width: float | None = None
+    height: float | None = None
+    font_size: float | None = None
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Figures that are drawn and saved inside have this format."""
+        token = _FORMAT.set(self)
+        try:
+            yield
+        finally:
+            _FORMAT.reset(token)
+
+
+USUAL = FigureFormat()
+_FORMAT: ContextVar[FigureFormat] = ContextVar("format of figures", default=USUAL)
+
+FORMATS = {"one-column": FigureFormat(width=3.4, font_size=7), "two-column": FigureFormat(width=7.0, font_size=8)}
+"""For pages of two columns: a figure in one of them, or across both."""
+
+
+def figure_format(
+    style: str | None = None, width: float | None = None, height: float | None = None, font_size: float | None = None
+) -> FigureFormat:
+    """The format of that name, with the sizes that are given in place of its own."""
+    if style is not None and style not in FORMATS:
+        raise SettingsError(f"unknown style '{style}'{suggestion(style, FORMATS)}; choose from {', '.join(FORMATS)}")
+    given = {"width": width, "height": height, "font_size": font_size}
+    return replace(FORMATS[style] if style else FigureFormat(), **{k: v for k, v in given.items() if v is not None})
+
+
+def points(size: float) -> float:
+    """The size of some letters in points, which are `size` in a figure of the usual format."""
+    usual = float(STYLE["font.size"])
+    return size * (_FORMAT.get().font_size or usual) / usual
+
 
 LABEL_LINE, BETWEEN_LABELS = 0.155, 0.1
 """Inches: the height of a line of a label, and what is free between two labels."""
@@ -80,17 +128,41 @@ class Look:
     line_style: str = "-"
 
 
-LOOKS = {name: Look(*settings.look) for name, settings in METHOD_SETTINGS.items() if settings.look}
-"""Of each method, in every figure alike."""
-
 COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#332288", "#882255", "#AA9C00", "#7F7F7F")
 """For what is no method, such as loss terms, in this order: neighbours are easy to tell apart. After Okabe, Ito and
 Tol."""
 
 
+SPARE_COLOURS = ("#117733", "#225555", "#AA4499", "#661100", "#6699CC", "#999933", "#4477AA", "#BBBB33", "#EE99AA")
+SPARE_MARKERS = "DPXdhp8"
+_SPARE_LOOKS: dict[str, Look] = {}
+
+
+def look_of(name: str) -> Look:
+    """How the curve of a method, or of a recipe, is drawn: the same for the same name in all figures.
+
+    A method that brings no look of its own has one that follows from its name.
+    """
+    method = METHOD_SETTINGS.get(name)
+    if method is not None and method.look:
+        return Look(*method.look)
+    if name not in _SPARE_LOOKS:
+        start, num_colours = zlib.crc32(name.encode()), len(SPARE_COLOURS)
+        order = [
+            Look(
+                SPARE_COLOURS[(start + k) % num_colours],
+                SPARE_MARKERS[(start + k + k // num_colours) % len(SPARE_MARKERS)],
+            )
+            for k in range(num_colours * len(SPARE_MARKERS))
+        ]
+        taken = set(_SPARE_LOOKS.values())
+        _SPARE_LOOKS[name] = next((look for look in order if look not in taken), order[0])
+    return _SPARE_LOOKS[name]
+
+
 def colour_of(name: str) -> str:
-    """Of a method, or of what has its name from elsewhere."""
-    return LOOKS[name].colour if name in LOOKS else INK
+    """The colour of a method."""
+    return look_of(name).colour
 
 
 @contextmanager
@@ -98,14 +170,17 @@ def styled() -> Iterator[None]:
     """What is drawn and saved inside looks like all other figures."""
     with mpl.rc_context(), warnings.catch_warnings():
         mpl.rcdefaults()  # a matplotlibrc in the current folder is not obeyed
-        mpl.rcParams.update(STYLE)
+        mpl.rcParams.update(STYLE | {key: points(STYLE[key]) for key in IN_POINTS})
         # A letter that the font lacks is a box in the picture; there is nothing that the user could do about it.
         warnings.simplefilter("ignore")
         yield
 
 
 class ShownFigure(Figure):
-    """A notebook shows it as it is, whether or not it was told to show those of pyplot."""
+    """A figure that a notebook shows, whether or not it was told to show those of pyplot."""
+
+    stretch = 1.0
+    """Its height, as a multiple of the one that it was drawn for."""
 
     def _repr_png_(self) -> bytes:
         with styled(), io.BytesIO() as file:
@@ -113,10 +188,29 @@ class ShownFigure(Figure):
             return file.getvalue()
 
 
-def new_figure(width: float, height: float) -> Figure:
-    """A figure of that many inches that needs no display and gives everything around the axes its room."""
-    figure = ShownFigure(figsize=(width, height), layout="constrained")
+def columns(most: int) -> int:
+    """How many panels stand side by side: one in a narrow figure, else `most`."""
+    width = _FORMAT.get().width
+    return 1 if width and width < 5 else most
+
+
+def new_figure(width: float, height: float, *, keeps_shape: bool = True) -> Figure:
+    """A figure of that many inches, or of the format in use. It needs no display, and gives all text its room.
+
+    Where another width is asked for and no height, it keeps its shape, or its height.
+    """
+    wanted = _FORMAT.get()
+    drawn_height = wanted.height or height * (wanted.width / width if wanted.width and keeps_shape else 1.0)
+    figure = ShownFigure(figsize=(wanted.width or width, drawn_height), layout="constrained")
+    figure.stretch = drawn_height / height
     FigureCanvasAgg(figure)
+    return figure
+
+
+def entitled(figure: Figure, title: str) -> Figure:
+    """The figure with a title above all its panels."""
+    with styled():
+        figure.suptitle(wrapped(title, figure.get_figwidth()), x=0.01, ha="left")
     return figure
 
 
@@ -138,7 +232,8 @@ def some_of(edges: Sequence[int]) -> Sequence[int]:
 
 def wrapped(title: str, width: float) -> str:
     """A title in lines that fit into that many inches."""
-    return "\n".join(textwrap.wrap(title, int(width / 0.1)))
+    width = min(width, 0.9 * (_FORMAT.get().width or width / 0.9))
+    return "\n".join(textwrap.wrap(title, max(10, int(width / points(0.1)))))
 
 
 @dataclass(frozen=True)
@@ -152,15 +247,17 @@ class End:
 
     @property
     def lines(self) -> list[str]:
-        return textwrap.wrap(self.text, LETTERS_IN_A_LINE, break_on_hyphens=False)
+        width = _FORMAT.get().width
+        letters = max(14, int(0.4 * width / points(LETTER))) if width else LETTERS_IN_A_LINE
+        return textwrap.wrap(self.text, min(letters, LETTERS_IN_A_LINE), break_on_hyphens=False)
 
     @property
     def height(self) -> float:
-        return BETWEEN_LABELS + LABEL_LINE * len(self.lines)
+        return points(BETWEEN_LABELS + LABEL_LINE * len(self.lines))
 
     @property
     def width(self) -> float:
-        return 0.5 + LETTER * max(map(len, self.lines))
+        return 0.5 + points(LETTER) * max(map(len, self.lines))
 
 
 def label_ends(axes: Axes, ends: Sequence[End], height: float) -> None:
@@ -170,11 +267,11 @@ def label_ends(axes: Axes, ends: Sequence[End], height: float) -> None:
     """
     ends = sorted(ends, key=lambda end: -end.value)
     bottom, top = axes.get_ylim()
-    unit = (top - bottom) / height
+    unit = (top - bottom) / (height * getattr(axes.figure, "stretch", 1.0))
     heights = spaced([end.value for end in ends], [end.height * unit for end in ends], bottom, top)
     across = axes.get_yaxis_transform()
     for end, height_of_text in zip(ends, heights, strict=True):
-        look, marker_size = end.look, 8 if end.look.marker == "*" else 5
+        look, marker_size = end.look, points(8 if end.look.marker == "*" else 5)
         axes.plot(
             (1.005, 1.03, 1.06),
             (end.value, height_of_text, height_of_text),
@@ -235,4 +332,8 @@ def save_figure(figure: Figure, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         # The same picture is the same file: without the time of day.
         metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
-        figure.savefig(path, bbox_inches="tight", pad_inches=0.15, metadata=metadata)
+        wanted = _FORMAT.get()
+        # A size that was asked for is that of the file; else the file ends where the drawing does.
+        cut: dict[str, Any] = {} if wanted.width or wanted.height else {"bbox_inches": "tight", "pad_inches": 0.15}
+        with mpl.rc_context({"svg.fonttype": "none"}):  # text stays text
+            figure.savefig(path, metadata=metadata, **cut)

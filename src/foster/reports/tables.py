@@ -1,12 +1,16 @@
-"""Runs -> tables, for a terminal and as Markdown; each scenario has its own."""
+"""Runs -> tables: for a terminal, as Markdown, LaTeX, CSV or JSON; each scenario has its own."""
 
+import csv
+import io
+import json
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from rich import box
-from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
+from rich.console import Group as Rendered
+from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -14,26 +18,28 @@ from foster.reports.groups import Group, by_scenario, share_orders
 from foster.reports.results import RunResult
 from foster.system.counts import ABSENT, duration, mean_and_spread
 
-TERMINAL_TASKS = 11
-"""A terminal shows at most this many tasks of a run, evenly spread; Markdown shows all."""
-
-LEAVES_FIRST = ("time", "params", "forgetting", "boosted", "final")
-"""Columns of the summary that a narrow terminal leaves out, one after the other until the rest fits."""
-
-NARROWEST_NAME = 20
-"""Characters; names of rows are broken inside a word only where it is longer than this, numbers never."""
-
-OTHER_ORDERS = "other seeds have other class orders: only rows of the same seeds can be compared"
-
-SUMMARY, BY_TASK = "foster table --markdown", "foster table --by-task --markdown"
-"""The commands that show a whole table, however wide it is."""
+TEX = str.maketrans(
+    {
+        **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "±": r"$\pm$",
+        "–": "--",
+        "<": r"$<$",
+        ">": r"$>$",
+        "≈": r"$\approx$",
+    }
+)
+"""What LaTeX writes for characters that it would take for commands."""
 
 
 @dataclass(frozen=True)
 class Grid:
     """A table as text: the first `num_names` columns name the row, the others hold its numbers.
 
-    `note` says what it leaves out.
+    `note` says what a reader must know to compare rows; `best` are the cells, as (row, column), that are the best of
+    their column.
     """
 
     title: str
@@ -41,44 +47,34 @@ class Grid:
     rows: tuple[tuple[str, ...], ...]
     num_names: int
     note: str = ""
+    best: frozenset[tuple[int, int]] = frozenset()
 
-    def rich(self) -> Table:
-        """For a terminal: names go on in the next line where there is no room, numbers have theirs."""
+    def rich(self) -> Rendered:
+        """For a terminal: a cell that has no room in its line goes on in the next one."""
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=0)
-        for index, (name, width) in enumerate(zip(self.header, self.least_widths, strict=True)):
-            is_number = index >= self.num_names
-            justify: JustifyMethod = "right" if is_number else "left"
-            table.add_column(Text(name), justify=justify, overflow="fold", no_wrap=is_number, min_width=width)
+        for index, name in enumerate(self.header):
+            justify: JustifyMethod = "left" if index < self.num_names else "right"
+            table.add_column(Text(name), justify=justify, overflow="fold")
         for row in self.rows:
             table.add_row(*map(Text, row))
-        return table
-
-    @property
-    def least_widths(self) -> list[int]:
-        """Of the columns: that of a name's longest word, within reason, and of a number all of it."""
-        columns = list(zip(self.header, *self.rows, strict=True))
-        words = [
-            min(max(cell_len(word) for cell in cells for word in cell.split()), NARROWEST_NAME)
-            for cells in columns[: self.num_names]
-        ]
-        return words + [max(map(cell_len, cells)) for cells in columns[self.num_names :]]
-
-    def fits(self, width: int) -> bool:
-        """Whether a line has room for all columns, with a space between them."""
-        return sum(self.least_widths) + len(self.header) - 1 <= width
+        note = [Text(self.note, style="italic")] if self.note else []
+        return Rendered(Text(self.title, style="bold"), table, *note, Text(""))
 
     def without(self, name: str) -> "Grid":
         """The same table less one column."""
         column = self.header.index(name)
         header, *rows = (line[:column] + line[column + 1 :] for line in (self.header, *self.rows))
-        return replace(self, header=header, rows=tuple(rows), num_names=self.num_names - (column < self.num_names))
+        best = frozenset((row, k - (k > column)) for row, k in self.best if k != column)
+        num_names = self.num_names - (column < self.num_names)
+        return replace(self, header=header, rows=tuple(rows), num_names=num_names, best=best)
 
     def with_shared_names_in_title(self) -> "Grid":
-        """What all rows share stands once in the title and leaves the width to the numbers."""
+        """The same table, in which a name that all rows share stands once in the title."""
         grid = self
         for name, *cells in list(zip(self.header, *self.rows, strict=True))[1 : self.num_names]:
             if len(set(cells)) == 1:
-                grid = replace(grid.without(name), title=f"{grid.title}, {name} {cells[0]}")
+                shared = f", {name} {cells[0]}" if cells[0] not in ("", ABSENT) else ""
+                grid = replace(grid.without(name), title=f"{grid.title}{shared}")
         return grid
 
     def markdown(self) -> str:
@@ -86,54 +82,50 @@ class Grid:
         lines = [self.header, rules, *self.rows]
         return "\n".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in lines)
 
-
-@dataclass(frozen=True)
-class TerminalTables:
-    """Tables under their titles, each as wide as the terminal has room for: nothing is cut off, and a line says what
-    is left out."""
-
-    tables: Sequence[Sequence[Grid]]
-    """For each table, what may be shown: the whole first, then less and less."""
-    command: str
-    """What shows everything, wherever."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for candidates in self.tables:
-            grid = next((grid for grid in candidates if grid.fits(options.max_width)), None)
-            yield Text((grid or candidates[-1]).title, style="bold")
-            if grid:
-                yield grid.rich()
-            note = grid.note if grid else f"a wider terminal or '{self.command}' shows the table"
-            yield Text(f"{note}\n" if note else "", style="italic")
+    def latex(self) -> str:
+        """A `tabular` of the package booktabs, the best of a column in bold."""
+        return str(_template("table.tex").render(grid=self, tex=lambda text: text.translate(TEX)))
 
 
-def accuracy_table(results: Sequence[RunResult]) -> TerminalTables:
-    """For a terminal: a row a run, its accuracy after each task."""
-    by_number = [accuracy_grids(results, num_tasks) for num_tasks in range(TERMINAL_TASKS, 1, -1)]
-    return TerminalTables(list(zip(*by_number, strict=True)), BY_TASK)
-
-
-def summary_table(results: Sequence[RunResult]) -> TerminalTables:
-    """For a terminal: a row a recipe, means and spreads over the seeds."""
-    return TerminalTables([list(_narrower(grid)) for grid in summary_grids(results)], SUMMARY)
+def shown(grids: Iterable[Grid]) -> Rendered:
+    """The grids for a terminal."""
+    return Rendered(*(grid.rich() for grid in grids))
 
 
 def markdown(grids: Iterable[Grid]) -> str:
     """The grids as Markdown, each under its title."""
-    return "\n\n".join(f"**{grid.title}**\n\n{grid.markdown()}" for grid in grids) + "\n"
+    parts = [f"**{grid.title}**\n\n{grid.markdown()}" + (f"\n\n{grid.note}" if grid.note else "") for grid in grids]
+    return "\n\n".join(parts) + "\n"
 
 
-def accuracy_grids(results: Sequence[RunResult], max_tasks: int | None = None) -> list[Grid]:
-    """A row a run: accuracy after each task, under the number of classes seen by then, and the average.
+def latex(grids: Iterable[Grid]) -> str:
+    """The grids as LaTeX, each under its title as a comment."""
+    return "\n".join(grid.latex() for grid in grids)
 
-    Of more than `max_tasks` tasks, that many are shown, the first and the last among them.
+
+def accuracy_table(results: Sequence[RunResult]) -> Rendered:
+    """For a terminal: a row a run, its accuracy after each task."""
+    return shown(accuracy_grids(results))
+
+
+def summary_table(results: Sequence[RunResult], *, across_orders: bool = False) -> Rendered:
+    """For a terminal: a row a recipe, means and standard deviations over the seeds."""
+    return shown(summary_grids(results, across_orders=across_orders))
+
+
+def accuracy_grids(results: Sequence[RunResult]) -> list[Grid]:
+    """A row a run: accuracy after each task, under the number of classes seen by then, and the average."""
+    scenarios = by_scenario(results, across_orders=True)
+    return [_accuracy_grid(scenario, groups) for scenario, groups in scenarios.items()]
+
+
+def summary_grids(results: Sequence[RunResult], *, across_orders: bool = False) -> list[Grid]:
+    """A row a recipe and class order: mean and sample standard deviation over n seeds.
+
+    With `across_orders` runs of different class orders are averaged together, and the title says so.
     """
-    return [_accuracy_grid(scenario, groups, max_tasks) for scenario, groups in by_scenario(results).items()]
-
-
-def summary_grids(results: Sequence[RunResult]) -> list[Grid]:
-    """A row a recipe: mean and sample standard deviation over n runs. The seeds are told where rows differ in them."""
-    return [_summary_grid(scenario, groups) for scenario, groups in by_scenario(results).items()]
+    scenarios = by_scenario(results, across_orders=across_orders)
+    return [_summary_grid(scenario, groups, across_orders) for scenario, groups in scenarios.items()]
 
 
 def classifiers(runs: Iterable[RunResult]) -> str:
@@ -141,68 +133,134 @@ def classifiers(runs: Iterable[RunResult]) -> str:
     return ", ".join(sorted({run.classifier for run in runs}))
 
 
-def _accuracy_grid(scenario: str, groups: Sequence[Group], max_tasks: int | None) -> Grid:
+def _accuracy_grid(scenario: str, groups: Sequence[Group]) -> Grid:
     runs = [run for group in groups for run in group.runs]
     # A union, because two synthetic scenarios of one name may differ in size.
     counts = sorted({count for run in runs for count in run.classes_seen})
-    note = ""
-    if max_tasks and len(counts) > max_tasks:
-        note = f"'{BY_TASK}' shows all {len(counts)} tasks"
-        counts = [counts[round(index * (len(counts) - 1) / (max_tasks - 1))] for index in range(max_tasks)]
     rows = []
     for name, run in ((group.name, run) for group in groups for run in group.runs):
         accuracy = dict(zip(run.classes_seen, run.accuracy, strict=True))
         cells = [f"{accuracy[count]:.1f}" if count in accuracy else ABSENT for count in counts]
-        rows.append((name, run.augmentation, run.seeds, *cells, f"{run.average_incremental_accuracy:.2f}"))
+        average = f"{run.average_incremental_accuracy:.2f}" if run.finished else ABSENT
+        rows.append((name, run.augmentation, run.seeds, *cells, average))
     return Grid(
         title=f"{scenario}: accuracy (%) by number of classes seen",
         header=("method", "augment", "seed", *map(str, counts), "average"),
         rows=tuple(rows),
         num_names=3,
-        note=note,
     ).with_shared_names_in_title()
 
 
-def _summary_grid(scenario: str, groups: Sequence[Group]) -> Grid:
-    rows = tuple(
-        (
-            group.name,
-            classifiers(group.runs),
-            group.augmentation,
-            ", ".join(run.seeds for run in group.runs),
-            str(len(group.runs)),
-            mean_and_spread(group.averages),
-            mean_and_spread([run.final_accuracy for run in group.runs]),
-            mean_and_spread([run.forgetting for run in group.runs]),
-            mean_and_spread(group.boosted_averages),
-            f"{round(statistics.fmean(run.params for run in group.runs)):,}",
-            duration(statistics.fmean(run.train_seconds for run in group.runs)),
-        )
-        for group in groups
-    )
+def _summary_grid(scenario: str, groups: Sequence[Group], across_orders: bool) -> Grid:
+    variants = list(dict.fromkeys(name for group in groups for name in group.variants))
+    rows = tuple(_summary_row(group, variants) for group in groups)
     has_spread = any(len(group.runs) > 1 for group in groups)
-    has_orders = any(run.seeds != str(run.seed) for group in groups for run in group.runs)
-    grid = Grid(
-        title=f"{scenario}: percent"
-        + (", mean ± sample standard deviation over n runs" if has_spread else "")
-        + (" that differ in seed or class order" if has_spread and has_orders else ""),
-        header=("method", "by", "augment", "seeds", "n", "average", "final", "forgetting", "boosted", "params", "time"),
-        rows=rows,
-        num_names=4,
-        note=OTHER_ORDERS,
+    has_mixed_orders = any(len({run.order_seed for run in group.runs}) > 1 for group in groups)
+    title = f"{scenario}: percent"
+    title += ", mean ± sample standard deviation over n runs" if has_spread else ""
+    title += " of different class orders" if has_mixed_orders else ""
+    names = ("method", "by", "augment", "class order")
+    header = (*names, "n", "average", "final", "forgetting", *variants, "params", "time")
+    finished = [index for index, group in enumerate(groups) if group.is_finished]
+    is_comparable = across_orders or share_orders(groups)
+    best = {(finished[0], header.index("average"))} if is_comparable and len(finished) > 1 else set()
+    note = "" if is_comparable else "rows of different class orders cannot be compared"
+    return Grid(title, header, rows, len(names), note, frozenset(best)).with_shared_names_in_title()
+
+
+def _summary_row(group: Group, variants: Sequence[str]) -> tuple[str, ...]:
+    """Runs that are not finished have no averages: theirs would be over fewer tasks."""
+    runs = group.runs if group.is_finished else ()
+    return (
+        group.name,
+        classifiers(group.runs),
+        group.augmentation,
+        _order_text(group),
+        str(len(group.runs)),
+        mean_and_spread([run.average_incremental_accuracy for run in runs]),
+        mean_and_spread([run.final_accuracy for run in runs]),
+        mean_and_spread([run.forgetting for run in runs]),
+        *(mean_and_spread(group.variant_averages(variant) if runs else []) for variant in variants),
+        f"{round(statistics.fmean(run.params for run in group.runs)):,}",
+        duration(statistics.fmean(run.train_seconds for run in group.runs)),
     )
-    if share_orders(groups):
-        grid = replace(grid.without("seeds"), note="")
-    has_boosted = any(group.boosted_averages for group in groups)
-    return grid if has_boosted else grid.without("boosted")
 
 
-def _narrower(whole: Grid) -> Iterator[Grid]:
-    yield whole
-    yield (grid := whole.with_shared_names_in_title())
-    left_out: list[str] = []
-    for name in LEAVES_FIRST:
-        if name in grid.header:
-            left_out.append(name)
-            note = f"a wider terminal or '{SUMMARY}' also shows {', '.join(left_out)}"
-            yield (grid := replace(grid.without(name), note="\n".join(filter(None, (whole.note, note)))))
+def _order_text(group: Group) -> str:
+    """The seeds of the class orders; a class order that is given in the settings has none."""
+    return ", ".join(dict.fromkeys("given" if run.order_seed is None else str(run.order_seed) for run in group.runs))
+
+
+def summary_records(results: Sequence[RunResult], *, across_orders: bool = False) -> list[dict[str, Any]]:
+    """The numbers of `summary_grids` as plain data, a dict a row; a standard deviation of one run is None."""
+    records = []
+    for scenario, groups in by_scenario(results, across_orders=across_orders).items():
+        for group in groups:
+            record: dict[str, Any] = {
+                "scenario": scenario,
+                "method": group.method,
+                "settings": group.detail,
+                "augmentation": group.augmentation,
+                "classifier": classifiers(group.runs),
+                "class_order": _order_text(group),
+                "seeds": [run.seed for run in group.runs],
+                "n": len(group.runs),
+                "finished": group.is_finished,
+            }
+            for name in ("average_incremental_accuracy", "final_accuracy", "forgetting"):
+                record |= _moments(name, [getattr(run, name) for run in group.runs])
+            for variant in dict.fromkeys(name for run in group.runs for name in run.variants):
+                record |= _moments(f"{variant}_average", group.variant_averages(variant))
+            for name in ("params", "memory_bytes", "train_seconds"):
+                record[name] = statistics.fmean(getattr(run, name) for run in group.runs)
+            records.append(record)
+    return records
+
+
+def run_record(run: RunResult) -> dict[str, Any]:
+    """One run as a flat dict: what it is, its numbers, and the average of each variant."""
+    names = ("scenario", "method", "augmentation", "seed", "order_seed", "recipe", "classifier", "finished")
+    numbers = ("average_incremental_accuracy", "final_accuracy", "forgetting", "params", "memory_bytes")
+    record = {name: getattr(run, name) for name in (*names, *numbers, "train_seconds", "hardware")}
+    record |= {f"{name}_average": one.average_incremental_accuracy for name, one in run.variants.items()}
+    record |= {f"accuracy_{seen}": value for seen, value in zip(run.classes_seen, run.accuracy, strict=True)}
+    return record | {"path": str(run.path)}
+
+
+def _moments(name: str, values: Sequence[float]) -> dict[str, float | None]:
+    return {name: statistics.fmean(values), f"{name}_std": statistics.stdev(values) if len(values) > 1 else None}
+
+
+def csv_text(records: Sequence[dict[str, Any]]) -> str:
+    """The records as CSV; a record without a column of another one leaves it empty."""
+    file = io.StringIO()
+    columns = dict.fromkeys(name for record in records for name in record)
+    writer = csv.DictWriter(file, columns, lineterminator="\n")
+    writer.writeheader()
+    for record in records:
+        writer.writerow({name: _cell(value) for name, value in record.items()})
+    return file.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    return " ".join(map(str, value)) if isinstance(value, list) else value
+
+
+def json_text(records: Sequence[dict[str, Any]]) -> str:
+    return json.dumps(records, indent=2) + "\n"
+
+
+def _template(name: str) -> Any:
+    from jinja2 import Environment, PackageLoader
+
+    return Environment(
+        loader=PackageLoader("foster.reports"),
+        autoescape=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        block_start_string="<%",
+        block_end_string="%>",
+        variable_start_string="<<",
+        variable_end_string=">>",
+        keep_trailing_newline=True,
+    ).get_template(name)

@@ -19,6 +19,15 @@ class FosterSettings(MethodSettings):
     summary = "boost a new branch on what the old network gets wrong, then compress both into one backbone"
     paper = "Wang, Zhou, Ye, Zhan: FOSTER: Feature Boosting and Compression for Class-Incremental Learning. ECCV 2022"
     look = ("#D55E00", "o")
+    plain_words = MappingProxyType(
+        {
+            "boost": "learning the new classes beside the known ones",
+            "compress": "compressing both into one network",
+            "boosted": "before compression",
+            "compressed": "after compression",
+        }
+    )
+    grown_variant = "boosted"
     refreshes_by_phases = True
     fixed_options = ("compression",)
     pretrained_values = MappingProxyType({"beta_boost": 0.8, "beta_compress": 0.94})  # the published favour old classes

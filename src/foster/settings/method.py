@@ -38,6 +38,10 @@ class MethodSettings(Frozen):
     tell apart; markers help in print."""
     classifies_by: ClassVar[Literal["head", "nearest_mean"]] = "head"
     """Which classifier gives the method's result."""
+    plain_words: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Its phases and variants in words for a reader who has photos and no paper."""
+    grown_variant: ClassVar[str] = ""
+    """The variant whose network has new branches beside the frozen ones of the task before, where it keeps one."""
     published_augmentation: ClassVar[str] = "plain"
     """The augmentation of its published results."""
     uses_memory: ClassVar[bool] = True

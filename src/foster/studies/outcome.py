@@ -13,7 +13,7 @@ from rich.text import Text
 from foster.reports.curves import variants_figure
 from foster.reports.results import RunResult
 from foster.reports.style import COLOURS, PAPER, End, Look, label_ends, new_figure, save_figure, styled
-from foster.reports.tables import Grid, TerminalTables
+from foster.reports.tables import Grid, shown
 from foster.studies.study import Claim, Metric, Study
 from foster.system.counts import ABSENT, mean_and_spread
 from foster.system.files import write_json, write_text
@@ -23,15 +23,20 @@ METRICS: dict[Metric, Callable[[RunResult], float | None]] = {
     "final": lambda run: run.final_accuracy,
     "new": lambda run: run.new_accuracy[-1] if run.new_accuracy else None,
     "old": lambda run: run.old_accuracy[-1] if run.old_accuracy else None,
-    "boosted": lambda run: run.boosted.average_incremental_accuracy if run.boosted else None,
-    "boosted_final": lambda run: run.boosted.accuracy[-1] if run.boosted else None,
-    "compression": lambda run: (
-        run.boosted.average_incremental_accuracy - run.average_incremental_accuracy if run.boosted else None
-    ),
 }
 """Of one run, in percent; None where it has none."""
 
-COLUMNS: tuple[Metric, ...] = ("average", "final", "new", "old", "boosted")
+
+def metric_of(run: RunResult, metric: Metric, variant: str = "") -> float | None:
+    """A metric of the result, or of another variant of the run."""
+    if not variant:
+        return METRICS[metric](run)
+    found = run.variants.get(variant)
+    if found is None:
+        return None
+    if metric == "gain":
+        return found.average_incremental_accuracy - run.average_incremental_accuracy
+    return found.accuracy[-1] if metric == "final" else found.average_incremental_accuracy
 
 
 @dataclass(frozen=True)
@@ -42,17 +47,29 @@ class Outcome:
     runs: Mapping[str, Sequence[RunResult]]
 
     @property
+    def all_runs(self) -> list[RunResult]:
+        return [run for runs in self.runs.values() for run in runs]
+
+    @property
     def scenario(self) -> str:
-        return next(run.scenario for runs in self.runs.values() for run in runs)
+        return self.all_runs[0].scenario
 
     def grid(self) -> Grid:
-        columns = [metric for metric in COLUMNS if any(_values(runs, metric) for runs in self.runs.values())]
+        columns = [metric for metric in METRICS if any(_values(runs, metric) for runs in self.runs.values())]
+        variants = list(
+            dict.fromkeys(name for runs in self.runs.values() for run in runs for name in run.shown_variants)
+        )
         rows = [
-            (name, str(len(runs)), *(mean_and_spread(_values(runs, metric)) for metric in columns))
+            (
+                name,
+                str(len(runs)),
+                *(mean_and_spread(_values(runs, metric)) for metric in columns),
+                *(mean_and_spread(_values(runs, "average", variant)) for variant in variants),
+            )
             for name, runs in self.runs.items()
         ]
         title = f"{self.study.title}, {self.scenario}: percent; new and old classes at the end"
-        return Grid(title, ("variant", "n", *columns), tuple(rows), num_names=1)
+        return Grid(title, ("variant", "n", *columns, *variants), tuple(rows), num_names=1)
 
     def claims(self) -> Grid:
         rows = [(claim.text, claim.paper or ABSENT, measured(claim, self.runs)) for claim in self.study.claims]
@@ -63,7 +80,7 @@ class Outcome:
     def table(self) -> Rendered:
         """For a terminal."""
         grids = [self.grid(), *([self.claims()] if self.study.claims else [])]
-        return Rendered(Text(self.study.about), Text(""), TerminalTables([[grid] for grid in grids], "study.md"))
+        return Rendered(Text(self.study.about), Text(""), shown(grids))
 
     def figure(self) -> Figure:
         if self.study.draw == "curves":
@@ -74,10 +91,9 @@ class Outcome:
         """A page about the study, with its figure from the file `figure`."""
         parts = [f"# {self.study.title}", self.study.about, f"![{self.study.title}]({figure})", self.grid().markdown()]
         parts += [self.claims().markdown()] if self.study.claims else []
-        every = [run for runs in self.runs.values() for run in runs]
-        seeds = sorted({run.seeds for run in every})
-        hardware = sorted({run.hardware for run in every})
-        scales = sorted({str(run.settings.get("epochs_scale", 1.0)) for run in every} - {"1.0"})
+        seeds = sorted({run.seeds for run in self.all_runs})
+        hardware = sorted({run.hardware for run in self.all_runs})
+        scales = sorted({str(run.settings.get("epochs_scale", 1.0)) for run in self.all_runs} - {"1.0"})
         shortened = f", epochs_scale={', '.join(scales)}" if scales else ""
         parts.append(
             f"{self.scenario}{shortened}, {'seeds' if len(seeds) > 1 else 'seed'} {', '.join(seeds)}, "
@@ -96,6 +112,7 @@ class Outcome:
                     "runs": [
                         {"seed": run.seed, "settings": run.settings, "hardware": run.hardware, "accuracy": run.accuracy}
                         | {metric: of_run(run) for metric, of_run in METRICS.items()}
+                        | {name: one.average_incremental_accuracy for name, one in run.variants.items()}
                         for run in runs
                     ],
                 }
@@ -123,18 +140,19 @@ def measured(claim: Claim, runs: Mapping[str, Sequence[RunResult]]) -> str:
         first, second = (list(map(statistics.fmean, each)) for each in columns)
         above = [one > other for one, other in zip(first, second, strict=True)][1:]
         return f"{sum(above)} of {len(above)} tasks"
-    means = {name: statistics.fmean(values) for name, group in runs.items() if (values := _values(group, claim.metric))}
+    measured_values = {name: _values(group, claim.metric, claim.variant) for name, group in runs.items()}
+    means = {name: statistics.fmean(values) for name, values in measured_values.items() if values}
     if not claim.first:
         return f"{max(means.values()) - min(means.values()):.1f} apart" if means else ABSENT
     if claim.first not in means or (claim.second and claim.second not in means):
         return ABSENT
     if claim.second:
         return f"{means[claim.first] - means[claim.second]:+.1f}"
-    return f"{means[claim.first]:+.1f}" if claim.metric == "compression" else f"{means[claim.first]:.1f}"
+    return f"{means[claim.first]:+.1f}" if claim.metric == "gain" else f"{means[claim.first]:.1f}"
 
 
-def _values(runs: Sequence[RunResult], metric: Metric) -> list[float]:
-    return [value for run in runs if (value := METRICS[metric](run)) is not None]
+def _values(runs: Sequence[RunResult], metric: Metric, variant: str = "") -> list[float]:
+    return [value for run in runs if (value := metric_of(run, metric, variant)) is not None]
 
 
 @styled()
@@ -142,8 +160,7 @@ def _axis_figure(outcome: Outcome) -> Figure:
     """Average and final accuracy of each variant against its place on the study's axis."""
     study = outcome.study
     at = {variant.name: variant.at or 0.0 for variant in study.variants}
-    # Only on a logarithmic axis do distances mean something; else they would leave no room for some of the numbers.
-    positions = [at[name] if study.is_logarithmic else float(index) for index, name in enumerate(outcome.runs)]
+    positions = [at[name] for name in outcome.runs]
     figure = new_figure(7.5, 3.9)
     axes = figure.subplots()
     ends = []

@@ -12,7 +12,7 @@ from foster.settings.keys import COMMAND_LINE, validated
 from foster.settings.toml import read_named
 from foster.sweep.grid import PlannedRun, distinct_name, plan_runs
 
-Metric = Literal["average", "final", "new", "old", "boosted", "boosted_final", "compression", "tasks"]
+Metric = Literal["average", "final", "new", "old", "gain", "tasks"]
 
 
 class Variant(Frozen):
@@ -28,12 +28,14 @@ class Claim(Frozen):
 
     The difference of a metric between `first` and `second`, or its value for `first` alone; for neither, how far the
     best and the worst of all variants lie apart. The metric `tasks` counts those after which `first` is above
-    `second`; `compression` is what the average loses by it.
+    `second`. With a `variant`, average and final accuracy are those of another network or
+    classifier that the runs evaluated, and `gain` is how far its average lies above that of the result.
     """
 
     text: str
     paper: str = ""
     metric: Metric = "final"
+    variant: str = ""
     first: str = ""
     second: str = ""
 
