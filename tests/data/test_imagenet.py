@@ -138,7 +138,7 @@ def test_where_imagenet_is_missing_one_line_says_what_belongs_where(tmp_path: Pa
 )
 def test_the_seven_presets_are_the_papers_protocols(name: str, sizes: tuple[int, ...]) -> None:
     settings = load_settings(name)
-    assert settings.task_sizes() == sizes
+    assert settings.sizes_of_tasks() == sizes
     assert settings.batch_size == 256
     assert settings.backbone == "resnet18"
     assert settings.augmentation == "photo-auto"

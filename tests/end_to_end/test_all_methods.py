@@ -138,7 +138,7 @@ def assert_nothing_leaked(watched: Watched) -> None:
 
 def tiny_experiment(run: str, folder: RunFolder, told: list[Event]) -> Experiment:
     settings = make(Settings, {**TINY, **RUNS[run]}, "this test")
-    assert settings.task_sizes() == TASK_SIZES
+    assert settings.sizes_of_tasks() == TASK_SIZES
     return Experiment(settings, folder, told.append, StopRequest())
 
 

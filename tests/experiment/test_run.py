@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from tiny_runs import start, tiny_settings
 from torch.nn.functional import normalize
 from uneven_runs import run, tiny
 
@@ -202,6 +203,16 @@ def test_classes_arrive_in_the_given_order(tmp_path: Path) -> None:
     order = [f"class 0{k}" for k in (3, 1, 4, 0, 2)]
     results = run(tiny(f"class_order={order}", "method=finetune"), tmp_path / "run")
     assert results["tasks"] == [order[:2], order[2:4], order[4:]]
+
+
+def test_tasks_of_unequal_sizes_are_learned_planned_and_measured(tmp_path: Path) -> None:
+    settings = tiny_settings("replay", "task_sizes=[3,1,2]")
+    assert [task.num_new for task in make_plan(settings).tasks] == [3, 1, 2]
+    results = start(settings, tmp_path / "run")
+    assert results["scenario"] == "synthetic-3-1-2"
+    assert [len(names) for names in results["tasks"]] == [3, 1, 2]
+    matrix, accuracy = results["accuracy_matrix"], results["accuracy"]
+    assert accuracy[2] == pytest.approx(sum(size * value for size, value in zip([3, 1, 2], matrix[2], strict=True)) / 6)
 
 
 def test_another_seed_is_another_order_unless_the_order_has_its_own() -> None:

@@ -47,8 +47,8 @@ def plain(**changes: Any) -> dict[str, Any]:
 def test_tiny_imagenet_takes_the_settings_of_cifar_as_they_are(name: str, like: str) -> None:
     settings, usual = load_settings(name), load_settings(like)
     assert (settings.scenario, settings.memory_total) == (name, 2000)
-    assert sum(settings.task_sizes()) == 200
-    assert len(settings.task_sizes()) == (11 if name.endswith("b100-inc10") else len(usual.task_sizes()))
+    assert sum(settings.sizes_of_tasks()) == 200
+    assert len(settings.sizes_of_tasks()) == (11 if name.endswith("b100-inc10") else len(usual.sizes_of_tasks()))
     assert (settings.options, settings.augmentation, settings.backbone) == (
         usual.options,
         usual.augmentation,
@@ -64,7 +64,7 @@ def test_a_preset_is_the_published_protocol(name: str) -> None:
     assert (options.beta_boost, options.beta_compress) == (beta_boost, beta_compress)
     assert settings.batch_size == batch_size
     assert (settings.memory_total, settings.memory_per_class) == memory
-    assert settings.task_sizes() == task_sizes
+    assert settings.sizes_of_tasks() == task_sizes
     assert settings.scenario == name
     assert (settings.method, settings.seed, settings.backbone) == ("foster", 1993, "resnet32")
     assert settings.augmentation == "auto"
@@ -76,7 +76,7 @@ def test_a_preset_is_the_published_protocol(name: str) -> None:
 
 def test_the_preset_for_a_first_try_has_tasks_of_two_digits_and_shortened_schedules() -> None:
     settings = load_settings("digits")
-    assert (settings.task_sizes(), settings.memory_total, settings.batch_size) == ((2,) * 5, 200, 32)
+    assert (settings.sizes_of_tasks(), settings.memory_total, settings.batch_size) == ((2,) * 5, 200, 32)
     assert (settings.seed, settings.epochs_scale, settings.engine.threads) == (1993, 0.1, 1)
     assert (foster_options(settings).beta_boost, foster_options(settings).beta_compress) == (0.95, 0.97)
 
@@ -176,7 +176,7 @@ def test_the_last_word_wins() -> None:
 
 def test_a_list_of_betas_longer_than_the_scenario_is_fine() -> None:
     settings = load_settings("digits", ["foster.beta_boost=[0.9, 0.8, 0.7, 0.6, 0.5]"])
-    assert len(settings.task_sizes()) - 1 < 5
+    assert len(settings.sizes_of_tasks()) - 1 < 5
     options = settings.options
     assert isinstance(options, FosterSettings)
     assert [options.beta_boost_of(task) for task in (1, 2, 3)] == [0.9, 0.8, 0.7]
@@ -236,7 +236,7 @@ def test_what_may_not_be_meant_is_remarked() -> None:
     for method in METHOD_SETTINGS:
         for preset in packaged_names("presets"):
             settings = load_settings(preset, [f"method={method}"])
-            assert settings.remarks(len(settings.task_sizes())) == [], (method, preset)
+            assert settings.remarks(len(settings.sizes_of_tasks())) == [], (method, preset)
 
 
 def test_where_files_lie_is_not_published() -> None:
@@ -245,3 +245,31 @@ def test_where_files_lie_is_not_published() -> None:
     assert settings.published()["foster"]["unlabeled"] == "photos"
     assert load_settings("digits", ["foster.unlabeled=cifar10"]).published()["foster"]["unlabeled"] == "cifar10"
     assert settings.nested()["foster"]["unlabeled"] == "/home/me/photos"
+
+
+def test_tasks_may_have_any_sizes_that_are_all_classes_together(tmp_path: Path) -> None:
+    settings = load_settings("cifar100-b0-inc10", ["task_sizes=[50,5,5,20,20]"])
+    assert settings.sizes_of_tasks() == (50, 5, 5, 20, 20)
+    assert settings.scenario == "cifar100-50-5x2-20x2"
+    (tmp_path / "mine.toml").write_text(settings.toml())
+    assert load_settings(str(tmp_path / "mine.toml")) == settings
+    with pytest.raises(SettingsError, match=r"task_sizes: .* are 55 classes, but there are 100"):
+        load_settings("cifar100-b0-inc10", ["task_sizes=[50,5]"])
+    with pytest.raises(SettingsError, match="task_sizes"):
+        load_settings("cifar100-b0-inc10", ["task_sizes=[0,100]"])
+    assert "task_sizes" not in load_settings("cifar100-b0-inc10").toml()
+
+
+def test_a_class_order_is_read_from_a_file_beside_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [str(digit) for digit in reversed(range(10))]
+    (tmp_path / "order.txt").write_text("\n".join(names) + "\n")
+    (tmp_path / "mine.toml").write_text(
+        f'class_order = "order.txt"\n{load_settings("digits").toml()}'.replace("class_order = []\n", "")
+    )
+    settings = load_settings(str(tmp_path / "mine.toml"))
+    assert settings.class_order == tuple(names)
+    assert names[0] in settings.toml(), "a run keeps the names: the file may change"
+    monkeypatch.chdir(tmp_path)
+    assert load_settings("digits", ["class_order=order.txt"]) == settings
+    with pytest.raises(SettingsError, match=r"class_order: cannot read .nothing"):
+        load_settings("digits", ["class_order=nothing.txt"])

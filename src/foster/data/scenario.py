@@ -21,10 +21,16 @@ from foster.system.counts import counted
 class Scenario:
     """A list of tasks. Each task's images are gathered when the task is asked for, and are not kept here."""
 
-    def __init__(self, dataset: Dataset, base_classes: int, increment: int, class_order: Sequence[int]) -> None:
-        num_classes = len(dataset.class_names)
-        self.task_sizes = task_sizes(num_classes, base_classes, increment)
-        self.name = scenario_name(dataset.name, base_classes, increment)
+    def __init__(
+        self,
+        dataset: Dataset,
+        base_classes: int,
+        increment: int,
+        class_order: Sequence[int],
+        sizes: Sequence[int] = (),
+    ) -> None:
+        self.task_sizes = task_sizes(len(dataset.class_names), base_classes, increment, sizes)
+        self.name = scenario_name(dataset.name, base_classes, increment, sizes)
         self.class_order = tuple(class_order)
         self.mean = dataset.mean
         self.std = dataset.std

@@ -11,7 +11,7 @@ from foster.settings.keys import FREE_SETTINGS, MEMORY_KEYS, flat, short
 from foster.system.files import user_path
 from foster.training.checkpoint import Tensors
 
-SILENT = frozenset({*FREE_SETTINGS, *MEMORY_KEYS, "recipe", "base_classes", "increment", "options"})
+SILENT = frozenset({*FREE_SETTINGS, *MEMORY_KEYS, "recipe", "base_classes", "increment", "task_sizes", "options"})
 """What the first task does not depend on, or what is told of it otherwise: by its classes and some of the method's own
 settings."""
 
@@ -56,8 +56,9 @@ def _facts(settings: Settings) -> dict[str, Any]:
     decisive = settings.options.first_task_options
     own = {key: value for key, value in options.items() if decisive is None or key in decisive}
     plain = settings.model_dump(mode="json", exclude=set(SILENT))
+    first = settings.task_sizes[0] if settings.task_sizes else settings.base_classes or settings.increment
     plain["order_seed"] = settings.seed if settings.order_seed is None else settings.order_seed
     if decisive == ("first",):  # whatever method asks for it, the same network is trained
         del plain["method"]
-        return flat({**plain, "base_classes": settings.base_classes or settings.increment, **own})
-    return flat({**plain, "base_classes": settings.base_classes or settings.increment, settings.method: own})
+        return flat({**plain, "base_classes": first, **own})
+    return flat({**plain, "base_classes": first, settings.method: own})

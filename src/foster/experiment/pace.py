@@ -82,7 +82,7 @@ def measured_plan(settings: Settings) -> Plan:
     """
     facts = surveyed_facts(settings)
     engine = build_engine(_computing(settings), settings.device, facts.mean, facts.std)
-    last = len(settings.task_sizes(facts.num_classes)) - 1
+    last = len(settings.sizes_of_tasks(facts.num_classes)) - 1
     paces: dict[str, dict[int, float]] = defaultdict(dict)
 
     def look_at(task: Task, phase: Phase) -> None:

@@ -109,7 +109,7 @@ def load_scenario(settings: Settings, follower: Follower | None = None) -> Scena
     else:
         seed = settings.seed if settings.order_seed is None else settings.order_seed
         order = class_order_from_seed(len(dataset.class_names), seed)
-    return Scenario(dataset, settings.base_classes, settings.increment, order)
+    return Scenario(dataset, settings.base_classes, settings.increment, order, settings.task_sizes)
 
 
 def place_for_photos(engine: EngineSettings) -> tuple[Place, Path | None]:

@@ -190,7 +190,7 @@ def _place_of_photos(settings: Settings, num_bytes: int) -> str:
 def _tasks(facts: DatasetFacts, settings: Settings, method: Method[Any], per_class: int) -> Iterator[Task]:
     """The tasks of the run with blank images, and the exemplars that the method holds by then."""
     num_known = 0
-    for index, num_new in enumerate(settings.task_sizes(facts.num_classes)):
+    for index, num_new in enumerate(settings.sizes_of_tasks(facts.num_classes)):
         labels = torch.arange(num_known, num_known + num_new).repeat_interleave(per_class)
         names = tuple(map(str, range(num_known + num_new)))
         new_images = ImageSet(_blank(len(labels)), labels, names)

@@ -1,8 +1,9 @@
 """The catalogue of datasets: plain facts that are known before any data is read, without torch."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
@@ -273,11 +274,16 @@ def dataset_facts(name: str, asked: Asked) -> DatasetFacts:
     return facts.adapted(facts, asked) if facts.adapted else facts
 
 
-def task_sizes(num_classes: int, base_classes: int, increment: int) -> tuple[int, ...]:
-    """The number of new classes of each task: the base, then `increment` per task; the last one has the remainder.
+def task_sizes(num_classes: int, base_classes: int, increment: int, given: Sequence[int] = ()) -> tuple[int, ...]:
+    """The number of new classes of each task: as `given`, or the base, then `increment` per task; the last one has the
+    remainder.
 
     `base_classes = 0` means that the first task is as large as the others.
     """
+    if given:
+        if sum(given) != num_classes:
+            raise SettingsError(f"task_sizes: {list(given)} are {sum(given)} classes, but there are {num_classes}")
+        return tuple(given)
     base = base_classes or increment
     if base > num_classes:
         setting = "base_classes" if base_classes else "increment"
@@ -286,7 +292,11 @@ def task_sizes(num_classes: int, base_classes: int, increment: int) -> tuple[int
     return (base, *[increment] * num_full, *([remainder] if remainder else []))
 
 
-def scenario_name(dataset: str, base_classes: int, increment: int) -> str:
-    """The short name of a scenario, for example `cifar100-b50-inc5`; equal tasks are called `b0`."""
+def scenario_name(dataset: str, base_classes: int, increment: int, given: Sequence[int] = ()) -> str:
+    """The short name of a scenario, for example `cifar100-b50-inc5`, or `cifar100-50-5x2-20x2` where the size of each
+    task is `given`; equal tasks are called `b0`."""
+    if given:
+        counts = [(size, len(list(run))) for size, run in groupby(given)]
+        return "-".join([dataset, *(f"{size}x{count}" if count > 1 else str(size) for size, count in counts)])
     base = 0 if base_classes == increment else base_classes
     return f"{dataset}-b{base}-inc{increment}"

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from foster.errors import SettingsError, suggestion
+from foster.errors import SettingsError, explained, suggestion
 from foster.settings import toml as toml_text
 from foster.settings.augmentation import AUGMENTATIONS, Augmentation
 from foster.settings.base import (
@@ -39,6 +39,10 @@ from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS
 from foster.settings.plugins import check_imported
 from foster.settings.toml import packaged_names, packaged_text, read_recipe, read_toml, take_recipes, with_recipes
 from foster.system.counts import counted
+from foster.system.files import read_limited, user_path
+
+MAX_NAMES_BYTES = 2**24
+"""Of a file with a class order."""
 
 
 class Settings(CommonSettings):
@@ -56,10 +60,12 @@ class Settings(CommonSettings):
     """Classes of the first task; 0 means as many as in each later task."""
     increment: int = Field(ge=1)
     """Classes of each later task; the last one has the remainder."""
+    task_sizes: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    """Classes of every task, in place of base_classes and increment, for example [50, 5, 5, 20, 20]."""
     order_seed: int | None = Field(default=None, ge=0, lt=2**32)
     """The seed of the class order; by default the run's seed."""
     class_order: tuple[str, ...] = ()
-    """All class names in order of arrival, in place of an order from the seed."""
+    """All class names in order of arrival, in place of an order from the seed; or a text file with one name a line."""
     validation_share: float = Field(default=0.0, ge=0, lt=1)
     """Above 0: evaluate on this share of the training images, which is held out, and not on the test set."""
     backbone: str = "resnet32"
@@ -101,7 +107,7 @@ class Settings(CommonSettings):
             return problem
         if not num_classes:
             return None
-        if problem := self.options.problem(len(task_sizes(num_classes, self.base_classes, self.increment))):
+        if problem := self.options.problem(len(self.sizes_of_tasks(num_classes))):
             return problem
         if self.class_order and len(self.class_order) != num_classes:
             return f"class_order: {len(self.class_order)} names, but the dataset has {num_classes} classes"
@@ -124,14 +130,15 @@ class Settings(CommonSettings):
         """What the settings tell of the dataset; no file is read."""
         return dataset_facts(self.dataset, self.data_asked)
 
-    def task_sizes(self, num_classes: int = 0) -> tuple[int, ...]:
+    def sizes_of_tasks(self, num_classes: int = 0) -> tuple[int, ...]:
         """New classes of each task; `num_classes` is needed where the settings do not tell it."""
-        return task_sizes(num_classes or self.facts.num_classes, self.base_classes, self.increment)
+        num_classes = num_classes or self.facts.num_classes
+        return task_sizes(num_classes, self.base_classes, self.increment, self.task_sizes)
 
     @property
     def scenario(self) -> str:
         """The short name of the scenario, e.g. `cifar100-b0-inc10`."""
-        return scenario_name(self.dataset, self.base_classes, self.increment)
+        return scenario_name(self.dataset, self.base_classes, self.increment, self.task_sizes)
 
     @property
     def run_name(self) -> str:
@@ -163,7 +170,7 @@ class Settings(CommonSettings):
     def nested(self) -> dict[str, Any]:
         """As `complete`, the scenario first, without empty optional keys and without sections of other datasets."""
         data = self.complete()
-        silent = [key for key in ("weights", "learning_rate_scale", "first_task_from") if not data[key]]
+        silent = [key for key in ("weights", "learning_rate_scale", "first_task_from", "task_sizes") if not data[key]]
         silent += [section for section in DATASET_SECTIONS if self.why_unused(section)]
         order = sorted(data, key=lambda key: key in CommonSettings.model_fields or key == self.method)
         return {key: data[key] for key in order if key not in silent}
@@ -240,6 +247,8 @@ def load_settings(
     data = with_recipes(data, recipes, keys_for(Settings), Settings.listing, folder)
     apply_overrides(Settings, data, overrides, origin, asked)
     data.update({key: value for key, value in given.items() if value is not None})
+    if isinstance(order := data.get("class_order"), str) and order:
+        data["class_order"] = _names_in(order, folder)
     origins = [origin, *(f"recipe {recipe}" for recipe in recipes), *([asked] if overrides and source else [])]
     settings = make(Settings, data, " or ".join(origins))
     for recipe in recipes:
@@ -247,6 +256,14 @@ def load_settings(
         if all(reasons):
             raise SettingsError(f"recipe {recipe} has no effect: {reasons[0] if reasons else 'it is empty'} ({asked})")
     return settings
+
+
+def _names_in(file: str, folder: Path | None) -> list[str]:
+    """The names in a text file, one a line, as seen from the folder of the settings or from the current one."""
+    paths = [path for path in ((folder or Path()) / user_path(file), user_path(file)) if path.is_file()]
+    with explained(SettingsError, f"class_order: cannot read '{file}'"):
+        text = read_limited(paths[0] if paths else user_path(file), MAX_NAMES_BYTES).decode()
+    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def _read_source(source: str | None) -> tuple[dict[str, Any], str, Path | None]:

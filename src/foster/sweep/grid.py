@@ -15,7 +15,7 @@ from foster.settings.keys import COMMAND_LINE, MEMORY_KEYS
 LONGEST_NAME = 150
 """Names become file names with an ending, which most file systems limit to 255 bytes."""
 
-IN_RUN_NAME = frozenset({"method", "augmentation", "seed", "dataset", "base_classes", "increment"})
+IN_RUN_NAME = frozenset({"method", "augmentation", "seed", "dataset", "base_classes", "increment", "task_sizes"})
 """Keys that `Settings.run_name` tells already."""
 
 _CLOSING = {"[": "]", "{": "}"}
