@@ -144,11 +144,16 @@ def test_tasks_without_a_phase_are_saved_from_time_to_time_at_a_stop_and_at_the_
     heard: list[Event] = []
     settings = tiny_settings("ridge", "checkpoint_minutes=60")
     start(settings, tmp_path / "whole", heard.append)
-    assert [event.task for event in heard if isinstance(event, events.CheckpointWritten)] == [0, 1, 3]
+    assert [event.task for event in heard if isinstance(event, events.CheckpointWritten)] == [0, 3]
     told = interrupted(settings, tmp_path / "run", Interruption(at(events.Evaluated, task=1)))
     assert told_kinds(told)[-1] == "CheckpointWritten"
     resume(tmp_path / "run")
     expected = uninterrupted("ridge").parts["network"]
+    untrained = tiny_settings("ridge", "checkpoint_minutes=60", "ridge.train_backbone=false")
+    start(untrained, tmp_path / "untrained", heard.append)
+    assert heard[-1].__class__.__name__ == "RunEnded"
+    tasks = [event.task for event in heard if isinstance(event, events.CheckpointWritten)][2:]
+    assert tasks == [1, 3], "where no phase was saved, the first task is"
     for folder in ("whole", "run"):
         found = outcome(tmp_path / folder).parts["network"]
         assert all(torch.equal(found[name], value) for name, value in expected.items())

@@ -6,6 +6,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from torch import Tensor
+
 from foster import events
 from foster.data.download import Follower
 from foster.data.images import images_digest
@@ -57,8 +59,8 @@ class Experiment:
         self.folder = folder
         self._listener = listener
         self._stop = stop
-        self._saved = time.monotonic()
-        """When the last checkpoint was written."""
+        self._saved: float | None = None
+        """When the last checkpoint was written, or read."""
         self._plugins = [plugins_used(settings)]
         """The hash of each plug-in: now, and before where the run was continued with another one."""
         self._allows_changed_plugin = allows_changed_plugin
@@ -100,6 +102,8 @@ class Experiment:
         with memory_errors, quiet_pillow():
             state = self._start()
             barrier()  # nobody writes before all have read
+            if self._saved is None and state.num_phases_done:
+                self.save(state)  # what was taken over
             while state.task < len(self.scenario):
                 state = self._learn(state)
                 if state.task < len(self.scenario):
@@ -137,7 +141,7 @@ class Experiment:
         if task.is_first and self.settings.first_task_from:
             check_phases(self.settings, len(epochs))
         self._evaluate(Evaluate(self.method.result_name, self.method.network), task)
-        return self._close_task(task, state.seconds, was_trained=bool(epochs))
+        return self._close_task(task, state.seconds)
 
     def _evaluate(self, wanted: Evaluate, task: Task) -> None:
         if self.record.is_evaluated(wanted.variant, task.index):
@@ -165,20 +169,21 @@ class Experiment:
             return network if kind == "head" else f"{network}_{kind}"
         return network if kind == self.settings.options.classifies_by else kind
 
-    def _close_task(self, task: Task, seconds: float, was_trained: bool) -> TaskState:
+    def _close_task(self, task: Task, seconds: float) -> TaskState:
         memory, network = self.method.memory, self.method.network
         self.record.close_task(seconds, network.num_parameters(), memory.num_bytes + network.statistics_bytes)
         self._tell(events.TaskEnded(task.index, self.record.result[-1].accuracy, memory.num_images, seconds))
         self.folder.write_results(self._results(is_finished=False))
-        # Between two tasks, the method is its network and its memory.
-        weights = network.state_dict()
-        parts: dict[str, Tensors] = {"network": {name: on_host(tensor) for name, tensor in weights.items()}}
+        # Between two tasks, the method is its network and its memory. A network with statistics is never changed in
+        # place, and may be large: it is copied when it is written.
+        keep = Tensor.detach if network.statistics_bytes else on_host
+        parts: dict[str, Tensors] = {"network": {name: keep(tensor) for name, tensor in network.state_dict().items()}}
         if memory.num_classes:
             parts["memory"] = memory.state()
         state = TaskState(task.index + 1, parts)
-        # A task without a phase takes seconds, and its statistics may be large: they are saved from time to time.
-        is_late = time.monotonic() - self._saved >= 60 * self.settings.checkpoint_minutes
-        if was_trained or is_late or self._stop.is_set or state.task == len(self.scenario):
+        # It takes seconds to compute, so it is written from time to time, at a stop and at the end.
+        is_late = self._saved is None or time.monotonic() - self._saved >= 60 * self.settings.checkpoint_minutes
+        if not network.statistics_bytes or is_late or self._stop.is_set or state.task == len(self.scenario):
             self.save(state)
         return state
 
@@ -250,6 +255,7 @@ class Experiment:
             restore_trained(self.method.network, parts["network"])
         if "memory" in parts:
             self.method.memory.load_state(parts["memory"])
+        self._saved = time.monotonic()
         reached = TaskState.of(checkpoint)
         self._tell(reached.resumed)
         return reached
