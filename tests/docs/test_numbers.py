@@ -79,6 +79,12 @@ def test_what_the_page_on_the_paper_says_of_runs_is_what_the_files_say() -> None
     assert f"has {average('checks/cifar100-b0-inc10-wa-plain-share-s1993'):.2f}. The default" in told
 
 
+def test_what_the_page_on_the_paper_says_of_the_paper_as_printed_is_what_the_file_says() -> None:
+    found = read("checks/cifar100-b50-inc10-foster-paper-text-s1993")
+    expected = f"It has {fmean(found['']):.2f} on B50 inc10 ({fmean(found['boosted']):.2f} before compression"
+    assert expected in text("docs/paper.md")
+
+
 def test_what_the_page_on_the_paper_says_of_podnets_margin_is_what_the_files_say() -> None:
     told = text("docs/paper.md")
 
