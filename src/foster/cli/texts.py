@@ -241,7 +241,7 @@ def learn_text(report: "LearnReport", training: str, num_shown: int | None = NUM
     if report.uncompared:
         lines.append(f"nothing to compare is kept of {listed(report.uncompared)}: what they lost is not known")
     if report.held_out is not None and report.held_out.known and len(report.variants) > 1:
-        from foster.reports.progress_texts import in_plain_words
+        from foster.reports.progress import in_plain_words
 
         accuracies = [f"{in_plain_words(name)} {percent(accuracy)}" for name, accuracy in report.variants.items()]
         lines.append(f"on held-out images, mean over all classes: {', '.join(accuracies)}")

@@ -1,5 +1,6 @@
 """Progress of a run on standard error: a live line on a terminal, plain lines elsewhere."""
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -13,8 +14,8 @@ from rich.text import Text
 
 from foster import events
 from foster.events import Event, Listener
-from foster.reports import progress_texts as texts
-from foster.system.counts import counted, duration
+from foster.settings.methods import METHOD_SETTINGS
+from foster.system.counts import counted, duration, size_text
 
 SECONDS_BETWEEN_LINES = 30.0
 """A plain line is written at least this often while training or downloading."""
@@ -55,28 +56,28 @@ class _Progress:
         match event:
             case events.RunStarted():
                 self._num_tasks = event.num_tasks
-                self._say(texts.run_started(event), "bold")
+                self._say(run_started_text(event), "bold")
             case events.RunResumed():
-                self._say(texts.resumed(event, self._num_tasks, self._is_learn))
+                self._say(resumed_text(event, self._num_tasks, self._is_learn))
             case events.TaskStarted() | events.PhaseStarted():
                 self._num_tasks = event.num_tasks
             case events.LearnPlanned():
                 self._is_learn = True
-                for line in texts.planned(event):
+                for line in planned_text(event):
                     self._say(line)
             case events.Evaluated():
-                self._say(texts.evaluated(event, self._num_tasks, self._is_learn), "green")
+                self._say(evaluated_text(event, self._num_tasks, self._is_learn), "green")
             case events.PhotosDecoded():
-                self._say(texts.decoded(event), "dim")
+                self._say(decoded_text(event), "dim")
             case events.Waiting():
                 self._say(event.message)
             case events.Warned():
                 self._say(f"warning: {event.message}", "yellow")
             case events.RunEnded():
-                self._say(texts.run_ended(event), "bold")
+                self._say(run_ended_text(event), "bold")
 
     def _where(self, event: events.PhaseStarted | events.EpochEnded | events.PhaseEnded) -> str:
-        return texts.where(event, self._num_tasks, self._is_learn)
+        return where_text(event, self._num_tasks, self._is_learn)
 
     def _say(self, line: str, style: str = "") -> None:
         """Show a line that stays."""
@@ -100,7 +101,7 @@ class LineProgress(_Progress):
     def _follow(self, event: Event) -> None:
         match event:
             case events.TaskStarted() if not self._is_learn:  # which has told what it will do, and has one task
-                self._say(texts.task_started(event))
+                self._say(task_started_text(event))
             case events.PhaseStarted():
                 self._tenths = 0
                 self._say(f"{self._where(event)}: {counted(event.epochs, 'epoch')} of {counted(event.steps, 'step')}")
@@ -108,7 +109,7 @@ class LineProgress(_Progress):
                 # The line that ends the phase says the rest.
                 if event.epoch + 1 < event.epochs and self._is_due(event.epoch + 1, event.epochs):
                     left = duration(event.seconds_left)
-                    losses = texts.losses(event, self._is_learn)
+                    losses = losses_text(event, self._is_learn)
                     self._say(f"{self._where(event)}: epoch {event.epoch + 1}/{event.epochs}, {losses}, {left} left")
             case events.PhaseEnded():
                 self._say(f"{self._where(event)}: done in {duration(event.seconds)}")
@@ -116,7 +117,7 @@ class LineProgress(_Progress):
                 self._downloading(event)
             case events.Decoding():
                 if self._is_due(event.num_done, event.num_total) and event.num_done < event.num_total:
-                    self._say(f"{texts.decoding(event)}: {event.num_done:,} of {event.num_total:,}")
+                    self._say(f"{decoding_text(event)}: {event.num_done:,} of {event.num_total:,}")
 
     def _downloading(self, event: events.Downloading) -> None:
         if not event.num_received:
@@ -126,7 +127,7 @@ class LineProgress(_Progress):
         # Without an end there are no tenths of the way, only time that passes.
         is_due = self._is_due(event.num_received, event.num_total) if event.num_total else self._is_due(0, 1)
         if is_due or event.num_received == event.num_total:
-            self._say(f"downloading {event.name}: {texts.received(event)}")
+            self._say(f"downloading {event.name}: {received_text(event)}")
 
     def _is_due(self, num_done: int, num_all: int) -> bool:
         waited = self._clock() - self._last_line
@@ -187,18 +188,18 @@ class TerminalProgress(_Progress):
                     total=event.epochs,
                     completed=event.epoch + 1,
                     count=f"{event.epoch + 1}/{event.epochs}",
-                    losses=texts.losses(event, self._is_learn),
+                    losses=losses_text(event, self._is_learn),
                     left=f"{duration(event.seconds_left)} left",
                 )
             case events.PhaseEnded():
                 self._show(f"{self._where(event)}: evaluating")
             case events.Downloading():
                 done = event.num_received if event.num_total else 0
-                amount = texts.received(event) if event.num_received else ""
+                amount = received_text(event) if event.num_received else ""
                 self._show(f"downloading {event.name}", total=event.num_total or 1, completed=done, count=amount)
             case events.Decoding():
                 count = f"{event.num_done:,}/{event.num_total:,}"
-                self._show(texts.decoding(event), total=event.num_total, completed=event.num_done, count=count)
+                self._show(decoding_text(event), total=event.num_total, completed=event.num_done, count=count)
             case events.Waiting():
                 self._show("waiting")
             case events.RunEnded():
@@ -213,3 +214,93 @@ class TerminalProgress(_Progress):
 
     def _say(self, line: str, style: str = "") -> None:
         self._progress.console.print(Text(line, style=style), soft_wrap=True)
+
+
+def in_plain_words(what: str) -> str:
+    """The name of a phase or variant of a `learn`, for a reader who has photos and no paper; a phase may have been
+    started again."""
+    words = {"learn": "learning"}
+    for method in METHOD_SETTINGS.values():
+        words |= method.plain_words
+    name = what.removesuffix(" again")
+    return words.get(name, name) + what.removeprefix(name)
+
+
+def run_started_text(event: events.RunStarted) -> str:
+    folder = f", in {event.folder}" if event.folder else ""
+    return f"{event.method} on {event.scenario}: {counted(event.num_tasks, 'task')} on {event.device}{folder}"
+
+
+def resumed_text(event: events.RunResumed, num_tasks: int, is_learn: bool = False) -> str:
+    """Between two tasks there is no phase yet."""
+    phase = in_plain_words(event.phase) if is_learn else event.phase
+    reached = f"after {phase}" if event.is_phase_done else f"{phase}, epoch {event.epoch + 1}" if phase else ""
+    if is_learn:
+        return f"going on where it stopped: {reached}"
+    return f"resumed at task {event.task + 1}/{num_tasks} {reached}".rstrip()
+
+
+def task_started_text(event: events.TaskStarted) -> str:
+    known = f"{event.num_known} known" if event.num_known else "none known"
+    what = f"{counted(event.num_new, 'new class')}, {known}, {counted(event.num_images, 'image')}"
+    return f"task {event.task + 1}/{event.num_tasks}: {what}"
+
+
+def losses_text(event: events.EpochEnded, is_learn: bool) -> str:
+    """`loss 1.234 = L_LA 0.900 + L_KD 0.334`, or the total alone where it has one term."""
+    terms = {name: value for name, value in event.losses.items() if name != "total"}
+    total = event.losses.get("total", sum(terms.values()))
+    if len(terms) < 2 or is_learn:
+        return f"loss {total:.3f}"
+    return f"loss {total:.3f} = " + " + ".join(f"{name} {value:.3f}" for name, value in terms.items())
+
+
+def received_text(event: events.Downloading) -> str:
+    """`48.3 of 161.2 MiB`, or `48.3 MiB` where the end is not known."""
+    end = f" of {event.num_total / 2**20:.1f}" if event.num_total else ""
+    return f"{event.num_received / 2**20:.1f}{end} MiB"
+
+
+def decoding_text(event: events.Decoding) -> str:
+    return f"{'checking' if event.was_there else 'decoding'} {event.what}"
+
+
+def decoded_text(event: events.PhotosDecoded) -> str:
+    rate = event.num_photos / max(event.seconds, 1e-3)
+    where = {"device": "on the device", "host": "in memory", "disk": "on disk"}[event.place]
+    time = f"in {duration(event.seconds)} ({rate:,.0f} a second)"
+    return f"{event.num_photos:,} photos of {event.what}: {size_text(event.num_bytes)} {where}, {time}"
+
+
+def where_text(
+    event: events.PhaseStarted | events.EpochEnded | events.PhaseEnded | events.Evaluated,
+    num_tasks: int,
+    is_learn: bool,
+) -> str:
+    """Where the training stands; a `learn` has one task, and its phases in words that need no paper."""
+    what = event.variant if isinstance(event, events.Evaluated) else event.phase
+    if is_learn and isinstance(event, events.Evaluated) and event.task == 0:
+        return "learned"  # a first learn has one variant
+    return in_plain_words(what) if is_learn else f"task {event.task + 1}/{num_tasks} {what}"
+
+
+def planned_text(event: events.LearnPlanned) -> list[str]:
+    needed = f"about {duration(event.seconds)} and {size_text(event.num_bytes)} of memory, measured on a few steps"
+    return [*event.lines, needed]
+
+
+def evaluated_text(event: events.Evaluated, num_tasks: int, is_learn: bool) -> str:
+    # A group of classes without a test image has no accuracy.
+    names = ("known", "new", "") if is_learn else ("old", "new", "top-5")
+    groups = zip(names, (event.old_accuracy, event.new_accuracy, event.top5), strict=True)
+    known = [f"{name} {value:.2f}" for name, value in groups if name and value is not None and not math.isnan(value)]
+    details = f" ({', '.join(known)})" if known and not (is_learn and len(known) == 1) else ""
+    of_what = " of held-out images" if is_learn else ""
+    return f"{where_text(event, num_tasks, is_learn)}: {event.accuracy:.2f} %{of_what}{details}"
+
+
+def run_ended_text(event: events.RunEnded) -> str:
+    return (
+        f"average incremental accuracy {event.average_incremental_accuracy:.2f} %, "
+        f"final {event.final_accuracy:.2f} %, in {duration(event.seconds)}"
+    )
