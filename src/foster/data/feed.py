@@ -73,7 +73,7 @@ class Feed:
         return team if len(self.data) >= team.size else ALONE
 
     def _images_of_epoch(self) -> int:
-        """Processes share every batch equally: what the last one has over sits the epoch out."""
+        """Processes share every batch equally: images of the last batch beyond that are left out of the epoch."""
         num_images = images_of_epoch(len(self.data), self.batch_size)
         return num_images - num_images % self.batch_size % self.team.size
 
