@@ -180,13 +180,6 @@ class PhotosDecoded(Event):
 
 
 @dataclass(frozen=True)
-class Waiting(Event):
-    """Another process is fetching the data; one line. Shown, not written to `events.jsonl`."""
-
-    message: str
-
-
-@dataclass(frozen=True)
 class RunFailed(Event):
     """The run ended with an error; one line."""
 

@@ -109,12 +109,6 @@ def test_a_download_gets_a_few_plain_lines():
     assert download_shown(1.0, None) == [begin, *(f"{begin}: {k}.0 MiB" for k in (30, 60, 90, 120, 150))]
 
 
-def test_who_waits_for_the_download_of_another_says_so():
-    stream = io.StringIO()
-    LineProgress(stream)(events.Waiting("waiting for it.tar.gz"))
-    assert stream.getvalue() == "waiting for it.tar.gz\n"
-
-
 def test_a_resumed_run_says_where():
     stream = io.StringIO()
     listener = LineProgress(stream)
@@ -212,11 +206,10 @@ def test_photos_that_are_in_the_cache_are_checked_and_not_decoded(terminal: Term
 def test_a_terminal_shows_how_far_a_download_is(terminal: Terminal):
     with progress_for(terminal.stream) as listener:
         assert isinstance(listener, TerminalProgress)
-        for event in (events.Waiting("waiting for it.tar.gz"), received(0, None), received(48.3), received(50, None)):
+        for event in (received(0, None), received(48.3), received(50, None)):
             listener(event)
             listener._progress.refresh()
     shown = terminal.shown()
-    assert "waiting for it.tar.gz" in shown
     assert "downloading it.tar.gz" in shown
     assert "48.3 of 161.2 MiB" in shown
     assert " 50.0 MiB" in shown

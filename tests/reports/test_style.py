@@ -1,4 +1,6 @@
 import re
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -75,3 +77,20 @@ def test_few_of_many_lines_are_drawn():
     assert some_of([]) == []
     assert some_of(list(range(25))) == list(range(25))
     assert some_of(list(range(99))) == list(range(0, 99, 4))
+
+
+MATPLOTLIBRC = """
+import matplotlib as mpl
+assert mpl.rcParams["text.usetex"], "matplotlib itself has read the file"
+from foster.reports.style import styled
+with styled():
+    print(mpl.rcParams["text.usetex"], mpl.rcParams["font.size"])
+"""
+
+
+def test_a_matplotlibrc_in_the_current_folder_is_not_obeyed(tmp_path: Path) -> None:
+    (tmp_path / "matplotlibrc").write_text("text.usetex: True\nfont.size: 99\n")
+    done = subprocess.run(
+        [sys.executable, "-c", MATPLOTLIBRC], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "False 9.0\n", done.stderr

@@ -69,8 +69,6 @@ class _Progress:
                 self._say(evaluated_text(event, self._num_tasks, self._is_learn), "green")
             case events.PhotosDecoded():
                 self._say(decoded_text(event), "dim")
-            case events.Waiting():
-                self._say(event.message)
             case events.Warned():
                 self._say(f"warning: {event.message}", "yellow")
             case events.RunEnded():
@@ -200,8 +198,6 @@ class TerminalProgress(_Progress):
             case events.Decoding():
                 count = f"{event.num_done:,}/{event.num_total:,}"
                 self._show(decoding_text(event), total=event.num_total, completed=event.num_done, count=count)
-            case events.Waiting():
-                self._show("waiting")
             case events.RunEnded():
                 self._show("done")
 
