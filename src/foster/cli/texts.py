@@ -99,14 +99,15 @@ def info_text(manifest: Manifest, folder: Path) -> str:
     facts = manifest.preprocessing
     uses = Counter(entry.use for entry in manifest.exemplars)
     calibrated = (
-        f"calibrated on {counted(manifest.num_calibration_images, 'held-out image')}, "
+        f"calibrated on {counted(manifest.num_calibration_images, 'photo')} not seen before, "
         f"temperature {manifest.temperature:g}"
         if manifest.num_calibration_images
         else "not calibrated (too few images are held out)"
     )
     kept = manifest.settings.get("memory_per_class")
     size = size_text(folder_bytes(folder.resolve()))
-    budget = f"{kept} a class" if kept else f"{manifest.settings.get('memory_total') or 2000} in all"
+    total = manifest.settings.get("memory_total")
+    budget = f"{kept} a class" if kept else f"{2000 if total is None else total} in all"
     kept_images = f"{counted(uses['exemplars'], 'exemplar')} and {counted(uses['held-out'], 'held-out image')}"
     rows = [
         ("bundle", f"{folder} ({size}, schema {manifest.schema_version}, foster {manifest.foster})"),

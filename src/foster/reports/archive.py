@@ -190,7 +190,8 @@ class RunArchive(Archive):
 
 
 class BundleArchive(Archive):
-    """A bundle: what it holds out takes the place of test images."""
+    """A bundle: what it holds out takes the place of test images. In closed form nothing is held out: kept photos are
+    shown, and what they were taken for when they had no part in the classifier is the prediction."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -211,6 +212,8 @@ class BundleArchive(Archive):
 
     @cached_property
     def held_out(self) -> ImageSet:
+        if self._knowledge.is_closed_form:
+            return self.exemplars()
         images = self._knowledge.images_of(self._knowledge.held_out)
         if not len(images):
             raise DataError(f"bundle '{self.folder}' holds no images out; training=fast and training=standard do")
@@ -223,6 +226,12 @@ class BundleArchive(Archive):
         return values
 
     def predictions(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        store = self._knowledge.store
+        if self._knowledge.is_closed_form and store is not None:
+            is_measured = store.answers >= 0
+            if not bool(is_measured.any()):
+                raise DataError(f"bundle '{self.folder}' keeps no features, on which its accuracy is measured")
+            return store.labels[is_measured].numpy(), store.answers[is_measured].numpy()
         return self.held_out.labels.numpy(), self.probabilities.argmax(1)
 
     def tested(self) -> ImageSet:
