@@ -87,6 +87,14 @@ def test_predictions_as_lines_json_and_csv_say_the_same(command: Command, bundle
     assert "1 of 42 images cannot be read" in plain.err
 
 
+def test_a_file_that_is_named_and_missing_is_a_failure_and_the_others_are_answered(
+    command: Command, bundle: Path, shelf: Path
+) -> None:
+    done = command("predict", bundle, shelf / "photos" / "zero" / "3.png", "missing.png", "--device", "cpu")
+    assert done.code == 1
+    assert len(done.out.splitlines()) == 2
+
+
 def test_unsure_answers_are_unknown(command: Command, bundle: Path, shelf: Path) -> None:
     given = ("predict", bundle, shelf / "photos", "--unknown-below", 1, "--device", "cpu")
     done = command(*given, "--json")

@@ -74,10 +74,10 @@ def entry_title(entry: Mapping[str, Any]) -> str:
 
 
 def trained_positions(history: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """For each class that was ever learned, by its last name, the smallest position (`learner.held_out.position`) of
+    """For each class that was ever learned, by its last name, the smallest position (`learner.look.position`) of
     any image of it that was trained on; 0 where the history does not tell.
 
-    A class that was forgotten keeps its own: should it be learned again, the weights have seen its images.
+    Nothing is known of a class that was forgotten: its name is gone.
     """
     smallest: dict[str, float] = {}
     for entry in history:

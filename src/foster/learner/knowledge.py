@@ -112,7 +112,7 @@ class Knowledge:
 
     @property
     def trained_from(self) -> dict[str, float]:
-        """For each class, the smallest position (`held_out.position`) of any image of it that was trained on.
+        """For each class, the smallest position (`look.position`) of any image of it that was trained on.
 
         It is 0 where the history does not tell, so that no image can be taken for one that was never trained on.
         """

@@ -68,11 +68,12 @@ class Learner:
         device: str = "auto",
         **settings: Any,
     ) -> None:
-        """`backbone` is a name or a torch module; `auto` chooses it, and the size, by the first photos.
+        """`method` is `auto`, `closed_form` or a method that trains the network, such as `foster`. `backbone` is a name
+        or a torch module; `auto` chooses it, and the size, by the first photos.
 
-        The memory keeps `memory_total` photos in all (2,000 by default) or `memory_per_class` of each class. `training`
-        is how long to train: fast, standard or paper. `settings` takes every other key that `foster learn --keys`
-        lists, tables as mappings: `foster={...}`.
+        A bundle keeps `memory_total` photos in all (2,000 by default; 0 for none, in closed form) or `memory_per_class`
+        of each class. `training` is how long a network is trained: fast, standard or paper. `settings` takes every
+        other key that `foster learn --keys` lists, tables as mappings: `foster={...}`.
         """
         check_choice(backbone)
         checked = learner_settings(
@@ -155,7 +156,7 @@ class Learner:
         raised where known classes lose more points than that on images that are kept of them; a warning says where
         there are none. `changes` are settings from now on, such as `training="fast"`.
 
-        With a `work_folder`, the training is saved there from time to time, and the same call continues it after an
+        With a `work_folder`, what was computed is saved there from time to time, and the same call continues after an
         interruption. The folder is removed when all is learned; a WorkFolder that is open stays as long as it is.
         `minutes` fits the training to a time. A `listener` is told first what will be done and how long it takes.
         """

@@ -38,7 +38,7 @@ class Intake:
     num_new: int
     inventory: Inventory
     trained_from: Mapping[str, float]
-    """For each class of this `learn`, the smallest position (`held_out.position`) of its images in `train`."""
+    """For each class of this `learn`, the smallest position (`look.position`) of its images in `train`."""
 
     @property
     def class_names(self) -> tuple[str, ...]:

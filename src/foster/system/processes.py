@@ -128,18 +128,6 @@ def share_stop(stop: StopRequest) -> None:
         stop.receiver = "" if len(asked) == team.size else " and ".join(f"rank {rank}" for rank in asked)
 
 
-def of_first(value: float) -> float:
-    """The value of the first process: measured times differ between processes. All must call it together."""
-    if process_group().is_alone:
-        return value
-    import torch
-    from torch import distributed
-
-    said = torch.tensor([value], dtype=torch.float64)
-    distributed.broadcast(said, 0)
-    return float(said.item())
-
-
 def add_up(values: "Tensor") -> "Tensor":
     """The sum over all processes, in place."""
     from torch import distributed
