@@ -54,8 +54,8 @@ class Bundle:
     features: dict[str, Tensor]
     """Sums and features of photos; empty where there are none."""
 
-    def memory(self, use: Use, title: str) -> ExemplarMemory:
-        """The images of one use, by class and in selection order."""
+    def memory(self, use: Use, title: str, is_tried: bool = True) -> ExemplarMemory:
+        """The images of one use, by class and in selection order; photos are decoded now where they are `is_tried`."""
         entries = [entry for entry in self.manifest.exemplars if entry.use == use]
         resizing = resizing_of(self.manifest.preprocessing)
         check_room(len(entries), resizing, num_copies=1)
@@ -64,7 +64,7 @@ class Bundle:
             own = [entry for entry in entries if entry.class_id == class_id]
             files = {entry.file: self.image_files[entry.file] for entry in own}
             try:
-                memory.remember(class_id, stack_of_files(files, [entry.id for entry in own], resizing))
+                memory.remember(class_id, stack_of_files(files, [entry.id for entry in own], resizing, is_tried))
             except DataError as error:
                 raise BundleError(f"bundle '{title}': {error}") from None
         return memory

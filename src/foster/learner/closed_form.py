@@ -369,5 +369,5 @@ def _memory(before: Knowledge | None, photos: NewPhotos, quota: int, resizing: R
         files |= photos.files.get(class_id, {})
         ids = sorted(files)[:quota]
         named = {f"{own}.{'png' if files[own].startswith(PNG) else 'jpg'}": files[own] for own in ids}
-        memory.remember(class_id, stack_of_files(named, ids, resizing))
+        memory.remember(class_id, stack_of_files(named, ids, resizing, is_tried=False))
     return memory

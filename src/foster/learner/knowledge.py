@@ -222,7 +222,10 @@ def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSe
         backbone=facts.backbone,
         preprocessing=facts.preprocessing,
         network=network,
-        memories=Memories(lambda: bundle.memory("exemplars", title), lambda: bundle.memory("held-out", title)),
+        memories=Memories(
+            lambda: bundle.memory("exemplars", title, is_tried=settings.method != CLOSED_FORM),
+            lambda: bundle.memory("held-out", title),
+        ),
         temperature=facts.temperature,
         num_calibration_images=facts.num_calibration_images,
         history=facts.history,

@@ -264,6 +264,8 @@ def make_plan(request: Request, chosen: Chosen) -> Plan:
 def _with_kept_photos(intake: Intake, untrained: Knowledge) -> Intake:
     """The photos that a bundle in closed form keeps as photos of a first task."""
     kept = untrained.images_of(untrained.exemplars)
+    if not bool(kept.stack.readable().all()):
+        raise DataError("a photo that the bundle keeps cannot be read; learn all classes from their photos anew")
     missing = [
         name for name, count in zip(untrained.class_names, kept.class_counts().tolist(), strict=True) if not count
     ]
