@@ -13,6 +13,7 @@ from torch import Tensor
 
 import foster
 from foster.errors import DataError, SettingsError
+from foster.evaluation.gradcam import grad_cam
 from foster.events import Decoding, Event, LearnPlanned
 from foster.learner import closed_form
 from foster.learner.knowledge import Knowledge
@@ -283,6 +284,17 @@ def refusal_of_foster(learner: Learner) -> str:
     with pytest.raises(DataError) as refused:
         learner.learn(digits("three", last=10), method="foster", memory_total=100)
     return str(refused.value)
+
+
+def test_it_is_exported_and_explained_as_it_answers(weights: Path, tmp_path: Path) -> None:
+    learner = frozen_learner(weights)
+    learner.learn(digits("zero", "one", last=10))
+    report = learner.export(tmp_path / "digits.onnx")
+    assert report.largest_difference < 1e-4
+    classifier, images = learner.classifier(), digits("zero", "one", last=2)[0]
+    heat = grad_cam(classifier.network, classifier.prepared(images), torch.tensor([0, 0, 1, 1]), classifier.scores_of)
+    assert bool(heat.isfinite().all())
+    assert float(heat.max()) == pytest.approx(1.0)
 
 
 def test_the_closed_form_needs_a_pretrained_backbone() -> None:

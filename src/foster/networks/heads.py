@@ -114,7 +114,7 @@ def unit_roots(features: Tensor) -> Tensor:
     than pooled features, which are seldom below 0 and sometimes far above."""
     values = features.float()
     # Below the smallest value the root is constant: at 0 its slope would be infinite, which Grad-CAM cannot use.
-    return functional.normalize(values.abs().clamp_min(SMALLEST_FEATURE).sqrt().copysign(values), dim=1)
+    return functional.normalize(values.sign() * values.abs().clamp_min(SMALLEST_FEATURE).sqrt(), dim=1)
 
 
 def alignment_factor(weight: Tensor, num_known: int) -> float:
