@@ -247,7 +247,7 @@ def losses_text(event: events.EpochEnded, is_learn: bool) -> str:
     terms = {name: value for name, value in event.losses.items() if name != "total"}
     total = event.losses.get("total", sum(terms.values()))
     if len(terms) < 2 or is_learn:
-        return f"loss {total:.3f}"
+        return f"loss {total:.3f}" if total >= SMALLEST_LOSS else f"loss below {SMALLEST_LOSS}"
     return f"loss {total:.3f} = " + " + ".join(f"{name} {value:.3f}" for name, value in terms.items())
 
 
