@@ -242,6 +242,9 @@ def task_started_text(event: events.TaskStarted) -> str:
     return f"task {event.task + 1}/{event.num_tasks}: {what}"
 
 
+SMALLEST_LOSS = 0.001
+
+
 def losses_text(event: events.EpochEnded, is_learn: bool) -> str:
     """`loss 1.234 = L_LA 0.900 + L_KD 0.334`, or the total alone where it has one term."""
     terms = {name: value for name, value in event.losses.items() if name != "total"}
