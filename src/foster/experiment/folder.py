@@ -23,7 +23,7 @@ MAX_RESULTS_BYTES = 256 * 2**20
 
 
 class RunFolder:
-    """The one place to which a run writes."""
+    """The folder to which a run writes everything."""
 
     store: ClassVar[type[CheckpointStore]] = CheckpointStore
     can_resume = True
@@ -81,7 +81,7 @@ class RunFolder:
         return f"foster resume {shlex.quote(str(self.path))}"
 
     def resume_command_for(self, settings: Settings) -> str:
-        """The same for whoever has just run `settings`, and so trusts their plug-ins."""
+        """The same command for a user who has just run `settings`, and so trusts their plug-ins."""
         return f"{self.resume_command} --trust-plugins" if settings.plugins else self.resume_command
 
     def check_same(self, settings: Settings) -> None:
@@ -93,7 +93,7 @@ class RunFolder:
             )
 
     def check_nothing_learned(self) -> None:
-        """Where the checkpoints of what was learned are gone, a new start would overwrite its results."""
+        """Refuse a folder with results but no checkpoint: a new start would overwrite the results."""
         events = read_events(self.path / EVENTS) if (self.path / EVENTS).exists() else []
         if (self.path / RESULTS).exists() or any(event.get("event") == "CheckpointWritten" for event in events):
             raise FolderError(
@@ -137,7 +137,7 @@ class RunFolder:
             yield self
 
     def keep_settings(self, settings: Settings) -> None:
-        """Write down where and how the run is continued now, for those who continue it after this."""
+        """Write the settings with which the run is continued."""
         if settings != self.settings():
             write_text(self.path / SETTINGS, settings.toml())
 
@@ -150,7 +150,7 @@ class RunFolder:
 
 
 class ReadFolder(RunFolder):
-    """The folder of a run that another process writes, seen by one that trains along: it reads checkpoints alone."""
+    """The folder of a run as the other processes of a group see it: they read checkpoints and write nothing."""
 
     store = NoCheckpoints
     is_written = False
@@ -173,7 +173,7 @@ class ReadFolder(RunFolder):
 
 
 class TemporaryFolder(RunFolder):
-    """A folder that goes when its run ends, however that comes: it needs no checkpoints."""
+    """A folder that is removed when its run ends; no checkpoints are written."""
 
     store = NoCheckpoints
     can_resume = False
@@ -200,7 +200,7 @@ def difference_of(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 
 def check_same_settings(saved: Mapping[str, Any], settings: Settings) -> None:
-    """Refuse to continue a checkpoint under settings that would have led elsewhere."""
+    """Refuse to continue a checkpoint with settings that change the result."""
     if difference := difference_of(make(Settings, saved, "the checkpoint").nested(), settings.nested()):
         raise FolderError(
             f"the checkpoint was made with other settings ({difference} as {SETTINGS} says now); "

@@ -160,7 +160,7 @@ def build_engine(settings: EngineSettings, device_name: str, mean: tuple[float, 
 def planned_engine(
     settings: EngineSettings, device_name: str, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> Engine:
-    """The same engine, made without changing anything of the process: to learn what a run would use."""
+    """The same engine without its side effects on the process, to tell what a run would use."""
     device = find_device(device_name)
     on_gpu = device.type == "cuda"
     if settings.statistics == "shared" and not on_gpu and not process_group().is_alone:
@@ -189,7 +189,7 @@ def _precision(name: str, on_gpu: bool) -> torch.dtype:
 
 
 def obstacles(settings: EngineSettings, on_gpu: bool, dtype: torch.dtype) -> dict[str, str]:
-    """What stands against each accelerator; empty where nothing does."""
+    """Why each accelerator cannot be used; an empty string where it can."""
     if not on_gpu:
         return dict.fromkeys(("compile", "capture", "kernels"), "it needs a GPU")
     compile_obstacle = "" if has_triton() else "it needs Triton"
@@ -229,7 +229,7 @@ def _unlabeled(
 
 
 def check_data(settings: Settings, follower: Follower) -> None:
-    """Read all images of a run, so that what is missing or damaged is said before there is one."""
+    """Read all images of a run, so that missing or damaged ones are reported before it starts."""
     # It need not be this machine that has the device.
     scenario = load_scenario(settings.model_copy(update={"device": "cpu"}), follower)
     _unlabeled(settings, scenario.image_size, lambda message: None, follower)
@@ -254,7 +254,7 @@ def plugins_used(settings: Settings) -> dict[str, str]:
 
 
 def describe_environment(engine: Engine) -> dict[str, Any]:
-    """What a number was measured with."""
+    """Versions, hardware and precision, for `results.json`."""
     on_gpu = engine.device.type == "cuda"
     return {
         "foster": __version__,

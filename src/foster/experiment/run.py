@@ -70,7 +70,7 @@ class Experiment:
             follower = Follower(listener, stop)
             self.scenario = load_scenario(settings, follower)
             self._remarks = settings.remarks(len(self.scenario))
-            """To be told once there is a folder to write them to."""
+            """Warnings to write once the folder exists."""
             mean, std = backbone.mean or self.scenario.mean, backbone.std or self.scenario.std
             computing = engine_settings(settings.engine, backbone.is_own)
             self.engine = build_engine(computing, settings.device, mean, std)
@@ -115,7 +115,7 @@ class Experiment:
         return results
 
     def _start(self) -> TaskState:
-        """The task to begin with, and how far it had come: as the newest checkpoint says."""
+        """The task to begin with and its progress, from the newest checkpoint."""
         checkpoint = self.folder.checkpoints.load(self._warn)
         if checkpoint is None:
             self.folder.check_nothing_learned()
@@ -208,7 +208,7 @@ class Experiment:
         return {"plugins": now} | ({"plugins_before": before} if before else {})
 
     def save(self, state: TaskState) -> None:
-        """Write a checkpoint: where the run stands, and what it is."""
+        """Write a checkpoint of the progress, with what identifies the run."""
         facts = {
             "settings": self.settings.nested(),
             "classes": self.scenario.class_names,
@@ -243,7 +243,7 @@ class Experiment:
         self._plugins = [now, *saved] if changed else saved
 
     def _restored(self, checkpoint: Checkpoint) -> TaskState:
-        """Put network, memory and record back, and say how far the task had come."""
+        """Restore network, memory and record. Returns the progress of the task."""
         state, parts = checkpoint.state, checkpoint.parts
         self.record = Record.from_state(state["record"])
         if self.record.num_tasks != state["task"] or state["task"] > len(self.scenario):
@@ -305,7 +305,7 @@ def go_on(
 
 
 def resumed_settings(settings: Settings, folder: RunFolder) -> Settings:
-    """The settings to go on with where a run in `folder` is asked for once more: it must be the same run."""
+    """The settings with which the run in `folder` is continued; it must be the same run."""
     folder.check_same(settings)
     return settings.model_copy(update={"data": settings.data or folder.settings().data})
 

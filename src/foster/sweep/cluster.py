@@ -22,7 +22,7 @@ LOCAL = "local"
 
 
 class _Runner:
-    """On a machine of the cluster: one process, and what is told to it, which waits until the process is there."""
+    """On a machine of the cluster: runs one process and passes lines and signals to it."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None

@@ -32,7 +32,7 @@ def placed(runs: Sequence[PlannedRun], out: Path) -> list[PlannedRun]:
 
 
 def _held(out: Path) -> dict[str, dict[str, Any]]:
-    """The settings of all runs in `out` by the names of their folders; what cannot be read belongs to nobody."""
+    """The settings of all runs in `out` by the names of their folders; those that cannot be read are left out."""
     with explained(FolderError, f"cannot read '{out}'"):
         folders = sorted(path for path in out.iterdir() if path.is_dir()) if out.is_dir() else []
     held = {}

@@ -1,5 +1,4 @@
-"""One run of a sweep in a process of its own: where it finds room, how it is started and told to stop, and what its end
-means."""
+"""One run of a sweep in a process of its own: its slot, its start, how it is stopped, and what its exit code means."""
 
 import os
 import signal
@@ -23,7 +22,7 @@ from foster.system.signals import SIGNALS, STOPS_WITH_INPUT
 LOG_TAIL_BYTES = 20_000
 
 LOST = -1000
-"""What stands for the exit code of a process whose machine is gone."""
+"""The exit code of a process whose machine is gone."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ Spawn = Callable[[Sequence[str], Mapping[str, str], Path, Slot], Process]
 
 @dataclass(frozen=True)
 class Job:
-    """A run that is being executed. Its log is older than this execution up to `log_start`."""
+    """A run that is being executed. Its log before `log_start` is of earlier executions."""
 
     run: RunStatus
     slot: Slot
@@ -71,12 +70,12 @@ class Job:
             self.process.stdin.write(f"{number:d}\n".encode())
 
     def let_go(self) -> None:
-        """Close the pipe, at which a run that is still there stops by itself."""
+        """Close the pipe; a run that is still there then stops."""
         with suppress(OSError):
             self.process.stdin.close()
 
     def take_outcome(self, exit_code: int, was_stopped: bool) -> None:
-        """Note what the end of the process means, and why it came to it."""
+        """Set the state of the run from the exit code and the last line of its log."""
         self.let_go()
         self.run.state, self.run.message = self._outcome(exit_code, was_stopped)
 
@@ -134,7 +133,7 @@ def spawn_here(command: Sequence[str], environment: Mapping[str, str], log: Path
 
 
 def start(run: RunStatus, settings: Settings, slot: Slot, environment: Mapping[str, str], spawn: Spawn) -> Job:
-    """Start or continue the run; a problem with that is one of this run alone."""
+    """Start or continue the run; an error here fails this run alone."""
     # Its settings as they were checked: the file they came from may change while the sweep goes on.
     settings_path = run.folder.with_name(f"{run.folder.name}.toml")
     write_text(settings_path, settings.toml())
@@ -149,7 +148,7 @@ def start(run: RunStatus, settings: Settings, slot: Slot, environment: Mapping[s
 
 
 def spawned(command: Sequence[str], environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
-    """The process of a run, its words added to `log`."""
+    """The process of a run; its output is appended to `log`."""
     with log.open("ab") as file:
         return subprocess.Popen(
             list(command),

@@ -60,7 +60,7 @@ def sweep(
 
 
 def _check_data(asked: Sequence[Settings]) -> None:
-    """Read, and where it is missing download, all data once: each run would end with the same words."""
+    """Read all data once, and download what is missing, before any run starts."""
     different = {(each.dataset, each.data, each.photos, each.options.unlabeled_source): each for each in asked}
     with stop_on_signals() as stop, progress_for() as listener:
         for settings in different.values():
@@ -91,7 +91,7 @@ def status_of(run: PlannedRun, out: Path) -> RunStatus:
 
 
 class _Executor:
-    """Starts runs where there is room, follows them, and hands on what the user wants of them."""
+    """Starts runs in free slots, follows them, and passes signals on to them."""
 
     def __init__(
         self,

@@ -57,7 +57,7 @@ class RunStatus:
         return EventReader(self.folder)
 
     def read_events(self) -> None:
-        """Take in what the run has written since the last call."""
+        """Read the events that the run has written since the last call."""
         for event in self._events.new_events():
             name = str(event.get("event"))
             if name == "PhaseStarted":
@@ -116,7 +116,7 @@ STYLES = {
 }
 
 URGENCY = (State.RUNNING, State.FAILED, State.KILLED, State.STOPPED, State.WAITING, State.FINISHED)
-"""Whose row comes first: what does not fit on the screen is cut off at the end."""
+"""The order of the rows: those that do not fit on the screen are cut off at the end."""
 
 COLUMNS = ("run", "state", "task", "phase", "epoch", "accuracy", "time")
 NARROW, NARROW_COLUMNS = 72, ("run", "state", "task", "accuracy")

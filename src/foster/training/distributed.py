@@ -15,11 +15,11 @@ from foster.system.processes import ProcessGroup, add_up, gathered, process_grou
 Statistics = Literal["process", "shared"]
 
 FEWEST_TO_SHARE = 4
-"""With fewer images for each process, every process does all of the work itself."""
+"""Fewest images per process that are shared; with fewer, every process computes all of them."""
 
 
 def average(gradients: Sequence[Tensor], losses: Tensor) -> Tensor:
-    """Every gradient as the mean over all processes, in place, and the losses likewise: one parcel for all."""
+    """Average the gradients over all processes, in place, and the losses, in a single all-reduce."""
     size = process_group().size
     if size == 1:
         return losses
@@ -34,7 +34,7 @@ def average(gradients: Sequence[Tensor], losses: Tensor) -> Tensor:
 
 @torch.no_grad()
 def agree_on_statistics(network: nn.Module) -> None:
-    """The running statistics of what is trained as their mean over all processes: from here on all are the same."""
+    """Average the running statistics of trained BatchNorm layers over all processes."""
     if process_group().is_alone:
         return
     for module in network.modules():
@@ -45,8 +45,8 @@ def agree_on_statistics(network: nn.Module) -> None:
 
 
 def shares_of(images: Stack, team: ProcessGroup) -> list[Tensor]:
-    """For each process which of the images are its own, of photos those that it decodes; all of them, where there are
-    too few to share."""
+    """The indices of the images of each process: of photos, those that it decodes. All images, where there are too few
+    to share."""
     everything = [torch.arange(len(images))] * team.size
     if team.is_alone or len(images) < FEWEST_TO_SHARE * team.size:
         return everything
@@ -58,7 +58,7 @@ def shares_of(images: Stack, team: ProcessGroup) -> list[Tensor]:
 def in_shares(
     work: Callable[[Stack], tuple[Tensor, ...]], images: Stack | Tensor, device: torch.device
 ) -> tuple[Tensor, ...]:
-    """What `work` makes of all images, where each process does its share of them: the same everywhere, in order."""
+    """The results of `work` for all images, in order; each process computes its share, and all get everything."""
     team, images = process_group(), as_stack(images)
     shares = shares_of(images, team)
     counts = [len(own) for own in shares]

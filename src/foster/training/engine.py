@@ -61,8 +61,8 @@ def in_batches(
     device: torch.device,
     see: Callable[[Stack, torch.device], Tensor] = on_device,
 ) -> tuple[Tensor, ...]:
-    """What `forward` makes of images wherever they live, a batch at a time as the device can `see` it (uint8), without
-    gradients and in full precision: an answer does not depend on where it was computed."""
+    """`forward` over images on any device, batch by batch, without gradients and in float32. `see` sends a batch
+    (uint8) to the device."""
     images = as_stack(images)
     size = inference_batch_size((images.shape[2], images.shape[3]), device)
     images.load()  # all at once, over all cores
@@ -85,7 +85,7 @@ class Engine:
     kernels: bool = False
     resident: Literal["auto", "on", "off", "disk"] = "auto"
     statistics: Statistics = "process"
-    """Whether several processes have BatchNorm statistics of their own, or share them."""
+    """Whether each process has its own BatchNorm statistics, or all share them."""
     _normaliser: Normaliser = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The phases of one task, one after the other, for `run` and `learn`: it may stop anywhere and go on from there."""
+"""Trains the phases of one task in order, for `run` and `learn`. It can stop after any step and be resumed there."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -25,28 +25,28 @@ from foster.training.fit import FitState, fit, restore_trained
 from foster.training.phase import Evaluate, Phase, parts_of
 
 STEPS_BETWEEN_QUESTIONS = 50
-"""Several processes ask each other so often within an epoch whether one of them wants to save or to stop. They agree on
-their statistics then, saved or not: so a run that was stopped rounds as one that was not."""
+"""The number of steps after which several processes ask each other whether one wants to save or to stop. They average
+their BatchNorm statistics at the same steps, saved or not, so that a resumed run rounds as an uninterrupted one."""
 
 CHANGING = ("fit", "optimizer", "teachers")
 """The parts of a checkpoint that change from step to step."""
 
 REHEARSED_EPOCHS = 4
-"""So many short ones tell how long a phase takes."""
+"""The number of short epochs by which a phase is timed."""
 
 
 @dataclass
 class TaskState:
-    """How far a task has come: what a checkpoint holds."""
+    """The progress of a task, as a checkpoint holds it."""
 
     task: int
     kept: dict[str, Tensors] = field(default_factory=dict)
-    """What stays until the task ends: the method before it, and the network after each of its phases."""
+    """Tensors that do not change until the task ends: the method before it, and the network after each phase."""
     phase: str = ""
     """The phase that was trained last; empty where none was."""
     num_phases_done: int = 0
     fit: FitState | None = None
-    """How far the phase under way had come when it was last saved."""
+    """The state of the current phase when it was last saved."""
     seconds_before: float = 0.0
     _began: float = field(default_factory=time.monotonic)
 
@@ -66,7 +66,7 @@ class TaskState:
 
     @property
     def resumed(self) -> events.RunResumed:
-        """From where it goes on."""
+        """The event that says where the task is resumed."""
         return events.RunResumed(self.task, self.phase, self.epoch, bool(self.phase) and self.fit is None)
 
     @property
@@ -75,7 +75,7 @@ class TaskState:
         return self.seconds_before + time.monotonic() - self._began
 
     def save(self, store: CheckpointStore, facts: Mapping[str, Any], listener: events.Listener) -> None:
-        """Write a checkpoint of all this, and of the `facts` by which its owner will know it again."""
+        """Write a checkpoint of this state, and of `facts` that identify the run or learner."""
         began = time.monotonic()
         progress: dict[str, Any] = {"task": self.task, "phase": self.phase, "num_phases_done": self.num_phases_done}
         changing: dict[str, Tensors] = {}
@@ -89,7 +89,7 @@ class TaskState:
 
 @dataclass(frozen=True)
 class Trainer:
-    """How tasks are learned: where, with which images changed how, who looks on, and how often all is saved."""
+    """Trains tasks: the engine, the augmentation, the listener, and how often checkpoints are written."""
 
     engine: Engine
     augmentation: Augmentation
@@ -112,7 +112,7 @@ class Trainer:
         evaluate: Callable[[Evaluate], None],
         save: Callable[[], None] | None = None,
     ) -> dict[str, int]:
-        """Do what a method's `phases` say, from where `state` stands, which goes along; the epochs of every phase.
+        """Train a method's `phases` from `state` on, which is kept up to date. Returns the epochs of every phase.
 
         A phase that was done before only gets its weights back. `state` is saved from time to time, when a stop is
         asked for, and at each phase's end; without `save`, a stop ends the work and nothing is kept.
@@ -143,7 +143,7 @@ class Trainer:
         return epochs
 
     def stop_if_asked(self) -> None:
-        """End here where a stop is asked for, in this process or in another that trains along."""
+        """Raise Stopped where this process, or another of its group, was asked to stop."""
         share_stop(self.stop)
         self.stop.raise_if_set()
 
@@ -183,8 +183,8 @@ class Trainer:
 def seconds_an_epoch(
     phase: Phase, data: ImageSet, task: int, engine: Engine, augmentation: Augmentation, batch_size: int
 ) -> float:
-    """How long an epoch of `data` takes in this phase: some are made now, and all but the first are timed, in which
-    memory is found and kernels are chosen. What they do to the network does not matter: nobody keeps it."""
+    """Measured seconds of an epoch of `data` in this phase. The first epoch is not timed: it allocates memory and
+    chooses kernels. The network is changed by it, and must not be used afterwards."""
     began: list[float] = []
 
     def on_epoch(epoch: int) -> None:
