@@ -230,7 +230,13 @@ def test_several_class_orders_have_a_mean_and_the_gain_is_that_in_the_same_order
 def test_computed_heads_have_a_table_with_what_they_keep(write_run):
     changes = {"scenario": "cifar100-b50-inc2", "augmentation": "auto", "memory_bytes": 512 * 2**20, "result": "head"}
     block = results_block([read_result(write_run("a", method="ridge", accuracy=(80.0, 66.0), **changes))])
-    assert "| `cifar100-b50-inc2` | ridge | 1993 | 1 | 73.00 | 66.00 | 71.05 | 0.47 M | 512.0 MiB |" in block
+    assert "| `cifar100-b50-inc2` | ridge | 1 | 73.00 | 66.00 | 71.05 | 0.47 M | 512.0 MiB |" in block
+
+
+def test_tiny_imagenet_has_a_table_of_its_own(write_run):
+    run = read_result(write_run("a", scenario="tinyimagenet-b100-inc10", augmentation="auto", accuracy=(70.0, 60.0)))
+    row = "| `tinyimagenet-b100-inc10` | foster | auto | 1 | 65.00 | 60.00 | – | 0.47 M | 5.9 MiB |"
+    assert row in results_block([run])
 
 
 def test_a_class_order_with_several_seeds_counts_once_in_the_mean_over_orders(write_run):
