@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
+from foster.evaluation.gradcam import grad_cam
 from foster.networks import build_backbone
 from foster.networks.closed_form import ClosedFormHead, DiscriminantHead, RidgeHead
 from foster.networks.closed_form_network import ClosedFormNetwork, averages
@@ -85,3 +86,7 @@ def test_a_network_shows_its_head_the_grid_of_its_last_stages_maps() -> None:
     assert_close(features[:, -1], last[:, -1, 2:, 2:].mean((1, 2)))
     assert_close(averages(last, 1), backbone(images))
     assert averages(last[:, :, :1, :1], 2).shape == (2, 64), "a map of one pixel has one part"
+    head = DiscriminantHead(384, 2, 0.2).standardised_by(features).with_images(features, torch.arange(2))
+    heat = grad_cam(network.with_head(head), images, torch.tensor([0, 1]))
+    assert heat.shape == (2, 16, 16)
+    assert heat.max() == 1, "Grad-CAM explains such a network, too"

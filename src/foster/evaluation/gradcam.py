@@ -23,11 +23,11 @@ def grad_cam(
     """
     branches = [cast(Backbone, branch) for branch in network.branches]
     with torch.no_grad():
-        maps = [branch.stages(images)[-1].float() for branch in branches]
+        stages = [branch.stages(images) for branch in branches]
     with torch.enable_grad():
-        maps = [part.requires_grad_() for part in maps]
-        features = torch.cat([branch.pool(part) for branch, part in zip(branches, maps, strict=True)], dim=1)
-        explained = (scores or network.head)(features).gather(1, class_ids[:, None])
+        maps = [outputs[-1].float().requires_grad_() for outputs in stages]
+        seen = [[*outputs[:-1], part] for outputs, part in zip(stages, maps, strict=True)]
+        explained = (scores or network.head)(network.features_of(seen)).gather(1, class_ids[:, None])
         gradients = torch.autograd.grad(explained.sum(), maps)
     with torch.no_grad():
         weighted = [

@@ -44,17 +44,19 @@ class ClosedForm(Method[SettingsType]):
 
     def computed(self, task: Task) -> ClosedFormNetwork:
         """The network whose head follows from the images of this task and of all before."""
-        network = self.frozen() if task.is_first else self.closed_form_network.with_new_classes(task.num_new)
+        network = self.frozen(task) if task.is_first else self.closed_form_network.with_new_classes(task.num_new)
         features, labels = self.views(network, task.new_images.readable())
         head = network.head
         if task.is_first:
             head = self.new_head(features.shape[1], [task.num_new]).to(features.device).standardised_by(features)
         return network.with_head(head if self.workplace.is_rehearsal else head.with_images(features, labels))
 
-    def frozen(self) -> ClosedFormNetwork:
+    def frozen(self, task: Task) -> ClosedFormNetwork:
         """The backbone as it is from now on, under a head for no features yet."""
-        branches = self.network.frozen_branches() if self.settings.train_backbone else [freeze(self.new_backbone())]
-        return self.closed_form(branches, ClosedFormHead(0, 0, 0))
+        if self.settings.train_backbone:
+            return self.closed_form(self.network.frozen_branches(), ClosedFormHead(0, 0, 0))
+        with self.initialising(task):
+            return self.closed_form([freeze(self.new_backbone())], ClosedFormHead(0, 0, 0))
 
     @property
     def closed_form_network(self) -> ClosedFormNetwork:

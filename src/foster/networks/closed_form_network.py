@@ -25,9 +25,11 @@ class ClosedFormNetwork(Network):
         self.grid = grid
 
     def features(self, images: Tensor) -> Tensor:
-        branches = cast(Iterable[Backbone], self.branches)
-        stages = [maps for branch in branches for maps in branch.stages(images)[-self.num_stages :]]
-        return torch.cat([averages(maps, self.grid) for maps in stages], dim=1)
+        return self.features_of([branch.stages(images) for branch in cast(Iterable[Backbone], self.branches)])
+
+    def features_of(self, stages: Sequence[Sequence[Tensor]]) -> Tensor:
+        last = [maps for outputs in stages for maps in outputs[-self.num_stages :]]
+        return torch.cat([averages(maps, self.grid) for maps in last], dim=1)
 
     def with_head(self, head: ClosedFormHead) -> "ClosedFormNetwork":
         """The same backbone under another head."""

@@ -91,6 +91,11 @@ class Network(nn.Module):
         features = [branch(images) for branch in self.branches]
         return features[0] if len(features) == 1 else torch.cat(features, dim=1)
 
+    def features_of(self, stages: Sequence[Sequence[Tensor]]) -> Tensor:
+        """The same from the outputs of every branch's stages."""
+        branches = cast(Iterable[Backbone], self.branches)
+        return torch.cat([branch.pool(maps[-1]) for branch, maps in zip(branches, stages, strict=True)], dim=1)
+
     def forward(self, images: Tensor) -> Output:
         features = self.features(images)
         return Output(self.head(features), features)
