@@ -139,7 +139,7 @@ def tiny_imagenet(scenarios: Mapping[str, Sequence[Group]]) -> list[str]:
             group.name,
             group.augmentation,
             *_average_and_final(group),
-            mean_and_spread(group.boosted_averages),
+            mean_and_spread(group.variant_averages("boosted")),
             _parameters(group),
             _kept(group),
         )
