@@ -436,7 +436,15 @@ def list_(
     load_plugins(())
     if kind is None:
         for each, make in LISTINGS.items():
-            typer.echo(textwrap.fill(", ".join(make()), 110, initial_indent=f"{each:<11}", subsequent_indent=" " * 11))
+            typer.echo(
+                textwrap.fill(
+                    ", ".join(make()),
+                    110,
+                    initial_indent=f"{each:<11}",
+                    subsequent_indent=" " * 11,
+                    break_on_hyphens=False,
+                )
+            )
         typer.echo("'foster list KIND' explains them.")
         return
     if kind not in LISTINGS:
@@ -445,7 +453,11 @@ def list_(
     if name is None:
         width = max(map(len, listing))
         for each, text in listing.items():
-            typer.echo(textwrap.fill(f"{each:<{width}}  {text}", 118, subsequent_indent=" " * (width + 2)))
+            typer.echo(
+                textwrap.fill(
+                    f"{each:<{width}}  {text}", 118, subsequent_indent=" " * (width + 2), break_on_hyphens=False
+                )
+            )
         return
     typer.echo(_shown(kind, name, listing), nl=False)
 

@@ -156,7 +156,9 @@ def look_of(name: str) -> Look:
             for k in range(num_colours * len(SPARE_MARKERS))
         ]
         taken = set(_SPARE_LOOKS.values())
-        _SPARE_LOOKS[name] = next((look for look in order if look not in taken), order[0])
+        colours = {look.colour for look in taken}
+        free = [look for look in order if look.colour not in colours] or [look for look in order if look not in taken]
+        _SPARE_LOOKS[name] = (free or order)[0]
     return _SPARE_LOOKS[name]
 
 

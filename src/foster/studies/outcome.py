@@ -1,5 +1,6 @@
 """What a study found: a table, a figure, and the claims beside what was measured; for a terminal and for a page."""
 
+import itertools
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -181,6 +182,9 @@ def _axis_figure(outcome: Outcome) -> Figure:
     if study.is_logarithmic:
         axes.set_xscale("log")
     axes.set_xticks(positions, [f"{at[name]:g}" for name in outcome.runs], minor=False)
+    gaps = [after - before for before, after in itertools.pairwise(sorted(positions))]
+    if not study.is_logarithmic and gaps and min(gaps) < 0.1 * sum(gaps):
+        axes.tick_params(axis="x", labelrotation=90)
     axes.minorticks_off()
     axes.margins(y=0.15)
     axes.set(title=f"{study.title}, {outcome.scenario}", xlabel=study.axis, ylabel="accuracy (%)")
