@@ -16,6 +16,7 @@ from foster.networks.statistics import (
     Statistics,
     discriminants,
     discriminants_of_few,
+    left_out_scores,
     random_features,
     random_weights,
     ridge,
@@ -149,6 +150,26 @@ def test_discriminants_of_few_are_the_usual_ones_where_classes_have_many_images_
         for weight, bias in (discriminants(known, 0.5), discriminants_of_few(known, 0.5))
     )
     assert (usual == found).double().mean() > 0.98
+
+
+def test_what_is_said_of_an_image_left_out_is_what_the_others_say(digits: tuple[Tensor, Tensor]) -> None:
+    images, labels = (part[:60] for part in digits)
+    images, labels = torch.cat((images, images[:1] * 0)), torch.cat((labels, torch.tensor([10])))  # one of a kind
+    known = Statistics.empty(NUM_CLASSES + 1, 64).added(images, labels)
+    scores, is_judged = left_out_scores(known, 0.5, images, labels)
+    assert is_judged.tolist() == [True] * 60 + [False]
+    answers = []
+    for left_out in range(60):
+        others = torch.arange(61) != left_out
+        weight, bias = discriminants_of_few(
+            Statistics.empty(NUM_CLASSES + 1, 64).added(images[others], labels[others]), 0.5
+        )
+        answers.append(images[left_out] @ weight.T + bias)
+    expected = torch.stack(answers)
+    # What is expected of means changes a little with the image, which the closed form leaves out.
+    expected, found = (one - one.mean(1, keepdim=True) for one in (expected, scores[:60]))
+    assert (found - expected).abs().mean() < 0.02 * expected.abs().mean()
+    assert (found.argmax(1) == expected.argmax(1)).double().mean() > 0.95
 
 
 @pytest.mark.parametrize("num_images", [40, 1797])

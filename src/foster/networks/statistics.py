@@ -7,6 +7,7 @@ and the Mahalanobis distance. Everything is float64: sums over many images lose 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -176,24 +177,93 @@ def discriminants_of_few(statistics: Statistics, shrinkage: float) -> tuple[Tens
     is the variance within classes, both as multiples of A. An image of the class is farther from it by b / (n_c + k) on
     average, half of which is added to the class's score.
     """
+    factor = shrunk_covariance(statistics, shrinkage)
+    prior = _prior_of_means(statistics, shrinkage, factor)
+    if prior is None:
+        return discriminants(statistics, shrinkage)
+    means, excess = prior.expected(statistics.means, statistics.counts)
+    weight = torch.cholesky_solve(means.T, factor).T
+    return weight, (excess - (weight * means).sum(1)) / 2
+
+
+class _PriorOfMeans(NamedTuple):
+    """What is known of a class's mean before any of its images: its distribution, and the variance of one image."""
+
+    centre: Tensor
+    """`[d]`"""
+    within: Tensor
+    between: Tensor
+    """Both as multiples of A, `[]`."""
+
+    def expected(self, means: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+        """The expected true means `[C, d]`, from measured ones `[C, d]` of `counts` `[C]` images, and by how much
+        images of the classes are farther from them `[C]`."""
+        share = 1 / (counts + self.within / self.between)
+        return self.centre + (counts * share)[:, None] * (means - self.centre), self.between * share
+
+
+def _prior_of_means(statistics: Statistics, shrinkage: float, factor: Tensor) -> _PriorOfMeans | None:
+    """By all classes; None where there is nothing to be learned from: one class, or one image of each."""
     is_seen, num_images = statistics.counts > 0, statistics.num_images
     num_seen = int(is_seen.sum())
-    factor = shrunk_covariance(statistics, shrinkage)
     # tr(A^-1 W) of the images themselves, and then its expectation for images that had no part in W.
     within = (torch.cholesky_inverse(factor) * statistics.within_class_covariance).sum()
     within = within * num_images / max(1, num_images - num_seen)
     within = within / (1 - (1 - shrinkage) * within / max(1, num_images))
     if num_seen < 2 or within <= 0:
-        return discriminants(statistics, shrinkage)
+        return None
     centre = statistics.means[is_seen].mean(0)
-    around = statistics.means - centre
-    distances = (torch.cholesky_solve(around.T, factor).T * around).sum(1)[is_seen]
+    around = statistics.means[is_seen] - centre
+    distances = (torch.cholesky_solve(around.T, factor).T * around).sum(1)
     between = (distances - within / statistics.counts[is_seen]).mean() * num_seen / (num_seen - 1)
-    between = between.clamp_min(LEAST_BETWEEN * within)
-    share = 1 / (statistics.counts + within / between)
-    means = centre + (statistics.counts * share)[:, None] * around
+    return _PriorOfMeans(centre, within, between.clamp_min(LEAST_BETWEEN * within))
+
+
+def left_out_scores(
+    statistics: Statistics, shrinkage: float, features: Tensor, labels: Tensor
+) -> tuple[Tensor, Tensor]:
+    """What `discriminants_of_few` of all images but one say of that one: scores `[N, C]`, float64, of images with
+    `features` `[N, d]` and class ids `labels` `[N]` that are among those of the `statistics`, and of which of them they
+    do, `[N]`: a class needs another image.
+
+    Without an image at a distance r from the mean of its class of n, that mean is less by r / (n - 1), and A is less by
+    g r r^T with g = (1 - shrinkage) n / ((n - 1) N), so that A^-1 is more by h (A^-1 r)(A^-1 r)^T with
+    h = g / (1 - g r^T A^-1 r). What is expected of means and tr(W) stay as they are.
+    """
+    features, labels = features.double(), labels.to(features.device)
+    counts = statistics.counts[labels].double()
+    is_judged = counts > 1
+    factor = shrunk_covariance(statistics, shrinkage)
+    prior = _prior_of_means(statistics, shrinkage, factor)
+    if prior is None:
+        weight, bias = discriminants(statistics, shrinkage)
+        return features @ weight.T + bias, torch.zeros_like(is_judged)
+    others = (counts - 1).clamp(min=1)
+    apart = features - statistics.means[labels]
+    turned = torch.cholesky_solve(apart.T, factor).T
+    length = (turned * apart).sum(1)
+    share = (1 - shrinkage) * counts / (others * statistics.num_images)
+    gain = share / (1 - share * length)
+    along = (features * turned).sum(1)
+
+    means, excess = prior.expected(statistics.means, statistics.counts)
     weight = torch.cholesky_solve(means.T, factor).T
-    return weight, (between * share - (weight * means).sum(1)) / 2
+    turned_means = turned @ means.T
+    products = features @ weight.T + (gain * along)[:, None] * turned_means
+    squares = (weight * means).sum(1) + gain[:, None] * turned_means.square()
+    scores = products - (squares - excess) / 2
+
+    # The image's own class has one image less: its mean is `own` plus `step` times r.
+    own_means, own_excess = prior.expected(statistics.means, (statistics.counts - 1).clamp(min=1))
+    own_weight = torch.cholesky_solve(own_means.T, factor).T
+    kept = (own_excess / prior.between * (statistics.counts - 1).clamp(min=1))[labels]
+    step = -kept / others
+    turned_own = (turned * own_means[labels]).sum(1) + step * length
+    product = (features * own_weight[labels]).sum(1) + step * along + gain * along * turned_own
+    square = (own_weight * own_means).sum(1)[labels] + 2 * step * (turned * own_means[labels]).sum(1)
+    square = square + step.square() * length + gain * turned_own.square()
+    scores[torch.arange(len(labels), device=labels.device), labels] = product - (square - own_excess[labels]) / 2
+    return scores, is_judged
 
 
 def shrunk_covariance(statistics: Statistics, shrinkage: float) -> Tensor:
