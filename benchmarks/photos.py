@@ -1,186 +1,249 @@
-"""A beginner's photos, three ways: pretrained behind a frozen trunk, pretrained and trained whole, and from scratch.
+"""Photos learned in several ways, on the same photos: accuracy after each learn, and what it costs.
 
-    python benchmarks/photos.py --data data                    # CIFAR-100 as PNG folders, ten learns, on a GPU
-    python benchmarks/photos.py --data data --tasks 2 --classes 4 --per-class 10 --training fast    # a trial on a CPU
-    python benchmarks/photos.py --data data --weights lite0.safetensors    # without their package
-    python benchmarks/photos.py --data data --held-out 100 --also "foster.compress_cutmix=1.0"    # settings to choose
-    python benchmarks/photos.py --save-weights lite0.safetensors    # writes that file and does nothing else
+    python benchmarks/photos.py photos                                   # a folder with a subfolder a class
+    python benchmarks/photos.py --cifar100 data --classes 30 --learns 3  # CIFAR-100 as photos
+    python benchmarks/photos.py photos --learner "" "method=foster"      # also the learner, with these settings
 
-Images of `--side` pixels and `--per-class` photos of each class, the first of the training set; accuracy on all test
-images of the classes seen or, with `--held-out`, on as many training images a class that come after those learned: test
-images choose no settings. Beside them stands the simple way: the same frozen backbone and the nearest class mean.
+Heads are computed from features of the frozen pretrained backbone. They and the learner see the same photos; the last
+`--test` photos of each class are measured on. Processor seconds are ratios to computing the features of all learned
+photos once. Test images of CIFAR-100 are not used: they choose no settings.
 """
 
 import argparse
-import itertools
 import json
+import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from PIL import Image
+from torch import Tensor
 
 import foster
-from foster.data.images import ImageSet
 from foster.data.photos.decode import Resizing
 from foster.data.photos.find import find_photos
-from foster.data.photos.store import ReadPhotos, read_photos
+from foster.data.photos.store import read_photos
 from foster.data.sources import load as load_dataset
 from foster.errors import FosterError
-from foster.evaluation.predict import class_means, nearest_mean_scores
-from foster.learner.learner import Learner
 from foster.networks.adapted import choose_backbone
-from foster.networks.pretrained import packaged_weights
-from foster.training.engine import find_device
+from foster.networks.heads import unit_roots
+from foster.networks.statistics import (
+    Statistics,
+    discriminants,
+    discriminants_of_few,
+    random_features,
+    random_weights,
+    ridge_of_features,
+)
+from foster.seeding import Address
 
 PRETRAINED = "efficientnet_lite0"
-WAYS: dict[str, dict[str, Any]] = {
-    "pretrained, frozen trunk": {"backbone": PRETRAINED, "trunk": 7},
-    "pretrained, all trained": {"backbone": PRETRAINED, "trunk": "none"},
-    "from scratch": {"backbone": "resnet32"},
+Scores = Callable[[Tensor], Tensor]
+"""From features `[n, d]` to scores `[n, C]`."""
+
+
+def sums(features: Tensor, labels: Tensor) -> Statistics:
+    return Statistics.empty(int(labels.max()) + 1, features.shape[1]).added(features, labels)
+
+
+def nearest_means(features: Tensor, labels: Tensor) -> Scores:
+    means = torch.nn.functional.normalize(sums(unit(features), labels).means, dim=1)
+    return lambda asked: unit(asked) @ means.T
+
+
+def slda(features: Tensor, labels: Tensor) -> Scores:
+    weight, bias = discriminants(sums(unit(features), labels), 0.3)
+    return lambda asked: unit(asked) @ weight.T + bias
+
+
+def of_few(features: Tensor, labels: Tensor) -> Scores:
+    weight, bias = discriminants_of_few(sums(unit_roots(features), labels), 0.5)
+    return lambda asked: unit_roots(asked) @ weight.T + bias
+
+
+def ridge(features: Tensor, labels: Tensor) -> Scores:
+    values = unit_roots(features)
+    centre = values.mean(0)
+    scale = values.shape[1] ** 0.5 / (values - centre).norm(dim=1).square().mean().sqrt()
+    weight, bias = random_weights(values.shape[1], 2000, Address(0, "benchmark"))
+
+    def mapped(asked: Tensor) -> Tensor:
+        return random_features((unit_roots(asked) - centre) * scale, weight, bias).double() / 2000**0.5
+
+    solution = ridge_of_features(mapped(features), labels, int(labels.max()) + 1, 0.1)
+    return lambda asked: mapped(asked) @ solution.T
+
+
+def logistic(features: Tensor, labels: Tensor) -> Scores:
+    from sklearn.linear_model import LogisticRegression
+
+    values = unit_roots(features)
+    centre, scale = values.mean(0), 1 / (values - values.mean(0)).norm(dim=1).square().mean().sqrt()
+    model = LogisticRegression(C=10, max_iter=200).fit(((values - centre) * scale).numpy(), labels.numpy())
+    return lambda asked: torch.from_numpy(model.predict_proba(((unit_roots(asked) - centre) * scale).numpy()))
+
+
+def unit(features: Tensor) -> Tensor:
+    return torch.nn.functional.normalize(features, dim=1)
+
+
+HEADS: dict[str, Callable[[Tensor, Tensor], Scores]] = {
+    "nearest class means": nearest_means,
+    "discriminants, unit length, shrinkage 0.3": slda,
+    "discriminants of few, roots, shrinkage 0.5": of_few,
+    "ridge, 2,000 random features of roots": ridge,
+    "logistic regression on roots": logistic,
 }
+
+
+@dataclass(frozen=True)
+class Task:
+    """One learn: folders of photos to learn from and to measure on."""
+
+    learned: Path
+    asked: Path
+
+
+@dataclass(frozen=True)
+class Way:
+    """Accuracy in percent of all classes seen, and processor seconds, after and for each learn."""
+
+    accuracy: list[float]
+    seconds: list[float]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", help="the folder of CIFAR-100")
-    parser.add_argument("--tasks", type=int, default=10)
-    parser.add_argument("--classes", type=int, default=100, help="how many of the classes are learned")
-    parser.add_argument("--per-class", type=int, default=50)
-    parser.add_argument("--side", type=int, default=64)
-    parser.add_argument("--training", default="standard")
-    parser.add_argument("--ways", nargs="*", choices=list(WAYS), default=list(WAYS))
-    parser.add_argument("--also", nargs="*", default=[], metavar="'KEY=VALUE ...'", help="every way with these, too")
-    parser.add_argument("--held-out", type=int, help="evaluate on so many training images a class, not on the test's")
-    parser.add_argument("--weights", default="", help="a .safetensors file with the pretrained weights")
-    parser.add_argument("--save-weights", type=Path, help="write the package's weights as such a file")
+    parser.add_argument("photos", nargs="?", type=Path, help="a folder with a subfolder a class")
+    parser.add_argument("--cifar100", type=Path, help="instead: the folder of CIFAR-100")
+    parser.add_argument("--classes", type=int, default=30, help="how many of the classes are learned")
+    parser.add_argument("--learns", type=int, default=3)
+    parser.add_argument("--per-class", type=int, default=60, help="photos of a class that are learned, at most")
+    parser.add_argument("--test", type=int, default=20, help="photos of a class that are measured on")
+    parser.add_argument("--side", type=int, default=192)
+    parser.add_argument("--learner", nargs="*", default=[], metavar="'KEY=VALUE ...'", help="the learner, with these")
     parser.add_argument("--out", type=Path, help="write the numbers as JSON")
     given = parser.parse_args()
     try:
-        if given.save_weights:
-            save_weights(given.save_weights)
-            return
-        print(table(compare(given)))
+        if (given.photos is None) == (given.cifar100 is None):
+            sys.exit("give a folder of photos, or --cifar100 FOLDER")
+        with tempfile.TemporaryDirectory() as scratch:
+            compare(given, Path(scratch))
     except FosterError as error:
         sys.exit(str(error))
 
 
-def save_weights(path: Path) -> None:
-    from safetensors.torch import save_file
+def compare(given: argparse.Namespace, folder: Path) -> None:
+    classes = cifar_classes(given, folder) if given.cifar100 else folder_classes(given)
+    tasks = list(write_tasks(classes, given, folder / "tasks"))
+    ways, once = closed_form(tasks, given.side)
+    for settings in given.learner:
+        ways[f"foster learn {settings}".rstrip()] = learned(tasks, settings.split())
+    print(table(ways, once, f"{len(classes)} classes in {len(tasks)} learns, {given.side} pixels"))
+    if given.out:
+        numbers = {"features_once": once, "ways": {name: vars(way) for name, way in ways.items()}}
+        given.out.write_text(json.dumps(numbers, indent=1) + "\n")
 
-    save_file({name: value.contiguous() for name, value in packaged_weights(PRETRAINED).items()}, path)
-    print(f"{path}: {path.stat().st_size / 2**20:.1f} MiB")
+
+def folder_classes(given: argparse.Namespace) -> dict[str, list[Path]]:
+    folders = sorted(path for path in given.photos.iterdir() if path.is_dir())[: given.classes]
+    return {path.name: sorted(file for file in path.iterdir() if file.is_file()) for path in folders}
 
 
-def compare(given: argparse.Namespace) -> dict[str, Any]:
-    dataset = load_dataset("cifar100", Path(given.data) if given.data else None)
+def cifar_classes(given: argparse.Namespace, folder: Path) -> dict[str, list[Path]]:
+    images = load_dataset("cifar100", given.cifar100).train
     order = torch.randperm(100, generator=torch.Generator().manual_seed(1993))[: given.classes].tolist()
-    size = -(-len(order) // given.tasks)
-    groups = [order[start : start + size] for start in range(0, len(order), size)]
-    device = find_device("auto")
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-    facts = {key: getattr(given, key) for key in ("tasks", "classes", "per_class", "side", "training", "held_out")}
-    found: dict[str, Any] = {}
-    numbers = {**facts, "date": time.strftime("%Y-%m-%d"), "device": name, "torch": torch.__version__, "ways": found}
-
-    def add(name: str, way: dict[str, Any]) -> None:
-        found[name] = way
-        print(f"{name}: {way['accuracy'][-1]:.2f} %, {sum(way['seconds']):.0f} s", flush=True)
-        if given.out:
-            given.out.write_text(json.dumps(numbers, indent=1) + "\n")
-
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        for index, group in enumerate(groups):
-            write_photos(dataset.train, group, folder / f"task{index}", slice(given.per_class))
-            if given.held_out:
-                after = slice(given.per_class, given.per_class + given.held_out)
-                write_photos(dataset.train, group, folder / f"test{index}", after)
-            else:
-                write_photos(dataset.test, group, folder / f"test{index}", slice(None))
-        for way, changes in itertools.product(given.ways, ["", *given.also]):
-            add(f"{way}, {changes}" if changes else way, learned(way, changes.split(), groups, folder, given))
-        add("nearest class mean, frozen", simple(groups, folder, given))
-    return numbers
-
-
-def write_photos(images: ImageSet, classes: list[int], folder: Path, which: slice) -> None:
-    for label in classes:
-        place = folder / images.class_names[label]
+    classes: dict[str, list[Path]] = {}
+    for label in order:
+        place = folder / "cifar" / images.class_names[label]
         place.mkdir(parents=True)
-        for number, image in enumerate(images.of_classes(label, label + 1).images[which]):
-            Image.fromarray(image.permute(1, 2, 0).numpy()).save(place / f"{number:04d}.png", compress_level=1)
+        own = images.of_classes(label, label + 1).images[: given.per_class + given.test]
+        classes[place.name] = [place / f"{number:04d}.png" for number in range(len(own))]
+        for path, image in zip(classes[place.name], own, strict=True):
+            Image.fromarray(image.permute(1, 2, 0).numpy()).save(path)
+    return classes
 
 
-def learned(
-    way: str, changes: list[str], groups: list[list[int]], folder: Path, given: argparse.Namespace
-) -> dict[str, Any]:
-    settings = dict(WAYS[way])
-    if settings["backbone"] == PRETRAINED and given.weights:
-        settings["weights"] = given.weights
-    learner: Learner = foster.Learner(training=given.training, image_size=given.side, resize="stretch", **settings)
-    learner.configure(changes)
-    accuracies, seconds = [], []
-    tests: list[ReadPhotos] = []
-    for index in range(len(groups)):
-        began = time.perf_counter()
-        learner.learn(folder / f"task{index}")
-        seconds.append(time.perf_counter() - began)
-        tests.append(read_photos(find_photos(folder / f"test{index}"), learner.resizing))
-        found = learner.classifier().probabilities(torch.cat([test.images for test in tests])).argmax(1)
-        expected = [learner.class_names.index(label) for test in tests for label in test.labels]
-        accuracies.append(100 * float((found == torch.tensor(expected)).float().mean()))
-    return {"accuracy": accuracies, "seconds": seconds}
+def write_tasks(classes: dict[str, list[Path]], given: argparse.Namespace, folder: Path) -> Iterator[Task]:
+    names = list(classes)
+    size = -(-len(names) // given.learns)
+    for start in range(0, len(names), size):
+        task = Task(folder / str(start) / "learned", folder / str(start) / "asked")
+        for name in names[start : start + size]:
+            files = classes[name]
+            parts = (task.learned, files[: -given.test][: given.per_class]), (task.asked, files[-given.test :])
+            for place, chosen in parts:
+                (place / name).mkdir(parents=True)
+                for file in chosen:
+                    shutil.copy(file, place / name)
+        yield task
 
 
-@torch.no_grad()
-def simple(groups: list[list[int]], folder: Path, given: argparse.Namespace) -> dict[str, Any]:
-    """A frozen backbone and the nearest class mean: no training, no old photos."""
-    device, size = find_device("auto"), (given.side, given.side)
-    backbone = choose_backbone(PRETRAINED, size, given.weights).make().eval().to(device)
+def closed_form(tasks: list[Task], side: int) -> tuple[dict[str, Way], float]:
+    """Every head, and the processor seconds of computing the features of all learned photos once."""
+    backbone = choose_backbone(PRETRAINED, (side, side)).make().eval()
     names: list[str] = []
 
-    def features_of(place: Path) -> tuple[torch.Tensor, torch.Tensor]:
-        read = read_photos(find_photos(place), Resizing(*size))
+    @torch.inference_mode()
+    def features_of(place: Path) -> tuple[Tensor, Tensor]:
+        read = read_photos(find_photos(place), Resizing(side, side, "crop"))
         names.extend(name for name in dict.fromkeys(read.labels) if name not in names)
-        parts = [backbone((part.to(device).float() / 255 - 0.5) / 0.5).cpu() for part in read.images.split(64)]
-        return torch.cat(parts), torch.tensor([names.index(name) for name in read.labels])
+        parts = [backbone((part.float() / 255 - 0.5) / 0.5) for part in read.images.split(16)]
+        return torch.cat(parts).double(), torch.tensor([names.index(name) for name in read.labels])
 
-    known: list[tuple[torch.Tensor, torch.Tensor]] = []
-    tests: list[tuple[torch.Tensor, torch.Tensor]] = []
-    accuracies, seconds = [], []
-    for index in range(len(groups)):
-        began = time.perf_counter()
-        known.append(features_of(folder / f"task{index}"))
-        features, labels = (torch.cat(part) for part in zip(*known, strict=True))
-        means = class_means(features, labels, len(names))
-        seconds.append(time.perf_counter() - began)
-        tests.append(features_of(folder / f"test{index}"))
-        found, expected = (torch.cat(part) for part in zip(*tests, strict=True))
-        accuracies.append(100 * float((nearest_mean_scores(found, means).argmax(1) == expected).float().mean()))
-    return {"accuracy": accuracies, "seconds": seconds}
+    learned: list[tuple[Tensor, Tensor]] = []
+    asked: list[tuple[Tensor, Tensor]] = []
+    ways = {name: Way([], []) for name in HEADS}
+    once = 0.0
+    for task in tasks:
+        began = time.process_time()
+        learned.append(features_of(task.learned))
+        once += (spent := time.process_time() - began)
+        asked.append(features_of(task.asked))
+        features, labels = (torch.cat(part) for part in zip(*learned, strict=True))
+        others, expected = (torch.cat(part) for part in zip(*asked, strict=True))
+        for name, make in HEADS.items():
+            began = time.process_time()
+            scores = make(features, labels)
+            ways[name].seconds.append(spent + time.process_time() - began)
+            ways[name].accuracy.append(100 * float((scores(others).argmax(1) == expected).double().mean()))
+    return ways, once
 
 
-def table(numbers: dict[str, Any]) -> str:
-    seen = f"{numbers['held_out']} held-out images a class" if numbers["held_out"] else "the test images"
-    head = (
-        f"{numbers['classes']} classes of CIFAR-100 in {numbers['tasks']} learns, {numbers['per_class']} photos "
-        f"a class at {numbers['side']} pixels, training {numbers['training']}, on {seen}: "
-        f"{numbers['device']}, torch {numbers['torch']}"
-    )
+def learned(tasks: list[Task], settings: list[str]) -> Way:
+    """The learner itself: its time includes decoding, measuring and what else a learn does."""
+    learner = foster.Learner()
+    learner.configure(settings)
+    way = Way([], [])
+    for index, task in enumerate(tasks):
+        began = time.process_time()
+        learner.learn(task.learned)
+        way.seconds.append(time.process_time() - began)
+        num_right = num_asked = 0
+        for seen in tasks[: index + 1]:
+            photos = find_photos(seen.asked)
+            answers = learner.predict(photos.items)
+            num_right += sum(one.label == label for one, label in zip(answers, photos.labels, strict=True))
+            num_asked += len(photos)
+        way.accuracy.append(100 * num_right / num_asked)
+    return way
+
+
+def table(ways: dict[str, Way], once: float, title: str) -> str:
     lines = [
-        head,
+        f"{title}; the features of all learned photos once: {once:.1f} processor seconds",
         "",
-        "| way | first learn | after the last | mean over learns | seconds |",
+        "| way | accuracy after each learn | mean | cost, features once = 1 | last learn / first |",
         "| --- | ---: | ---: | ---: | ---: |",
     ]
-    for way, found in numbers["ways"].items():
-        accuracy = found["accuracy"]
-        mean = sum(accuracy) / len(accuracy)
-        lines.append(f"| {way} | {accuracy[0]:.2f} | {accuracy[-1]:.2f} | {mean:.2f} | {sum(found['seconds']):.0f} |")
+    for name, way in ways.items():
+        after = " / ".join(f"{value:.1f}" for value in way.accuracy)
+        mean, ratio = sum(way.accuracy) / len(way.accuracy), sum(way.seconds) / once
+        lines.append(f"| {name} | {after} | {mean:.1f} | {ratio:.2f} | {way.seconds[-1] / way.seconds[0]:.2f} |")
     return "\n".join(lines)
 
 

@@ -18,7 +18,7 @@ from foster.cli.texts import (
     unreadable_lines,
 )
 from foster.data.photos.store import Unreadable
-from foster.learner.check_report import CheckReport, Finding, Photo
+from foster.learner.check import CheckReport, Finding, Photo
 from foster.learner.learner import Learner
 from foster.learner.reports import LearnReport, MendReport, Remains
 from foster.learner.update_check import ClassChange, UpdateCheck, compare

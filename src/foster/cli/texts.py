@@ -23,7 +23,7 @@ from foster.system.output import plain_text, printable
 if TYPE_CHECKING:  # they load torch
     from foster.data.photos.store import Unreadable
     from foster.learner.assessment import EvaluationReport
-    from foster.learner.check_report import CheckReport, Finding
+    from foster.learner.check import CheckReport, Finding
     from foster.learner.reports import LearnReport, MendReport, Prediction, Remains
     from foster.learner.update_check import ClassChange, UpdateCheck
 
@@ -366,7 +366,7 @@ def evaluation_text(report: "EvaluationReport") -> str:
 
 def check_report_text(report: "CheckReport") -> str:
     """A table of what was found, then each kind with some of its photos; problems first."""
-    from foster.learner.check_report import KINDS
+    from foster.learner.check import KINDS
 
     counts = report.class_counts.values()
     test = f", {counted(report.num_test_photos, 'test photo')}" if report.num_test_photos else ""

@@ -1,11 +1,11 @@
 """A look at photos before anything is trained: what cannot be read, what is there twice, what may be mislabelled."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from PIL import Image
@@ -13,15 +13,14 @@ from torch import Tensor
 
 from foster import events
 from foster.data.augmentation.pipeline import Normaliser
-from foster.data.photos.decode import ImageError, Resizing, each_decoded, image_id, typical_side
+from foster.data.photos.decode import ImageError, ImageLike, Resizing, each_decoded, image_id, typical_side
 from foster.data.photos.duplicates import Sketch, alike, sketch
 from foster.data.photos.find import Photos, Source, find_photos, item_name
 from foster.data.photos.store import Unreadable, none_readable
-from foster.learner.check_report import KINDS, CheckReport, Finding, Photo
 from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
 from foster.learner.look import Entry, classes_of, entries_of
-from foster.learner.suspicion import MIN_PHOTOS, cross_validated, judge, judgeable
+from foster.learner.suspicion import MIN_PHOTOS, judge, judgeable, left_out_probabilities
 from foster.networks.adapted import choose_backbone
 from foster.networks.heads import unit_roots
 from foster.networks.pretrained import PACKAGES, is_installed
@@ -37,8 +36,113 @@ VERY_SMALL = 32
 
 LOOKED_AT_ONCE = 256
 
-SIDE = 160
-"""Of the images that a pretrained backbone sees: enough to tell which photo stands out, and cheap."""
+SIDE = 192
+"""Of the images that a pretrained backbone sees."""
+
+
+class Kind(NamedTuple):
+    """A kind of finding: what it is called, and whether it is a problem, a plain fact that should be mended before
+    learning; anything else is a remark, and for people to judge."""
+
+    title: str
+    is_problem: bool
+
+
+KINDS = {
+    "unreadable": Kind("cannot be read", True),
+    "two-classes": Kind("the same photo, or nearly, in two classes", True),
+    "in-test": Kind("test photos among the training photos, or nearly the same", True),
+    "kept-elsewhere": Kind("already kept in the bundle as another class", True),
+    "mislabelled": Kind("probably in the wrong class", False),
+    "duplicate": Kind("the same photo several times in a class", False),
+    "near-duplicate": Kind("nearly the same photo several times in a class", False),
+    "tiny": Kind("very small", False),
+    "small-class": Kind("classes with few photos", False),
+    "empty-class": Kind("class folders without a photo", False),
+}
+"""In the order in which they are told."""
+
+
+@dataclass(frozen=True, eq=False)
+class Photo:
+    """A photo by its name, with its class, and the item that it can be decoded from."""
+
+    name: str
+    label: str
+    item: ImageLike
+    is_test: bool = False
+
+    def record(self) -> dict[str, Any]:
+        return {"image": self.name, "label": self.label, **({"part": "test"} if self.is_test else {})}
+
+
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """One thing that was found: of which kind, in which photos, and what there is to say of it."""
+
+    kind: str
+    photos: tuple[Photo, ...]
+    detail: str
+    looks_like: str | None = None
+    """The class that a photo probably belongs to, where it is in the wrong one."""
+
+    @property
+    def is_problem(self) -> bool:
+        return KINDS[self.kind].is_problem
+
+    def record(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {
+            "kind": self.kind,
+            "is_problem": self.is_problem,
+            "detail": self.detail,
+            **({"looks_like": self.looks_like} if self.looks_like is not None else {}),
+            "photos": [photo.record() for photo in self.photos],
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class CheckReport:
+    """All `findings`, each with its `kind`, `photos` and `detail`, by kind in the order of KINDS."""
+
+    title: str
+    class_counts: Mapping[str, int]
+    """How many photos each class has, readable or not."""
+    num_test_photos: int
+    passed_over: Mapping[str, int]
+    """Files that were not looked at: how many, by the ending of their names or by what they are."""
+    findings: tuple[Finding, ...]
+    remarks: tuple[str, ...] = ()
+    """What was not looked at, and why."""
+
+    @property
+    def num_photos(self) -> int:
+        return sum(self.class_counts.values())
+
+    @property
+    def problems(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.is_problem)
+
+    def of_kind(self, kind: str) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.kind == kind)
+
+    def __str__(self) -> str:
+        others = len(self.findings) - len(self.problems)
+        what = f"{counted(self.num_photos, 'photo')} of {counted(len(self.class_counts), 'class')}"
+        return f"{what}: {counted(len(self.problems), 'problem')} and {counted(others, 'remark')}"
+
+    def record(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {
+            "source": self.title,
+            "photos": self.num_photos,
+            "test_photos": self.num_test_photos,
+            "classes": dict(self.class_counts),
+            "passed_over": dict(self.passed_over),
+            "problems": len(self.problems),
+            "findings": [finding.record() for finding in self.findings],
+            "remarks": list(self.remarks),
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +203,7 @@ def check_photos(
     ```
 
     Labels are judged by probabilities of photos that were not trained on: the `bundle`'s for classes that it knows,
-    else by cross-validation of simple discriminants of pretrained features. Photos of `test` must not be among them.
+    else by discriminants of the other photos' pretrained features. Photos of `test` must not be among them.
     """
     photos = find_photos(source)
     others = find_photos(test) if test is not None else None
@@ -212,7 +316,7 @@ def _kept_elsewhere(seen: Sequence[_Seen], known: Knowledge) -> list[Finding]:
 def _mislabelled(
     seen: Sequence[_Seen], groups: Sequence[Sequence[int]], knowledge: Knowledge | None
 ) -> tuple[list[Finding], list[str]]:
-    """Probably wrong labels: of classes that the bundle knows by its probabilities, of others by cross-validation."""
+    """Probably wrong labels: of classes that the bundle knows by its probabilities, of others by the other photos."""
     labels = [one.photo.label for one in seen]
     known = knowledge.class_names if knowledge else ()
     findings: list[Finding] = []
@@ -236,7 +340,7 @@ def _mislabelled(
         positions = [k for k, label in enumerate(labels) if label in names]
         features = torch.stack([seen[k].features for k in positions])
         ids = torch.tensor([names.index(labels[k]) for k in positions])
-        probability = cross_validated(features, ids, [alike_as[k] for k in positions])
+        probability = left_out_probabilities(features, ids, [alike_as[k] for k in positions])
         accused, doubts = _judged([seen[k].photo for k in positions], probability, names, "a simple classifier")
         findings += [finding for finding in accused if finding.photos[0].label not in known]
         remarks += doubts

@@ -1,23 +1,20 @@
-"""Photos that are probably in the wrong class, by probabilities of a classifier that was not trained on them.
+"""Photos that are probably in the wrong class, by probabilities of a classifier that did not learn from them.
 
 Confident learning (Northcutt, Jiang, Chuang: "Confident learning", 2021): a photo that another class claims more surely
-than it claims its own photos on average is probably one of its own. Where cleanlab is installed, it decides.
+than it claims its own photos on average is probably one of its own.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from foster.data.herding import unit_length
 from foster.learner.calibration import USUAL_SPREAD, fit_temperature, probabilities
-from foster.learner.heads import linear_discriminants, spread_of
-from foster.networks.statistics import Statistics
+from foster.learner.heads import SHRINKAGE
+from foster.networks.statistics import Statistics, discriminants_of_few, left_out_scores
 
-NUM_FOLDS = 5
 MIN_PHOTOS = 5
 """A class with fewer says too little to be judged by."""
 
@@ -51,65 +48,72 @@ class Judgement:
 
 
 def judge(probability: Tensor, labels: Tensor) -> Judgement:
-    """Of photos with out-of-sample probabilities `[N, C]` and labels `[N]`; a classifier that is often wrong accuses
-    nobody."""
+    """Of photos with probabilities `[N, C]` and labels `[N]`; a classifier that is often wrong accuses nobody."""
     accuracy = float((probability.argmax(1) == labels).double().mean())
     if accuracy < LEAST_ACCURACY:
         return Judgement((), accuracy)
-    positions = _by_cleanlab(probability, labels)
-    if positions is None:
-        positions = confident_positions(probability, labels)
-    suspects = []
-    for position in positions:
-        row, own = probability[position].clone(), int(labels[position])
-        own_probability, row[own] = float(row[own]), -1.0
-        other = int(row.argmax())
-        if float(row[other]) > own_probability:
-            suspects.append(Suspect(position, other, own_probability, float(row[other])))
+    suspects = [
+        Suspect(
+            position,
+            int(probability[position].argmax()),
+            float(probability[position, labels[position]]),
+            float(probability[position].max()),
+        )
+        for position in are_suspect(probability, labels).nonzero()[:, 0].tolist()
+    ]
     return Judgement(tuple(sorted(suspects, key=lambda one: one.own_probability - one.other_probability)), accuracy)
 
 
-def confident_positions(probability: Tensor, labels: Tensor) -> list[int]:
-    """Photos of which the likeliest class is another than their own, which is improbable, and more probable than it is
-    for its own photos on average. The threshold of a class without photos is the mean of the others'."""
+def are_suspect(probability: Tensor, labels: Tensor) -> Tensor:
+    """Of which photos, `[N]`, the likeliest class is another than their own, which is improbable, and more probable
+    than it is for its own photos on average. The threshold of a class without photos is the mean of the others'."""
     counts = torch.bincount(labels, minlength=probability.shape[1])
-    own = torch.zeros(probability.shape[1], dtype=probability.dtype)
-    own.index_add_(0, labels, probability.gather(1, labels[:, None])[:, 0])
-    thresholds = torch.where(counts > 0, own / counts.clamp_min(1), (own / counts.clamp_min(1))[counts > 0].mean())
+    own_probability = probability.gather(1, labels[:, None])[:, 0]
+    sums = torch.zeros(probability.shape[1], dtype=probability.dtype).index_add_(0, labels, own_probability)
+    means = sums / counts.clamp_min(1)
+    thresholds = torch.where(counts > 0, means, means[counts > 0].mean())
     highest, best = probability.max(1)
-    is_improbable = probability.gather(1, labels[:, None])[:, 0] <= MOST_OF_OWN
-    return torch.nonzero((best != labels) & is_improbable & (highest >= thresholds[best]))[:, 0].tolist()
+    return (best != labels) & (own_probability <= MOST_OF_OWN) & (highest >= thresholds[best])
 
 
-def _by_cleanlab(probability: Tensor, labels: Tensor) -> list[int] | None:
-    """What cleanlab finds, where it is installed and every class has a photo, as it demands."""
-    if len(labels.unique()) != probability.shape[1]:
-        return None
-    try:
-        from cleanlab.filter import find_label_issues  # type: ignore[import-not-found,import-untyped,unused-ignore]
-    except ImportError:
-        return None
-    issues: Any = find_label_issues(labels.numpy(), probability.numpy(), return_indices_ranked_by="self_confidence")
-    return [int(position) for position in issues]
+def left_out_probabilities(features: Tensor, labels: Tensor, groups: Sequence[int]) -> Tensor:
+    """Probabilities `[N, C]` of each photo by discriminants of the others' features `[N, d]`, labels `[N]`.
 
-
-def cross_validated(features: Tensor, labels: Tensor, groups: Sequence[int]) -> Tensor:
-    """Probabilities `[N, C]` of each photo by linear discriminants of the others' features `[N, d]`, labels `[N]`.
-
-    Photos of one group, which are nearly the same, are never on both sides. The classes must be `judgeable`.
+    Photos of one group are nearly the same: of those in one class the first counts, and those in several classes do
+    not, so that none vouches for another. The classes must be `judgeable`. Suspects of a first round do not count in
+    the second: several of them in one class would vouch for each other.
     """
+    features = features.double()
+    first: dict[int, int] = {}
+    classes: dict[int, set[int]] = defaultdict(set)
+    for position, (group, label) in enumerate(zip(groups, labels.tolist(), strict=True)):
+        first.setdefault(group, position)
+        classes[group].add(label)
+    teacher = torch.tensor([first[group] if len(classes[group]) == 1 else -1 for group in groups])
+    counts = teacher == torch.arange(len(labels))
+    found = _probabilities(features, labels, teacher, counts)
+    remaining = counts & ~are_suspect(found, labels)
+    least = torch.bincount(labels[remaining], minlength=found.shape[1]).min()
+    if int(least) < 2 or torch.equal(remaining, counts):
+        return found
+    return _probabilities(features, labels, teacher, remaining)
+
+
+def _probabilities(features: Tensor, labels: Tensor, teacher: Tensor, counts: Tensor) -> Tensor:
+    """By discriminants of the photos where `counts` `[N]`, each left out of its own; what is said of a photo is said of
+    those whose `teacher` `[N]` it is."""
     num_classes = int(labels.max()) + 1
-    fold = _folds(labels, groups)
-    scores = torch.empty(len(labels), num_classes, dtype=torch.float64)
-    features = unit_length(features.double())
-    for number in range(NUM_FOLDS):
-        inside = fold == number
-        if bool(inside.any()):
-            others = Statistics.empty(num_classes, features.shape[1]).added(features[~inside], labels[~inside])
-            weight, bias = linear_discriminants(others)
-            scores[inside] = features[inside] @ weight.T + bias
-    scores /= spread_of(scores) / USUAL_SPREAD or 1.0
-    return probabilities(scores, fit_temperature(scores, labels) or 1.0)
+    known = Statistics.empty(num_classes, features.shape[1]).added(features[counts], labels[counts])
+    weight, bias = discriminants_of_few(known, SHRINKAGE)
+    scores = features @ weight.T + bias
+    scores[counts], is_judged = left_out_scores(known, SHRINKAGE, features[counts], labels[counts])
+    has_teacher = teacher >= 0
+    scores[has_teacher] = scores[teacher[has_teacher]]
+    honest = scores[counts][is_judged]
+    spread = float((honest - honest.mean(1, keepdim=True)).std()) if len(honest) > 1 else 0.0
+    unit = spread / USUAL_SPREAD or 1.0
+    temperature = fit_temperature(honest / unit, labels[counts][is_judged])
+    return probabilities(scores / unit, temperature or 1.0)
 
 
 def judgeable(labels: Sequence[str], groups: Sequence[int]) -> list[str]:
@@ -119,14 +123,3 @@ def judgeable(labels: Sequence[str], groups: Sequence[int]) -> list[str]:
         classes[group].add(label)
     counts = Counter(label for own in classes.values() if len(own) == 1 for label in own)
     return [name for name in dict.fromkeys(labels) if counts[name] >= MIN_PHOTOS]
-
-
-def _folds(labels: Tensor, groups: Sequence[int]) -> Tensor:
-    """Which fold each photo is in, `[N]`: of each class about as many in each, and groups together."""
-    turn: dict[int, int] = {}
-    fold_of: dict[int, int] = {}
-    for label, group in zip(labels.tolist(), groups, strict=True):
-        if group not in fold_of:
-            fold_of[group] = turn.get(label, 0) % NUM_FOLDS
-            turn[label] = turn.get(label, 0) + 1
-    return torch.tensor([fold_of[group] for group in groups])

@@ -12,7 +12,7 @@ from foster.bundle.files import check_outside
 from foster.bundle.folder import Bundle
 from foster.data.photos.decode import ImageError, ImageLike, decode, quiet_pillow
 from foster.errors import FolderError
-from foster.learner.check_report import KINDS, CheckReport, Photo
+from foster.learner.check import KINDS, CheckReport, Photo
 from foster.system.counts import counted
 from foster.system.files import written
 
