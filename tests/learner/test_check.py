@@ -17,6 +17,7 @@ from foster.data.photos.decode import Resizing
 from foster.errors import DataError
 from foster.learner.check import KINDS, SIDE, CheckReport, Finding, Photo, check_photos, describer_for
 from foster.learner.learner import Learner
+from foster.networks.heads import unit_roots
 
 THINGS = ("house", "star", "clock")
 
@@ -27,7 +28,8 @@ class Colours:
     resizing = Resizing(12, 12)
 
     def described(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.empty(len(images), 0), images.float().unfold(2, 4, 4).unfold(3, 4, 4).mean((4, 5)).flatten(1)
+        colours = images.float().unfold(2, 4, 4).unfold(3, 4, 4).mean((4, 5)).flatten(1)
+        return torch.empty(len(images), 0), unit_roots(colours)
 
 
 @pytest.fixture

@@ -4,13 +4,14 @@ import torch
 from torch import Tensor
 
 from foster.learner.suspicion import are_suspect, judge, judgeable, left_out_probabilities
+from foster.networks.heads import unit_roots
 
 
 def features(count: int, num_classes: int = 4) -> tuple[Tensor, Tensor]:
     """`[N, 16]` of `count` photos of each class, and what they show."""
     chance = torch.Generator().manual_seed(0)
     true = torch.arange(num_classes).repeat_interleave(count)
-    return (8 * torch.eye(num_classes, 16)[true] + torch.randn(len(true), 16, generator=chance)).abs(), true
+    return unit_roots((8 * torch.eye(num_classes, 16)[true] + torch.randn(len(true), 16, generator=chance)).abs()), true
 
 
 def test_wrong_labels_are_found_by_the_other_photos() -> None:
