@@ -160,8 +160,8 @@ def test_a_report_holds_everything_and_is_small(run_report, bundle_report):
         assert not re.search(r"""(src|href)\s*=\s*["'](?!data:|#)""", text), "nothing is fetched from anywhere"
         assert path.stat().st_size < 2_000_000
     runs, learned = run_report.read_text(encoding="utf-8"), bundle_report.read_text(encoding="utf-8")
-    assert runs.count("before compression (%)") == 1
-    for part in ("2 runs compared", "Most confused pairs", "Before and after compression", "foster run digits"):
+    assert runs.count('<th class="n">boosted (%)</th>') >= 1
+    for part in ("2 runs compared", "Most confused pairs", "Variants after each task", "foster run digits"):
         assert part in runs
     for part in ("Every learn, before and after", "held-out accuracy", 'id="calibration"', 'id="exemplars"'):
         assert part in learned
@@ -202,7 +202,7 @@ def test_runs_are_shown_by_class_where_their_classes_came_in_one_order(kept_runs
     page.compared = runs
     monkeypatch.setattr("foster.reports.html.page_of", lambda archives: page)
     assert "forgetting</th>" in (text := report(runs))
-    assert "before compression" not in text, "nothing was compressed"
+    assert "boosted" not in text, "no run has such a variant"
 
 
 def test_the_command_writes_a_report_into_which_names_from_files_cannot_write(kept_runs, tmp_path: Path):
