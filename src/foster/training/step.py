@@ -30,7 +30,8 @@ def ready_step(phase: Phase, feed: Feed, engine: Engine, optimizer: Optimizer) -
     choose = use_kernels if engine.kernels and engine.dtype is torch.bfloat16 else drop_kernels
     for module in modules:
         choose(module)
-    is_folding = engine.capture and engine.dtype is torch.bfloat16
+    # What is folded is a copy; `on_epoch` may change a frozen teacher.
+    is_folding = engine.capture and engine.dtype is torch.bfloat16 and phase.on_epoch is None
     with (
         shared_statistics(modules, engine.statistics == "shared" and not process_group().is_alone),
         folded_frozen_parts(modules, is_folding, engine.dtype),
