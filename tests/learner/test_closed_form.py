@@ -236,6 +236,15 @@ def test_every_photo_is_measured_by_a_head_that_has_not_seen_it(weights: Path) -
     assert known(learner).num_calibration_images == 60
 
 
+def test_photos_of_known_things_are_answered_and_noise_is_unknown(weights: Path) -> None:
+    learner = frozen_learner(weights)
+    learner.learn(digits(*FOUR))
+    known_things = learner.predict(digits(*FOUR, data=unseen_digits(), last=25)[0], unknown_below="auto")
+    assert sum(answer.is_unknown for answer in known_things) < 25, "about 5 of 100"
+    noise = torch.randint(256, (40, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    assert sum(answer.is_unknown for answer in learner.predict(noise, unknown_below="auto")) > 20
+
+
 def test_classes_of_one_photo_and_a_class_alone_are_learned(weights: Path) -> None:
     learner = frozen_learner(weights)
     with pytest.warns(UserWarning, match="a second class is needed"):

@@ -239,7 +239,7 @@ def test_an_augmentation_and_its_parts_take_the_place_of_any_earlier_one():
 @pytest.mark.parametrize(
     ("overrides", "reason"),
     [
-        (["wa.temperature=3"], "the method is foster"),
+        (["wa.temperature=3"], "the method is auto"),
         (["foster.gamma=paper", "foster.alignment=none"], "it needs alignment=logits"),
     ],
 )

@@ -103,7 +103,7 @@ def learn_in_closed_form(request: Request, chosen: Chosen, began: float) -> Chan
     probability = probabilities(solved.scores, temperature or 1.0)
     familiarity = None
     if temperature and len(labels.unique()) == num_classes:
-        familiarity = Familiarity.fitted(features, labels, (probability, features[solved.positions]))
+        familiarity = Familiarity.cross_fitted(features, labels, solved.positions, probability)
     answers = solved.scores.argmax(1)
     check, uncompared = _compared(measured, of_measured, answers, last_answers, photos.class_names, len(known))
     memory = _memory(before, photos, quota, chosen.resizing)

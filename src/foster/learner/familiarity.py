@@ -28,6 +28,7 @@ BELOW_ALL = 5.0
 """How much being stranger than all known photos counts, for each time that these are apart."""
 PREFIX = "familiarity."
 
+NUM_PARTS = 3
 NUM_AXES = 128
 """Directions that are looked at one by one, those in which trained photos differ most; the others count together."""
 
@@ -122,6 +123,28 @@ class Familiarity:
         space, means = FeatureSpace.fitted(features, labels)
         return cls._calibrated(means, labels.cpu().unique(), space, held_out)
 
+    @classmethod
+    def cross_fitted(
+        cls, features: Tensor, labels: Tensor, positions: Tensor, probability: Tensor
+    ) -> "Familiarity | None":
+        """From features `[N, d]` of all photos, where none is held out, and probabilities `[n, C]` of those at
+        `positions` `[n]` by classifiers without them; None for few.
+
+        How near photos usually are is measured on thirds of them, each by the others: a photo lies too near to a mean
+        that it is part of.
+        """
+        if len(positions) < MIN_IMAGES:
+            return None
+        near = torch.empty(len(positions))
+        for number in range(NUM_PARTS):
+            part = torch.arange(len(positions)) % NUM_PARTS == number
+            others = torch.ones(len(labels), dtype=torch.bool)
+            others[positions[part]] = False
+            space, means = FeatureSpace.fitted(features[others], labels[others])
+            near[part] = space.nearness(features[positions[part]], means)
+        space, means = FeatureSpace.fitted(features, labels)
+        return cls._calibrated(means, labels.cpu().unique(), space, (probability, features[positions]), near)
+
     def regrouped(self, groups: Sequence[Sequence[int]], held_out: tuple[Tensor, Tensor]) -> "Familiarity | None":
         """For classes that are groups of these, with what is usual now for held-out photos."""
         new_ids = {k: new for new, group in enumerate(groups) for k in group}
@@ -140,17 +163,23 @@ class Familiarity:
 
     @classmethod
     def _calibrated(
-        cls, means: Tensor, owners: Tensor, space: FeatureSpace, held_out: tuple[Tensor, Tensor]
+        cls,
+        means: Tensor,
+        owners: Tensor,
+        space: FeatureSpace,
+        held_out: tuple[Tensor, Tensor],
+        near: Tensor | None = None,
     ) -> "Familiarity":
         probability, spared = held_out
         nothing = torch.empty(0)
         unset = cls(means, owners, nothing, nothing, 0.0, space)
-        sure, near = _sureness(probability).logit(eps=1e-6), unset.nearness(spared)
+        sure = _sureness(probability).logit(eps=1e-6)
+        near = unset.nearness(spared) if near is None else near
         usual = replace(unset, confidences=_usual(sure).sigmoid(), nearnesses=_usual(near))
         # Each held-out photo is scored by the others alone, as any new photo is: by itself it would be too usual.
         by_others = replace(
             unset, confidences=_usual_for_others(sure).sigmoid(), nearnesses=_usual_for_others(near)
-        ).scores(probability, spared)
+        )._scores(probability, near)
         return replace(usual, threshold=_threshold(by_others))
 
     def nearness(self, features: Tensor) -> Tensor:
@@ -160,8 +189,11 @@ class Familiarity:
     def scores(self, probability: Tensor, features: Tensor) -> Tensor:
         """From 0 to 1, `[N]`, for probabilities `[N, C]` and features `[N, d]`: the share of known photos that are less
         sure, and of those that are farther from a class. Their geometric mean is small where one of them is."""
+        return self._scores(probability, self.nearness(features))
+
+    def _scores(self, probability: Tensor, nearness: Tensor) -> Tensor:
         sure = _share_below(self.confidences, _sureness(probability))
-        near = _share_below(self.nearnesses, self.nearness(features))
+        near = _share_below(self.nearnesses, nearness)
         return ((_logarithm(sure) + _logarithm(near)) / 2).exp()
 
     def tensors(self) -> dict[str, Tensor]:

@@ -246,8 +246,8 @@ def _solved_again(
     answers = solved.scores.argmax(1)
     familiarity = before.familiarity
     if temperature:
-        found = (probabilities(solved.scores, temperature), features[solved.positions])
-        familiarity = Familiarity.fitted(features, labels, found)
+        probability = probabilities(solved.scores, temperature)
+        familiarity = Familiarity.cross_fitted(features, labels, solved.positions, probability)
     elif familiarity is not None:
         familiarity = familiarity.of_groups(regrouping.groups)
     last = store.answers[measured]
