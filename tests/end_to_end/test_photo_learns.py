@@ -13,7 +13,7 @@ from PIL import Image
 import foster
 from foster.bundle.folder import read_bundle
 from foster.bundle.manifest import read_manifest
-from foster.data.photos import read
+from foster.data.photos import decode as decoding
 from foster.learner.learner import Learner
 
 CPU = torch.device("cpu")
@@ -46,14 +46,14 @@ def test_a_bundle_keeps_photos_as_files_and_goes_on_as_the_learner_does(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     num_decoded = 0
-    decode = read.decode
+    decode = decoding.decode
 
     def counting(*arguments: Any) -> Image.Image:
         nonlocal num_decoded
         num_decoded += 1
         return decode(*arguments)
 
-    monkeypatch.setattr(read, "decode", counting)
+    monkeypatch.setattr(decoding, "decode", counting)
     learner = photo_learner()
     learner.learn(photos / "first")
     assert num_decoded == 16  # each photo once
@@ -87,8 +87,8 @@ def test_a_kept_photo_of_another_size_is_refused(photos: Path, tmp_path: Path) -
     path = tmp_path / "large.jpg"
     Image.fromarray(np.zeros((400, 300, 3), np.uint8)).save(path)
     whole.image_files[entry.file] = path.read_bytes()
-    with pytest.raises(foster.FosterError, match=f"'{entry.file}' in bundle 'mine' is not 72 x 72"):
+    with pytest.raises(foster.FosterError, match=f"'{entry.file}' is not 72 x 72"):
         whole.memory(entry.use, "mine")
     whole.image_files[entry.file] = path.read_bytes()[:200]
-    with pytest.raises(foster.FosterError, match=f"'{entry.file}' in bundle 'mine' cannot be read"):
+    with pytest.raises(foster.FosterError, match=f"'{entry.file}' cannot be read"):
         whole.memory(entry.use, "mine")
