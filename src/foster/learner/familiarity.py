@@ -55,14 +55,17 @@ class FeatureSpace:
     """What a squared distance from all the axes counts, `[]`."""
 
     @classmethod
-    def fitted(cls, features: Tensor, labels: Tensor) -> "tuple[FeatureSpace, Tensor]":
-        """From features `[N, d]` of trained photos; also the means `[C, k]` of the classes in `labels`, by id."""
+    def fitted(cls, features: Tensor, labels: Tensor, axes: Tensor | None = None) -> "tuple[FeatureSpace, Tensor]":
+        """From features `[N, d]` of trained photos; also the means `[C, k]` of the classes in `labels`, by id. `axes`
+        are given where those of other photos will do."""
         unit = unit_length(features.double().cpu())
         owners, own = labels.cpu().unique(return_inverse=True)
         means = torch.stack([unit[own == row].mean(0) for row in range(len(owners))])
         centre = unit.mean(0)
         around, within = unit - centre, unit - means[own]
-        axes = torch.linalg.eigh(around.T @ around).eigenvectors.flip(1)[:, :NUM_AXES]
+        if axes is None:
+            axes = torch.linalg.eigh(around.T @ around).eigenvectors.flip(1)[:, :NUM_AXES]
+        axes = axes.double()
         of_all = around.square().mean().clamp_min(torch.finfo(torch.float32).tiny)
         of_class = within.square().mean().clamp_min(LEAST_SPREAD * of_all)
         inner, outer = _rounding(within @ axes, of_class), _rounding(around @ axes, of_all)
@@ -136,14 +139,14 @@ class Familiarity:
         if len(positions) < MIN_IMAGES:
             return None
         near = torch.empty(len(positions))
+        whole, whole_means = FeatureSpace.fitted(features, labels)
         for number in range(NUM_PARTS):
             part = torch.arange(len(positions)) % NUM_PARTS == number
             others = torch.ones(len(labels), dtype=torch.bool)
             others[positions[part]] = False
-            space, means = FeatureSpace.fitted(features[others], labels[others])
+            space, means = FeatureSpace.fitted(features[others], labels[others], whole.axes)
             near[part] = space.nearness(features[positions[part]], means)
-        space, means = FeatureSpace.fitted(features, labels)
-        return cls._calibrated(means, labels.cpu().unique(), space, (probability, features[positions]), near)
+        return cls._calibrated(whole_means, labels.cpu().unique(), whole, (probability, features[positions]), near)
 
     def regrouped(self, groups: Sequence[Sequence[int]], held_out: tuple[Tensor, Tensor]) -> "Familiarity | None":
         """For classes that are groups of these, with what is usual now for held-out photos."""
