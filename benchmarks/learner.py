@@ -84,7 +84,7 @@ def settings_for(data: str | None, tasks: int | None, epochs_scale: float | None
     if is_small:
         sizes = [*SMALL_SIZES, f"synthetic.num_classes={CLASSES_OF_A_SMALL_TASK * num_tasks}"]
     uncut = ["base_classes=1", "increment=1", "foster.beta_boost=0.95"]
-    num_classes = load_settings("cifar100-b0-inc10", [*sizes, *overrides, *uncut]).num_classes
+    num_classes = load_settings("cifar100-b0-inc10", [*sizes, *overrides, *uncut]).facts.num_classes
     increment = -(-num_classes // num_tasks)
     preset = f"cifar100-b0-inc{increment}"
     preset = preset if preset in packaged_names("presets") else "cifar100-b0-inc10"

@@ -53,9 +53,9 @@ def test_the_learner_is_given_every_setting_of_the_published_run(benchmark: Modu
 def test_another_cut_takes_the_settings_published_for_it(benchmark: ModuleType) -> None:
     for num_tasks, preset in ((20, "cifar100-b0-inc5"), (5, "cifar100-b0-inc20")):
         found = benchmark.settings_for("data", num_tasks, None, [])
-        assert (found.scenario, len(found.task_sizes)) == (preset, num_tasks)
+        assert (found.scenario, len(found.sizes_of_tasks())) == (preset, num_tasks)
         assert found.options == load_settings(preset).options
-    assert benchmark.settings_for("data", 4, None, []).task_sizes == (25,) * 4
+    assert benchmark.settings_for("data", 4, None, []).sizes_of_tasks() == (25,) * 4
 
 
 def what_was_learned(settings: Settings) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def test_a_dry_run_of_studies_starts_none(tmp_path: Path):
     twice = CliRunner().invoke(app, ["study", "beta", "gamma", "beta", "--dry-run"])
     assert "two studies are called 'beta'" in twice.stderr
     unnamed = CliRunner().invoke(app, ["study", "seed=1,2"])
-    assert "which study? one of beta, boosted, components" in unnamed.stderr
+    assert "which study? one of beta, beta-compression, boosted, components" in unnamed.stderr
     wrong = CliRunner().invoke(app, ["study", "nothing"])
     assert wrong.exit_code == SettingsError.exit_code
     assert "unknown study" in wrong.stderr

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from foster.cli import app, listing
+from foster.cli import app, experiments
 from foster.errors import DataError, SettingsError
 from foster.reports.figures import KINDS, figure
 
@@ -16,7 +16,7 @@ def test_every_kind_is_drawn_from_the_command_line(kind: str, kept_runs, tmp_pat
     done = CliRunner().invoke(app, ["figure", kind, str(kept_runs["foster"]), "--out", str(path)])
     assert done.exit_code == 0, done.output
     assert path.stat().st_size > 3000
-    assert f"\n{kind} " in inspect.getdoc(listing.figure)
+    assert f"\n{kind} " in inspect.getdoc(experiments.figure)
 
 
 def test_a_bundle_has_figures_of_its_own(bundle):

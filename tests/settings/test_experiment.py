@@ -162,8 +162,10 @@ def test_a_written_file_holds_every_key_of_its_method(tmp_path: Path) -> None:
     written = flat(tomllib.loads(settings.toml())).keys()
     expected = {key for key in keys_for(Settings) if key.split(".")[0] not in METHOD_SETTINGS.keys() - {"foster"}}
     missing = {key for key in expected - written if not key.startswith(("augmentation.", "photos."))}
-    silent = {"first_task_from", "learning_rate_scale", "memory_per_class", "order_seed", "plugins", "weights"}
-    silent |= {f"foster.{key}" for key, value in flat(settings.options.model_dump()).items() if value is None}
+    silent = {"first_task_from", "learning_rate_scale", "memory_per_class", "order_seed", "plugins", "task_sizes"}
+    silent |= {"weights"} | {
+        f"foster.{key}" for key, value in flat(settings.options.model_dump()).items() if value is None
+    }
     assert missing == silent, "only keys without a value may be left out"
     assert written <= expected
 
@@ -273,3 +275,9 @@ def test_a_class_order_is_read_from_a_file_beside_the_settings(tmp_path: Path, m
     assert load_settings("digits", ["class_order=order.txt"]) == settings
     with pytest.raises(SettingsError, match=r"class_order: cannot read .nothing"):
         load_settings("digits", ["class_order=nothing.txt"])
+    (tmp_path / "order.txt").write_bytes(b"\xff\xfe")
+    with pytest.raises(SettingsError, match=r"class_order: cannot read .order\.txt.: not UTF-8 text"):
+        load_settings("digits", ["class_order=order.txt"])
+    (tmp_path / "order.txt").write_text(" \n")
+    with pytest.raises(SettingsError, match=r"class_order: no name stands in .order\.txt."):
+        load_settings("digits", ["class_order=order.txt"])

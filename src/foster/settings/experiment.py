@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from foster.errors import SettingsError, explained, suggestion
+from foster.errors import SettingsError, suggestion, words_of
 from foster.settings import toml as toml_text
 from foster.settings.augmentation import AUGMENTATIONS, Augmentation
 from foster.settings.base import (
@@ -33,7 +33,7 @@ from foster.settings.datasets import (
     scenario_name,
     task_sizes,
 )
-from foster.settings.keys import COMMAND_LINE, check_keys, flat
+from foster.settings.keys import COMMAND_LINE, check_keys, flat, short
 from foster.settings.method import MethodSettings
 from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS
 from foster.settings.plugins import check_imported
@@ -247,9 +247,9 @@ def load_settings(
     data = with_recipes(data, recipes, keys_for(Settings), Settings.listing, folder)
     apply_overrides(Settings, data, overrides, origin, asked)
     data.update({key: value for key, value in given.items() if value is not None})
-    if isinstance(order := data.get("class_order"), str) and order:
-        data["class_order"] = _names_in(order, folder)
     origins = [origin, *(f"recipe {recipe}" for recipe in recipes), *([asked] if overrides and source else [])]
+    if isinstance(order := data.get("class_order"), str) and order:
+        data["class_order"] = _names_in(order, folder, " or ".join(origins))
     settings = make(Settings, data, " or ".join(origins))
     for recipe in recipes:
         reasons = [settings.why_unused(key) for key in flat(read_recipe(recipe))]
@@ -258,11 +258,16 @@ def load_settings(
     return settings
 
 
-def _names_in(file: str, folder: Path | None) -> list[str]:
+def _names_in(file: str, folder: Path | None, origin: str) -> list[str]:
     """The names in a text file, one a line, as seen from the folder of the settings or from the current one."""
-    paths = [path for path in ((folder or Path()) / user_path(file), user_path(file)) if path.is_file()]
-    with explained(SettingsError, f"class_order: cannot read '{file}'"):
-        text = read_limited(paths[0] if paths else user_path(file), MAX_NAMES_BYTES).decode()
+    try:
+        paths = [(folder or Path()) / user_path(file), user_path(file)]
+        text = read_limited(next(filter(Path.is_file, paths), paths[-1]), MAX_NAMES_BYTES).decode()
+    except (OSError, ValueError) as error:  # ValueError: NUL in a path, or a file that is not UTF-8
+        reason = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else words_of(error)
+        raise SettingsError(f"class_order: cannot read {short(file)}: {reason} (in {origin})") from None
+    if not text.strip():
+        raise SettingsError(f"class_order: no name stands in {short(file)} (in {origin})")
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
