@@ -119,15 +119,15 @@ def test_confidence_that_is_not_calibrated_is_said_once(command: Command) -> Non
 
 def test_files_that_are_not_taken_for_images_are_counted_aloud(command: Command, bundle: Path) -> None:
     more = write_photos(Path("more"), three=9)
-    (more / "three" / "IMG_1.heic").write_bytes(b"x")
+    (more / "three" / "IMG_1.dng").write_bytes(b"x")
     (more / "empty").mkdir()
     done = command("learn", more, "--from", bundle, "--bundle", "v2", "device=cpu", "epochs_scale=0.001")
     assert done.code == 0, done.err
-    for text in ("left out, without a readable image: empty", "passed over, not taken for images: 1 .heic"):
+    for text in ("left out, without a readable image: empty", "passed over, not taken for images: 1 .dng"):
         assert text in done.out
         assert text in command("evaluate", "v2", more, "--device", "cpu").out
     told = command("predict", "v2", more, "--device", "cpu").err
-    assert told == "passed over, not taken for images: 1 .heic (to use it, save as JPEG)\n"
+    assert told == "passed over, not taken for images: 1 .dng (to use it, save as JPEG)\n"
 
 
 def test_no_readable_image_at_all_is_a_failure(command: Command, bundle: Path) -> None:
@@ -236,15 +236,15 @@ def test_a_bundle_that_another_process_writes_is_left_alone(command: Command, bu
 def test_too_large_a_loss_is_shown_and_refused(command: Command, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     size = 64
     row = (torch.zeros(size), torch.tensor(-100.0))
-    monkeypatch.setattr("foster.learner.regrouping.merged_row", lambda *parts: row)
-    done = command("merge", bundle, "zero", "one", "--into", "both", "--bundle", "v2", "--device", "cpu")
+    monkeypatch.setattr("foster.learner.mending.merged_row", lambda *parts: row)
+    merge = ("merge", bundle, "zero", "one", "--into", "both", "--bundle", "v2", "--device", "cpu", "--max-drop")
+    done = command(*merge, 1)
     assert done.code == 3
     assert "right -> wrong" in done.out
     assert "by more than 1 points; nothing was changed" in done.err
     assert "--max-drop sets the limit" in done.err
     assert not Path("v2").exists()
-    allowed = ("--bundle", "v2", "--device", "cpu", "--max-drop", 100)
-    assert command("merge", bundle, "zero", "one", "--into", "both", *allowed).code == 0
+    assert command(*merge, 100).code == 0
     assert read_manifest(Path("v2")).classes == ("both", "two")
 
 

@@ -58,11 +58,12 @@ def test_what_cannot_be_gets_one_line(command: Command, bundle: Path, options: t
     assert len(done.err.splitlines()) == 1
 
 
-def test_folders_of_class_folders_are_remarked_on(command: Command) -> None:
+def test_folders_of_class_folders_are_refused(command: Command) -> None:
     write_photos(Path("photos/phone"), zero=3, one=3)
     write_photos(Path("photos/camera"), two=3)
     done = command("check", "photos", "--quick", "-q")
-    assert "if the classes are two, give 'photos/camera' in its place" in done.out
+    assert done.code == 2
+    assert "(camera, phone), one level above the classes; if the classes are two, give 'photos/camera';" in done.err
     write_photos(Path("photos/test"), zero=3)
     done = command("check", "photos", "--quick", "-q")
     assert done.code == 2

@@ -245,14 +245,14 @@ def test_what_was_passed_over_is_in_the_reports(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         for k, image in enumerate(digits(digit, last=9)[0]):
             Image.fromarray(image[0].numpy()).save(tmp_path / name / f"{k}.png")
-    (tmp_path / "a" / "photo.heic").write_bytes(b"x")
+    (tmp_path / "a" / "photo.dng").write_bytes(b"x")
     (tmp_path / "empty").mkdir()
     learner = small_learner(epochs_scale=0.001)
     for report in (learner.learn(tmp_path), learner.evaluate(tmp_path)):
-        assert report.passed_over == {".heic": 1}
+        assert report.passed_over == {".dng": 1}
         assert report.empty_classes == ("empty",)
     assert learner.knowledge is not None
-    assert learner.knowledge.history[0]["passed_over"] == {".heic": 1}
+    assert learner.knowledge.history[0]["passed_over"] == {".dng": 1}
     assert learner.evaluate(tmp_path).record()["empty_classes"] == ["empty"]
 
 
