@@ -5,13 +5,12 @@ import json
 import math
 import signal
 import tomllib
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 import torch
 from tiny_runs import start, tiny_settings
 from torch.nn.functional import normalize
@@ -350,15 +349,17 @@ def refused(settings: Settings, parent: Path) -> FosterError:
     return caught.value
 
 
-def test_missing_data_files_get_one_line_and_leave_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_data_files_get_one_line_and_leave_no_folder_of_a_run(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def offline(*arguments: object, **keywords: object) -> None:
-        raise urllib.error.URLError("there is no network")
+        raise requests.ConnectionError("there is no network")
 
-    monkeypatch.setattr(urllib.request.OpenerDirector, "open", offline)
-    settings = load_settings("cifar100-b0-inc10", data=str(tmp_path / "nowhere"))
-    error = refused(settings, tmp_path)
+    monkeypatch.setattr(requests.Session, "request", offline)
+    data = tmp_path_factory.mktemp("nowhere")
+    error = refused(load_settings("cifar100-b0-inc10", data=str(data)), tmp_path)
     assert isinstance(error, DataError)
-    assert "nowhere" in str(error)
+    assert str(data) in str(error)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="here is a GPU")

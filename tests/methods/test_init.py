@@ -33,6 +33,8 @@ SCHEDULES = {
     "der": [("learn", "first"), ("expand", "later")],
     "foster": [("learn", "first"), ("boost", "boost"), ("compress", "compress")],
     "joint": [("learn", "first"), ("learn", "first")],
+    "slda": [("learn", "first")],
+    "ridge": [("learn", "first")],
 }
 """The phases of the first and the second task in order, each with its schedule."""
 

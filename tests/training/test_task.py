@@ -177,6 +177,7 @@ def test_a_checkpoint_in_the_middle_of_a_phase_holds_the_position_the_weights_an
     assert manifest["files"].keys() == {"fit", "optimizer"}
 
 
+@pytest.mark.parametrize("num_questions", [2, 4], ids=["in an epoch", "at its end"])
 def test_processes_agree_on_their_statistics_at_the_same_steps_whether_they_are_stopped_or_not(
     num_questions: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
