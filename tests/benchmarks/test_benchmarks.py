@@ -67,7 +67,7 @@ def test_results_and_checkpoints_grow_no_faster_than_the_classes_and_the_list_of
     assert found.returncode == 0, found.stderr
     numbers = json.loads((tmp_path / "scale.json").read_text())
     assert [row["photos"] for row in numbers["index"]] == [10_000, 50_000, 140_000]
-    assert all(row["bytes_each"] <= 200 for row in numbers["index"])
+    assert all(row["bytes_each"] <= 230 for row in numbers["index"])
     assert [row["classes"] for row in numbers["classes"]] == [4, 10, 100]
     for name in ("results", "checkpoint"):
         sizes = [row["disk_kib"][name] for row in numbers["classes"]]

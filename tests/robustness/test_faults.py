@@ -47,7 +47,7 @@ WRITES = {
         ("settings.toml", 0),
         ("events.jsonl", 0),
         ("-fit.safetensors", 0),
-        ("-momentum.safetensors", 0),
+        ("-optimizer.safetensors", 0),
         ("manifest-", 0),
         ("results.json", 0),
         ("-memory.safetensors", 0),
@@ -114,14 +114,17 @@ def test_a_folder_that_cannot_be_gives_one_line(place: str, tmp_path: Path):
     assert (tmp_path / "file").read_text() == "x"
 
 
-@pytest.mark.parametrize("part", ["manifest-*.json", "*-fit.safetensors", "*-memory.safetensors"])
+def run_stopped_in_second_task(folder: Path) -> Path:
+    in_second_task = Interruption(lambda event: isinstance(event, events.PhaseStarted) and event.task == 1, 2)
+    interrupted(tiny_settings("replay", "epochs_scale=0.03"), folder / "run", in_second_task)
+    return folder / "run"
+
+
+@pytest.mark.parametrize("part", ["manifest-*.json", "*-fit.safetensors"])
 def test_a_damaged_checkpoint_gives_one_warning_line_and_the_run_ends_the_same(
     part: str, tmp_path: Path, uninterrupted: Reference
 ):
-    """Also where the damaged file is shared by the newest checkpoints."""
-    path = tmp_path / "run"
-    in_second_task = Interruption(lambda event: isinstance(event, events.PhaseStarted) and event.task == 1, 2)
-    interrupted(tiny_settings("replay", "epochs_scale=0.03"), path, in_second_task)
+    path = run_stopped_in_second_task(tmp_path)
     newest = max((path / "checkpoints").glob(part))
     newest.write_bytes(newest.read_bytes()[:-9])
     shown = io.StringIO()
@@ -132,6 +135,17 @@ def test_a_damaged_checkpoint_gives_one_warning_line_and_the_run_ends_the_same(
     noted = [event["message"] for event in read_events(path / "events.jsonl") if event["event"] == "Warned"]
     assert [f"warning: {message}" for message in noted] == warnings
     assert_same(outcome(path), uninterrupted("replay", "epochs_scale=0.03"))
+
+
+def test_a_damaged_file_that_both_checkpoints_share_gives_one_line_and_nothing_is_changed(tmp_path: Path):
+    path = run_stopped_in_second_task(tmp_path)
+    newest = max((path / "checkpoints").glob("*-memory.safetensors"))
+    newest.write_bytes(newest.read_bytes()[:-9])
+    before = {file.name: file.read_bytes() for file in (path / "checkpoints").iterdir()}
+    with pytest.raises(FolderError) as error:
+        resume(path)
+    assert only_line(error).startswith("no checkpoint in ")
+    assert {file.name: file.read_bytes() for file in (path / "checkpoints").iterdir()} == before
 
 
 @pytest.mark.parametrize("left", [("results.json", "events.jsonl"), ("results.json",), ("events.jsonl",)])
