@@ -127,12 +127,16 @@ class Method(Generic[SettingsType]):
     def learn_first(self, task: Task) -> Phase:
         """The first task of most methods: a new network, trained with cross-entropy."""
         with self.initialising(task):
-            network = self.network = self.new_network([task.num_new])
+            network = self.network = self.first_network(task)
 
         def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
             return {"L_CE": cross_entropy(network(images).logits, labels)}
 
         return Phase("learn", network, objective, self.settings.first, task.training)
+
+    def first_network(self, task: Task) -> Network:
+        """What is trained in the first task, untrained."""
+        return self.new_network([task.num_new])
 
     def trained_again(self) -> Network:
         """A copy of the network, to be trained where no class is new: all of it but what the method keeps as it is."""

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from foster.data.images import ImageSet
 from foster.data.task import Task
-from foster.losses import cross_entropy
 from foster.methods.base import Method
 from foster.networks.closed_form import ClosedFormHead
 from foster.networks.closed_form_network import ClosedFormNetwork
@@ -33,14 +32,8 @@ class ClosedForm(Method[SettingsType]):
             yield Evaluate(self.settings.first_variant, self.network)
         self.network = self.computed(task)
 
-    def learn_first(self, task: Task) -> Phase:
-        with self.initialising(task):
-            network = self.network = Network.create(self.new_backbone(), task.num_new).to(self.workplace.device)
-
-        def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-            return {"L_CE": cross_entropy(network(images).logits, labels)}
-
-        return Phase("learn", network, objective, self.settings.first, task.training)
+    def first_network(self, task: Task) -> Network:
+        return Network.create(self.new_backbone(), task.num_new).to(self.workplace.device)
 
     def computed(self, task: Task) -> ClosedFormNetwork:
         """The network whose head follows from the images of this task and of all before."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from foster.data.augmentation.mixing import cutmix
 from foster.data.images import concatenate
@@ -19,11 +19,14 @@ from foster.losses import (
     logits_alignment,
 )
 from foster.methods.base import Method
+from foster.methods.ridge import RandomFeatureRidge
 from foster.networks.boosted import BoostedNetwork, joined, move_towards
+from foster.networks.closed_form_network import ClosedFormNetwork, MixedTeacher, NetworkWithAnalyticTeacher
 from foster.networks.freezing import freeze
 from foster.networks.network import Network
 from foster.networks.streams import both
 from foster.settings.foster import FosterSettings
+from foster.settings.methods import RidgeSettings
 from foster.training.phase import Evaluate, Phase
 
 
@@ -44,15 +47,21 @@ class Foster(Method[FosterSettings]):
             yield self.learn_first(task)
             self.remember(task)
             yield Evaluate("boosted", self.network)
+            if analytic := self.analytic_teacher(task):
+                self.network = NetworkWithAnalyticTeacher(self.network, analytic, task.num_new)
             return
         boosted = [self.boosted_network(task, number) for number in range(1, self.settings.boost_branches + 1)]
         yield from (self.boost(task, network, number) for number, network in enumerate(boosted, start=1))
-        teacher = self.after_boost(task, boosted)
+        teacher: nn.Module = self.after_boost(task, boosted)
         yield Evaluate("boosted", teacher)
         if self.settings.compression:
+            analytic = self.analytic_teacher(task)
+            if analytic:
+                teacher = MixedTeacher(teacher, analytic, self.analytic_weight(task))
+                yield Evaluate("teacher", teacher)
             student = self.student(task, boosted)
             yield self.compress(task, teacher, student, boosted[0].old)
-            self.after_compress(task, student)
+            self.after_compress(task, student, analytic)
 
     def num_branches(self, num_tasks: int) -> int:
         return 1 if self.settings.compression else num_tasks
@@ -115,7 +124,7 @@ class Foster(Method[FosterSettings]):
             move_towards(student, boosted, self.settings.start_of_compression)
         return student
 
-    def compress(self, task: Task, teacher: BoostedNetwork | Network, student: Network, old: Network) -> Phase:
+    def compress(self, task: Task, teacher: nn.Module, student: Network, old: Network) -> Phase:
         settings, num_known = self.settings, task.num_known
         loss, old_head, old_size = self.compression_loss(task), old.head, old.feature_size
         freeze(teacher)
@@ -135,11 +144,11 @@ class Foster(Method[FosterSettings]):
         data = task.training if unlabeled is None else concatenate(task.training, unlabeled)
         return Phase("compress", student, objective, settings.compress, data, teachers=(teacher,))
 
-    def after_compress(self, task: Task, student: Network) -> None:
+    def after_compress(self, task: Task, student: Network, analytic: ClosedFormNetwork | None) -> None:
         """The student is the network from now on, aligned and asked for exemplars where the settings say so."""
         if task.num_new and self.settings.align_student:
             student.align(task.num_known, self.extra_scale(task))
-        self.network = student
+        self.network = NetworkWithAnalyticTeacher(student, analytic, self.taught.num_first) if analytic else student
         if self.settings.herding_features == "compressed":
             self.remember(task)
 
@@ -153,6 +162,39 @@ class Foster(Method[FosterSettings]):
             "plain": lambda student, teacher: distillation(student, teacher, temperature),
         }
         return table[self.settings.compress_with]
+
+    def analytic_teacher(self, task: Task) -> ClosedFormNetwork | None:
+        """Ridge regression on random features of the first network's maps, of all images so far; None if not asked."""
+        if not self.settings.analytic_features:
+            return None
+        ridge = self.ridge
+        ridge.network = self.network if task.is_first else self.taught.analytic
+        return ridge.computed(task)
+
+    def analytic_weight(self, task: Task) -> float:
+        """The analytic teacher's share in the logits: less where its backbone has learned few classes."""
+        return min(1.0, self.settings.analytic_weight * float(self.taught.num_first) / task.num_total)
+
+    @property
+    def taught(self) -> NetworkWithAnalyticTeacher:
+        """The network of the task before, with the analytic teacher of all images until then."""
+        assert isinstance(self.network, NetworkWithAnalyticTeacher)
+        return self.network
+
+    @property
+    def ridge(self) -> RandomFeatureRidge:
+        settings = RidgeSettings(num_features=self.settings.analytic_features)
+        return RandomFeatureRidge(settings, self.memory, self.workplace)
+
+    def first_network(self, task: Task) -> Network:
+        return super().new_network([task.num_new])
+
+    def new_network(self, task_sizes: Sequence[int]) -> Network:
+        network = super().new_network(task_sizes)
+        if not self.settings.analytic_features:
+            return network
+        analytic = self.ridge.new_network(task_sizes)
+        return NetworkWithAnalyticTeacher(network, analytic, task_sizes[0]).to(self.workplace.device)
 
     def extra_scale(self, task: Task) -> float:
         """base^(known/new), by which aligned rows are multiplied once more; 1 by default."""

@@ -75,6 +75,12 @@ class ClosedFormHead(nn.Module):
         """The head that follows from all images so far and from these, of features `[N, in_features]`."""
         return self._of(self.statistics.added(features, labels, self.mapped))
 
+    def without_statistics(self) -> Self:
+        """The same answers from a head that cannot take more images, and that takes little memory."""
+        head = self._shared()
+        head._set(Statistics.empty(self.num_classes, 0, self.sums.device))
+        return head
+
     def grown(self, num_new: int, in_features: int | None = None) -> Self:
         """A head with `num_new` more classes, of which it has seen no image; their weights are 0."""
         if in_features not in (None, self.in_features):

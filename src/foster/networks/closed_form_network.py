@@ -1,14 +1,14 @@
-"""ClosedFormNetwork: a frozen backbone that shows the maps of its last stages to a head that is computed."""
+"""Closed-form networks: a frozen backbone that shows the maps of its last stages to a head that is computed."""
 
 from collections.abc import Iterable, Sequence
 from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from foster.networks.closed_form import ClosedFormHead
-from foster.networks.network import Backbone, Network
+from foster.networks.network import Backbone, Network, Output
 
 
 class ClosedFormNetwork(Network):
@@ -41,6 +41,58 @@ class ClosedFormNetwork(Network):
 
     def regrouped(self, groups: Sequence[Sequence[int]], task_sizes: Sequence[int]) -> "ClosedFormNetwork":
         return self.with_head(self.head.regrouped(groups, task_sizes))
+
+
+class NetworkWithAnalyticTeacher(Network):
+    """A network that has a closed-form network beside it: a teacher for the students of later tasks, which knows every
+    image so far by its statistics.
+
+    The teacher is saved with the network and has no part in its answers. `num_first` is how many classes the teacher's
+    backbone was trained on.
+    """
+
+    analytic: ClosedFormNetwork
+    num_first: Tensor
+
+    def __init__(self, network: Network, analytic: Network, num_first: int | Tensor) -> None:
+        super().__init__(cast(Iterable[Backbone], network.branches), network.head)
+        assert isinstance(analytic, ClosedFormNetwork)
+        self.analytic = analytic
+        self.register_buffer("num_first", torch.as_tensor(num_first))
+
+    def num_parameters(self) -> int:
+        return sum(value.numel() for part in (self.branches, self.head) for value in part.parameters())
+
+    @property
+    def statistics_bytes(self) -> int:
+        """What the teacher takes, its backbone included."""
+        return sum(value.numel() * value.element_size() for value in self.analytic.state_dict().values())
+
+
+class MixedTeacher(nn.Module):
+    """Two teachers as one: `weight` is the share of the analytic one in the logits.
+
+    The scores of the analytic teacher are shifted and scaled, image by image, to the mean and the deviation that the
+    other's logits have.
+    """
+
+    def __init__(self, teacher: nn.Module, analytic: ClosedFormNetwork, weight: float) -> None:
+        super().__init__()
+        self.teacher = teacher
+        self.analytic = analytic.with_head(analytic.head.without_statistics())
+        self.weight = weight
+
+    def forward(self, images: Tensor) -> Output:
+        out = self.teacher(images)
+        scores = standardised_as(self.analytic(images).logits, out.logits)
+        return Output(torch.lerp(out.logits, scores.to(out.logits), self.weight), out.features)
+
+
+def standardised_as(scores: Tensor, logits: Tensor) -> Tensor:
+    """`scores` `[N, C]` with the mean and the deviation that each row of `logits` `[N, C]` has."""
+    deviation, mean = torch.std_mean(logits, dim=1, keepdim=True, correction=0)
+    own_deviation, own_mean = torch.std_mean(scores, dim=1, keepdim=True, correction=0)
+    return mean + (scores - own_mean) * (deviation / own_deviation.clamp_min(torch.finfo(scores.dtype).tiny))
 
 
 def averages(maps: Tensor, grid: int) -> Tensor:
