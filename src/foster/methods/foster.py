@@ -19,7 +19,7 @@ from foster.losses import (
     logits_alignment,
 )
 from foster.methods.base import Method
-from foster.methods.ridge import RandomFeatureRidge
+from foster.methods.closed_form import RandomFeatures
 from foster.networks.boosted import BoostedNetwork, joined, move_towards
 from foster.networks.closed_form_network import ClosedFormNetwork, MixedTeacher, NetworkWithAnalyticTeacher
 from foster.networks.freezing import freeze
@@ -182,9 +182,9 @@ class Foster(Method[FosterSettings]):
         return self.network
 
     @property
-    def ridge(self) -> RandomFeatureRidge:
+    def ridge(self) -> RandomFeatures:
         settings = RidgeSettings(num_features=self.settings.analytic_features)
-        return RandomFeatureRidge(settings, self.memory, self.workplace)
+        return RandomFeatures(settings, self.memory, self.workplace)
 
     def first_network(self, task: Task) -> Network:
         return super().new_network([task.num_new])

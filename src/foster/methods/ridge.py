@@ -1,19 +1,10 @@
 """Ridge regression on random features of a frozen backbone (ACIL, NeurIPS 2022; RanPAC, NeurIPS 2023)."""
 
-from collections.abc import Sequence
-
-from foster.methods.closed_form import ClosedForm
-from foster.networks.closed_form import RidgeHead
-from foster.seeding import Address
-from foster.settings.methods import RidgeSettings
+from foster.methods.closed_form import RandomFeatures
 
 
-class RandomFeatureRidge(ClosedForm[RidgeSettings]):
+class RandomFeatureRidge(RandomFeatures):
     """Labels of 0 and 1 are regressed on h = ReLU(phi R + b), with R and b drawn once from the seed.
 
     The papers solve it recursively or after each task; both are the solution for all images so far, as here.
     """
-
-    def new_head(self, in_features: int, task_sizes: Sequence[int]) -> RidgeHead:
-        settings, address = self.settings, Address(self.workplace.seed, "random features")
-        return RidgeHead(in_features, sum(task_sizes), settings.num_features, settings.penalty, address)
