@@ -169,7 +169,9 @@ def learner_overrides(settings: Settings, is_first: bool) -> list[str]:
 
 def run_all(work: Path) -> dict[str, Any]:
     began = time.perf_counter()
-    foster("run", str(work / "settings.toml"), "--out", str(work / "run"), "--resume", "--quiet")
+    is_begun = (work / "run" / "settings.toml").is_file()
+    begin = ("run", str(work / "settings.toml"), "--out", str(work / "run"))
+    foster(*(("resume", str(work / "run")) if is_begun else begin), "--quiet")
     results = json.loads((work / "run" / "results.json").read_text())
     print(f"run: {results['final_accuracy']:.2f} % after all tasks, {time.perf_counter() - began:.0f} s", flush=True)
     return facts_of(results) | {"seconds": time.perf_counter() - began}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from foster.cli.experiments import launch, relaunch
-from foster.errors import FolderError
+from foster.errors import SettingsError
 from foster.experiment.folder import RunFolder
 from foster.settings.experiment import Settings, load_settings
 from foster.system.signals import Stopped, StopRequest
@@ -34,12 +34,12 @@ def begun(tmp_path: Path) -> Path:
 
 
 def test_where_and_how_it_computes_may_change_and_is_kept_for_the_next_time(begun: Path):
-    now = tiny("checkpoint_minutes=3", "engine.precision=float32", "engine.threads=1")
-    results = launch(now, begun, quiet=True, is_resuming=True)
+    changes = ["checkpoint_minutes=3", "engine.precision=float32", "engine.threads=1"]
+    results = relaunch(begun, overrides=changes, quiet=True)
     assert results["finished"] is True
     assert results["settings"]["checkpoint_minutes"] == 3
     assert results["settings"]["engine"]["precision"] == "float32"
-    assert RunFolder(begun).settings() == now.model_copy(update={"data": "first"})
+    assert RunFolder(begun).settings() == tiny("data=first", *changes)
 
 
 def test_a_new_place_of_the_data_is_kept_for_the_next_time(begun: Path):
@@ -48,8 +48,8 @@ def test_a_new_place_of_the_data_is_kept_for_the_next_time(begun: Path):
 
 
 def test_another_method_is_refused_by_name(begun: Path):
-    with pytest.raises(FolderError, match=r"other settings \(method = 'finetune', not 'replay'\)"):
-        launch(tiny("method=replay", "batch_size=16"), begun, quiet=True, is_resuming=True)
+    with pytest.raises(SettingsError, match="method = 'finetune', not 'replay'"):
+        relaunch(begun, overrides=["method=replay", "batch_size=16"], quiet=True)
     assert RunFolder(begun).settings() == tiny("data=first")
 
 

@@ -5,38 +5,61 @@ from pathlib import Path
 
 import pytest
 
+from foster import events
 from foster.events import Downloading, Event, Warned
-from foster.experiment.event_log import EventReader, noting, read_events
+from foster.experiment.event_log import FollowedRun, RunState, note, noting, read_events
 from foster.learner.work_folder import WorkFolder
 
 
+def epoch(task: int, number: int, loss: float) -> events.EpochEnded:
+    return events.EpochEnded(task, "boost", number, 20, {"L_LA": loss, "total": loss}, 0.1, 1.0, 5.0)
+
+
 def test_each_event_is_read_once_and_a_cut_line_waits_for_its_end(tmp_path: Path):
-    reader, path = EventReader(tmp_path), tmp_path / "events.jsonl"
-    assert reader.new_events() == []
-    path.write_text('{"event": "A"}\nnot JSON\n[1]\n{"event": "B"')
-    assert reader.new_events() == [{"event": "A"}]
-    assert reader.new_events() == []
-    with path.open("a") as file:
-        file.write(', "task": 1}\n')
-    assert reader.new_events() == [{"event": "B", "task": 1}]
+    run = FollowedRun("one", tmp_path)
+    run.read_events()
+    assert run.told == RunState()
+    note(tmp_path, events.RunStarted("wa", "digits-b0-inc2", 5, "", "cpu"))
+    line = events.TaskStarted(1, 5, 2, 2, 100).json("now")
+    with (tmp_path / "events.jsonl").open("a") as file:
+        file.write(f'not JSON\n[1]\n{{"event": "Unknown"}}\n{line[:30]}')
+        file.flush()
+        run.read_events()
+        assert (run.told.method, run.told.task) == ("wa", None)
+        file.write(f"{line[30:]}\n")
+    run.read_events()
+    assert (run.told.task, run.told.num_tasks) == (1, 5)
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        '{"task": "x"}',
-        '{"accuracy": [1]}',
-        '{"losses": 5}',
-        '{"losses": {"L_CE": "x"}}',
-        '{"losses": {"L_CE": null}}',
-        '{"seconds_left": {}}',
-        "null",
-    ],
+    "change",
+    [{"task": "x"}, {"losses": 5}, {"losses": {"a": "x"}}, {"losses": {"a": None}}, {"epoch": 10**30}, {"event": []}],
 )
-def test_what_has_something_else_in_the_place_of_a_number_is_no_event(line: str, tmp_path: Path):
-    good = {"event": "EpochEnded", "task": 0, "losses": {"L_CE": 0.5}, "seconds_left": None}
-    (tmp_path / "events.jsonl").write_text(f"{json.dumps(good)}\n{line}\n")
-    assert EventReader(tmp_path).new_events() == read_events(tmp_path / "events.jsonl") == [good]
+def test_what_has_something_else_in_the_place_of_a_number_is_no_event(change: dict, tmp_path: Path):
+    path, good = tmp_path / "events.jsonl", epoch(0, 0, 0.5)
+    path.write_text(f"{json.dumps(good.record())}\nnull\n{json.dumps(good.record() | change)}\n")
+    assert read_events(path) == [good]
+
+
+def test_the_state_of_a_run_is_the_sum_of_its_events():
+    state = RunState()
+    for event in (
+        events.RunStarted("foster", "digits-b0-inc2", 5, "", "cpu"),
+        events.TaskEnded(0, 90.0, 10, 40.0),
+        events.PhaseStarted(1, 5, "boost", 20, 3),
+        epoch(1, 0, 2.0),
+        epoch(1, 1, 1.0),
+        epoch(1, 1, 0.5),
+    ):
+        state.add(event)
+    assert (state.task, state.num_tasks, state.phase, state.num_epochs_done, state.epochs) == (1, 5, "boost", 2, 20)
+    assert state.losses == {"L_LA": [2.0, 0.5], "total": [2.0, 0.5]}, "an epoch that was trained again counts once"
+    assert state.accuracy == 90.0
+    assert state.seconds_left == 5.0 + 3 * 40.0
+    state.add(events.PhaseStarted(1, 5, "compress", 30, 3))
+    assert (state.num_epochs_done, state.epochs, state.losses, state.seconds_left) == (0, 30, {}, None)
+    state.add(events.RunEnded(80.0, 70.0, 100.0))
+    assert state.end is not None
 
 
 def test_the_events_of_a_learn_lie_beside_its_checkpoints_and_are_passed_on(tmp_path: Path):

@@ -57,7 +57,7 @@ def test_events_survive_a_line_that_was_cut_and_the_next_ones_are_whole(cut: str
         folder.note(events.Warned("on a line of its own"))
     found = read_events(path)
     assert len(found) == num_before + 1
-    assert found[-1]["message"] == "on a line of its own"
+    assert found[-1] == events.Warned("on a line of its own")
 
 
 def test_events_are_not_written_through_a_link(tmp_path: Path):

@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 import requests
 import torch
-from tiny_runs import start, tiny_settings
+from tiny_runs import records_of, start, tiny_settings
 from torch.nn.functional import normalize
 from uneven_runs import run, tiny
 
-from foster.cli.experiments import launch
+from foster.cli.experiments import relaunch
 from foster.data.download import Follower
 from foster.errors import DataError, DeviceError, FolderError, FosterError, SettingsError, TrainingError
-from foster.experiment.event_log import read_events
 from foster.experiment.folder import RunFolder
 from foster.experiment.parts import build_engine, build_method, load_scenario
 from foster.experiment.plan import make_plan
@@ -161,8 +160,7 @@ def test_the_top_numbers_are_of_the_compressed_network(foster_run: Finished) -> 
 
 
 def test_the_events_tell_the_run_in_order(foster_run: Finished) -> None:
-    events = read_events(foster_run.path / "events.jsonl")
-    assert all("time" in event for event in events)
+    events = records_of(foster_run.path / "events.jsonl")
     kinds = [event["event"] for event in events]
     assert (kinds[0], kinds[-1]) == ("RunStarted", "RunEnded")
     phases = [(event["task"], event["phase"]) for event in events if event["event"] == "PhaseStarted"]
@@ -191,7 +189,7 @@ def test_images_that_stay_off_the_device_give_the_same_numbers(foster_run: Finis
     streamed = Finished(tmp_path / "streamed", "engine.resident=off")
     assert streamed.results["accuracy_matrix"] == foster_run.results["accuracy_matrix"]
     losses = [
-        [event["losses"] for event in read_events(path / "events.jsonl") if event["event"] == "EpochEnded"]
+        [event["losses"] for event in records_of(path / "events.jsonl") if event["event"] == "EpochEnded"]
         for path in (streamed.path, foster_run.path)
     ]
     assert losses[0]
@@ -274,7 +272,7 @@ def test_without_compression_the_result_is_the_boosted_network(tmp_path: Path) -
 def test_unlabeled_images_can_come_from_another_dataset(tmp_path: Path) -> None:
     settings = tiny("foster.unlabeled=digits", "base_classes=3", "foster.compress.epochs=1", "batch_size=64")
     run(settings, tmp_path / "run")
-    events = read_events(tmp_path / "run" / "events.jsonl")
+    events = records_of(tmp_path / "run" / "events.jsonl")
     steps = {(event["task"], event["phase"]): event["steps"] for event in events if event["event"] == "PhaseStarted"}
     assert steps[(1, "boost")] == 1
     assert steps[(1, "compress")] == math.ceil((32 + NUM_DIGITS) / 64)
@@ -303,7 +301,7 @@ def test_what_a_methods_settings_say_alone_decides_which_result_is_reported(
 
 def test_a_run_says_what_may_not_be_meant(tmp_path: Path) -> None:
     run(tiny("method=replay", "replay.later.epochs=20"), tmp_path / "run")
-    told = read_events(tmp_path / "run" / "events.jsonl")
+    told = records_of(tmp_path / "run" / "events.jsonl")
     warnings = [event["message"] for event in told if event["event"] == "Warned"]
     assert warnings == ["replay.later.milestones: [30, 50] lie beyond its 20 epochs; the rate never falls"]
 
@@ -322,9 +320,9 @@ def test_resume_with_other_settings_is_refused_and_with_the_same_finds_nothing_t
     foster_run: Finished, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = contents(foster_run.path)
-    with pytest.raises(FolderError, match=r"other settings \(seed = 1993, not 5\)"):
-        launch(tiny("seed=5"), foster_run.path, quiet=True, is_resuming=True)
-    results = launch(foster_run.settings, foster_run.path, quiet=True, is_resuming=True)
+    with pytest.raises(SettingsError, match="seed = 1993, not 5"):
+        relaunch(foster_run.path, overrides=["seed=5"], quiet=True)
+    results = relaunch(foster_run.path, quiet=True)
     assert results == foster_run.results
     assert "nothing is left to do" in capsys.readouterr().err
     assert contents(foster_run.path) == before
@@ -389,7 +387,7 @@ def test_a_loss_that_explodes_stops_the_run_with_its_place_and_leaves_the_reason
     settings = tiny("foster.boost.learning_rate=1e6", "foster.boost.weight_decay=1")
     with pytest.raises(TrainingError, match=r"in task 2, phase boost, epoch [12]; try a learning rate below"):
         run(settings, tmp_path / "run")
-    events = read_events(tmp_path / "run" / "events.jsonl")
+    events = records_of(tmp_path / "run" / "events.jsonl")
     assert events[-1]["event"] == "RunFailed"
     assert "task 2, phase boost" in events[-1]["message"]
     results = json.loads((tmp_path / "run" / "results.json").read_text())

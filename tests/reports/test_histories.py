@@ -2,19 +2,11 @@ import numpy as np
 import pytest
 
 from foster.errors import DataError
+from foster.events import EpochEnded
 from foster.reports.archive import open_archives
 from foster.reports.curves import MOST_DRAWN
-from foster.reports.histories import epochs_of, loss_figure, new_old_figure
+from foster.reports.histories import loss_figure, new_old_figure
 from foster.reports.results import read_result
-
-
-def test_of_an_epoch_that_was_done_twice_the_later_one_counts():
-    def epoch(task: int | None, number: int, loss: float) -> dict:
-        return {"event": "EpochEnded", "task": task, "phase": "boost", "epoch": number, "losses": {"L_LA": loss}}
-
-    told = [epoch(0, 0, 3.0), epoch(0, 1, 2.0), {"event": "RunResumed"}, epoch(0, 1, 1.0), {"event": "EpochEnded"}]
-    told.append(epoch(None, 2, 4.0))  # not of ours
-    assert [event["losses"]["L_LA"] for event in epochs_of(told)] == [3.0, 1.0]
 
 
 def test_every_loss_term_is_drawn_where_its_phase_was_trained(kept_runs):
@@ -26,27 +18,14 @@ def test_every_loss_term_is_drawn_where_its_phase_was_trained(kept_runs):
     assert np.isfinite(drawn["L_BKD"][-1])
 
 
-def test_a_phase_of_one_epoch_is_a_point(kept_runs, monkeypatch: pytest.MonkeyPatch):
+def test_a_phase_of_one_epoch_is_a_point_and_a_first_task_that_was_taken_over_has_no_number(kept_runs):
     (archive,) = open_archives([kept_runs["foster"]])
     losses = [{"L_LA": 3.0}, {"L_BKD": 2.0}, {"L_LA": 3.0}, {"L_LA": 2.5}, {"L_BKD": 2.0}]
-    told = [
-        {"event": "EpochEnded", "task": k // 2, "phase": "boost", "epoch": k, "losses": loss}
-        for k, loss in enumerate(losses)
-    ]
-    monkeypatch.setattr("foster.reports.histories.epochs_of", lambda events: told)
+    archive.epochs = [EpochEnded(1 + k // 2, "boost", k, 5, loss, 0.1, 1.0, 1.0) for k, loss in enumerate(losses)]
     (axes,) = loss_figure([archive]).axes
     points = {line.get_label(): line.get_markevery() for line in axes.lines if not line.get_label().startswith("_")}
     assert points == {"L_LA": [0], "L_BKD": [1, 6]}
-
-
-def test_tasks_keep_their_numbers_where_the_first_one_was_taken_over(kept_runs, monkeypatch: pytest.MonkeyPatch):
-    (archive,) = open_archives([kept_runs["foster"]])
-    own = [event for event in epochs_of(archive.events) if event["task"]]
-    monkeypatch.setattr("foster.reports.histories.epochs_of", lambda events: own)
-    (axes,) = loss_figure([archive]).axes
-    assert [text.get_text() for text in axes.texts] == [
-        f"task {number + 1}" for number in sorted({e["task"] for e in own})
-    ]
+    assert [text.get_text() for text in axes.texts] == ["task 2", "task 3", "task 4"]
 
 
 def test_new_and_old_accuracy_have_a_panel_each(write_run):

@@ -109,15 +109,6 @@ def test_a_download_gets_a_few_plain_lines():
     assert download_shown(1.0, None) == [begin, *(f"{begin}: {k}.0 MiB" for k in (30, 60, 90, 120, 150))]
 
 
-def test_a_resumed_run_says_where():
-    stream = io.StringIO()
-    listener = LineProgress(stream)
-    listener(events.RunStarted("foster", "digits-b0-inc2", 5, "runs/one", "cpu"))
-    listener(events.RunResumed(2, "compress", 39))
-    listener(events.RunResumed(3, "", 0))
-    assert stream.getvalue().splitlines()[1:] == ["resumed at task 3/5 compress, epoch 40", "resumed at task 4/5"]
-
-
 def test_a_stream_that_is_gone_does_not_stop_a_run():
     stream = io.StringIO()
     listener = LineProgress(stream)
@@ -236,10 +227,62 @@ def test_a_terminal_without_cursor_control_gets_lines(terminal: Terminal, monkey
     terminal.shown()
 
 
-def test_a_group_of_classes_without_a_test_image_is_left_out():
+def line_of(event: Event, *before: Event) -> str:
+    """The last line that is shown of an event."""
     stream = io.StringIO()
-    listener = LineProgress(stream)
-    listener(events.Evaluated(0, "boosted", 50.0, 100.0, 50.0, math.nan, (50.0, math.nan)))
-    listener(events.Evaluated(0, "boosted", 60.0, 100.0, math.nan, 60.0, (math.nan, 60.0)))
-    lines = [line.partition(" boosted")[2] for line in stream.getvalue().splitlines()]
-    assert lines == [": 50.00 % (old 50.00, top-5 100.00)", ": 60.00 % (new 60.00, top-5 100.00)"]
+    listener = LineProgress(stream, Clock())
+    for each in (*before, event):
+        listener(each)
+    return stream.getvalue().splitlines()[-1]
+
+
+RUN = events.RunStarted("foster", "digits-b0-inc2", 5, "", "cpu")
+LEARN = events.LearnPlanned(("2 new classes",), 60.0, 2**30)
+
+
+def evaluated(task: int, old: float | None, new: float, top5: float = 100.0) -> events.Evaluated:
+    return events.Evaluated(task, "boosted", 91.11, top5, old, new, (91.11,) * (task + 1))
+
+
+@pytest.mark.parametrize(
+    ("before", "event", "line"),
+    [
+        (RUN, events.RunResumed(2, "compress", 39), "resumed at task 3/5 compress, epoch 40"),
+        (RUN, events.RunResumed(2, "boost", 0, is_phase_done=True), "resumed at task 3/5 after boost"),
+        (RUN, events.RunResumed(3, "", 0), "resumed at task 4/5"),
+        (RUN, events.TaskStarted(0, 5, 0, 2, 1234), "task 1/5: 2 new classes, none known, 1,234 images"),
+        (RUN, evaluated(0, None, 50.0, math.nan), "task 1/5 boosted: 91.11 % (new 50.00)"),
+        (RUN, evaluated(0, 50.0, math.nan), "task 1/5 boosted: 91.11 % (old 50.00, top-5 100.00)"),
+        (
+            RUN,
+            events.PhotosDecoded("it", 1300, 0, 2**30, "disk", 2.0),
+            "1,300 photos of it: 1.0 GiB on disk, in 2 s (650 a second)",
+        ),
+        # A learn has one task, and the words of the paper are not for who has photos.
+        (LEARN, events.PhaseEnded(1, "boost", 3.0), "learning the new classes beside the known ones: done in 3 s"),
+        (
+            LEARN,
+            events.RunResumed(1, "compress again", 0),
+            "going on where it stopped: compressing both into one network again, epoch 1",
+        ),
+        (LEARN, evaluated(0, None, 91.11), "learned: 91.11 % of held-out images"),
+        (LEARN, evaluated(1, 93.33, 88.89), "before compression: 91.11 % of held-out images (known 93.33, new 88.89)"),
+    ],
+)
+def test_an_event_is_one_line_in_the_words_of_a_run_or_of_a_learn(before: Event, event: Event, line: str):
+    assert line_of(event, before) == line
+
+
+def test_losses_are_a_sum_of_named_terms_or_one_number():
+    def shown(before: Event, **losses: float) -> str:
+        stream, clock = io.StringIO(), Clock()
+        listener = LineProgress(stream, clock)
+        for event in (before, events.PhaseStarted(1, 5, "boost", 100, 7), epoch_ended(50, **losses)):
+            clock.now += 100
+            listener(event)
+        return stream.getvalue().splitlines()[-1].split(", ")[1]
+
+    assert shown(RUN, L_CE=0.5) == "loss 0.500"
+    assert shown(RUN, L_LA=0.9, L_KD=0.334) == "loss 1.234 = L_LA 0.900 + L_KD 0.334"
+    assert shown(RUN, L_LA=0.9, total=7.0) == "loss 7.000"
+    assert shown(LEARN, L_LA=0.9, L_KD=0.334) == "loss 1.234"

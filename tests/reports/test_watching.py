@@ -1,13 +1,15 @@
 import io
-import json
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from foster import events
 from foster.cli import app
 from foster.errors import FolderError
+from foster.events import Event
+from foster.experiment.event_log import note, noting
 from foster.reports.watching import RunView, sparkline, views_of, watch
 
 
@@ -22,25 +24,22 @@ def somebody_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("foster.reports.watching.writer_of", lambda folder: "process 1")
 
 
-def write(folder: Path, *events: dict) -> None:
+def write(folder: Path, *told: Event) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "events.jsonl").open("a") as file:
-        file.writelines(json.dumps(event) + "\n" for event in events)
+    for event in told:
+        note(folder, event)
 
 
 STARTED = [
-    {"event": "RunStarted", "method": "foster", "scenario": "digits-b0-inc2", "num_tasks": 5},
-    {"event": "TaskEnded", "task": 0, "accuracy": 90.0, "seconds": 40.0},
-    {"event": "PhaseStarted", "task": 1, "num_tasks": 5, "phase": "boost", "epochs": 20, "steps": 3},
+    events.RunStarted("foster", "digits-b0-inc2", 5, "", "cpu"),
+    events.TaskEnded(0, 90.0, 10, 40.0),
+    events.PhaseStarted(1, 5, "boost", 20, 3),
 ]
+ENDED = events.RunEnded(80.0, 60.0, 100.0)
 
 
-def epoch(number: int, loss: float) -> dict:
-    losses = {"L_LA": loss, "total": loss}
-    return {"event": "EpochEnded", "task": 1, "phase": "boost", "epoch": number, "epochs": 20} | {
-        "losses": losses,
-        "seconds_left": 19.0 - number,
-    }
+def epoch(number: int, loss: float) -> Event:
+    return events.EpochEnded(1, "boost", number, 20, {"L_LA": loss, "total": loss}, 0.1, 1.0, 19.0 - number)
 
 
 def test_a_sparkline_shows_the_course_of_numbers_in_any_width():
@@ -64,8 +63,7 @@ def test_a_view_follows_a_run_phase_by_phase(tmp_path: Path):
     assert "█▁" in text
     # 18 s of the phase, and three tasks of 40 s each.
     assert "about 2 min 18 s left" in text
-    write(tmp_path, {"event": "Evaluated", "task": 1, "variant": "boosted", "accuracy": 71.25})
-    write(tmp_path, {"event": "EpochEnded", "task": "nonsense"}, {"event": "RunEnded", "final_accuracy": 60.0})
+    write(tmp_path, events.Evaluated(1, "boosted", 71.25, 90.0, 70.0, 72.0, (70.0, 72.0)), ENDED)
     view.look()
     assert "71.25 %" in shown(view)
     assert view.is_over
@@ -80,7 +78,7 @@ def test_a_run_that_nobody_goes_on_with_is_not_said_to_run(tmp_path: Path, monke
 
 
 def test_a_failure_is_told_and_nothing_moves_the_cursor(tmp_path: Path):
-    write(tmp_path, *STARTED, {"event": "RunFailed", "message": "the loss is not a number\u001b[2J"})
+    write(tmp_path, *STARTED, events.RunFailed("the loss is not a number\u001b[2J"))
     view = RunView(tmp_path)
     view.look()
     assert "the loss is not a number" in shown(view)
@@ -96,8 +94,8 @@ def test_a_sweep_is_all_of_its_runs_and_what_is_none_is_refused(tmp_path: Path):
 
 
 def test_runs_of_a_sweep_that_are_over_stand_in_two_columns(tmp_path: Path):
-    for name, event in (("a", "RunEnded"), ("longer", "RunEnded"), ("failing", "RunFailed")):
-        write(tmp_path / name, *STARTED, {"event": event})
+    for name, event in (("a", ENDED), ("longer", ENDED), ("failing", events.RunFailed("no"))):
+        write(tmp_path / name, *STARTED, event)
     file = io.StringIO()
     watch(tmp_path, is_once=True, console=Console(file=file, width=100))
     lines = [line.split() for line in file.getvalue().splitlines()]
@@ -107,7 +105,7 @@ def test_runs_of_a_sweep_that_are_over_stand_in_two_columns(tmp_path: Path):
 
 def test_in_a_pipe_a_long_name_and_its_state_are_one_line(tmp_path: Path):
     name = "digits-b0-inc2-foster-shift-s1993,foster.boost.epochs=4,epochs_scale=0.02"
-    write(tmp_path / name, *STARTED, {"event": "RunEnded"})
+    write(tmp_path / name, *STARTED, ENDED)
     file = io.StringIO()
     watch(tmp_path / name, is_once=True, console=Console(file=file, width=80))
     first, *_ = file.getvalue().splitlines()
@@ -129,15 +127,12 @@ def test_the_current_folder_can_be_looked_at_by_its_name(tmp_path: Path, monkeyp
 
 
 def test_a_learn_can_be_looked_at_while_it_lasts(tmp_path: Path):
-    from foster.experiment.event_log import noting
     from foster.learner.work_folder import WorkFolder
 
     bundle = tmp_path / "mine"
     with WorkFolder.beside(bundle).opened() as work:
-        from foster.events import PhaseStarted
-
         told = []
-        noting(told.append, work.checkpoints.folder)(PhaseStarted(0, 1, "learn", 20, 3))
+        noting(told.append, work.checkpoints.folder)(events.PhaseStarted(0, 1, "learn", 20, 3))
         assert told
         (view,) = views_of(bundle)
         view.look()
@@ -154,7 +149,7 @@ def test_without_a_terminal_it_is_shown_once(kept_runs):
 
 def test_a_terminal_is_followed_until_the_run_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     write(tmp_path, *STARTED)
-    steps = iter([[epoch(0, 2.0)], [{"event": "RunEnded", "final_accuracy": 60.0}]])
+    steps = iter([[epoch(0, 2.0)], [ENDED]])
     monkeypatch.setattr("time.sleep", lambda seconds: write(tmp_path, *next(steps)))
     file = io.StringIO()
     watch(tmp_path, console=Console(file=file, force_terminal=True, width=100, height=20))

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 from small_cifar import ARCHIVE, Web, serving
-from tiny_runs import tiny_settings
+from tiny_runs import records_of, tiny_settings
 
 from foster.cli import main
 from foster.cli.experiments import launch
-from foster.experiment.event_log import read_events
 from foster.settings.datasets import CATALOGUE
 
 pytestmark = pytest.mark.usefixtures("default_signals")
@@ -69,4 +68,4 @@ def test_a_download_is_shown_and_not_written_to_the_events(
     launch(tiny_settings("replay", "dataset=cifar100", data, "base_classes=1", "increment=1"), tmp_path / "run")
     lines = capfd.readouterr().err.splitlines()
     assert lines[0] == f"downloading {ARCHIVE}"
-    assert read_events(tmp_path / "run" / "events.jsonl")[0]["event"] == "RunStarted"
+    assert records_of(tmp_path / "run" / "events.jsonl")[0]["event"] == "RunStarted"

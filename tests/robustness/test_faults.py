@@ -23,6 +23,7 @@ from tiny_runs import (
     interrupted,
     only_line,
     outcome,
+    records_of,
     resume,
     start,
     start_or_resume,
@@ -34,7 +35,6 @@ from foster import events
 from foster.data.images import ImageSet
 from foster.errors import DataError, FolderError, TrainingError
 from foster.events import Event
-from foster.experiment.event_log import read_events
 from foster.experiment.folder import RunFolder
 from foster.reports.progress import LineProgress
 from foster.settings.fit import FitSettings
@@ -76,7 +76,7 @@ def test_a_full_disk_gives_one_line_and_the_run_goes_on_when_there_is_room(
         assert not list(path.rglob("*.part"))
     start_or_resume(path, settings)
     assert_same(outcome(path), uninterrupted("replay"))
-    assert read_events(path / "events.jsonl")[-1]["event"] == "RunEnded"
+    assert records_of(path / "events.jsonl")[-1]["event"] == "RunEnded"
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_a_damaged_checkpoint_gives_one_warning_line_and_the_run_ends_the_same(
     warnings = [line for line in shown.getvalue().splitlines() if line.startswith("warning: checkpoint '")]
     assert warnings
     assert all(line.endswith("trying the one before it") for line in warnings)
-    noted = [event["message"] for event in read_events(path / "events.jsonl") if event["event"] == "Warned"]
+    noted = [event["message"] for event in records_of(path / "events.jsonl") if event["event"] == "Warned"]
     assert [f"warning: {message}" for message in noted] == warnings
     assert_same(outcome(path), uninterrupted("replay", "epochs_scale=0.03"))
 

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 from forked import forking
-from tiny_runs import OVERRIDES, Outcome, assert_same, outcome, start_or_resume, tiny_settings
+from tiny_runs import OVERRIDES, Outcome, assert_same, outcome, records_of, start_or_resume, tiny_settings
 
-from foster.experiment.event_log import read_events
 from foster.experiment.folder import RunFolder
 
 SECONDS = 300.0
@@ -50,7 +49,7 @@ def test_a_run_that_is_killed_three_times_equals_an_uninterrupted_one(
     assert num_kills == 3
     assert_same(outcome(path), expected)
     assert not [file.name for file in path.rglob("*.part")], "what killed writers left behind is cleaned up"
-    assert all(line["event"] for line in read_events(path / "events.jsonl"))
+    assert all(line["event"] for line in records_of(path / "events.jsonl"))
 
 
 @pytest.mark.slow
@@ -59,12 +58,13 @@ def test_the_command_survives_forty_kills_over_one_run(tmp_path: Path):
     path, chance, num_kills = tmp_path / "run", random.Random(1993), 0
     overrides = [*OVERRIDES, "epochs_scale=0.2"]
     command = [sys.executable, "-m", "foster"]
-    arguments = ["run", "digits", *overrides, "--out", str(path), "--resume", "--quiet"]
+    begin, go_on = ["run", "digits", *overrides, "--out", str(path), "--quiet"], ["resume", str(path), "--quiet"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     whole = ["run", "digits", *overrides, "--out", str(tmp_path / "whole"), "--quiet"]
     subprocess.run([*command, *whole], check=True, env=environment, timeout=SECONDS, capture_output=True)
     began = time.monotonic()
     while not RunFolder(path).is_finished:
+        arguments = go_on if RunFolder(path).holds_run else begin
         with subprocess.Popen([*command, *arguments], env=environment, stdout=subprocess.DEVNULL) as process:
             if num_kills < 30:
                 wait_for_lines(path, num_lines(path) + chance.randint(1, 12), lambda: process.poll() is None)
@@ -74,7 +74,7 @@ def test_the_command_survives_forty_kills_over_one_run(tmp_path: Path):
             num_kills += process.returncode == -signal.SIGKILL
     assert num_kills == 30
     assert_same(outcome(path), outcome(tmp_path / "whole"))
-    lines = read_events(path / "events.jsonl")
+    lines = records_of(path / "events.jsonl")
     num_saved = sum(line["event"] == "CheckpointWritten" for line in lines)
     num_resumed = sum(line["event"] == "RunResumed" for line in lines)
     seconds = time.monotonic() - began

@@ -14,9 +14,7 @@ from pathlib import Path
 import pytest
 from forked import started
 from held import held
-from tiny_runs import OVERRIDES, Outcome, assert_same, outcome, resume
-
-from foster.experiment.event_log import read_events
+from tiny_runs import OVERRIDES, Outcome, assert_same, outcome, records_of, resume
 
 pytestmark = pytest.mark.usefixtures("default_signals")
 
@@ -49,7 +47,7 @@ def test_a_signal_saves_says_how_to_continue_and_exits_with_its_code(
     assert "stopping after this step; press Ctrl-C again to leave at once" in lines
     assert lines[-1] == f"foster: stopped by {number.name}; all is saved; continue with: foster resume {path}"
     assert not [line for line in lines if "Traceback" in line]
-    assert read_events(path / "events.jsonl")[-1]["event"] == "CheckpointWritten"
+    assert records_of(path / "events.jsonl")[-1]["event"] == "CheckpointWritten"
     resume(path)
     assert_same(outcome(path), uninterrupted("foster"))
 
@@ -76,6 +74,6 @@ def test_a_terminal_that_is_closed_lets_the_run_save(tmp_path: Path, uninterrupt
         wait_for_boost(path / "events.jsonl", lambda: process.poll() is None)
         os.close(window)
         assert process.wait(60) == 129
-    assert read_events(path / "events.jsonl")[-1]["event"] == "CheckpointWritten"
+    assert records_of(path / "events.jsonl")[-1]["event"] == "CheckpointWritten"
     resume(path)
     assert_same(outcome(path), uninterrupted("foster"))

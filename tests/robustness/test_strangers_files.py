@@ -22,14 +22,13 @@ from foster.data.photos.find import find_photos
 from foster.errors import FosterError
 from foster.experiment.artifacts import read_predictions
 from foster.experiment.artifacts import read_weights as read_network
-from foster.experiment.event_log import EventReader, read_events
+from foster.experiment.event_log import read_events
 from foster.networks.pretrained import read_weights
 from foster.reports.results import read_result
 from foster.settings.experiment import load_settings
 
 IN_A_FOLDER: dict[str, Callable[[Path], object]] = {
     "events.jsonl": lambda path: read_events(path),
-    "new events.jsonl": lambda path: EventReader(path.parent).new_events(),
     "results.json": lambda path: read_result(path),
     "predictions.safetensors": lambda path: read_predictions(path.parent),
     "network.safetensors": lambda path: read_network(path),
@@ -118,12 +117,6 @@ def test_weights_are_floats_that_networks_compute_with(kind: torch.dtype, bundle
     files = facts["files"] | {"network.safetensors": {"sha256": sha256(content), "bytes": len(content)}}
     change_manifest(bundle, files=files)
     assert_refused(lambda: foster.load(bundle, device="cpu"), str(kind))
-
-
-def test_an_integer_of_a_thousand_digits_is_no_loss(tmp_path: Path) -> None:
-    lines = [f'{{"event": "EpochEnded", "losses": {{"total": {number}}}}}\n' for number in (1, 10**1000, 0.5)]
-    (tmp_path / "events.jsonl").write_text("".join(lines), encoding="utf-8")
-    assert [event["losses"]["total"] for event in read_events(tmp_path / "events.jsonl")] == [1, 0.5]
 
 
 def test_a_memory_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -140,6 +140,11 @@ class Outcome:
     """Of every epoch, by task, phase and epoch."""
 
 
+def records_of(events: Path) -> list[dict[str, Any]]:
+    """The lines of `events.jsonl` that are events."""
+    return [event.record() for event in read_events(events)]
+
+
 def outcome(path: Path) -> Outcome:
     results = json.loads((path / "results.json").read_text(encoding="utf-8"))
     assert results["finished"] is True
@@ -149,7 +154,7 @@ def outcome(path: Path) -> Outcome:
     assert not warned
     for key in ("peak_gpu_bytes", "peak_gpu_reserved_bytes"):  # what was there before in the same process counts, too
         del results["environment"][key]
-    ended = [line for line in read_events(path / "events.jsonl") if line["event"] == "EpochEnded"]
+    ended = [line for line in records_of(path / "events.jsonl") if line["event"] == "EpochEnded"]
     losses = {(line["task"], line["phase"], line["epoch"]): line["losses"] for line in ended}
     return Outcome({key: value for key, value in results.items() if key not in TIME_FIELDS}, checkpoint.parts, losses)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 import tiny_sweeps
+from tiny_runs import records_of
 
 from foster.cli import main
 from foster.errors import FolderError, SettingsError
-from foster.experiment.event_log import read_events
 from foster.experiment.folder import RunFolder, differing_key
 from foster.reports.groups import by_scenario
 from foster.reports.results import find_results
@@ -162,7 +162,7 @@ def test_a_narrower_sweep_trains_only_what_is_missing_and_every_seed_counts_once
         assert not ending.value.code
 
     def num_starts() -> int:
-        events = [event for path in Path("out").glob("*/events.jsonl") for event in read_events(path)]
+        events = [event for path in Path("out").glob("*/events.jsonl") for event in records_of(path)]
         return sum(event["event"] == "RunStarted" for event in events)
 
     run_sweep("method=finetune,replay")

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import tiny_sweeps
 from held import held
+from tiny_runs import records_of
 
 import foster
 import foster.errors
 import foster.sweep.run
 from foster.errors import DeviceError
-from foster.experiment.event_log import read_events
 from foster.sweep import job as sweep_job
 from foster.sweep.grid import PlannedRun, plan_runs
 from foster.sweep.job import Slot, environment_for, find_slots, visible_gpus
@@ -117,12 +117,12 @@ def test_an_interrupted_sweep_saves_its_runs_and_continues_them(
     assert caught.value.exit_code == 130
     assert "all is saved; start the same sweep again to continue" in str(caught.value)
     assert "1 waiting, 1 stopped" in capsys.readouterr().out
-    assert read_events(first / "events.jsonl")[-1]["event"] == "CheckpointWritten"
+    assert records_of(first / "events.jsonl")[-1]["event"] == "CheckpointWritten"
     assert status_of(runs[0], tmp_path / "out").is_continued
     assert not second.exists()
 
     sweep(runs[:1], tmp_path / "out", [Slot()])
-    names = [event["event"] for event in read_events(first / "events.jsonl")]
+    names = [event["event"] for event in records_of(first / "events.jsonl")]
     assert "RunResumed" in names
     assert names[-1] == "RunEnded"
     assert f"{runs[0].name}: continued on CPU" in capsys.readouterr().err
@@ -283,7 +283,7 @@ def test_a_killed_sweep_takes_its_runs_along_and_the_next_one_continues_them(tmp
     assert not is_alive(process)
     assert "the sweep has ended: stopping" in log.read_text()
     assert "all is saved" in log.read_text()
-    names = [event["event"] for event in read_events(folder / "events.jsonl")]
+    names = [event["event"] for event in records_of(folder / "events.jsonl")]
     assert names.count("RunResumed") == 1
     assert names[-1] == "RunEnded"
 

@@ -1,12 +1,13 @@
 import io
-import json
 import re
 import time
 from pathlib import Path
 
 import pytest
 
-from foster.sweep.table import LiveTable, PlainLines, RunStatus, State, counts, display_for, short_names
+from foster.events import EpochEnded, PhaseStarted, RunEnded, TaskEnded, Warned
+from foster.experiment.event_log import RunState, State
+from foster.sweep.table import LiveTable, PlainLines, RunStatus, counts, display_for, short_names
 from foster.system.counts import duration
 
 
@@ -30,12 +31,20 @@ def test_a_log_that_nobody_reads_any_more_does_not_stop_a_sweep():
 def test_a_plain_line_is_written_when_something_is_new_and_no_other():
     stream, run = io.StringIO(), RunStatus("one", Path())
     lines = PlainLines(stream)
-    for facts in ({}, {"num_learned": 1, "num_tasks": 2, "accuracy": 90.0}, {"num_learned": 2, "accuracy": 80.0}):
-        run.state = State.RUNNING
-        run.facts.update(facts)
+    run.state, run.told.num_tasks = State.RUNNING, 2
+    for event in (Warned(""), TaskEnded(0, 90.0, 10, 1.0), TaskEnded(1, 80.0, 10, 1.0)):
+        run.told.add(event)
         for _ in range(2):
             lines.show([run])
     assert stream.getvalue().splitlines()[1:] == ["one: 90.00 % after task 1/2", "one: 80.00 % after task 2/2"]
+
+
+def told(task: int, num_tasks: int, epoch: int, epochs: int, accuracy: float) -> RunState:
+    state = RunState()
+    state.add(PhaseStarted(task, num_tasks, "boost", epochs, 3))
+    state.add(EpochEnded(task, "boost", epoch - 1, epochs, {}, 0.1, 1.0, 1.0))
+    state.add(TaskEnded(task - 1, accuracy, 10, 1.0))
+    return state
 
 
 class Terminal(io.StringIO):
@@ -80,13 +89,14 @@ def test_the_live_table_is_redrawn_in_place_below_the_failures(terminal: Termina
         assert [line.split()[:2] for line in terminal.screen() if line.startswith("s1 ")] == [["s1", "waiting"]]
 
         runs[0].state, runs[0].slot, runs[0].began = State.RUNNING, "GPU 0", time.monotonic()
-        runs[0].facts = {"task": 2, "num_tasks": 5, "phase": "boost", "epoch": 6, "epochs": 20, "accuracy": 71.25}
+        runs[0].told = told(2, 5, 7, 20, 71.25)
         display.show(runs)
         (line,) = [line for line in terminal.screen() if line.startswith("s1 ")]
         assert line.split() == ["s1", "running", "(GPU", "0)", "3/5", "boost", "7/20", "71.25", "0", "s"]
 
         runs[0].state, runs[0].message = State.FAILED, "the loss is [not] a number"
-        runs[1].state, runs[1].facts = State.FINISHED, {"task": 4, "num_tasks": 5, "accuracy": 60.0, "seconds": 75}
+        runs[1].state, runs[1].told = State.FINISHED, told(4, 5, 20, 20, 60.0)
+        runs[1].told.add(RunEnded(70.0, 60.0, 75.0))
         for _ in range(3):
             display.show(runs)
     screen = [line for line in terminal.screen() if line]
@@ -128,10 +138,10 @@ def test_names_that_wrap_hide_neither_the_counts_nor_what_is_running(
         for beta in (0.95, 0.97)
     ]
     for run in runs[:-2]:
-        run.state, run.facts = State.FINISHED, {"task": 9, "num_tasks": 10, "accuracy": 61.2, "seconds": 1204}
+        run.state, run.told = State.FINISHED, told(9, 10, 130, 130, 61.2)
     for run in runs[-2:]:
         run.state, run.slot, run.began = State.RUNNING, "GPU 0", time.monotonic()
-        run.facts = {"task": 9, "num_tasks": 10, "phase": "compress", "epoch": 99, "epochs": 130, "accuracy": 61.2}
+        run.told = told(9, 10, 100, 130, 61.2)
     with display_for(terminal) as display:
         display.show(runs)
         screen = [line for line in terminal.screen() if line]
@@ -143,18 +153,6 @@ def test_names_that_wrap_hide_neither_the_counts_nor_what_is_running(
     assert "".join(line.split()[0] for line in screen[3:]).startswith(
         "s2,foster.alignment=weights,foster.beta_compress=0.95s2,"
     )
-
-
-def test_a_narrow_terminal_shows_fewer_columns_and_still_the_names(terminal: Terminal, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("COLUMNS", "50")
-    runs = [RunStatus(f"digits-foster-s{seed}", Path(), State.RUNNING, "GPU 0") for seed in (1, 2)]
-    for run in runs:
-        run.facts = {"task": 9, "num_tasks": 10, "phase": "compress", "epoch": 99, "epochs": 130, "accuracy": 61.2}
-    with display_for(terminal) as display:
-        display.show(runs)
-        table = [line.split() for line in terminal.screen() if line][1:]
-    assert table[0] == ["run", "state", "task", "accuracy"]
-    assert table[2:] == [[name, "running", "(GPU", "0)", "10/10", "61.20"] for name in ("s1", "s2")]
 
 
 def test_what_is_no_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch, terminal: Terminal):
@@ -169,29 +167,6 @@ def test_runs_are_counted_in_words():
     assert counts([RunStatus("one", Path(), state) for state in states]) == "3 runs: 2 stopped, 1 killed"
 
 
-def test_a_status_follows_the_events_and_copes_with_a_cut_line(tmp_path: Path):
-    run = RunStatus("one", tmp_path)
-    run.read_events()
-    assert (run.task, run.phase, run.epoch, run.accuracy) == ("–", "–", "–", "–")
-    lines = [
-        {"event": "RunStarted", "num_tasks": 5},
-        {"event": "TaskStarted", "task": 0, "num_tasks": 5},
-        {"event": "PhaseStarted", "task": 0, "num_tasks": 5, "phase": "learn", "epochs": 20, "steps": 3},
-        {"event": "EpochEnded", "task": 0, "phase": "learn", "epoch": 6, "epochs": 20, "seconds": 1.0},
-    ]
-    path = tmp_path / "events.jsonl"
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    path.write_text(text + '{"event": "TaskEnded", "ta')
-    run.read_events()
-    assert (run.task, run.phase, run.epoch, run.accuracy) == ("1/5", "learn", "7/20", "–")
-    path.write_text(text + '{"event": "TaskEnded", "task": 0, "accuracy": 71.25}\nnot JSON\n{"event": "TaskStarted"')
-    run.read_events()
-    assert (run.task, run.accuracy) == ("1/5", "71.25")
-    path.write_text(path.read_text() + ', "task": 1, "num_tasks": 5}\n')
-    run.read_events()
-    assert (run.task, run.accuracy) == ("2/5", "71.25")
-
-
 def test_an_outcome_is_told_in_a_few_words() -> None:
     run = RunStatus("one", Path("nowhere"))
     assert (run.outcome, run.time) == ("waiting", "–")
@@ -203,17 +178,6 @@ def test_an_outcome_is_told_in_a_few_words() -> None:
     assert run.outcome == "failed: no room"
     run.state, run.message = State.FINISHED, ""
     assert run.outcome == "finished"
-    run.facts = {"average_incremental_accuracy": 61.257, "seconds": 75}
+    run.told.add(RunEnded(61.257, 60.0, 75.0))
     assert run.outcome == "finished, average incremental accuracy 61.26 %"
     assert run.time == duration(75)
-
-
-def test_a_new_phase_begins_at_its_first_epoch(tmp_path: Path) -> None:
-    lines = [
-        {"event": "EpochEnded", "task": 1, "phase": "boost", "epoch": 19, "epochs": 20},
-        {"event": "PhaseStarted", "task": 1, "num_tasks": 3, "phase": "compress", "epochs": 30},
-    ]
-    (tmp_path / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    run = RunStatus("one", tmp_path)
-    run.read_events()
-    assert (run.task, run.phase, run.epoch) == ("2/3", "compress", "0/30")

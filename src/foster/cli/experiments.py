@@ -56,11 +56,9 @@ def run(
     data: Data = None,
     out: Out = None,
     quiet: Quiet = False,
-    is_resuming: Annotated[bool, typer.Option("--resume", hidden=True)] = False,
     is_deterministic: Deterministic = False,
     plugins: Plugins = None,
     trusts_plugins: TrustsPlugins = False,
-    allows_changed_plugin: AllowsChangedPlugin = False,
     has_tensorboard: TensorBoard = False,
 ) -> None:
     """Train one method on one scenario: everything is written to the run folder.
@@ -71,14 +69,7 @@ def run(
     """
     changes = [*all_changes(overrides, recipes), *(["engine.deterministic=true"] if is_deterministic else [])]
     settings = chosen_settings(source, changes, data, plugins, trusts_plugins)
-    launch(
-        settings,
-        out or Path("runs") / settings.run_name,
-        quiet=quiet,
-        is_resuming=is_resuming,
-        has_tensorboard=has_tensorboard,
-        allows_changed_plugin=allows_changed_plugin,
-    )
+    launch(settings, out or Path("runs") / settings.run_name, quiet=quiet, has_tensorboard=has_tensorboard)
 
 
 def resume(
@@ -114,50 +105,20 @@ def resume(
 
 
 def launch(
-    settings: "Settings",
-    path: Path,
-    *,
-    quiet: bool = False,
-    is_resuming: bool = False,
-    is_shown: bool = True,
-    has_tensorboard: bool = False,
-    allows_changed_plugin: bool = False,
+    settings: "Settings", path: Path, *, quiet: bool = False, is_shown: bool = True, has_tensorboard: bool = False
 ) -> dict[str, Any]:
-    """Run `settings` in the folder `path`; with `is_resuming`, continue the run that the folder holds."""
+    """Begin a run of `settings` in the folder `path`."""
     from foster.experiment.folder import RunFolder
-    from foster.experiment.run import begin, go_on, resumed_settings
+    from foster.experiment.run import begin
 
-    folder = RunFolder(path)
-    is_continued = is_resuming and folder.holds_run
-    if is_continued:
-        settings = resumed_settings(settings, folder)
-    if is_continued and folder.is_finished:
-        return _finished(folder, is_shown)
-    work = partial(go_on, allows_changed_plugin=allows_changed_plugin) if is_continued else begin
-    results = _watched(work, settings, folder, quiet, has_tensorboard)
+    results = _watched(begin, settings, RunFolder(path), quiet, has_tensorboard)
     _show_results(path, is_shown)
     return results
 
 
-def _finished(folder: "RunFolder", is_shown: bool = True) -> dict[str, Any]:
-    output.complain(f"'{folder.path}' is finished; nothing is left to do")
-    results = folder.read_results()
-    _show_results(folder.path, is_shown)
-    return results
-
-
-def _show_results(path: Path, is_shown: bool) -> None:
-    from foster.reports.results import find_results
-    from foster.reports.tables import accuracy_table
-    from foster.system.processes import speaks
-
-    if is_shown and speaks():
-        output.report(accuracy_table(find_results([path])), f"results: {path / 'results.json'}", path=path)
-
-
 def relaunch(
     path: Path,
-    data: Path | None,
+    data: Path | None = None,
     overrides: Sequence[str] = (),
     *,
     quiet: bool = False,
@@ -166,24 +127,34 @@ def relaunch(
     trusts_plugins: bool = False,
     allows_changed_plugin: bool = False,
 ) -> dict[str, Any]:
-    """Continue the run in `path` with its own settings. `data` says where the data files are now; `overrides` change
-    where and how it computes. The plug-ins that it names are imported with `trusts_plugins` alone."""
+    """Continue the run in `path`. `data` is where its data files are now; `overrides` change where and how it computes.
+
+    Plug-ins that only the folder names are imported with `trusts_plugins`.
+    """
     from foster.experiment.folder import RunFolder
+    from foster.experiment.run import go_on
 
     folder = RunFolder(path)
     if folder.holds_run and folder.is_finished and not overrides:
-        return _finished(folder)
-    settings = folder.settings(overrides, plugins=plugins, trusts_plugins=trusts_plugins)
-    if data is not None:
-        settings = settings.model_copy(update={"data": str(data)})
-    return launch(
-        settings,
-        path,
-        quiet=quiet,
-        is_resuming=True,
-        has_tensorboard=has_tensorboard,
-        allows_changed_plugin=allows_changed_plugin,
-    )
+        output.complain(f"'{path}' is finished; nothing is left to do")
+        results = folder.read_results()
+    else:
+        settings = folder.settings(overrides, plugins=plugins, trusts_plugins=trusts_plugins)
+        if data is not None:
+            settings = settings.model_copy(update={"data": str(data)})
+        work = partial(go_on, allows_changed_plugin=allows_changed_plugin)
+        results = _watched(work, settings, folder, quiet, has_tensorboard)
+    _show_results(path)
+    return results
+
+
+def _show_results(path: Path, is_shown: bool = True) -> None:
+    from foster.reports.results import find_results
+    from foster.reports.tables import accuracy_table
+    from foster.system.processes import speaks
+
+    if is_shown and speaks():
+        output.report(accuracy_table(find_results([path])), f"results: {path / 'results.json'}", path=path)
 
 
 def _watched(

@@ -1,19 +1,26 @@
-"""`events.jsonl`: a line for each event of a run or a `learn`, written at once, and read by whoever looks on."""
+"""`events.jsonl`, a line for each event of a run or a `learn`, and the state of the run that its events add up to.
+
+Progress on the terminal, `foster watch`, the table of a sweep and the figure of losses all read this one state.
+"""
 
 import datetime as dt
 import json
+import statistics
 from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache
 from pathlib import Path
-from typing import Any
 
+from pydantic import TypeAdapter
+
+from foster import events
 from foster.errors import FolderError, FosterError, explained, words_of
-from foster.events import Downloading, Event, Listener
+from foster.events import Event, Listener
 from foster.system.files import append_line, read_limited
 
 EVENTS = "events.jsonl"
 MAX_EVENTS_BYTES = 2**28
-NUMBERS = ("task", "num_tasks", "epoch", "epochs", "steps", "seconds", "seconds_left", "accuracy", "final_accuracy")
-"""What is a number, or nothing, in each event that has it."""
 
 
 def note(folder: Path, event: Event) -> None:
@@ -22,10 +29,10 @@ def note(folder: Path, event: Event) -> None:
 
 
 def noting(listener: Listener, folder: Path) -> Listener:
-    """The listener of a `learn`, whose events can be looked at meanwhile in `folder`; what cannot be noted is lost."""
+    """A listener that also writes the events of a `learn` to `folder`. A failure to write does not stop the learn."""
 
     def tell(event: Event) -> None:
-        if not isinstance(event, Downloading):
+        if not isinstance(event, events.Downloading):
             with suppress(FosterError, OSError):
                 folder.mkdir(parents=True, exist_ok=True)
                 note(folder, event)
@@ -47,55 +54,148 @@ def end_cut_line(folder: Path) -> None:
         append_line(path, "")
 
 
-def read_events(path: Path) -> list[dict[str, Any]]:
-    """The events of a run in order; a line that a crash has cut is left out.
+def read_events(path: Path) -> list[Event]:
+    """The events of a run in order. A cut line, and an event that this version does not know, are left out.
 
-    What was done after the last checkpoint before a crash is done again: such epochs stand in the list twice, and
-    the later ones count.
+    Epochs after the last checkpoint before a crash are trained again: they are in the list twice.
     """
     with explained(FolderError, f"cannot read '{path}'"):
         return _events_in(read_limited(path, MAX_EVENTS_BYTES))
 
 
-class EventReader:
-    """Reads what a run has written since the last time; a line that is not whole yet waits for the next."""
+def _events_in(lines: bytes) -> list[Event]:
+    return [event for line in lines.split(b"\n") if (event := _event_in(line)) is not None]
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / EVENTS
-        self._num_read = 0
 
-    def new_events(self) -> list[dict[str, Any]]:
-        """In order; a line that is not an event is left out. FolderError where the file cannot be read."""
+def _event_in(line: bytes) -> Event | None:
+    """The event of one line; None where any process has written something else."""
+    with suppress(ValueError, RecursionError):
+        record = json.loads(line, parse_int=_int64)
+        if isinstance(record, dict) and (adapter := _adapters().get(str(record.get("event")))):
+            return adapter.validate_python(record)
+    return None
+
+
+def _int64(digits: str) -> int:
+    if len(digits) > 19:
+        raise ValueError("no count of ours has so many digits")
+    return int(digits)
+
+
+@cache
+def _adapters() -> dict[str, TypeAdapter[Event]]:
+    return {kind.__name__: TypeAdapter(kind) for kind in Event.__subclasses__()}
+
+
+@dataclass
+class RunState:
+    """How far a run or a `learn` is, as its events say so far. Tasks and epochs count from 0."""
+
+    method: str = ""
+    scenario: str = ""
+    is_learn: bool = False
+    num_tasks: int = 0
+    task: int | None = None
+    phase: str = ""
+    epochs: int | None = None
+    """Of the phase; None before the first phase."""
+    num_epochs_done: int = 0
+    phase_seconds_left: float | None = None
+    trained: dict[tuple[int, str, int], events.EpochEnded] = field(default_factory=dict)
+    """By task, phase and epoch. Of an epoch that was trained again after a crash, the later one."""
+    evaluated: dict[str, dict[int, float]] = field(default_factory=dict)
+    """Accuracy in percent by variant and task."""
+    learned: dict[int, events.TaskEnded] = field(default_factory=dict)
+    end: events.RunEnded | events.RunFailed | None = None
+
+    def add(self, event: Event) -> None:
+        """Take in one event; one that says nothing about the state is ignored."""
+        match event:
+            case events.RunStarted():
+                self.method, self.scenario, self.num_tasks = event.method, event.scenario, event.num_tasks
+                self.end = None
+            case events.RunResumed():
+                self.task, self.phase, self.end = event.task, event.phase, None
+            case events.LearnPlanned():
+                self.is_learn = True
+            case events.TaskStarted():
+                self.task, self.num_tasks, self.end = event.task, event.num_tasks, None
+            case events.PhaseStarted():
+                self.task, self.num_tasks, self.phase, self.end = event.task, event.num_tasks, event.phase, None
+                self.epochs, self.num_epochs_done, self.phase_seconds_left = event.epochs, 0, None
+            case events.EpochEnded():
+                self.task, self.phase, self.epochs = event.task, event.phase, event.epochs
+                self.num_epochs_done, self.phase_seconds_left = event.epoch + 1, event.seconds_left
+                self.trained[event.task, event.phase, event.epoch] = event
+            case events.Evaluated():
+                self.evaluated.setdefault(event.variant, {})[event.task] = event.accuracy
+            case events.TaskEnded():
+                self.learned[event.task] = event
+            case events.RunEnded() | events.RunFailed():
+                self.end = event
+
+    @property
+    def is_begun(self) -> bool:
+        return bool(self.num_tasks)
+
+    @property
+    def accuracy(self) -> float | None:
+        """The result's, in percent, after the last task that was learned."""
+        return self.learned[max(self.learned)].accuracy if self.learned else None
+
+    @property
+    def losses(self) -> dict[str, list[float]]:
+        """Each loss term of the current phase, epoch by epoch."""
+        losses: dict[str, list[float]] = {}
+        for (task, phase, _), epoch in self.trained.items():
+            if (task, phase) == (self.task, self.phase):
+                for term, value in epoch.losses.items():
+                    losses.setdefault(term, []).append(value)
+        return losses
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Of this phase as the run tells itself, and of the tasks after this one as long as earlier tasks took."""
+        if self.phase_seconds_left is None or self.task is None or self.end is not None:
+            return None
+        past = [ended.seconds for ended in self.learned.values()]
+        later = past[1:] or past
+        return self.phase_seconds_left + (self.num_tasks - self.task - 1) * (statistics.fmean(later) if later else 0.0)
+
+
+class State(StrEnum):
+    """Where a run stands."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    """No process continues it. It has saved where it was."""
+    KILLED = "killed"
+    """It was ended before it could save: it continues from its last checkpoint."""
+
+
+@dataclass
+class FollowedRun:
+    """A run in its folder, followed by what it writes to its events."""
+
+    name: str
+    folder: Path
+    state: State = State.WAITING
+    told: RunState = field(default_factory=RunState)
+    _num_read: int = 0
+
+    def read_events(self) -> None:
+        """Take in the events since the last call. A line that is not whole yet waits for the next call."""
+        path = self.folder / EVENTS
         try:
-            new = read_limited(self._path, MAX_EVENTS_BYTES, start=self._num_read)
+            new = read_limited(path, MAX_EVENTS_BYTES, start=self._num_read)
         except FileNotFoundError:
-            return []
+            return
         except OSError as error:
-            raise FolderError(f"cannot read '{self._path}': {words_of(error)}") from None
+            raise FolderError(f"cannot read '{path}': {words_of(error)}") from None
         whole = new[: new.rfind(b"\n") + 1]
         self._num_read += len(whole)
-        return _events_in(whole)
-
-
-def _events_in(lines: bytes) -> list[dict[str, Any]]:
-    events = []
-    for line in lines.split(b"\n"):
-        with suppress(ValueError, RecursionError):
-            events.append(json.loads(line.decode(errors="replace")))
-    return [event for event in events if _is_event(event)]
-
-
-def _is_event(line: object) -> bool:
-    """Whether numbers are numbers: any process may have written to the file."""
-    if not isinstance(line, dict):
-        return False
-    losses = line.get("losses", {})
-    if not isinstance(losses, dict):
-        return False
-    numbers = [line[key] for key in NUMBERS if line.get(key) is not None]
-    return all(map(_is_number, [*losses.values(), *numbers]))
-
-
-def _is_number(value: object) -> bool:
-    """An integer beyond 64 bits cannot become a float, and is no loss or count of ours."""
-    return isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63)
+        for event in _events_in(whole):
+            self.told.add(event)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from foster.errors import FolderError, SettingsError, explained
-from foster.events import Event
+from foster.events import CheckpointWritten, Event
 from foster.experiment.event_log import EVENTS, end_cut_line, note, read_events
 from foster.settings.base import make
 from foster.settings.experiment import Settings, load_settings
@@ -95,7 +95,7 @@ class RunFolder:
     def check_nothing_learned(self) -> None:
         """Refuse a folder with results but no checkpoint: a new start would overwrite the results."""
         events = read_events(self.path / EVENTS) if (self.path / EVENTS).exists() else []
-        if (self.path / RESULTS).exists() or any(event.get("event") == "CheckpointWritten" for event in events):
+        if (self.path / RESULTS).exists() or any(isinstance(event, CheckpointWritten) for event in events):
             raise FolderError(
                 f"'{self.path}' has learned before, but there is no checkpoint in '{self.checkpoints.folder}'; "
                 "put its files back, or start a new run in another folder"

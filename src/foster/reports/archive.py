@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,8 +15,9 @@ from foster.data.images import ImageSet, Stack
 from foster.data.photos.store import PhotoLoader, PhotoStack
 from foster.data.scenario import Scenario
 from foster.errors import DataError, FosterError
+from foster.events import EpochEnded
 from foster.experiment.artifacts import Predictions, kept_networks, read_predictions, read_weights
-from foster.experiment.event_log import EVENTS, read_events
+from foster.experiment.event_log import FollowedRun
 from foster.experiment.folder import SETTINGS, RunFolder
 from foster.experiment.parts import load_scenario
 from foster.experiment.plan import idle_method
@@ -98,8 +98,11 @@ class RunArchive(Archive):
         return settings.model_copy(update={"data": str(self._data)}) if self._data else settings
 
     @cached_property
-    def events(self) -> list[dict[str, Any]]:
-        return read_events(self.folder / EVENTS)
+    def epochs(self) -> list[EpochEnded]:
+        """All epochs in order; of one that was trained again after a crash, the later."""
+        run = FollowedRun(self.name, self.folder)
+        run.read_events()
+        return list(run.told.trained.values())
 
     @cached_property
     def all_predictions(self) -> Predictions:

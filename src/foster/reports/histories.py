@@ -89,16 +89,6 @@ def loss_figure(archives: Sequence[RunArchive]) -> Figure:
     return figure
 
 
-def epochs_of(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The `EpochEnded` events of a run in order; of an epoch that was done again after a crash, the later one."""
-    by_epoch: dict[tuple[int, str, int], dict[str, Any]] = {}
-    for event in events:
-        at = event.get("task"), event.get("epoch")
-        if event.get("event") == "EpochEnded" and None not in at and {"phase", "losses"} <= event.keys():
-            by_epoch[event["task"], str(event["phase"]), event["epoch"]] = event
-    return list(by_epoch.values())
-
-
 def _alone(values: NDArray[np.float64]) -> list[int]:
     """Where a value has no neighbour: the loss of a phase of one epoch, which is a point and no line."""
     padded = np.pad(~np.isnan(values), 1)
@@ -106,15 +96,15 @@ def _alone(values: NDArray[np.float64]) -> list[int]:
 
 
 def _draw_losses(axes: Axes, archive: RunArchive) -> None:
-    epochs = epochs_of(archive.events)
+    epochs = archive.epochs
     if not epochs:
         raise DataError(f"'{archive.folder}' has no epochs in its events")
-    terms = list(dict.fromkeys(name for event in epochs for name in event["losses"] if name != "total"))
-    starts = [k for k, event in enumerate(epochs) if k == 0 or event["task"] != epochs[k - 1]["task"]]
+    terms = list(dict.fromkeys(name for event in epochs for name in event.losses if name != "total"))
+    starts = [k for k, event in enumerate(epochs) if k == 0 or event.task != epochs[k - 1].task]
     # A gap before each task, so that no line leads from one task to the next.
     numbers = np.insert(np.arange(1.0, len(epochs) + 1), starts[1:], np.nan)
     for term, colour in zip(terms, COLOURS * (1 + len(terms) // len(COLOURS)), strict=False):
-        values = np.insert([event["losses"].get(term, math.nan) for event in epochs], starts[1:], math.nan)
+        values = np.insert([event.losses.get(term, math.nan) for event in epochs], starts[1:], math.nan)
         dots: dict[str, Any] = {"marker": ".", "markersize": points(2.5), "markevery": _alone(values)}
         axes.plot(numbers, values, label=term, color=colour, linewidth=points(1.2), **dots)
     for start in some_of(starts[1:]):
@@ -122,7 +112,7 @@ def _draw_losses(axes: Axes, archive: RunArchive) -> None:
     middles = [(start + end) / 2 for start, end in zip(starts, [*starts[1:], len(epochs)], strict=True)]
     if len(starts) <= 12:
         for start, middle in zip(starts, middles, strict=True):
-            task = f"task {epochs[start]['task'] + 1}"  # a first task that was taken over has no epochs
+            task = f"task {epochs[start].task + 1}"  # a first task that was taken over has no epochs
             axes.text(middle, 1.0, task, transform=axes.get_xaxis_transform(), ha="center", va="top", size=points(8))
     axes.set(title=f"{archive.name}, {archive.result.scenario}", xlim=(1, max(2, len(epochs))), ylim=(0, None))
     axes.set(xlabel="epochs, all phases of all tasks", ylabel="mean over the epoch")

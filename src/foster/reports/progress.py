@@ -14,6 +14,7 @@ from rich.text import Text
 
 from foster import events
 from foster.events import Event, Listener
+from foster.experiment.event_log import RunState
 from foster.settings.methods import METHOD_SETTINGS
 from foster.system.counts import counted, duration, size_text
 
@@ -38,44 +39,20 @@ def progress_for(stream: TextIO | None = None, quiet: bool = False) -> Iterator[
 
 
 class _Progress:
-    """What is told of each event in a line that stays; what passes, a subclass follows in its own way.
+    """Shows each event: a line that stays for what matters later, and in a subclass's own way how far the run is.
 
-    An event that it does not know is passed over. A stream or a terminal that is gone never stops a run.
+    Events that it does not know are ignored. A stream that is closed never stops a run.
     """
 
     def __init__(self) -> None:
-        self._num_tasks = 0
-        self._is_learn = False
+        self._state = RunState()
 
     def __call__(self, event: Event) -> None:
+        self._state.add(event)
         with suppress(OSError, ValueError):  # a pipe whose reader left, a closed file
-            self._tell(event)
+            for line, style in lasting_lines(event, self._state):
+                self._say(line, style)
             self._follow(event)
-
-    def _tell(self, event: Event) -> None:
-        match event:
-            case events.RunStarted():
-                self._num_tasks = event.num_tasks
-                self._say(run_started_text(event), "bold")
-            case events.RunResumed():
-                self._say(resumed_text(event, self._num_tasks, self._is_learn))
-            case events.TaskStarted() | events.PhaseStarted():
-                self._num_tasks = event.num_tasks
-            case events.LearnPlanned():
-                self._is_learn = True
-                for line in planned_text(event):
-                    self._say(line)
-            case events.Evaluated():
-                self._say(evaluated_text(event, self._num_tasks, self._is_learn), "green")
-            case events.PhotosDecoded():
-                self._say(decoded_text(event), "dim")
-            case events.Warned():
-                self._say(f"warning: {event.message}", "yellow")
-            case events.RunEnded():
-                self._say(run_ended_text(event), "bold")
-
-    def _where(self, event: events.PhaseStarted | events.EpochEnded | events.PhaseEnded) -> str:
-        return where_text(event, self._num_tasks, self._is_learn)
 
     def _say(self, line: str, style: str = "") -> None:
         """Show a line that stays."""
@@ -98,19 +75,20 @@ class LineProgress(_Progress):
 
     def _follow(self, event: Event) -> None:
         match event:
-            case events.TaskStarted() if not self._is_learn:  # which has told what it will do, and has one task
+            case events.TaskStarted() if not self._state.is_learn:  # which has told what it will do, and has one task
                 self._say(task_started_text(event))
             case events.PhaseStarted():
                 self._tenths = 0
-                self._say(f"{self._where(event)}: {counted(event.epochs, 'epoch')} of {counted(event.steps, 'step')}")
+                length = f"{counted(event.epochs, 'epoch')} of {counted(event.steps, 'step')}"
+                self._say(f"{where_text(event, self._state)}: {length}")
             case events.EpochEnded():
                 # The line that ends the phase says the rest.
                 if event.epoch + 1 < event.epochs and self._is_due(event.epoch + 1, event.epochs):
+                    done = f"{event.epoch + 1}/{event.epochs}, {losses_text(event, self._state)}"
                     left = duration(event.seconds_left)
-                    losses = losses_text(event, self._is_learn)
-                    self._say(f"{self._where(event)}: epoch {event.epoch + 1}/{event.epochs}, {losses}, {left} left")
+                    self._say(f"{where_text(event, self._state)}: epoch {done}, {left} left")
             case events.PhaseEnded():
-                self._say(f"{self._where(event)}: done in {duration(event.seconds)}")
+                self._say(f"{where_text(event, self._state)}: done in {duration(event.seconds)}")
             case events.Downloading():
                 self._downloading(event)
             case events.Decoding():
@@ -177,20 +155,20 @@ class TerminalProgress(_Progress):
             case events.RunStarted():
                 self._show("preparing")
             case events.TaskStarted():
-                self._show("preparing" if self._is_learn else f"task {event.task + 1}/{event.num_tasks}")
+                self._show("preparing" if self._state.is_learn else f"task {event.task + 1}/{event.num_tasks}")
             case events.PhaseStarted():
-                self._show(self._where(event), total=event.epochs, count=f"0/{event.epochs}")
+                self._show(where_text(event, self._state), total=event.epochs, count=f"0/{event.epochs}")
             case events.EpochEnded():
                 self._show(
-                    self._where(event),
+                    where_text(event, self._state),
                     total=event.epochs,
                     completed=event.epoch + 1,
                     count=f"{event.epoch + 1}/{event.epochs}",
-                    losses=losses_text(event, self._is_learn),
+                    losses=losses_text(event, self._state),
                     left=f"{duration(event.seconds_left)} left",
                 )
             case events.PhaseEnded():
-                self._show(f"{self._where(event)}: evaluating")
+                self._show(f"{where_text(event, self._state)}: evaluating")
             case events.Downloading():
                 done = event.num_received if event.num_total else 0
                 amount = received_text(event) if event.num_received else ""
@@ -222,18 +200,37 @@ def in_plain_words(what: str) -> str:
     return words.get(name, name) + what.removeprefix(name)
 
 
-def run_started_text(event: events.RunStarted) -> str:
-    folder = f", in {event.folder}" if event.folder else ""
-    return f"{event.method} on {event.scenario}: {counted(event.num_tasks, 'task')} on {event.device}{folder}"
+def lasting_lines(event: Event, state: RunState) -> list[tuple[str, str]]:
+    """What an event leaves on the screen: lines, each with its style."""
+    match event:
+        case events.RunStarted():
+            folder = f", in {event.folder}" if event.folder else ""
+            tasks = counted(event.num_tasks, "task")
+            return [(f"{event.method} on {event.scenario}: {tasks} on {event.device}{folder}", "bold")]
+        case events.RunResumed():
+            return [(resumed_text(event, state), "")]
+        case events.LearnPlanned():
+            needed = f"about {duration(event.seconds)} and {size_text(event.num_bytes)} of memory"
+            return [(line, "") for line in (*event.lines, f"{needed}, measured on a few steps")]
+        case events.Evaluated():
+            return [(evaluated_text(event, state), "green")]
+        case events.PhotosDecoded():
+            return [(decoded_text(event), "dim")]
+        case events.Warned():
+            return [(f"warning: {event.message}", "yellow")]
+        case events.RunEnded():
+            average = f"average incremental accuracy {event.average_incremental_accuracy:.2f} %"
+            return [(f"{average}, final {event.final_accuracy:.2f} %, in {duration(event.seconds)}", "bold")]
+    return []
 
 
-def resumed_text(event: events.RunResumed, num_tasks: int, is_learn: bool = False) -> str:
+def resumed_text(event: events.RunResumed, state: RunState) -> str:
     """Between two tasks there is no phase yet."""
-    phase = in_plain_words(event.phase) if is_learn else event.phase
+    phase = in_plain_words(event.phase) if state.is_learn else event.phase
     reached = f"after {phase}" if event.is_phase_done else f"{phase}, epoch {event.epoch + 1}" if phase else ""
-    if is_learn:
+    if state.is_learn:
         return f"going on where it stopped: {reached}"
-    return f"resumed at task {event.task + 1}/{num_tasks} {reached}".rstrip()
+    return f"resumed at task {event.task + 1}/{state.num_tasks} {reached}".rstrip()
 
 
 def task_started_text(event: events.TaskStarted) -> str:
@@ -245,11 +242,11 @@ def task_started_text(event: events.TaskStarted) -> str:
 SMALLEST_LOSS = 0.001
 
 
-def losses_text(event: events.EpochEnded, is_learn: bool) -> str:
+def losses_text(event: events.EpochEnded, state: RunState) -> str:
     """`loss 1.234 = L_LA 0.900 + L_KD 0.334`, or the total alone where it has one term."""
     terms = {name: value for name, value in event.losses.items() if name != "total"}
     total = event.losses.get("total", sum(terms.values()))
-    if len(terms) < 2 or is_learn:
+    if len(terms) < 2 or state.is_learn:
         return f"loss {total:.3f}" if total >= SMALLEST_LOSS else f"loss below {SMALLEST_LOSS}"
     return f"loss {total:.3f} = " + " + ".join(f"{name} {value:.3f}" for name, value in terms.items())
 
@@ -272,34 +269,22 @@ def decoded_text(event: events.PhotosDecoded) -> str:
 
 
 def where_text(
-    event: events.PhaseStarted | events.EpochEnded | events.PhaseEnded | events.Evaluated,
-    num_tasks: int,
-    is_learn: bool,
+    event: events.PhaseStarted | events.EpochEnded | events.PhaseEnded | events.Evaluated, state: RunState
 ) -> str:
-    """Where the training stands; a `learn` has one task, and its phases in words that need no paper."""
+    """Where the training stands. A `learn` has one task, and names its phases in plain words."""
     what = event.variant if isinstance(event, events.Evaluated) else event.phase
-    if is_learn and isinstance(event, events.Evaluated) and event.task == 0:
-        return "learned"  # a first learn has one variant
-    return in_plain_words(what) if is_learn else f"task {event.task + 1}/{num_tasks} {what}"
+    if not state.is_learn:
+        return f"task {event.task + 1}/{state.num_tasks} {what}"
+    is_first = isinstance(event, events.Evaluated) and event.task == 0  # a first learn has one variant
+    return "learned" if is_first else in_plain_words(what)
 
 
-def planned_text(event: events.LearnPlanned) -> list[str]:
-    needed = f"about {duration(event.seconds)} and {size_text(event.num_bytes)} of memory, measured on a few steps"
-    return [*event.lines, needed]
-
-
-def evaluated_text(event: events.Evaluated, num_tasks: int, is_learn: bool) -> str:
+def evaluated_text(event: events.Evaluated, state: RunState) -> str:
     # A group of classes without a test image has no accuracy.
+    is_learn = state.is_learn
     names = ("known", "new", "") if is_learn else ("old", "new", "top-5")
     groups = zip(names, (event.old_accuracy, event.new_accuracy, event.top5), strict=True)
     known = [f"{name} {value:.2f}" for name, value in groups if name and value is not None and not math.isnan(value)]
     details = f" ({', '.join(known)})" if known and not (is_learn and len(known) == 1) else ""
     of_what = " of held-out images" if is_learn else ""
-    return f"{where_text(event, num_tasks, is_learn)}: {event.accuracy:.2f} %{of_what}{details}"
-
-
-def run_ended_text(event: events.RunEnded) -> str:
-    return (
-        f"average incremental accuracy {event.average_incremental_accuracy:.2f} %, "
-        f"final {event.final_accuracy:.2f} %, in {duration(event.seconds)}"
-    )
+    return f"{where_text(event, state)}: {event.accuracy:.2f} %{of_what}{details}"

@@ -5,7 +5,6 @@ import statistics
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -14,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from foster.errors import FolderError, explained
-from foster.experiment.event_log import EVENTS, EventReader
+from foster.events import RunEnded, RunFailed
+from foster.experiment.event_log import EVENTS, FollowedRun, State
 from foster.system.counts import ABSENT, duration
 from foster.system.files import user_path
 from foster.system.locking import writer_of
@@ -39,85 +39,44 @@ def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
     return "".join(BLOCKS[round((mean - low) / height)] if height else BLOCKS[0] for mean in means)
 
 
-class RunView:
-    """What one run, or one `learn`, has told so far."""
+class RunView(FollowedRun):
+    """One run, or one `learn`, as the terminal shows it."""
 
     def __init__(self, folder: Path, name: str = "", locked: Path | None = None) -> None:
-        """`locked` is the folder that the process holds which writes, where it is another."""
-        self.folder = folder
+        """`locked` is the folder that the writing process has locked, where it is another one."""
+        super().__init__(name or folder.absolute().name, folder)
         self._locked = locked or folder
-        self.name = name or folder.absolute().name
-        self._events = EventReader(folder)
-        self._facts: dict[str, Any] = {}
-        self._losses: dict[str, list[float]] = {}
-        self._accuracies: dict[str, list[float]] = {}
-        self._task_seconds: list[float] = []
-        self.state = "waiting"
 
     def look(self) -> None:
         """Take in what was written since the last look."""
-        for event in self._events.new_events():
-            try:
-                self._take(str(event.get("event")), event)
-            except (KeyError, TypeError, ValueError):
-                continue  # another version's event, or a forged one
-        if self.state in ("running", "stopped"):
-            self.state = "running" if writer_of(self._locked) else "stopped"
-
-    def _take(self, name: str, event: dict[str, Any]) -> None:
-        if name in ("RunStarted", "RunResumed", "TaskStarted", "PhaseStarted"):
-            self.state = "running"
-            self._facts |= event
-        if name == "PhaseStarted":
-            self._losses = {}
-            self._facts |= {"epoch": -1, "seconds_left": None}
-        elif name == "EpochEnded":
-            self.state = "running"
-            self._facts |= {key: event[key] for key in ("task", "phase", "epoch", "epochs", "seconds_left")}
-            for term, value in event["losses"].items():
-                self._losses.setdefault(str(term), []).append(float(value))
-        elif name == "Evaluated":
-            self._accuracies.setdefault(str(event["variant"]), []).append(float(event["accuracy"]))
-        elif name == "TaskEnded":
-            self._task_seconds.append(float(event["seconds"]))
-        elif name in ("RunEnded", "RunFailed"):
-            self.state = "finished" if name == "RunEnded" else "failed"
-            self._facts |= event
+        self.read_events()
+        if self.told.end is not None:
+            self.state = State.FINISHED if isinstance(self.told.end, RunEnded) else State.FAILED
+        elif self.told.is_begun:
+            self.state = State.RUNNING if writer_of(self._locked) else State.STOPPED
 
     @property
     def is_over(self) -> bool:
-        return self.state in ("finished", "failed")
-
-    @property
-    def seconds_left(self) -> float | None:
-        """Of the phase as it tells itself, and of the tasks after this one as those before it took."""
-        left = self._facts.get("seconds_left")
-        if left is None or self.is_over:
-            return None
-        num_after = int(self._facts.get("num_tasks", 1)) - int(self._facts["task"]) - 1
-        later = self._task_seconds[1:] or self._task_seconds
-        return float(left) + (num_after * statistics.fmean(later) if later else 0.0)
+        return self.told.end is not None
 
     def __rich__(self) -> RenderableType:
-        facts = self._facts
-        method, scenario = (printable(str(facts.get(key, ""))) for key in ("method", "scenario"))
-        title = f"  {method} on {scenario}" if method else ""
-        head = Text.assemble((printable(self.name), "bold"), f"{title}  {self.state}")
-        parts: list[RenderableType] = [head]
-        if not self.is_over and {"task", "phase", "epochs"} <= facts.keys():
-            done, count = int(facts.get("epoch", -1)) + 1, int(facts["epochs"])
-            task = f"task {int(facts['task']) + 1}/{facts.get('num_tasks', '?')} {printable(str(facts['phase']))}"
-            left = self.seconds_left
+        told = self.told
+        title = f"  {printable(told.method)} on {printable(told.scenario)}" if told.method else ""
+        parts: list[RenderableType] = [Text.assemble((printable(self.name), "bold"), f"{title}  {self.state}")]
+        if not self.is_over and told.task is not None and told.epochs is not None:
+            done, count, left = told.num_epochs_done, told.epochs, told.seconds_left
+            task = f"task {told.task + 1}/{told.num_tasks or '?'} {printable(told.phase)}"
             row = Table.grid(padding=(0, 2, 0, 0))
             waits = ABSENT if left is None else f"about {duration(left)} left"
             row.add_row(task, ProgressBar(count, done, width=30), f"epoch {done}/{count}", Text(waits, style="cyan"))
             parts.append(row)
-        if self.state == "failed":
-            parts.append(Text(printable(str(facts.get("message", ""))), style="red"))
+        if isinstance(told.end, RunFailed):
+            parts.append(Text(printable(told.end.message), style="red"))
         lines = Table.grid(padding=(0, 2, 0, 0))
-        for term, values in self._losses.items():
+        for term, values in told.losses.items():
             lines.add_row(Text(printable(term)), f"{values[-1]:.3f}", Text(sparkline(values), style="yellow"))
-        for variant, values in self._accuracies.items():
+        for variant, by_task in told.evaluated.items():
+            values = list(by_task.values())
             name = Text(f"accuracy {printable(variant)}")
             lines.add_row(name, f"{values[-1]:.2f} %", Text(sparkline(values), style="green"))
         return Group(*parts, lines)
@@ -171,9 +130,9 @@ def watch(path: Path, *, is_once: bool = False, console: Console | None = None) 
 
 def _all(views: Sequence[RunView]) -> Group:
     """Those that run first, whole; of several, a line of each of the others."""
-    whole = [view for view in views if len(views) == 1 or view.state == "running"]
+    whole = [view for view in views if len(views) == 1 or view.state is State.RUNNING]
     others = Table.grid(padding=(0, 2, 0, 0))
-    for view in sorted(views, key=lambda view: (view.state != "failed", view.name)):
+    for view in sorted(views, key=lambda view: (view.state is not State.FAILED, view.name)):
         if view not in whole:
             others.add_row(Text(printable(view.name), style="dim"), Text(view.state, style="dim"))
     return Group(*sorted(whole, key=lambda view: view.name), others)

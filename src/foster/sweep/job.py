@@ -12,9 +12,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from foster.errors import DeviceError, TrainingError, explained
+from foster.experiment.event_log import State
+from foster.experiment.folder import RunFolder
 from foster.settings.experiment import Settings
+from foster.settings.keys import flat
+from foster.settings.toml import value_text
 from foster.sweep.grid import PlannedRun
-from foster.sweep.table import RunStatus, State
+from foster.sweep.table import RunStatus
 from foster.system.files import write_text, written
 from foster.system.memory import num_cores
 from foster.system.signals import SIGNALS, STOPS_WITH_INPUT
@@ -134,17 +138,26 @@ def spawn_here(command: Sequence[str], environment: Mapping[str, str], log: Path
 
 def start(run: RunStatus, settings: Settings, slot: Slot, environment: Mapping[str, str], spawn: Spawn) -> Job:
     """Start or continue the run; an error here fails this run alone."""
-    # Its settings as they were checked: the file they came from may change while the sweep goes on.
-    settings_path = run.folder.with_name(f"{run.folder.name}.toml")
-    write_text(settings_path, settings.toml())
-    command = [sys.executable, "-P", "-m", "foster", "run", str(settings_path), "--out", str(run.folder)]
-    command += ["--resume", "--quiet"]
+    command = [sys.executable, "-P", "-m", "foster", *_words(RunFolder(run.folder), settings), "--quiet"]
     log = log_path(run)
     with written(log), log.open("ab") as file:
         log_start = file.tell()
     process = spawn(command, {**environment, STOPS_WITH_INPUT: "1"}, log.absolute(), slot)
     run.state, run.slot, run.began = State.RUNNING, slot.name, time.monotonic()
     return Job(run, slot, process, log_start)
+
+
+def _words(folder: RunFolder, settings: Settings) -> list[str]:
+    """The command that begins the run, or continues the one that the folder holds with these settings."""
+    # The settings as they were checked: the file they came from may change during the sweep.
+    settings_path = folder.path.with_name(f"{folder.path.name}.toml")
+    write_text(settings_path, settings.toml())
+    if not folder.holds_run:
+        return ["run", str(settings_path), "--out", str(folder.path)]
+    before, now = flat(folder.settings().nested()), flat(settings.nested())
+    changes = [f"{key}={value_text(value)}" for key, value in now.items() if value not in (before.get(key), None, "")]
+    plugins = [f"--plugin={plugin}" for plugin in settings.plugins]
+    return ["resume", str(folder.path), *(change for change in changes if not change.startswith("plugins=")), *plugins]
 
 
 def spawned(command: Sequence[str], environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:

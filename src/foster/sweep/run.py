@@ -8,6 +8,7 @@ from pathlib import Path
 
 from foster.data.download import Follower
 from foster.errors import FosterError, TrainingError
+from foster.experiment.event_log import State
 from foster.experiment.folder import RESULTS, RunFolder
 from foster.experiment.parts import check_data
 from foster.reports.progress import progress_for
@@ -17,7 +18,7 @@ from foster.settings.experiment import Settings
 from foster.sweep.folders import placed
 from foster.sweep.grid import PlannedRun
 from foster.sweep.job import LOST, Job, Slot, Spawn, environment_for, log_path, needs_gpu, spawn_here, start
-from foster.sweep.table import Display, RunStatus, State, counts, display_for
+from foster.sweep.table import Display, RunStatus, counts, display_for
 from foster.system.counts import counted
 from foster.system.locking import locked, writer_of
 from foster.system.output import report

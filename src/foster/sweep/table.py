@@ -5,12 +5,9 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from enum import StrEnum
-from functools import cached_property
+from dataclasses import dataclass
 from itertools import takewhile
-from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Self, TextIO
 
 from rich import box
 from rich.console import Console, Group, JustifyMethod
@@ -18,83 +15,30 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from foster.experiment.event_log import EventReader
+from foster.events import RunEnded
+from foster.experiment.event_log import FollowedRun, State
 from foster.system.counts import ABSENT, counted, duration
 
 
-class State(StrEnum):
-    """Where a run of a sweep stands."""
-
-    WAITING = "waiting"
-    RUNNING = "running"
-    FINISHED = "finished"
-    FAILED = "failed"
-    STOPPED = "stopped"
-    """It was asked to stop, and has saved where it was."""
-    KILLED = "killed"
-    """It was ended before it could save: it continues from its last checkpoint."""
-
-
-TELLING = ("RunStarted", "RunResumed", "TaskStarted", "PhaseStarted", "EpochEnded", "TaskEnded", "RunEnded")
-"""The events whose facts are taken in; of those with the same one, the last counts."""
-
-
 @dataclass
-class RunStatus:
-    """One run of a sweep as its events tell it so far."""
+class RunStatus(FollowedRun):
+    """One run of a sweep."""
 
-    name: str
-    folder: Path
-    state: State = State.WAITING
     slot: str = ""
     began: float = 0.0
     message: str = ""
     is_continued: bool = False
-    facts: dict[str, Any] = field(default_factory=dict)
-
-    @cached_property
-    def _events(self) -> EventReader:
-        return EventReader(self.folder)
-
-    def read_events(self) -> None:
-        """Read the events that the run has written since the last call."""
-        for event in self._events.new_events():
-            name = str(event.get("event"))
-            if name == "PhaseStarted":
-                self.facts.pop("epoch", None)
-            if name == "TaskEnded":
-                self.facts["num_learned"] = event.get("task", 0) + 1
-            if name in TELLING:
-                self.facts |= event
-
-    @property
-    def task(self) -> str:
-        """`3/10`: the task that is being learned."""
-        if "task" not in self.facts or "num_tasks" not in self.facts:
-            return ABSENT
-        return f"{min(self.facts['task'] + 1, self.facts['num_tasks'])}/{self.facts['num_tasks']}"
-
-    @property
-    def phase(self) -> str:
-        return self.facts.get("phase") or ABSENT
-
-    @property
-    def epoch(self) -> str:
-        """`12/170`: how many epochs of the phase are done."""
-        if "epochs" not in self.facts:
-            return ABSENT
-        return f"{min(self.facts.get('epoch', -1) + 1, self.facts['epochs'])}/{self.facts['epochs']}"
 
     @property
     def accuracy(self) -> str:
         """On all classes seen after the last task that was learned."""
-        return f"{self.facts['accuracy']:.2f}" if "accuracy" in self.facts else ABSENT
+        return ABSENT if self.told.accuracy is None else f"{self.told.accuracy:.2f}"
 
     @property
     def time(self) -> str:
         """Of a finished run what its training took in all, of a running one how long it has been running now."""
-        if self.state is State.FINISHED and "seconds" in self.facts:
-            return duration(self.facts["seconds"])
+        if self.state is State.FINISHED and isinstance(self.told.end, RunEnded):
+            return duration(self.told.end.seconds)
         return duration(time.monotonic() - self.began) if self.state is State.RUNNING else ABSENT
 
     @property
@@ -102,8 +46,8 @@ class RunStatus:
         """How it started or ended, in a few words."""
         if self.state is State.RUNNING:
             return f"{'continued' if self.is_continued else 'started'} on {self.slot}"
-        if self.state is State.FINISHED and "average_incremental_accuracy" in self.facts:
-            return f"finished, average incremental accuracy {self.facts['average_incremental_accuracy']:.2f} %"
+        if self.state is State.FINISHED and isinstance(self.told.end, RunEnded):
+            return f"finished, average incremental accuracy {self.told.end.average_incremental_accuracy:.2f} %"
         return f"{self.state}: {self.message}" if self.message else str(self.state)
 
 
@@ -117,10 +61,6 @@ STYLES = {
 
 URGENCY = (State.RUNNING, State.FAILED, State.KILLED, State.STOPPED, State.WAITING, State.FINISHED)
 """The order of the rows: those that do not fit on the screen are cut off at the end."""
-
-COLUMNS = ("run", "state", "task", "phase", "epoch", "accuracy", "time")
-NARROW, NARROW_COLUMNS = 72, ("run", "state", "task", "accuracy")
-"""Characters below which a terminal has room for these columns only."""
 
 
 def display_for(stream: TextIO | None = None) -> "Display":
@@ -151,7 +91,7 @@ class PlainLines:
             if now[0] is not before[0]:
                 self.say(f"{run.name}: {run.outcome}")
             elif now != before:
-                self.say(f"{run.name}: {run.accuracy} % after task {run.facts['num_learned']}/{run.facts['num_tasks']}")
+                self.say(f"{run.name}: {run.accuracy} % after task {len(run.told.learned)}/{run.told.num_tasks}")
 
     def say(self, line: str) -> None:
         with suppress(OSError, ValueError):
@@ -182,8 +122,7 @@ class LiveTable:
                 self._failed.add(run.name)
                 self.say(f"{run.name}: {run.outcome}")
         with suppress(OSError, ValueError):
-            table = status_table(runs, self._live.console.width)
-            self._live.update(Group(Text(counts(runs), style="bold"), table), refresh=True)
+            self._live.update(Group(Text(counts(runs), style="bold"), status_table(runs)), refresh=True)
 
     def say(self, line: str) -> None:
         with suppress(OSError, ValueError):
@@ -193,28 +132,25 @@ class LiveTable:
 Display = PlainLines | LiveTable
 
 
-def status_table(runs: Sequence[RunStatus], width: int) -> Table:
+def status_table(runs: Sequence[RunStatus]) -> Table:
     """A row a run, those that run or failed before all others."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=0, expand=True)
-    shown = COLUMNS if width >= NARROW else NARROW_COLUMNS
-    for name in shown:
-        # Of a name that is too long for the line, the end matters most: it goes on below.
-        is_run = name == "run"
+    for name in ("run", "state", "task", "phase", "epoch", "accuracy", "time"):
         justify: JustifyMethod = "left" if name in ("run", "state", "phase") else "right"
-        table.add_column(name, justify=justify, overflow="fold", no_wrap=not is_run, ratio=1 if is_run else None)
-    names = dict(zip((run.name for run in runs), short_names([run.name for run in runs]), strict=True))
-    for run in sorted(runs, key=lambda run: URGENCY.index(run.state)):
-        is_over = run.state is State.FINISHED
-        cells = {
-            "run": names[run.name],
-            "state": f"{run.state} ({run.slot})" if run.state is State.RUNNING else str(run.state),
-            "task": run.task,
-            "phase": ABSENT if is_over else run.phase,
-            "epoch": ABSENT if is_over else run.epoch,
-            "accuracy": run.accuracy,
-            "time": run.time,
-        }
-        table.add_row(*(Text(cells[name]) for name in shown), style=STYLES.get(run.state))
+        table.add_column(name, justify=justify, overflow="fold", ratio=1 if name == "run" else None)
+    names = short_names([run.name for run in runs])
+    for run, name in sorted(zip(runs, names, strict=True), key=lambda pair: URGENCY.index(pair[0].state)):
+        told, is_over = run.told, run.state is State.FINISHED
+        cells = (
+            name,
+            f"{run.state} ({run.slot})" if run.state is State.RUNNING else str(run.state),
+            ABSENT if told.task is None else f"{told.task + 1}/{told.num_tasks}",
+            ABSENT if is_over else told.phase or ABSENT,
+            ABSENT if is_over or told.epochs is None else f"{told.num_epochs_done}/{told.epochs}",
+            run.accuracy,
+            run.time,
+        )
+        table.add_row(*map(Text, cells), style=STYLES.get(run.state))
     return table
 
 
