@@ -226,7 +226,9 @@ def _by_order(
 
 
 def _boosted(run: RunResult) -> float:
-    return run.variants["boosted"].average_incremental_accuracy
+    average = run.variants["boosted"].average_incremental_accuracy
+    assert average is not None
+    return average
 
 
 def _by_scenario_and_order(runs: Sequence[RunResult]) -> dict[str, list[Group]]:

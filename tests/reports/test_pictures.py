@@ -6,7 +6,7 @@ from tiny_runs import start, tiny_settings
 from foster.errors import DataError
 from foster.reports import pictures
 from foster.reports.archive import open_archives
-from foster.reports.pictures import boosting_of, branch_maps, corrected, exemplar_figure, grad_cam_figure
+from foster.reports.pictures import branch_maps, corrected, exemplar_figure, grad_cam_figure, growth_of
 
 
 def test_exemplars_stand_in_rows_by_class_in_the_order_of_their_choice(kept_runs):
@@ -22,15 +22,15 @@ def test_exemplars_stand_in_rows_by_class_in_the_order_of_their_choice(kept_runs
 
 def test_grad_cam_is_shown_for_images_that_boosting_corrected(kept_runs):
     (run,) = open_archives([kept_runs["foster"]])
-    boosting = boosting_of(run, 2)
-    found = corrected(run, boosting, 2, num_images=4)
+    growth = growth_of(run, 2)
+    found = corrected(run, growth, 2, num_images=4)
     assert 0 < len(found.images) <= 4
-    old = run.infer(boosting.old, found.images.images).logits.argmax(1)
-    now = run.infer(boosting.whole, found.images.images).logits.argmax(1)
+    old = run.infer(growth.old, found.images.images).logits.argmax(1)
+    now = run.infer(growth.whole, found.images.images).logits.argmax(1)
     assert not (old == found.images.labels).any()
     assert (now == found.images.labels).all()
     assert found.before == [run.class_names[int(k)] for k in old]
-    frozen, new = branch_maps(run, boosting, found.images)
+    frozen, new = branch_maps(run, growth, found.images)
     assert frozen.shape == new.shape == (len(found.images), 8, 8)
     assert not torch.equal(frozen, new)
 
@@ -43,13 +43,13 @@ def test_several_new_branches_are_explained_together(tmp_path):
     settings = tiny_settings("foster", "keep_networks=true", "synthetic.test_per_class=12", "foster.boost_branches=2")
     start(settings, tmp_path / "two")
     (run,) = open_archives([tmp_path / "two"])
-    boosting = boosting_of(run, 2)
-    assert len(boosting.new.branches) == 2
+    growth = growth_of(run, 2)
+    assert len(growth.new.branches) == 2
     images = run.tested().images
-    whole, old, new = (run.infer(each, images) for each in (boosting.whole, boosting.old, boosting.new))
+    whole, old, new = (run.infer(each, images) for each in (growth.whole, growth.old, growth.new))
     assert torch.equal(whole.features, torch.cat([old.features, new.features], dim=1)), "the old one is that of before"
-    old_part = run.infer(boosting.whole, images).logits - new.logits
-    known = boosting.whole.head.weight[:, : boosting.old.feature_size]
+    old_part = run.infer(growth.whole, images).logits - new.logits
+    known = growth.whole.head.weight[:, : growth.old.feature_size]
     torch.testing.assert_close(old_part, old.features @ known.T)
     figure = grad_cam_figure(run)
     assert "new branches" in [axes.get_ylabel() for axes in figure.axes]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from foster.reports.curves import panels
 from foster.reports.results import read_result
 from foster.reports.tables import (
     accuracy_grids,
@@ -104,6 +105,18 @@ def test_every_variant_that_a_method_names_has_a_column_whoevers_it_is(write_run
     assert (record["energy_average"], record["nearest_mean_average"]) == (80.0, 80.0)
 
 
+def test_a_variant_that_was_evaluated_after_some_tasks_has_its_accuracies_and_no_average(write_run):
+    theirs = {"accuracy": [None, 70.0], "average_incremental_accuracy": None}
+    run = read_result(write_run("theirs", method="energetic", result="head", variants={"energy": theirs}))
+    (by_task,), (summary,), (record,) = accuracy_grids([run]), summary_grids([run]), summary_records([run])
+    assert [row[0::2] for row in by_task.rows] == [("energetic", "60.0"), ("energetic: energy", "70.0")]
+    assert by_task.rows[1][1::2] == ("–", "–")
+    assert summary.rows[0][summary.header.index("energy")] == "–"
+    assert record["energy_average"] is None
+    label, *_ = [curve.end.text for curve in panels([run])[0].curves if not curve.is_result]
+    assert label == "energetic energy", "a curve without its first task has no average"
+
+
 def test_scenarios_are_never_mixed_in_one_table(write_run):
     runs = [
         read_result(write_run("a", scenario="digits-b0-inc2", accuracy=(90.0, 60.0))),
@@ -127,7 +140,7 @@ def test_the_summary_says_which_classifier_gives_the_numbers(write_run):
 def test_markdown_is_a_table_with_as_many_cells_in_every_line(write_run):
     text = markdown(accuracy_grids([read_result(write_run("a", augmentation="a|b")), *three_seeds(write_run)]))
     lines = [line for line in text.splitlines() if line.startswith("|")]
-    assert len(lines) == 2 + 4
+    assert len(lines) == 2 + 1 + 2 * 3
     assert {line.replace(r"\|", "").count("|") for line in lines} == {7}
     assert lines[1] == "| --- | --- | --- | ---: | ---: | ---: |"
 

@@ -269,7 +269,7 @@ def sweep(
 
     Each run has its own process, folder (OUT/NAME), settings (OUT/NAME.toml) and log (OUT/NAME.log); NAME is
     SCENARIO-METHOD-sSEED and what else is given here. A run that fails does not stop the others. A value that is itself
-    a list is one value: foster.beta_boost=[0.9,0.95],0.97 has two.
+    a list is one value: task_sizes=[5,3,2],[4,6] has two.
 
     A run is known by its settings. Where a folder in OUT holds a run with the same ones, by whatever name and from
     whatever sweep, it is skipped if it is finished, else continued; so sweeps that overlap can share OUT. Where and how

@@ -92,7 +92,7 @@ def keys_text() -> str:
     trainings = [(name, preset.summary) for name, preset in PRESETS.items()]
     text = columns("lll", ("key", "default", "meaning"), rows)
     text += "\n" + columns("ll", ("training", "meaning"), trainings)
-    return text + "\nA method's own keys, such as foster.beta_boost=0.9: foster list methods NAME\n"
+    return text + "\nA method's own keys, such as wa.temperature=3: foster list methods NAME\n"
 
 
 def info_text(manifest: Manifest, folder: Path) -> str:

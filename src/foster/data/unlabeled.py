@@ -1,4 +1,4 @@
-"""Unlabeled images for compression: a dataset's training images without their labels, or a folder of images."""
+"""Unlabeled images that a method trains on: a dataset's training images without their labels, or a folder of images."""
 
 import sys
 from collections.abc import Callable

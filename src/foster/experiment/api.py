@@ -57,8 +57,8 @@ def run(
     ```
 
     `source` is a preset's name, a settings file or a run's folder; without one, the keywords say everything. Every
-    other keyword is a setting: `method="wa"`, a table such as `foster={"boost": {"epochs": 50}}`, of which what is not
-    named stays as it is, or a dotted key, `**{"foster.boost.epochs": 50}`. `memory_total=None` takes that one away.
+    other keyword is a setting: `method="wa"`, a table such as `wa={"later": {"epochs": 50}}`, of which what is not
+    named stays as it is, or a dotted key, `**{"wa.later.epochs": 50}`. `memory_total=None` takes that one away.
 
     With a `folder`, everything is written there, as by `foster run`: an interrupted run goes on with `resume=True`,
     which begins a new one where the folder holds none yet. A run whose plug-in was edited meanwhile goes on only with

@@ -28,7 +28,7 @@ _NETWORK_FILE = re.compile(r"task-(\d{2,6})-([a-z0-9_]{1,64})\.safetensors")
 class Predictions:
     """Of the test images of all classes that were seen after `task`: true and predicted class ids, `[N]` each.
 
-    `by_variant` has an entry for each network and classifier that was evaluated, such as `boosted` and `compressed`.
+    `by_variant` has an entry for each network and classifier that was evaluated, by the method's own name.
     """
 
     task: int

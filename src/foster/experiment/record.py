@@ -42,10 +42,9 @@ class Record:
         return self.evaluations[self.result_name]
 
     def summary(self) -> dict[str, Any]:
-        """The metrics of the result at the top, and under its name those of every other variant that was evaluated
-        after every task."""
+        """The metrics of the result at the top, and those of every other variant under its name."""
         others = {name: rows for name, rows in self.evaluations.items() if name != self.result_name}
-        variants = {name: metrics(rows) for name, rows in others.items() if len(rows) == len(self.result)}
+        variants = {name: self._metrics_of_variant(rows) for name, rows in others.items()}
         return {
             "result": self.result_name,
             **metrics(self.result),
@@ -56,6 +55,15 @@ class Record:
             "train_seconds": sum(self.task_seconds),
             "task_seconds": self.task_seconds,
         }
+
+    def _metrics_of_variant(self, rows: Sequence[Evaluation]) -> dict[str, Any]:
+        """All metrics, or its accuracies alone where it was evaluated after some tasks only: an average over fewer
+        tasks than the result's would be compared with it."""
+        if len(rows) == len(self.result):
+            return metrics(rows)
+        by_task = {len(row.per_task): row.accuracy for row in rows}
+        accuracy = [by_task.get(task) for task in range(1, len(self.result) + 1)]
+        return {"accuracy": accuracy, "average_incremental_accuracy": None}
 
     def state(self) -> dict[str, Any]:
         """Plain data from which `from_state` makes the same record."""

@@ -103,6 +103,15 @@ class Method(Generic[SettingsType]):
         head = self.new_head(sum(branch.feature_size for branch in branches), task_sizes)
         return Network(branches, head).to(self.workplace.device)
 
+    def network_of(self, variant: str, task_sizes: Sequence[int], weights: Mapping[str, Tensor]) -> nn.Module:
+        """The network that was evaluated as `variant` after tasks of these sizes, from its weights.
+
+        A method whose variants are other networks than its result overrides this.
+        """
+        network = self.new_network(task_sizes)
+        network.load_state_dict(weights)
+        return network
+
     def num_branches(self, num_tasks: int) -> int:
         """How many backbones the network has after so many tasks."""
         return 1

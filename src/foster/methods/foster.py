@@ -1,6 +1,6 @@
 """FOSTER: feature boosting and compression for class-incremental learning (ECCV 2022)."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -195,6 +195,23 @@ class Foster(Method[FosterSettings]):
             return network
         analytic = self.ridge.new_network(task_sizes)
         return NetworkWithAnalyticTeacher(network, analytic, task_sizes[0]).to(self.workplace.device)
+
+    def network_of(self, variant: str, task_sizes: Sequence[int], weights: Mapping[str, Tensor]) -> nn.Module:
+        if variant != "boosted":
+            return super().network_of(variant, task_sizes, weights)
+        network: nn.Module
+        if any(name.startswith("new_branch.") for name in weights):
+            old = super().new_network(task_sizes[:-1])
+            network = BoostedNetwork.expand(old, task_sizes[-1], sums=self.settings.sums)
+        else:  # of the first task, without compression, or the mean of several networks with all their branches
+            plain = super().new_network(task_sizes)
+            a_branch = len(plain.branches[0].state_dict())
+            num_branches = sum(name.startswith("branches.") for name in weights) // a_branch
+            for _ in range(len(plain.branches), num_branches):
+                plain = plain.with_new_branch(0)
+            network = plain
+        network.load_state_dict(weights)
+        return network
 
     def extra_scale(self, task: Task) -> float:
         """base^(known/new), by which aligned rows are multiplied once more; 1 by default."""

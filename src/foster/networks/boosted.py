@@ -148,6 +148,10 @@ class BoostedNetwork(nn.Module):
         branches = [*self.old.frozen_branches(), copy.deepcopy(self.new_branch)]
         return Network(branches, Head.from_values(self.weight, self.bias))
 
+    def beyond(self, old: Network) -> Network:
+        """The new branch alone, with its columns of the head."""
+        return Network([self.new_branch], Head.from_values(self.new_block, self.bias))
+
     def compressed(self) -> Network:
         """A network of one backbone and all the classes, ready to be distilled into.
 

@@ -130,6 +130,13 @@ class Network(nn.Module):
         head = self.head.grown(num_new, in_features=self.feature_size + new_branch.feature_size)
         return Network([*self.frozen_branches(), new_branch], head)
 
+    def beyond(self, old: "Network") -> "Network":
+        """The branches that `old` does not have, with their columns of the linear head."""
+        assert isinstance(self.head, Head)
+        new_columns = self.head.weight.detach()[:, old.feature_size :]
+        branches = cast(Iterable[Backbone], self.branches[len(old.branches) :])
+        return Network(branches, Head.from_values(new_columns, self.head.bias))
+
     def regrouped(self, groups: Sequence[Sequence[int]], task_sizes: Sequence[int]) -> "Network":
         """The same backbones under a head with a class for each group of the present ones, as if it had grown by tasks
         of these sizes; present classes in no group are gone."""

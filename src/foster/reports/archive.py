@@ -23,7 +23,6 @@ from foster.experiment.parts import load_scenario
 from foster.experiment.plan import idle_method
 from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
-from foster.networks.boosted import BoostedNetwork, Sums
 from foster.networks.heads import Head
 from foster.networks.network import Network, Output
 from foster.reports.results import RunResult, find_results, read_result, without_notes
@@ -139,14 +138,9 @@ class RunArchive(Archive):
             raise DataError(f"there is no checkpoint in '{self.folder}' of a task that was learned")
         return checkpoint
 
-    def _frame(self, num_tasks: int) -> Network:
-        """An untrained network as it is after so many tasks."""
-        with torch.random.fork_rng(devices=[]):
-            return idle_method(self.settings).new_network(self.task_sizes[:num_tasks])
-
     def network(self) -> Network:
-        with explained_misfit():
-            network = self._frame(Progress.of(self._checkpoint).task)
+        with explained_misfit(), torch.random.fork_rng(devices=[]):
+            network = idle_method(self.settings).new_network(self.task_sizes[: Progress.of(self._checkpoint).task])
         restore_trained(network, self._checkpoint.parts["network"])
         return network
 
@@ -159,20 +153,8 @@ class RunArchive(Archive):
                 f"'{self.folder}' keeps no network '{variant}' of task {task + 1}; run it with keep_networks=true"
             )
         weights = read_weights(path)
-        network: nn.Module
-        if any(name.startswith("new_branch.") for name in weights):
-            sums: Sums = getattr(self.settings.options, "sums", "logits")
-            network = BoostedNetwork.expand(self._frame(task), self.task_sizes[task], sums=sums)
-        else:
-            network = self._frame(task + 1)
-            # The mean of several boosted networks has all their branches.
-            a_branch = len(network.branches[0].state_dict())
-            num_branches = sum(name.startswith("branches.") for name in weights) // a_branch
-            for _ in range(len(network.branches), num_branches):
-                network = network.with_new_branch(0)
-        with explained_misfit():
-            network.load_state_dict(weights)
-        return network
+        with explained_misfit(), torch.random.fork_rng(devices=[]):
+            return idle_method(self.settings).network_of(variant, self.task_sizes[: task + 1], weights)
 
     def infer(self, network: nn.Module, images: Stack) -> Output:
         """Logits and features of images, on the CPU."""

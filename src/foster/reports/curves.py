@@ -61,7 +61,7 @@ class Curve:
 
     @property
     def average(self) -> float:
-        """Average incremental accuracy."""
+        """Average incremental accuracy; NaN where the curve does not begin with the first task."""
         return statistics.fmean(self.mean)
 
     @property
@@ -69,7 +69,8 @@ class Curve:
         """What stands beside the curve: its name, and its average where all tasks are done."""
         runs = f" (n = {self.num_runs})" if self.num_runs > 1 else ""
         # Spaces at which no line is broken.
-        numbers = f"average {self.average:.1f}{runs}".replace(" ", "\u00a0") if self.is_finished else ""
+        numbers = f"average {self.average:.1f}{runs}".replace(" ", "\u00a0")
+        numbers = numbers if self.is_finished and math.isfinite(self.average) else ""
         value = self.mean[-1] if math.isfinite(self.mean[-1]) else 0.0
         return End(value, f"{self.label}  {numbers}".rstrip(), self.look, is_bold=self.is_result)
 
@@ -247,9 +248,9 @@ def _curves(label: str, group: Group, look: Look) -> Iterator[Curve]:
 
 
 def _curve(
-    label: str, look: Look, runs: Sequence[RunResult], accuracies: Sequence[Sequence[float]], *, is_result: bool
+    label: str, look: Look, runs: Sequence[RunResult], accuracies: Sequence[Sequence[float | None]], *, is_result: bool
 ) -> Curve:
-    by_task = list(zip(*accuracies, strict=True))
+    by_task = [[math.nan if value is None else value for value in task] for task in zip(*accuracies, strict=True)]
     return Curve(
         label,
         look,

@@ -85,7 +85,7 @@ KINDS = {
     ),
     "grad-cam": Kind(
         lambda archives: grad_cam_figure(_runs([_only(archives)])[0]),
-        "Where the frozen and the new branch look for the true class, on images that boosting corrected.",
+        "Where the frozen and the new branch look for the true class, on images that the new branch corrected.",
     ),
 }
 """In the order in which a report shows them."""

@@ -33,7 +33,7 @@ class Group:
     """Runs of one scenario, method, augmentation and recipe.
 
     `detail` holds the name of its recipe, what sets it apart from other groups of its method and augmentation, such as
-    `beta_boost=0.95`, what is not the same for all methods of its scenario, such as `memory_total=2000`, less what more
+    `temperature=3`, what is not the same for all methods of its scenario, such as `memory_total=2000`, less what more
     than half of them share, and what makes it incomparable: `(unfinished)`, `(on validation images)`. No two runs have
     the same seeds: those that differ in how they compute are groups of their own, and of those that differ in nothing
     the first one counts.
@@ -74,8 +74,9 @@ class Group:
         return list(dict.fromkeys(name for run in self.runs for name in run.shown_variants))
 
     def variant_averages(self, variant: str) -> list[float]:
-        """Average incremental accuracy of a variant, of those runs that have it."""
-        return [run.variants[variant].average_incremental_accuracy for run in self.runs if variant in run.variants]
+        """Average incremental accuracy of a variant, of those runs that have one."""
+        found = [run.variants[variant].average_incremental_accuracy for run in self.runs if variant in run.variants]
+        return [average for average in found if average is not None]
 
 
 def share_orders(groups: Iterable[Group]) -> bool:

@@ -127,7 +127,9 @@ def _able(kind: str, runs: Sequence[RunArchive]) -> Sequence[RunArchive]:
 def _run_headlines(run: RunArchive) -> list[tuple[str, str]]:
     result = run.result
     others = [
-        (f"average, {name}", f"{one.average_incremental_accuracy:.2f} %") for name, one in result.shown_variants.items()
+        (f"average, {name}", f"{one.average_incremental_accuracy:.2f} %")
+        for name, one in result.shown_variants.items()
+        if one.average_incremental_accuracy is not None
     ]
     return [
         ("average incremental accuracy", f"{result.average_incremental_accuracy:.2f} %"),

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Protocol, cast
 
 import numpy as np
 import torch
@@ -15,9 +15,7 @@ from foster.data.images import ImageSet, on_device
 from foster.errors import DataError
 from foster.evaluation.gradcam import grad_cam
 from foster.experiment.artifacts import kept_networks
-from foster.networks.boosted import BoostedNetwork
-from foster.networks.heads import Head
-from foster.networks.network import Backbone, Network
+from foster.networks.network import Network
 from foster.reports.archive import Archive, RunArchive
 from foster.reports.style import grid_of_axes, new_figure, styled, wrapped
 from foster.settings.methods import METHOD_SETTINGS
@@ -58,8 +56,8 @@ def exemplar_figure(archive: Archive) -> Figure:
 
 
 def grad_cam_figure(archive: RunArchive, task: int | None = None, num_images: int = NUM_EXPLAINED) -> Figure:
-    """Test images of known classes that the frozen network got wrong and the grown one gets right: where each branch
-    looks for the true class. `task` is the last one in which there are such images unless it is given."""
+    """Test images of known classes that the old network got wrong and the grown one gets right: where the old and the
+    new branches look for the true class. By default of the last task that has such images."""
     wanted = METHOD_SETTINGS[archive.method].grown_variant if archive.method in METHOD_SETTINGS else ""
     kept = [
         task
@@ -72,40 +70,38 @@ def grad_cam_figure(archive: RunArchive, task: int | None = None, num_images: in
             f"'{archive.folder}' keeps no network with a new branch; runs of method {able} with keep_networks=true do"
         )
     for candidate in reversed(kept) if task is None else [task]:
-        boosting = boosting_of(archive, candidate)
-        chosen = corrected(archive, boosting, candidate, num_images)
+        growth = growth_of(archive, candidate)
+        chosen = corrected(archive, growth, candidate, num_images)
         if len(chosen.images):
-            return _explained(archive, boosting, chosen)
-    raise DataError(f"boosting corrected no test image of a known class in '{archive.folder}'")
+            return _explained(archive, growth, chosen)
+    raise DataError(f"the new branches corrected no test image of a known class in '{archive.folder}'")
+
+
+class Grown(Protocol):
+    """A network that grew from another one."""
+
+    def beyond(self, old: Network, /) -> Network: ...
 
 
 @dataclass(frozen=True, eq=False)
-class Boosting:
-    """The network before a task, what was added to it, and both together. What was added is one new branch, or all of
-    several, with the weights that the head has for them."""
+class Growth:
+    """The network before a task, the branches that were added to it with their columns of the head, and both."""
 
     old: Network
     new: Network
     whole: nn.Module
 
 
-def boosting_of(archive: RunArchive, task: int) -> Boosting:
+def growth_of(archive: RunArchive, task: int) -> Growth:
     whole = archive.network_after(task, METHOD_SETTINGS[archive.method].grown_variant)
-    if isinstance(whole, BoostedNetwork):
-        return Boosting(whole.old, Network([whole.new_branch], Head.from_values(whole.new_block, whole.bias)), whole)
-    old = archive.network_after(task - 1)
-    assert isinstance(old, Network), "a result has no branch apart"
-    assert isinstance(whole, Network), "several grown networks are kept as one plain network"
-    assert isinstance(whole.head, Head), "only linear heads grow"
-    new_columns = whole.head.weight.detach()[:, old.feature_size :]
-    branches = cast(Sequence[Backbone], whole.branches[len(old.branches) :])
-    return Boosting(old, Network(branches, Head.from_values(new_columns, whole.head.bias)), whole)
+    old = cast(Network, archive.network_after(task - 1))
+    return Growth(old, cast(Grown, whole).beyond(old), whole)
 
 
 @styled()
-def _explained(archive: RunArchive, boosting: Boosting, chosen: "Corrected") -> Figure:
-    frozen, new = branch_maps(archive, boosting, chosen.images)
-    row_names = ("test image", "frozen branch", "new branch" if len(boosting.new.branches) == 1 else "new branches")
+def _explained(archive: RunArchive, growth: Growth, chosen: "Corrected") -> Figure:
+    frozen, new = branch_maps(archive, growth, chosen.images)
+    row_names = ("test image", "frozen branch", "new branch" if len(growth.new.branches) == 1 else "new branches")
     figure = new_figure(1.5 * len(chosen.images.labels) + 0.9, 5.2)
     panels = grid_of_axes(figure, 3 * len(chosen.images), len(chosen.images))
     for column, (image, before) in enumerate(zip(shown_pixels(chosen.images), chosen.before, strict=True)):
@@ -128,17 +124,17 @@ def _explained(archive: RunArchive, boosting: Boosting, chosen: "Corrected") -> 
 
 @dataclass(frozen=True, eq=False)
 class Corrected:
-    """Images that boosting corrected, and what each was taken for before."""
+    """Images that the new branches corrected, and what each was taken for before."""
 
     images: ImageSet
     before: list[str]
 
 
-def corrected(archive: RunArchive, boosting: Boosting, task: int, num_images: int) -> Corrected:
+def corrected(archive: RunArchive, growth: Growth, task: int, num_images: int) -> Corrected:
     """Of different classes first, those of which the grown network is surest."""
-    known = archive.scenario.test_up_to(task).of_classes(0, boosting.old.num_classes)
-    old = archive.infer(boosting.old, known.stack).logits.argmax(1)
-    probability = archive.infer(boosting.whole, known.stack).logits.softmax(1)
+    known = archive.scenario.test_up_to(task).of_classes(0, growth.old.num_classes)
+    old = archive.infer(growth.old, known.stack).logits.argmax(1)
+    probability = archive.infer(growth.whole, known.stack).logits.softmax(1)
     is_corrected = (old != known.labels) & (probability.argmax(1) == known.labels)
     by_class: dict[int, list[int]] = {}
     for k in torch.argsort(probability.amax(1) * is_corrected, descending=True)[: int(is_corrected.sum())].tolist():
@@ -149,11 +145,11 @@ def corrected(archive: RunArchive, boosting: Boosting, task: int, num_images: in
     return Corrected(known.select(index), [known.class_names[int(old[k])] for k in chosen])
 
 
-def branch_maps(archive: RunArchive, boosting: Boosting, images: ImageSet) -> tuple[Tensor, Tensor]:
+def branch_maps(archive: RunArchive, growth: Growth, images: ImageSet) -> tuple[Tensor, Tensor]:
     """Where the old network and what was added find evidence for the images' own classes, `[N, H, W]` each."""
     engine = Engine(torch.device("cpu"), archive.scenario.mean, archive.scenario.std)
     prepared = engine.prepare(shown_pixels(images))
-    old, new = (grad_cam(part.cpu().eval(), prepared, images.labels) for part in (boosting.old, boosting.new))
+    old, new = (grad_cam(part.cpu().eval(), prepared, images.labels) for part in (growth.old, growth.new))
     return old, new
 
 

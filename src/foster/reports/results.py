@@ -46,10 +46,13 @@ Change = Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]
 
 @dataclass(frozen=True)
 class VariantResult:
-    """Another network or classifier that the run evaluated. Accuracies in percent."""
+    """Another network or classifier that the run evaluated. Accuracies in percent.
 
-    accuracy: tuple[Percent, ...]
-    average_incremental_accuracy: Percent
+    One that was not evaluated after every task has None for those tasks, and no average.
+    """
+
+    accuracy: tuple[Percent | None, ...]
+    average_incremental_accuracy: Percent | None
 
 
 @dataclass(frozen=True)

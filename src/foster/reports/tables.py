@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from foster.reports.groups import Group, by_scenario, share_orders
-from foster.reports.results import RunResult
+from foster.reports.results import RunResult, VariantResult
 from foster.system.counts import ABSENT, duration, mean_and_spread
 
 TEX = str.maketrans(
@@ -103,9 +103,9 @@ def latex(grids: Iterable[Grid]) -> str:
     return "\n".join(grid.latex() for grid in grids)
 
 
-def accuracy_table(results: Sequence[RunResult]) -> Rendered:
+def accuracy_table(results: Sequence[RunResult], *, has_variants: bool = True) -> Rendered:
     """For a terminal: a row a run, its accuracy after each task."""
-    return shown(accuracy_grids(results))
+    return shown(accuracy_grids(results, has_variants=has_variants))
 
 
 def summary_table(results: Sequence[RunResult], *, across_orders: bool = False) -> Rendered:
@@ -113,10 +113,11 @@ def summary_table(results: Sequence[RunResult], *, across_orders: bool = False) 
     return shown(summary_grids(results, across_orders=across_orders))
 
 
-def accuracy_grids(results: Sequence[RunResult]) -> list[Grid]:
-    """A row a run: accuracy after each task, under the number of classes seen by then, and the average."""
+def accuracy_grids(results: Sequence[RunResult], *, has_variants: bool = True) -> list[Grid]:
+    """A row a run, and below it one for each other variant that its method names: accuracy after each task, under the
+    number of classes seen by then, and the average."""
     scenarios = by_scenario(results, across_orders=True)
-    return [_accuracy_grid(scenario, groups) for scenario, groups in scenarios.items()]
+    return [_accuracy_grid(scenario, groups, has_variants) for scenario, groups in scenarios.items()]
 
 
 def summary_grids(results: Sequence[RunResult], *, across_orders: bool = False) -> list[Grid]:
@@ -133,22 +134,29 @@ def classifiers(runs: Iterable[RunResult]) -> str:
     return ", ".join(sorted({run.classifier for run in runs}))
 
 
-def _accuracy_grid(scenario: str, groups: Sequence[Group]) -> Grid:
+def _accuracy_grid(scenario: str, groups: Sequence[Group], has_variants: bool) -> Grid:
     runs = [run for group in groups for run in group.runs]
     # A union, because two synthetic scenarios of one name may differ in size.
     counts = sorted({count for run in runs for count in run.classes_seen})
     rows = []
     for name, run in ((group.name, run) for group in groups for run in group.runs):
-        accuracy = dict(zip(run.classes_seen, run.accuracy, strict=True))
-        cells = [f"{accuracy[count]:.1f}" if count in accuracy else ABSENT for count in counts]
-        average = f"{run.average_incremental_accuracy:.2f}" if run.finished else ABSENT
-        rows.append((name, run.augmentation, run.seeds, *cells, average))
+        shown = {name: VariantResult(tuple(run.accuracy), run.average_incremental_accuracy)}
+        shown |= {f"{name}: {variant}": one for variant, one in run.shown_variants.items() if has_variants}
+        for label, one in shown.items():
+            accuracy = dict(zip(run.classes_seen, one.accuracy, strict=True))
+            cells = [_number(accuracy.get(count), 1) for count in counts]
+            average = _number(one.average_incremental_accuracy if run.finished else None)
+            rows.append((label, run.augmentation, run.seeds, *cells, average))
     return Grid(
         title=f"{scenario}: accuracy (%) by number of classes seen",
         header=("method", "augment", "seed", *map(str, counts), "average"),
         rows=tuple(rows),
         num_names=3,
     ).with_shared_names_in_title()
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return ABSENT if value is None else f"{value:.{digits}f}"
 
 
 def _summary_grid(scenario: str, groups: Sequence[Group], across_orders: bool) -> Grid:
@@ -228,7 +236,8 @@ def run_record(run: RunResult) -> dict[str, Any]:
 
 
 def _moments(name: str, values: Sequence[float]) -> dict[str, float | None]:
-    return {name: statistics.fmean(values), f"{name}_std": statistics.stdev(values) if len(values) > 1 else None}
+    mean = statistics.fmean(values) if values else None
+    return {name: mean, f"{name}_std": statistics.stdev(values) if len(values) > 1 else None}
 
 
 def csv_text(records: Sequence[dict[str, Any]]) -> str:

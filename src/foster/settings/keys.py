@@ -88,7 +88,7 @@ def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def key_hint(key: str, keys: Sequence[str], listing: str = "", method: str = DEFAULT_METHOD) -> str:
-    """The nearest key, also by its last part: `beta_boost` -> `foster.beta_boost`.
+    """The nearest key, also by its last part: `num_proxies` -> `podnet.num_proxies`.
 
     Keys of the same section, or of `method`, are preferred. Where no key is near, the hint names the command `listing`.
     """

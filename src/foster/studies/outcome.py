@@ -33,11 +33,12 @@ def metric_of(run: RunResult, metric: Metric, variant: str = "") -> float | None
     if not variant:
         return METRICS[metric](run)
     found = run.variants.get(variant)
-    if found is None:
+    average = found.average_incremental_accuracy if found else None
+    if found is None or average is None:
         return None
     if metric == "gain":
-        return found.average_incremental_accuracy - run.average_incremental_accuracy
-    return found.accuracy[-1] if metric == "final" else found.average_incremental_accuracy
+        return average - run.average_incremental_accuracy
+    return found.accuracy[-1] if metric == "final" else average
 
 
 @dataclass(frozen=True)
