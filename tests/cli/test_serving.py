@@ -34,5 +34,5 @@ def test_what_keeps_a_server_from_starting_is_one_line(
     assert "lies inside" in problem(small_bundle, "--feedback", small_bundle / "feedback")
     assert "--unknown takes 'auto'" in problem(small_bundle, "--unknown", "never")
     assert "only one of the two" in problem(small_bundle, "--unknown", "auto", "--unknown-below", 0.7)
-    monkeypatch.setitem(sys.modules, "hypercorn.asyncio", None)
-    assert "serving needs hypercorn: pip install 'foster-cil[serve]'" in problem(small_bundle)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert "serving needs uvicorn: pip install 'foster-cil[serve]'" in problem(small_bundle)

@@ -19,7 +19,7 @@ def forking() -> ForkServerContext:
     """A server that has imported all but computed nothing: importing takes longer than all that a small run does."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
-        ["foster.experiment.run", "foster.cli.photos", "foster.serving.app", "hypercorn.asyncio"]
+        ["foster.experiment.run", "foster.cli.photos", "foster.serving.app", "foster.serving.connection"]
     )
     return context
 

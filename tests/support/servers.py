@@ -5,6 +5,7 @@ import functools
 import io
 import random
 import re
+import signal
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -74,7 +75,7 @@ def serving(path: Path, folder: Path, *options: object, port: int = 0) -> Iterat
         process.terminate()
         process.join(SECONDS)
         process.kill()
-    assert not was_alive or process.exitcode == 0, said.read_text()
+    assert not was_alive or process.exitcode == 128 + signal.SIGTERM, said.read_text()
     assert "Traceback" not in said.read_text(), said.read_text()
 
 

@@ -69,6 +69,8 @@ class Guard:
                 headers = MutableHeaders(scope=message)
                 for name, value in SECURITY_HEADERS.items():
                     headers.setdefault(name, value)
+                if status >= 400:  # the rest of a body that was refused is not read
+                    headers["connection"] = "close"
             await send(message)
 
         try:

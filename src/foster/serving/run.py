@@ -1,12 +1,11 @@
 """From options to a server that listens."""
 
-import asyncio
 import logging
 import os
 import resource
 import socket
 import sys
-from typing import Any, cast
+from typing import Any
 
 from foster.errors import FolderError, FosterError, SettingsError, words_of
 from foster.serving.options import Options
@@ -14,13 +13,20 @@ from foster.system.output import complain
 
 logger = logging.getLogger(__name__)
 
-NEEDED = ("fastapi", "hypercorn", "prometheus_client", "python_multipart", "starlette")
+NEEDED = ("fastapi", "prometheus_client", "python_multipart", "starlette", "uvicorn")
 SHORT_TOKEN = 16
 MOST_CONNECTIONS = 4096
 HEADER_SECONDS = 10.0
 """How long a new or idle connection may take to send the whole header of its next request; `timeout` where less."""
-SHUTDOWN_SECONDS = 10.0
-"""How long answers that are being computed may take once the server is told to stop."""
+UVICORN: dict[str, Any] = {
+    "log_config": None,
+    "access_log": False,
+    "server_header": False,
+    "lifespan": "on",
+    "ws": "none",
+    "timeout_graceful_shutdown": 10,
+    "backlog": MOST_CONNECTIONS,
+}
 
 
 class ServeError(FosterError):
@@ -30,10 +36,11 @@ class ServeError(FosterError):
 def serve(options: Options) -> None:
     """Load the bundle, listen, and answer until a signal comes; requests that are being answered are finished."""
     try:
-        import hypercorn.asyncio
         import python_multipart  # noqa: F401 (forms are read with it)
+        import uvicorn
 
         from foster.serving.app import make_app
+        from foster.serving.connection import Connection
         from foster.serving.served import Current, Served
         from foster.serving.service import Service
     except ModuleNotFoundError as error:
@@ -58,15 +65,8 @@ def serve(options: Options) -> None:
             host,
             listening.getsockname()[1],
         )
-        config = hypercorn.Config()
-        config.bind = [f"fd://{listening.detach()}"]
-        config.backlog = MOST_CONNECTIONS
-        config.keep_alive_timeout = min(HEADER_SECONDS, options.timeout)
-        config.graceful_timeout = SHUTDOWN_SECONDS
-        config.include_server_header = False
-        config.errorlog = logging.getLogger("foster.serving.http")
-        config.errorlog.setLevel(logging.WARNING)
-        asyncio.run(hypercorn.asyncio.serve(cast(Any, app), config, mode="asgi"))
+        Connection.seconds = min(HEADER_SECONDS, options.timeout)
+        uvicorn.Server(uvicorn.Config(app, http=Connection, **UVICORN)).run(sockets=[listening])
 
 
 def _check(options: Options) -> None:
@@ -120,6 +120,7 @@ def _write_log() -> None:
     """Log lines go to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    log = logging.getLogger("foster.serving")
-    log.handlers, log.propagate = [handler], False
-    log.setLevel(logging.INFO)
+    for name, level in (("foster.serving", logging.INFO), ("uvicorn", logging.ERROR)):
+        log = logging.getLogger(name)
+        log.handlers, log.propagate = [handler], False
+        log.setLevel(level)
