@@ -1,6 +1,6 @@
 """The link `current` beside the bundles: which one is in use, and which ones were."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,11 +45,21 @@ class Promotion:
     after: str
 
 
-def promote(bundle: Path) -> Promotion:
-    """Point the link `current` in the bundle's parent folder at it, in one step that cannot be seen half done."""
+def check_files(bundle: Path) -> None:
+    """Whether all files of a bundle are as they were written; BundleError where one is not."""
+    folder = real_folder(bundle)
+    for _ in checked_files(folder, read_manifest(folder)):
+        pass
+
+
+def promote(bundle: Path, check: Callable[[Path], object] = check_files) -> Promotion:
+    """Point the link `current` in the bundle's parent folder at it, in one step that cannot be seen half done.
+
+    `check` gets the real folder first and raises BundleError where it must not be used.
+    """
     target = real_folder(bundle).resolve()
     _check_name(target)
-    _check_whole(target)
+    check(target)
     # A link may stand elsewhere, and the parent of '.' or '..' is not what stands before its last slash.
     is_plain = not bundle.is_symlink() and bundle.name not in ("", "..")
     link = (bundle if is_plain else target).parent / LINK
@@ -81,18 +91,11 @@ def rollback(path: Path) -> Promotion:
             hint = f"; 'foster promote' takes any other: {', '.join(others)}" if others else ""
             raise FolderError(f"'{link}' points at '{now}', and nothing was promoted before it{hint}")
         try:
-            _check_whole(link.parent.resolve() / history[-1])
+            check_files(link.parent.resolve() / history[-1])
         except BundleError as error:
             raise FolderError(f"cannot roll back from '{now}' to '{history[-1]}': {error}") from None
         _move(link, history)
         return Promotion(link, now, history[-1])
-
-
-def _check_whole(bundle: Path) -> None:
-    """Whether all files of a bundle are as they were written; a BundleError says what is not."""
-    folder = real_folder(bundle)
-    for _ in checked_files(folder, read_manifest(folder)):
-        pass
 
 
 def _check_name(bundle: Path) -> None:

@@ -224,12 +224,10 @@ def conclude(bundle: Path, is_promoting: bool, *before: str) -> None:
 
 def promote_bundle(bundle: Path) -> "Promotion":
     """Point the link at a bundle that can be loaded and answers in numbers."""
-    from foster.bundle.files import real_folder
     from foster.bundle.promotion import promote as move
     from foster.learner.learner import Learner
 
-    Learner.load(real_folder(bundle)).try_out()
-    return move(bundle)
+    return move(bundle, check=lambda folder: Learner.load(folder).try_out())
 
 
 def promote(bundle: Bundle, plugins: Plugins = None) -> None:
