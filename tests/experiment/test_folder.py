@@ -1,6 +1,7 @@
 """The folder of a run, whatever it holds."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from tiny_runs import (
     tiny_settings,
 )
 
+import foster
 from foster import events
 from foster.errors import FolderError, FosterError, SettingsError
 from foster.experiment import folder as module
@@ -99,11 +101,14 @@ def test_a_new_run_takes_no_folder_that_holds_anything_and_leaves_it_as_it_is(tm
 def test_a_run_into_a_folder_that_is_being_written_names_the_process_that_writes(
     tmp_path: Path, has_begun: bool
 ) -> None:
-    with locked(tmp_path):
+    given, folder = tmp_path / "given.toml", tmp_path / "run"
+    given.write_text(tiny_settings().toml())
+    with locked(folder):
         if has_begun:
-            (tmp_path / "settings.toml").write_text(tiny_settings().toml())
-        with pytest.raises(FolderError, match=f"process {os.getpid()} on "):
-            RunFolder(tmp_path).check_free()
+            shutil.copy(given, folder / "settings.toml")
+        for act in (RunFolder(folder).check_free, lambda: foster.run(str(given), folder=folder, resume=True)):
+            with pytest.raises(FolderError, match=f"process {os.getpid()} on "):
+                act()
 
 
 def test_a_run_that_another_process_began_meanwhile_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -18,15 +18,18 @@ from uneven_runs import run, tiny
 
 from foster.cli.experiments import relaunch
 from foster.data.download import Follower
+from foster.data.task import Task
 from foster.errors import DataError, DeviceError, FolderError, FosterError, SettingsError, TrainingError
 from foster.experiment.folder import RunFolder
 from foster.experiment.parts import build_engine, build_method, load_scenario
 from foster.experiment.plan import make_plan
 from foster.experiment.run import Experiment, begin, resumed_settings
+from foster.methods.finetune import Finetune
 from foster.networks import build_backbone
 from foster.settings.experiment import Settings, load_settings
 from foster.settings.methods import METHOD_SETTINGS, ReplaySettings
 from foster.system.signals import Stopped, StopRequest
+from foster.training.phase import Evaluate, Phase
 
 NUM_TEST = (8, 8, 4)
 NUM_DIGITS = 1442
@@ -253,6 +256,18 @@ def test_a_method_without_memory_has_no_exemplars_to_classify_by(tmp_path: Path)
     assert results["variants"] == {}
     assert results["memory_bytes"] == 0
     assert results["result"] == "head"
+
+
+def test_a_run_refuses_a_method_that_keeps_state_in_self(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    phases = Finetune.phases
+
+    def keeping(self: Finetune, task: Task) -> Iterator[Phase | Evaluate]:
+        yield from phases(self, task)
+        vars(self)["last_task"] = task.index
+
+    monkeypatch.setattr(Finetune, "phases", keeping)
+    with pytest.raises(TrainingError, match=r"self\.last_task"):
+        run(tiny("method=finetune"), tmp_path / "run")
 
 
 def test_a_scenario_of_one_task_is_plain_training(tmp_path: Path) -> None:

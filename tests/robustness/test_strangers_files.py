@@ -17,6 +17,7 @@ from foster.bundle.files import BundleError, sha256
 from foster.bundle.manifest import MAX_TASKS, _digest, read_manifest
 from foster.bundle.promotion import promote
 from foster.cli import one_line
+from foster.cli.bundles import promote_bundle
 from foster.data.photos.decode import decode
 from foster.data.photos.find import find_photos
 from foster.errors import FosterError
@@ -112,11 +113,24 @@ def test_weights_are_floats_that_networks_compute_with(kind: torch.dtype, bundle
     path.write_bytes(content)
     for read in (read_network, read_weights):
         assert_refused(lambda read=read: read(path), str(path))  # type: ignore[misc]
+    forge_weights(bundle, content)
+    assert_refused(lambda: foster.load(bundle, device="cpu"), str(kind))
+
+
+def forge_weights(bundle: Path, content: bytes) -> None:
     (bundle / "network.safetensors").write_bytes(content)
     facts = json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))
     files = facts["files"] | {"network.safetensors": {"sha256": sha256(content), "bytes": len(content)}}
     change_manifest(bundle, files=files)
-    assert_refused(lambda: foster.load(bundle, device="cpu"), str(kind))
+
+
+def test_promote_finds_what_serve_could_not_load(bundle: Path) -> None:
+    weights = safetensors.torch.load((bundle / "network.safetensors").read_bytes())
+    for change in ({"head.weight": weights["head.weight"] * torch.nan}, {"head.weight": None}):
+        changed = {name: tensor for name, tensor in (weights | change).items() if tensor is not None}
+        forge_weights(bundle, safetensors.torch.save(changed))
+        assert_refused(lambda: promote_bundle(bundle), str(bundle))
+    assert not (bundle.parent / "current").is_symlink()
 
 
 def test_a_memory_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ trained network keeps its backbone; the rows of its head are put together or lef
 """
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -345,9 +346,10 @@ def _with_names(entry: Mapping[str, Any], names: Mapping[str, str | None]) -> di
 
 def _source_with_names(source: str, names: Mapping[str, str | None]) -> str:
     """The name of a folder; one that has the name of a forgotten class in it is not told."""
-    if any(new is None and old.casefold() in source.casefold() for old, new in names.items()):
-        return FORGOTTEN
-    return names.get(source) or source
+    for old, new in names.items():
+        if old.casefold() in source.casefold():
+            source = FORGOTTEN if new is None else new.join(re.split(re.escape(old), source, flags=re.IGNORECASE))
+    return source
 
 
 def _folder_name(text: str, origin: str) -> str:
