@@ -1,19 +1,40 @@
 """A network as something that answers: pictures in, scores and probabilities of every class out."""
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
 from foster.bundle.manifest import Preprocessing
 from foster.data.augmentation.pipeline import Normaliser
-from foster.data.images import Stack
+from foster.data.images import Stack, as_stack, on_device
 from foster.evaluation.predict import nearest_mean_scores
 from foster.networks.heads import RootHead, unit_roots
 from foster.networks.layout import channels_last
 from foster.networks.network import Network
-from foster.training.engine import in_batches
+from foster.training.engine import in_batches, inference_batch_size
 from foster.training.memory_errors import explained_memory_errors
+
+_NUM_THREADS = threading.RLock()
+"""Held while torch's number of threads is another one: it belongs to the whole process."""
+
+
+@contextmanager
+def one_thread() -> Iterator[int]:
+    """Compute with one thread inside an operation, on a CPU; the number of threads outside is given.
+
+    Sums are rounded differently for each number of threads, so what must be the same in every run is computed by one.
+    """
+    with _NUM_THREADS:
+        num_threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield num_threads
+        finally:
+            torch.set_num_threads(num_threads)
 
 
 class Classifier(nn.Module):
@@ -52,8 +73,11 @@ class Classifier(nn.Module):
         return self._in_batches(lambda batch: (self.scores_of(self._features(batch)),), images)[0]
 
     def features(self, images: Stack | Tensor) -> Tensor:
-        """Features `[N, feature_size]` of any number of images from anywhere, on the CPU."""
-        return self._in_batches(lambda batch: (self._features(batch),), images)[0]
+        """Features `[N, feature_size]` of any number of images from anywhere, on the CPU.
+
+        They are learned from, so they do not depend on the number of threads.
+        """
+        return self._in_batches(lambda batch: (self._features(batch),), images, is_reproducible=True)[0]
 
     @torch.no_grad()
     def scores_on_cpu(self, features: Tensor) -> Tensor:
@@ -77,14 +101,30 @@ class Classifier(nn.Module):
         return probabilities, features
 
     def _in_batches(
-        self, forward: Callable[[Tensor], tuple[Tensor, ...]], images: Stack | Tensor
+        self, forward: Callable[[Tensor], tuple[Tensor, ...]], images: Stack | Tensor, is_reproducible: bool = False
     ) -> tuple[Tensor, ...]:
-        """As `in_batches`, on the CPU in the end."""
+        """`forward` over images in batches, without gradients; the results are on the CPU.
+
+        A CPU computes several batches at a time, each by one thread: on a busy machine that takes a third of the
+        processor time of several threads in each batch. One batch alone is computed by all threads, unless the result
+        must be reproducible.
+        """
         num_images = len(images)
         if not num_images:  # not every module takes a batch of none
             images = torch.zeros(1, *images.shape[1:], dtype=torch.uint8)
+        stack = as_stack(images)
+        size = inference_batch_size((stack.shape[2], stack.shape[3]), self.device)
         with explained_memory_errors(self.device):
-            return tuple(column[:num_images].cpu() for column in in_batches(forward, images, self.device))
+            if self.device.type != "cpu" or not (is_reproducible or num_images > size):
+                return tuple(column[:num_images].cpu() for column in in_batches(forward, stack, self.device))
+            stack.load()
+            with (
+                one_thread() as num_threads,
+                ThreadPoolExecutor(num_threads, "batch", torch.set_num_threads, (1,)) as pool,
+            ):
+                compute = torch.no_grad()(lambda batch: forward(on_device(batch, self.device)))
+                parts = list(pool.map(compute, stack.split(size)))
+            return tuple(torch.cat(column)[:num_images] for column in zip(*parts, strict=True))
 
     def _probabilities(self, scores: Tensor) -> Tensor:
         return nn.functional.softmax(scores / self.temperature, dim=1)

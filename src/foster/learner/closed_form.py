@@ -31,7 +31,7 @@ from foster.data.photos.store import (
 )
 from foster.errors import DataError, SettingsError
 from foster.learner.calibration import fit_temperature, probabilities
-from foster.learner.classifier import Classifier
+from foster.learner.classifier import Classifier, one_thread
 from foster.learner.familiarity import Familiarity
 from foster.learner.features import FeatureStore, stored_features
 from foster.learner.heads import linear_discriminants, solve
@@ -88,24 +88,25 @@ def learn_in_closed_form(request: Request, chosen: Chosen, began: float) -> Chan
         request.warn(
             f"every photo will be taken for '{photos.class_names[0]}': a second class is needed to tell it from"
         )
-    num_classes = len(photos.class_names)
-    store = before.store if before and before.store else FeatureStore.empty(network.feature_size)
-    last_answers = store.answers
-    num_before = store.num_photos
-    store = store.added(photos.features, photos.labels, photos.ids, num_classes, settings.features_per_class)
-    # Where only sums are kept, the new photos are all there is to measure on.
-    rows = store.rows if settings.features_per_class else torch.arange(num_before, store.num_photos)
-    features = store.features if settings.features_per_class else photos.features
-    labels = store.labels[rows]
-    solved = solve(settings.head, store.statistics, features, labels, tuple(store.ids[k] for k in rows.tolist()))
-    measured, of_measured = rows[solved.positions], labels[solved.positions]
-    temperature = fit_temperature(solved.scores, of_measured)
-    probability = probabilities(solved.scores, temperature or 1.0)
-    familiarity = None
-    if temperature and len(labels.unique()) == num_classes:
-        familiarity = Familiarity.cross_fitted(features, labels, solved.positions, probability)
-    answers = solved.scores.argmax(1)
-    check, uncompared = _compared(measured, of_measured, answers, last_answers, photos.class_names, len(known))
+    with one_thread():
+        num_classes = len(photos.class_names)
+        store = before.store if before and before.store else FeatureStore.empty(network.feature_size)
+        last_answers = store.answers
+        num_before = store.num_photos
+        store = store.added(photos.features, photos.labels, photos.ids, num_classes, settings.features_per_class)
+        # Where only sums are kept, the new photos are all there is to measure on.
+        rows = store.rows if settings.features_per_class else torch.arange(num_before, store.num_photos)
+        features = store.features if settings.features_per_class else photos.features
+        labels = store.labels[rows]
+        solved = solve(settings.head, store.statistics, features, labels, tuple(store.ids[k] for k in rows.tolist()))
+        measured, of_measured = rows[solved.positions], labels[solved.positions]
+        temperature = fit_temperature(solved.scores, of_measured)
+        probability = probabilities(solved.scores, temperature or 1.0)
+        familiarity = None
+        if temperature and len(labels.unique()) == num_classes:
+            familiarity = Familiarity.cross_fitted(features, labels, solved.positions, probability)
+        answers = solved.scores.argmax(1)
+        check, uncompared = _compared(measured, of_measured, answers, last_answers, photos.class_names, len(known))
     memory = _memory(before, photos, quota, chosen.resizing)
     after = Knowledge(
         class_names=photos.class_names,
