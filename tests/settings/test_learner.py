@@ -42,7 +42,6 @@ def test_what_belongs_to_the_machine_stays_on_the_machine() -> None:
     [
         ("epoch_scale=1", "unknown key 'epoch_scale'; did you mean 'epochs_scale'?"),
         ("beta_boost=0.9", "unknown key 'beta_boost'; did you mean 'foster.beta_boost'?"),
-        ("head=abc", "head: input should be 'discriminants', not 'abc'"),
         ("epochs=3", "--minutes"),
         ("dataset=digits", "unknown key 'dataset'; 'foster learn --keys' prints all keys"),
         ("method=fster", "unknown method 'fster'; did you mean 'foster'?"),

@@ -3,6 +3,7 @@
 import math
 
 import torch
+from scipy.optimize import minimize_scalar
 from torch import Tensor
 from torch.nn import functional
 
@@ -15,7 +16,6 @@ UNCALIBRATED = (
 )
 
 LOWEST, HIGHEST = 0.05, 20.0
-NUM_CANDIDATES = 61
 
 USUAL_SPREAD, USUAL_DEVIATION = 2.0, 0.5
 """The standard deviation of calibrated scores, and by how much its logarithm differs between sets of photos."""
@@ -38,7 +38,7 @@ def fit_temperature(scores: Tensor, labels: Tensor) -> float | None:
     if num_images < MIN_IMAGES or num_classes < 2:
         return None
     scores, labels = scores.double().cpu(), labels.cpu()
-    usual = math.log(min(HIGHEST, max(LOWEST, _spread(scores) / USUAL_SPREAD)))
+    usual = math.log(min(HIGHEST, max(LOWEST, spread_of(scores) / USUAL_SPREAD)))
     # A class without a mean has a score of -inf; a finite one that is as good as it keeps the sums finite.
     scores = scores.clamp_min(float(scores[scores.isfinite()].min()) - 1000)
     counts = torch.bincount(labels, minlength=num_classes)
@@ -49,16 +49,12 @@ def fit_temperature(scores: Tensor, labels: Tensor) -> float | None:
         misfit = functional.cross_entropy(scores / math.exp(logarithm), labels, reduction="none")
         return float(weights @ misfit) + ((logarithm - usual) / USUAL_DEVIATION) ** 2 / 2
 
-    low, high = math.log(LOWEST), math.log(HIGHEST)
-    for _ in range(3):  # each round looks more closely around the best of the last
-        grid = torch.linspace(low, high, NUM_CANDIDATES, dtype=torch.float64)
-        best = min(grid.tolist(), key=loss)
-        spacing = (high - low) / (NUM_CANDIDATES - 1)
-        low, high = best - spacing, best + spacing
-    return round(min(HIGHEST, max(LOWEST, math.exp(best))), 4)
+    bounds = math.log(LOWEST), math.log(HIGHEST)
+    found = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-7})
+    return round(math.exp(found.x), 4)
 
 
-def _spread(scores: Tensor) -> float:
+def spread_of(scores: Tensor) -> float:
     """The standard deviation of scores `[N, C]` about the mean of their image, which a softmax does not see."""
     known = scores.where(scores.isfinite(), torch.nan)
     return float((known - known.nanmean(1, keepdim=True)).square().nanmean().sqrt())

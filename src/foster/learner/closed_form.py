@@ -53,8 +53,8 @@ READ_AT_ONCE = 128
 """Photos that are decoded and looked at together."""
 
 REHEARSED_PHOTOS = 8
-NUM_SOLUTIONS = 6
-"""One for each fold, and the one that is kept."""
+NUM_SOLUTIONS = 5
+"""The head, its leave-one-out scores, and what is told apart as unknown, in solutions of a linear system."""
 
 PNG = b"\x89PNG"
 
@@ -98,13 +98,13 @@ def learn_in_closed_form(request: Request, chosen: Chosen, began: float) -> Chan
         rows = store.rows if settings.features_per_class else torch.arange(num_before, store.num_photos)
         features = store.features if settings.features_per_class else photos.features
         labels = store.labels[rows]
-        solved = solve(settings.head, store.statistics, features, labels, tuple(store.ids[k] for k in rows.tolist()))
+        solved = solve(store.statistics, features, labels, tuple(store.ids[k] for k in rows.tolist()))
         measured, of_measured = rows[solved.positions], labels[solved.positions]
         temperature = fit_temperature(solved.scores, of_measured)
         probability = probabilities(solved.scores, temperature or 1.0)
         familiarity = None
-        if temperature and len(labels.unique()) == num_classes:
-            familiarity = Familiarity.cross_fitted(features, labels, solved.positions, probability)
+        if temperature:
+            familiarity = Familiarity.left_out(store.statistics, features[solved.positions], of_measured, probability)
         answers = solved.scores.argmax(1)
         check, uncompared = _compared(measured, of_measured, answers, last_answers, photos.class_names, len(known))
     memory = _memory(before, photos, quota, chosen.resizing)
@@ -140,7 +140,6 @@ def learn_in_closed_form(request: Request, chosen: Chosen, began: float) -> Chan
     entry = {
         "source": request.photos.title.strip("'").rsplit("/", 1)[-1],
         "method": CLOSED_FORM,
-        "head": settings.head,
         "device": str(classifier.device),
         "unknown_threshold": familiarity.threshold if familiarity else None,
         **report.record(),

@@ -1,22 +1,23 @@
-"""Heads that follow from sums of features, and how well they do on photos that had no part in them."""
+"""The head that follows from sums of features, and how well it does on photos that had no part in it."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from foster.learner.calibration import USUAL_SPREAD
-from foster.learner.features import FeatureStore, less
+from foster.learner.calibration import USUAL_SPREAD, spread_of
+from foster.learner.features import FeatureStore
 from foster.networks.heads import RootHead
-from foster.networks.statistics import Statistics, discriminants_of_few
+from foster.networks.statistics import Statistics, discriminants_of_few, left_out_scores
 
 SHRINKAGE = 0.5
 """Of the covariance of roots of features: results/notes/photo-heads.md."""
 
-NUM_FOLDS = 5
 MOST_MEASURED = 2000
 """Of more photos, so many are measured, about equally many of each class: more would hardly change the number."""
+
+LEAST_MEASURED = 5
+"""So many of each class are measured in any case."""
 
 
 def linear_discriminants(statistics: Statistics) -> tuple[Tensor, Tensor]:
@@ -24,38 +25,30 @@ def linear_discriminants(statistics: Statistics) -> tuple[Tensor, Tensor]:
     return discriminants_of_few(statistics, SHRINKAGE)
 
 
-HEADS: dict[str, Callable[[Statistics], tuple[Tensor, Tensor]]] = {"discriminants": linear_discriminants}
-"""By the name in the settings: from sums over all photos to the weight `[C, d]` and the bias `[C]` of a linear head."""
-
-
 @dataclass(frozen=True, eq=False)
 class Solved:
-    """A head, and the scores of photos that had no part in it, by five-fold cross-validation."""
+    """A head, and the scores of photos by heads without them (leave-one-out)."""
 
     head: RootHead
     positions: Tensor
     """Which of the photos given were measured, int64 `[n]`."""
     scores: Tensor
-    """Their scores `[n, C]`, on the scale of the head; -inf for a class of which no other photo is there."""
+    """Their scores `[n, C]`, on the scale of the head."""
 
 
 def solve(
-    name: str,
-    statistics: Statistics,
-    features: Tensor,
-    labels: Tensor,
-    ids: tuple[str, ...],
-    scale: float | None = None,
+    statistics: Statistics, features: Tensor, labels: Tensor, ids: tuple[str, ...], scale: float | None = None
 ) -> Solved:
-    """The head that follows from `statistics`, which include the photos of stored `features` `[n, d]`, and what heads
-    without them say of these.
+    """The head that follows from `statistics`, which include the photos of stored `features` `[n, d]`; each of these is
+    measured by the head of all other photos. A photo without another one of its class is not measured.
 
-    Scores are divided by a `scale`. By default those of photos not seen get the usual spread: then a temperature of 1
+    Scores are divided by a `scale`. By default those of left-out photos get the usual spread: then a temperature of 1
     is a good guess.
     """
-    make = HEADS[name]
-    positions, scores = cross_validated(make, statistics, features, labels, ids)
-    weight, bias = make(statistics)
+    positions = _measured(labels, ids, statistics.num_classes)
+    scores, is_judged = left_out_scores(statistics, SHRINKAGE, features[positions], labels[positions])
+    positions, scores = positions[is_judged], scores[is_judged]
+    weight, bias = linear_discriminants(statistics)
     weight, bias = weight - weight.mean(0), bias - bias.mean()
     if scale is None or not scale > 0:
         scale = spread_of(scores) / USUAL_SPREAD if len(scores) else 0.0
@@ -65,51 +58,23 @@ def solve(
     return Solved(head, positions, (scores / scale).float())
 
 
-def scale_of(name: str, statistics: Statistics, head: RootHead) -> float:
+def scale_of(statistics: Statistics, head: RootHead) -> float:
     """What the scores of a head were divided by that followed from these statistics."""
-    weight, _ = HEADS[name](statistics)
+    weight, _ = linear_discriminants(statistics)
     return float((weight - weight.mean(0)).norm()) / max(float(head.weight.detach().norm()), 1e-12)
 
 
-def cross_validated(
-    make: Callable[[Statistics], tuple[Tensor, Tensor]],
-    statistics: Statistics,
-    features: Tensor,
-    labels: Tensor,
-    ids: tuple[str, ...],
-) -> tuple[Tensor, Tensor]:
-    """Positions `[n]` of up to MOST_MEASURED photos, and their scores `[n, C]`, float64, each by a head from all photos
-    but those of its fold. A photo without another one of its class is not measured."""
-    num_classes, num_features = statistics.sums.shape
-    quota = max(NUM_FOLDS, MOST_MEASURED // max(1, num_classes))
-    turns: list[int] = [0] * num_classes
-    fold = torch.full((len(ids),), -1, dtype=torch.int64)
+def _measured(labels: Tensor, ids: tuple[str, ...], num_classes: int) -> Tensor:
+    """Positions of up to MOST_MEASURED photos, those with the smallest ids of each class, ascending."""
+    quota = max(LEAST_MEASURED, MOST_MEASURED // max(1, num_classes))
+    counts = [0] * num_classes
+    chosen: list[int] = []
     for position in sorted(range(len(ids)), key=lambda k: ids[k]):
         label = int(labels[position])
-        if turns[label] < quota:
-            fold[position] = turns[label] % NUM_FOLDS
-        turns[label] += 1
-    scores = torch.full((len(ids), num_classes), -torch.inf, dtype=torch.float64)
-    for number in range(NUM_FOLDS):
-        inside = fold == number
-        if not bool(inside.any()):
-            continue
-        own = features[inside].double()
-        others = less(statistics, Statistics.empty(num_classes, num_features).added(own, labels[inside]))
-        if not others.num_images:
-            continue
-        weight, bias = make(others)
-        bias = torch.where(others.counts > 0, bias, -torch.inf)
-        scores[inside] = own @ weight.T + bias
-    is_measured = scores.gather(1, labels[:, None])[:, 0].isfinite() if len(ids) else fold >= 0
-    positions = is_measured.nonzero()[:, 0]
-    return positions, scores[positions]
-
-
-def spread_of(scores: Tensor) -> float:
-    """The standard deviation of scores `[n, C]` about the mean of their photo, which a softmax does not see."""
-    known = scores.where(scores.isfinite(), torch.nan)
-    return float((known - known.nanmean(1, keepdim=True)).square().nanmean().sqrt())
+        counts[label] += 1
+        if counts[label] <= quota:
+            chosen.append(position)
+    return torch.tensor(sorted(chosen), dtype=torch.int64)
 
 
 def kept_photos(store: FeatureStore) -> tuple[Tensor, Tensor, tuple[str, ...]]:

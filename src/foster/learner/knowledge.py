@@ -187,7 +187,7 @@ def save_knowledge(folder: Path, settings: LearnerSettings, knowledge: Knowledge
     memories: dict[Use, ExemplarMemory] = {"exemplars": knowledge.exemplars, "held-out": knowledge.held_out}
     weights = dict(knowledge.network.state_dict())
     if knowledge.familiarity is not None:
-        weights |= knowledge.familiarity.tensors()
+        weights |= knowledge.familiarity.tensors(has_statistics=not knowledge.is_closed_form)
     features = knowledge.store.tensors() if knowledge.store else {}
     write_bundle(folder, facts, weights, memories, features)
     return folder
@@ -205,10 +205,11 @@ def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSe
             raise BundleError(
                 f"bundle '{title}' is of method '{facts.method}', its settings are of '{settings.method}'"
             )
-        familiarity = Familiarity.of(bundle.weights)
         weights = {name: tensor for name, tensor in bundle.weights.items() if not name.startswith(FAMILIARITY)}
         network = _network(facts, settings, backbone, weights, title)
         store = FeatureStore.of(bundle.features, len(facts.classes), title)
+        sums = store.statistics if store and settings.method == CLOSED_FORM else None
+        familiarity = Familiarity.of(bundle.weights, sums)
         if settings.method == CLOSED_FORM and (store is None or store.num_features != network.feature_size):
             raise BundleError(f"bundle '{title}' has no sums of features that fit its network")
     except BundleError:

@@ -178,12 +178,7 @@ def remove_photos(knowledge: Knowledge, settings: LearnerSettings, wanted: Seque
             raise DataError(f"this is the last photo of class '{name}'; foster forget takes out the class")
     checks: tuple[UpdateCheck, ...] = ()
     if knowledge.is_closed_form:
-        after, checks = _solved_again(
-            knowledge,
-            after,
-            settings,
-            Regrouping(tuple((k,) for k in range(knowledge.num_classes)), knowledge.class_names),
-        )
+        after, checks = _solved_again(knowledge, after)
     report = MendReport({}, removed=tuple(sorted(own for _, own in chosen)), checks=checks)
     return Change(after.with_entry(report.record()), report)
 
@@ -220,7 +215,7 @@ def _regrouped(
     )
     if not knowledge.is_closed_form:
         return _regrouped_network(knowledge, after, settings, regrouping, report, max_drop)
-    after, checks = _solved_again(knowledge, after, settings, regrouping)
+    after, checks = _solved_again(knowledge, after)
     report = replace(report, checks=checks)
     wrong = None if max_drop is None else problem(checks, max_drop)
     return Change(after.with_entry(_entry(report, after)), report, wrong)
@@ -230,9 +225,7 @@ def _entry(report: MendReport, after: Knowledge) -> dict[str, Any]:
     return {**report.record(), "unknown_threshold": after.familiarity.threshold if after.familiarity else None}
 
 
-def _solved_again(
-    before: Knowledge, after: Knowledge, settings: LearnerSettings, regrouping: Regrouping
-) -> tuple[Knowledge, tuple[UpdateCheck, ...]]:
+def _solved_again(before: Knowledge, after: Knowledge) -> tuple[Knowledge, tuple[UpdateCheck, ...]]:
     """What follows from the features and sums of `after`, and answers before and after on the photos whose features are
     kept. Where none are, confidence stays as it was."""
     assert before.store is not None
@@ -240,17 +233,17 @@ def _solved_again(
     store, head = after.store, before.network.head
     assert isinstance(head, RootHead)
     features, labels, ids = kept_photos(store)
-    scale = scale_of(settings.head, before.store.statistics, head)
-    solved = solve(settings.head, store.statistics, features, labels, ids, scale)
+    scale = scale_of(before.store.statistics, head)
+    solved = solve(store.statistics, features, labels, ids, scale)
     measured, of_measured = store.rows[solved.positions], labels[solved.positions]
     temperature = fit_temperature(solved.scores, of_measured)
     answers = solved.scores.argmax(1)
     familiarity = before.familiarity
     if temperature:
         probability = probabilities(solved.scores, temperature)
-        familiarity = Familiarity.cross_fitted(features, labels, solved.positions, probability)
+        familiarity = Familiarity.left_out(store.statistics, features[solved.positions], of_measured, probability)
     elif familiarity is not None:
-        familiarity = familiarity.of_groups(regrouping.groups)
+        familiarity = replace(familiarity, statistics=store.statistics)
     last = store.answers[measured]
     compared = last >= 0
     right, then, now = (values[compared].numpy() for values in (of_measured, last, answers))

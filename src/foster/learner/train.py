@@ -30,7 +30,7 @@ from foster.learner.calibration import fit_temperature, probabilities
 from foster.learner.classifier import Classifier
 from foster.learner.familiarity import Familiarity
 from foster.learner.features import FeatureStore, stored_features
-from foster.learner.heads import HEADS, solve
+from foster.learner.heads import linear_discriminants, solve
 from foster.learner.knowledge import Change, Knowledge, Memories, no_images
 from foster.learner.look import Intake, fair_quota, held_out_quota, kept_held_out, take_in
 from foster.learner.reports import CLOSED_FORM_VARIANT, LearnReport
@@ -586,7 +586,7 @@ def _discriminants(network: Network, num_classes: int, infer: Infer, data: Image
     features = stored_features(raw)
     whole = Statistics.empty(num_classes, features.shape[1]).added(features, labels)
     ids = tuple(f"{k:08d}" for k in range(len(labels)))
-    head = solve(next(iter(HEADS)), whole, features, labels, ids).head
+    head = solve(whole, features, labels, ids).head
     length = raw.float().norm(dim=1).mean().clamp_min(1e-6)
     return head.weight.to(raw.device) / length, head.bias.to(raw.device)
 
@@ -758,7 +758,7 @@ def _closed_form_beside(plan: Plan, engine: Engine) -> tuple[FeatureStore | None
     store = store.added(features, fresh.labels, fresh_ids, num_classes, settings.features_per_class)
     if not len(plan.held_out):
         return store, None
-    weight, bias = HEADS[settings.head](store.statistics)
+    weight, bias = linear_discriminants(store.statistics)
     rows = stored_features(classifier.features(plan.held_out.stack)).double()
     is_right = (rows @ weight.T + bias).argmax(1) == plan.held_out.labels
     by_class = accuracy_by_class(is_right, plan.held_out.labels)

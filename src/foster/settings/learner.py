@@ -26,7 +26,7 @@ PRETRAINED_MAX_GRADIENT = 1.0
 AUTO, CLOSED_FORM = "auto", "closed_form"
 """Words for `method` beside those of methods that are trained."""
 
-KEPT_FROM_THE_FIRST_LEARN = ("method", "backbone", "image_size", "resize", "head")
+KEPT_FROM_THE_FIRST_LEARN = ("method", "backbone", "image_size", "resize")
 """What a bundle decides once and for all, beside the pretrained weights: all it holds depends on it."""
 
 MACHINE_KEYS = ("device", "engine", "max_unreadable", "checkpoint_minutes", "plugins")
@@ -53,8 +53,6 @@ class LearnerSettings(CommonSettings):
     weights: str = ""
     """A .safetensors file with pretrained weights of the backbone; later learns need it no more, except with
     method=joint, which starts from it each time."""
-    head: Literal["discriminants"] = "discriminants"
-    """What follows from the sums in closed form: shrunk linear discriminants."""
     features_per_class: int = Field(default=1000, ge=0)
     """Photos of each class whose features (2.5 KB a photo) are kept beside the sums over all; 0 keeps only the sums."""
     image_size: Literal["auto"] | tuple[int, int] = "auto"
