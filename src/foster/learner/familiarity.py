@@ -167,7 +167,8 @@ class Familiarity:
 
 def _whitened(factor: Tensor, values: Tensor) -> Tensor:
     """Values `[N, d]` in coordinates in which the covariance of this Cholesky factor is the identity."""
-    return torch.linalg.solve_triangular(factor, values.T, upper=False).T
+    coordinates: Tensor = torch.linalg.solve_triangular(factor, values.T, upper=False)
+    return coordinates.T
 
 
 def _gain(counts: Tensor, num_images: int, length: Tensor) -> Tensor:
@@ -182,7 +183,7 @@ def _logit_of_confidence(probability: Tensor) -> Tensor:
 
 def _score(measured: Tensor, means: Tensor, deviations: Tensor) -> Tensor:
     """`[N]`, from confidences and nearnesses `[2, N]`: known photos are taken to be normally distributed in both."""
-    shares = torch.special.log_ndtr((measured - means) / deviations.clamp_min(1e-6))
+    shares: Tensor = torch.special.log_ndtr((measured - means) / deviations.clamp_min(1e-6))
     return shares.mean(0).exp()
 
 
