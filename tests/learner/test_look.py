@@ -13,7 +13,7 @@ from small_learners import digits, longer_learner
 
 from foster.data.photos.decode import Resizing
 from foster.data.photos.find import Source, find_photos
-from foster.data.photos.store import read_photos
+from foster.data.photos.read import read_photos
 from foster.errors import DataError
 from foster.learner.learner import Learner
 from foster.learner.look import (

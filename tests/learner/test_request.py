@@ -11,7 +11,7 @@ from torch import Tensor
 
 import foster
 from foster.data.photos.find import Photos, find_photos
-from foster.data.photos.store import ReadPhotos, read_for_training
+from foster.data.photos.read import ReadPhotos, read_for_training
 from foster.errors import DataError, DeviceError, SettingsError
 from foster.learner import look
 from foster.learner.request import Request, choose

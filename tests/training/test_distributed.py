@@ -17,7 +17,7 @@ from process_groups import ended, group_of, said_by
 from torch import nn
 
 from foster.data.images import TensorStack
-from foster.data.photos.store import num_strata, strata
+from foster.data.photos.stack import num_strata, strata
 from foster.experiment.folder import RunFolder
 from foster.networks.freezing import freeze
 from foster.system.processes import ProcessGroup

@@ -16,7 +16,8 @@ from foster import kernels
 from foster.data.download import Follower
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
-from foster.data.photos.store import PhotoLoader, Place, check_writable
+from foster.data.photos.cache import check_writable
+from foster.data.photos.store import PhotoLoader, Place
 from foster.data.scenario import Scenario, class_order_from_names, class_order_from_seed, hold_out
 from foster.data.sources import Dataset, load
 from foster.data.unlabeled import load_unlabeled, num_unlabeled

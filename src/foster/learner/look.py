@@ -18,7 +18,7 @@ from foster.data.images import ImageSet, ids_of
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.decode import Resizing, typical_side
 from foster.data.photos.find import Photos, item_name
-from foster.data.photos.store import learner_loader, measured_sizes, none_readable, read_for_training
+from foster.data.photos.read import learner_loader, measured_sizes, none_readable, read_for_training
 from foster.errors import DataError
 from foster.experiment.parts import place_for_photos
 from foster.learner.knowledge import Knowledge

@@ -18,7 +18,7 @@ from foster.data.images import ImageSet, Stack, as_stack, concatenate, ids_of, o
 from foster.data.memory import BorrowedMemory, ExemplarMemory
 from foster.data.photos.decode import Resizing
 from foster.data.photos.find import Photos, some
-from foster.data.photos.store import stack_for_learner
+from foster.data.photos.read import stack_for_learner
 from foster.data.task import Task
 from foster.data.unlabeled import load_unlabeled
 from foster.errors import DataError, SettingsError

@@ -27,7 +27,7 @@ from foster.data.photos.find import (
     read_names,
     read_tree,
 )
-from foster.data.photos.store import read_photos
+from foster.data.photos.read import read_photos
 from foster.errors import DataError
 
 SIZE = Resizing(4, 4)

@@ -25,25 +25,19 @@ from foster.data.download import Follower
 from foster.data.images import ImageSet, concatenate, ids_of, on_device
 from foster.data.memory import ExemplarMemory
 from foster.data.photos import store as store_module
+from foster.data.photos.cache import Decoded, PhotoList
 from foster.data.photos.decode import Resizing, typical_side
 from foster.data.photos.find import find_photos
-from foster.data.photos.store import (
-    NUM_STRATA,
-    Decoded,
-    PhotoList,
-    PhotoLoader,
-    PhotoStack,
-    PhotoStore,
+from foster.data.photos.read import (
     learner_loader,
     measured_sizes,
-    num_strata,
-    place_for,
     read_for_training,
     read_photos,
     stack_for_learner,
     stack_of_files,
-    strata,
 )
+from foster.data.photos.stack import PhotoStack, num_strata, strata
+from foster.data.photos.store import NUM_STRATA, PhotoLoader, PhotoStore, place_for
 from foster.errors import DataError, FolderError
 from foster.system.processes import ProcessGroup
 
@@ -414,15 +408,15 @@ def test_a_killed_preparation_goes_on_where_it_stopped(folder: Path, tmp_path: P
     script = f"""
 import os, signal
 from pathlib import Path
-from foster.data.photos import store
-write = store.write_json
+from foster.data.photos import cache, stack, store
+write = cache.write_json
 def killed(path, facts):
     write(path, facts)
     if len(list(path.parent.glob("*.json"))) == 2:
         os.kill(os.getpid(), signal.SIGKILL)
-store.write_json = killed
+cache.write_json = killed
 loader = store.PhotoLoader(32, 40, place="disk", cache=Path({str(cache)!r}))
-store.PhotoStack.of({files!r}, loader).prepare("the photos")
+stack.PhotoStack.of({files!r}, loader).prepare("the photos")
 """
     done = subprocess.run([sys.executable, "-c", script], env=os.environ, timeout=600)
     assert done.returncode == -signal.SIGKILL

@@ -1,26 +1,20 @@
-"""Many photos at once: as a tensor of one size, or in their own sizes as one buffer of pixels.
+"""Decoded photos of many sizes, and where their pixels are kept.
 
-`read_photos` gives a tensor. A `PhotoStack` holds photos of many sizes: a `PhotoLoader` decodes each photo once, over
-all cores, and keeps its pixels (uint8 `[height, width, 3]`, one photo after the other) on the GPU, in the host's memory
-or in a cache on disk. A network sees crops of them, cut and resized on the device.
+A `PhotoLoader` decodes each photo once, over all cores. Its pixels (uint8 `[height, width, 3]`, one photo after the
+other) lie on the GPU, in the host's memory or in a cache on disk; a `PhotoStore` knows where.
 
-Several processes share photos in an experiment. A photo's number decides which process decodes it. Batches have equal
-parts of 32 strata of photos, and each process has some strata: so the batches do not depend on the number of processes.
+Several processes share the photos of an experiment: a photo's number decides which process decodes it.
 """
 
-import hashlib
-import json
-import os
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast
+from typing import Literal
 
 import numpy as np
 import torch
@@ -28,35 +22,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foster import events
-from foster.data.augmentation.pipeline import PhotoChanges
 from foster.data.download import Follower
-from foster.data.images import Epoch, Stack, TensorStack
-from foster.data.photos.crops import centre_boxes, crops_at, crops_of, middle_boxes, whole_boxes
+from foster.data.photos.cache import CacheFolder, Decoded, PhotoList
+from foster.data.photos.crops import centre_boxes, middle_boxes, whole_boxes
 from foster.data.photos.decode import (
-    DECODED_AT_ONCE,
-    MAX_FILE_BYTES,
-    MISSING,
     ImageError,
-    ImageLike,
     Resizing,
-    decode,
     decode_photo,
-    decoded,
     file_pixels,
     image_id,
     jpeg_of,
-    png_of,
     quiet_pillow,
     shrunk,
-    upright_size,
 )
-from foster.data.photos.find import Photos, item_name
-from foster.errors import DataError, SettingsError, explained
-from foster.kernels.operations import can_crop
-from foster.settings.augmentation import Augmentation
-from foster.settings.learner_defaults import SMALL_SIDE
-from foster.system.files import read_limited, user_path, write_json, writing, written
-from foster.system.memory import main_memory, num_cores
+from foster.errors import DataError
+from foster.system.files import written
+from foster.system.memory import num_cores
 from foster.system.processes import gathered, process_group
 
 Place = Literal["auto", "device", "host", "disk"]
@@ -65,10 +46,6 @@ CPU = torch.device("cpu")
 MAX_UNREADABLE = 100
 MAX_UNREADABLE_SHARE = 0.1
 NUM_SHOWN = 5
-NUM_MEASURED = 200
-
-COPIES_OF_PHOTOS = 2
-"""What photos that are kept larger than a network sees them take, in copies of what it sees."""
 
 LOADED_AT_ONCE = 512
 LOADED_TOGETHER = 16
@@ -84,14 +61,6 @@ TYPICAL_SHORT_SIDE = 375
 NUM_STRATA = 32
 """The largest number of strata, and so of processes that share photos."""
 
-FEWEST_IN_A_STRATUM = 8
-
-CACHE_VERSION = 3
-"""Counts up when the same files would give other pixels."""
-
-MOST_IN_A_CACHE_FILE = 2048
-MAX_FACTS_BYTES = 2**24
-
 
 @dataclass(frozen=True)
 class Unreadable:
@@ -99,83 +68,6 @@ class Unreadable:
 
     name: str
     reason: str
-
-
-@dataclass(frozen=True, eq=False)
-class ReadPhotos:
-    """The images that could be read, with a class name each, and those that could not."""
-
-    stack: Stack
-    positions: tuple[int, ...]
-    """Where those that could be read stand among all photos."""
-    labels: tuple[str, ...]
-    unreadable: tuple[Unreadable, ...]
-
-    @property
-    def images(self) -> Tensor:
-        """uint8 `[N, 3, H, W]`, where they were read at one size."""
-        return self.stack.tensor
-
-
-def read_photos(
-    photos: Photos,
-    resizing: Resizing,
-    max_unreadable: int | None = None,
-    num_copies: int = Stack.num_copies,
-) -> ReadPhotos:
-    """All images at one size. Unreadable ones are listed and left out, up to a limit beyond which it stops.
-
-    The limit is 10 % of the images and at most 100, unless `max_unreadable` gives another; three are always allowed.
-    Photos for which the memory has no room, `num_copies` times, are refused before any is read.
-    """
-    check_room(len(photos), resizing, num_copies)
-    images = torch.empty(len(photos), 3, resizing.height, resizing.width, dtype=torch.uint8)
-    unreadable: list[Unreadable] = []
-    kept: list[int] = []
-    for position, image in enumerate(decoded(photos.items, resizing)):
-        if isinstance(image, ImageError):
-            note_unreadable(str(image), position, photos, max_unreadable, unreadable)
-        else:
-            images[len(kept)] = image
-            kept.append(position)
-    return _read(TensorStack(images[: len(kept)]), kept, photos, unreadable)
-
-
-def read_for_training(
-    photos: Photos, resizing: Resizing, max_unreadable: int | None = None, loader: "PhotoLoader | None" = None
-) -> ReadPhotos:
-    """The same for a learner. Photos above the size of small images are kept a seventh larger than the network sees
-    them, by `loader`; each gets the id of what the network sees."""
-    if not keeps_photos(resizing):
-        return read_photos(photos, resizing, max_unreadable)
-    loader = loader or learner_loader(resizing)
-    if loader.cache is None:
-        check_room(len(photos), resizing, COPIES_OF_PHOTOS)
-    store = PhotoStore(PhotoList(photos.items), loader)
-    unreadable: list[Unreadable] = []
-    numbers = np.arange(len(photos))
-    parts = [numbers[k : k + DECODED_AT_ONCE] for k in range(0, len(numbers), DECODED_AT_ONCE)]
-    for pieces in loader.decoded(store.photos, parts):
-        piece = Decoded.joined(pieces)
-        for position, reason in piece.unreadable.items():
-            note_unreadable(reason, position, photos, max_unreadable, unreadable)
-        store.keep_at_best_place(piece, len(photos))
-    kept = np.flatnonzero(store.sizes.min(1) > 0)
-    return _read(PhotoStack([store], np.zeros(len(kept), np.int16), kept), kept.tolist(), photos, unreadable)
-
-
-def _read(stack: Stack, kept: Sequence[int], photos: Photos, unreadable: list[Unreadable]) -> ReadPhotos:
-    if not kept:
-        raise none_readable(unreadable, photos)
-    return ReadPhotos(stack, tuple(kept), tuple(photos.labels[k] for k in kept), tuple(unreadable))
-
-
-def note_unreadable(
-    reason: str, position: int, photos: Photos, max_unreadable: int | None, unreadable: list[Unreadable]
-) -> None:
-    """Add an image to those that cannot be read. Raises DataError where they are too many."""
-    unreadable.append(Unreadable(item_name(photos.items[position], position), reason))
-    refuse_too_many(unreadable, len(photos), f"images in {photos.title}", max_unreadable, _hint(unreadable, photos))
 
 
 def refuse_too_many(
@@ -192,172 +84,13 @@ def refuse_too_many(
     if len(unreadable) > limit:
         raise DataError(
             f"stopped at {len(unreadable)} unreadable of {num_photos} {where} (limit {limit}): "
-            f"{_listed(unreadable)}{hint}; mend or remove them, or raise {key}"
+            f"{listed(unreadable)}{hint}; mend or remove them, or raise {key}"
         )
 
 
-def none_readable(unreadable: list[Unreadable], photos: Photos) -> DataError:
-    """The error for photos of which all that were tried are unreadable."""
-    is_all = len(unreadable) == len(photos)
-    tried = f"the {len(photos)} images" if is_all else f"{len(unreadable)} images tried of the {len(photos)}"
-    return DataError(f"none of {tried} in {photos.title} can be read: {_listed(unreadable)}{_hint(unreadable, photos)}")
-
-
-def _hint(unreadable: list[Unreadable], photos: Photos) -> str:
-    is_wanted = photos.hint and any(photo.reason == MISSING for photo in unreadable)
-    return f"; {photos.hint}" if is_wanted else ""
-
-
-def _listed(unreadable: Sequence[Unreadable]) -> str:
+def listed(unreadable: Sequence[Unreadable]) -> str:
     listed = "; ".join(f"'{photo.name}': {photo.reason}" for photo in unreadable[:NUM_SHOWN])
     return listed + ("; ..." if len(unreadable) > NUM_SHOWN else "")
-
-
-def measured_sizes(photos: Photos) -> tuple[list[tuple[int, int]], list[Unreadable]]:
-    """Width and height of some 200 images, spread evenly over all, and those of them that could not be read."""
-    sizes: list[tuple[int, int]] = []
-    unreadable: list[Unreadable] = []
-    with quiet_pillow():
-        for position in range(0, len(photos), max(1, len(photos) // NUM_MEASURED)):
-            item = photos.items[position]
-            try:
-                sizes.append(upright_size(item))
-            except ImageError as error:
-                unreadable.append(Unreadable(item_name(item, position), str(error)))
-    return sizes, unreadable
-
-
-def check_room(num_images: int, resizing: Resizing, num_copies: int) -> None:
-    """Refuse images that the memory cannot hold: a system that runs out of it kills the process without a message."""
-    total = main_memory()
-    needed = num_copies * num_images * 3 * resizing.height * resizing.width
-    if total is not None and needed > 0.9 * total:
-        raise DataError(
-            f"{num_images:,} images of {resizing.height} x {resizing.width} need {needed / 2**30:.1f} GiB of memory, "
-            f"but there are {total / 2**30:.1f}; choose a smaller image_size or learn the classes in several calls"
-        )
-
-
-def keeps_photos(resizing: Resizing) -> bool:
-    """Whether a learner keeps photos larger than the network sees them at this size; small images are kept as seen."""
-    return max(resizing.size) > SMALL_SIDE
-
-
-def learner_loader(
-    resizing: Resizing, device: torch.device = CPU, place: Place = "host", cache: Path | None = None
-) -> "PhotoLoader":
-    """How a learner keeps photos: a seventh larger than its network sees them, so that crops stay sharp. Exemplars are
-    encoded at that size."""
-    side = max(resizing.size)
-    return PhotoLoader(side, round(side * 8 / 7), device, place, cache, resizing=resizing, reencodes=True)
-
-
-def stack_for_learner(images: Tensor, resizing: Resizing) -> Stack:
-    """Images of the network's size, kept as a learner keeps images of that size."""
-    return PhotoStack.of_tensor(images, learner_loader(resizing)) if keeps_photos(resizing) else TensorStack(images)
-
-
-def stack_of_files(files: Mapping[str, bytes], ids: Sequence[str], resizing: Resizing, is_tried: bool = True) -> Stack:
-    """Images that a learner kept as files (`Stack.files`), by their names. Raises DataError with the name of one that
-    cannot be read or has another size; a large image is not decoded. Photos that are not `is_tried` are decoded when
-    they are needed, and only their headers are looked at now."""
-    for name, content in files.items():
-        try:
-            width, height = upright_size(content)
-        except ImageError as error:
-            raise DataError(f"'{name}' cannot be read: {error}") from None
-        is_photo = keeps_photos(resizing) and name.endswith(".jpg")
-        if is_photo and min(width, height) <= learner_loader(resizing).short_side:
-            continue
-        if (height, width) != resizing.size:
-            raise DataError(f"'{name}' is not {resizing.width} x {resizing.height}")
-    if keeps_photos(resizing):
-        stack: Stack = PhotoStack.of(files.values(), learner_loader(resizing), "the exemplars", ids)
-        is_readable = stack.readable() if is_tried else torch.ones(len(files), dtype=torch.bool)
-        if not bool(is_readable.all()):
-            raise DataError(f"'{[*files][int((~is_readable).nonzero()[0])]}' cannot be read")
-        return stack
-    images = torch.empty(len(files), 3, *resizing.size, dtype=torch.uint8)
-    for k, (name, image) in enumerate(zip(files, decoded([*files.values()], resizing), strict=True)):
-        if isinstance(image, ImageError):
-            raise DataError(f"'{name}' cannot be read: {image}")
-        images[k] = image
-    return TensorStack(images)
-
-
-class PhotoList:
-    """Photos in any form (paths, encoded bytes, other images), with an id each: empty until it is known."""
-
-    def __init__(self, items: Iterable[ImageLike], ids: Sequence[str] = ()) -> None:
-        self.items = items if isinstance(items, Sequence) else list(items)
-        self.ids = list(ids) or [""] * len(self.items)
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    @cached_property
-    def are_files(self) -> bool:
-        return all(isinstance(item, str | Path) for item in self.items)
-
-    def name(self, position: int) -> str:
-        return item_name(self.items[position], position)
-
-    def path(self, position: int) -> Path:
-        """Of one of files."""
-        return Path(cast(str | Path, self.items[position]))
-
-    def content(self, position: int) -> bytes:
-        """The encoded photo. Raises OSError."""
-        item = self.items[position]
-        if isinstance(item, str | Path):
-            return read_limited(Path(item), MAX_FILE_BYTES)
-        return item if isinstance(item, bytes) else png_of(np.asarray(decode(item)))
-
-    def select(self, positions: NDArray[np.int64]) -> "PhotoList":
-        """Some of the photos, in this order."""
-        chosen = positions.tolist()
-        return PhotoList([self.items[k] for k in chosen], [self.ids[k] for k in chosen])
-
-
-class Decoded(NamedTuple):
-    """Some decoded photos: their positions `[n]`, height and width `[n, 2]` (0 where unreadable), where each begins
-    `[n]`, the pixels in one piece, and why some cannot be read."""
-
-    positions: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    offsets: NDArray[np.int64]
-    pixels: Tensor
-    unreadable: Mapping[int, str]
-    is_on_disk: bool = False
-
-    @classmethod
-    def of(cls, positions: NDArray[np.int64], photos: Sequence[NDArray[np.uint8] | str]) -> "Decoded":
-        """Pixels `[height, width, 3]` of each photo, or the reason why it cannot be read."""
-        shapes = [(0, 0) if isinstance(one, str) else one.shape[:2] for one in photos]
-        sizes = np.array(shapes, np.int64).reshape(-1, 2)
-        ends = (3 * sizes.prod(1)).cumsum()
-        pixels = torch.empty(int(ends[-1]) if len(ends) else 0, dtype=torch.uint8)
-        room = pixels.numpy()
-        unreadable = {}
-        for position, one, end in zip(positions.tolist(), photos, ends.tolist(), strict=True):
-            if isinstance(one, str):
-                unreadable[position] = one
-            else:
-                room[end - one.size : end] = one.ravel()
-        return cls(positions, sizes, _offsets(sizes), pixels, unreadable)
-
-    @classmethod
-    def joined(cls, parts: Sequence["Decoded"]) -> "Decoded":
-        """All parts as one."""
-        positions, sizes = (np.concatenate(column) for column in zip(*(part[:2] for part in parts), strict=True))
-        unreadable = {position: reason for part in parts for position, reason in part.unreadable.items()}
-        return cls(positions, sizes, _offsets(sizes), torch.cat([part.pixels for part in parts]), unreadable)
-
-
-def _offsets(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where each photo begins when they lie one after the other."""
-    lengths = 3 * sizes.prod(1)
-    return np.asarray(lengths.cumsum() - lengths, dtype=np.int64)
 
 
 @dataclass
@@ -453,7 +186,7 @@ class PhotoLoader:
             else:
                 yield from self.decoded(photos, [part])
 
-    def _written(self, folder: "CacheFolder", part: NDArray[np.int64], photos: PhotoList) -> Decoded:
+    def _written(self, folder: CacheFolder, part: NDArray[np.int64], photos: PhotoList) -> Decoded:
         (pieces,) = self.decoded(photos, [part])
         folder.write(part, photos, Decoded.joined(pieces))
         piece = folder.read(part, photos)
@@ -550,88 +283,6 @@ def _available_memory() -> float:
             if line.startswith("MemAvailable:"):
                 return float(line.split()[1]) * 1024
     return float("inf")
-
-
-class CacheFolder:
-    """Decoded photos on disk: `FOLDER/v3-256/HASH.pixels` and its `HASH.json`, one pair for at most 2,048 files of one
-    folder.
-
-    The hash in the name is of the files' paths. The JSON holds each file's size, the size of its pixels, and the hash
-    of the pixels. It is written last: a pair without it does not count.
-    """
-
-    def __init__(self, folder: Path, short_side: int) -> None:
-        self.folder = user_path(folder) / f"v{CACHE_VERSION}-{short_side}"
-
-    def parts(self, photos: PhotoList, positions: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-        """The positions of the files that share a pair."""
-        by_folder: dict[str, list[int]] = {}
-        for position in positions.tolist():
-            by_folder.setdefault(photos.name(position).rpartition("/")[0], []).append(position)
-        for group in by_folder.values():
-            for first in range(0, len(group), MOST_IN_A_CACHE_FILE):
-                yield np.array(group[first : first + MOST_IN_A_CACHE_FILE], np.int64)
-
-    def read(self, part: NDArray[np.int64], photos: PhotoList, is_checked: bool = False) -> Decoded | None:
-        """The pixels of these files, mapped from the disk; None where they are not there or do not fit.
-
-        With `is_checked` every file must still have the size that it had, and the pixels their hash.
-        """
-        path = self._path(part, photos)
-        try:
-            facts: dict[str, Any] = json.loads(read_limited(path.with_suffix(".json"), MAX_FACTS_BYTES))
-            sizes = np.array(facts["sizes"], np.int64).reshape(-1, 2)
-            num_bytes = int(3 * sizes.prod(1).sum())
-            if len(sizes) != len(part) or path.stat().st_size != num_bytes:
-                return None
-            if is_checked:
-                with path.open("rb") as file:
-                    digest = hashlib.file_digest(file, "sha256").hexdigest()
-                if facts["files"] != _file_sizes(part, photos) or facts["sha256"] != digest:
-                    return None
-            # Copy on write: torch asks for memory that could be written to, and nothing here writes.
-            pixels = np.memmap(path, np.uint8, "c") if num_bytes else np.empty(0, np.uint8)
-            unreadable = {int(part[int(k)]): str(reason) for k, reason in facts["unreadable"].items()}
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        return Decoded(part, sizes, _offsets(sizes), torch.from_numpy(pixels), unreadable, is_on_disk=True)
-
-    def write(self, part: NDArray[np.int64], photos: PhotoList, piece: Decoded) -> None:
-        path = self._path(part, photos)
-        index = {position: k for k, position in enumerate(part.tolist())}
-        pixels = piece.pixels.numpy()
-        facts = {
-            "files": _file_sizes(part, photos),
-            "sizes": piece.sizes.tolist(),
-            "unreadable": {index[position]: reason for position, reason in piece.unreadable.items()},
-            "sha256": hashlib.sha256(pixels.data).hexdigest(),
-        }
-        with written(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with writing(path) as temporary:
-                temporary.write_bytes(pixels.data)  # numpy's own would not say that the disk is full
-            write_json(path.with_suffix(".json"), facts)
-
-    def _path(self, part: NDArray[np.int64], photos: PhotoList) -> Path:
-        paths = "\0".join(str(photos.path(position).absolute()) for position in part.tolist())
-        return self.folder / f"{hashlib.sha256(os.fsencode(paths)).hexdigest()[:40]}.pixels"
-
-
-def _file_sizes(part: NDArray[np.int64], photos: PhotoList) -> list[int]:
-    """The bytes of each file; -1 for one that is gone."""
-    sizes = []
-    for position in part.tolist():
-        try:
-            sizes.append(photos.path(position).stat().st_size)
-        except OSError:
-            sizes.append(-1)
-    return sizes
-
-
-def check_writable(folder: Path) -> None:
-    """Refuse a folder for the cache that cannot be made, before anything is decoded."""
-    with explained(DataError, f"engine.photo_cache: cannot write '{folder}'"):
-        user_path(folder).mkdir(parents=True, exist_ok=True)
 
 
 class PhotoStore:
@@ -734,253 +385,6 @@ def _on_disk(pixels: Tensor, folder: Path | None) -> Tensor:
         file.write(pixels.numpy().data)
         file.flush()
         return torch.from_numpy(np.memmap(file.name, np.uint8, "c"))
-
-
-class _Crops(NamedTuple):
-    """What a device needs to cut some photos: their sizes and where they begin, in its memory or, of those that
-    `are_sent`, in the `pixels` that travel there."""
-
-    sizes: Tensor
-    starts: Tensor
-    are_sent: Tensor
-    pixels: Tensor
-
-    def cut(self, boxes: Tensor, is_mirrored: Tensor, out_size: tuple[int, int], device: torch.device) -> Tensor:
-        """uint8 `[n, 3, *out_size]` on `device`."""
-        pixels = self.pixels.to(device, non_blocking=True) if len(self.pixels) else self.pixels
-        if device.type == "cuda" and can_crop():
-            addresses = self.starts + pixels.data_ptr() * self.are_sent
-            addresses, sizes, boxes, is_mirrored = _sent((addresses, self.sizes, boxes, is_mirrored), device)
-            return crops_at(addresses, sizes, boxes, is_mirrored, out_size)
-        photos = [
-            pixels[start : start + 3 * height * width].view(height, width, 3)
-            for start, (height, width) in zip(self.starts.tolist(), self.sizes.tolist(), strict=True)
-        ]
-        return crops_of(photos, boxes, is_mirrored, out_size)
-
-
-class PhotoStack(Stack):
-    """Some photos of one or more stores, in order. Selecting and joining touches no pixel."""
-
-    num_copies = COPIES_OF_PHOTOS
-
-    def __init__(self, stores: Sequence[PhotoStore], store_ids: NDArray[np.int16], numbers: NDArray[np.int64]) -> None:
-        self.loader = stores[0].loader
-        self._stores = tuple(stores)
-        self._store_ids = store_ids
-        self._numbers = numbers
-
-    @classmethod
-    def of(
-        cls, items: Iterable[ImageLike], loader: PhotoLoader, title: str = "the photos", ids: Sequence[str] = ()
-    ) -> "PhotoStack":
-        """Photos in a store of their own, with the ids that they have had before, where they had any."""
-        photos = PhotoList(items, ids)
-        return cls([PhotoStore(photos, loader, title)], np.zeros(len(photos), np.int16), np.arange(len(photos)))
-
-    @classmethod
-    def of_tensor(cls, images: Tensor, loader: PhotoLoader) -> "PhotoStack":
-        """Images uint8 `[N, 3, H, W]` of the network's size as photos of that size."""
-        images = images.cpu()
-        stack = cls.of(list(images), loader, ids=[image_id(image) for image in images])
-        pixels = [image.permute(1, 2, 0).contiguous().numpy() for image in images]
-        stack._stores[0].keep(Decoded.of(np.arange(len(images)), pixels))
-        return stack
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    @property
-    def shape(self) -> torch.Size:
-        return torch.Size((len(self), 3, *self.loader.out_size))
-
-    @property
-    def device(self) -> torch.device:
-        return CPU
-
-    @property
-    def nbytes(self) -> int:
-        return sum(map(len, self.files()))
-
-    @property
-    def tensor(self) -> Tensor:
-        raise ValueError("photos of many sizes are not one tensor of images")
-
-    @property
-    def sizes(self) -> Tensor:
-        """Height and width of every photo as it is kept, `[N, 2]` int64; 0 where it could not be read."""
-        sizes = np.zeros((len(self), 2), np.int64)
-        for store, positions in self._by_store():
-            sizes[positions] = store.sizes[self._numbers[positions]]
-        return torch.from_numpy(sizes)
-
-    def __getitem__(self, index: Tensor | slice) -> "PhotoStack":
-        chosen = index if isinstance(index, slice) else index.cpu().numpy()
-        return PhotoStack(self._stores, self._store_ids[chosen], self._numbers[chosen])
-
-    def followed_by(self, others: Sequence[Stack]) -> "PhotoStack":
-        stacks = [self, *cast("Sequence[PhotoStack]", others)]
-        stores = list(dict.fromkeys(store for stack in stacks for store in stack._stores))
-        ids = [np.array([stores.index(store) for store in stack._stores], np.int16) for stack in stacks]
-        store_ids = np.concatenate([new[stack._store_ids] for new, stack in zip(ids, stacks, strict=True)])
-        return PhotoStack(stores, store_ids, np.concatenate([stack._numbers for stack in stacks]))
-
-    def to(self, device: torch.device | str) -> "PhotoStack":
-        return self
-
-    def on_device(self, device: torch.device) -> Tensor:
-        self.load()
-        crops = self.crops(device)
-        boxes = self.loader.frames(crops.sizes)
-        return crops.cut(boxes, torch.zeros(len(self), dtype=torch.int64), self.loader.out_size, device)
-
-    def ids(self) -> list[str]:
-        ids = [store.photos.ids[number] for store, number in self._stored()]
-        if all(ids):
-            return ids
-        return [image_id(image) for part in self.split(DECODED_AT_ONCE) for image in part.on_device(CPU)]
-
-    def load(self) -> None:
-        for store, positions in self._by_store():
-            store.load(self._numbers[positions])
-
-    def readable(self) -> Tensor:
-        for store, positions in self._by_store():
-            store.survey(self._numbers[positions])
-        return self.sizes.amin(1) > 0
-
-    def for_task(self, title: str) -> "PhotoStack":
-        (store,) = self._stores
-        photos = store.photos.select(self._numbers)
-        return PhotoStack.of(photos.items, store.loader, title, photos.ids)
-
-    def owned(self) -> "PhotoStack":
-        ids = [store.photos.ids[number] for store, number in self._stored()]
-        return PhotoStack.of(self.files(), self.loader, "the exemplars", ids)
-
-    def in_one_store(self) -> "PhotoStack":
-        return self.owned()
-
-    def files(self) -> list[bytes]:
-        return [store.content(number) for store, number in self._stored()]
-
-    def state(self) -> dict[str, Tensor]:
-        """`contents`, the encoded files one after the other, and `lengths`, their bytes."""
-        files = self.files()
-        whole = torch.frombuffer(bytearray(b"".join(files)), dtype=torch.uint8) if files else torch.empty(0).byte()
-        return {"contents": whole, "lengths": torch.tensor([len(file) for file in files], dtype=torch.int64)}
-
-    def restored(self, state: Mapping[str, Tensor]) -> Stack:
-        if "contents" not in state:  # of a memory without images
-            return TensorStack(state["images"])
-        contents = state["contents"]
-        if contents.dtype != torch.uint8:
-            raise ValueError(f"{contents.dtype} of shape {tuple(contents.shape)}")
-        files = [part.numpy().tobytes() for part in contents.split(state["lengths"].tolist())]
-        return PhotoStack.of(files, self.loader, "the exemplars")
-
-    def follow(self, follower: Follower) -> None:
-        self.loader.follower = follower
-
-    def alike(self, images: Tensor) -> "PhotoStack":
-        return PhotoStack.of_tensor(images, self.loader)
-
-    def owners(self, num_processes: int) -> Tensor:
-        return torch.from_numpy(owners_of(self._numbers, num_processes))
-
-    def strata(self, batch_size: int, num_processes: int) -> list[Tensor]:
-        most = num_strata(FEWEST_IN_A_STRATUM * NUM_STRATA, batch_size)
-        if most % num_processes:
-            raise SettingsError(
-                f"{num_processes} processes cannot share photos in batches of {batch_size} equally; "
-                f"start as many as divide {most}"
-            )
-        self.readable()
-        return strata(torch.from_numpy(self._numbers % NUM_STRATA), num_strata(len(self), batch_size))
-
-    def epoch(self, order: Tensor, augmentation: Augmentation, random: torch.Generator) -> Epoch:
-        return _PhotoEpoch(self, order, augmentation, random)
-
-    def is_resident(self, device: torch.device, asked: str) -> bool:
-        return False  # the loader keeps pixels on the device
-
-    def prepare(self, title: str) -> int:
-        (store,) = self._stores
-        return self.loader.prepare(store.photos.select(self._numbers), title)
-
-    def crops(self, device: torch.device) -> _Crops:
-        """What `device` needs of the photos, which are all decoded; in memory from which it can copy by itself."""
-        sizes, are_sent = self.sizes, torch.ones(len(self), dtype=torch.bool)
-        starts = torch.zeros(len(self), dtype=torch.int64)
-        for store, own in self._by_store() if device.type == "cuda" and can_crop() else ():
-            addresses = store.addresses(self._numbers[own], device)
-            if addresses is not None:
-                starts[own], are_sent[own] = torch.from_numpy(addresses), False
-        lengths = 3 * sizes.prod(1) * are_sent
-        ends = lengths.cumsum(0)
-        pixels = torch.empty(int(ends[-1]) if len(ends) else 0, dtype=torch.uint8, pin_memory=device.type == "cuda")
-        for (store, number), end, length in zip(self._stored(), ends.tolist(), lengths.tolist(), strict=True):
-            if length:
-                pixels[end - length : end] = store.pixels(number).reshape(-1)
-        starts = torch.where(are_sent, ends - lengths, starts)
-        return _Crops(sizes, starts, are_sent, pixels)
-
-    def _stored(self) -> list[tuple[PhotoStore, int]]:
-        pairs = zip(self._store_ids.tolist(), self._numbers.tolist(), strict=True)
-        return [(self._stores[store], number) for store, number in pairs]
-
-    def _by_store(self) -> Iterator[tuple[PhotoStore, NDArray[np.int64]]]:
-        """Each store, and where its photos stand here."""
-        for number, store in enumerate(self._stores):
-            positions = np.flatnonzero(self._store_ids == number)
-            if len(positions):
-                yield store, positions
-
-
-class _PhotoEpoch(Epoch):
-    """Each photo is cut, resized and mirrored on the device, then changed as any image is."""
-
-    def __init__(self, photos: PhotoStack, order: Tensor, augmentation: Augmentation, random: torch.Generator) -> None:
-        self._photos = photos
-        self._order = order
-        shape = torch.Size((len(order), 3, *photos.loader.out_size))
-        self._changes = PhotoChanges(augmentation, photos.sizes[order], shape, random, photos.loader.frames)
-
-    def gathered(self, part: slice, device: torch.device) -> Callable[[], Tensor]:
-        crops = self._photos[self._order[part]].crops(device)
-
-        def cut() -> Tensor:
-            boxes, is_mirrored = self._changes.boxes[part], self._changes.is_mirrored[part]
-            return self._changes.done_to(crops.cut(boxes, is_mirrored, self._photos.loader.out_size, device), part)
-
-        return cut
-
-
-def _sent(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
-    """Small tables on the device, without waiting for their arrival."""
-    return [tensor.contiguous().pin_memory().to(device, non_blocking=True) for tensor in tensors]
-
-
-def num_strata(num_photos: int, batch_size: int) -> int:
-    """Into how many strata photos are divided: a power of two that divides the batch, of eight photos or more each."""
-    count = NUM_STRATA
-    while count > 1 and (batch_size % count or num_photos < FEWEST_IN_A_STRATUM * count):
-        count //= 2
-    return count
-
-
-def strata(homes: Tensor, count: int) -> list[Tensor]:
-    """Positions in `count` groups of equal size, one more in some: each in the group of its home, `[N]` below
-    `NUM_STRATA`, unless that is full."""
-    size = len(homes) // count
-    own = [(homes * count // NUM_STRATA == group).nonzero().squeeze(1) for group in range(count)]
-    over = torch.cat([positions[size:] for positions in own])
-    groups = []
-    for positions in own:
-        short = max(0, size - len(positions))
-        groups.append(torch.cat((positions[:size], over[:short])))
-        over = over[short:]
-    return [torch.cat((positions, over[k : k + 1])) for k, positions in enumerate(groups)]
 
 
 def owners_of(numbers: NDArray[np.int64], num_processes: int | None = None) -> NDArray[np.int64]:

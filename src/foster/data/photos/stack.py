@@ -1,0 +1,276 @@
+"""Photos of many sizes as one stack of images: a network sees crops of them, cut and resized on the device.
+
+Batches have equal parts of 32 strata of photos, and each process has some strata: so the batches do not depend on the
+number of processes that share the photos.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from foster.data.augmentation.pipeline import PhotoChanges
+from foster.data.download import Follower
+from foster.data.images import Epoch, Stack, TensorStack
+from foster.data.photos.cache import Decoded, PhotoList
+from foster.data.photos.crops import crops_at, crops_of
+from foster.data.photos.decode import DECODED_AT_ONCE, ImageLike, image_id
+from foster.data.photos.store import CPU, NUM_STRATA, PhotoLoader, PhotoStore, owners_of
+from foster.errors import SettingsError
+from foster.kernels.operations import can_crop
+from foster.settings.augmentation import Augmentation
+
+COPIES_OF_PHOTOS = 2
+"""What photos that are kept larger than a network sees them take, in copies of what it sees."""
+
+FEWEST_IN_A_STRATUM = 8
+
+
+class _Crops(NamedTuple):
+    """What a device needs to cut some photos: their sizes and where they begin, in its memory or, of those that
+    `are_sent`, in the `pixels` that travel there."""
+
+    sizes: Tensor
+    starts: Tensor
+    are_sent: Tensor
+    pixels: Tensor
+
+    def cut(self, boxes: Tensor, is_mirrored: Tensor, out_size: tuple[int, int], device: torch.device) -> Tensor:
+        """uint8 `[n, 3, *out_size]` on `device`."""
+        pixels = self.pixels.to(device, non_blocking=True) if len(self.pixels) else self.pixels
+        if device.type == "cuda" and can_crop():
+            addresses = self.starts + pixels.data_ptr() * self.are_sent
+            addresses, sizes, boxes, is_mirrored = _sent((addresses, self.sizes, boxes, is_mirrored), device)
+            return crops_at(addresses, sizes, boxes, is_mirrored, out_size)
+        photos = [
+            pixels[start : start + 3 * height * width].view(height, width, 3)
+            for start, (height, width) in zip(self.starts.tolist(), self.sizes.tolist(), strict=True)
+        ]
+        return crops_of(photos, boxes, is_mirrored, out_size)
+
+
+class PhotoStack(Stack):
+    """Some photos of one or more stores, in order. Selecting and joining touches no pixel."""
+
+    num_copies = COPIES_OF_PHOTOS
+
+    def __init__(self, stores: Sequence[PhotoStore], store_ids: NDArray[np.int16], numbers: NDArray[np.int64]) -> None:
+        self.loader = stores[0].loader
+        self._stores = tuple(stores)
+        self._store_ids = store_ids
+        self._numbers = numbers
+
+    @classmethod
+    def of(
+        cls, items: Iterable[ImageLike], loader: PhotoLoader, title: str = "the photos", ids: Sequence[str] = ()
+    ) -> "PhotoStack":
+        """Photos in a store of their own, with the ids that they have had before, where they had any."""
+        photos = PhotoList(items, ids)
+        return cls([PhotoStore(photos, loader, title)], np.zeros(len(photos), np.int16), np.arange(len(photos)))
+
+    @classmethod
+    def of_tensor(cls, images: Tensor, loader: PhotoLoader) -> "PhotoStack":
+        """Images uint8 `[N, 3, H, W]` of the network's size as photos of that size."""
+        images = images.cpu()
+        stack = cls.of(list(images), loader, ids=[image_id(image) for image in images])
+        pixels = [image.permute(1, 2, 0).contiguous().numpy() for image in images]
+        stack._stores[0].keep(Decoded.of(np.arange(len(images)), pixels))
+        return stack
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @property
+    def shape(self) -> torch.Size:
+        return torch.Size((len(self), 3, *self.loader.out_size))
+
+    @property
+    def device(self) -> torch.device:
+        return CPU
+
+    @property
+    def nbytes(self) -> int:
+        return sum(map(len, self.files()))
+
+    @property
+    def tensor(self) -> Tensor:
+        raise ValueError("photos of many sizes are not one tensor of images")
+
+    @property
+    def sizes(self) -> Tensor:
+        """Height and width of every photo as it is kept, `[N, 2]` int64; 0 where it could not be read."""
+        sizes = np.zeros((len(self), 2), np.int64)
+        for store, positions in self._by_store():
+            sizes[positions] = store.sizes[self._numbers[positions]]
+        return torch.from_numpy(sizes)
+
+    def __getitem__(self, index: Tensor | slice) -> "PhotoStack":
+        chosen = index if isinstance(index, slice) else index.cpu().numpy()
+        return PhotoStack(self._stores, self._store_ids[chosen], self._numbers[chosen])
+
+    def followed_by(self, others: Sequence[Stack]) -> "PhotoStack":
+        stacks = [self, *cast("Sequence[PhotoStack]", others)]
+        stores = list(dict.fromkeys(store for stack in stacks for store in stack._stores))
+        ids = [np.array([stores.index(store) for store in stack._stores], np.int16) for stack in stacks]
+        store_ids = np.concatenate([new[stack._store_ids] for new, stack in zip(ids, stacks, strict=True)])
+        return PhotoStack(stores, store_ids, np.concatenate([stack._numbers for stack in stacks]))
+
+    def to(self, device: torch.device | str) -> "PhotoStack":
+        return self
+
+    def on_device(self, device: torch.device) -> Tensor:
+        self.load()
+        crops = self.crops(device)
+        boxes = self.loader.frames(crops.sizes)
+        return crops.cut(boxes, torch.zeros(len(self), dtype=torch.int64), self.loader.out_size, device)
+
+    def ids(self) -> list[str]:
+        ids = [store.photos.ids[number] for store, number in self._stored()]
+        if all(ids):
+            return ids
+        return [image_id(image) for part in self.split(DECODED_AT_ONCE) for image in part.on_device(CPU)]
+
+    def load(self) -> None:
+        for store, positions in self._by_store():
+            store.load(self._numbers[positions])
+
+    def readable(self) -> Tensor:
+        for store, positions in self._by_store():
+            store.survey(self._numbers[positions])
+        return self.sizes.amin(1) > 0
+
+    def for_task(self, title: str) -> "PhotoStack":
+        (store,) = self._stores
+        photos = store.photos.select(self._numbers)
+        return PhotoStack.of(photos.items, store.loader, title, photos.ids)
+
+    def owned(self) -> "PhotoStack":
+        ids = [store.photos.ids[number] for store, number in self._stored()]
+        return PhotoStack.of(self.files(), self.loader, "the exemplars", ids)
+
+    def in_one_store(self) -> "PhotoStack":
+        return self.owned()
+
+    def files(self) -> list[bytes]:
+        return [store.content(number) for store, number in self._stored()]
+
+    def state(self) -> dict[str, Tensor]:
+        """`contents`, the encoded files one after the other, and `lengths`, their bytes."""
+        files = self.files()
+        whole = torch.frombuffer(bytearray(b"".join(files)), dtype=torch.uint8) if files else torch.empty(0).byte()
+        return {"contents": whole, "lengths": torch.tensor([len(file) for file in files], dtype=torch.int64)}
+
+    def restored(self, state: Mapping[str, Tensor]) -> Stack:
+        if "contents" not in state:  # of a memory without images
+            return TensorStack(state["images"])
+        contents = state["contents"]
+        if contents.dtype != torch.uint8:
+            raise ValueError(f"{contents.dtype} of shape {tuple(contents.shape)}")
+        files = [part.numpy().tobytes() for part in contents.split(state["lengths"].tolist())]
+        return PhotoStack.of(files, self.loader, "the exemplars")
+
+    def follow(self, follower: Follower) -> None:
+        self.loader.follower = follower
+
+    def alike(self, images: Tensor) -> "PhotoStack":
+        return PhotoStack.of_tensor(images, self.loader)
+
+    def owners(self, num_processes: int) -> Tensor:
+        return torch.from_numpy(owners_of(self._numbers, num_processes))
+
+    def strata(self, batch_size: int, num_processes: int) -> list[Tensor]:
+        most = num_strata(FEWEST_IN_A_STRATUM * NUM_STRATA, batch_size)
+        if most % num_processes:
+            raise SettingsError(
+                f"{num_processes} processes cannot share photos in batches of {batch_size} equally; "
+                f"start as many as divide {most}"
+            )
+        self.readable()
+        return strata(torch.from_numpy(self._numbers % NUM_STRATA), num_strata(len(self), batch_size))
+
+    def epoch(self, order: Tensor, augmentation: Augmentation, random: torch.Generator) -> Epoch:
+        return _PhotoEpoch(self, order, augmentation, random)
+
+    def is_resident(self, device: torch.device, asked: str) -> bool:
+        return False  # the loader keeps pixels on the device
+
+    def prepare(self, title: str) -> int:
+        (store,) = self._stores
+        return self.loader.prepare(store.photos.select(self._numbers), title)
+
+    def crops(self, device: torch.device) -> _Crops:
+        """What `device` needs of the photos, which are all decoded; in memory from which it can copy by itself."""
+        sizes, are_sent = self.sizes, torch.ones(len(self), dtype=torch.bool)
+        starts = torch.zeros(len(self), dtype=torch.int64)
+        for store, own in self._by_store() if device.type == "cuda" and can_crop() else ():
+            addresses = store.addresses(self._numbers[own], device)
+            if addresses is not None:
+                starts[own], are_sent[own] = torch.from_numpy(addresses), False
+        lengths = 3 * sizes.prod(1) * are_sent
+        ends = lengths.cumsum(0)
+        pixels = torch.empty(int(ends[-1]) if len(ends) else 0, dtype=torch.uint8, pin_memory=device.type == "cuda")
+        for (store, number), end, length in zip(self._stored(), ends.tolist(), lengths.tolist(), strict=True):
+            if length:
+                pixels[end - length : end] = store.pixels(number).reshape(-1)
+        starts = torch.where(are_sent, ends - lengths, starts)
+        return _Crops(sizes, starts, are_sent, pixels)
+
+    def _stored(self) -> list[tuple[PhotoStore, int]]:
+        pairs = zip(self._store_ids.tolist(), self._numbers.tolist(), strict=True)
+        return [(self._stores[store], number) for store, number in pairs]
+
+    def _by_store(self) -> Iterator[tuple[PhotoStore, NDArray[np.int64]]]:
+        """Each store, and where its photos stand here."""
+        for number, store in enumerate(self._stores):
+            positions = np.flatnonzero(self._store_ids == number)
+            if len(positions):
+                yield store, positions
+
+
+class _PhotoEpoch(Epoch):
+    """Each photo is cut, resized and mirrored on the device, then changed as any image is."""
+
+    def __init__(self, photos: PhotoStack, order: Tensor, augmentation: Augmentation, random: torch.Generator) -> None:
+        self._photos = photos
+        self._order = order
+        shape = torch.Size((len(order), 3, *photos.loader.out_size))
+        self._changes = PhotoChanges(augmentation, photos.sizes[order], shape, random, photos.loader.frames)
+
+    def gathered(self, part: slice, device: torch.device) -> Callable[[], Tensor]:
+        crops = self._photos[self._order[part]].crops(device)
+
+        def cut() -> Tensor:
+            boxes, is_mirrored = self._changes.boxes[part], self._changes.is_mirrored[part]
+            return self._changes.done_to(crops.cut(boxes, is_mirrored, self._photos.loader.out_size, device), part)
+
+        return cut
+
+
+def _sent(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+    """Small tables on the device, without waiting for their arrival."""
+    return [tensor.contiguous().pin_memory().to(device, non_blocking=True) for tensor in tensors]
+
+
+def num_strata(num_photos: int, batch_size: int) -> int:
+    """Into how many strata photos are divided: a power of two that divides the batch, of eight photos or more each."""
+    count = NUM_STRATA
+    while count > 1 and (batch_size % count or num_photos < FEWEST_IN_A_STRATUM * count):
+        count //= 2
+    return count
+
+
+def strata(homes: Tensor, count: int) -> list[Tensor]:
+    """Positions in `count` groups of equal size, one more in some: each in the group of its home, `[N]` below
+    `NUM_STRATA`, unless that is full."""
+    size = len(homes) // count
+    own = [(homes * count // NUM_STRATA == group).nonzero().squeeze(1) for group in range(count)]
+    over = torch.cat([positions[size:] for positions in own])
+    groups = []
+    for positions in own:
+        short = max(0, size - len(positions))
+        groups.append(torch.cat((positions[:size], over[:short])))
+        over = over[short:]
+    return [torch.cat((positions, over[k : k + 1])) for k, positions in enumerate(groups)]
