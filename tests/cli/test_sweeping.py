@@ -79,7 +79,9 @@ def test_a_dry_run_of_studies_starts_none(tmp_path: Path):
     assert taken_over.exit_code == SettingsError.exit_code
     assert f"first_task_from: '{out}' holds no run" in taken_over.stderr
     several = CliRunner().invoke(app, ["study", "components", "beta", "old-head", "--preset", "digits", "--dry-run"])
-    assert several.output.splitlines()[-1] == "14 different runs, in runs/studies", "not 16: three are one"
+    assert several.output.splitlines()[-1] == "14 different runs, 14 of them to be trained, in runs/studies", (
+        "not 16: three are one"
+    )
     twice = CliRunner().invoke(app, ["study", "beta", "gamma", "beta", "--dry-run"])
     assert "two studies are called 'beta'" in twice.stderr
     unnamed = CliRunner().invoke(app, ["study", "seed=1,2"])

@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from foster.reports.results import read_result
-from foster.studies.outcome import Outcome, measured
+from foster.studies.outcome import Finding, Outcome
 from foster.studies.study import Claim, Study, Variant
 
 
@@ -29,11 +29,11 @@ def outcome(write_run) -> Outcome:
     study = Study(
         title="A study",
         about="What it is about.",
-        preset="digits",
+        presets=("digits",),
         draw="axis",
         axis="size",
         variants=(Variant(name="small", at=1), Variant(name="large", at=10)),
-        claims=(Claim(text="Large is better.", paper="about +5", first="large", second="small"),),
+        claims=(Claim(text="Large is better.", paper="about +5", low=3, high=7, first="large", second="small"),),
     )
     return Outcome(study, {"small": runs("small", 40.0, 42.0), "large": runs("large", 46.0, 48.0)})
 
@@ -48,11 +48,49 @@ def outcome(write_run) -> Outcome:
         (Claim(text="", metric="old", first="large"), "48.0"),
         (Claim(text="", metric="final", variant="boosted", first="large"), "51.0"),
         (Claim(text="", metric="gain", variant="boosted", first="large"), "+2.0"),
-        (Claim(text="", metric="tasks", first="large", second="small"), "1 of 2 tasks"),
+        (Claim(text="", metric="tasks", first="large", second="small"), "50 % of tasks"),
     ],
 )
 def test_each_kind_of_claim_is_measured(claim: Claim, expected: str, outcome: Outcome):
-    assert measured(claim, outcome.runs) == expected
+    assert Finding.of(claim, outcome.runs).text == expected
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [  # 6 points, each mean of two runs with a standard error of 1: within 2.8
+        (3.0, None, "holds"),
+        (None, 9.0, "holds"),
+        (4.0, None, "too little data"),
+        (9.0, None, "does not hold"),
+        (None, 3.0, "does not hold"),
+        (None, None, "–"),
+    ],
+)
+def test_a_claim_holds_or_not_where_two_standard_errors_do_not_reach_across_its_border(
+    low: float | None, high: float | None, verdict: str, outcome: Outcome
+):
+    found = Finding.of(Claim(text="", low=low, high=high, first="large", second="small"), outcome.runs)
+    assert (found.verdict, found.n) == (verdict, 2)
+    alone = {name: runs[:1] for name, runs in outcome.runs.items()}
+    assert Finding.of(Claim(text="", low=5.5, first="large", second="small"), alone).verdict == "too little data"
+    assert Finding.of(Claim(text="", low=0, first="large", second="small"), {}).verdict == "too little data"
+
+
+def test_a_study_of_several_presets_has_the_papers_numbers_beside_ours(write_run):
+    def runs(name: str, last: float):
+        return [
+            read_result(write_run(f"{name}-{scenario}", scenario=scenario, method=name, accuracy=(90.0, last)))
+            for scenario in ("one", "two")
+        ]
+
+    variants = (Variant(name="foster", paper={"one": 72.5}), Variant(name="wa"), Variant(name="joint"))
+    study = Study(title="Table", presets=("one", "two"), variants=variants)
+    outcome = Outcome(study, {"foster": runs("foster", 60.0), "wa": runs("wa", 50.0), "joint": runs("joint", 80.0)})
+    grid = outcome.grid()
+    assert grid.header == ("variant", "n", "one", "paper", "two", "paper")
+    assert grid.rows[0] == ("foster", "1", "75.00", "72.50", "75.00", "–")
+    assert {cell for cell in grid.best if cell[1] in (2, 4)} == {(0, 2), (0, 4)}, "a bound is not the best"
+    assert [axes.get_title(loc="left") for axes in outcome.figure().axes] == ["one", "two"]
 
 
 def test_the_terminal_has_a_table_of_claims_where_there_are_any(outcome: Outcome):
@@ -62,12 +100,12 @@ def test_the_terminal_has_a_table_of_claims_where_there_are_any(outcome: Outcome
         return captured.get()
 
     assert "Large is better." in shown(outcome.study)
-    assert "What the paper says" not in shown(outcome.study.model_copy(update={"claims": ()}))
+    assert "What the paper claims" not in shown(outcome.study.model_copy(update={"claims": ()}))
 
 
 def test_a_method_without_a_boosted_network_leaves_its_claims_open(outcome: Outcome):
     runs = {name: [replace(run, variants={}) for run in group] for name, group in outcome.runs.items()}
-    assert measured(Claim(text="", metric="average", variant="boosted", first="large"), runs) == "–"
+    assert Finding.of(Claim(text="", metric="average", variant="boosted", first="large"), runs).text == "–"
     assert Outcome(outcome.study, runs).grid().header == ("variant", "n", "average", "final", "new", "old")
     one = dict(zip(runs, (*list(runs.values())[:-1], list(outcome.runs.values())[-1]), strict=True))
     assert Outcome(outcome.study, one).grid().header[-1] == "boosted", "where only one of them has it, too"
@@ -77,12 +115,12 @@ def test_the_page_holds_means_and_spreads_and_the_claim_beside_what_was_found(ou
     outcome.write(tmp_path)
     page = (tmp_path / "study.md").read_text()
     assert "| small | 2 | 67.00 ± 0.47 | 41.00 ± 1.41 |" in page
-    assert "| Large is better. | about +5 | +6.0 |" in page
+    assert "| Large is better. | about +5 | +6.0 | 2 | too little data |" in page
     assert "on NVIDIA H200" in page
     assert "epochs_scale" not in page
     runs = {"small": [replace(outcome.runs["small"][0], settings={"epochs_scale": 0.01})]}
     assert ", epochs_scale=0.01, seed" in Outcome(outcome.study.model_copy(update={"claims": ()}), runs).markdown("")
-    for name in ("study.png", "study.svg", "study.json"):
+    for name in ("study.png", "study.svg", "study.json", "study.tex"):
         assert (tmp_path / name).stat().st_size > 500
 
 

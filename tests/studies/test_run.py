@@ -16,7 +16,7 @@ def test_a_study_trains_what_is_missing_and_tells_what_it_found(tmp_path: Path):
     command = ["study", "sum-of-softmax", *TINY, "--preset", "digits", "--out", str(out)]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
-    assert "What the paper says of cifar100-b50-inc10, and what was found" in done.output
+    assert "What the paper claims of cifar100-b50-inc10" in done.output
     found = json.loads((out / "study.json").read_text())
     assert [variant["name"] for variant in found["variants"]] == ["S(. + .)", "S(.) + S(.)"]
     accuracies = [variant["runs"][0]["accuracy"] for variant in found["variants"]]
@@ -28,13 +28,25 @@ def test_a_study_trains_what_is_missing_and_tells_what_it_found(tmp_path: Path):
     assert (out / "study.svg").read_bytes() == before
 
 
+def test_what_the_folder_of_results_has_is_not_trained(tmp_path: Path):
+    results = Path(__file__).parents[2] / "results"
+    part = ["table-1", "methods=foster,wa", "protocols=cifar100-b0-inc10", "--results", str(results)]
+    done = CliRunner().invoke(app, ["study", *part, "--out", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    found = json.loads((tmp_path / "out" / "study.json").read_text())
+    known = json.loads((results / "cifar100-b0-inc10-wa-plain-s1993.json").read_text())
+    assert found["variants"][0]["runs"][0]["accuracy"] == known["accuracy"]
+    assert "67.08" in (tmp_path / "out" / "study.tex").read_text(), "the paper's number"
+    assert not list(tmp_path.glob("out/*/settings.toml"))
+
+
 @pytest.mark.slow
 def test_several_studies_train_what_they_share_once_and_a_failure_costs_only_the_pages_of_its_own(tmp_path: Path):
     out = tmp_path / "studies"
     broken = tmp_path / "broken.toml"
     broken.write_text("""
         title = "Broken"
-        preset = "digits"
+        presets = ["digits"]
         variants = [{ name = "a" }, { name = "b", set = ["foster.boost.learning_rate=1e30"] }]
     """)
     command = ["study", "boosted", "gamma", str(broken), *TINY, "--preset", "digits", "--out", str(out)]

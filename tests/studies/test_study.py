@@ -14,10 +14,29 @@ def test_every_study_can_be_planned_as_published_and_on_digits(name: str, preset
     study = load_study(name)
     planned = plan_study(study, preset)
     runs = [run for group in planned.values() for run in group]
-    assert len(runs) == len(study.variants)
-    assert len({run.name for run in runs}) == len(runs)
-    assert {run.settings.scenario for run in runs} == {"digits-b0-inc2" if preset else "cifar100-b50-inc10"}
-    assert study.claims
+    presets = 1 if preset else len(study.presets)
+    assert len({run.settings.toml() for run in runs}) == len(runs) == presets * len(study.variants)
+    assert {run.settings.scenario for run in runs} == ({"digits-b0-inc2"} if preset else set(study.presets))
+    assert study.claims or any(variant.paper for variant in study.variants)
+
+
+def test_the_tables_of_the_paper_have_every_method_with_its_published_augmentation():
+    planned = plan_study(load_study("table-1"))
+    augmentations = {name: {run.settings.augmentation_name for run in runs} for name, runs in planned.items()}
+    assert augmentations == {name: {"auto"} if name in ("foster", "joint") else {"plain"} for name in planned}
+    assert [len(runs) for runs in planned.values()] == [4] * 8
+
+
+def test_a_part_of_a_study_is_named_by_methods_and_protocols():
+    study, protocols = load_study("table-1"), ["cifar100-b0-inc10", "cifar100-b50-inc5"]
+    planned = plan_study(study, methods=["foster", "der"], protocols=protocols)
+    assert {name: [run.settings.scenario for run in runs] for name, runs in planned.items()} == {
+        "der": protocols,
+        "foster": protocols,
+    }
+    for part, name in (("methods", "slda"), ("protocols", "digits")):
+        with pytest.raises(SettingsError, match=f"{part}: the study has no '{name}'"):
+            plan_study(study, **{part: [name]})
 
 
 def test_the_grids_are_those_of_the_paper():
@@ -64,7 +83,7 @@ def test_a_study_of_ones_own_is_a_small_file(tmp_path: Path):
         tmp_path,
         """
         title = "Temperature"
-        preset = "digits"
+        presets = ["digits"]
         [[variants]]
         name = "2"
         [[variants]]
@@ -80,14 +99,15 @@ def test_a_study_of_ones_own_is_a_small_file(tmp_path: Path):
     ("text", "message"),
     [
         ("title = ", "is not valid TOML"),
-        ('title = "a"\npreset = "digits"', "variants"),
-        ('title = "a"\npreset = "digits"\nnonsense = 1\nvariants = [{name = "x"}]', "nonsense"),
-        ('title = "a"\npreset = "digits"\nvariants = [{name = "x"}, {name = "x"}]', "two variants are called 'x'"),
+        ('title = "a"\npresets = ["digits"]', "variants"),
+        ('title = "a"\npresets = ["digits"]\nnonsense = 1\nvariants = [{name = "x"}]', "nonsense"),
+        ('title = "a"\npresets = ["digits"]\nvariants = [{name = "x"}, {name = "x"}]', "two variants are called 'x'"),
         (
-            'title = "a"\npreset = "digits"\nvariants = [{name = "one"}]\nclaims = [{text = "t", first = "onne"}]',
+            'title = "a"\npresets = ["digits"]\nvariants = [{name = "one"}]\nclaims = [{text = "t", first = "onne"}]',
             "a claim is about 'onne', which is no variant; did you mean 'one'",
         ),
-        ('title = "a"\npreset = "digits"\ndraw = "axis"\nvariants = [{name = "x"}]', "needs a place 'at'"),
+        ('title = "a"\npresets = ["digits"]\ndraw = "axis"\nvariants = [{name = "x"}]', "needs a place 'at'"),
+        ('title = "a"\npresets = ["digits"]\nvariants = [{name = "x", paper = {digit = 1}}]', "did you mean 'digits'"),
     ],
 )
 def test_a_wrong_file_is_one_line(text: str, message: str, tmp_path: Path):
@@ -96,10 +116,10 @@ def test_a_wrong_file_is_one_line(text: str, message: str, tmp_path: Path):
 
 
 def test_variants_that_are_the_same_run_and_wrong_settings_are_refused(tmp_path: Path):
-    same = 'title = "a"\npreset = "digits"\nvariants = [{name = "x"}, {name = "y", set = ["foster.temperature=2"]}]'
+    same = 'title = "a"\npresets = ["digits"]\nvariants = [{name = "x"}, {name = "y", set = ["foster.temperature=2"]}]'
     with pytest.raises(SettingsError, match="'x' and 'y' are the same run"):
         plan_study(load_study(own(tmp_path, same)))
-    wrong = 'title = "a"\npreset = "digits"\nvariants = [{name = "x", set = ["foster.temprature=2"]}]'
+    wrong = 'title = "a"\npresets = ["digits"]\nvariants = [{name = "x", set = ["foster.temprature=2"]}]'
     with pytest.raises(SettingsError, match=r"foster\.temperature.*in the study's variant"):
         plan_study(load_study(own(tmp_path, wrong)))
     with pytest.raises(SettingsError, match="unknown study 'betta'; did you mean 'beta'"):

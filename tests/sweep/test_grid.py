@@ -121,6 +121,33 @@ def test_a_wrong_grid_is_refused_in_one_line(overrides: list[str], message: str)
     assert "\n" not in str(caught.value)
 
 
+def test_ranges_are_drawn_from_together_the_same_each_time_and_more_samples_add_to_them():
+    grid = ["foster.boost.learning_rate=log:0.01..0.3", "batch_size=32..128", "seed=1,2"]
+
+    def drawn(samples: int) -> list[tuple[int, float, int]]:
+        settings = [run.settings for run in plan_runs("digits", grid, samples=samples)]
+        return [(one.seed, one.options.boost.learning_rate, one.batch_size) for one in settings]
+
+    assert len(set(drawn(5))) == 10
+    assert drawn(3)[:3] == drawn(5)[:3] == [(1, rate, size) for _, rate, size in drawn(5)[5:8]]
+    assert all(0.01 <= rate <= 0.3 and 32 <= size <= 128 for _, rate, size in drawn(5))
+    assert sum(rate < 0.055 for _, rate, _ in drawn(40)) in range(25, 56), "half of 80, evenly in the logarithm"
+
+
+@pytest.mark.parametrize(
+    ("override", "samples", "message"),
+    [
+        ("batch_size=32..128", 0, "--samples"),
+        ("batch_size=32", 5, "--samples"),
+        ("foster.temperature=log:0..2", 5, "must rise, from above 0"),
+        ("batch_size=128..32", 5, "must rise"),
+    ],
+)
+def test_a_wrong_range_is_refused(override: str, samples: int, message: str):
+    with pytest.raises(SettingsError, match=message):
+        plan_runs("digits", [override], samples=samples)
+
+
 def test_the_default_folder_is_named_after_the_source():
     assert default_folder("digits") == Path("runs/sweep-digits")
     assert default_folder("mine/my.toml") == Path("runs/sweep-my")

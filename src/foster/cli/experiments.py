@@ -12,6 +12,7 @@ import typer
 
 from foster.cli.options import (
     AllowsChangedPlugin,
+    Cluster,
     Data,
     IsDryRun,
     IsJson,
@@ -254,18 +255,21 @@ def sweep(
     ] = None,
     recipes: Recipes = None,
     data: Data = None,
+    samples: Annotated[
+        int, typer.Option(metavar="N", min=0, max=100_000, help="How often to draw from the ranges.")
+    ] = 0,
     out: Annotated[Path | None, typer.Option(help="The folder of all runs; by default runs/sweep-NAME.")] = None,
     jobs_per_gpu: JobsPerGpu = 1,
     jobs: Jobs = 1,
     is_dry_run: IsDryRun = False,
-    cluster: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Hand the runs to this Ray cluster; 'local' starts one here."),
-    ] = None,
+    cluster: Cluster = None,
     plugins: Plugins = None,
     trusts_plugins: TrustsPlugins = False,
 ) -> None:
     """Train every combination of comma lists: method=foster,replay seed=1993,1,2 is six runs.
+
+    A range is drawn from at random: foster.boost.learning_rate=log:0.01..0.3 --samples 20 is 20 runs, evenly spread in
+    the logarithm; batch_size=32..256 draws whole numbers. Choose with validation_share=0.1, not on test images.
 
     Each run has its own process, folder (OUT/NAME), settings (OUT/NAME.toml) and log (OUT/NAME.log); NAME is
     SCENARIO-METHOD-sSEED and what else is given here. A run that fails does not stop the others. A value that is itself
@@ -298,6 +302,7 @@ def sweep(
         data=str(data) if data else None,
         plugins=plugins,
         trusts_plugins=trusts_plugins or None,
+        samples=samples,
     )
     folder = out or default_folder(source)
     # Imported only now, since it loads torch: a wrong key is answered at once.
@@ -305,18 +310,10 @@ def sweep(
     from foster.sweep.folders import placed
     from foster.sweep.job import find_slots
 
-    if cluster and not is_dry_run:
-        from foster.sweep.cluster import LOCAL, connected
-
-        # Either takes seconds.
-        typer.echo("starting Ray on this machine ..." if cluster == LOCAL else f"connecting to {cluster} ...", err=True)
-        with connected(cluster, jobs_per_gpu, jobs) as machines:
-            sweeping.sweep(runs, folder, machines.slots(runs), machines.start)
+    if not is_dry_run:
+        sweeping.execute(runs, folder, jobs_per_gpu, jobs, cluster)
         return
     slots = find_slots(runs, jobs_per_gpu, jobs)
-    if not is_dry_run:
-        sweeping.sweep(runs, folder, slots)
-        return
     runs = placed(runs, folder)
     for each in runs:
         status = sweeping.status_of(each, folder)
@@ -331,24 +328,34 @@ def study(
         list[str],
         typer.Argument(
             metavar="NAME|KEY=VALUE[,VALUE]",
-            help="Names of studies ('foster list studies') or .toml files, then settings of all runs, and seeds.",
+            help="Names of studies ('foster list studies') or .toml files, then settings of all runs, and seeds; "
+            "methods=A,B and protocols=A,B run a part.",
         ),
     ],
     preset: Annotated[str | None, typer.Option(metavar="PRESET", help="Another preset than the study's own.")] = None,
+    recipes: Recipes = None,
     data: Data = None,
     out: Annotated[
         Path | None, typer.Option(help="The folder of all runs; by default runs/study-NAME, or runs/studies.")
     ] = None,
+    results: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Results files of runs that need not be trained again.")
+    ] = Path("results"),
     jobs_per_gpu: JobsPerGpu = 1,
     jobs: Jobs = 1,
     is_dry_run: IsDryRun = False,
+    cluster: Cluster = None,
     plugins: Plugins = None,
 ) -> None:
     """Run a study: a grid of runs, then its table, its figure, and what the paper claims beside what was found.
 
-    Runs that are finished are skipped, those that were interrupted go on. OUT holds a folder a run and, at the end,
-    study.md, study.json, study.png and study.svg. The studies are made for CIFAR-100 B50 inc10; '--preset digits' shows
-    each in minutes on a CPU. Several seeds give means and spreads: 'foster study beta seed=1993,1,2'.
+    Runs that are finished, in OUT or in the folder of results, are skipped; those that were interrupted go on. OUT
+    holds a folder a run and study.md, study.tex, study.json, study.png and study.svg, which appear when the study's
+    last run is done. The ablations are made for CIFAR-100 B50 inc10; '--preset digits' shows each in minutes on a CPU.
+    Several seeds give means and spreads: 'foster study beta seed=1993,1,2'.
+
+    table-1 and table-2 are the paper's tables, every method on every protocol; figure-curves is its figure of curves.
+    A part of them: 'foster study table-1 methods=foster,der protocols=cifar100-b0-inc10'.
 
     Several studies are one sweep, in which a run that they share is trained once; the page of each is in OUT/NAME.
 
@@ -356,9 +363,12 @@ def study(
     """
     from foster.settings.toml import packaged_names
     from foster.studies.study import distinct_runs, load_study, plan_study
+    from foster.sweep.grid import split_values
 
     names = [word for word in words if "=" not in word]
-    overrides = [word for word in words if "=" in word]
+    given = [word for word in words if "=" in word]
+    parts = {key: split_values(text) for key, _, text in (word.partition("=") for word in given) if key in PARTS}
+    overrides = all_changes([word for word in given if word.partition("=")[0] not in PARTS], recipes)
     titles = [Path(name).stem for name in names]
     if not names:
         known = ", ".join(packaged_names("studies"))
@@ -366,26 +376,36 @@ def study(
     if len(set(titles)) < len(titles):
         raise SettingsError(f"two studies are called '{next(title for title in titles if titles.count(title) > 1)}'")
     chosen = [load_study(name) for name in names]
-    planned = [plan_study(each, preset, overrides, str(data) if data else None, plugins) for each in chosen]
+    place = str(data) if data else None
+    planned = [plan_study(each, preset, overrides, place, plugins, **parts) for each in chosen]
     is_one = len(names) == 1
     folder = out or Path("runs") / (f"study-{titles[0]}" if is_one else "studies")
     # Imported only now, since it loads torch: a wrong key is answered at once.
-    from foster.sweep.folders import placed
+    from foster.studies.run import PlannedStudy, known_results, run_studies
 
     if is_dry_run:
-        different = placed(distinct_runs(runs for variants in planned for runs in variants.values()), folder)
+        from foster.sweep.folders import placed
+
+        different = distinct_runs(runs for variants in planned for runs in variants.values())
+        known_runs = known_results(different, results)
+        placed([each for each in different if each.settings.toml() not in known_runs], folder)
         for title, variants in zip(titles, planned, strict=True):
             for variant, runs in variants.items():
                 for each in runs:
-                    typer.echo(f"{variant if is_one else f'{title}: {variant}'}: {each.name}")
-        if not is_one:
-            typer.echo(f"{len(different)} different runs, in {folder}")
+                    found = known_runs.get(each.settings.toml())
+                    text = f"{variant if is_one else f'{title}: {variant}'}: {each.name}"
+                    typer.echo(f"{text} (in {found.path})" if found else text)
+        if not is_one or known_runs:
+            missing = len(different) - len(known_runs)
+            typer.echo(f"{len(different)} different runs, {missing} of them to be trained, in {folder}")
         return
-    from foster.studies.run import PlannedStudy, run_studies
-
     pages = [folder if is_one else folder / title for title in titles]
-    studies = [PlannedStudy(*parts) for parts in zip(chosen, planned, pages, strict=True)]
-    run_studies(studies, folder, jobs_per_gpu, jobs)
+    studies = [PlannedStudy(*each) for each in zip(chosen, planned, pages, strict=True)]
+    run_studies(studies, folder, results, jobs_per_gpu=jobs_per_gpu, jobs=jobs, cluster=cluster)
+
+
+PARTS = ("methods", "protocols")
+"""Keys that name a part of a study."""
 
 
 def list_(
@@ -465,7 +485,8 @@ def _studies() -> dict[str, str]:
 
     studies = {name: load_study(name) for name in packaged_names("studies")}
     return {
-        name: f"{one.title}: {counted(len(one.variants), 'variant')} on {one.preset}" for name, one in studies.items()
+        name: f"{one.title}: {counted(len(one.variants), 'variant')} on {', '.join(one.presets)}"
+        for name, one in studies.items()
     }
 
 

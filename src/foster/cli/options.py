@@ -27,6 +27,9 @@ IsJsonLines = Annotated[bool, typer.Option("--json", help="One JSON object a lin
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Jobs = Annotated[int, typer.Option(metavar="N", min=1, max=1024, help="How many runs share the CPU.")]
 JobsPerGpu = Annotated[int, typer.Option(metavar="N", min=1, max=1024, help="How many runs share each visible GPU.")]
+Cluster = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="Hand the runs to this Ray cluster; 'local' starts one here.")
+]
 IsDryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, list the runs, start none.")]
 
 

@@ -30,6 +30,7 @@ from foster.reports.style import (
     styled,
     wrapped,
 )
+from foster.settings.methods import METHOD_SETTINGS
 
 LINE_STYLES = ("-", "-.", ":")
 """Of the augmentations and class orders of a panel."""
@@ -96,15 +97,24 @@ def accuracy_figure(results: Sequence[RunResult], title: str | None = None, *, a
     return _figure(panels(results, across_orders=across_orders), title)
 
 
-def variants_figure(variants: Mapping[str, Sequence[RunResult]], title: str) -> Figure:
-    """The same with a curve for each group of runs under a name that is given, in one panel."""
-    runs = [run for group in variants.values() for run in group]
-    looks = itertools.cycle(Look(colour, marker) for colour, marker in zip(COLOURS, MARKERS, strict=False))
-    groups = [Group(group[0].method, group[0].augmentation, "", tuple(group)) for group in variants.values()]
-    curves = [curve for each in zip(variants, groups, looks, strict=False) for curve in _curves(*each)]
-    if len(groups) > 1:  # other variants would double the number of curves
-        curves = [curve for curve in curves if curve.is_result]
-    return _figure([Panel(runs[0].scenario, runs[0].scenario, curves, "")] if runs else [], title)
+def variants_figure(named: Mapping[str, Sequence[RunResult]], title: str) -> Figure:
+    """The same with a curve for each group of runs under a name that is given, a panel a scenario.
+
+    A group that has the name of a method has its look. Other variants of a run are drawn where there is one group, or
+    where the groups are methods.
+    """
+    colours = itertools.cycle(Look(colour, marker) for colour, marker in zip(COLOURS, MARKERS, strict=False))
+    looks = {name: look_of(name) if name in METHOD_SETTINGS else next(colours) for name in named}
+    has_variants = len(named) == 1 or set(named) <= METHOD_SETTINGS.keys()
+    panels = []
+    for scenario in dict.fromkeys(run.scenario for group in named.values() for run in group):
+        curves = []
+        for name, group in named.items():
+            if runs := tuple(run for run in group if run.scenario == scenario):
+                curves += _curves(name, Group(runs[0].method, runs[0].augmentation, "", runs), looks[name])
+        curves = [curve for curve in curves if has_variants or curve.is_result]
+        panels.append(Panel(scenario, scenario, curves, ""))
+    return _figure(panels, title)
 
 
 @styled()

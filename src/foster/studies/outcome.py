@@ -1,6 +1,7 @@
 """What a study found: a table, a figure, and the claims beside what was measured; for a terminal and for a page."""
 
 import itertools
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ from rich.text import Text
 from foster.reports.curves import variants_figure
 from foster.reports.results import RunResult
 from foster.reports.style import COLOURS, PAPER, End, Look, label_ends, new_figure, save_figure, styled
-from foster.reports.tables import Grid, shown
+from foster.reports.tables import Grid, latex, markdown, shown
+from foster.settings.methods import METHOD_SETTINGS
 from foster.studies.study import Claim, Metric, Study
 from foster.system.counts import ABSENT, mean_and_spread
 from foster.system.files import write_json, write_text
@@ -41,9 +43,79 @@ def metric_of(run: RunResult, metric: Metric, variant: str = "") -> float | None
     return found.accuracy[-1] if metric == "final" else average
 
 
+MARGIN_OF_ONE_RUN = 1.0
+"""Points: seeds of one recipe differ by so much, two standard deviations of a difference on CIFAR-100."""
+
+VERDICTS_NOTE = (
+    "A verdict compares the number that was found, with a margin of two standard errors over the seeds "
+    f"({MARGIN_OF_ONE_RUN:g} point where n = 1), with the range that the claim means: about x is x ± 2 points, minimal "
+    "is at most 2 points. Too little data: the margin reaches across an end of the range."
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was measured of a claim: a number with its margin, from at least `n` runs of each variant."""
+
+    claim: Claim
+    value: float | None
+    margin: float
+    n: int
+
+    @classmethod
+    def of(cls, claim: Claim, runs: Mapping[str, Sequence[RunResult]]) -> "Finding":
+        if claim.metric == "tasks":
+            return cls._of_tasks(claim, runs)
+        values = {name: _values(group, claim.metric, claim.variant) for name, group in runs.items()}
+        means = {name: statistics.fmean(some) for name, some in values.items() if some}
+        names = [name for name in (claim.first, claim.second) if name]
+        if not names and means:
+            names = [max(means, key=means.__getitem__), min(means, key=means.__getitem__)]
+        if not names or any(name not in means for name in names):
+            return cls(claim, None, 0.0, 0)
+        n = min(len(values[name]) for name in names)
+        errors = [statistics.variance(values[name]) / len(values[name]) for name in names if n > 1]
+        value = means[names[0]] - (means[names[1]] if len(names) > 1 else 0.0)
+        return cls(claim, value, 2 * sum(errors) ** 0.5 if n > 1 else MARGIN_OF_ONE_RUN, n)
+
+    @classmethod
+    def _of_tasks(cls, claim: Claim, runs: Mapping[str, Sequence[RunResult]]) -> "Finding":
+        groups = [runs.get(name, ()) for name in (claim.first, claim.second)]
+        if not all(groups):
+            return cls(claim, None, 0.0, 0)
+        first, second = (
+            [statistics.fmean(task) for task in zip(*(run.accuracy for run in group), strict=True)] for group in groups
+        )
+        above = [one > other for one, other in zip(first, second, strict=True)][1:]
+        return cls(claim, 100 * statistics.fmean(above) if above else None, 0.0, min(map(len, groups)))
+
+    @property
+    def text(self) -> str:
+        if self.value is None:
+            return ABSENT
+        if self.claim.metric == "tasks":
+            return f"{self.value:.0f} % of tasks"
+        if not self.claim.first:
+            return f"{self.value:.1f} apart"
+        return f"{self.value:+.1f}" if self.claim.second or self.claim.metric == "gain" else f"{self.value:.1f}"
+
+    @property
+    def verdict(self) -> str:
+        low, high = self.claim.low, self.claim.high
+        if low is None and high is None:
+            return ABSENT
+        if self.value is None:
+            return "too little data"
+        low, high = -math.inf if low is None else low, math.inf if high is None else high
+        if low <= self.value - self.margin and self.value + self.margin <= high:
+            return "holds"
+        is_outside = self.value + self.margin < low or self.value - self.margin > high
+        return "does not hold" if is_outside else "too little data"
+
+
 @dataclass(frozen=True)
 class Outcome:
-    """The finished runs of each variant, by its name."""
+    """The finished runs of each variant, by its name. A study of a part has some of the variants only."""
 
     study: Study
     runs: Mapping[str, Sequence[RunResult]]
@@ -53,14 +125,15 @@ class Outcome:
         return [run for runs in self.runs.values() for run in runs]
 
     @property
-    def scenario(self) -> str:
-        return self.all_runs[0].scenario
+    def scenarios(self) -> list[str]:
+        return list(dict.fromkeys(run.scenario for run in self.all_runs))
 
     def grid(self) -> Grid:
+        """A row a variant: its metrics, or for several scenarios its average in each, and the paper's beside ours."""
+        if len(self.scenarios) > 1 or any(variant.paper for variant in self.study.variants):
+            return self._beside_paper()
         columns = [metric for metric in METRICS if any(_values(runs, metric) for runs in self.runs.values())]
-        variants = list(
-            dict.fromkeys(name for runs in self.runs.values() for run in runs for name in run.shown_variants)
-        )
+        variants = list(dict.fromkeys(name for run in self.all_runs for name in run.shown_variants))
         rows = [
             (
                 name,
@@ -70,49 +143,84 @@ class Outcome:
             )
             for name, runs in self.runs.items()
         ]
-        title = f"{self.study.title}, {self.scenario}: percent; new and old classes at the end"
+        title = f"{self.study.title}, {self.scenarios[0]}: percent; new and old classes at the end"
         return Grid(title, ("variant", "n", *columns, *variants), tuple(rows), num_names=1)
 
+    def _beside_paper(self) -> Grid:
+        paper = {variant.name: variant.paper for variant in self.study.variants}
+        rows = []
+        for name, runs in self.runs.items():
+            cells = []
+            for scenario in self.scenarios:
+                found = [run.average_incremental_accuracy for run in runs if run.scenario == scenario]
+                published = paper[name].get(scenario)
+                cells += [mean_and_spread(found), ABSENT if published is None else f"{published:.2f}"]
+            seeds = {len([run for run in runs if run.scenario == scenario]) for scenario in self.scenarios} - {0}
+            rows.append((name, "-".join(map(str, sorted({min(seeds), max(seeds)}))), *cells))
+        header = ("variant", "n", *(name for scenario in self.scenarios for name in (scenario, "paper")))
+        title = f"{self.study.title}: average incremental accuracy in percent, over n runs"
+        # What is trained on all data is a bound, and not the best.
+        kept = {
+            run.method for run in self.all_runs if getattr(METHOD_SETTINGS.get(run.method), "keeps_all_images", False)
+        }
+        compared = [k for k, runs in enumerate(self.runs.values()) if runs[0].method not in kept]
+        best = {
+            (max(compared, key=lambda row: _leading_number(rows[row][column])), column)
+            for column in range(2, len(header))
+            if len(compared) > 1 and any(_leading_number(rows[row][column]) >= 0 for row in compared)
+        }
+        return Grid(title, header, tuple(rows), num_names=1, best=frozenset(best))
+
+    def findings(self) -> list[Finding]:
+        return [Finding.of(claim, self.runs) for claim in self.study.claims]
+
     def claims(self) -> Grid:
-        rows = [(claim.text, claim.paper or ABSENT, measured(claim, self.runs)) for claim in self.study.claims]
-        is_elsewhere = not self.scenario.startswith(self.study.preset) and not self.study.preset.endswith(".toml")
-        title = f"What the paper says{f' of {self.study.preset}' if is_elsewhere else ''}, and what was found"
-        return Grid(title, ("claim", "paper", "found"), tuple(rows), num_names=1)
+        rows = [
+            (one.claim.text, one.claim.paper or ABSENT, one.text, str(one.n), one.verdict) for one in self.findings()
+        ]
+        scenario, preset = self.scenarios[0], self.study.presets[0]
+        is_elsewhere = not scenario.startswith(preset) and not preset.endswith(".toml")
+        title = f"What the paper claims{f' of {preset}' if is_elsewhere else ''}, and what was found on {scenario}"
+        return Grid(title, ("claim", "paper", "found", "n", "verdict"), tuple(rows), num_names=1)
+
+    def grids(self) -> list[Grid]:
+        return [self.grid(), *([self.claims()] if self.study.claims else [])]
 
     def table(self) -> Rendered:
         """For a terminal."""
-        grids = [self.grid(), *([self.claims()] if self.study.claims else [])]
-        return Rendered(Text(self.study.about), Text(""), shown(grids))
+        return Rendered(Text(self.study.about), Text(""), shown(self.grids()))
 
     def figure(self) -> Figure:
         if self.study.draw == "curves":
-            return variants_figure(self.runs, f"{self.study.title}, {self.scenario}")
+            where = f", {self.scenarios[0]}" if len(self.scenarios) == 1 else ""
+            return variants_figure(self.runs, f"{self.study.title}{where}")
         return _axis_figure(self)
 
     def markdown(self, figure: str) -> str:
         """A page about the study, with its figure from the file `figure`."""
-        parts = [f"# {self.study.title}", self.study.about, f"![{self.study.title}]({figure})", self.grid().markdown()]
-        parts += [self.claims().markdown()] if self.study.claims else []
+        parts = [f"# {self.study.title}", self.study.about, f"![{self.study.title}]({figure})", markdown(self.grids())]
         seeds = sorted({run.seeds for run in self.all_runs})
         hardware = sorted({run.hardware for run in self.all_runs})
         scales = sorted({str(run.settings.get("epochs_scale", 1.0)) for run in self.all_runs} - {"1.0"})
         shortened = f", epochs_scale={', '.join(scales)}" if scales else ""
         parts.append(
-            f"{self.scenario}{shortened}, {'seeds' if len(seeds) > 1 else 'seed'} {', '.join(seeds)}, "
+            f"{', '.join(self.scenarios)}{shortened}, {'seeds' if len(seeds) > 1 else 'seed'} {', '.join(seeds)}, "
             f"on {', '.join(hardware)}."
         )
-        return "\n\n".join(parts) + "\n"
+        parts += [VERDICTS_NOTE] if self.study.claims else []
+        return "\n\n".join(part.strip() for part in parts) + "\n"
 
     def record(self) -> dict[str, Any]:
         """Plain data: every number that the page has, and the settings that it was made with."""
         return {
             "title": self.study.title,
-            "scenario": self.scenario,
+            "scenarios": self.scenarios,
             "variants": [
                 {
                     "name": name,
                     "runs": [
-                        {"seed": run.seed, "settings": run.settings, "hardware": run.hardware, "accuracy": run.accuracy}
+                        {"scenario": run.scenario, "seed": run.seed, "settings": run.settings}
+                        | {"hardware": run.hardware, "accuracy": run.accuracy}
                         | {metric: of_run(run) for metric, of_run in METRICS.items()}
                         | {name: one.average_incremental_accuracy for name, one in run.variants.items()}
                         for run in runs
@@ -121,36 +229,24 @@ class Outcome:
                 for name, runs in self.runs.items()
             ],
             "claims": [
-                {"text": claim.text, "paper": claim.paper, "found": measured(claim, self.runs)}
-                for claim in self.study.claims
+                {"text": one.claim.text, "paper": one.claim.paper, "about": self.study.presets[0]}
+                | {"found": one.value, "n": one.n, "verdict": one.verdict}
+                for one in self.findings()
             ],
         }
 
     def write(self, folder: Path) -> None:
-        """`study.md`, `study.json`, `study.png` and `study.svg`."""
+        """`study.md`, `study.tex`, `study.json`, `study.png` and `study.svg`."""
         figure = self.figure()
         for ending in (".png", ".svg"):
             save_figure(figure, folder / f"study{ending}")
         write_text(folder / "study.md", self.markdown("study.png"))
+        write_text(folder / "study.tex", latex(self.grids()))
         write_json(folder / "study.json", self.record())
 
 
-def measured(claim: Claim, runs: Mapping[str, Sequence[RunResult]]) -> str:
-    """What was measured of a claim, in a few letters."""
-    if claim.metric == "tasks":
-        columns = (zip(*(run.accuracy for run in runs[name]), strict=True) for name in (claim.first, claim.second))
-        first, second = (list(map(statistics.fmean, each)) for each in columns)
-        above = [one > other for one, other in zip(first, second, strict=True)][1:]
-        return f"{sum(above)} of {len(above)} tasks"
-    measured_values = {name: _values(group, claim.metric, claim.variant) for name, group in runs.items()}
-    means = {name: statistics.fmean(values) for name, values in measured_values.items() if values}
-    if not claim.first:
-        return f"{max(means.values()) - min(means.values()):.1f} apart" if means else ABSENT
-    if claim.first not in means or (claim.second and claim.second not in means):
-        return ABSENT
-    if claim.second:
-        return f"{means[claim.first] - means[claim.second]:+.1f}"
-    return f"{means[claim.first]:+.1f}" if claim.metric == "gain" else f"{means[claim.first]:.1f}"
+def _leading_number(cell: str) -> float:
+    return -1.0 if cell == ABSENT else float(cell.split()[0])
 
 
 def _values(runs: Sequence[RunResult], metric: Metric, variant: str = "") -> list[float]:
@@ -188,6 +284,6 @@ def _axis_figure(outcome: Outcome) -> Figure:
         axes.tick_params(axis="x", labelrotation=90)
     axes.minorticks_off()
     axes.margins(y=0.15)
-    axes.set(title=f"{study.title}, {outcome.scenario}", xlabel=study.axis, ylabel="accuracy (%)")
+    axes.set(title=f"{study.title}, {outcome.scenarios[0]}", xlabel=study.axis, ylabel="accuracy (%)")
     label_ends(axes, ends, 3.0)
     return figure

@@ -1,17 +1,20 @@
-"""Studies from their plans to their pages: all runs as one sweep, then what they found."""
+"""Studies from their plans to their pages: all runs as one sweep, and a page as soon as its runs are done."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from foster.errors import FosterError
 from foster.experiment.folder import RESULTS, RunFolder
-from foster.reports.results import read_result
+from foster.reports.results import RunResult, find_results, read_result
+from foster.settings.base import make
+from foster.settings.experiment import Settings
+from foster.settings.keys import FREE_SETTINGS, flat
 from foster.studies.outcome import Outcome
 from foster.studies.study import Study, distinct_runs
 from foster.sweep.folders import placed
 from foster.sweep.grid import PlannedRun
-from foster.sweep.job import find_slots
-from foster.sweep.run import sweep
+from foster.sweep.run import execute
 from foster.system.output import report
 
 
@@ -24,22 +27,58 @@ class PlannedStudy:
     page: Path
 
 
-def run_studies(studies: Sequence[PlannedStudy], out: Path, jobs_per_gpu: int = 1, jobs: int = 1) -> None:
-    """Train what is not finished yet as one sweep, then write and show what was found.
+def run_studies(
+    studies: Sequence[PlannedStudy],
+    out: Path,
+    results: Path,
+    *,
+    jobs_per_gpu: int = 1,
+    jobs: int = 1,
+    cluster: str | None = None,
+) -> None:
+    """Train what neither `out` nor `results` has, as one sweep. Each study's page is written and shown when the last of
+    its own runs is done, whatever becomes of the others."""
+    all_runs = distinct_runs(group for each in studies for group in each.planned.values())
+    done = known_results(all_runs, results)
+    runs = [run for run in all_runs if run.settings.toml() not in done]
+    homes = {run.settings.toml(): out / run.name for run in placed(runs, out)}
+    open_studies = list(studies)
 
-    A study whose runs are all finished has its page also where runs of others fail or are stopped, which is raised as a
-    sweep does.
-    """
-    runs = distinct_runs(group for each in studies for group in each.planned.values())
-    try:
-        sweep(runs, out, find_slots(runs, jobs_per_gpu, jobs), has_table=False)
-    finally:
-        homes = {run.settings.toml(): RunFolder(out / run.name) for run in placed(runs, out)}
-        for each in studies:
-            groups = {name: [homes[run.settings.toml()] for run in group] for name, group in each.planned.items()}
-            if all(home.is_finished for group in groups.values() for home in group):
-                results = {name: [read_result(home.path / RESULTS) for home in group] for name, group in groups.items()}
-                outcome = Outcome(each.study, results)
+    def write_finished() -> None:
+        for key, home in homes.items():
+            if key not in done and RunFolder(home).is_finished:
+                done[key] = read_result(home / RESULTS)
+        for each in list(open_studies):
+            groups = {name: [run.settings.toml() for run in group] for name, group in each.planned.items()}
+            if all(key in done for group in groups.values() for key in group):
+                open_studies.remove(each)
+                outcome = Outcome(each.study, {name: [done[key] for key in group] for name, group in groups.items()})
                 outcome.write(each.page)
                 files = f"page: {each.page / 'study.md'}, figure: {each.page / 'study.png'}"
                 report(outcome.table(), files, path=each.page)
+
+    write_finished()
+    if open_studies:
+        execute(runs, out, jobs_per_gpu, jobs, cluster, has_table=False, after_run=write_finished)
+
+
+def known_results(runs: Sequence[PlannedRun], folder: Path) -> dict[str, RunResult]:
+    """The finished results in `folder`, such as those of this repository, that are of one of the runs, by its settings
+    as TOML."""
+    wanted = {_identity(run.settings): run.settings.toml() for run in runs}
+    found: dict[str, RunResult] = {}
+    for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:
+        try:
+            (result,) = find_results([path])
+            key = wanted.get(_identity(make(Settings, result.settings, str(path))))
+        except FosterError:
+            continue  # a file of another kind, or of a method that is not here
+        if key and result.finished:
+            found.setdefault(key, result)
+    return found
+
+
+def _identity(settings: Settings) -> frozenset[tuple[str, str]]:
+    """What makes two runs the same: all settings but those that say where and how it computes, without paths."""
+    facts = flat(settings.published()).items()
+    return frozenset((key, repr(value)) for key, value in facts if key.split(".")[0] not in FREE_SETTINGS)

@@ -1,6 +1,6 @@
-"""A study: a TOML file with variants of a method, what is claimed of them, and what to draw; from it, runs."""
+"""A study: a TOML file with variants, the presets that they run on, what is claimed of them, and what to draw."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -16,24 +16,30 @@ Metric = Literal["average", "final", "new", "old", "gain", "tasks"]
 
 
 class Variant(Frozen):
-    """One way to run it: `set` holds settings as on the command line, `at` its place on the axis of a figure."""
+    """One way to run it: `set` holds settings as on the command line, `at` its place on the axis of a figure, `paper`
+    the average incremental accuracy that the paper reports, by preset."""
 
     name: str = Field(min_length=1, max_length=200)
     set: tuple[str, ...] = ()
     at: float | None = None
+    paper: dict[str, float] = Field(default_factory=dict)
 
 
 class Claim(Frozen):
     """What is said of the variants, and how it is measured here.
 
-    The difference of a metric between `first` and `second`, or its value for `first` alone; for neither, how far the
-    best and the worst of all variants lie apart. The metric `tasks` counts those after which `first` is above
-    `second`. With a `variant`, average and final accuracy are those of another network or
+    The number is the difference of a metric between `first` and `second`, or its value for `first` alone; for neither,
+    the difference between the best and the worst variant. The metric `tasks` is the percentage of later tasks after
+    which `first` is above `second`. With a `variant`, average and final accuracy are those of another network or
     classifier that the runs evaluated, and `gain` is how far its average lies above that of the result.
+
+    The claim holds where the number lies between `low` and `high`. A claim with neither has no verdict.
     """
 
     text: str
     paper: str = ""
+    low: float | None = None
+    high: float | None = None
     metric: Metric = "final"
     variant: str = ""
     first: str = ""
@@ -45,7 +51,8 @@ class Study(Frozen):
 
     title: str
     about: str = ""
-    preset: str
+    presets: tuple[str, ...] = Field(min_length=1)
+    """The presets that every variant runs on."""
     base: tuple[str, ...] = ()
     """Settings of all variants."""
     draw: Literal["curves", "axis"] = "curves"
@@ -67,6 +74,13 @@ class Study(Frozen):
         for name in (name for claim in self.claims for name in (claim.first, claim.second) if name):
             if name not in names:
                 raise ValueError(f"a claim is about '{name}', which is no variant{suggestion(name, names)}")
+        for name in (name for variant in self.variants for name in variant.paper):
+            if name not in self.presets:
+                raise ValueError(
+                    f"'paper' names '{name}', which is none of the presets{suggestion(name, self.presets)}"
+                )
+        if (self.draw == "axis" or self.claims) and len(self.presets) > 1:
+            raise ValueError("claims and draw = 'axis' need a study of one preset")
         if self.draw == "axis" and any(variant.at is None for variant in self.variants):
             raise ValueError("draw = 'axis' needs a place 'at' of every variant")
         return self
@@ -83,9 +97,36 @@ def plan_study(
     overrides: Sequence[str] = (),
     data: str | None = None,
     plugins: Sequence[str] | None = None,
+    *,
+    methods: Collection[str] = (),
+    protocols: Collection[str] = (),
 ) -> dict[str, list[PlannedRun]]:
-    """The runs of each variant, checked, by its name. `overrides` are of all, and may list seeds: `seed=1993,1,2`."""
-    preset = preset or study.preset
+    """The runs of each variant, checked, by its name. `overrides` are of all, and may list seeds: `seed=1993,1,2`.
+
+    With `methods` or `protocols` the runs of those methods, or on those presets, alone.
+    """
+    presets = (preset,) if preset else study.presets
+    for name in protocols:
+        if name not in presets:
+            known = ", ".join(presets)
+            raise SettingsError(f"protocols: the study has no '{name}'{suggestion(name, presets)}; it has {known}")
+    planned: dict[str, list[PlannedRun]] = {}
+    for name in protocols or presets:
+        for variant, runs in _on_preset(study, name, overrides, data, plugins).items():
+            planned.setdefault(variant, []).extend(runs)
+    found = {run.settings.method for runs in planned.values() for run in runs}
+    for name in methods:
+        if name not in found:
+            known = ", ".join(sorted(found))
+            raise SettingsError(f"methods: the study has no '{name}'{suggestion(name, found)}; it has {known}")
+    if methods:
+        planned = {name: [run for run in runs if run.settings.method in methods] for name, runs in planned.items()}
+    return {name: runs for name, runs in planned.items() if runs}
+
+
+def _on_preset(
+    study: Study, preset: str, overrides: Sequence[str], data: str | None, plugins: Sequence[str] | None
+) -> dict[str, list[PlannedRun]]:
     # What the user says counts, and no key is given twice to one run.
     said = {override.partition("=")[0].strip() for override in overrides}
     planned: dict[str, list[PlannedRun]] = {}

@@ -2,11 +2,13 @@
 
 import hashlib
 import itertools
+import random
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from foster.errors import SettingsError
 from foster.settings.experiment import Settings, load_settings
@@ -37,8 +39,12 @@ def plan_runs(
     plugins: Sequence[str] | None = None,
     asked: str = COMMAND_LINE,
     trusts_plugins: bool | None = None,
+    samples: int = 0,
 ) -> list[PlannedRun]:
     """All combinations of the overrides' values, in the order of a nested loop with the last key innermost.
+
+    A range, `0.01..0.3` or `log:0.01..0.3`, is drawn from at random: each combination of the other values gets
+    `samples` draws of all ranges together. The draws are the same in every call; more samples add to them.
 
     A key of one method's section multiplies the runs of that method alone. Everything is checked here: a wrong key or
     value anywhere, or a list of values that no run looks at, is an error before the first run starts. `asked` tells in
@@ -49,18 +55,59 @@ def plan_runs(
         if key in axes:
             raise SettingsError(f"{key} is given more than once; write {key}=VALUE,VALUE")
         axes[key] = values
+    ranges = {key: Range.of(key, values[0]) for key, values in axes.items() if Range.is_one(values)}
+    if bool(ranges) != bool(samples):
+        raise SettingsError("a range (key=log:0.01..0.3) and --samples N, how often it is drawn from, need each other")
     runs: dict[tuple[str, ...], Settings] = {}
-    for chosen in itertools.product(*axes.values()):
-        pairs = [f"{key}={value}" for key, value in zip(axes, chosen, strict=True)]
+    for chosen, sample in itertools.product(itertools.product(*axes.values()), range(max(1, samples))):
+        values_of = dict(zip(axes, chosen, strict=True)) | {key: one.draw(sample) for key, one in ranges.items()}
+        pairs = [f"{key}={value}" for key, value in values_of.items()]
         settings = load_settings(source, pairs, asked=asked, plugins=plugins, trusts_plugins=trusts_plugins, data=data)
         telling = [pair for pair in pairs if not settings.why_unused(pair.partition("=")[0])]
         runs.setdefault(tuple(telling), settings)
-    varied = frozenset(key for key, values in axes.items() if len(values) > 1)
+    varied = frozenset(key for key, values in axes.items() if len(values) > 1 or key in ranges)
     for key in sorted(varied):
         _check_used(key, list(runs.values()))
     _check_different(runs, varied)
     names = _names(runs, varied)
     return [PlannedRun(name, settings, varied) for name, settings in zip(names, runs.values(), strict=True)]
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers to draw from, evenly or evenly in their logarithm; whole ones where both ends are."""
+
+    key: str
+    low: float
+    high: float
+    is_logarithmic: bool
+    is_whole: bool
+
+    PATTERN: ClassVar = re.compile(r"(log:)?([-+\d.e]*\d)\.\.([-+\d.e]*\d)")
+
+    @classmethod
+    def is_one(cls, values: Sequence[str]) -> bool:
+        return len(values) == 1 and cls.PATTERN.fullmatch(values[0]) is not None
+
+    @classmethod
+    def of(cls, key: str, text: str) -> "Range":
+        found = cls.PATTERN.fullmatch(text)
+        try:
+            assert found is not None
+            low, high = float(found[2]), float(found[3])
+        except ValueError:
+            raise SettingsError(f"{key}: '{text}' is no range of two numbers (on the command line)") from None
+        if not (0 < low < high if found[1] else low < high):
+            raise SettingsError(f"{key}: the ends of '{text}' must rise{', from above 0' if found[1] else ''}")
+        return cls(key, low, high, bool(found[1]), found[2].isdigit() and found[3].isdigit())
+
+    def draw(self, sample: int) -> str:
+        share = random.Random(f"{self.key} {sample}").random()
+        if self.is_logarithmic:
+            value = self.low * (self.high / self.low) ** share
+        else:
+            value = self.low + (self.high - self.low) * share
+        return str(round(value)) if self.is_whole else f"{value:.3g}"
 
 
 def default_folder(source: str) -> Path:

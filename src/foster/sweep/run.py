@@ -2,8 +2,9 @@
 
 import shlex
 import signal
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from foster.data.download import Follower
@@ -17,7 +18,18 @@ from foster.reports.tables import summary_table
 from foster.settings.experiment import Settings
 from foster.sweep.folders import placed
 from foster.sweep.grid import PlannedRun
-from foster.sweep.job import LOST, Job, Slot, Spawn, environment_for, log_path, needs_gpu, spawn_here, start
+from foster.sweep.job import (
+    LOST,
+    Job,
+    Slot,
+    Spawn,
+    environment_for,
+    find_slots,
+    log_path,
+    needs_gpu,
+    spawn_here,
+    start,
+)
 from foster.sweep.table import Display, RunStatus, counts, display_for
 from foster.system.counts import counted
 from foster.system.locking import locked, writer_of
@@ -27,6 +39,30 @@ from foster.system.signals import Stopped, heard_signals, stop_on_signals
 SECONDS_BETWEEN_LOOKS = 0.25
 
 
+def execute(
+    runs: Sequence[PlannedRun],
+    out: Path,
+    jobs_per_gpu: int = 1,
+    jobs: int = 1,
+    cluster: str | None = None,
+    *,
+    has_table: bool = True,
+    after_run: Callable[[], None] = lambda: None,
+) -> None:
+    """Execute all runs on this machine, or on a Ray cluster."""
+    if not cluster:
+        sweep(runs, out, find_slots(runs, jobs_per_gpu, jobs), has_table=has_table, after_run=after_run)
+        return
+    from foster.sweep.cluster import LOCAL, connected
+
+    # Either takes seconds.
+    told = "starting Ray on this machine ..." if cluster == LOCAL else f"connecting to {cluster} ..."
+    print(told, file=sys.stderr, flush=True)
+    with connected(cluster, jobs_per_gpu, jobs) as machines:
+        slots = machines.slots(runs)
+        sweep(runs, out, slots, machines.start, has_table=has_table, after_run=after_run)
+
+
 def sweep(
     runs: Sequence[PlannedRun],
     out: Path,
@@ -34,17 +70,18 @@ def sweep(
     elsewhere: Spawn | None = None,
     *,
     has_table: bool = True,
+    after_run: Callable[[], None] = lambda: None,
 ) -> None:
     """Execute all runs that are not finished yet in folders below `out`, as many at a time as there are slots.
 
     A run that fails does not stop the others; at the end a `TrainingError` names those that did. With `elsewhere` the
-    slots are on the machines of a cluster, which see the same folders.
+    slots are on the machines of a cluster, which see the same folders. `after_run` is called when a run has finished.
     """
     out = out.absolute() if elsewhere else out
     runs = placed(runs, out)
     _check_data([run.settings for run in runs if not RunFolder(out / run.name).is_finished])
     with locked(out), heard_signals() as heard, display_for() as display:
-        statuses = _Executor(runs, out, slots, display, heard, elsewhere or spawn_here).execute()
+        statuses = _Executor(runs, out, slots, display, heard, elsewhere or spawn_here, after_run).execute()
     finished = [run.folder / RESULTS for run in statuses if run.state is State.FINISHED]
     tables = [summary_table(find_results(finished))] if finished and has_table else []
     report(*tables, f"{counts(statuses)}; results: {out}", path=out)
@@ -102,8 +139,10 @@ class _Executor:
         display: Display,
         heard: list[int],
         spawn: Spawn,
+        after_run: Callable[[], None],
     ) -> None:
         self._spawn = spawn
+        self._after_run = after_run
         self._out = out
         self._settings = {run.name: run.settings for run in runs}
         self._statuses = [status_of(run, out) for run in runs]
@@ -185,3 +224,5 @@ class _Executor:
                     self._display.say(f"{job.run.name}: its machine is gone; it goes on from its checkpoint elsewhere")
                     continue
                 job.take_outcome(exit_code, was_stopped=bool(self._heard))
+                if job.run.state is State.FINISHED:
+                    self._after_run()
