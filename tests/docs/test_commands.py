@@ -44,7 +44,7 @@ def check(line: str) -> None:
     pairs = list(given.get("overrides") or ())
     if name in ("run", "plan", "sweep") and given["source"] in packaged_names("presets"):
         recipe = [f"recipe={given['recipe']}"] if given.get("recipe") else []
-        assert plan_runs(given["source"], [*recipe, *pairs])
+        assert plan_runs(given["source"], [*recipe, *pairs], samples=given.get("samples") or 0)
     elif name == "learn":
         learner_settings(pairs)
     elif name == "study":

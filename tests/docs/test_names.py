@@ -32,7 +32,7 @@ OF_OTHERS = {"curl", "pip", "pipx", "make", "pytest"}
 KEYS = {*keys_for(Settings), *keys_for(LearnerSettings)}
 TABLES = {key.rpartition(".")[0] for key in KEYS} | {key.partition(".")[0] for key in KEYS if "." in key}
 LEAVES = {key.removeprefix("foster.") for key in KEYS}
-ARGUMENTS = {"key", "resume", "teachers"}
+ARGUMENTS = {"key", "resume", "teachers", "methods", "protocols"}
 """What else is written as `name=value`."""
 
 

@@ -29,14 +29,14 @@ def test_the_tables_of_the_paper_have_every_method_with_its_published_augmentati
 
 def test_a_part_of_a_study_is_named_by_methods_and_protocols():
     study, protocols = load_study("table-1"), ["cifar100-b0-inc10", "cifar100-b50-inc5"]
-    planned = plan_study(study, methods=["foster", "der"], protocols=protocols)
+    planned = plan_study(study, None, ["methods=foster,der", f"protocols={','.join(protocols)}"])
     assert {name: [run.settings.scenario for run in runs] for name, runs in planned.items()} == {
         "der": protocols,
         "foster": protocols,
     }
     for part, name in (("methods", "slda"), ("protocols", "digits")):
         with pytest.raises(SettingsError, match=f"{part}: the study has no '{name}'"):
-            plan_study(study, **{part: [name]})
+            plan_study(study, None, [f"{part}={name}"])
 
 
 def test_the_grids_are_those_of_the_paper():

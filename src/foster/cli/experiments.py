@@ -363,12 +363,9 @@ def study(
     """
     from foster.settings.toml import packaged_names
     from foster.studies.study import distinct_runs, load_study, plan_study
-    from foster.sweep.grid import split_values
 
     names = [word for word in words if "=" not in word]
-    given = [word for word in words if "=" in word]
-    parts = {key: split_values(text) for key, _, text in (word.partition("=") for word in given) if key in PARTS}
-    overrides = all_changes([word for word in given if word.partition("=")[0] not in PARTS], recipes)
+    overrides = all_changes([word for word in words if "=" in word], recipes)
     titles = [Path(name).stem for name in names]
     if not names:
         known = ", ".join(packaged_names("studies"))
@@ -377,7 +374,7 @@ def study(
         raise SettingsError(f"two studies are called '{next(title for title in titles if titles.count(title) > 1)}'")
     chosen = [load_study(name) for name in names]
     place = str(data) if data else None
-    planned = [plan_study(each, preset, overrides, place, plugins, **parts) for each in chosen]
+    planned = [plan_study(each, preset, overrides, place, plugins) for each in chosen]
     is_one = len(names) == 1
     folder = out or Path("runs") / (f"study-{titles[0]}" if is_one else "studies")
     # Imported only now, since it loads torch: a wrong key is answered at once.
@@ -402,10 +399,6 @@ def study(
     pages = [folder if is_one else folder / title for title in titles]
     studies = [PlannedStudy(*each) for each in zip(chosen, planned, pages, strict=True)]
     run_studies(studies, folder, results, jobs_per_gpu=jobs_per_gpu, jobs=jobs, cluster=cluster)
-
-
-PARTS = ("methods", "protocols")
-"""Keys that name a part of a study."""
 
 
 def list_(

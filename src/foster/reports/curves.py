@@ -108,7 +108,7 @@ def variants_figure(named: Mapping[str, Sequence[RunResult]], title: str) -> Fig
     has_variants = len(named) == 1 or set(named) <= METHOD_SETTINGS.keys()
     panels = []
     for scenario in dict.fromkeys(run.scenario for group in named.values() for run in group):
-        curves = []
+        curves: list[Curve] = []
         for name, group in named.items():
             if runs := tuple(run for run in group if run.scenario == scenario):
                 curves += _curves(name, Group(runs[0].method, runs[0].augmentation, "", runs), looks[name])

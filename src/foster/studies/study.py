@@ -1,6 +1,6 @@
 """A study: a TOML file with variants, the presets that they run on, what is claimed of them, and what to draw."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -10,7 +10,10 @@ from foster.errors import SettingsError, suggestion
 from foster.settings.fit import Frozen
 from foster.settings.keys import COMMAND_LINE, validated
 from foster.settings.toml import read_named
-from foster.sweep.grid import PlannedRun, distinct_name, plan_runs
+from foster.sweep.grid import PlannedRun, distinct_name, plan_runs, split_values
+
+PARTS = ("methods", "protocols")
+"""Keys that name a part of a study."""
 
 Metric = Literal["average", "final", "new", "old", "gain", "tasks"]
 
@@ -97,14 +100,14 @@ def plan_study(
     overrides: Sequence[str] = (),
     data: str | None = None,
     plugins: Sequence[str] | None = None,
-    *,
-    methods: Collection[str] = (),
-    protocols: Collection[str] = (),
 ) -> dict[str, list[PlannedRun]]:
     """The runs of each variant, checked, by its name. `overrides` are of all, and may list seeds: `seed=1993,1,2`.
 
-    With `methods` or `protocols` the runs of those methods, or on those presets, alone.
+    With `methods=A,B` or `protocols=A,B` among them, the runs of those methods, or on those presets, alone.
     """
+    parts = {key: split_values(text) for key, _, text in (each.partition("=") for each in overrides) if key in PARTS}
+    overrides = [each for each in overrides if each.partition("=")[0] not in PARTS]
+    methods, protocols = (parts.get(key, []) for key in PARTS)
     presets = (preset,) if preset else study.presets
     for name in protocols:
         if name not in presets:
