@@ -24,7 +24,7 @@ from foster.data.feed import ResidentFeed
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
-from foster.methods.base import Workplace
+from foster.methods.base import Context
 from foster.methods.replay import Replay
 from foster.networks.network import Network
 from foster.seeding import Address, initialisation
@@ -121,7 +121,7 @@ def replay_phase(engine: Engine, backbone: str, num_images: int, image_size: int
         images(num_images - num_exemplars, NUM_KNOWN, NUM_KNOWN + NUM_NEW),
         images(num_exemplars, 0, NUM_KNOWN),
     )
-    method = Replay(ReplaySettings(), ExemplarMemory(total=200), Workplace(backbone, 1, engine.infer, engine.device))
+    method = Replay(ReplaySettings(), ExemplarMemory(total=200), Context(backbone, 1, engine.infer, engine.device))
     with initialisation(Address(1, "benchmark")):
         method.network = Network.create(method.new_backbone(), NUM_KNOWN)
         phase = method.learn(task)

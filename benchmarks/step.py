@@ -25,7 +25,7 @@ from foster.data.herding import herding_by_class
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
-from foster.methods.base import Workplace
+from foster.methods.base import Context
 from foster.methods.foster import Foster
 from foster.networks.freezing import training_mode
 from foster.networks.network import Network
@@ -148,8 +148,8 @@ def foster_phases(engine: Engine, case: Case) -> Iterator[Phase]:
 
     exemplars = images(num_images * 2 // 7, 0, NUM_KNOWN)
     task = Task(1, NUM_KNOWN, NUM_NEW, images(num_images * 5 // 7, NUM_KNOWN, NUM_KNOWN + NUM_NEW), exemplars)
-    workplace = Workplace(case.backbone, 1, engine.infer, engine.device)
-    method = Foster(FosterSettings(), ExemplarMemory(total=2000), workplace)
+    context = Context(case.backbone, 1, engine.infer, engine.device)
+    method = Foster(FosterSettings(), ExemplarMemory(total=2000), context)
     method.network = Network.create(method.new_backbone(), NUM_KNOWN).to(engine.device)
     boosted = method.boosted_network(task)
     yield method.boost(task, boosted)
@@ -166,7 +166,7 @@ def time_surroundings(engine: Engine, case: Case) -> dict[str, float]:
     labels = torch.arange(5_000 // scale) % 10
     network = Network.create(
         Foster(
-            FosterSettings(), ExemplarMemory(), Workplace(case.backbone, 1, engine.infer, engine.device)
+            FosterSettings(), ExemplarMemory(), Context(case.backbone, 1, engine.infer, engine.device)
         ).new_backbone(),
         100,
     ).to(engine.device)

@@ -78,7 +78,7 @@ def watch(experiment: Experiment, folder: Path, told: list[Event]) -> Watched:
     """Run an experiment while noting every image that its method trains on or sends through a network."""
     method, watched = experiment.method, Watched(experiment, folder, {}, told)
     task_now: list[tuple[Task, set[bytes]]] = []
-    told_phases, infer = method.phases, method.workplace.infer
+    told_phases, infer = method.phases, method.context.infer
 
     def note(purpose: str, images: Tensor, labels: Tensor | None = None) -> None:
         task, memory = task_now[-1]
@@ -97,7 +97,7 @@ def watch(experiment: Experiment, folder: Path, told: list[Event]) -> Watched:
         return infer(network, images)
 
     method.phases = phases  # type: ignore[method-assign]
-    method.workplace = replace(method.workplace, infer=noted_infer)
+    method.context = replace(method.context, infer=noted_infer)
     watched.results = experiment.run()
     return watched
 
@@ -233,7 +233,7 @@ class Peeper(Replay):
     """Looks through images of the first task once more in every later one, without training on them."""
 
     def learn(self, task: Task) -> Phase:
-        self.workplace.infer(self.network, HOARD[0].stack)
+        self.context.infer(self.network, HOARD[0].stack)
         return super().learn(task)
 
     def remember(self, task: Task, network: nn.Module | None = None) -> None:

@@ -109,7 +109,7 @@ def test_fresh_rows_of_the_head_depend_on_the_task() -> None:
 
 def test_a_random_selection_of_exemplars_depends_on_the_task() -> None:
     method = untrained()
-    method.workplace = replace(method.workplace, selection="random")
+    method.context = replace(method.context, selection="random")
 
     def chosen(index: int) -> Tensor:
         chooser = copy.deepcopy(method)

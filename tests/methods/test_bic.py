@@ -9,7 +9,7 @@ from distilling_course import ce, course_of, digits, engine_for, learn, new_meth
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
-from foster.methods.base import Workplace
+from foster.methods.base import Context
 from foster.methods.bic import BiasCorrection
 from foster.networks.bias import BiasCorrectedHead
 from foster.networks.network import Network
@@ -140,8 +140,8 @@ def test_validation_images_can_become_exemplars() -> None:
 
 def test_the_split_is_drawn_from_the_seed_and_the_task() -> None:
     def validation(seed: int, index: int) -> list[bytes]:
-        workplace = Workplace("resnet8", seed, engine_for(digits()).infer, torch.device("cpu"))
-        method = BiasCorrection(BicSettings(), ExemplarMemory(total=60), workplace)
+        context = Context("resnet8", seed, engine_for(digits()).infer, torch.device("cpu"))
+        method = BiasCorrection(BicSettings(), ExemplarMemory(total=60), context)
         base = numbered_task([20] * 5, [30])
         task = Task(index, base.num_known, base.num_new, base.new_images, base.exemplars)
         return as_multiset(method.split(task).validation)

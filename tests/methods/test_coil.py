@@ -81,8 +81,8 @@ def test_the_plan_comes_from_centres_of_new_images_and_exemplars_in_the_old_netw
     torch.testing.assert_close(plan.sum(0), torch.full((2,), 1 / 2))
     torch.testing.assert_close(plan.sum(1), torch.full((4,), 1 / 4))
     assert task.exemplars is not None
-    known = class_means(method.workplace.infer(old, task.exemplars.images).features, task.exemplars.labels, 4)
-    new = class_means(method.workplace.infer(old, task.new_images.images).features, task.new_images.labels - 4, 2)
+    known = class_means(method.context.infer(old, task.exemplars.images).features, task.exemplars.labels, 4)
+    new = class_means(method.context.infer(old, task.new_images.images).features, task.new_images.labels - 4, 2)
     assert distance_from_best(plan, known, new) < 1e-4
 
 
@@ -196,7 +196,7 @@ def test_a_known_class_without_exemplars_is_represented_by_its_classifier() -> N
     learn(method, 1)
     method.memory.remember(1, method.memory.stack_of(1).tensor[:0])
     task, old = task_of(method, 1), method.network
-    centres = class_means(method.workplace.infer(old, task.training.images).features, task.training.labels, 6)
+    centres = class_means(method.context.infer(old, task.training.images).features, task.training.labels, 6)
     assert not centres[1].isfinite().any()
     classifier = head_of(method).proxies.detach()[1, 0]
     centres[1] = classifier / classifier.norm()

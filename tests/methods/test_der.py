@@ -124,7 +124,7 @@ def test_exemplars_are_herded_by_the_features_of_all_branches() -> None:
     learn(method, 2)
     for class_id in (4, 5):
         images = digits()[1].new_images.of_classes(class_id, class_id + 1).images
-        features = method.workplace.infer(method.network, images).features
+        features = method.context.infer(method.network, images).features
         assert features.shape == (30, 128)
         assert torch.equal(method.memory.stack_of(class_id).tensor, images[herding(features, 6)])
 

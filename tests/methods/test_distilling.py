@@ -60,7 +60,7 @@ def test_saved_weights_load_into_a_new_network_of_the_same_tasks(name: str) -> N
     loaded = method.new_network(digits().task_sizes)
     loaded.load_state_dict(method.network.state_dict())
     images = digits().test_up_to(0).images
-    saved_output, loaded_output = (method.workplace.infer(network, images) for network in (method.network, loaded))
+    saved_output, loaded_output = (method.context.infer(network, images) for network in (method.network, loaded))
     assert torch.equal(saved_output.logits, loaded_output.logits)
     assert loaded.num_parameters() == method.network.num_parameters()
 

@@ -16,7 +16,7 @@ from foster.data.scenario import Scenario
 from foster.data.sources import Dataset
 from foster.data.task import Task
 from foster.events import EpochEnded, Event
-from foster.methods.base import Workplace
+from foster.methods.base import Context
 from foster.methods.foster import Foster
 from foster.networks import build_backbone
 from foster.networks.boosted import BoostedNetwork
@@ -108,8 +108,8 @@ def follow(settings: FosterSettings, num_tasks: int = 2, unlabeled: ImageSet | N
         course.story.append("remember")
         return engine.infer(network, images)
 
-    workplace = Workplace("resnet8", 11, infer, CPU, "herding", unlabeled)
-    course = Course(Foster(settings, ExemplarMemory(per_class=QUOTA), workplace))
+    context = Context("resnet8", 11, infer, CPU, "herding", unlabeled)
+    course = Course(Foster(settings, ExemplarMemory(per_class=QUOTA), context))
     for index in range(num_tasks):
         data = scenario()[index]
         task = replace(data, exemplars=course.method.memory.exemplars(data.class_names))
@@ -327,12 +327,12 @@ def test_the_scales_of_the_presets_are_the_published_ones(
         return ImageSet(torch.zeros(len(labels), 3, 1, 1, dtype=torch.uint8), labels, names)
 
     task = Task(index, num_known, num_new, dots(num_known, num_known + num_new, 500), dots(0, num_known, held))
-    workplace = Workplace("resnet8", 0, Engine(CPU, (0.5,) * 3, (0.5,) * 3).infer, CPU)
+    context = Context("resnet8", 0, Engine(CPU, (0.5,) * 3, (0.5,) * 3).infer, CPU)
 
     def method(*overrides: str) -> Foster:
         chosen = load_settings(preset, overrides).options
         assert isinstance(chosen, FosterSettings)
-        return Foster(chosen, ExemplarMemory(), workplace)
+        return Foster(chosen, ExemplarMemory(), context)
 
     for overrides, expected in (((), code), (("foster.gamma=paper",), paper)):
         scales = method(*overrides).scales(task)

@@ -88,7 +88,7 @@ def test_the_head_is_tuned_on_equally_many_images_of_each_class(memory: Exemplar
         images = tuning.data.of_classes(class_id, class_id + 1).images
         kept = memory.stack_of(class_id).tensor
         assert torch.equal(images[: len(kept)], kept)
-    features = method.workplace.infer(method.network, digits()[2].new_images.images).features
+    features = method.context.infer(method.network, digits()[2].new_images.images).features
     for class_id, herded in enumerate(herding_by_class(features, digits()[2].new_images.labels, [6, 7, 8], num_kept)):
         found = tuning.data.of_classes(6 + class_id, 7 + class_id).images
         assert torch.equal(found, digits()[2].new_images.images[herded])
@@ -174,7 +174,7 @@ def test_new_proxies_start_at_the_clusters_of_their_classes_features() -> None:
     assert proxies.shape == (2, 3, 64)
     assert proxies.norm(dim=2).flatten().tolist() == pytest.approx([mean_norm] * 6, rel=1e-4)
     assert len(proxies.flatten(0, 1).unique(dim=0)) == 6
-    features = functional.normalize(method.workplace.infer(teacher, task.new_images.images).features)
+    features = functional.normalize(method.context.infer(teacher, task.new_images.images).features)
     cosines = (features @ functional.normalize(proxies, dim=2).flatten(0, 1).T).reshape(-1, 2, 3).amax(2)
     assert (cosines.argmax(1) == task.new_images.labels - 4).float().mean().item() > 0.8
 

@@ -104,7 +104,7 @@ def test_exemplars_of_classes_that_come_again_are_chosen_anew_by_the_refreshed_n
             assert torch.equal(kept, before[class_id])
             continue
         candidates = torch.cat([more_images().of_classes(class_id, class_id + 1).images, before[class_id]])
-        features = method.workplace.infer(method.network, candidates).features
+        features = method.context.infer(method.network, candidates).features
         assert torch.equal(kept, candidates[herding(features, QUOTA)])
         assert not torch.equal(kept, before[class_id])
 

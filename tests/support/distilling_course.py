@@ -13,7 +13,7 @@ from foster.data.memory import ExemplarMemory
 from foster.data.scenario import Scenario
 from foster.data.sources import Dataset, load
 from foster.data.task import Task
-from foster.methods.base import Method, Workplace
+from foster.methods.base import Context, Method
 from foster.methods.bic import BiasCorrection
 from foster.methods.icarl import Icarl
 from foster.methods.lwf import LearningWithoutForgetting
@@ -29,15 +29,13 @@ from foster.training.phase import Evaluate, Phase
 FIT = FitSettings(epochs=3)
 SHORT = FitSettings(epochs=1)
 SEED = 17
-Build = Callable[[ExemplarMemory, Workplace, FitSettings], Method[Any]]
+Build = Callable[[ExemplarMemory, Context, FitSettings], Method[Any]]
 BUILD: dict[str, Build] = {
-    "lwf": lambda memory, workplace, fit: LearningWithoutForgetting(
-        LwfSettings(first=fit, later=fit), memory, workplace
-    ),
-    "icarl": lambda memory, workplace, fit: Icarl(IcarlSettings(first=fit, later=fit), memory, workplace),
-    "wa": lambda memory, workplace, fit: WeightAlignment(WaSettings(first=fit, later=fit), memory, workplace),
-    "bic": lambda memory, workplace, fit: BiasCorrection(
-        BicSettings(first=fit, later=fit, correction=fit), memory, workplace
+    "lwf": lambda memory, context, fit: LearningWithoutForgetting(LwfSettings(first=fit, later=fit), memory, context),
+    "icarl": lambda memory, context, fit: Icarl(IcarlSettings(first=fit, later=fit), memory, context),
+    "wa": lambda memory, context, fit: WeightAlignment(WaSettings(first=fit, later=fit), memory, context),
+    "bic": lambda memory, context, fit: BiasCorrection(
+        BicSettings(first=fit, later=fit, correction=fit), memory, context
     ),
 }
 
@@ -82,8 +80,8 @@ def engine_for(scenario: Scenario) -> Engine:
 
 
 def new_method(name: str, fit_settings: FitSettings = SHORT, memory: ExemplarMemory | None = None) -> Method[Any]:
-    workplace = Workplace("resnet8", SEED, engine_for(digits()).infer, torch.device("cpu"))
-    return BUILD[name](memory or ExemplarMemory(total=60), workplace, fit_settings)
+    context = Context("resnet8", SEED, engine_for(digits()).infer, torch.device("cpu"))
+    return BUILD[name](memory or ExemplarMemory(total=60), context, fit_settings)
 
 
 def task_of(method: Method[Any], index: int) -> Task:

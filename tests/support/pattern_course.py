@@ -10,7 +10,7 @@ from foster.data.feed import ResidentFeed
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
-from foster.methods.base import Method, Workplace
+from foster.methods.base import Context, Method
 from foster.methods.finetune import Finetune
 from foster.methods.replay import Replay
 from foster.seeding import Address
@@ -40,10 +40,10 @@ def all_images() -> ImageSet:
 
 
 def new_method(name: str) -> Method[Any]:
-    workplace = Workplace("resnet8", 2, ENGINE.infer, CPU)
+    context = Context("resnet8", 2, ENGINE.infer, CPU)
     if name == "finetune":
-        return Finetune(FinetuneSettings(first=FIRST, later=LATER), ExemplarMemory(), workplace)
-    return Replay(ReplaySettings(first=FIRST, later=LATER), ExemplarMemory(per_class=QUOTA), workplace)
+        return Finetune(FinetuneSettings(first=FIRST, later=LATER), ExemplarMemory(), context)
+    return Replay(ReplaySettings(first=FIRST, later=LATER), ExemplarMemory(per_class=QUOTA), context)
 
 
 def task_of(method: Method[Any], index: int) -> Task:

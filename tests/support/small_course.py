@@ -13,7 +13,7 @@ from foster.data.memory import ExemplarMemory
 from foster.data.scenario import Scenario
 from foster.data.sources import Dataset, load
 from foster.data.task import Task
-from foster.methods.base import Method, Workplace
+from foster.methods.base import Context, Method
 from foster.seeding import Address
 from foster.settings.augmentation import Augmentation
 from foster.settings.fit import FitSettings
@@ -50,13 +50,13 @@ def engine() -> Engine:
 
 
 def new_method(
-    kind: Callable[[Any, ExemplarMemory, Workplace], Method[Any]],
+    kind: Callable[[Any, ExemplarMemory, Context], Method[Any]],
     settings: MethodSettings,
     memory: ExemplarMemory | None = None,
     backbone: str = "resnet8",
 ) -> Method[Any]:
-    workplace = Workplace(backbone, SEED, engine().infer, CPU)
-    return kind(settings, memory or ExemplarMemory(per_class=6), workplace)
+    context = Context(backbone, SEED, engine().infer, CPU)
+    return kind(settings, memory or ExemplarMemory(per_class=6), context)
 
 
 def task_of(method: Method[Any], index: int) -> Task:

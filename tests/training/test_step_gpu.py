@@ -14,7 +14,7 @@ from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
 from foster.events import EpochEnded, Event
 from foster.kernels import is_available
-from foster.methods.base import Workplace
+from foster.methods.base import Context
 from foster.methods.coil import Coil
 from foster.methods.foster import Foster
 from foster.methods.podnet import Podnet
@@ -71,14 +71,14 @@ def images(first: int, last: int, names: tuple[str, ...]) -> ImageSet:
 
 def make_phase(name: str) -> Phase:
     """A phase of the second task: the same network and data whenever it is asked for."""
-    workplace = Workplace("resnet8", 3, engine_with().infer, DEVICE)
+    context = Context("resnet8", 3, engine_with().infer, DEVICE)
     memory = ExemplarMemory(per_class=5)
     chosen = FosterSettings(first=FIT, boost=FIT, compress=FIT, **STUDENT if name == "student" else {})
-    foster = Foster(chosen, memory, workplace)
+    foster = Foster(chosen, memory, context)
     others: dict[str, Any] = {
-        "replay": Replay(ReplaySettings(first=FIT, later=FIT), memory, workplace),
-        "coil": Coil(CoilSettings(first=FIT, later=FIT), memory, workplace),
-        "podnet": Podnet(PodnetSettings(first=FIT, later=FIT), memory, workplace),
+        "replay": Replay(ReplaySettings(first=FIT, later=FIT), memory, context),
+        "coil": Coil(CoilSettings(first=FIT, later=FIT), memory, context),
+        "podnet": Podnet(PodnetSettings(first=FIT, later=FIT), memory, context),
     }
     method = others.get(name, foster)
     first = Task(0, 0, 2, images(0, 2, ("a", "b")))

@@ -23,7 +23,7 @@ from foster.data.sources import Dataset, load
 from foster.data.unlabeled import load_unlabeled, num_unlabeled
 from foster.errors import DeviceError, SettingsError
 from foster.methods import method_class
-from foster.methods.base import Method, Workplace
+from foster.methods.base import Context, Method
 from foster.networks.adapted import BackboneChoice, check_backbone, choose_backbone
 from foster.settings.datasets import DatasetFacts
 from foster.settings.engine import EngineSettings
@@ -216,8 +216,8 @@ def build_method(
     if unlabeled is not None:
         unlabeled = scenario.kept_alike(unlabeled)
     choice = chosen_backbone(settings)
-    workplace = Workplace(choice.make, settings.seed, engine.infer, engine.device, settings.selection, unlabeled)
-    return method_at(settings, workplace, choice.is_pretrained)
+    context = Context(choice.make, settings.seed, engine.infer, engine.device, settings.selection, unlabeled)
+    return method_at(settings, context, choice.is_pretrained)
 
 
 def _unlabeled(
@@ -236,12 +236,12 @@ def check_data(settings: Settings, follower: Follower) -> None:
     _unlabeled(settings, scenario.image_size, lambda message: None, follower)
 
 
-def method_at(settings: Settings, workplace: Workplace, is_pretrained: bool = False) -> Method[Any]:
+def method_at(settings: Settings, context: Context, is_pretrained: bool = False) -> Method[Any]:
     """The chosen method with an empty memory, its schedules as the settings scale them."""
     options = settings.scheduled(settings.epochs_scale, is_pretrained)
     total, per_class = settings.memory_total, settings.memory_per_class
     memory = ExemplarMemory(total, per_class) if options.uses_memory else ExemplarMemory()
-    return method_class(settings.method)(options, memory, workplace)
+    return method_class(settings.method)(options, memory, context)
 
 
 def plugins_used(settings: Settings) -> dict[str, str]:

@@ -18,7 +18,7 @@ from foster.errors import DataError
 from foster.evaluation.predict import Nothing
 from foster.experiment.first_task import check_phases, first_network_file
 from foster.experiment.parts import build_loader, chosen_backbone, image_side, method_at, surveyed_facts
-from foster.methods.base import Method, Workplace, checked_phases
+from foster.methods.base import Context, Method, checked_phases
 from foster.networks.freezing import evaluating
 from foster.networks.network import Output
 from foster.settings.datasets import DatasetFacts
@@ -170,7 +170,7 @@ def idle_method(
     # Which images are remembered makes no difference here, and choosing them at random takes no features.
     backbone = chosen_backbone(settings, is_trained=True).make
     infer = Nothing(partial(_of_blank, image_size=image_side(settings)))
-    return method_at(settings, Workplace(backbone, settings.seed, infer, device, "random", unlabeled))
+    return method_at(settings, Context(backbone, settings.seed, infer, device, "random", unlabeled))
 
 
 def check_first_task(settings: Settings) -> None:

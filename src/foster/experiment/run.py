@@ -77,7 +77,7 @@ class Experiment:
             self.method = build_method(settings, self.scenario, self.engine, self._remarks.append, follower)
         self.method.memory.kind = self.scenario.kind
         self.record = Record(self.method.result_name)
-        self._unlabeled_digest = images_digest(self.method.workplace.unlabeled)
+        self._unlabeled_digest = images_digest(self.method.context.unlabeled)
         self._trainer = Trainer(
             self.engine,
             settings.augmentation_settings,

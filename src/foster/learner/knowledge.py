@@ -25,7 +25,7 @@ from foster.learner.familiarity import PREFIX as FAMILIARITY
 from foster.learner.familiarity import Familiarity
 from foster.learner.features import FeatureStore
 from foster.methods import method_class
-from foster.methods.base import Method, Workplace
+from foster.methods.base import Context, Method
 from foster.networks.adapted import ModuleLike, choose_backbone
 from foster.networks.heads import RootHead
 from foster.networks.network import Network
@@ -261,8 +261,8 @@ def _network(
         else:
             cpu = torch.device("cpu")
             engine = Engine(cpu, preprocessing.mean, preprocessing.std)
-            workplace = Workplace(choice.make, settings.seed, engine.infer, cpu)
-            method = method_class(settings.method)(settings.options, ExemplarMemory(), workplace)
+            context = Context(choice.make, settings.seed, engine.infer, cpu)
+            method = method_class(settings.method)(settings.options, ExemplarMemory(), context)
             _check_form(method, facts, weights, title)
             network = method.new_network(facts.task_sizes)
     try:

@@ -38,7 +38,7 @@ from foster.learner.request import BYTES_OF_PROCESS, NUM_SHOWN, Chosen, Request
 from foster.learner.update_check import UpdateCheck, compare, problem
 from foster.learner.work_folder import WorkFolder, fingerprint
 from foster.methods import method_class
-from foster.methods.base import Method, Workplace
+from foster.methods.base import Context, Method
 from foster.methods.refresh import refresh
 from foster.networks.adapted import BackboneChoice, check_backbone
 from foster.networks.boosted import BoostedNetwork
@@ -358,8 +358,8 @@ def _method(plan: Plan, engine: Engine) -> Method[Any]:
     options = plan.options
     memory = ExemplarMemory(per_class=plan.exemplar_quota) if options.uses_memory else ExemplarMemory()
     backbone = plan.backbone.make
-    workplace = Workplace(backbone, settings.seed, engine.infer, engine.device, settings.selection, plan.unlabeled)
-    method = method_class(settings.method)(options, memory, workplace)
+    context = Context(backbone, settings.seed, engine.infer, engine.device, settings.selection, plan.unlabeled)
+    method = method_class(settings.method)(options, memory, context)
     if plan.before is not None:
         memory.hold_those_of(plan.before.exemplars)
         method.network = copy.deepcopy(plan.before.network).to(engine.device)
@@ -412,7 +412,7 @@ def forecast(plan: Plan, method: Method[Any], task: Task, engine: Engine) -> For
     actor.memory = BorrowedMemory(method.memory)
     infer = Nothing(lambda network: engine.infer(network, sample.stack[:1]))
     # Which images would be remembered makes no difference here, and choosing them at random takes no features.
-    actor.workplace = replace(method.workplace, infer=infer, selection="random")
+    actor.context = replace(method.context, infer=infer, selection="random")
     if plan.before is not None:
         actor.network = copy.deepcopy(method.network)
     phases, num_parameters, seconds_beside = [], 0, 0.0
@@ -486,7 +486,7 @@ def _train(
 ) -> tuple[Trained, float]:
     """Train the method, from the beginning or from what `work` holds; and the seconds that the latter took."""
     work, settings, num_tasks = request.work, plan.settings, len(plan.task_sizes) + 1
-    start = fingerprint(settings, plan.before, plan.intake, method.workplace.unlabeled) if work else {}
+    start = fingerprint(settings, plan.before, plan.intake, method.context.unlabeled) if work else {}
     state = (work.progress(start, listener) if work else None) or TaskState(task.index)
     earlier_seconds = state.seconds
     minutes, seed = settings.checkpoint_minutes, settings.seed

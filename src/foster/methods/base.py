@@ -30,8 +30,8 @@ from foster.training.phase import Evaluate, Phase, parts_of
 
 
 @dataclass(frozen=True)
-class Workplace:
-    """What a method needs from its surroundings, and nothing of the experiment's settings."""
+class Context:
+    """What a method gets from a run or a learner besides its own settings."""
 
     backbone: str | Callable[[], Backbone]
     seed: int
@@ -57,10 +57,10 @@ class Method(Generic[SettingsType]):
     `checked_phases(method, task)` refuses what is not.
     """
 
-    def __init__(self, settings: SettingsType, memory: ExemplarMemory, workplace: Workplace) -> None:
+    def __init__(self, settings: SettingsType, memory: ExemplarMemory, context: Context) -> None:
         self.settings = settings
         self.memory = memory
-        self.workplace = workplace
+        self.context = context
         self._network: Network | None = None
 
     @property
@@ -101,7 +101,7 @@ class Method(Generic[SettingsType]):
         for branch in branches[:-1]:  # only the newest is still trained
             freeze(branch)
         head = self.new_head(sum(branch.feature_size for branch in branches), task_sizes)
-        return Network(branches, head).to(self.workplace.device)
+        return Network(branches, head).to(self.context.device)
 
     def network_of(self, variant: str, task_sizes: Sequence[int], weights: Mapping[str, Tensor]) -> nn.Module:
         """The network that was evaluated as `variant` after tasks of these sizes, from its weights.
@@ -126,12 +126,12 @@ class Method(Generic[SettingsType]):
         return name
 
     def new_backbone(self) -> Backbone:
-        backbone = self.workplace.backbone
+        backbone = self.context.backbone
         return build_backbone(self.backbone_name(backbone)) if isinstance(backbone, str) else backbone()
 
     def initialising(self, task: Task, purpose: str = "network") -> AbstractContextManager[None]:
         """Fresh weights that are made inside depend only on the seed, the task and the purpose."""
-        return initialisation(Address(self.workplace.seed, f"initialise {purpose}", task.index))
+        return initialisation(Address(self.context.seed, f"initialise {purpose}", task.index))
 
     def learn_first(self, task: Task) -> Phase:
         """The first task of most methods: a new network, trained with cross-entropy."""
@@ -156,12 +156,12 @@ class Method(Generic[SettingsType]):
         chooser = network or self.network
         self.memory.trim(task.num_total)
         chosen = select(
-            lambda images: self.workplace.infer(chooser, images).features,
+            lambda images: self.context.infer(chooser, images).features,
             task.candidates,
             task.class_ids,
             self.memory.quota(task.num_total),
-            self.workplace.selection,
-            generator(Address(self.workplace.seed, "exemplars", task.index)),
+            self.context.selection,
+            generator(Address(self.context.seed, "exemplars", task.index)),
         )
         for class_id, images in chosen.items():
             self.memory.remember(class_id, images)
@@ -183,7 +183,7 @@ def checked_phases(method: Method[Any], task: Task) -> Iterator[Phase | Evaluate
 
 def _attributes(method: Method[Any]) -> dict[str, Any]:
     """What a method has in `self`, apart from what it was given, what is saved, and what it derives when asked."""
-    given = (method, method.settings, method.memory, method.workplace, method._network)
+    given = (method, method.settings, method.memory, method.context, method._network)
     seen = {id(each): each for each in given if each is not None}
     kept = {name: value for name, value in vars(method).items() if id(value) not in seen}
     is_derived = {name: isinstance(getattr(type(method), name, None), cached_property) for name in kept}

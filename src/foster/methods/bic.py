@@ -79,7 +79,7 @@ class BiasCorrection(Method[BicSettings]):
 
     def split(self, task: Task) -> Parts:
         """The task's images at random in two parts, the validation part with `num_held_out` of each class."""
-        images, random = task.training, generator(Address(self.workplace.seed, "bias validation", task.index))
+        images, random = task.training, generator(Address(self.context.seed, "bias validation", task.index))
         is_held_out = torch.zeros(len(images), dtype=torch.bool, device=images.labels.device)
         members = positions_by_class(images.labels, range(task.num_total))
         for positions, count in zip(members, self.num_held_out(task).tolist(), strict=True):

@@ -34,7 +34,7 @@ class ClosedForm(Method[SettingsType]):
         self.network = self.computed(task)
 
     def first_network(self, task: Task) -> Network:
-        return Network.create(self.new_backbone(), task.num_new).to(self.workplace.device)
+        return Network.create(self.new_backbone(), task.num_new).to(self.context.device)
 
     def computed(self, task: Task) -> ClosedFormNetwork:
         """The network whose head follows from the images of this task and of all before."""
@@ -43,7 +43,7 @@ class ClosedForm(Method[SettingsType]):
         head = network.head
         if task.is_first:
             head = self.new_head(features.shape[1], [task.num_new]).to(features.device).standardised_by(features)
-        return network.with_head(head if self.workplace.is_rehearsal else head.with_images(features, labels))
+        return network.with_head(head if self.context.is_rehearsal else head.with_images(features, labels))
 
     def frozen(self, task: Task) -> ClosedFormNetwork:
         """The backbone as it is from now on, under a head for no features yet."""
@@ -60,12 +60,12 @@ class ClosedForm(Method[SettingsType]):
     def views(self, network: ClosedFormNetwork, images: ImageSet) -> tuple[Tensor, Tensor]:
         """Features `[N, d]` and labels `[N]` of the images, followed by those of their mirror images."""
         seen = [FeaturesOf(network, mirror) for mirror in ((False, True) if self.settings.mirror else (False,))]
-        features = [self.workplace.infer(view, images.stack).features for view in seen]
+        features = [self.context.infer(view, images.stack).features for view in seen]
         return torch.cat(features), images.labels.repeat(len(seen))
 
     def closed_form(self, branches: Sequence[Backbone], head: ClosedFormHead) -> ClosedFormNetwork:
         network = ClosedFormNetwork(branches, head, self.settings.num_stages, self.settings.grid)
-        return network.to(self.workplace.device)
+        return network.to(self.context.device)
 
     def new_head(self, in_features: int, task_sizes: Sequence[int]) -> ClosedFormHead:
         """The head of so many features before it has seen an image."""
@@ -80,7 +80,7 @@ class RandomFeatures(ClosedForm[RidgeSettings]):
     """Ridge regression on random features: the method `ridge`, and FOSTER's analytic teacher."""
 
     def new_head(self, in_features: int, task_sizes: Sequence[int]) -> RidgeHead:
-        settings, address = self.settings, Address(self.workplace.seed, "random features")
+        settings, address = self.settings, Address(self.context.seed, "random features")
         return RidgeHead(in_features, sum(task_sizes), settings.num_features, settings.penalty, address)
 
 

@@ -50,7 +50,7 @@ class Coil(CosineMethod[CoilSettings]):
         prospect *= known_classifiers.norm(dim=1).mean() / prospect.norm(dim=1).mean()
         with torch.no_grad():
             head.new_proxies.copy_(prospect[:, None])
-        prospective_weight, retrospective_weight = torch.zeros(2, device=self.workplace.device)
+        prospective_weight, retrospective_weight = torch.zeros(2, device=self.context.device)
 
         def on_epoch(epoch: int) -> None:
             progress = epoch / settings.later.epochs
@@ -76,7 +76,7 @@ class Coil(CosineMethod[CoilSettings]):
     def plan(self, task: Task, network: Network) -> Tensor:
         """How much of each known class goes to each new one, `[num_known, num_new]`; near centres exchange more."""
         classifiers = cosine_head(network).proxies.detach().squeeze(1)
-        features = self.workplace.infer(network, task.training.stack).features
+        features = self.context.infer(network, task.training.stack).features
         centres = class_means(features, task.training.labels, task.num_total)
         # A known class without exemplars has no centre; its classifier points to where its features were.
         known = torch.where(

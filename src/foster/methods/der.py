@@ -67,7 +67,7 @@ class DynamicallyExpandable(Method[DerSettings]):
             known_size = self.network.feature_size
             self.network = self.network.with_new_branch(task.num_new)
             auxiliary_head = Head(self.network.feature_size - known_size, 1 + task.num_new)
-        network = ExpandingNetwork(self.network, auxiliary_head.to(self.workplace.device))
+        network = ExpandingNetwork(self.network, auxiliary_head.to(self.context.device))
 
         def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
             out = network(images)

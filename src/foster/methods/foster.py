@@ -79,7 +79,7 @@ class Foster(Method[FosterSettings]):
 
     def boost(self, task: Task, network: BoostedNetwork, number: int = 1) -> Phase:
         settings, num_known = self.settings, task.num_known
-        scales = self.scales(task).to(self.workplace.device)
+        scales = self.scales(task).to(self.context.device)
 
         def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
             out = network(images)
@@ -140,7 +140,7 @@ class Foster(Method[FosterSettings]):
                 terms["L_OLD"] = settings.compress_old_weight * known
             return terms
 
-        unlabeled = self.workplace.unlabeled
+        unlabeled = self.context.unlabeled
         data = task.training if unlabeled is None else concatenate(task.training, unlabeled)
         return Phase("compress", student, objective, settings.compress, data, teachers=(teacher,))
 
@@ -155,7 +155,7 @@ class Foster(Method[FosterSettings]):
     def compression_loss(self, task: Task) -> Callable[[Tensor, Tensor], Tensor]:
         """(student logits, teacher logits) -> loss, as the settings choose it."""
         temperature = self.settings.temperature
-        weights = class_weights(task.class_counts, self.settings.beta_of_compression).to(self.workplace.device)
+        weights = class_weights(task.class_counts, self.settings.beta_of_compression).to(self.context.device)
         table: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
             "balanced": lambda student, teacher: balanced_distillation(student, teacher, weights, temperature),
             "paper": lambda student, teacher: balanced_distillation_of_paper(student, teacher, weights),
@@ -184,7 +184,7 @@ class Foster(Method[FosterSettings]):
     @property
     def ridge(self) -> RandomFeatures:
         settings = RidgeSettings(num_features=self.settings.analytic_features)
-        return RandomFeatures(settings, self.memory, self.workplace)
+        return RandomFeatures(settings, self.memory, self.context)
 
     def first_network(self, task: Task) -> Network:
         return super().new_network([task.num_new])
@@ -194,7 +194,7 @@ class Foster(Method[FosterSettings]):
         if not self.settings.analytic_features:
             return network
         analytic = self.ridge.new_network(task_sizes)
-        return NetworkWithAnalyticTeacher(network, analytic, task_sizes[0]).to(self.workplace.device)
+        return NetworkWithAnalyticTeacher(network, analytic, task_sizes[0]).to(self.context.device)
 
     def network_of(self, variant: str, task_sizes: Sequence[int], weights: Mapping[str, Tensor]) -> nn.Module:
         if variant != "boosted":

@@ -101,10 +101,10 @@ class Podnet(CosineMethod[PodnetSettings]):
     def imprint(self, task: Task, teacher: Network, network: Network) -> None:
         """Start the new classes' proxies at the clusters of their features, with the known proxies' mean norm."""
         head = cosine_head(network)
-        features = functional.normalize(self.workplace.infer(teacher, task.new_images.stack).features)
+        features = functional.normalize(self.context.infer(teacher, task.new_images.stack).features)
         labels = task.new_images.labels.to(features.device)
         mean_norm = head.old_proxies.norm(dim=2).mean()
-        random = generator(Address(self.workplace.seed, "proxies", task.index))
+        random = generator(Address(self.context.seed, "proxies", task.index))
         members = positions_by_class(labels, range(task.num_known, task.num_total))
         for proxies, positions in zip(head.new_proxies, members, strict=True):
             if len(positions):
@@ -113,12 +113,12 @@ class Podnet(CosineMethod[PodnetSettings]):
     def balanced(self, task: Task, exemplars: ImageSet) -> ImageSet:
         """The exemplars, and as many images of each new class as a known class has at most."""
         chosen = select(
-            lambda images: self.workplace.infer(self.network, images).features,
+            lambda images: self.context.infer(self.network, images).features,
             task.new_images,
             range(task.num_known, task.num_total),
             int(exemplars.class_counts(task.num_known).max()),
-            self.workplace.selection,
-            generator(Address(self.workplace.seed, "balanced", task.index)),
+            self.context.selection,
+            generator(Address(self.context.seed, "balanced", task.index)),
         )
         labels = torch.cat([torch.full((len(images),), class_id) for class_id, images in chosen.items()])
         images = joined(list(chosen.values()))
