@@ -33,9 +33,8 @@ from foster.errors import FosterError
 from foster.evaluation.metrics import average_incremental_accuracy
 from foster.experiment.parts import load_scenario
 from foster.experiment.plan import make_plan
-from foster.settings.base import keys_for
+from foster.settings.base import flat, keys_for
 from foster.settings.experiment import Settings, load_settings
-from foster.settings.keys import flat
 from foster.settings.learner import KEPT_FROM_THE_FIRST_LEARN, LearnerSettings
 from foster.settings.toml import packaged_names
 

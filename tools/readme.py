@@ -12,8 +12,8 @@ from foster.errors import DataError, FosterError
 from foster.reports.groups import NOT_RECIPE, Group, by_scenario
 from foster.reports.results import RunResult, read_result
 from foster.reports.tables import Grid, classifiers
+from foster.settings.base import flat
 from foster.settings.experiment import load_settings
-from foster.settings.keys import flat
 from foster.settings.methods import METHOD_SETTINGS
 from foster.settings.toml import packaged_names
 from foster.system.counts import ABSENT, mean_and_spread, size_text

@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 MOST_WORDS = 200
 """The most characters of another error's message that are shown."""
@@ -62,3 +63,12 @@ def suggestion(value: str, choices: Iterable[str]) -> str:
         return f"; did you mean '{close[0]}'?"
     more = f", ... ({len(known)} in all)" if len(known) > MOST_CHOICES else ""
     return f"; choose from {', '.join(known[:MOST_CHOICES])}{more}" if known else ""
+
+
+def short(value: Any) -> str:
+    """A value in at most 60 characters, for a message."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer too long to be written
+        text = "a very long number"
+    return text if len(text) <= 60 else f"{text[:57]}..."

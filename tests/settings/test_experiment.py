@@ -8,14 +8,13 @@ import pytest
 from refusals import foster_options, refused
 
 from foster.errors import SettingsError
-from foster.settings.base import keys_for, make
+from foster.settings.base import flat, keys_for, make
 from foster.settings.experiment import (
     Settings,
     load_settings,
 )
 from foster.settings.fit import FitSettings
 from foster.settings.foster import FosterSettings
-from foster.settings.keys import flat
 from foster.settings.methods import METHOD_SETTINGS
 from foster.settings.toml import packaged_names, packaged_text
 

@@ -3,10 +3,12 @@
 import pytest
 from refusals import foster_options, refused
 
+from foster.errors import short
+from foster.settings.base import flat
 from foster.settings.experiment import (
     load_settings,
 )
-from foster.settings.keys import flat, short, toml_value
+from foster.settings.toml import toml_value
 
 
 def test_values_on_the_command_line_are_toml_and_anything_else_is_text() -> None:

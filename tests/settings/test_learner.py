@@ -5,9 +5,8 @@ import pytest
 
 from foster.errors import SettingsError
 from foster.settings.augmentation import AUGMENTATIONS, Augmentation
-from foster.settings.base import keys_for, make
+from foster.settings.base import flat, keys_for, make
 from foster.settings.foster import FosterSettings
-from foster.settings.keys import flat
 from foster.settings.learner import LearnerSettings, learner_settings
 from foster.settings.learner_defaults import (
     PRESETS,

@@ -15,9 +15,8 @@ from foster.experiment.plan import Plan
 from foster.experiment.result import Result
 from foster.experiment.run import Finished, begin, go_on, resumed_settings
 from foster.reports.results import read_result
-from foster.settings.base import check_used
+from foster.settings.base import check_used, flat
 from foster.settings.experiment import Settings, load_settings
-from foster.settings.keys import flat
 from foster.settings.toml import value_text
 from foster.system.files import user_path
 from foster.system.signals import StopRequest

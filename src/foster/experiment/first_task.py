@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from foster.errors import FosterError, SettingsError
+from foster.errors import FosterError, SettingsError, short
 from foster.experiment.artifacts import kept_networks, read_weights
 from foster.experiment.folder import RunFolder
+from foster.settings.base import FREE_SETTINGS, MEMORY_KEYS, flat
 from foster.settings.experiment import Settings
-from foster.settings.keys import FREE_SETTINGS, MEMORY_KEYS, flat, short
 from foster.system.files import user_path
 from foster.training.checkpoint import Tensors
 

@@ -6,12 +6,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
-from foster.errors import FolderError, SettingsError, explained
+from foster.errors import FolderError, SettingsError, explained, short
 from foster.events import CheckpointWritten, Event
 from foster.experiment.event_log import EVENTS, end_cut_line, note, read_events
-from foster.settings.base import make
+from foster.settings.base import FREE_SETTINGS, flat, make
 from foster.settings.experiment import Settings, load_settings
-from foster.settings.keys import FREE_SETTINGS, flat, short
 from foster.system.documents import DocumentError, read_document
 from foster.system.files import is_temporary, remove_temporaries, write_json, write_text, written
 from foster.system.locking import LOCK, locked, writer_of

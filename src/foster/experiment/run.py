@@ -13,7 +13,7 @@ from foster.data.download import Follower
 from foster.data.images import images_digest
 from foster.data.photos.decode import quiet_pillow
 from foster.data.task import Task
-from foster.errors import DataError, FolderError, FosterError
+from foster.errors import DataError, FolderError, FosterError, short
 from foster.evaluation.predict import evaluate_scores, network_scores
 from foster.experiment.artifacts import keep_network, keep_predictions
 from foster.experiment.first_task import check_phases, first_network
@@ -32,7 +32,6 @@ from foster.methods.base import checked_phases
 from foster.networks.layout import on_host
 from foster.networks.network import Network
 from foster.settings.experiment import Settings
-from foster.settings.keys import short
 from foster.system.processes import barrier
 from foster.system.signals import StopRequest
 from foster.training.checkpoint import Checkpoint, Tensors, explained_misfit

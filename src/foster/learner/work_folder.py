@@ -18,7 +18,7 @@ from foster.errors import FolderError, explained
 from foster.learner.knowledge import Knowledge
 from foster.learner.look import Intake
 from foster.learner.reports import UpdateError
-from foster.settings.keys import flat
+from foster.settings.base import flat
 from foster.settings.learner import LearnerSettings
 from foster.system.files import is_temporary, user_path, write_bytes, written
 from foster.system.locking import LOCK, locked

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from foster.reports.results import RunResult
-from foster.settings.keys import FREE_SETTINGS, MEMORY_KEYS, flat
+from foster.settings.base import FREE_SETTINGS, MEMORY_KEYS, flat
 from foster.settings.methods import METHOD_SETTINGS
 from foster.settings.toml import laid_over
 from foster.system.counts import counted

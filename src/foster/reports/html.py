@@ -14,7 +14,7 @@ from foster.reports.markup import svg
 from foster.reports.mistakes import ClassRow, calibration_figure, class_rows, confused_pairs, surest_mistakes
 from foster.reports.reproduce import command
 from foster.reports.tables import Grid, summary_grids
-from foster.settings.keys import flat
+from foster.settings.base import flat
 from foster.settings.methods import METHOD_SETTINGS
 from foster.settings.toml import value_text
 from foster.system.counts import ABSENT, duration, size_text

@@ -4,8 +4,8 @@ import shlex
 from typing import Any
 
 from foster.errors import SettingsError
+from foster.settings.base import FREE_SETTINGS, flat
 from foster.settings.experiment import Settings, load_settings
-from foster.settings.keys import FREE_SETTINGS, flat
 from foster.settings.toml import packaged_names, value_text
 
 MACHINE = {*FREE_SETTINGS} - {"plugins"}

@@ -1,38 +1,72 @@
-"""Settings that runs and learners share, and how both are made from plain data."""
+"""Settings that runs and learners share, and how both are made from plain data.
 
+Plain data comes from a TOML file; recipes are laid over it, then `key=value` overrides; then it is checked. Keys are
+dotted: `foster.boost.epochs` is the key `epochs` in the table `boost` of the table `foster`.
+"""
+
+import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
 
-from pydantic import Field, SerializeAsAny, field_validator, model_validator
+from pydantic import Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
-from foster.errors import SettingsError, suggestion
+from foster.errors import SettingsError, short, suggestion
 from foster.settings.augmentation import AUGMENTATIONS, augmentation_table
-from foster.settings.engine import EngineSettings
+from foster.settings.engine import EngineSettings, device_problem
 from foster.settings.fit import FitSettings, Frozen
-from foster.settings.keys import (
-    COMMAND_LINE,
-    apply_override,
-    is_part,
-    keys_of,
-    short,
-    toml_value,
-    validated,
-)
 from foster.settings.method import MethodSettings
 from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS
 from foster.settings.plugins import load_plugins
-from foster.settings.toml import laid_over
+from foster.settings.toml import laid_over, packaged_names, read_named, toml_value
+from foster.system.files import user_path
+
+Model = TypeVar("Model", bound=Frozen)
+Common = TypeVar("Common", bound="CommonSettings")
 
 PRETRAINED_RATE = 0.1
 """The factor on learning rates where the backbone started from pretrained weights."""
 
+COMMAND_LINE = "on the command line"
+"""The usual place of overrides, in messages."""
 
-def device_problem(name: str) -> str | None:
-    """Why this is not the name of a device; None where it is one."""
-    is_one = re.fullmatch(r"auto|cpu|cuda(:\d+)?", name)
-    return None if is_one else f"choose from auto, cpu, cuda or cuda:N, not {short(name)}"
+UNSETTABLE = frozenset({"memory_total", "memory_per_class", "order_seed"})
+"""Keys that `key=none` on the command line unsets."""
+
+MEMORY_KEYS = frozenset({"memory_total", "memory_per_class", "selection"})
+"""Settings without effect for a method without a memory."""
+
+FREE_SETTINGS = ("data", "device", "checkpoint_minutes", "keep_networks", "first_task_from", "engine", "plugins")
+"""Settings that may change when a run is resumed: they decide where and how it computes, not what it learns."""
+
+UNION_MEMBER = re.compile(r"Augmentation|str|float|(tuple|literal)\[.*|constrained-.*")
+"""What pydantic adds to the location of an error where a value may have several types."""
+
+KINDS = {
+    "int": "this is a whole number",
+    "float": "this is a number",
+    "bool": "this is true or false",
+    "string": "this is a text",
+    "tuple": 'this is a list, such as ["a", "b"] or [1, 2]',
+    "model": "this is a table of settings",
+}
+"""The type of a value in plain words; pydantic's messages speak of parsing, tuples and our classes."""
+
+FIELD_NAMES = {
+    "init_cls": "base_classes",
+    "memory_size": "memory_total",
+    "buffer_size": "memory_total",
+    "model": "method",
+    "model_name": "method",
+    "convnet_type": "backbone",
+    "lr": "learning_rate",
+    "data_path": "data",
+    "data_dir": "data",
+}
+"""Names in other toolkits, for "did you mean"."""
 
 
 class CommonSettings(Frozen):
@@ -133,7 +167,153 @@ class CommonSettings(Frozen):
         return data.get("augmentation", cls.usual_augmentation)
 
 
-Model = TypeVar("Model", bound=CommonSettings)
+@cache
+def keys_of(model: type[Frozen], skip: str = "") -> tuple[str, ...]:
+    """Every dotted key of a settings class, with those of nested settings."""
+    keys: list[str] = []
+    for name, field in model.model_fields.items():
+        if name == skip:
+            continue
+        kinds = [field.annotation, *get_args(field.annotation)]  # of `Table | None` and `str | Table`, both members
+        tables = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Frozen)]
+        keys += [] if tables == kinds else [name]
+        keys += [f"{name}.{key}" for table in tables for key in keys_of(table)]
+    return tuple(keys)
+
+
+def check_keys(data: Mapping[str, Any], keys: Sequence[str], origin: str, listing: str, prefix: str = "") -> None:
+    """Refuse nested `data` with a key that is not among the dotted `keys`, which the command `listing` prints."""
+    known = {key.split(".")[prefix.count(".")] for key in keys if key.startswith(prefix)}
+    for key, value in data.items():
+        if key not in known:
+            raise SettingsError(f"unknown key '{prefix}{key}'{key_hint(prefix + key, keys, listing)} (in {origin})")
+        below = f"{prefix}{key}."
+        if isinstance(value, Mapping) and any(each.startswith(below) for each in keys):
+            check_keys(value, keys, origin, listing, below)
+
+
+def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by dotted key."""
+    by_key: dict[str, Any] = {}
+    for key, value in data.items():
+        by_key |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return by_key
+
+
+def key_hint(key: str, keys: Sequence[str], listing: str = "", method: str = DEFAULT_METHOD) -> str:
+    """The nearest key, also by its last part: `num_proxies` -> `podnet.num_proxies`.
+
+    Keys of the same section, or of `method`, are preferred. Where no key is near, the hint names the command `listing`.
+    """
+    last = key.rsplit(".", 1)[-1]
+    last = FIELD_NAMES.get(last, last)
+    same_end = [known for known in keys if known.rsplit(".", 1)[-1] == last]
+    home = key.split(".")[0] if "." in key else method
+    at_home = [known for known in same_end if known.startswith(f"{home}.")]
+    if same_end:
+        return f"; did you mean '{difflib.get_close_matches(key, at_home or same_end, n=1, cutoff=0)[0]}'?"
+    hint = suggestion(key, keys)
+    return hint if "did you mean" in hint or not listing else f"; '{listing}' prints all keys"
+
+
+def apply_override(data: dict[str, Any], override: str, keys: Sequence[str], listing: str, asked: str) -> None:
+    """Set one `key=value` in `data`. The value is TOML, else plain text; `none` unsets an optional key.
+
+    `keys` are the dotted keys that may be set, `listing` is the command that prints them, and `asked` names the place
+    of the override in messages.
+    """
+    key, separator, text = override.partition("=")
+    key = key.strip()
+    if not separator or not key:
+        raise SettingsError(f"'{override}' is not of the form key=value")
+    if key not in keys and not any(known.startswith(f"{key}.") for known in keys):
+        method = str(data.get("method", DEFAULT_METHOD))
+        raise SettingsError(f"unknown key '{key}'{key_hint(key, keys, listing, method)} ({asked})")
+    target = data
+    *parents, last = key.split(".")
+    for parent in parents:
+        if not isinstance(target.get(parent), dict):
+            target[parent] = {}
+        target = target[parent]
+    # None, not the key's absence: `data` may be changes to settings that have it.
+    is_none = text.strip() == "none" and key in UNSETTABLE
+    target[last] = None if is_none else toml_value(text.strip())
+
+
+def is_part(override: str, table: str) -> bool:
+    """Whether a `key=value` sets a part of `table`, as `augmentation.flip=false` does of augmentation."""
+    return override.partition("=")[0].strip().startswith(f"{table}.")
+
+
+def validated(model: type[Model], data: Any, origin: str, prefix: str = "") -> Model:
+    """`model` from `data`, or one line that names the key, the value and what it should be."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        # Where a value may have several types, the deepest error is about the intended one.
+        first = max(error.errors(), key=lambda problem: len(problem["loc"]))
+    key = prefix + ".".join(str(part) for part in first["loc"] if not UNION_MEMBER.fullmatch(str(part)))
+    message = first["msg"].removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
+    kind, separator, fault = first["type"].partition("_")
+    if kind in KINDS and separator and fault in ("type", "parsing", "from_float"):
+        message = KINDS[kind]
+    if first["type"] == "missing":
+        raise SettingsError(f"{key}: this key is missing (in {origin})")
+    if first["type"] == "extra_forbidden":
+        hint = key_hint(key, [prefix + known for known in keys_of(model)])
+        raise SettingsError(f"unknown key '{key}'{hint} (in {origin})")
+    if not first["loc"]:
+        raise SettingsError(f"{message} (in {origin})")
+    if first["type"] == "value_error":
+        raise SettingsError(f"{key}: {message} (in {origin})")
+    raise SettingsError(f"{key}: {message}, not {short(first['input'])} (in {origin})")
+
+
+def read_recipe(recipe: str) -> dict[str, Any]:
+    """The settings of a recipe, by the name of one of ours or by the path of a TOML file."""
+    return read_named("recipes", "recipe", recipe)
+
+
+def take_recipes(overrides: Sequence[str], asked: str | None = None) -> tuple[list[str], list[str]]:
+    """The recipes that are asked for, as `asked` or as `recipe=NAME` overrides, in order; and the other overrides."""
+    given = [override for override in overrides if override.partition("=")[0].strip() == "recipe"]
+    named = [toml_value(each.partition("=")[2].strip()) for each in given] if asked is None else [asked]
+    recipes = [_recipe_name(each) for each in named if each not in ("none", "")]
+    return recipes, [each for each in overrides if each not in given]
+
+
+def with_recipes(
+    data: Mapping[str, Any], recipes: Sequence[str], keys: Sequence[str], listing: str, folder: Path | None = None
+) -> dict[str, Any]:
+    """Plain data of a settings file in `folder`, with the recipes laid over it one after the other.
+
+    Without recipes, the one that the data name is laid under them: a key in the settings file overrides its recipe.
+    """
+    own = _recipe_from(folder, _recipe_name(data.get("recipe", "")))
+    if not recipes and not (own in packaged_names("recipes") or own.endswith(".toml")):
+        return dict(data)  # the settings of a run whose recipe was a file: only its name is left
+    merged = dict(data)
+    for name in recipes or [own]:
+        changes = read_recipe(name)
+        check_keys(changes, keys, f"recipe {name}", listing)
+        merged = laid_over(merged, changes) if recipes else laid_over(changes, merged)
+    return {**merged, "recipe": "+".join(Path(name).stem for name in recipes or [own])}
+
+
+def _recipe_from(folder: Path | None, recipe: str) -> str:
+    """The path of a recipe that a settings file in `folder` names: beside that file, or else as it is."""
+    if folder is not None and recipe.endswith(".toml"):
+        with suppress(OSError, ValueError):  # reported when it is read
+            if (file := folder / user_path(recipe)).is_file():
+                return str(file)
+    return recipe
+
+
+def _recipe_name(asked: Any) -> str:
+    if not isinstance(asked, str):
+        raise SettingsError(f"recipe: this is the name of a recipe or a TOML file, not {short(asked)}")
+    return asked
 
 
 def keys_for(model: type[CommonSettings]) -> list[str]:
@@ -191,7 +371,7 @@ def plugins_asked(data: Mapping[str, Any], origin: str) -> list[str]:
     return list(asked)
 
 
-def make(model: type[Model], data: Mapping[str, Any], origin: str) -> Model:
+def make(model: type[Common], data: Mapping[str, Any], origin: str) -> Common:
     """Checked settings from plain data in the layout of a settings file; `origin` names it in messages."""
     data = dict(data)
     method = data.get("method", model.model_fields["method"].default)

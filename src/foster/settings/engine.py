@@ -1,9 +1,11 @@
 """How the training step is made fast."""
 
+import re
 from typing import Literal
 
 from pydantic import Field
 
+from foster.errors import short
 from foster.settings.fit import Frozen
 
 Choice = Literal["auto", "on", "off"]
@@ -32,3 +34,9 @@ class EngineSettings(Frozen):
     """The same numbers in every run on the same GPU, at some cost; on a CPU they are the same anyway."""
     threads: int = Field(default=0, ge=0, le=1024)
     """CPU threads; 0 leaves the choice to torch."""
+
+
+def device_problem(name: str) -> str | None:
+    """Why this is not the name of a device; None where it is one."""
+    is_one = re.fullmatch(r"auto|cpu|cuda(:\d+)?", name)
+    return None if is_one else f"choose from auto, cpu, cuda or cuda:N, not {short(name)}"

@@ -11,17 +11,23 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from foster.errors import SettingsError, suggestion, words_of
+from foster.errors import SettingsError, short, suggestion, words_of
 from foster.settings import toml as toml_text
 from foster.settings.augmentation import AUGMENTATIONS, Augmentation
 from foster.settings.base import (
+    COMMAND_LINE,
     CommonSettings,
     apply_overrides,
+    check_keys,
     check_section,
+    flat,
     import_plugins,
     keys_for,
     make,
     plugins_asked,
+    read_recipe,
+    take_recipes,
+    with_recipes,
 )
 from foster.settings.datasets import (
     CATALOGUE,
@@ -33,11 +39,10 @@ from foster.settings.datasets import (
     scenario_name,
     task_sizes,
 )
-from foster.settings.keys import COMMAND_LINE, check_keys, flat, short
 from foster.settings.method import MethodSettings
 from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS
 from foster.settings.plugins import check_imported
-from foster.settings.toml import packaged_names, packaged_text, read_recipe, read_toml, take_recipes, with_recipes
+from foster.settings.toml import packaged_names, packaged_text, read_toml
 from foster.system.counts import counted
 from foster.system.files import read_limited, user_path
 

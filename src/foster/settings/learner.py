@@ -10,13 +10,23 @@ from pydantic import Field, field_validator
 
 from foster.errors import SettingsError
 from foster.settings.augmentation import Augmentation, augmentation_table
-from foster.settings.base import CommonSettings, apply_overrides, check_used, import_plugins, keys_for, make
+from foster.settings.base import (
+    CommonSettings,
+    apply_overrides,
+    check_keys,
+    check_used,
+    import_plugins,
+    is_part,
+    keys_for,
+    make,
+    take_recipes,
+    with_recipes,
+)
 from foster.settings.fit import FitSettings
-from foster.settings.keys import check_keys, is_part
 from foster.settings.learner_defaults import PRESETS, SIDES, asked_as
 from foster.settings.method import MethodSettings
 from foster.settings.plugins import plugins_of
-from foster.settings.toml import laid_over, take_recipes, with_recipes
+from foster.settings.toml import laid_over
 from foster.system.counts import counted
 
 DEFAULT_MEMORY_TOTAL = 2000

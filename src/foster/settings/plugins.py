@@ -20,8 +20,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from foster.errors import SettingsError, words_of
-from foster.settings.keys import short
+from foster.errors import SettingsError, short, words_of
 from foster.system.files import user_path
 
 GROUP = "foster.plugins"

@@ -1,12 +1,8 @@
-"""Settings as plain data: TOML files read and written, presets and recipes that come with the package.
-
-A recipe is a small file of settings that is laid over a preset, a settings file or a learner's settings.
-"""
+"""TOML files, read and written as plain data; presets and recipes that come with the package."""
 
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from importlib import resources
 from numbers import Integral, Real
 from pathlib import Path
@@ -15,8 +11,7 @@ from typing import Any
 import tomli_w
 
 from foster.errors import SettingsError, suggestion, words_of
-from foster.settings.keys import check_keys, short, toml_value
-from foster.system.files import read_limited, user_path
+from foster.system.files import read_limited
 
 MAX_FILE_BYTES = 2**24
 
@@ -85,55 +80,6 @@ def _without_none(value: Any) -> Any:
     return [_without_none(part) for part in value] if isinstance(value, list | tuple) else value
 
 
-KEY = "recipe"
-
-
-def read_recipe(recipe: str) -> dict[str, Any]:
-    """The settings of a recipe, by the name of one of ours or by the path of a TOML file."""
-    return read_named("recipes", "recipe", recipe)
-
-
-def take_recipes(overrides: Sequence[str], asked: str | None = None) -> tuple[list[str], list[str]]:
-    """The recipes that are asked for, as `asked` or as `recipe=NAME` overrides, in order; and the other overrides."""
-    given = [override for override in overrides if override.partition("=")[0].strip() == KEY]
-    named = [toml_value(each.partition("=")[2].strip()) for each in given] if asked is None else [asked]
-    recipes = [_name(each) for each in named if each not in ("none", "")]
-    return recipes, [each for each in overrides if each not in given]
-
-
-def with_recipes(
-    data: Mapping[str, Any], recipes: Sequence[str], keys: Sequence[str], listing: str, folder: Path | None = None
-) -> dict[str, Any]:
-    """Plain data of a settings file in `folder`, with the recipes laid over it one after the other.
-
-    Without recipes, the one that the data name is laid under them: a key in the settings file overrides its recipe.
-    """
-    own = _seen_from(folder, _name(data.get(KEY, "")))
-    if not recipes and not (own in packaged_names("recipes") or own.endswith(".toml")):
-        return dict(data)  # the settings of a run whose recipe was a file: only its name is left
-    merged = dict(data)
-    for name in recipes or [own]:
-        changes = read_recipe(name)
-        check_keys(changes, keys, f"recipe {name}", listing)
-        merged = laid_over(merged, changes) if recipes else laid_over(changes, merged)
-    return {**merged, KEY: "+".join(Path(name).stem for name in recipes or [own])}
-
-
-def _seen_from(folder: Path | None, recipe: str) -> str:
-    """The path of a recipe that a settings file in `folder` names: beside that file, or else as it is."""
-    if folder is not None and recipe.endswith(".toml"):
-        with suppress(OSError, ValueError):  # reported when it is read
-            if (file := folder / user_path(recipe)).is_file():
-                return str(file)
-    return recipe
-
-
-def _name(asked: Any) -> str:
-    if not isinstance(asked, str):
-        raise SettingsError(f"recipe: this is the name of a recipe or a TOML file, not {short(asked)}")
-    return asked
-
-
 def laid_over(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """`changes` over `before`, table by table."""
     merged = dict(before)
@@ -141,3 +87,12 @@ def laid_over(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str
         old = merged.get(key)
         merged[key] = laid_over(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
     return merged
+
+
+def toml_value(text: str) -> Any:
+    """`text` as a TOML value, or unchanged where it is not TOML."""
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
+        return text
+    return parsed["value"] if list(parsed) == ["value"] else text

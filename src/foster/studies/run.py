@@ -7,9 +7,8 @@ from pathlib import Path
 from foster.errors import FosterError
 from foster.experiment.folder import RESULTS, RunFolder
 from foster.reports.results import RunResult, find_results, read_result
-from foster.settings.base import make
+from foster.settings.base import FREE_SETTINGS, flat, make
 from foster.settings.experiment import Settings
-from foster.settings.keys import FREE_SETTINGS, flat
 from foster.studies.outcome import Outcome
 from foster.studies.study import Study, distinct_runs
 from foster.sweep.folders import placed

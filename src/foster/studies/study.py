@@ -7,8 +7,8 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from foster.errors import SettingsError, suggestion
+from foster.settings.base import COMMAND_LINE, validated
 from foster.settings.fit import Frozen
-from foster.settings.keys import COMMAND_LINE, validated
 from foster.settings.toml import read_named
 from foster.sweep.grid import PlannedRun, distinct_name, plan_runs, split_values
 

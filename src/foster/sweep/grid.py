@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from foster.errors import SettingsError
+from foster.settings.base import COMMAND_LINE, MEMORY_KEYS
 from foster.settings.experiment import Settings, load_settings
-from foster.settings.keys import COMMAND_LINE, MEMORY_KEYS
 
 LONGEST_NAME = 150
 """Names become file names with an ending, which most file systems limit to 255 bytes."""

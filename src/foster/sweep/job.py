@@ -14,8 +14,8 @@ from typing import Any, Protocol
 from foster.errors import DeviceError, TrainingError, explained
 from foster.experiment.event_log import State
 from foster.experiment.folder import RunFolder
+from foster.settings.base import flat
 from foster.settings.experiment import Settings
-from foster.settings.keys import flat
 from foster.settings.toml import value_text
 from foster.sweep.grid import PlannedRun
 from foster.sweep.table import RunStatus

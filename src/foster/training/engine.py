@@ -13,7 +13,7 @@ from foster.data.images import Stack, as_stack, on_device
 from foster.errors import DeviceError
 from foster.networks.freezing import evaluating
 from foster.networks.network import Output
-from foster.settings.base import device_problem
+from foster.settings.engine import device_problem
 from foster.system.processes import local_device
 from foster.training.distributed import Statistics, in_shares
 
