@@ -128,7 +128,7 @@ def training_set(arguments: argparse.Namespace, data: Path, num_photos: int) -> 
     """Some of the training photos, not decoded yet."""
     photos = PhotoSettings(image_size=arguments.image_size)
     device = find_device("auto")
-    files, labels = trees("folder", data, photos, 1993)[0].listed()
+    files, labels = trees("folder", data, photos, 1993)[0][0].listed()
     chosen = np.random.default_rng(0).permutation(len(files))[:num_photos]
     loader = PhotoLoader(arguments.image_size, photos.kept_side, device)
     stack = PhotoStack.of([files[k] for k in chosen.tolist()], loader)

@@ -127,10 +127,10 @@ def time_steps(engine: Engine, case: Case, num_steps: int) -> tuple[float, float
         batch = next(iter(feed.batches(0)))
         began = time.monotonic()
         with ready_step(phase, feed, engine, Optimizer(network, phase.fit, engine.device)) as step:
-            step(batch.images, batch.labels)
+            step(batch)
             wait(engine)
             recording += time.monotonic() - began
-            timings[phase.name] = median_ms(partial(step, batch.images, batch.labels), engine, num_steps)
+            timings[phase.name] = median_ms(partial(step, batch), engine, num_steps)
     return timings["boost"], timings["compress"], recording
 
 

@@ -48,7 +48,7 @@ def _link(found: re.Match[str]) -> str:
     name, anchor = re.sub("^(../)?(docs/)?", "", found[2]), found[3] or ""
     if target := MOVED.get(name + anchor) or MOVED.get(name):
         return f"[{found[1]}]({target})"
-    is_page = name.endswith((".md", ".png")) and (ROOT / "docs" / name).exists()
+    is_page = name.endswith((".md", ".png", ".py")) and (ROOT / "docs" / name).exists()
     return f"[{found[1]}]({name}{anchor})" if is_page else found[1]
 
 

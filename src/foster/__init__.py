@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from foster.data.feed import Batch as Batch
     from foster.data.images import ImageSet as ImageSet
     from foster.data.sources import register_dataset as register_dataset
     from foster.data.task import Task as Task
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from foster.settings.method import MethodSettings as MethodSettings
     from foster.training.phase import Evaluate as Evaluate
     from foster.training.phase import Phase as Phase
+    from foster.training.step import gradients as gradients
     from foster.version import __version__ as __version__
 
 _NAMES = {
@@ -46,12 +48,14 @@ _NAMES = {
     "foster.networks": ("register_backbone",),
     "foster.networks.freezing": ("freeze",),
     "foster.networks.network": ("Backbone",),
+    "foster.data.feed": ("Batch",),
     "foster.data.images": ("ImageSet",),
     "foster.data.sources": ("register_dataset",),
     "foster.data.task": ("Task",),
     "foster.settings.fit": ("FitSettings",),
     "foster.settings.method": ("MethodSettings",),
     "foster.training.phase": ("Evaluate", "Phase"),
+    "foster.training.step": ("gradients",),
     "foster.version": ("__version__",),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}

@@ -10,7 +10,7 @@ import torch
 
 from foster.data import feed as feed_module
 from foster.data.feed import Batch, Feed, ResidentFeed, StreamedFeed, make_feed
-from foster.data.images import ImageSet, TensorStack
+from foster.data.images import ImageSet, TensorStack, concatenate
 from foster.data.photos.decode import Resizing
 from foster.data.photos.read import learner_loader
 from foster.data.photos.stack import PhotoStack
@@ -153,6 +153,41 @@ def test_an_epoch_that_is_left_early_leaves_no_thread_behind() -> None:
     next(batches)
     batches.close()  # type: ignore[attr-defined]
     assert threading.active_count() == running
+
+
+def test_batches_tell_which_images_they_hold_where_that_is_asked_for() -> None:
+    exemplars = replace(numbered(5), beside={"exemplar": torch.ones(5, dtype=torch.bool), "rank": torch.arange(5.0)})
+    data = concatenate(numbered(7), exemplars)
+    for batch in make_feed(data, SHIFT, 4, ADDRESS, CPU, "auto", 1, True).batches(1):
+        assert torch.equal(batch.labels, data.labels[batch.index])
+        assert torch.equal(batch.exemplar, batch.index >= 7)
+        assert torch.equal(batch.beside["rank"], torch.where(batch.exemplar, batch.labels, 0).float())
+    assert not any(batch.beside for batch in make_feed(data, SHIFT, 4, ADDRESS, CPU).batches(1))
+
+
+def test_a_second_view_is_augmented_by_other_numbers_and_leaves_the_first_as_it_was() -> None:
+    feed = make_feed(numbered(11), SHIFT, 4, ADDRESS, CPU, "auto", 2)
+    found = list(feed.batches(3))
+    assert same(found, list(feed_of(11, augmentation=SHIFT).batches(3)))
+    (seconds,) = zip(*(batch.other_views for batch in found), strict=True)
+    assert [len(images) for images in seconds] == [4, 4, 3]
+    assert not any(torch.equal(images, batch.images) for images, batch in zip(seconds, found, strict=True))
+    again = [batch.other_views[0] for batch in feed.batches(3, 1)]
+    assert all(map(torch.equal, again, seconds[1:]))
+
+
+@pytest.mark.parametrize("count", [30, 4, 3])
+def test_each_step_draws_a_replay_batch_that_its_epoch_and_number_decide(count: int) -> None:
+    def drawn(epoch: int, first_step: int = 0) -> list[Batch]:
+        feed = make_feed(numbered(10), SHIFT, 4, ADDRESS, CPU, "auto", 1, True, numbered(count))
+        return [batch.replay for batch in feed.batches(epoch, first_step) if batch.replay]
+
+    whole = drawn(0)
+    assert [len(batch.labels) for batch in whole] == [4, 4, 4], "full, beside the last batch, too"
+    assert all(torch.equal(batch.labels, batch.index) for batch in whole)
+    assert count < 4 or all(len(batch.labels.unique()) == 4 for batch in whole)
+    assert same(drawn(0, 1), whole[1:])
+    assert not same(drawn(1), whole)
 
 
 @pytest.mark.gpu

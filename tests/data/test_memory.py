@@ -11,6 +11,7 @@ from foster.data.images import ImageSet, Stack, as_stack
 from foster.data.memory import ExemplarMemory, select
 from foster.data.photos.stack import PhotoStack
 from foster.data.photos.store import PhotoLoader
+from foster.data.task import Task
 from foster.errors import DataError
 from foster.seeding import Address, generator
 
@@ -20,8 +21,8 @@ def numbered_images(*values: int, size: int = 2) -> Tensor:
     return torch.tensor(values, dtype=torch.uint8)[:, None, None, None].repeat(1, 3, size, size)
 
 
-def values_of(images: Stack | Tensor) -> list[int]:
-    return as_stack(images).tensor[:, 0, 0, 0].tolist()
+def values_of(images: ImageSet | Stack | Tensor) -> list[int]:
+    return (images.images if isinstance(images, ImageSet) else as_stack(images).tensor)[:, 0, 0, 0].tolist()
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def test_select_herds_each_class_by_its_features(digits: ImageSet) -> None:
     assert list(chosen) == [2, 5]
     for class_id, images in chosen.items():
         own = digits.of_classes(class_id, class_id + 1).images
-        assert torch.equal(images.tensor, own[greedy_reference(pixels(own).double().numpy(), 10)])
+        assert torch.equal(images.images, own[greedy_reference(pixels(own).double().numpy(), 10)])
 
 
 def test_select_asks_for_features_once_and_only_of_the_wanted_classes(digits: ImageSet) -> None:
@@ -210,6 +211,33 @@ def test_a_memory_comes_back_from_its_state() -> None:
     assert loaded.counts.tolist() == memory.counts.tolist()
 
 
+def test_what_is_kept_beside_exemplars_stays_with_them() -> None:
+    """Through trimming, a selection anew of a class that comes again, and a checkpoint."""
+    memory = ExemplarMemory(total=6)
+    memory.remember(0, numbered_images(5, 1, 3))
+    memory.remember(1, numbered_images(9, 2, 4))
+    memory.keep(logits=torch.tensor([5.0, 1, 3, 9, 2, 4])[:, None], task=torch.tensor([0, 0, 0, 1, 1, 1]))
+    with pytest.raises(ValueError, match="'logits' has 2 rows for 6 exemplars"):
+        memory.keep(logits=torch.zeros(2, 1))
+    memory.trim(3)
+    before = memory.exemplars(("a", "b"))
+    more = ImageSet(numbered_images(7, 8), torch.tensor([0, 2]), ("a", "b", "c"))
+    task = Task(1, 2, 1, more, before)
+    assert task.training.beside["exemplar"].tolist() == [False, False, True, True, True, True]
+    chosen = select(pixels, task.candidates, task.class_ids, 2, "random", generator(Address(1, "memory")))
+    for class_id, images in chosen.items():
+        memory.remember(class_id, images)
+    loaded = ExemplarMemory(total=6)
+    loaded.load_state(memory.state())
+    exemplars = loaded.exemplars(("a", "b", "c"))
+    assert exemplars is not None
+    values = values_of(exemplars)
+    assert set(values) > {9, 2, 8}
+    assert exemplars.beside["logits"][:, 0].tolist() == [0 if value in (7, 8) else value for value in values]
+    assert exemplars.beside["task"].tolist() == [int(label == 1) for label in exemplars.labels]
+    assert loaded.num_bytes == 5 * (12 + 4 + 8)
+
+
 @pytest.mark.parametrize("num_classes", [0, 2])
 def test_a_memory_without_images_can_be_saved_loaded_and_filled(num_classes: int) -> None:
     safetensors = pytest.importorskip("safetensors.torch")
@@ -232,6 +260,7 @@ def test_a_memory_without_images_can_be_saved_loaded_and_filled(num_classes: int
     [
         {"images": numbered_images(1)},
         {"images": numbered_images(1), "counts": torch.tensor([2])},
+        {"images": numbered_images(1), "counts": torch.tensor([1]), "beside.logits": torch.zeros(2, 3)},
         {"images": numbered_images(1), "counts": torch.tensor([2, -1])},
         {"images": numbered_images(1).float(), "counts": torch.tensor([1])},
         {"images": numbered_images(1)[0], "counts": torch.tensor([3])},

@@ -12,6 +12,7 @@ import torch
 from registries import registries_kept
 from typer.testing import CliRunner
 
+import foster
 from foster.cli import app
 from foster.data import sources
 from foster.data.images import ImageSet
@@ -38,7 +39,7 @@ def as_if_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 def test_your_own_method_is_thirty_lines_and_works_as_the_page_shows_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    method, use = blocks("own-method.md", "python")
+    method, use, _ = blocks("own-method.md", "python")
     told = [line for line in method.splitlines() if line.strip() and not line.startswith("from ")]
     assert len(told) <= 30
     (tmp_path / "my_lab.py").write_text(method)
@@ -57,6 +58,15 @@ def test_your_own_method_is_thirty_lines_and_works_as_the_page_shows_it(
     assert "20 tune" not in out
     assert "2 tune" in out
     assert "runs/balanced" in out
+
+
+def test_a_method_that_uses_all_of_a_batch_works_as_the_page_shows_it(tmp_path: Path) -> None:
+    *_, method = blocks("own-method.md", "python")
+    (tmp_path / "my_lab.py").write_text(method)
+    keys = {"dataset": "synthetic", "synthetic": {"num_classes": 6, "train_per_class": 12}, "backbone": "resnet8"}
+    few = {"epochs_scale": 0.02, "batch_size": 16, "memory_total": 12, "device": "cpu", "augmentation": "shift"}
+    result = foster.run("digits", method="recall", plugins=["my_lab"], **keys, **few)
+    assert len(result.accuracy) == 3
 
 
 def test_the_notebook_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

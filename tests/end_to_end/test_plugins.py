@@ -204,3 +204,5 @@ def test_the_page_on_plug_ins_shows_one_that_works(lab: Path) -> None:
     few = {"epochs_scale": 0.01, "batch_size": 30, "device": "cpu", "augmentation": "none"}
     keys = {"method": "replay", "dataset": "noise", "backbone": "tiny", "increment": 2, "memory_total": 8}
     assert len(foster.run(plugins=["my_lab"], **keys, **few).accuracy) == 2
+    result = foster.run(plugins=["my_lab"], **keys | {"dataset": "darker", "tasks": "given"}, **few)
+    assert (result.scenario, len(result.accuracy), result.task_sizes) == ("darker-tasks", 2, (4, 0))

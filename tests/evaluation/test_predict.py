@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -121,6 +123,12 @@ def test_without_exemplars_there_is_the_head_alone() -> None:
 
 def test_scores_are_measured_task_by_task() -> None:
     scores = torch.tensor([[3.0, 2, 1], [1, 3, 2], [1, 2, 3], [3, 2, 1]])
-    found = evaluate_scores(scores, torch.tensor([0, 1, 2, 2]), task_sizes=(2, 1))
+    test = ImageSet(at(0, 0, 0, 0), torch.tensor([0, 1, 2, 2]), ("a", "b", "c"))
+    found = evaluate_scores(scores, test, task_sizes=(2, 1))
     assert found.accuracy == pytest.approx(75)
     assert list(found.per_task) == pytest.approx([100, 50])
+    again = replace(test, beside={"task": torch.tensor([0, 2, 1, 2])})
+    found = evaluate_scores(scores, again, task_sizes=(2, 1, 0))
+    assert found.accuracy == pytest.approx(75)
+    assert list(found.per_task) == pytest.approx([100, 100, 50]), "each by its own images, whatever their classes"
+    assert (found.old_accuracy, found.new_accuracy) == (100, 50)

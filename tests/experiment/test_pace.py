@@ -103,7 +103,7 @@ def test_a_few_real_steps_give_a_time(method: str) -> None:
 
 
 def test_the_time_of_a_timed_epoch_is_shared_by_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(pace.STEPS_AN_EPOCH, "cpu", 5)
+    monkeypatch.setitem(pace.STEPS_AN_EPOCH, "cpu", 2)
     asked: list[int] = []
 
     def ten_seconds(phase: Phase, data: ImageSet, *rest: object) -> float:
@@ -113,9 +113,9 @@ def test_the_time_of_a_timed_epoch_is_shared_by_its_steps(monkeypatch: pytest.Mo
     monkeypatch.setattr(pace, "seconds_an_epoch", ten_seconds)
     settings = tiny("method=replay", "synthetic.num_classes=4")
     plan = measured_plan(settings)
-    assert set(asked) == {5 * settings.batch_size}
+    assert set(asked) == {2 * settings.batch_size}
     assert plan.time is not None
-    assert plan.time.seconds == pytest.approx(2.0 * plan.total_steps)
+    assert plan.time.seconds == pytest.approx(5.0 * plan.total_steps)
 
 
 def test_steps_with_a_module_from_outside_are_timed_as_a_run_makes_them(monkeypatch: pytest.MonkeyPatch) -> None:

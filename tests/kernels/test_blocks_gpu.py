@@ -18,6 +18,7 @@ from block_reference import (
 from torch import Tensor, nn
 from torch.nn import functional
 
+from foster.data.feed import Batch
 from foster.kernels import DeferredGradients, is_available, use_kernels
 from foster.kernels import weight_gradients as deferred_module
 from foster.kernels.weight_gradients import WeightGradient, fill_weight_gradients, weight_gradient
@@ -115,10 +116,15 @@ def trained(is_captured: bool, images: list[Tensor]) -> list[Tensor]:
 
     step = Step(network, objective, optimizer, engine)
     if is_captured:
-        step.record(sorted({len(batch) for batch in images}, reverse=True), images[0][:0])
+        sizes = sorted({len(batch) for batch in images}, reverse=True)
+        step.record(sizes, lambda size: labelled(random_batches(size)[0]))
     for batch in images:
-        step(batch, torch.arange(len(batch), device="cuda") % 64)
+        step(labelled(batch))
     return [tensor.detach().clone() for tensor in network.state_dict().values()]
+
+
+def labelled(images: Tensor) -> Batch:
+    return Batch(images, torch.arange(len(images), device="cuda") % 64)
 
 
 def random_batches(*sizes: int) -> list[Tensor]:

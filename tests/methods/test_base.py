@@ -89,10 +89,12 @@ def added(method: Forgetful) -> None:
 def test_what_a_method_keeps_in_self_for_the_next_task_is_refused(keep: Callable[[Forgetful], None], name: str) -> None:
     method = new_method(Forgetful, ReplaySettings())
     assert isinstance(method, Forgetful)
-    assert len(list(checked_phases(method, digits()[0]))) == 1, "the network and the memory are what it may keep"
+    assert len(list(checked_phases(method, method.phases(digits()[0])))) == 1, (
+        "the network and the memory are what it may keep"
+    )
     method.keep = keep
     with pytest.raises(TrainingError, match=rf"Forgetful keeps self\.{name} .*register_buffer"):
-        list(checked_phases(method, digits()[0]))
+        list(checked_phases(method, method.phases(digits()[0])))
 
 
 def test_fresh_rows_of_the_head_depend_on_the_task() -> None:

@@ -456,7 +456,7 @@ def test_exemplars_are_chosen_by_the_features_of_the_chosen_network(choice: str)
         generator(Address(0, "unused")),
     )
     for class_id, images in chosen.items():
-        assert torch.equal(course.method.memory.stack_of(class_id).tensor, images.tensor)
+        assert torch.equal(course.method.memory.stack_of(class_id).tensor, images.images)
 
 
 def test_unlabeled_images_are_for_compression_alone() -> None:

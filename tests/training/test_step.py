@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from foster.data.feed import Batch
 from foster.errors import TrainingError
 from foster.settings.fit import FitSettings
 from foster.system.processes import ProcessGroup
@@ -24,8 +25,9 @@ class OneNumber(nn.Module):
         self.weight = nn.Parameter(torch.tensor(1.0))
 
 
-def batch(count: int) -> tuple[Tensor, Tensor]:
-    return torch.zeros(count, 3, 2, 2, dtype=torch.uint8), torch.zeros(count, dtype=torch.int64)
+def batch(count: int, device: str = "cpu") -> Batch:
+    pixels = torch.zeros(count, 3, 2, 2, dtype=torch.uint8, device=device)
+    return Batch(pixels, torch.zeros(count, dtype=torch.int64, device=device))
 
 
 def test_a_step_minimises_the_sum_of_all_terms_and_sums_each_up_by_images() -> None:
@@ -38,11 +40,11 @@ def test_a_step_minimises_the_sum_of_all_terms_and_sums_each_up_by_images() -> N
 
     optimizer = Optimizer(network, FitSettings(epochs=1, learning_rate=0.1, momentum=0, weight_decay=0), CPU)
     step = Step(network, objective, optimizer, ENGINE, sizes.append)
-    step(*batch(3))
+    step(batch(3))
     # The gradient of 2 w + w^2 at 1 is 4.
     assert network.weight.item() == pytest.approx(0.6)
     assert network.weight.grad is None
-    step(*batch(2))
+    step(batch(2))
     assert step.term_names == ("L_A", "L_B")
     assert step.loss_sums.tolist() == pytest.approx([3 * 2 + 2 * 1.2, 3 * 1 + 2 * 0.36])
     assert step.loss_sums.dtype == torch.float64
@@ -54,10 +56,10 @@ def test_what_was_there_before_a_recording_comes_back_in_place() -> None:
     network = OneNumber()
     optimizer = Optimizer(network, FitSettings(epochs=1, learning_rate=0.1), CPU)
     step = Step(network, lambda images, labels: {"L": network.weight.square()}, optimizer, ENGINE)
-    step(*batch(2))
+    step(batch(2))
     weight, momentum = network.weight.item(), optimizer.state["momentum"][network.weight].item()
     sums, restore = step.loss_sums, step._snapshot()
-    step(*batch(2))
+    step(batch(2))
     assert network.weight.item() != weight
     restore()
     assert (network.weight.item(), optimizer.state["momentum"][network.weight].item()) == (weight, momentum)
@@ -79,14 +81,13 @@ def test_gradients_and_losses_are_averaged_over_all_processes_inside_the_step(
     engine = Engine(device, (0.5,) * 3, (0.25,) * 3, capture=name == "cuda")
     optimizer = Optimizer(network, FitSettings(epochs=1, learning_rate=0.1, momentum=0, weight_decay=0), device)
     step = Step(network, lambda images, labels: {"L": 4 * network.weight}, optimizer, engine, num_sharing=2)
-    images, labels = (part.to(device) for part in batch(3))
     store = f"file://{tmp_path / 'store'}"
     backend = "cpu:gloo,cuda:nccl" if name == "cuda" else "gloo"
     torch.distributed.init_process_group(backend, init_method=store, rank=0, world_size=1)
     try:
         if engine.capture:
-            step.record([3], images)
-        step(images, labels)
+            step.record([3], lambda size: batch(size, name))
+        step(batch(3, name))
         assert network.weight.item() == pytest.approx(0.8)
         assert step.loss_sums.tolist() == pytest.approx([4 / 2 * 6])
     finally:
@@ -109,4 +110,4 @@ def test_an_objective_of_ones_own_is_told_what_it_must_return(returned: Any, mes
     network = OneNumber()
     optimizer = Optimizer(network, FitSettings(epochs=1, learning_rate=0.1), CPU)
     with pytest.raises(TrainingError, match=message):
-        Step(network, lambda images, labels: returned, optimizer, ENGINE)(*batch(3))
+        Step(network, lambda images, labels: returned, optimizer, ENGINE)(batch(3))

@@ -2,23 +2,28 @@
 
 import copy
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional
 
-from foster.data.feed import ResidentFeed
+from foster.data.feed import Batch, Feed, make_feed
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
 from foster.events import EpochEnded, Event
 from foster.kernels import is_available
+from foster.losses import cross_entropy
 from foster.methods.base import Context
 from foster.methods.coil import Coil
 from foster.methods.foster import Foster
 from foster.methods.podnet import Podnet
 from foster.methods.replay import Replay
+from foster.networks.freezing import freeze
 from foster.networks.layout import channels_last
 from foster.seeding import Address
 from foster.settings.augmentation import Augmentation
@@ -28,8 +33,8 @@ from foster.settings.methods import CoilSettings, PodnetSettings, ReplaySettings
 from foster.training.engine import Engine
 from foster.training.fit import fit
 from foster.training.optim import Optimizer
-from foster.training.phase import Phase
-from foster.training.step import ready_step
+from foster.training.phase import Phase, takes_batch
+from foster.training.step import gradients, ready_step
 
 pytestmark = [
     pytest.mark.gpu,
@@ -39,7 +44,7 @@ pytestmark = [
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 FIT = FitSettings(epochs=2, learning_rate=0.02)
 BATCH_SIZE = 20
-PHASES = ["boost", "compress", "student", "replay", "coil", "podnet"]
+PHASES = ["boost", "compress", "student", "replay", "coil", "podnet", "adam", "batch", "sharp"]
 STUDENT = {"compress_cutmix": 0.5, "compress_old_weight": 1.0}
 """A student with all that may be asked of one."""
 
@@ -80,7 +85,8 @@ def make_phase(name: str) -> Phase:
         "coil": Coil(CoilSettings(first=FIT, later=FIT), memory, context),
         "podnet": Podnet(PodnetSettings(first=FIT, later=FIT), memory, context),
     }
-    method = others.get(name, foster)
+    variants = {"adam": with_adam, "batch": of_batch, "sharp": sharpness_aware}
+    method = others["replay"] if name in variants else others.get(name, foster)
     first = Task(0, 0, 2, images(0, 2, ("a", "b")))
     method.learn_first(first)
     method.remember(first)
@@ -88,15 +94,62 @@ def make_phase(name: str) -> Phase:
     second = Task(1, 2, 2, images(2, 4, names), memory.exemplars(names))
     if name in others:
         return others[name].learn(second)  # type: ignore[no-any-return]
+    if name in variants:
+        return variants[name](others["replay"].learn(second))
     boosted = foster.boosted_network(second)
     if name == "boost":
         return foster.boost(second, boosted)
     return foster.compress(second, boosted, foster.student(second, [boosted]), boosted.old)
 
 
-def feed_of(phase: Phase, batch_size: int = BATCH_SIZE) -> ResidentFeed:
+def with_adam(phase: Phase) -> Phase:
+    return replace(phase, fit=FIT.model_copy(update={"optimizer": "adam", "learning_rate": 1e-3, "head_rate": 2.0}))
+
+
+def of_batch(phase: Phase) -> Phase:
+    """All that a batch may hold, and a teacher that follows after every step."""
+    network, teacher = phase.network, freeze(copy.deepcopy(phase.network))
+    weights = torch.linspace(0.5, 1.5, len(phase.data), device=DEVICE)
+
+    def objective(batch: Batch) -> dict[str, Tensor]:
+        assert batch.replay is not None
+        one, other = batch.views
+        logits = network(one).logits
+        losses = functional.cross_entropy(logits, batch.labels, reduction="none")
+        return {
+            "L_CE": (weights[batch.index] * torch.where(batch.exemplar, 2.0, 1.0) * losses).mean(),
+            "L_agree": (logits.softmax(1) - teacher(other).logits.softmax(1)).square().mean(),
+            "L_replay": cross_entropy(network(batch.replay.images).logits, batch.replay.labels),
+        }
+
+    def after_step() -> None:
+        for mean, now in zip(teacher.state_dict().values(), network.state_dict().values(), strict=True):
+            mean.lerp_(now, 0.1) if mean.is_floating_point() else mean.copy_(now)
+
+    of_memory = phase.data.select(phase.data.beside["exemplar"])
+    more = {"teachers": (teacher,), "after_step": after_step, "num_views": 2, "replay": of_memory}
+    return replace(phase, objective=objective, **more)  # type: ignore[arg-type]
+
+
+def sharpness_aware(phase: Phase) -> Phase:
+    """An objective that computes with gradients, as docs/examples/sam.py."""
+    network = phase.network
+
+    def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        weights = dict(network.named_parameters())
+        slopes = gradients(cross_entropy(network(images).logits, labels), weights.values())
+        length = torch.stack([slope.norm() for slope in slopes]).norm()
+        uphill = {key: weights[key] + 0.05 / length * slope for key, slope in zip(weights, slopes, strict=True)}
+        statistics = {key: buffer.clone() for key, buffer in network.named_buffers()}
+        return {"L_SAM": cross_entropy(functional_call(network, {**uphill, **statistics}, (images,)).logits, labels)}
+
+    return replace(phase, objective=objective)
+
+
+def feed_of(phase: Phase, batch_size: int = BATCH_SIZE) -> Feed:
     """50 images: two full batches and one of ten images."""
-    return ResidentFeed(phase.data, Augmentation(crop_padding=1), batch_size, Address(3, "feed"), DEVICE)
+    wanted = (phase.num_views, takes_batch(phase.objective), phase.replay)
+    return make_feed(phase.data, Augmentation(crop_padding=1), batch_size, Address(3, "feed"), DEVICE, "on", *wanted)
 
 
 def flat(network: nn.Module) -> dict[str, Tensor]:
@@ -163,10 +216,11 @@ def test_recordings_of_phases_that_are_over_keep_no_memory() -> None:
 @pytest.mark.parametrize("name", PHASES)
 def test_recording_leaves_everything_as_it_was(name: str) -> None:
     phase = make_phase(name)
-    before = {key: value.clone() for key, value in phase.network.state_dict().items()}
+    tensors = phase.network.state_dict() | phase.teacher_tensors()
+    before = {key: value.clone() for key, value in tensors.items()}
     optimizer = Optimizer(phase.network, phase.fit, DEVICE)
     with ready_step(phase, feed_of(phase), engine_with(captured=True), optimizer) as step:
-        for key, value in phase.network.state_dict().items():
+        for key, value in tensors.items():
             assert torch.equal(value, before[key]), key
         assert not step.loss_sums.any()
     assert not any(momentum.any() for momentum in optimizer.tensors().values())
@@ -189,7 +243,7 @@ def test_the_host_never_waits_for_a_recorded_step(name: str, kernels: bool) -> N
         try:
             batches = list(feed.batches(1))
             for batch in batches:
-                step(batch.images, batch.labels)
+                step(batch)
         finally:
             torch.cuda.set_sync_debug_mode("default")
     assert [len(batch.labels) for batch in batches] == [20, 20, 10]

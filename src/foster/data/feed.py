@@ -2,9 +2,9 @@
 
 import functools
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -25,10 +25,41 @@ PARTS_AHEAD = 2
 
 @dataclass(frozen=True)
 class Batch:
-    """Images `[B, 3, H, W]` uint8 and labels `[B]`, on the feed's device."""
+    """Images `[B, 3, H, W]` and labels `[B]` on the device: uint8 from a feed, normalised for an objective."""
 
     images: Tensor
     labels: Tensor
+    beside: Mapping[str, Tensor] = field(default_factory=dict)
+    """Further tensors with a row for each image: `ImageSet.beside`, and `index`."""
+    other_views: tuple[Tensor, ...] = ()
+    """The same images, augmented again, where a phase asks for more than one view."""
+    replay: "Batch | None" = None
+    """A batch of the phase's replay images, drawn for this step."""
+
+    @property
+    def index(self) -> Tensor:
+        """The position of each image in the phase's data (of a replay batch: in its replay images), `[B]` int64."""
+        return self.beside["index"]
+
+    @property
+    def exemplar(self) -> Tensor:
+        """Whether each image comes from the memory, bool `[B]`."""
+        return self.beside["exemplar"]
+
+    @property
+    def views(self) -> tuple[Tensor, ...]:
+        return (self.images, *self.other_views)
+
+    def tensors(self) -> list[Tensor]:
+        """All tensors, in an order that is the same for all batches of a feed."""
+        replay = self.replay.tensors() if self.replay else []
+        return [*self.views, self.labels, *self.beside.values(), *replay]
+
+    def prepared(self, prepare: Callable[[Tensor], Tensor]) -> "Batch":
+        """The batch with `prepare` applied to all images."""
+        images, *others = map(prepare, self.views)
+        replay = self.replay.prepared(prepare) if self.replay else None
+        return replace(self, images=images, other_views=tuple(others), replay=replay)
 
 
 def images_of_epoch(num_images: int, batch_size: int) -> int:
@@ -39,8 +70,8 @@ def images_of_epoch(num_images: int, batch_size: int) -> int:
 
 @dataclass(eq=False)
 class Feed:
-    """The batches of every epoch. Order and augmentation depend only on seed, task, phase and epoch, which begin at the
-    address `start`: all kinds of feeds give the same batches.
+    """The batches of every epoch. Order and augmentation depend only on the address `start` (seed, task, phase) and the
+    epoch: all kinds of feeds give the same batches.
 
     The last batch of an epoch holds what is left over. A single left-over image is left out of the epoch: BatchNorm has
     no statistics of one image, and the next epoch's order leaves out another.
@@ -51,9 +82,21 @@ class Feed:
     batch_size: int
     start: Address
     device: torch.device
+    num_views: int = 1
+    """How often each image of a batch is augmented, each time with other random numbers."""
+    has_rows: bool = False
+    """Whether batches have `beside`, with the index of each image."""
+    num_draws: int = 0
+    """Above 0: an epoch is this many full batches, each drawn at random from all images."""
+    replay: "Feed | None" = None
+    """Gives each batch its replay batch."""
 
     def __post_init__(self) -> None:
         check_divides(self.batch_size)
+        self._rows: dict[str, Tensor] = {}
+        if self.has_rows:
+            index = torch.arange(len(self.data), device=self.data.labels.device)
+            self._rows = {"index": index, "exemplar": torch.zeros_like(index, dtype=torch.bool), **self.data.beside}
         self.team = self._sharing(process_group())
         self.num_images = self._images_of_epoch()
         self.num_steps = -(-self.num_images // self.batch_size)
@@ -69,30 +112,65 @@ class Feed:
         return (self.num_images % self.batch_size or self.batch_size) // self.team.size
 
     def _sharing(self, team: ProcessGroup) -> ProcessGroup:
-        """Who of the `team` share the batches: of too few images every process has all."""
+        """The processes that share the batches; with fewer images than processes, each has all of them."""
         return team if len(self.data) >= team.size else ALONE
 
     def _images_of_epoch(self) -> int:
         """Processes share every batch equally: images of the last batch beyond that are left out of the epoch."""
+        if self.num_draws:
+            return self.num_draws * self.batch_size
         num_images = images_of_epoch(len(self.data), self.batch_size)
         return num_images - num_images % self.batch_size % self.team.size
 
     def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         """The batches of one epoch, from `first_step` on: the same ones whenever they are asked for."""
+        if self.replay is None:
+            return self._batches(epoch, first_step)
+        pairs = zip(self._batches(epoch, first_step), self.replay._batches(epoch, first_step), strict=True)
+        return (replace(batch, replay=drawn) for batch, drawn in pairs)
+
+    def _batches(self, epoch: int, first_step: int) -> Iterator[Batch]:
+        """The same without the replay batches."""
         raise NotImplementedError
 
-    @property
-    def sample(self) -> Tensor:
-        """A batch of none, as `batches` gives them."""
-        return torch.empty(0, 3, *self.data.image_size, dtype=torch.uint8, device=self.device)
+    def noise(self, size: int) -> Batch:
+        """A batch of random pixels, and zeros for all else, to record a step with."""
+        shape = (size, 3, *self.data.image_size)
+        views = [torch.randint(256, shape, device=self.device).to(torch.uint8) for _ in range(self.num_views)]
+        rows = [row.new_zeros((size, *row.shape[1:]), device=self.device) for row in self._columns()]
+        drawn = self.replay.noise(self.replay.full_size) if self.replay else None
+        return replace(self._batch([*views, *rows]), replay=drawn)
+
+    def _columns(self) -> list[Tensor]:
+        return [self.data.labels, *self._rows.values()]
+
+    def _batch(self, tensors: Sequence[Tensor]) -> Batch:
+        """The batch of its views, its labels and its rows."""
+        images, *others = tensors[: self.num_views]
+        labels, *rows = tensors[self.num_views :]
+        return Batch(images, labels, dict(zip(self._rows, rows, strict=True)), tuple(others))
 
     def address(self, epoch: int) -> Address:
         """Where the random choices of an epoch are made."""
         return replace(self.start, epoch=epoch)
 
+    def _other_views(self, epoch: int) -> list[torch.Generator]:
+        """Random numbers for the augmentation of each view but the first."""
+        purposes = [f"{self.start.purpose} view {number}" for number in range(2, self.num_views + 1)]
+        return [generator(replace(self.address(epoch), purpose=purpose)) for purpose in purposes]
+
     def _order(self, random: torch.Generator) -> Tensor:
         """Which images an epoch has in which order, on the CPU."""
-        return torch.randperm(len(self.data), generator=random)[: self.num_images]
+        return self._shuffled(len(self.data), self.num_images, random)
+
+    def _shuffled(self, num_images: int, count: int, random: torch.Generator) -> Tensor:
+        """`count` positions among `num_images` for an epoch: at random, or drawn anew for each batch."""
+        if not self.num_draws:
+            return torch.randperm(num_images, generator=random)[:count]
+        size = count // self.num_draws
+        if size > num_images:
+            return torch.randint(num_images, (count,), generator=random)
+        return torch.cat([torch.randperm(num_images, generator=random)[:size] for _ in range(self.num_draws)])
 
 
 class ResidentFeed(Feed):
@@ -108,28 +186,29 @@ class ResidentFeed(Feed):
         if self.device.type == "cuda":
             self._arrival = torch.cuda.current_stream(self.device).record_event()
 
-    def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
+    def _batches(self, epoch: int, first_step: int) -> Iterator[Batch]:
         if self.device.type == "cuda":
             _side_stream(self.device).wait_event(self._arrival)
-            images, labels = _beside(self.device, lambda: self._prepared(epoch))
+            tensors = _beside(self.device, lambda: self._prepared(epoch))
         else:
-            images, labels = self._prepared(epoch)
+            tensors = self._prepared(epoch)
         for start in range(first_step * self.batch_size, self.num_images, self.batch_size):
-            end = start + self.batch_size
-            yield Batch(images[start:end], labels[start:end])
+            yield self._batch([tensor[start : start + self.batch_size] for tensor in tensors])
 
-    def _prepared(self, epoch: int) -> tuple[Tensor, Tensor]:
-        """The images and labels of a whole epoch."""
+    def _prepared(self, epoch: int) -> list[Tensor]:
+        """The views, labels and rows of a whole epoch."""
         random = generator(self.address(epoch))
         order = self._order(random)
-        changes = Changes(self.augmentation, torch.Size((len(order), 3, *self.data.image_size)), random)
+        shape = torch.Size((len(order), 3, *self.data.image_size))
+        changes = [Changes(self.augmentation, shape, each) for each in (random, *self._other_views(epoch))]
         if self.device.type == "cuda":
             order = order.pin_memory().to(self.device, non_blocking=True)  # the host does not wait for pinned memory
-        return changes.done_to_all(self.data.images[order]), self.data.labels[order]
+        images = self.data.images[order]
+        return [*(each.done_to_all(images) for each in changes), *(column[order] for column in self._columns())]
 
 
-def _beside(device: torch.device, prepare: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """What `prepare` computes: beside what the current stream still has to do, and there for what comes next in it."""
+def _beside(device: torch.device, prepare: Callable[[], list[Tensor]]) -> list[Tensor]:
+    """Run `prepare` in a side stream; the current stream waits for the result."""
     main, side = torch.cuda.current_stream(device), _side_stream(device)
     with torch.cuda.stream(side):
         prepared = prepare()
@@ -141,7 +220,7 @@ def _beside(device: torch.device, prepare: Callable[[], tuple[Tensor, Tensor]]) 
 
 @functools.cache
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    """One for all feeds: memory that is freed in a stream is used again only there."""
+    """One for all feeds: memory that is freed in a stream is reused only there."""
     return torch.cuda.Stream(device)
 
 
@@ -169,26 +248,30 @@ class StreamedFeed(Feed):
 
     def _images_of_epoch(self) -> int:
         count = len(self._strata)
-        return super()._images_of_epoch() if count == 1 else count * (len(self.data) // count)
+        if count == 1 or self.num_draws:
+            return super()._images_of_epoch()
+        return count * (len(self.data) // count)
 
     def _order(self, random: torch.Generator) -> Tensor:
         size = self.num_images // len(self._strata)
-        shuffled = [own[torch.randperm(len(own), generator=random)][:size] for own in self._strata]
+        shuffled = [own[self._shuffled(len(own), size, random)] for own in self._strata]
         parts = zip(*(own.split(self.batch_size // len(self._strata)) for own in shuffled), strict=True)
         return torch.cat([torch.cat(part) for part in parts])
 
-    def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
+    def _batches(self, epoch: int, first_step: int) -> Iterator[Batch]:
         random = generator(self.address(epoch))
         order = self._order(random)
-        images = self.data.stack.epoch(order, self.augmentation, random)
+        randoms = (random, *self._other_views(epoch))
+        views = [self.data.stack.epoch(order, self.augmentation, each) for each in randoms]
         parts = self._parts(first_step)
         begun: deque[torch.cuda.Event] = deque()
 
-        def gather(part: slice) -> Callable[[], tuple[Tensor, Tensor]]:
-            """Collect images and labels on the host; the returned function sends them to the device."""
-            send, labels = images.gathered(part, self.device), self.data.labels[order[part]]
-            labels = labels.pin_memory() if self.device.type == "cuda" else labels
-            return lambda: (send(), labels.to(self.device, non_blocking=True))
+        def gather(part: slice) -> Callable[[], list[Tensor]]:
+            """Collect images, labels and rows on the host; the returned function sends them to the device."""
+            sent = [images.gathered(part, self.device) for images in views]
+            columns = [column[order[part]] for column in self._columns()]
+            columns = [column.pin_memory() for column in columns] if self.device.type == "cuda" else columns
+            return lambda: [send() for send in sent] + [each.to(self.device, non_blocking=True) for each in columns]
 
         with ThreadPoolExecutor(max_workers=1) as gathering:
             coming = deque(gathering.submit(gather, part) for part in parts[:1])
@@ -201,7 +284,7 @@ class StreamedFeed(Feed):
                     prepared = _beside(self.device, prepare)
                 else:
                     prepared = prepare()
-                yield from map(Batch, *(tensor.split(self.batch_size) for tensor in prepared))
+                yield from map(self._batch, zip(*(tensor.split(self.batch_size) for tensor in prepared), strict=True))
 
     def _keep_close(self, begun: deque[torch.cuda.Event]) -> None:
         """Wait until the device is no more than `PARTS_AHEAD` parts behind: else they would fill its memory."""
@@ -227,7 +310,21 @@ def make_feed(
     address: Address,
     device: torch.device,
     resident: Literal["auto", "on", "off", "disk"] = "auto",
+    num_views: int = 1,
+    has_rows: bool = False,
+    replay: ImageSet | None = None,
 ) -> Feed:
-    """A resident feed, or a streamed one where `resident` says so or, on `auto`, where the images do not fit."""
-    is_resident = process_group().is_alone and data.stack.is_resident(device, resident)
-    return (ResidentFeed if is_resident else StreamedFeed)(data, augmentation, batch_size, address, device)
+    """A resident feed, or a streamed one where `resident` says so or, on `auto`, where the images do not fit.
+
+    With `replay`, each batch has a second one of `batch_size` of these images.
+    """
+
+    def kind(images: ImageSet) -> type[Feed]:
+        is_resident = process_group().is_alone and images.stack.is_resident(device, resident)
+        return ResidentFeed if is_resident else StreamedFeed
+
+    feed = kind(data)(data, augmentation, batch_size, address, device, num_views, has_rows)
+    if replay is not None:
+        again = replace(address, purpose=f"{address.purpose} replay")
+        feed.replay = kind(replay)(replay, augmentation, batch_size, again, device, num_views, has_rows, feed.num_steps)
+    return feed

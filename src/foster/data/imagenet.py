@@ -1,7 +1,7 @@
 """ImageNet from its published files, its subset of 100 classes, and folders of one's own photos."""
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from foster.system.files import user_path
 
 NUM_CLASSES, NUM_OF_SUBSET, SUBSET_SEED = 1000, 100, 1993
 TEST_NAMES = ("test", "val", "validation")
+TASKS = "tasks"
 
 
 def imagenet_trees(folder: Path, photos: PhotoSettings, is_subset: bool) -> tuple[Tree, Tree]:
@@ -171,12 +172,34 @@ def survey(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
             num_classes * round(count / published.num_classes) for count in (published.num_train, published.num_test)
         )
         return replace(facts, num_classes=num_classes, num_train=train, num_test=test)
-    pair = trees(facts.name, asked.folder, asked.photos, asked.seed)
-    return replace(facts, num_classes=len(pair[0].class_names), num_train=len(pair[0]), num_test=len(pair[1]))
+    to_train, to_test = trees(facts.name, asked.folder, asked.photos, asked.seed)
+    seen = [names_of(to_train[: task + 1]) for task in range(len(to_train))]
+    counts = [
+        tuple(len(tree.names.get(name, ())) for name in names) for tree, names in zip(to_train, seen, strict=True)
+    ]
+    num_train, num_test = (sum(map(len, of_tasks)) for of_tasks in (to_train, to_test))
+    tasks = tuple(counts) if len(to_train) > 1 else ()
+    return replace(facts, num_classes=len(seen[-1]), num_train=num_train, num_test=num_test, tasks=tasks)
 
 
-def trees(name: str, folder: Path, photos: PhotoSettings, seed: int) -> tuple[Tree, Tree]:
-    """What a dataset of photos takes from `folder`."""
+def trees(name: str, folder: Path, photos: PhotoSettings, seed: int) -> tuple[list[Tree], list[Tree]]:
+    """The training and the test photos of a dataset in `folder`; for each task, where that has folders of tasks."""
     if name == "folder":
-        return folder_trees(folder, photos, seed)
-    return imagenet_trees(folder, photos, is_subset=name == "imagenet100")
+        tasks = [] if photos.train_list else task_folders(folder)
+        pairs = [folder_trees(own, photos, seed) for own in tasks or [folder]]
+    else:
+        pairs = [imagenet_trees(folder, photos, is_subset=name == "imagenet100")]
+    return [train for train, _ in pairs], [test for _, test in pairs]
+
+
+def task_folders(folder: Path) -> list[Path]:
+    """The folders tasks/1, tasks/2, ... in `folder`, in order; none where there is no folder `tasks`."""
+    if not _has(folder, TASKS):
+        return []
+    names = [entry.name for entry in (folder / TASKS).iterdir() if entry.is_dir() and not entry.name.startswith(".")]
+    return [folder / TASKS / name for name in sorted(names, key=natural_order)]
+
+
+def names_of(trees: Sequence[Tree]) -> tuple[str, ...]:
+    """The classes of all trees, in the order in which they first come."""
+    return tuple(dict.fromkeys(name for tree in trees for name in tree.class_names))

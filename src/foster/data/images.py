@@ -5,6 +5,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -18,6 +19,8 @@ from foster.settings.augmentation import Augmentation
 
 COPIES_OF_AN_EPOCH = 4
 """What an epoch of resident images takes at its peak, in copies: the data, the shuffled ones, and their changes."""
+
+NO_ROWS: Mapping[str, Tensor] = MappingProxyType({})
 
 SHARE_OF_FREE_MEMORY = 0.5
 """How much of a device's free memory images may take, so that the network has its place, too."""
@@ -262,22 +265,34 @@ def as_stack(images: Stack | Tensor) -> Stack:
 class ImageSet:
     """Images `[N, 3, H, W]` uint8, labels `[N]` int64, and the name of every class id.
 
-    `class_names[label]` names an image's class. A label of -1 means "unlabeled".
+    `class_names[label]` names an image's class. A label of -1 means "unlabeled". `beside` has further tensors by name,
+    with a row for each image, such as `exemplar`: whether it comes from a memory.
     A set is never changed in place: every method returns a new one.
     """
 
     stack: Stack
     labels: Tensor
     class_names: tuple[str, ...]
+    beside: Mapping[str, Tensor]
 
-    def __init__(self, stack: Stack | Tensor, labels: Tensor, class_names: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        stack: Stack | Tensor,
+        labels: Tensor,
+        class_names: tuple[str, ...],
+        beside: Mapping[str, Tensor] = NO_ROWS,
+    ) -> None:
         if labels.shape != (len(stack),):
             raise ValueError(f"{len(stack)} images but labels of shape {tuple(labels.shape)}")
         if labels.dtype != torch.int64:
             raise ValueError(f"labels must be int64, not {labels.dtype}")
+        for name, rows in beside.items():
+            if len(rows) != len(stack):
+                raise ValueError(f"{len(stack)} images but {len(rows)} rows of '{name}'")
         object.__setattr__(self, "stack", as_stack(stack))
         object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "class_names", class_names)
+        object.__setattr__(self, "beside", dict(beside))
 
     @property
     def images(self) -> Tensor:
@@ -299,7 +314,8 @@ class ImageSet:
 
     def select(self, index: Tensor) -> "ImageSet":
         """The images at `index` (positions or a mask), in that order."""
-        return ImageSet(self.stack[index], self.labels[index], self.class_names)
+        beside = {name: rows[index] for name, rows in self.beside.items()}
+        return ImageSet(self.stack[index], self.labels[index], self.class_names, beside)
 
     def of_classes(self, first: int, last: int) -> "ImageSet":
         """The images whose class id lies in `first <= id < last`."""
@@ -316,7 +332,8 @@ class ImageSet:
 
     def to(self, device: torch.device | str) -> "ImageSet":
         """The same set on `device`; photos stay where they are kept."""
-        return ImageSet(self.stack.to(device), self.labels.to(device), self.class_names)
+        beside = {name: rows.to(device) for name, rows in self.beside.items()}
+        return ImageSet(self.stack.to(device), self.labels.to(device), self.class_names, beside)
 
     def readable(self) -> "ImageSet":
         """The images that can be read: photos are decoded now, where they are not yet, and broken ones left out."""
@@ -331,11 +348,12 @@ class ImageSet:
         position[torch.as_tensor(order, dtype=torch.int64)] = torch.arange(len(order))
         position[-1] = -1  # where an unlabeled image's -1 points to
         names = tuple(self.class_names[k] for k in order)
-        return ImageSet(self.stack, position.to(self.labels.device)[self.labels], names)
+        return ImageSet(self.stack, position.to(self.labels.device)[self.labels], names, self.beside)
 
 
 def concatenate(first: ImageSet, second: ImageSet) -> ImageSet:
-    """Both sets as one, on the device of the first, with the longer list of class names.
+    """Both sets as one, on the device of the first, with the longer list of class names; a set without the rows that
+    the other has `beside` its images has zeros.
 
     The lists must agree as far as both go, or the same id would mean two classes; a set that is only unlabeled
     images has no class names.
@@ -344,7 +362,19 @@ def concatenate(first: ImageSet, second: ImageSet) -> ImageSet:
         raise ValueError("cannot concatenate image sets that give the same id to different classes")
     names = max(first.class_names, second.class_names, key=len)
     labels = torch.cat([first.labels, second.labels.to(first.labels.device)])
-    return ImageSet(joined([first.stack, second.stack]), labels, names)
+    moved = {name: rows.to(first.labels.device) for name, rows in second.beside.items()}
+    beside = joined_rows([(len(first), first.beside), (len(second), moved)])
+    return ImageSet(joined([first.stack, second.stack]), labels, names, beside)
+
+
+def joined_rows(parts: Sequence[tuple[int, Mapping[str, Tensor]]]) -> dict[str, Tensor]:
+    """The rows beside several sets of images as those of one set. Each part is a number of images and their rows; where
+    only others have rows of a name, it gets zeros."""
+    kinds = {name: rows for _, part in parts for name, rows in part.items()}
+    return {
+        name: torch.cat([part[name] if name in part else kind.new_zeros(size, *kind.shape[1:]) for size, part in parts])
+        for name, kind in kinds.items()
+    }
 
 
 def joined(stacks: Sequence[Stack]) -> Stack:

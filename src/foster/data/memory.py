@@ -1,4 +1,4 @@
-"""ExemplarMemory: the images of known classes that a learner keeps, within a budget, and how they are selected."""
+"""ExemplarMemory: the images of known classes that a method keeps, within a budget, and how they are selected."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -6,10 +6,14 @@ import torch
 from torch import Tensor
 
 from foster.data.herding import herding_by_class, positions_by_class, random_selection
-from foster.data.images import ImageSet, Stack, TensorStack, as_stack, joined
+from foster.data.images import ImageSet, Stack, TensorStack, as_stack, joined, joined_rows
 from foster.errors import DataError, words_of
+from foster.networks.layout import on_host
 
 NO_IMAGES = TensorStack(torch.empty(0, 3, 0, 0, dtype=torch.uint8))
+
+BESIDE = "beside."
+"""Begins the names of the tensors in a checkpoint that are kept beside the exemplars."""
 
 FeaturesOf = Callable[[Stack], Tensor]
 """Images -> features `[N, d]`."""
@@ -21,6 +25,7 @@ class ExemplarMemory:
     `total` images are shared by all classes, or every class may keep `per_class`; with neither, there is no limit.
     The memory owns copies of its images on the CPU: the data that they came from may be deleted. Photos of many sizes
     are kept as their encoded files. `kind` is a stack, which may be empty, of the kind that `load_state` restores.
+    `keep` stores further tensors beside the images, a row for each; they are trimmed, selected and saved with them.
     """
 
     def __init__(self, total: int | None = None, per_class: int | None = None, kind: Stack = NO_IMAGES) -> None:
@@ -28,6 +33,8 @@ class ExemplarMemory:
         self.per_class = per_class
         self.kind = kind
         self._stacks: list[Stack] = []
+        self._rows: list[Mapping[str, Tensor]] = []
+        """The tensors beside the images of each class."""
         self._together: Stack | None = None
 
     @property
@@ -40,7 +47,9 @@ class ExemplarMemory:
 
     @property
     def num_bytes(self) -> int:
-        return sum(stack.nbytes for stack in self._stacks)
+        """Of the images and of what is kept beside them."""
+        beside = sum(tensor.nbytes for rows in self._rows for tensor in rows.values())
+        return sum(stack.nbytes for stack in self._stacks) + beside
 
     @property
     def counts(self) -> Tensor:
@@ -59,7 +68,7 @@ class ExemplarMemory:
 
     def hold_those_of(self, other: "ExemplarMemory") -> None:
         """Hold what another memory holds; the budget stays this one's own."""
-        self._hold(other._stacks)
+        self._hold(other._stacks, other._rows)
 
     def quota(self, num_classes: int) -> int | None:
         """How many images a class may keep when there are `num_classes`; None for no limit."""
@@ -70,10 +79,12 @@ class ExemplarMemory:
         quota = self.quota(num_classes)
         if quota is not None:
             # A slice alone would keep the trimmed images alive.
-            self._hold([self._own(stack[:quota]) if len(stack) > quota else stack for stack in self._stacks])
+            stacks = [self._own(stack[:quota]) if len(stack) > quota else stack for stack in self._stacks]
+            self._hold(stacks, [_owned({name: rows[:quota] for name, rows in own.items()}) for own in self._rows])
 
-    def remember(self, class_id: int, images: Stack | Tensor) -> None:
-        """Keep `images`, in selection order, for the next class id or in place of a known one's.
+    def remember(self, class_id: int, images: ImageSet | Stack | Tensor) -> None:
+        """Keep `images`, in selection order, for the next class id or in place of a known one's; of a set also what it
+        has `beside` them.
 
         Images beyond the budget are refused: make room with `trim` first.
         """
@@ -81,30 +92,49 @@ class ExemplarMemory:
             raise ValueError(f"class id {class_id} is neither known nor the next one, {self.num_classes}")
         own = len(self._stacks[class_id]) if class_id < self.num_classes else 0
         self._check_budget(class_id, len(images), self.num_images - own)
-        self._stacks[class_id : class_id + 1] = [self._own(as_stack(images))]
+        stack, rows = (images.stack, images.beside) if isinstance(images, ImageSet) else (as_stack(images), {})
+        self._stacks[class_id : class_id + 1] = [self._own(stack)]
+        self._rows[class_id : class_id + 1] = [_owned(rows)]
         self._together = None
+
+    def keep(self, /, **tensors: Tensor) -> None:
+        """Keep each tensor beside the exemplars, under its name: `memory.keep(logits=logits)`. It has a row for each of
+        them, in the order of `exemplars`, where it is found as `beside["logits"]`."""
+        for name, tensor in tensors.items():
+            if len(tensor) != self.num_images:
+                raise ValueError(f"'{name}' has {len(tensor)} rows for {self.num_images} exemplars")
+        parts = {name: tensor.split(self.counts.tolist()) for name, tensor in tensors.items()}
+        self._rows = [
+            {**rows, **_owned({name: part[k] for name, part in parts.items()})} for k, rows in enumerate(self._rows)
+        ]
 
     def exemplars(self, class_names: Sequence[str]) -> ImageSet | None:
         """All exemplars, by class id and then in selection order; None where there are none."""
         if self.num_images == 0:
             return None
         labels = torch.repeat_interleave(torch.arange(self.num_classes), self.counts)
-        return ImageSet(self._all_images(), labels, tuple(class_names))
+        beside = {"exemplar": torch.ones(len(labels), dtype=torch.bool), **self._all_rows()}
+        return ImageSet(self._all_images(), labels, tuple(class_names), beside)
 
     def state(self) -> dict[str, Tensor]:
-        """The images by class id (`Stack.state`), and `counts` int64 `[num_classes]`."""
-        return self._all_images().state() | {"counts": self.counts}
+        """The images by class id (`Stack.state`), `counts` int64 `[num_classes]`, and what is kept beside them."""
+        beside = {BESIDE + name: rows for name, rows in self._all_rows().items()}
+        return self._all_images().state() | {"counts": self.counts} | beside
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Hold exactly what `state()` returned; the budget stays this memory's own."""
         try:
             counts, images = state["counts"], self.kind.restored(state)
-            if int(counts.sum()) != len(images) or bool((counts < 0).any()):
+            beside = {name.removeprefix(BESIDE): state[name] for name in state if name.startswith(BESIDE)}
+            sizes = {len(images), *(len(rows) for rows in beside.values())}
+            if sizes != {int(counts.sum())} or bool((counts < 0).any()):
                 raise ValueError(f"{len(images)} images for classes of {counts.tolist()}")
+            ends = counts.cumsum(0).tolist()
+            stacks = [self._own(images[end - size : end]) for end, size in zip(ends, counts.tolist(), strict=True)]
+            self._hold(stacks, [{} for _ in stacks])
+            self.keep(**beside)
         except (KeyError, RuntimeError, ValueError) as error:
             raise DataError(f"exemplar memory is damaged: {words_of(error)}") from None
-        ends = counts.cumsum(0).tolist()
-        self._hold([self._own(images[end - count : end]) for end, count in zip(ends, counts.tolist(), strict=True)])
 
     def _own(self, images: Stack) -> Stack:
         """A compact copy on the CPU that shares nothing with `images`."""
@@ -113,9 +143,12 @@ class ExemplarMemory:
     def _one_store(self, images: Stack) -> Stack:
         return images.in_one_store()
 
-    def _hold(self, stacks: Sequence[Stack]) -> None:
-        self._stacks = list(stacks)
+    def _hold(self, stacks: Sequence[Stack], rows: Sequence[Mapping[str, Tensor]]) -> None:
+        self._stacks, self._rows = list(stacks), list(rows)
         self._together = None
+
+    def _all_rows(self) -> dict[str, Tensor]:
+        return joined_rows([(len(stack), rows) for stack, rows in zip(self._stacks, self._rows, strict=True)])
 
     def _all_images(self) -> Stack:
         if self._together is None:
@@ -135,7 +168,7 @@ class ExemplarMemory:
 
 
 class BorrowedMemory(ExemplarMemory):
-    """What another memory holds, for a rehearsal: nothing is copied, and nothing is encoded."""
+    """The exemplars of another memory, for a dry run: nothing is copied or encoded."""
 
     def __init__(self, other: ExemplarMemory) -> None:
         super().__init__(other.total, other.per_class, other.kind)
@@ -155,7 +188,7 @@ def select(
     quota: int | None,
     selection: str,
     generator: torch.Generator,
-) -> dict[int, Stack]:
+) -> dict[int, ImageSet]:
     """For each class id, up to `quota` of its images, in selection order: by herding, or at random.
 
     `features_of` is called at most once, on the images of these classes alone. Without a quota, every image is kept
@@ -169,4 +202,9 @@ def select(
     elif quota is not None:
         chosen = [own[random_selection(len(own), quota, generator).to(own.device)] for own in chosen]
     device = wanted.stack.device
-    return {class_id: wanted.stack[positions.to(device)] for class_id, positions in zip(class_ids, chosen, strict=True)}
+    return {k: wanted.select(positions.to(device)) for k, positions in zip(class_ids, chosen, strict=True)}
+
+
+def _owned(rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies on the CPU that share nothing with `rows`."""
+    return {name: on_host(tensor) for name, tensor in rows.items() if name != "exemplar"}

@@ -6,20 +6,24 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from foster.data.download import Follower
 from foster.data.herding import positions_by_class, random_selection
 from foster.data.images import ImageSet, Stack
-from foster.data.sources import Dataset
+from foster.data.sources import Dataset, arrivals
 from foster.data.task import Task
 from foster.errors import DataError, SettingsError, suggestion
 from foster.seeding import Address, generator
-from foster.settings.datasets import scenario_name, task_sizes
+from foster.settings.datasets import GIVEN, scenario_name, task_sizes
 from foster.system.counts import counted
 
 
 class Scenario:
-    """A list of tasks. Each task's images are gathered when the task is asked for, and are not kept here."""
+    """A list of tasks. Each task's images are gathered when the task is asked for, and are not kept here.
+
+    Tasks are cut by classes, or are those that the dataset itself has (`given`): then classes may come again.
+    """
 
     def __init__(
         self,
@@ -29,14 +33,28 @@ class Scenario:
         class_order: Sequence[int],
         sizes: Sequence[int] = (),
     ) -> None:
-        self.task_sizes = task_sizes(len(dataset.class_names), base_classes, increment, sizes)
-        self.name = scenario_name(dataset.name, base_classes, increment, sizes)
-        self.class_order = tuple(class_order)
-        self.mean = dataset.mean
-        self.std = dataset.std
-        self._train = dataset.train.with_class_order(self.class_order)
-        self._test = dataset.test.with_class_order(self.class_order)
-        if not bool((self._test.labels < self.task_sizes[0]).any()):
+        self._arrange(
+            dataset,
+            scenario_name(dataset.name, base_classes, increment, sizes),
+            class_order,
+            task_sizes(len(dataset.class_names), base_classes, increment, sizes),
+        )
+
+    @classmethod
+    def given(cls, dataset: Dataset) -> "Scenario":
+        """The tasks that the dataset itself has. Classes are numbered in the order in which they arrive."""
+        scenario = cls.__new__(cls)
+        scenario._arrange(dataset, f"{dataset.name}-{GIVEN}", *arrivals(dataset.train), is_given=True)
+        return scenario
+
+    def _arrange(
+        self, dataset: Dataset, name: str, class_order: Sequence[int], sizes: Sequence[int], is_given: bool = False
+    ) -> None:
+        self.name, self.task_sizes, self.class_order = name, tuple(sizes), tuple(class_order)
+        self.mean, self.std = dataset.mean, dataset.std
+        sets = [images.with_class_order(self.class_order) for images in (dataset.train, dataset.test)]
+        self._train, self._test = sets if is_given else [_with_tasks(images, self.task_sizes) for images in sets]
+        if not bool((self._test.beside["task"] == 0).any()):
             raise DataError(f"no class of the first task of '{self.name}' has a test image: {self.class_names[0]}, ...")
 
     @property
@@ -46,7 +64,7 @@ class Scenario:
 
     @property
     def task_names(self) -> list[list[str]]:
-        """The class names of every task."""
+        """The names of the new classes of every task."""
         ends = np.cumsum(self.task_sizes).tolist()
         return [list(self.class_names[end - size : end]) for end, size in zip(ends, self.task_sizes, strict=True)]
 
@@ -76,7 +94,8 @@ class Scenario:
         and those that cannot be read are left out."""
         self._check_index(index)
         first = sum(self.task_sizes[:index])
-        images = _seen(self._train, first, first + self.task_sizes[index])
+        images = self._seen(self._train, index, self._train.beside["task"] == index)
+        images = replace(images, beside={name: rows for name, rows in images.beside.items() if name != "task"})
         decoded = replace(images, stack=images.stack.for_task(f"task {index + 1}")).readable()
         counts = images.class_counts(), decoded.class_counts()
         for name, before, after in zip(images.class_names, *(count.tolist() for count in counts), strict=True):
@@ -85,23 +104,29 @@ class Scenario:
         return Task(index, first, self.task_sizes[index], decoded)
 
     def test_up_to(self, index: int) -> ImageSet:
-        """The test images of all classes seen once task `index` is learned."""
+        """The test images of all tasks up to `index`, with the task of each (`beside["task"]`)."""
         self._check_index(index)
-        return _seen(self._test, 0, sum(self.task_sizes[: index + 1])).readable()
+        return self._seen(self._test, index, self._test.beside["task"] <= index).readable()
 
     def prepare(self) -> int:
         """Write the disk cache of all photos, or what is missing of it. Returns its bytes."""
         pairs = ((self._train, "the training photos"), (self._test, "the test photos"))
         return sum(images.stack.prepare(title) for images, title in pairs)
 
+    def _seen(self, images: ImageSet, index: int, is_wanted: Tensor) -> ImageSet:
+        """The wanted images, naming no class that comes after task `index`."""
+        num_seen = sum(self.task_sizes[: index + 1])
+        return replace(images.select(is_wanted), class_names=images.class_names[:num_seen])
+
     def _check_index(self, index: int) -> None:
         if not 0 <= index < len(self):
             raise IndexError(f"there is no task {index}: '{self.name}' has {len(self)} tasks")
 
 
-def _seen(images: ImageSet, first: int, last: int) -> ImageSet:
-    """The images of the classes `first <= id < last`, naming no later class."""
-    return replace(images.of_classes(first, last), class_names=images.class_names[:last])
+def _with_tasks(images: ImageSet, sizes: Sequence[int]) -> ImageSet:
+    """The images with the task of their class."""
+    tasks = torch.searchsorted(torch.tensor(sizes).cumsum(0), images.labels, right=True)
+    return replace(images, beside={**images.beside, "task": tasks})
 
 
 def class_order_from_seed(num_classes: int, seed: int) -> tuple[int, ...]:

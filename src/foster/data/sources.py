@@ -3,9 +3,10 @@ settings/datasets.py."""
 
 import importlib
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -16,8 +17,9 @@ from torch.nn.functional import interpolate
 
 from foster.data.cifar import LAYOUTS, load_cifar
 from foster.data.download import Follower
-from foster.data.imagenet import trees
+from foster.data.imagenet import names_of, trees
 from foster.data.images import ImageSet
+from foster.data.photos.find import Tree
 from foster.data.photos.stack import PhotoStack
 from foster.data.photos.store import PhotoLoader
 from foster.data.tiny_imagenet import load_tiny_imagenet
@@ -121,6 +123,32 @@ def counted(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
         num_train=len(train),
         num_test=len(test),
         image_size=train.image_size[1],
+        tasks=task_counts(train),
+    )
+
+
+def arrivals(train: ImageSet) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The classes in the order in which the dataset's own tasks bring them, and how many are new in each task."""
+    if "task" not in train.beside:
+        raise DataError(
+            "tasks=given: the dataset has no tasks of its own, such as folders tasks/1/CLASS, tasks/2/CLASS"
+        )
+    tasks = train.beside["task"]
+    first = torch.stack([tasks[train.labels == k].min() for k in range(train.num_classes)])
+    order = torch.sort(first, stable=True).indices
+    return tuple(order.tolist()), tuple(torch.bincount(first, minlength=int(tasks.max()) + 1).tolist())
+
+
+def task_counts(train: ImageSet) -> tuple[tuple[int, ...], ...]:
+    """For each of the dataset's own tasks, how many images it brings of each class seen by then; none without tasks."""
+    if "task" not in train.beside:
+        return ()
+    order, sizes = arrivals(train)
+    ordered = train.with_class_order(order)
+    own = [ordered.labels[ordered.beside["task"] == task] for task in range(len(sizes))]
+    return tuple(
+        tuple(torch.bincount(labels, minlength=num_seen).tolist())
+        for labels, num_seen in zip(own, accumulate(sizes), strict=True)
     )
 
 
@@ -202,12 +230,18 @@ def read_trees(request: Request) -> tuple[ImageSet, ImageSet]:
     """ImageNet, its subset, or photos of one's own: listed here, and decoded when a task needs them."""
     photos = request.photos
     loader = request.loader or PhotoLoader(photos.image_size, photos.kept_side)
-    pair = trees(request.facts.name, request.folder, photos, request.seed)
-    sets = []
-    for tree, what in zip(pair, ("the training photos", "the test photos"), strict=True):
-        paths, labels = tree.listed()
-        sets.append(ImageSet(PhotoStack.of(paths, loader, what), labels, tree.class_names))
-    return sets[0], sets[1]
+    train, test = trees(request.facts.name, request.folder, photos, request.seed)
+    names = names_of(train)
+
+    def images(of_tasks: Sequence[Tree], what: str) -> ImageSet:
+        listed = [tree.listed() for tree in of_tasks]
+        stack = PhotoStack.of([path for paths, _ in listed for path in paths], loader, what)
+        ids = [torch.tensor([names.index(name) for name in tree.class_names]) for tree in of_tasks]
+        labels = torch.cat([own[labels] for own, (_, labels) in zip(ids, listed, strict=True)])
+        tasks = torch.arange(len(listed)).repeat_interleave(torch.tensor([len(paths) for paths, _ in listed]))
+        return ImageSet(stack, labels, names, {"task": tasks} if len(listed) > 1 else {})
+
+    return images(train, "the training photos"), images(test, "the test photos")
 
 
 def draw_synthetic(request: Request) -> tuple[ImageSet, ImageSet]:

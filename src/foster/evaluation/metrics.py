@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 class Evaluation:
     """How well all classes seen so far are told apart, in percent.
 
-    A group of classes without a test image has accuracy NaN; `old_accuracy` is None in the first task.
+    A task without a test image has accuracy NaN; `old_accuracy` is None in the first task.
     """
 
     accuracy: float
@@ -27,20 +27,23 @@ class Evaluation:
     per_task: tuple[float, ...]
 
 
-def evaluate(ranks: ArrayLike, labels: ArrayLike, task_sizes: Sequence[int]) -> Evaluation:
+def evaluate(
+    ranks: ArrayLike, labels: ArrayLike, task_sizes: Sequence[int], tasks: ArrayLike | None = None
+) -> Evaluation:
     """Accuracies from the rank of the true class (0 = predicted) and the label of every test image, both `[N]`.
 
-    Task i holds the next `task_sizes[i]` class ids; with C their sum and mean(...) over the test images named:
+    Task i brings the next `task_sizes[i]` class ids. `tasks` `[N]` has the task of each image; without it, that is the
+    task of its class. With C classes in all and mean(...) over the test images named:
 
     - accuracy     = 100 mean(rank = 0) over all
     - top5         = 100 mean(rank < min(5, C)) over all
-    - old_accuracy = 100 mean(rank = 0) over labels of the tasks before the last, new_accuracy over the last task's
-    - per_task[i]  = 100 mean(rank = 0) over the labels of task i
+    - old_accuracy = 100 mean(rank = 0) over the tasks before the last, new_accuracy over the last task
+    - per_task[i]  = 100 mean(rank = 0) over task i
     """
-    rank, label = np.asarray(ranks), np.asarray(labels)
+    rank = np.asarray(ranks)
     ends = np.cumsum(np.asarray(task_sizes, dtype=np.int64))
     is_correct = rank == 0
-    task = np.searchsorted(ends, label, side="right")
+    task = np.searchsorted(ends, np.asarray(labels), side="right") if tasks is None else np.asarray(tasks)
     last = len(ends) - 1
     return Evaluation(
         accuracy=_percent(is_correct),

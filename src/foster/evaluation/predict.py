@@ -82,6 +82,9 @@ def network_scores(
     return scores
 
 
-def evaluate_scores(scores: Tensor, labels: Tensor, task_sizes: Sequence[int]) -> Evaluation:
-    """How well these scores `[N, C]` tell the classes of the labels `[N]` apart."""
-    return evaluate(ranks(scores, labels).cpu().numpy(), labels.cpu().numpy(), task_sizes)
+def evaluate_scores(scores: Tensor, test: ImageSet, task_sizes: Sequence[int]) -> Evaluation:
+    """How well these scores `[N, C]` tell the classes of the test images apart; `test.beside["task"]` has the task of
+    each, where that does not follow from its class."""
+    tasks = test.beside.get("task")
+    places = None if tasks is None else tasks.cpu().numpy()
+    return evaluate(ranks(scores, test.labels).cpu().numpy(), test.labels.cpu().numpy(), task_sizes, places)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from pydantic import BaseModel, Field, ValidationError
 
-from foster.data.images import ImageSet
+from foster.data.images import ImageSet, as_stack
 from foster.data.task import Task
 from foster.errors import FosterError
 from foster.experiment.folder import RESULTS, RunFolder
@@ -82,7 +82,7 @@ def measured_plan(settings: Settings) -> Plan:
     """
     facts = surveyed_facts(settings)
     engine = build_engine(_computing(settings), settings.device, facts.mean, facts.std)
-    last = len(settings.sizes_of_tasks(facts.num_classes)) - 1
+    last = len(settings.sizes_of_tasks(facts)) - 1
     paces: dict[str, dict[int, float]] = defaultdict(dict)
 
     def look_at(task: Task, phase: Phase) -> None:
@@ -101,13 +101,17 @@ def measured_plan(settings: Settings) -> Plan:
 
 def _seconds_a_step(phase: Phase, task: int, settings: Settings, engine: Engine, image_size: int) -> float:
     """How long one step of the phase takes, with noise for images."""
-    num_steps = STEPS_AN_EPOCH[engine.device.type]
-    count = num_steps * settings.batch_size
-    chosen = torch.arange(count) * len(phase.data) // count
-    noise = torch.randint(256, (count, 3, image_size, image_size), dtype=torch.uint8)
-    data = ImageSet(noise, phase.data.labels[chosen], phase.data.class_names)
+    most = STEPS_AN_EPOCH[engine.device.type] * settings.batch_size
+
+    def noise(images: ImageSet) -> ImageSet:
+        count = min(most, len(images))
+        pixels = torch.randint(256, (count, 3, image_size, image_size), dtype=torch.uint8)
+        return replace(images.select(torch.arange(count) * len(images) // count), stack=as_stack(pixels))
+
+    data = noise(phase.data)
+    phase = replace(phase, replay=noise(phase.replay) if phase.replay else None)
     seconds = seconds_an_epoch(phase, data, task, engine, settings.augmentation_settings, settings.batch_size)
-    return seconds / num_steps
+    return seconds / -(-len(data) // settings.batch_size)
 
 
 def _timed_runs(folder: Path) -> Iterator[tuple[Path, _Timed, Settings]]:

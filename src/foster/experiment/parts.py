@@ -19,7 +19,7 @@ from foster.data.memory import ExemplarMemory
 from foster.data.photos.cache import check_writable
 from foster.data.photos.store import PhotoLoader, Place
 from foster.data.scenario import Scenario, class_order_from_names, class_order_from_seed, hold_out
-from foster.data.sources import Dataset, load
+from foster.data.sources import Dataset, counted, load, task_counts
 from foster.data.unlabeled import load_unlabeled, num_unlabeled
 from foster.errors import DeviceError, SettingsError
 from foster.methods import method_class
@@ -57,6 +57,8 @@ def surveyed_facts(settings: Settings) -> DatasetFacts:
             module, _, name = survey.partition(":")
             survey = getattr(importlib.import_module(module), name)
         facts = survey(facts, settings.data_asked)
+    if settings.tasks == "given" and not facts.tasks:
+        facts = counted(facts, settings.data_asked)
     check_fits(settings, facts)
     return facts
 
@@ -100,11 +102,13 @@ def load_scenario(settings: Settings, follower: Follower | None = None) -> Scena
     `follower` follows a download.
     """
     dataset = load(settings.dataset, settings.data_asked, follower, build_loader(settings, follower))
-    side = dataset.train.image_size[1]
-    check_fits(settings, replace(settings.facts, num_classes=len(dataset.class_names), image_size=side))
+    side, tasks = dataset.train.image_size[1], task_counts(dataset.train)
+    check_fits(settings, replace(settings.facts, num_classes=len(dataset.class_names), image_size=side, tasks=tasks))
     if settings.validation_share:
         train, test = hold_out(dataset.train, settings.validation_share, settings.seed)
         dataset = Dataset(dataset.name, train, test, dataset.mean, dataset.std)
+    if settings.tasks == "given":
+        return Scenario.given(dataset)
     if settings.class_order:
         order = class_order_from_names(settings.class_order, dataset.class_names)
     else:
@@ -216,7 +220,8 @@ def build_method(
     if unlabeled is not None:
         unlabeled = scenario.kept_alike(unlabeled)
     choice = chosen_backbone(settings)
-    context = Context(choice.make, settings.seed, engine.infer, engine.device, settings.selection, unlabeled)
+    place = (engine.infer, engine.device, settings.selection, unlabeled, engine.normalised)
+    context = Context(choice.make, settings.seed, *place)
     return method_at(settings, context, choice.is_pretrained)
 
 

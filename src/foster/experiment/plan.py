@@ -19,10 +19,12 @@ from foster.evaluation.predict import Nothing
 from foster.experiment.first_task import check_phases, first_network_file
 from foster.experiment.parts import build_loader, chosen_backbone, image_side, method_at, surveyed_facts
 from foster.methods.base import Context, Method, checked_phases
+from foster.methods.refresh import phases_of
 from foster.networks.freezing import evaluating
 from foster.networks.network import Output
 from foster.settings.datasets import DatasetFacts
 from foster.settings.experiment import Settings
+from foster.training.optim import BYTES_WITHOUT_STATE, bytes_of_parameter
 from foster.training.phase import Phase
 
 BATCHES_OF_PHOTOS = 24
@@ -30,9 +32,6 @@ BATCHES_OF_PHOTOS = 24
 
 TYPICAL_FILE_BYTES = 110_000
 """Of an encoded photo, as ImageNet has them."""
-
-BYTES_OF_STATE = 16
-"""float32 weight, gradient and momentum, and one copy of the weight."""
 
 COPIES_OF_STATISTICS = 4
 """Of a head that is computed: before and after a task, and what solving for the head takes."""
@@ -128,11 +127,18 @@ def make_plan(
     if settings.validation_share:
         num_test = facts.num_classes * num_held_out(per_class, settings.validation_share)
         per_class -= num_test // facts.num_classes
+    state_bytes: list[int] = []
+    """Of a parameter, in each phase."""
+
+    def look(task: Task, phase: Phase) -> None:
+        state_bytes.append(bytes_of_parameter(phase.fit))
+        look_at(task, phase)
+
     source, key = settings.options.unlabeled_source, settings.unlabeled_key
     unlabeled = ImageSet(_blank(count := num_unlabeled(source, key)), torch.full((count,), -1), ()) if source else None
     with torch.random.fork_rng(devices=[]):
         method = idle_method(settings, unlabeled, device)
-        tasks = [_rehearsed(method, task, settings, look_at) for task in _tasks(facts, settings, method, per_class)]
+        tasks = [_rehearsed(method, task, settings, look) for task in _tasks(facts, settings, method, per_class)]
         activation_bytes = _activation_bytes(method.new_backbone(), facts.image_size)
     largest = max(task.new_images + task.exemplars for task in tasks) + (len(unlabeled) if unlabeled else 0)
     statistics_bytes = method.network.statistics_bytes
@@ -155,7 +161,7 @@ def make_plan(
         photos=place_of_photos,
         photo_bytes=photo_bytes,
         training_bytes=kept
-        + tasks[-1].params * BYTES_OF_STATE
+        + tasks[-1].params * max(state_bytes, default=BYTES_WITHOUT_STATE)
         + settings.batch_size * activation_bytes
         + COPIES_OF_STATISTICS * statistics_bytes,
     )
@@ -190,8 +196,10 @@ def _place_of_photos(settings: Settings, num_bytes: int) -> str:
 def _tasks(facts: DatasetFacts, settings: Settings, method: Method[Any], per_class: int) -> Iterator[Task]:
     """The tasks of the run with blank images, and the exemplars that the method holds by then."""
     num_known = 0
-    for index, num_new in enumerate(settings.sizes_of_tasks(facts.num_classes)):
-        labels = torch.arange(num_known, num_known + num_new).repeat_interleave(per_class)
+    for index, num_new in enumerate(settings.sizes_of_tasks(facts)):
+        is_given = settings.tasks == "given"
+        counts = facts.tasks[index] if is_given else [0] * num_known + [per_class] * num_new
+        labels = torch.arange(num_known + num_new).repeat_interleave(torch.tensor(counts))
         names = tuple(map(str, range(num_known + num_new)))
         new_images = ImageSet(_blank(len(labels)), labels, names)
         yield Task(index, num_known, num_new, new_images, method.memory.exemplars(names))
@@ -204,7 +212,7 @@ def _rehearsed(
     """What the method does in `task`; afterwards it has the network and the exemplars that it would have."""
     is_taken_over, batch_size = task.is_first and bool(settings.first_task_from), settings.batch_size
     phases = []
-    for phase in checked_phases(method, task):
+    for phase in checked_phases(method, phases_of(method, task)):
         if isinstance(phase, Phase):
             look_at(task, phase)
             epochs, num_images = phase.fit.epochs, images_of_epoch(len(phase.data), batch_size)

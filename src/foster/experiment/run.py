@@ -29,6 +29,7 @@ from foster.experiment.parts import (
 )
 from foster.experiment.record import Record
 from foster.methods.base import checked_phases
+from foster.methods.refresh import grown_sizes, phases_of
 from foster.networks.layout import on_host
 from foster.networks.network import Network
 from foster.settings.experiment import Settings
@@ -132,7 +133,7 @@ class Experiment:
         task = replace(new, exemplars=self.method.memory.exemplars(new.class_names))
         self._trainer.begin(task)
         epochs = self._trainer.learn(
-            checked_phases(self.method, task),
+            checked_phases(self.method, phases_of(self.method, task)),
             state,
             lambda wanted: self._evaluate(wanted, task),
             lambda: self.save(state),
@@ -151,7 +152,7 @@ class Experiment:
         by_kind = network_scores(self.engine.infer, wanted.network, test, exemplars, task.num_total)
         scores = {self._variant_name(wanted.variant, kind): values for kind, values in by_kind.items()}
         for variant, values in scores.items():
-            evaluation = evaluate_scores(values, test.labels, self.scenario.task_sizes[: task.index + 1])
+            evaluation = evaluate_scores(values, test, self.scenario.task_sizes[: task.index + 1])
             self.record.add(variant, evaluation)
             self._tell(events.Evaluated(task.index, variant, **vars(evaluation)))
         predicted = {variant: values.argmax(1) for variant, values in scores.items()}
@@ -250,7 +251,8 @@ class Experiment:
         if state["task"]:
             if "network" not in parts:
                 raise ValueError("the part 'network' is missing")
-            self.method.network = self.method.new_network(self.scenario.task_sizes[: state["task"]])
+            sizes = grown_sizes(self.method, self.scenario.task_sizes[: state["task"]])
+            self.method.network = self.method.new_network(sizes)
             restore_trained(self.method.network, parts["network"])
         if "memory" in parts:
             self.method.memory.load_state(parts["memory"])

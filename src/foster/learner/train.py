@@ -25,7 +25,6 @@ from foster.errors import DataError, SettingsError
 from foster.evaluation.metrics import evaluate
 from foster.evaluation.predict import Infer, Nothing, ranks
 from foster.experiment.parts import build_engine, engine_settings
-from foster.experiment.plan import BYTES_OF_STATE
 from foster.learner.calibration import fit_temperature, probabilities
 from foster.learner.classifier import Classifier
 from foster.learner.familiarity import Familiarity
@@ -39,7 +38,7 @@ from foster.learner.update_check import UpdateCheck, compare, problem
 from foster.learner.work_folder import WorkFolder, fingerprint
 from foster.methods import method_class
 from foster.methods.base import Context, Method
-from foster.methods.refresh import refresh
+from foster.methods.refresh import has_own_phases, phases_of
 from foster.networks.adapted import BackboneChoice, check_backbone
 from foster.networks.boosted import BoostedNetwork
 from foster.networks.heads import Head, RootHead
@@ -52,6 +51,7 @@ from foster.settings.method import MethodSettings
 from foster.system.counts import counted
 from foster.training.engine import Engine, find_device
 from foster.training.memory_errors import explained_memory_errors
+from foster.training.optim import bytes_of_parameter
 from foster.training.phase import Evaluate, Phase
 from foster.training.task import TaskState, Trainer, seconds_an_epoch
 
@@ -358,7 +358,8 @@ def _method(plan: Plan, engine: Engine) -> Method[Any]:
     options = plan.options
     memory = ExemplarMemory(per_class=plan.exemplar_quota) if options.uses_memory else ExemplarMemory()
     backbone = plan.backbone.make
-    context = Context(backbone, settings.seed, engine.infer, engine.device, settings.selection, plan.unlabeled)
+    place = (engine.infer, engine.device, settings.selection, plan.unlabeled, engine.normalised)
+    context = Context(backbone, settings.seed, *place)
     method = method_class(settings.method)(options, memory, context)
     if plan.before is not None:
         memory.hold_those_of(plan.before.exemplars)
@@ -415,19 +416,20 @@ def forecast(plan: Plan, method: Method[Any], task: Task, engine: Engine) -> For
     actor.context = replace(method.context, infer=infer, selection="random")
     if plan.before is not None:
         actor.network = copy.deepcopy(method.network)
-    phases, num_parameters, seconds_beside = [], 0, 0.0
+    phases, state_bytes, seconds_beside = [], 0, 0.0
     with torch.random.fork_rng(devices=[]):
         for phase in phases_of(actor, task):
             if isinstance(phase, Phase):
                 num_steps = -(-len(phase.data) // plan.batch_size)
                 seconds = seconds_an_epoch(phase, sample, task.index, engine, plan.augmentation, plan.batch_size)
                 phases.append(TimedPhase(phase.name, phase.fit.epochs, num_steps * seconds))
-                num_parameters = max(num_parameters, sum(value.numel() for value in phase.network.parameters()))
+                num_parameters = sum(value.numel() for value in phase.network.parameters())
+                state_bytes = max(state_bytes, bytes_of_parameter(phase.fit) * num_parameters)
                 seconds_beside += _seconds_of_inference(phase.network, sample.stack, engine) * (
                     2 * plan.num_training_images + 2 * len(plan.held_out)
                 )
     images = sample.stack.num_copies * sample.stack.shape[1:].numel() * plan.num_training_images
-    return Forecast(tuple(phases), BYTES_OF_PROCESS + images + BYTES_OF_STATE * num_parameters, seconds_beside)
+    return Forecast(tuple(phases), BYTES_OF_PROCESS + images + state_bytes, seconds_beside)
 
 
 def _seconds_of_inference(network: nn.Module, images: Stack, engine: Engine) -> float:
@@ -494,16 +496,6 @@ def _train(
     trainer.stop_if_asked()
     save = partial(state.save, work.checkpoints, {"learning": start}, listener) if work else None
     return train(trainer, method, task, plan, state, save), earlier_seconds
-
-
-def has_own_phases(method: Method[Any], num_new: int) -> bool:
-    """Whether the method's own phases are trained: always with new classes, and by some methods also without."""
-    return num_new > 0 or method.settings.refreshes_by_phases
-
-
-def phases_of(method: Method[Any], task: Task) -> Iterator[Phase | Evaluate]:
-    """What a method does in a task, new classes or none."""
-    return method.phases(task) if has_own_phases(method, task.num_new) else refresh(method, task)
 
 
 def train(

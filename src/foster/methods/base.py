@@ -2,7 +2,7 @@
 
 import copy
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from foster.data.images import ImageSet
+from foster.data.images import ImageSet, Stack
 from foster.data.memory import ExemplarMemory, select
 from foster.data.task import Task
 from foster.errors import TrainingError
@@ -39,6 +39,8 @@ class Context:
     device: torch.device
     selection: str = "herding"
     unlabeled: ImageSet | None = None
+    normalised: Callable[[Stack], Tensor] | None = None
+    """Images as `infer` gives them to a network."""
 
     @property
     def is_rehearsal(self) -> bool:
@@ -54,7 +56,7 @@ class Method(Generic[SettingsType]):
 
     `phases(task)` yields what is to be done, in order; what stands after a `yield` runs when it has been done.
     Between tasks a method is its network and its memory: everything else must be derived from them, and
-    `checked_phases(method, task)` refuses what is not.
+    `checked_phases` refuses what is not.
     """
 
     def __init__(self, settings: SettingsType, memory: ExemplarMemory, context: Context) -> None:
@@ -151,6 +153,15 @@ class Method(Generic[SettingsType]):
         """A copy of the network, to be trained where no class is new: all of it but what the method keeps as it is."""
         return unfreeze(copy.deepcopy(self.network))
 
+    def batches(self, images: ImageSet, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Normalised images and labels on the device, in order, for gradients that a method takes outside of a phase.
+        A rehearsal has none."""
+        if self.context.is_rehearsal or self.context.normalised is None:
+            return
+        for first in range(0, len(images), size):
+            part = images.stack[first : first + size]
+            yield self.context.normalised(part), images.labels[first : first + size].to(self.context.device)
+
     def remember(self, task: Task, network: nn.Module | None = None) -> None:
         """Trim the memory to its quota and choose exemplars of the task's classes by the features of `network`."""
         chooser = network or self.network
@@ -167,11 +178,11 @@ class Method(Generic[SettingsType]):
             self.memory.remember(class_id, images)
 
 
-def checked_phases(method: Method[Any], task: Task) -> Iterator[Phase | Evaluate]:
-    """What `method` does in a task. When all of it is done, what the method has kept in `self` for the next task is
+def checked_phases(method: Method[Any], phases: Iterable[Phase | Evaluate]) -> Iterator[Phase | Evaluate]:
+    """The `phases` of `method` in a task. When all are done, what the method has kept in `self` for the next task is
     refused: a run that is resumed there would not have it."""
     before = _attributes(method)
-    yield from parts_of(method.phases(task))
+    yield from parts_of(phases)
     for name, content in _attributes(method).items():
         if before.get(name) != content:
             kind = f"{type(method).__module__}.{type(method).__qualname__}"

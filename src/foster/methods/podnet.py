@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from functools import reduce
 from typing import cast
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from foster.data.herding import positions_by_class
-from foster.data.images import ImageSet, concatenate, joined
+from foster.data.images import ImageSet, concatenate
 from foster.data.memory import select
 from foster.data.task import Task
 from foster.losses import local_similarity, pod_flat, pod_spatial, proxy_nca
@@ -120,9 +121,7 @@ class Podnet(CosineMethod[PodnetSettings]):
             self.context.selection,
             generator(Address(self.context.seed, "balanced", task.index)),
         )
-        labels = torch.cat([torch.full((len(images),), class_id) for class_id, images in chosen.items()])
-        images = joined(list(chosen.values()))
-        return concatenate(ImageSet(images, labels.to(images.device), task.class_names), exemplars)
+        return reduce(concatenate, [*chosen.values(), exemplars])
 
 
 def clusters(features: Tensor, count: int, random: torch.Generator) -> Tensor:

@@ -1,6 +1,6 @@
 """More images of known classes and no new class: how a method without a rule of its own for this learns them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -14,6 +14,21 @@ from foster.settings.fit import FitSettings
 from foster.training.phase import Evaluate, Phase
 
 TEMPERATURE = 2.0
+
+
+def has_own_phases(method: Method[Any], num_new: int) -> bool:
+    """Whether the method's own phases are trained: always with new classes, and by some methods also without."""
+    return num_new > 0 or method.settings.refreshes_by_phases
+
+
+def phases_of(method: Method[Any], task: Task) -> Iterator[Phase | Evaluate]:
+    """What a method does in a task, with new classes or without."""
+    return method.phases(task) if has_own_phases(method, task.num_new) else refresh(method, task)
+
+
+def grown_sizes(method: Method[Any], sizes: Sequence[int]) -> list[int]:
+    """Of tasks that brought so many new classes, those in which the method's network grew."""
+    return [size for size in sizes if has_own_phases(method, size)]
 
 
 def refresh(method: Method[Any], task: Task) -> Iterator[Phase | Evaluate]:

@@ -24,6 +24,7 @@ from foster.experiment.parts import load_scenario
 from foster.experiment.plan import idle_method
 from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
+from foster.methods.refresh import grown_sizes
 from foster.networks.heads import Head
 from foster.networks.network import Network, Output
 from foster.reports.results import RunResult, find_results, read_result, without_notes
@@ -141,7 +142,8 @@ class RunArchive(Archive):
 
     def network(self) -> Network:
         with explained_misfit(), torch.random.fork_rng(devices=[]):
-            network = idle_method(self.settings).new_network(self.task_sizes[: Progress.of(self._checkpoint).task])
+            method, num_tasks = idle_method(self.settings), Progress.of(self._checkpoint).task
+            network = method.new_network(grown_sizes(method, self.task_sizes[:num_tasks]))
         restore_trained(network, self._checkpoint.parts["network"])
         return network
 
@@ -155,7 +157,8 @@ class RunArchive(Archive):
             )
         weights = read_weights(path)
         with explained_misfit(), torch.random.fork_rng(devices=[]):
-            return idle_method(self.settings).network_of(variant, self.task_sizes[: task + 1], weights)
+            method = idle_method(self.settings)
+            return method.network_of(variant, grown_sizes(method, self.task_sizes[: task + 1]), weights)
 
     def infer(self, network: nn.Module, images: Stack) -> Output:
         """Logits and features of images, on the CPU."""

@@ -86,6 +86,8 @@ class DatasetFacts:
     std: ChannelValues
     read_by: str | Callable[..., Any]
     """The function that reads training and test images, or where to import it from: `module:function`."""
+    tasks: tuple[tuple[int, ...], ...] = ()
+    """Of a dataset with tasks of its own: how many training images each brings of each class seen by then."""
     published: Published | None = None
     photo_augmentations: tuple[tuple[str, str], ...] = ()
     """For photos of many sizes: pairs of an augmentation for small images and the one that replaces it."""
@@ -247,7 +249,8 @@ CATALOGUE: dict[str, DatasetFacts] = {
         replace(
             _IMAGENET,
             name="folder",
-            description="photos of your own: train/CLASS/... and test/CLASS/..., or one tree and photos.test_share",
+            description="photos of your own: train/CLASS/... and test/CLASS/..., or one tree and photos.test_share; or "
+            "all that for each task, in tasks/1, tasks/2, ... (tasks=given)",
             num_classes=0,
             num_train=0,
             num_test=0,
@@ -272,6 +275,10 @@ def dataset_facts(name: str, asked: Asked) -> DatasetFacts:
     """The facts of the dataset `name` that the catalogue and the settings tell; no file is read."""
     facts = CATALOGUE[name]
     return facts.adapted(facts, asked) if facts.adapted else facts
+
+
+GIVEN = "tasks"
+"""What a scenario is called, after its dataset, whose tasks are those of the dataset."""
 
 
 def task_sizes(num_classes: int, base_classes: int, increment: int, given: Sequence[int] = ()) -> tuple[int, ...]:

@@ -5,9 +5,10 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -31,6 +32,7 @@ from foster.settings.base import (
 )
 from foster.settings.datasets import (
     CATALOGUE,
+    GIVEN,
     Asked,
     DatasetFacts,
     PhotoSettings,
@@ -67,6 +69,9 @@ class Settings(CommonSettings):
     """Classes of each later task; the last one has the remainder."""
     task_sizes: tuple[Annotated[int, Field(ge=1)], ...] = ()
     """Classes of every task, in place of base_classes and increment, for example [50, 5, 5, 20, 20]."""
+    tasks: Literal["classes", "given"] = "classes"
+    """`classes`: tasks are cut by classes. `given`: the dataset's own tasks, such as the folders tasks/1, tasks/2, ...;
+    classes may come again."""
     order_seed: int | None = Field(default=None, ge=0, lt=2**32)
     """The seed of the class order; by default the run's seed."""
     class_order: tuple[str, ...] = ()
@@ -97,6 +102,8 @@ class Settings(CommonSettings):
                 f"{self.unlabeled_key}: '{self.dataset}' is the run's own dataset: images of later tasks, and those "
                 "held out, would be trained on"
             )
+        if self.tasks == "given" and (self.task_sizes or self.class_order):
+            raise ValueError("tasks: 'given' tasks have their own classes: leave out task_sizes and class_order")
         if repeated := sorted(name for name, count in Counter(self.class_order).items() if count > 1):
             raise ValueError(f"class_order: '{repeated[0]}' stands in it more than once")
         if self.options.uses_memory and self.memory_total is None and self.memory_per_class is None:
@@ -110,9 +117,9 @@ class Settings(CommonSettings):
         side, num_classes = facts.image_size, facts.num_classes
         if side and (problem := self.augmentation_settings.problem((side, side))):
             return problem
-        if not num_classes:
+        if not num_classes or (self.tasks == "given" and not facts.tasks):
             return None
-        if problem := self.options.problem(len(self.sizes_of_tasks(num_classes))):
+        if problem := self.options.problem(len(self.sizes_of_tasks(facts))):
             return problem
         if self.class_order and len(self.class_order) != num_classes:
             return f"class_order: {len(self.class_order)} names, but the dataset has {num_classes} classes"
@@ -135,14 +142,18 @@ class Settings(CommonSettings):
         """What the settings tell of the dataset; no file is read."""
         return dataset_facts(self.dataset, self.data_asked)
 
-    def sizes_of_tasks(self, num_classes: int = 0) -> tuple[int, ...]:
-        """New classes of each task; `num_classes` is needed where the settings do not tell it."""
-        num_classes = num_classes or self.facts.num_classes
-        return task_sizes(num_classes, self.base_classes, self.increment, self.task_sizes)
+    def sizes_of_tasks(self, facts: DatasetFacts | None = None) -> tuple[int, ...]:
+        """New classes of each task; the dataset's `facts` are needed where the settings do not tell them."""
+        facts = facts or self.facts
+        if self.tasks == "given":
+            return tuple(len(now) - len(before) for before, now in pairwise(((), *facts.tasks)))
+        return task_sizes(facts.num_classes, self.base_classes, self.increment, self.task_sizes)
 
     @property
     def scenario(self) -> str:
         """The short name of the scenario, e.g. `cifar100-b0-inc10`."""
+        if self.tasks == "given":
+            return f"{self.dataset}-{GIVEN}"
         return scenario_name(self.dataset, self.base_classes, self.increment, self.task_sizes)
 
     @property

@@ -132,7 +132,7 @@ class CheckpointStore:
     def load(self, warn: Callable[[str], None], *, is_looking_on: bool = False) -> Checkpoint | None:
         """The newest intact checkpoint; `warn` is told of each damaged one that is passed over. None without any.
 
-        Whoever is only looking on leaves alone what another process may be writing.
+        With `is_looking_on`, what another process may be writing is left alone.
         """
         self._usable, self._kept = {}, {}
         newest: Checkpoint | None = None
@@ -201,12 +201,12 @@ class NoCheckpoints(CheckpointStore):
     """Keeps nothing."""
 
     def save(self, state: Mapping[str, Any], kept: Mapping[str, Tensors], changing: Mapping[str, Tensors]) -> None:
-        """Nobody will ask for it."""
+        """Do nothing."""
 
 
 @contextmanager
 def explained_misfit() -> Iterator[None]:
-    """Turns whatever goes wrong when intact content is put back into the wrong place into one line."""
+    """Turns an error while an intact checkpoint is restored into one line."""
     try:
         yield
     except (LookupError, RuntimeError, ValueError, TypeError, AttributeError, OverflowError) as error:

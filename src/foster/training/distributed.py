@@ -77,7 +77,7 @@ def shared_statistics(modules: Iterable[nn.Module], is_wanted: bool) -> Iterator
         for module in modules
         for part in module.modules()
         if is_wanted and type(part) is nn.BatchNorm2d and not is_frozen(part)
-        if part.affine and part.track_running_stats  # others are from outside, and keep to themselves
+        if part.affine and part.track_running_stats  # modules from outside may be without
     ]
     for part in norms:
         part.__class__ = nn.SyncBatchNorm  # type: ignore[assignment]

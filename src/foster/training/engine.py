@@ -21,7 +21,7 @@ INFERENCE_IMAGES = 512
 INFERENCE_PIXELS = {"cuda": 2**21, "cpu": 2**18}
 """One inference batch holds at most so many images, and images of at most so many pixels: on a GPU 512 of 32 or 64
 pixels a side, 41 of 224. A ResNet keeps about 16 numbers of each pixel alive at a time, so that is a few hundred
-megabytes. A CPU gets new memory from the system for that much, which takes longer than to compute what goes in."""
+megabytes. On a CPU, more would be memory fresh from the system, which takes longer to get than to fill."""
 
 
 def find_device(name: str) -> torch.device:
@@ -59,7 +59,7 @@ def in_batches(
     forward: Callable[[Tensor], tuple[Tensor, ...]],
     images: Stack | Tensor,
     device: torch.device,
-    see: Callable[[Stack, torch.device], Tensor] = on_device,
+    see: Callable[[Stack], Tensor] | None = None,
 ) -> tuple[Tensor, ...]:
     """`forward` over images on any device, batch by batch, without gradients and in float32. `see` sends a batch
     (uint8) to the device."""
@@ -67,7 +67,7 @@ def in_batches(
     size = inference_batch_size((images.shape[2], images.shape[3]), device)
     images.load()  # all at once, over all cores
     with torch.no_grad(), exact_convolutions():
-        parts = [forward(see(batch, device)) for batch in images.split(size)]
+        parts = [forward(see(batch) if see else on_device(batch, device)) for batch in images.split(size)]
     return tuple(torch.cat(column) for column in zip(*parts, strict=True))
 
 
@@ -103,18 +103,21 @@ class Engine:
         normalised: Tensor = self._normaliser(images, self.dtype)
         return normalised
 
+    def normalised(self, images: Stack) -> Tensor:
+        """Images wherever they live as a network sees them in inference: float32 on the device."""
+        return cast(Tensor, self._normaliser(on_device(images, self.device)))
+
     def infer(self, network: nn.Module, images: Stack | Tensor) -> Output:
         """`network` in eval mode over uint8 images wherever they live: logits and features, on the device.
 
         Always in float32: what is chosen and reported does not depend on the precision of training.
         """
 
-        def see(batch: Stack, device: torch.device) -> Tensor:
-            return cast(Tensor, self._normaliser(on_device(batch, device)))
-
         def forward(batch: Tensor) -> Output:
             out = network(batch)
             return Output(out.logits, out.features)
 
         with evaluating(network):
-            return Output(*in_shares(lambda part: in_batches(forward, part, self.device, see), images, self.device))
+            return Output(
+                *in_shares(lambda part: in_batches(forward, part, self.device, self.normalised), images, self.device)
+            )

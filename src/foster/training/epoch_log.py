@@ -1,4 +1,4 @@
-"""What is told of each epoch of a phase, and the proof that its losses and weights are numbers."""
+"""Reports each epoch of a phase, and checks that its losses and weights are finite."""
 
 import math
 import time
@@ -66,7 +66,7 @@ class EpochLog:
         return whole
 
     def check_weights(self, epoch: int) -> None:
-        """Weights that are not numbers are never saved: a finite loss says nothing of the step that follows it."""
+        """Refuse weights that are not finite before they are saved: a step after a finite loss may have broken them."""
         tensors = [tensor for tensor in self.phase.network.state_dict().values() if tensor.is_floating_point()]
         if not bool(torch.stack([tensor.sum(dtype=torch.float64) for tensor in tensors]).sum().isfinite()):
             raise TrainingError(f"the weights are not finite numbers {self._where(epoch)}")
@@ -86,7 +86,7 @@ class EpochLog:
         epochs = self.phase.fit.epochs
         self._durations.append(closed.seconds)
         per_epoch = median_low(self._durations)  # a first epoch that was slow says little of the others
-        # It is told when the next epoch is over, which is no longer to come.
+        # This is reported when the next epoch is over: part of the time that was left has passed.
         left = max(0.0, per_epoch * (epochs - closed.epoch - 1) - (time.monotonic() - closed.ended))
         name = self.phase.name
         self.listener(EpochEnded(self.task, name, closed.epoch, epochs, losses, closed.rate, closed.seconds, left))

@@ -48,8 +48,7 @@ def fit(
 ) -> Generator[SavePoint, None, None]:
     """Train `phase.network` in place until the phase's last epoch, from `start` where one is given.
 
-    Yields after each step but the last, and does nothing unless it is asked to go on: whoever drives it decides what
-    is saved and whether it ends there.
+    Yields after each step but the last: the caller decides what is saved and whether the training goes on.
     """
     network = channels_last(phase.network)
     training_mode(network)
@@ -80,7 +79,7 @@ def fit(
             for index, batch in enumerate(feed.batches(epoch, first_step), start=first_step + 1):
                 # In every step, so that a phase that goes on in the middle of an epoch needs no state of it.
                 seed_layers(seed + index)
-                step(batch.images, batch.labels)
+                step(batch)
                 if index < feed.num_steps:
                     yield SavePoint(index, is_epoch_end=False, state=partial(state, epoch, index))
             first_step = 0

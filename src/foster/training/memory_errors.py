@@ -1,4 +1,4 @@
-"""A device that is full gets one line with the numbers and what to lower."""
+"""Out-of-memory errors as one line, with the numbers and what to lower."""
 
 import re
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ def explained_memory_errors(device: torch.device, batch_size: int | None = None,
 
 
 def shortage_in(error: BaseException | None) -> BaseException | None:
-    """The error that tells of the full memory: another may be raised while it is handled, as where a recording ends."""
+    """The out-of-memory error behind `error`, which may have been raised while it was handled; None without one."""
     while error is not None:
         is_known = isinstance(error, MemoryError | torch.OutOfMemoryError)
         if is_known or (isinstance(error, RuntimeError) and _IS_FULL.search(str(error))):

@@ -16,8 +16,16 @@ from foster.settings.fit import FitSettings
 STATE = {"sgd": ("momentum",), "adam": ("mean", "square"), "adamw": ("mean", "square")}
 """What each optimizer keeps of every parameter; Adam also counts its steps."""
 
+BYTES_WITHOUT_STATE = 12
+"""Of a trained parameter: float32 weight, gradient, and one copy of the weight."""
+
 BETA_OF_SQUARES, EPSILON = 0.999, 1e-8
 """Of Adam, as torch has them."""
+
+
+def bytes_of_parameter(settings: FitSettings) -> int:
+    """The bytes that a trained parameter takes, with what the optimizer keeps of it."""
+    return BYTES_WITHOUT_STATE + 4 * len(STATE[settings.optimizer])
 
 
 def learning_rate(settings: FitSettings, epoch: int) -> float:
@@ -127,7 +135,7 @@ class Optimizer:
         }
 
     def restore(self, saved: Mapping[str, Tensor]) -> None:
-        """Go on with the tensors of before."""
+        """Continue with saved tensors."""
         tensors = self.tensors()
         if tensors.keys() != saved.keys():
             raise ValueError("the state of its optimizer is of other parameters")

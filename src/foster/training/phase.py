@@ -1,18 +1,25 @@
 """What a method yields: a Phase is one training run inside a task, an Evaluate asks how good a network is."""
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from foster.data.feed import Batch
 from foster.data.images import ImageSet
 from foster.errors import TrainingError
 from foster.networks.layout import on_host
 from foster.settings.fit import FitSettings
 
-Objective = Callable[[Tensor, Tensor], dict[str, Tensor]]
-"""(normalised images, labels) -> every loss term by its name; the sum is minimised."""
+Terms = dict[str, Tensor]
+"""Every loss term by its name; the sum is minimised."""
+
+BatchObjective = Callable[[Batch], Terms]
+Objective = Callable[[Tensor, Tensor], Terms] | BatchObjective
+"""(normalised images, labels) -> loss terms, or (batch) -> loss terms."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +27,8 @@ class Phase:
     """What is trained, on which images, towards what, and how.
 
     `objective(images, labels)` takes normalised images and returns each loss term by its name; their sum is minimised
-    by the schedule `fit`. Frozen parts of `network` stay as they are.
+    by the schedule `fit`. An objective with one argument, `objective(batch)`, gets a `Batch`, which also tells which
+    images they are. Frozen parts of `network` stay as they are.
     """
 
     name: str
@@ -30,17 +38,26 @@ class Phase:
     data: ImageSet
     teachers: tuple[nn.Module, ...] = ()
     """Modules that the objective uses, that are not part of `network`, and that no gradient changes. Tensors of theirs
-    that `on_epoch` changes, as those of a mean teacher, are saved and resumed with the network."""
+    that `on_epoch` or `after_step` changes, as those of a mean teacher, are saved and resumed with the network."""
     on_epoch: Callable[[int], None] | None = None
     """Called with the number of each epoch before it starts, and again where a phase goes on in the middle of an epoch.
     May change tensors of the teachers; any other tensor that it fills must depend on the number alone."""
+    after_step: Callable[[], None] | None = None
+    """Called without gradients after each optimizer step. May change tensors of the network and of the teachers, in
+    place; on a GPU it is recorded with the step."""
+    num_views: int = 1
+    """How often each image of a batch is augmented, each time with other random numbers: `batch.views`."""
+    replay: ImageSet | None = None
+    """Images of which each step gets a random batch beside its own: `batch.replay`."""
 
     def __post_init__(self) -> None:
-        """A method of somebody's own is told what it lacks, before anything is trained."""
+        """Refuse a phase that cannot be trained."""
         if not isinstance(self.data, ImageSet) or not len(self.data):
             raise TrainingError(f"phase '{self.name}' has no images; a memory that holds none gives None for exemplars")
         if not any(parameter.requires_grad for parameter in self.network.parameters()):
             raise TrainingError(f"phase '{self.name}' trains nothing: all parameters of its network are frozen")
+        if (self.num_views > 1 or self.replay is not None) and not takes_batch(self.objective):
+            raise TrainingError(f"phase '{self.name}': num_views and replay need an objective(batch) of one argument")
 
     def teacher_tensors(self) -> dict[str, Tensor]:
         """All parameters and buffers of the teachers, by names that are the same in every process."""
@@ -51,7 +68,7 @@ class Phase:
         }
 
     def changed_teachers(self, before: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Copies of the teachers' tensors that are not as they were `before`."""
+        """Copies of the teachers' tensors that differ from those `before`."""
         now = {name: on_host(tensor) for name, tensor in self.teacher_tensors().items()}
         return {name: tensor for name, tensor in now.items() if not _is_same(tensor, before[name])}
 
@@ -60,6 +77,21 @@ class Phase:
         tensors = self.teacher_tensors()
         for name, tensor in saved.items():
             tensors[name].copy_(tensor)
+
+
+def takes_batch(objective: Callable[..., Any]) -> bool:
+    """Whether an objective takes one argument, a batch, in place of images and labels."""
+    parameters = inspect.signature(objective).parameters.values()
+    needed = [each for each in parameters if each.default is each.empty and each.kind is not each.VAR_KEYWORD]
+    return len(needed) == 1 and needed[0].kind is not inspect.Parameter.VAR_POSITIONAL
+
+
+def of_batches(objective: Objective) -> BatchObjective:
+    """The objective as a function of a batch."""
+    if takes_batch(objective):
+        return cast(BatchObjective, objective)
+    of_images = cast(Callable[[Tensor, Tensor], Terms], objective)
+    return lambda batch: of_images(batch.images, batch.labels)
 
 
 def _is_same(one: Tensor, other: Tensor) -> bool:
@@ -76,7 +108,7 @@ class Evaluate:
 
 
 def parts_of(phases: Iterable[Phase | Evaluate]) -> Iterator[Phase | Evaluate]:
-    """What a method's `phases` yields, one after the other; a method of somebody's own may yield something else."""
+    """The phases and evaluations that a method yields; anything else is refused."""
     if not isinstance(phases, Iterable):
         raise TrainingError(f"phases() must yield a Phase or an Evaluate, and returns {type(phases).__name__}")
     for part in phases:

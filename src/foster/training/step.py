@@ -1,14 +1,14 @@
 """One optimizer step: forward, losses, backward, update; as written or, on a GPU, recorded once and replayed."""
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from foster.data.feed import Feed
+from foster.data.feed import Batch, Feed
 from foster.errors import TrainingError
 from foster.kernels import DeferredGradients, compiled_side_by_side, drop_kernels, is_available, use_kernels
 from foster.kernels.folding import folded_frozen_parts
@@ -17,7 +17,7 @@ from foster.training.accelerate import compiled_backbones
 from foster.training.distributed import average, shared_statistics
 from foster.training.engine import Engine
 from foster.training.optim import Optimizer
-from foster.training.phase import Objective, Phase
+from foster.training.phase import Objective, Phase, of_batches
 
 NUM_WARM_UPS = 3
 
@@ -30,8 +30,9 @@ def ready_step(phase: Phase, feed: Feed, engine: Engine, optimizer: Optimizer) -
     choose = use_kernels if engine.kernels and engine.dtype is torch.bfloat16 else drop_kernels
     for module in modules:
         choose(module)
-    # What is folded is a copy; `on_epoch` may change a frozen teacher.
-    is_folding = engine.capture and engine.dtype is torch.bfloat16 and phase.on_epoch is None
+    # What is folded is a copy; `on_epoch` and `after_step` may change a frozen teacher.
+    changes_teachers = phase.on_epoch is not None or phase.after_step is not None
+    is_folding = engine.capture and engine.dtype is torch.bfloat16 and not changes_teachers
     with (
         shared_statistics(modules, engine.statistics == "shared" and not process_group().is_alone),
         folded_frozen_parts(modules, is_folding, engine.dtype),
@@ -46,12 +47,14 @@ def ready_step(phase: Phase, feed: Feed, engine: Engine, optimizer: Optimizer) -
             engine,
             compile_for=lambda size: switch(size == full),
             num_sharing=feed.team.size,
+            after_step=phase.after_step,
+            teachers=phase.teachers,
         )
         if engine.capture:
-            # What the recordings of the phase before have left: nobody else can use it, in this process or another.
+            # Free the memory that the recordings of the phase before have left.
             torch.cuda.empty_cache()
             sizes = {feed.full_size, feed.last_size}
-            step.record(sorted(sizes, reverse=True), feed.sample)
+            step.record(sorted(sizes, reverse=True), feed.noise)
         yield step
 
 
@@ -60,7 +63,7 @@ class Step:
     """Sums each loss term, weighted by images, on the device: nothing waits for it.
 
     `compile_for` is told the size of each batch: a compilation for every left-over size would cost more than it gives.
-    `num_sharing` processes have an equal part of every batch each.
+    `num_sharing` processes have an equal part of every batch each. `after_step` may change the `teachers`.
     A batch of a size for which the step was recorded replays that CUDA graph. An epoch has at most two sizes, the full
     one and that of the last, incomplete batch; both are recorded, so that every image counts as it does unrecorded.
     """
@@ -71,26 +74,30 @@ class Step:
     engine: Engine
     compile_for: Callable[[int], None] = lambda batch_size: None
     num_sharing: int = 1
+    after_step: Callable[[], None] | None = None
+    teachers: Sequence[nn.Module] = ()
 
     def __post_init__(self) -> None:
+        self._objective = of_batches(self.objective)
         self.term_names: tuple[str, ...] = ()
         self.loss_sums = torch.zeros(0, dtype=torch.float64, device=self.engine.device)
         self._recordings: dict[int, _Recording] = {}
 
-    def __call__(self, images: Tensor, labels: Tensor) -> None:
-        recording = self._recordings.get(len(labels))
+    def __call__(self, batch: Batch) -> None:
+        recording = self._recordings.get(len(batch.labels))
         if recording is None:
-            self._run(images, labels)
+            self._run(batch)
             return
-        recording.images.copy_(images)
-        recording.labels.copy_(labels)
+        for recorded, given in zip(recording.batch.tensors(), batch.tensors(), strict=True):
+            recorded.copy_(given)
         recording.graph.replay()
 
-    def _run(self, images: Tensor, labels: Tensor) -> None:
-        self.compile_for(len(labels))
+    def _run(self, batch: Batch) -> None:
+        num_images = len(batch.labels)
+        self.compile_for(num_images)
         with DeferredGradients():
             with self.engine.autocast:
-                terms = self.objective(self.engine.prepare(images), labels)
+                terms = self._objective(batch.prepared(self.engine.prepare))
             if not self.term_names:
                 _check_terms(terms)
             losses = torch.stack(list(terms.values()))
@@ -98,68 +105,70 @@ class Step:
         losses = average(self.optimizer.gradients(), losses.detach())
         self.optimizer.step()
         self.optimizer.drop_gradients()
+        if self.after_step is not None:
+            with torch.no_grad():
+                self.after_step()
         if not self.term_names:
             self.term_names = tuple(terms)
             self.loss_sums = torch.zeros(len(terms), dtype=torch.float64, device=self.engine.device)
-        self.loss_sums += losses * (len(labels) * self.num_sharing)
+        self.loss_sums += losses * (num_images * self.num_sharing)
 
-    def record(self, batch_sizes: Sequence[int], sample: Tensor) -> None:
-        """Record the step for these batch sizes of images like `sample`; all weights and sums stay as they were."""
+    def record(self, batch_sizes: Sequence[int], noise: Callable[[int], Batch]) -> None:
+        """Record the step for these batch sizes, with batches of `noise`; all weights and sums stay as they were."""
         self._pool = torch.cuda.graph_pool_handle()
         for batch_size in batch_sizes:
             recording = None
             with suppress(torch.OutOfMemoryError):
-                recording = self._attempt(batch_size, sample)
+                recording = self._attempt(noise(batch_size))
             if recording is None:
                 # A pool whose only recording failed is gone.
                 self._pool = torch.cuda.graph_pool_handle()
                 # While it records, the allocator hands nothing back to the device, not even what it has to spare.
                 torch.cuda.empty_cache()
-                recording = self._attempt(batch_size, sample)
+                recording = self._attempt(noise(batch_size))
             self._recordings[batch_size] = recording
 
-    def _attempt(self, batch_size: int, sample: Tensor) -> "_Recording":
+    def _attempt(self, batch: Batch) -> "_Recording":
         restore = self._snapshot()
         try:
-            return self._recorded(batch_size, sample, restore)
+            return self._recorded(batch, restore)
         except torch.OutOfMemoryError:
             torch.cuda.current_stream().wait_stream(capture_stream(self.engine.device.index or 0))
             self.optimizer.drop_gradients()
             restore()
             raise
 
-    def _recorded(self, batch_size: int, sample: Tensor, restore: Callable[[], None]) -> "_Recording":
-        device = self.engine.device
-        images = torch.randint(256, (batch_size, *sample.shape[1:]), device=device).to(sample.dtype)
-        labels = torch.zeros(batch_size, dtype=torch.int64, device=device)
+    def _recorded(self, batch: Batch, restore: Callable[[], None]) -> "_Recording":
         graph = torch.cuda.CUDAGraph()
-        main, stream = torch.cuda.current_stream(), capture_stream(device.index or 0)
+        main, stream = torch.cuda.current_stream(), capture_stream(self.engine.device.index or 0)
         stream.wait_stream(main)
         with torch.cuda.stream(stream):
             if self.engine.kernels and is_available():
                 with compiled_side_by_side():
-                    self._run(images, labels)
+                    self._run(batch)
                 restore()
             for _ in range(NUM_WARM_UPS):
-                self._run(images, labels)
+                self._run(batch)
             # Not `torch.cuda.graph`: it empties the memory cache first, and filling it again takes time.
             # Threads of the library that looks after other processes may go on meanwhile.
             mode = "global" if process_group().is_alone else "thread_local"
             graph.capture_begin(pool=self._pool, capture_error_mode=mode)
             try:
-                self._run(images, labels)
+                self._run(batch)
             except BaseException:
-                with suppress(RuntimeError):  # the cause is told, not that the recording failed for it
+                with suppress(RuntimeError):  # report the cause, not the failed recording
                     graph.capture_end()
                 raise
             graph.capture_end()
         main.wait_stream(stream)
         restore()
-        return _Recording(graph, images, labels)
+        return _Recording(graph, batch)
 
     def _snapshot(self) -> Callable[[], None]:
         """Puts weights, buffers, the state of the optimizer and loss sums back to what they are now, in place."""
-        tensors = [*self.network.parameters(), *self.network.buffers(), *self.optimizer.tensors().values()]
+        modules = (self.network, *(self.teachers if self.after_step else ()))
+        weights = [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
+        tensors = [*weights, *self.optimizer.tensors().values()]
         values = [(tensor, tensor.detach().clone()) for tensor in tensors]
         sums = self.loss_sums.clone()
 
@@ -176,13 +185,22 @@ class Step:
 
 
 def _check_terms(terms: object) -> None:
-    """Refuse what an objective of somebody's own may return by mistake, before it is added up to something else."""
+    """Refuse anything but scalar tensors by name."""
     if not isinstance(terms, dict) or not terms:
         raise TrainingError(f"an objective returns its loss terms by name, {{'L_CE': ...}}, not {type(terms).__name__}")
     for name, term in terms.items():
         if not isinstance(term, Tensor) or term.ndim:
             what = f"of shape {list(term.shape)}" if isinstance(term, Tensor) else f"a {type(term).__name__}"
             raise TrainingError(f"the loss term '{name}' must be a scalar tensor, the mean over the batch, not {what}")
+
+
+def gradients(loss: Tensor, parameters: Iterable[Tensor]) -> tuple[Tensor, ...]:
+    """The gradients of `loss` by `parameters`, inside an objective that computes with them, as SAM does. There,
+    `torch.autograd.grad` alone would give gradients that our kernels have not computed yet."""
+    found = torch.autograd.grad(loss, tuple(parameters))
+    if deferred := DeferredGradients.current():
+        deferred.compute()
+    return found
 
 
 @functools.cache
@@ -195,5 +213,5 @@ def capture_stream(device: int) -> torch.cuda.Stream:
 @dataclass(frozen=True)
 class _Recording:
     graph: torch.cuda.CUDAGraph
-    images: Tensor
-    labels: Tensor
+    batch: Batch
+    """What the graph reads: each step copies its batch there."""

@@ -22,7 +22,7 @@ from foster.training.checkpoint import Checkpoint, CheckpointStore, Progress, Te
 from foster.training.distributed import agree_on_statistics
 from foster.training.engine import Engine
 from foster.training.fit import FitState, fit, restore_trained
-from foster.training.phase import Evaluate, Phase, parts_of
+from foster.training.phase import Evaluate, Phase, parts_of, takes_batch
 
 STEPS_BETWEEN_QUESTIONS = 50
 """The number of steps after which several processes ask each other whether one wants to save or to stop. They average
@@ -101,7 +101,7 @@ class Trainer:
     num_tasks: int
 
     def begin(self, task: Task) -> None:
-        """Tell that a task begins."""
+        """Report that a task begins."""
         num_images = len(task.training)
         self.listener(events.TaskStarted(task.index, self.num_tasks, task.num_known, task.num_new, num_images))
 
@@ -177,7 +177,9 @@ class Trainer:
 
     def _feed(self, phase: Phase, task: int) -> Feed:
         engine, address = self.engine, Address(self.seed, "feed", task, phase.name)
-        return make_feed(phase.data, self.augmentation, self.batch_size, address, engine.device, engine.resident)
+        place = (address, engine.device, engine.resident)
+        wanted = (phase.num_views, takes_batch(phase.objective), phase.replay)
+        return make_feed(phase.data, self.augmentation, self.batch_size, *place, *wanted)
 
 
 def seconds_an_epoch(

@@ -1,0 +1,63 @@
+"""EWC (Kirkpatrick et al., PNAS 2017): weights that mattered for earlier tasks are held near to what they were.
+
+It keeps no image. Two buffers of the backbone are all it must know later: its weights after the last task, and how much
+each mattered (the diagonal of the Fisher information, summed over tasks).
+"""
+
+import torch
+
+from foster import FitSettings, Method, MethodSettings, Phase, register_method
+from foster.losses import cross_entropy, new_class_cross_entropy
+from foster.networks.freezing import evaluating
+
+
+class EwcSettings(MethodSettings):
+    summary = "hold weights near to where they were, by how much they mattered for earlier tasks"
+    paper = "Kirkpatrick et al.: Overcoming catastrophic forgetting in neural networks. PNAS 2017"
+    uses_memory = False
+    later: FitSettings = FitSettings(epochs=80)
+    strength: float = 1000.0
+    most_importance: float = 1e-4  # as the field clips it: with more, steps of this length diverge
+
+
+@register_method("ewc")
+class Ewc(Method[EwcSettings]):
+    def phases(self, task):
+        yield self.learn_first(task) if task.is_first else self.learn(task)
+        self.measure(task)
+
+    def new_network(self, task_sizes):
+        network = super().new_network(task_sizes)
+        for name in ("weights_before", "importance"):
+            network.branches[0].register_buffer(name, torch.zeros_like(flat(network.branches[0].parameters())))
+        return network
+
+    def learn(self, task):
+        with self.initialising(task):
+            network = self.network = self.network.with_new_classes(task.num_new)
+        backbone, strength, num_known = network.branches[0], self.settings.strength, task.num_known
+
+        def objective(images, labels):
+            moved = flat(backbone.parameters()) - backbone.weights_before
+            return {
+                "L_CE": new_class_cross_entropy(network(images).logits, labels, num_known),
+                "L_EWC": strength / 2 * (backbone.importance * moved.square()).sum(),
+            }
+
+        return Phase("learn", network, objective, self.settings.later, task.new_images)
+
+    def measure(self, task):
+        """Near the optimum, a batch's squared gradient times its size is as large as the mean of its images'."""
+        backbone = self.network.branches[0]
+        importance = torch.zeros_like(backbone.importance)
+        with evaluating(self.network):
+            for images, labels in self.batches(task.new_images, 16):
+                loss = cross_entropy(self.network(images).logits, labels)
+                gradient = flat(torch.autograd.grad(loss, list(backbone.parameters())))
+                importance += gradient.square() * len(labels) ** 2 / len(task.new_images)
+        backbone.importance += importance.clamp(max=self.settings.most_importance)
+        backbone.weights_before = flat(backbone.parameters()).detach().clone()
+
+
+def flat(tensors):
+    return torch.cat([tensor.flatten() for tensor in tensors])

@@ -1,0 +1,47 @@
+"""Replay with SAM (Foret et al., ICLR 2021): sharpness-aware minimisation.
+
+The loss is taken where it is highest nearby: a step of length rho up the gradient. Flat minima forget less.
+"""
+
+import torch
+from torch.func import functional_call
+
+from foster import FitSettings, Method, MethodSettings, Phase, gradients, register_method
+from foster.losses import cross_entropy
+
+
+class SamSettings(MethodSettings):
+    summary = "replay whose loss is minimised in a neighbourhood of the weights"
+    paper = "Foret et al.: Sharpness-Aware Minimization for Efficiently Improving Generalization. ICLR 2021"
+    first: FitSettings = FitSettings(epochs=100)
+    later: FitSettings = FitSettings(epochs=70)
+    rho: float = 0.05
+
+
+@register_method("sam")
+class SharpnessAware(Method[SamSettings]):
+    def phases(self, task):
+        with self.initialising(task):
+            grown = self.new_network([task.num_new]) if task.is_first else self.network.with_new_classes(task.num_new)
+        self.network = grown
+        schedule = self.settings.first if task.is_first else self.settings.later
+        yield Phase("learn", grown, self.objective(grown), schedule, task.training)
+        self.remember(task)
+
+    def objective(self, network):
+        rho = self.settings.rho
+
+        def objective(images, labels):
+            weights = dict(network.named_parameters())
+            slopes = gradients(cross_entropy(network(images).logits, labels), weights.values())
+            length = torch.stack([slope.norm() for slope in slopes]).norm()
+            uphill = {
+                name: weight + rho / (length + 1e-12) * slope
+                for (name, weight), slope in zip(weights.items(), slopes, strict=True)
+            }
+            # BatchNorm's statistics count the images once: the second pass changes copies.
+            statistics = {name: buffer.clone() for name, buffer in network.named_buffers()}
+            out = functional_call(network, {**uphill, **statistics}, (images,))
+            return {"L_SAM": cross_entropy(out.logits, labels)}
+
+        return objective
