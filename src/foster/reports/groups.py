@@ -21,7 +21,7 @@ NOT_RECIPE = frozenset({*FREE_SETTINGS, "seed", "order_seed", "recipe"})
 COMPUTES = ("device", "engine")
 """Settings outside the recipe that may change the last digits of a result."""
 
-IN_SCENARIO = frozenset({"dataset", "base_classes", "increment", "task_sizes"})
+IN_SCENARIO = frozenset({"dataset", "base_classes", "increment", "task_sizes", "tasks"})
 """Settings that the scenario's name tells, where there may be two ways to say one thing."""
 
 Recipe = tuple[tuple[str, str], ...]
