@@ -1,11 +1,9 @@
 """Files that are whole or not there at all, and files that are read with a limit."""
 
-import os
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from limits import time_limit
 
 from foster.errors import FolderError
 from foster.system.files import append_line, read_limited, user_path, write_bytes, write_json, writing
@@ -18,9 +16,6 @@ def test_a_file_is_read_up_to_a_limit_and_from_a_start(tmp_path: Path) -> None:
     assert read_limited(tmp_path / "file", 0, start=9) == b""
     with pytest.raises(OSError, match="7 bytes, more than 6"):
         read_limited(tmp_path / "file", 6)
-    os.mkfifo(tmp_path / "pipe")
-    with time_limit(), pytest.raises(OSError, match="not a regular file"):
-        read_limited(tmp_path / "pipe", 7)
 
 
 def test_a_file_keeps_its_content_until_the_new_one_is_whole(tmp_path: Path) -> None:
