@@ -222,7 +222,7 @@ def test_a_learn_that_was_killed_and_repeated_gives_the_same_bundle_and_computes
     stop = StopRequest()
     stop.set()
     with pytest.raises(Stopped):
-        frozen_learner(weights).learn(photos, stop=stop)
+        foster.Learner(**pretrained).learn(photos, stop=stop)
 
 
 def test_a_listener_is_told_first_what_will_be_done_and_then_how_far_it_is(weights: Path) -> None:

@@ -22,7 +22,7 @@ from foster.data.photos.find import class_name
 from foster.errors import DataError, suggestion
 from foster.evaluation.predict import class_means, nearest_mean_scores
 from foster.learner.calibration import fit_temperature, probabilities
-from foster.learner.classifier import Classifier
+from foster.learner.classifier import Classifier, one_thread
 from foster.learner.familiarity import Familiarity
 from foster.learner.heads import kept_photos, scale_of, solve
 from foster.learner.knowledge import Change, Knowledge, Memories
@@ -225,6 +225,7 @@ def _entry(report: MendReport, after: Knowledge) -> dict[str, Any]:
     return {**report.record(), "unknown_threshold": after.familiarity.threshold if after.familiarity else None}
 
 
+@one_thread()
 def _solved_again(before: Knowledge, after: Knowledge) -> tuple[Knowledge, tuple[UpdateCheck, ...]]:
     """What follows from the features and sums of `after`, and answers before and after on the photos whose features are
     kept. Where none are, confidence stays as it was."""
@@ -233,7 +234,7 @@ def _solved_again(before: Knowledge, after: Knowledge) -> tuple[Knowledge, tuple
     store, head = after.store, before.network.head
     assert isinstance(head, RootHead)
     features, labels, ids = kept_photos(store)
-    scale = scale_of(before.store.statistics, head)
+    scale = None if len(features) else scale_of(before.store.statistics, head)
     solved = solve(store.statistics, features, labels, ids, scale)
     measured, of_measured = store.rows[solved.positions], labels[solved.positions]
     temperature = fit_temperature(solved.scores, of_measured)
