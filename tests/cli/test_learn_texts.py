@@ -20,7 +20,7 @@ from foster.cli.texts import (
 from foster.data.photos.store import Unreadable
 from foster.learner.check import CheckReport, Finding, Photo
 from foster.learner.learner import Learner
-from foster.learner.reports import LearnReport, MendReport, Remains
+from foster.learner.reports import LearnReport, MendReport
 from foster.learner.update_check import ClassChange, UpdateCheck, compare
 
 
@@ -105,7 +105,6 @@ def test_classes_that_failed_were_lost_in_compression_or_could_not_be_measured_a
         temperature=1.0,
         num_calibration_images=15,
         variants={"boosted": 60.0, "compressed": 33.3},
-        new_variants={"boosted": 50.0},
         restarts=("boost: it learned nothing, and was started again at a rate of 0.01",),
         checks=(checked,),
         uncompared=(),
@@ -116,10 +115,7 @@ def test_classes_that_failed_were_lost_in_compression_or_could_not_be_measured_a
     assert sum("hardly a photo is right of dog;" in line for line in lines) == 1, "0 of 5 is no proof"
     assert any("4 of 25 photos" in line and "6.4 to 34.7 %" in line for line in lines)
     assert any("not in the table: rare" in line for line in lines)
-    assert "warning: compression took the new classes from 50.0 to 0.0 % on held-out images" in "\n".join(lines)
     assert report.restarts[0] in lines
-    assert report.loss_of_new(49.9) is not None
-    assert report.loss_of_new(50.1) is None
     better = replace(report, variants={"compressed": 33.3, "closed form": 40.0}, result="compressed")
     assert any("closed form has 40.0 %" in line for line in learn_text(better, "fast").splitlines())
 
@@ -169,26 +165,13 @@ def test_where_there_is_nothing_it_says_so() -> None:
 CHECK = compare("held-out", [0, 1], [0, 1], [0, 0], ("cat", "dog"), 2)
 
 
-def test_a_merge_says_how_near_it_is_to_the_sum() -> None:
-    report = MendReport(
-        {"cat": "pet", "dog": "pet"}, (), 30, 4, (CHECK,), largest_difference=0.123, mean_difference=0.0149
-    )
-    told = mend_text(report)
-    assert told.startswith("merged cat, dog into pet: 30 exemplars and 4 held-out photos of it are kept\n")
-    assert "by 1.5 points on average and 12.3 at most, on the held-out photos" in told
-    assert "right -> wrong" in told
-    assert told.endswith("\n\n"), "a table stands apart from what follows it"
-
-
-def test_forgetting_says_what_remains_and_where() -> None:
-    answers = {"dog": 4, "cow": 2, "pig": 1, "hen": 1}
-    remains = (Remains("cat", "held-out", 8, 7, answers), Remains("fox", "exemplar", 3, None, {"dog": 3}))
-    report = MendReport({}, ("cat", "fox"), 40, 8, (CHECK,), remains=remains)
-    told = mend_text(report)
-    assert told.startswith("forgot cat, fox: ")
-    assert "by its features 7 of 8 held-out photos of it could still be told from the others" in told
-    assert "They are now taken for dog (4), cow (2), pig (1), ..." in told
-    assert "cannot be measured without exemplars" in told
+def test_mending_says_what_is_kept_and_what_was_lost() -> None:
+    merged = mend_text(MendReport({"cat": "pet", "dog": "pet"}, (), 30, 4, (CHECK,)))
+    assert merged.startswith("merged cat, dog into pet: 30 exemplars and 4 held-out photos of it are kept\n")
+    assert "right -> wrong" in merged
+    forgot = mend_text(MendReport({}, ("cat", "fox"), 40, 8, (CHECK,), is_trained=True))
+    assert forgot.startswith("forgot cat, fox: ")
+    assert "the backbone was trained on it" in forgot
 
 
 def test_a_name_cannot_move_the_cursor() -> None:

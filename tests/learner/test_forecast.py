@@ -12,7 +12,7 @@ from foster.data.images import ImageSet
 from foster.events import EpochEnded, Event, LearnPlanned, PhaseEnded, PhaseStarted
 from foster.learner import train
 from foster.learner.learner import Learner
-from foster.learner.request import BYTES_OF_PROCESS
+from foster.learner.look import BYTES_OF_PROCESS
 from foster.learner.train import Forecast, LearnClock, TimedPhase
 from foster.settings.fit import FitSettings
 from foster.training.epoch_log import EpochLog

@@ -3,14 +3,8 @@ import torch
 
 from foster.data.images import ImageSet, concatenate
 from foster.data.photos.decode import image_id
-from foster.learner.look import (
-    fair_quota,
-    held_out_quota,
-    is_held_out,
-    kept_held_out,
-    position,
-    smallest_positions,
-)
+from foster.learner.look import fair_quota, held_out_quota
+from foster.learner.train import is_held_out, kept_held_out, position
 
 
 def random_images(*counts: int, seed: int = 0) -> ImageSet:
@@ -61,43 +55,9 @@ def test_equal_pictures_of_different_classes_stand_on_the_same_side(share: float
     assert mask[40:80].any()
 
 
-def test_what_is_kept_to_be_measured_on_is_held_out_in_every_class_whatever_the_share() -> None:
-    images = random_images(10, 2)
-    hashes = [image_id(image) for image in images.images]
-    spared = {max(hashes[:10]), *hashes[10:]}
-    for share in (0.0, 0.2):
-        mask = is_held_out(images, hashes, share, {0: 0.0}, spared)
-        assert {entry for entry, is_spared in zip(hashes, mask.tolist(), strict=True) if is_spared} == spared
-
-
 def test_one_picture_many_times_is_one_picture() -> None:
     images = random_images(1).select(torch.zeros(10, dtype=torch.int64))
     assert not mask_of(images, 0.5).any()
-
-
-def test_a_place_is_the_hash_as_a_number_from_0_to_1() -> None:
-    assert [position(text) for text in ("000000000000", "800000000000", "c00000000000")] == [0.0, 0.5, 0.75]
-    assert 0.999 < position("ffffffffffff") < 1
-
-
-@pytest.mark.parametrize(
-    "shares", [(0.1, 0.1, 0.1), (0.1, 0.15, 0.5), (0.5, 0.1, 0.5), (0.0, 0.3, 0.3), (0.3, 0.0, 0.3)]
-)
-def test_whatever_comes_again_was_never_trained_on_where_it_is_held_out(shares: tuple[float, ...]) -> None:
-    images = random_images(300)
-    hashes = [image_id(image) for image in images.images]
-    trained: set[str] = set()
-    trained_from: dict[int, float] = {}
-    for count, share in zip((60, 150, 300), shares, strict=True):
-        part, ids = images.select(torch.arange(count)), hashes[:count]
-        mask = is_held_out(part, ids, share, trained_from)
-        held_out = {entry for entry, is_spared in zip(ids, mask.tolist(), strict=True) if is_spared}
-        assert not held_out & trained
-        trained |= set(ids) - held_out
-        rest = [entry for entry in ids if entry not in held_out]
-        now = smallest_positions(part.select(~mask), rest)[0]
-        assert now == min(map(position, rest))
-        trained_from = {0: min(now, trained_from.get(0, 1.0))}
 
 
 def test_of_a_known_class_pictures_below_both_limits_are_held_out_but_never_all() -> None:

@@ -1,8 +1,6 @@
 """From photos to what is learned: their size, what is known already, and what cannot be read."""
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,16 +16,13 @@ from foster.errors import DataError
 from foster.learner.learner import Learner
 from foster.learner.look import (
     Entry,
-    Intake,
-    _trained_before,
     choose_resizing,
     classes_of,
     kept_elsewhere,
-    relatives,
     shared_photos,
-    take_in,
 )
 from foster.learner.reports import KeptElsewhere, SharedPhotos
+from foster.learner.train import Intake, take_in
 from foster.settings.learner import learner_settings
 
 NAMES = ("cat", "dog", "owl", "feline")
@@ -134,15 +129,6 @@ def test_a_class_without_a_readable_image_is_left_out_and_named(tmp_path: Path) 
     assert report.empty_classes == ("c",)
 
 
-def test_what_was_trained_on_counts_for_classes_that_were_forgotten_and_for_those_that_share_a_photo() -> None:
-    entry = {"new_classes": ["owl"], "trained_from": {"owl": 0.25}}  # which was forgotten since
-    knowledge: Any = SimpleNamespace(history=(entry,), trained_from={"cat": 0.5})
-    entries = {Entry(0, "aa"), Entry(2, "aa"), Entry(2, "bb"), Entry(3, "cc")}
-    names = ("cat", "owl", "lynx", "fox")
-    assert _trained_before(knowledge, entries, names) == {0: 0.5, 1: 0.25, 2: 0.5}, "the lynx has a photo of the cat"
-    assert _trained_before(None, entries, names) == {}
-
-
 def test_held_out_photos_are_measured_as_the_bundle_keeps_them(tmp_path: Path) -> None:
     photos = find_photos(write_photos(tmp_path / "photos", 2, 6, sides=(90, 120)))
     intake = take_in(photos, Resizing(72, 72, "crop"), learner_settings(validation_share=0.4, device="cpu"), None)
@@ -156,10 +142,9 @@ def entries(*texts: str) -> list[Entry]:
     return [Entry(int(text[0]), text[1:]) for text in texts]
 
 
-def test_the_classes_of_a_picture_and_their_relatives() -> None:
+def test_the_classes_of_a_picture() -> None:
     given = entries("0a", "0b", "1b", "1c", "2c", "3d", "3d")
     assert classes_of(given) == {"a": {0}, "b": {0, 1}, "c": {1, 2}, "d": {3}}
-    assert relatives(given) == {0: {0, 1}, 1: {0, 1, 2}, 2: {1, 2}, 3: {3}}
 
 
 def test_photos_that_are_kept_as_another_class_are_counted_the_most_first() -> None:

@@ -1,4 +1,4 @@
-"""Rename, merge and forget: a classifier that goes on, and honest words about what was lost and what remains."""
+"""Rename, merge and forget: a classifier that goes on, and honest words about what was lost."""
 
 import copy
 from pathlib import Path
@@ -67,13 +67,11 @@ def test_a_merged_class_has_the_sum_of_its_parts(four: Learner, tmp_path: Path) 
     images = unseen(*FOUR)
     parts, whole = before.classifier().probabilities(images), four.classifier().probabilities(images)
     assert (parts[:, [1, 3]].sum(1) - whole[:, 1]).abs().mean() < 0.06
-    assert report.mean_difference is not None
-    assert report.mean_difference < 0.06
     again = foster.load(four.save(tmp_path / "merged"), device="cpu")
     assert torch.equal(again.classifier().probabilities(images), whole)
 
 
-def test_a_forgotten_class_is_gone_and_says_what_remains(four: Learner, tmp_path: Path) -> None:
+def test_a_forgotten_class_is_gone(four: Learner, tmp_path: Path) -> None:
     before = copy.deepcopy(four)
     report = four.forget("zero")
     check = next(check for check in report.checks if check.kind == "held-out")
@@ -83,11 +81,7 @@ def test_a_forgotten_class_is_gone_and_says_what_remains(four: Learner, tmp_path
     assert (report.num_exemplars, report.num_held_out) == tuple(
         len(memory.stack_of(0)) for memory in (known(before).exemplars, known(before).held_out)
     )
-    (left,) = report.remains
-    assert (left.name, left.kind, left.num_images) == ("zero", "held-out", report.num_held_out)
-    assert left.num_told is not None
-    assert left.num_told > 0, "the features are as they were"
-    assert sum(left.answers.values()) == left.num_images
+    assert report.is_trained, "the backbone is as it was"
     folder = four.save(tmp_path / "forgotten")
     again = foster.load(folder, device="cpu")
     assert again.class_names == ("one", "two", "three")
@@ -184,5 +178,5 @@ def test_a_method_without_exemplars_forgets_but_does_not_merge(tmp_path: Path) -
     learner.learn(digits("three"))
     with pytest.raises(DataError, match="method 'lwf' keeps no exemplars"):
         learner.merge(["zero", "one"], "both")
-    assert learner.forget("zero").remains[0].num_told is None
+    learner.forget("zero")
     assert foster.load(learner.save(tmp_path / "saved"), device="cpu").class_names == ("one", "two", "three")

@@ -13,11 +13,10 @@ from foster.data.feed import Feed, make_feed
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.decode import image_id
-from foster.errors import DataError
 from foster.events import Event, Warned
 from foster.learner import train
 from foster.learner.learner import Learner
-from foster.learner.reports import CalibrationWarning, KeptElsewhere, MendReport, Remains, UpdateError
+from foster.learner.reports import CalibrationWarning, MendReport, UpdateError
 from foster.learner.train import Plan, make_plan
 from foster.learner.update_check import compare
 from foster.training import task as task_module
@@ -75,47 +74,6 @@ def test_photos_that_come_again_are_not_measured_on_once_they_were_trained_on(
     assert (fresh.labels == 3).sum() >= 10
     assert not before & {image_id(image) for image in held_out.images}
     assert report.num_held_out == len(fresh)
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "is_known"),
-    [
-        ("standard", "standard", False),
-        ("standard", "standard", True),
-        ("paper", "standard", False),
-        ("standard", "paper", False),
-    ],
-)
-def test_photos_that_come_again_as_another_class_stay_on_the_side_they_were_on(
-    trained: set[str], plans: list[Plan], first: str, second: str, is_known: bool
-) -> None:
-    learner = small_learner(training=first, memory_total=30)
-    learner.learn(together(digits("zero", "one", last=80), digits("two", last=20)))
-    before, now = set(trained), known(learner)
-    spared = ids_of(now.held_out, range(3))
-    kept = ids_of(now.exemplars, [0]) | ids_of(now.held_out, [0])
-    images, names = digits("zero", last=None)
-    name = "two" if is_known else "nought"
-    report = learner.learn(images, [name] * len(names), training=second, epochs_scale=0.005)
-    num_kept = sum(image_id(image) in kept for image in images)
-    assert report.kept_elsewhere == (KeptElsewhere(name, "zero", num_kept),)
-    assert known(learner).history[-1]["kept_elsewhere"] == [{"name": name, "kept_as": "zero", "num_photos": num_kept}]
-    held_out = {image_id(image) for image in plans[-1].held_out.images}
-    assert held_out >= spared
-    assert not held_out & before
-    assert not held_out & trained
-    assert report.num_trained > 100
-
-
-def test_a_class_of_photos_that_are_all_held_out_as_another_is_refused() -> None:
-    learner = small_learner()
-    learner.learn(digits("zero", "one"))
-    images = known(learner).held_out.stack_of(0).tensor
-    before = learner.knowledge
-    for name in ("one", "nought"):
-        with pytest.raises(DataError, match=f"every photo of '{name}' is already held out as 'zero'"):
-            learner.learn(images, [name] * len(images))
-    assert learner.knowledge is before
 
 
 def test_the_places_survive_a_bundle_and_an_old_bundle_without_them_holds_nothing_out(tmp_path: Any) -> None:
@@ -204,7 +162,7 @@ def test_a_report_is_a_line_and_an_entry_of_the_history() -> None:
     check = compare("held-out", [0, 1], [0, 1], [0, 0], ("cat", "dog"), 2)
     renamed = MendReport({"cat": "tiger"})
     merged = MendReport({"cat": "pet", "dog": "pet"}, num_exemplars=7, checks=(check,))
-    forgot = MendReport({}, ("cow",), remains=(Remains("cow", "held-out", 3, 2, {"dog": 3}),), checks=(check,))
+    forgot = MendReport({}, ("cow",), checks=(check,))
     assert [str(one) for one in (renamed, merged, forgot)] == [
         "renamed cat to tiger",
         "merged cat, dog into pet",
@@ -214,4 +172,3 @@ def test_a_report_is_a_line_and_an_entry_of_the_history() -> None:
         checked_entry(one.record())
     assert renamed.record() == {"renamed": {"cat": "tiger"}}
     assert merged.record()["checks"]["held-out"]["negative_flips"] == 1
-    assert forgot.record()["remains"] == {"cow": {"kind": "held-out", "images": 3, "told": 2, "answers": {"dog": 3}}}

@@ -13,8 +13,8 @@ import foster
 from foster.data.photos.find import Photos, find_photos
 from foster.data.photos.read import ReadPhotos, read_for_training
 from foster.errors import DataError, DeviceError, SettingsError
-from foster.learner import look
-from foster.learner.request import Request, choose
+from foster.learner import train
+from foster.learner.look import Request, choose
 from foster.networks import BACKBONES
 from foster.networks.network import Backbone
 from foster.system.signals import StopRequest
@@ -58,7 +58,7 @@ def test_a_small_backbone_that_is_asked_for_sees_small_images_for_good() -> None
 def test_a_pretrained_backbone_is_trained_on_a_gpu_with_enough_photos_and_where_a_method_is_asked_for(
     device: str, settings: dict[str, Any], num_photos: int, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foster.learner.request.find_device", lambda name: torch.device(device))
+    monkeypatch.setattr("foster.learner.look.find_device", lambda name: torch.device(device))
     photos = Photos([None] * num_photos, ("a",) * num_photos, "nothing")  # type: ignore[list-item]
     wanted = foster.Learner(image_size=192, resize="crop", **settings).settings
     request = Request(None, wanted, photos, None, None, None, None, StopRequest(), None)
@@ -94,7 +94,7 @@ def test_wrong_settings_are_found_before_any_photo_is_read(tmp_path: Path, monke
         num_read.append(len(photos))
         return read_for_training(photos, *rest)
 
-    monkeypatch.setattr(look, "read_for_training", counting)
+    monkeypatch.setattr(train, "read_for_training", counting)
     two = digits("zero", "one")
     with pytest.raises(SettingsError, match="unknown backbone 'resnet33'; did you mean"):
         longer_learner(backbone="resnet33").learn(two)

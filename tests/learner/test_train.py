@@ -4,7 +4,6 @@ import copy
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,7 +15,7 @@ from foster.data.images import ImageSet, Stack
 from foster.errors import SettingsError
 from foster.events import Event, PhaseStarted, TaskStarted
 from foster.learner.learner import Learner
-from foster.learner.train import NUM_LOOKED_AT, _spread, with_second_try, with_started_heads
+from foster.learner.train import NUM_LOOKED_AT, _spread, with_second_try
 from foster.networks import build_backbone
 from foster.networks.network import Network, Output
 from foster.settings.fit import FitSettings
@@ -153,17 +152,6 @@ def test_where_no_class_is_new_nothing_is_aligned() -> None:
     report = learner.learn(digits("one", first=50, last=90), listener=told.append)
     assert [event.phase for event in told if isinstance(event, PhaseStarted)] == ["boost", "compress"]
     assert (report.new_classes, report.more_of) == ((), {"one": 40})
-
-
-def test_a_head_is_set_before_the_first_phase_of_its_network_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_in: list[str] = []
-    monkeypatch.setattr("foster.learner.train.start_head", lambda network, infer, data: set_in.append(data))
-    first, second = nn.Linear(1, 1), nn.Linear(1, 1)
-    phases = [SimpleNamespace(network=first, data="learn"), SimpleNamespace(network=first, data="correct")]
-    phases.append(SimpleNamespace(network=second, data="compress"))
-    monkeypatch.setattr("foster.learner.train.Phase", SimpleNamespace)
-    assert list(with_started_heads(iter(phases), None)) == phases  # type: ignore[arg-type]
-    assert set_in == ["learn", "compress"]
 
 
 def infer(network: nn.Module, images: Stack) -> Output:

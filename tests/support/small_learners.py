@@ -11,7 +11,7 @@ from foster.data.images import ImageSet
 from foster.data.photos.find import find_photos
 from foster.data.sources import load as load_dataset
 from foster.learner.learner import Learner
-from foster.learner.request import Request, choose
+from foster.learner.look import Request, choose
 from foster.learner.train import Plan, make_plan
 from foster.system.signals import StopRequest
 

@@ -115,8 +115,8 @@ def learn(
         typer.Option(
             metavar="POINTS",
             min=0,
-            help="Write no bundle if the known classes lose more points than this, or the new ones by compression; "
-            "what was learned is kept as NEW.refused.",
+            help="Write no bundle if the known classes lose more points than this; what was learned is kept as "
+            "NEW.refused.",
         ),
     ] = None,
     minutes: Annotated[

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # they load torch
     from foster.data.photos.store import Unreadable
     from foster.learner.assessment import EvaluationReport
     from foster.learner.check import CheckReport, Finding
-    from foster.learner.reports import LearnReport, MendReport, Prediction, Remains
+    from foster.learner.reports import LearnReport, MendReport, Prediction
     from foster.learner.update_check import ClassChange, UpdateCheck
 
 MAX_LISTED = 12
@@ -44,7 +44,6 @@ NUM_PHOTOS_SHOWN = 4
 """Of the findings of one kind, and of the photos of a finding."""
 NUM_ANSWERS_SHOWN = 3
 """Of a class that was forgotten."""
-WORTH_A_WARNING = 10.0
 """So many points lost by the last step of a method are told even where nobody set a limit."""
 
 
@@ -251,8 +250,6 @@ def learn_text(report: "LearnReport", training: str, num_shown: int | None = NUM
         lines.append(report.better_in_closed_form)
     if report.failed_classes:
         lines.append(f"warning: hardly a photo is right of {listed(report.failed_classes)}; more photos may help")
-    if loss := report.loss_of_new(WORTH_A_WARNING):
-        lines.append(f"warning: {loss.replace('; nothing was changed', '')}")
     if report.held_out is not None and report.unmeasured_classes:
         lines.append(f"too few photos to measure, so not in the table: {listed(report.unmeasured_classes)}")
     return "\n".join(["\n".join(lines) + "\n", *(check_text(check, num_shown) for check in report.checks)])
@@ -400,16 +397,11 @@ def _details(title: str, findings: "Sequence[Finding]") -> str:
 
 
 def mend_text(report: "MendReport") -> str:
-    """What was done to which classes, accuracy before and after, and what remains of those that were forgotten."""
+    """What was done to which classes, and accuracy before and after."""
     lines = [_done(report)]
-    if report.mean_difference is not None and report.largest_difference is not None:
-        lines.append(
-            f"its probability differs from the sum of its parts' by {100 * report.mean_difference:.1f} points on "
-            f"average and {100 * report.largest_difference:.1f} at most, on the {report.checks[0].kind} photos"
-        )
-    tables = [check_text(check) for check in report.checks]
-    after = "".join(f"{_remains(one)}\n" for one in report.remains)
-    return "\n".join(["\n".join(lines) + "\n", *tables, *([after] if tables else [])])
+    if report.forgotten and report.is_trained:
+        lines.append("the backbone was trained on it and is as it was")
+    return "\n".join(["\n".join(lines) + "\n", *(check_text(check) for check in report.checks)])
 
 
 def _done(report: "MendReport") -> str:
@@ -422,18 +414,3 @@ def _done(report: "MendReport") -> str:
     if len(names) == 1:
         return f"renamed {printable(names[0])} to {printable(into)}"
     return f"merged {listed(names)} into {printable(into)}: {images} of it are kept"
-
-
-def _remains(one: "Remains") -> str:
-    kind = "held-out photos" if one.kind == "held-out" else "kept photos"
-    measured = (
-        "what they tell of it cannot be measured without exemplars"
-        if one.num_told is None
-        else f"by its features {one.num_told} of {one.num_images} {kind} of it could still be told from the others"
-    )
-    answers = [f"{name} ({count})" for name, count in list(one.answers.items())[:NUM_ANSWERS_SHOWN]]
-    more = ", ..." if len(one.answers) > NUM_ANSWERS_SHOWN else ""
-    return (
-        f"what remains of {printable(one.name)}: the backbone was trained on it and is as it was; {measured}. "
-        f"They are now taken for {listed(answers)}{more}"
-    )

@@ -3,7 +3,6 @@
 import math
 
 import torch
-from scipy.optimize import minimize_scalar
 from torch import Tensor
 from torch.nn import functional
 
@@ -49,9 +48,11 @@ def fit_temperature(scores: Tensor, labels: Tensor) -> float | None:
         misfit = functional.cross_entropy(scores / math.exp(logarithm), labels, reduction="none")
         return float(weights @ misfit) + ((logarithm - usual) / USUAL_DEVIATION) ** 2 / 2
 
-    bounds = math.log(LOWEST), math.log(HIGHEST)
-    found = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-7})
-    return round(math.exp(found.x), 4)
+    low, high = math.log(LOWEST), math.log(HIGHEST)
+    while high - low > 1e-6:  # thirds; to import scipy.optimize would take longer than all of it
+        third = (high - low) / 3
+        low, high = (low, high - third) if loss(low + third) < loss(high - third) else (low + third, high)
+    return round(math.exp(low), 4)
 
 
 def spread_of(scores: Tensor) -> float:

@@ -30,9 +30,17 @@ from foster.learner.familiarity import Familiarity
 from foster.learner.features import FeatureStore, stored_features
 from foster.learner.heads import linear_discriminants, solve
 from foster.learner.knowledge import Change, Knowledge, Memories
-from foster.learner.look import Entry, fair_quota, kept_elsewhere, shared_photos
+from foster.learner.look import (
+    BYTES_OF_PROCESS,
+    NUM_SHOWN,
+    Chosen,
+    Entry,
+    Request,
+    fair_quota,
+    kept_elsewhere,
+    shared_photos,
+)
 from foster.learner.reports import Inventory, LearnReport
-from foster.learner.request import BYTES_OF_PROCESS, NUM_SHOWN, Chosen, Request
 from foster.learner.update_check import UpdateCheck, compare, problem
 from foster.learner.work_folder import WorkFolder
 from foster.networks.adapted import check_backbone
@@ -126,7 +134,6 @@ def learn_in_closed_form(request: Request, chosen: Chosen, began: float) -> Chan
         temperature=after.temperature,
         num_calibration_images=after.num_calibration_images,
         variants={},
-        new_variants={},
         restarts=(),
         checks=(check,) if check.classes else (),
         uncompared=uncompared,

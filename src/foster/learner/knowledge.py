@@ -112,10 +112,8 @@ class Knowledge:
 
     @property
     def trained_from(self) -> dict[str, float]:
-        """For each class, the smallest position (`look.position`) of any image of it that was trained on.
-
-        It is 0 where the history does not tell, so that no image can be taken for one that was never trained on.
-        """
+        """For each class, the smallest position (`train.position`) of any image of it that was trained on; 0 where the
+        history does not tell."""
         smallest = trained_positions(self.history)
         return {name: smallest.get(name, 0.0) for name in self.class_names}
 

@@ -1,5 +1,6 @@
 """Learner: a classifier that learns new classes, and more of known ones, for as long as it lives."""
 
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -16,19 +17,21 @@ from foster.data.photos.decode import ImageError, ImageLike, Resizing, decoded
 from foster.data.photos.find import Images, Labels, Source, as_items, find_photos, item_name
 from foster.errors import DataError
 from foster.events import Listener
+from foster.experiment.parts import check_engine
 from foster.learner import mending
 from foster.learner.assessment import EvaluationReport, assess
 from foster.learner.calibration import UNCALIBRATED
 from foster.learner.classifier import Classifier
+from foster.learner.closed_form import learn_in_closed_form
 from foster.learner.familiarity import UNFAMILIAR, Unknown
 from foster.learner.knowledge import Change, Knowledge, load_knowledge, save_knowledge
-from foster.learner.learn import learn
+from foster.learner.look import Request, choose
 from foster.learner.reports import CalibrationWarning, LearnReport, MendReport, Prediction, UpdateError
-from foster.learner.request import Request
+from foster.learner.train import learn_by_training
 from foster.learner.update_check import check_limits
 from foster.learner.work_folder import WorkFolder, opened
 from foster.networks.adapted import ModuleLike, check_choice
-from foster.settings.learner import AUTO, LearnerSettings, learner_settings
+from foster.settings.learner import AUTO, CLOSED_FORM, LearnerSettings, learner_settings
 from foster.settings.plugins import load_plugins
 from foster.system.counts import counted
 from foster.system.signals import StopRequest
@@ -164,10 +167,15 @@ class Learner:
         settings = self.settings
         if changes:
             settings = learner_settings(base=settings, has_learned=self.knowledge is not None, **changes)
+        began = time.monotonic()
         photos, stop = find_photos(source, labels), stop or StopRequest()
+        check_engine(settings.engine, settings.device)
         with opened(work_folder) as work:
             request = Request(self.knowledge, settings, photos, self._backbone, max_drop, minutes, listener, stop, work)
-            return self._taken(learn(request))
+            with explained_memory_errors(find_device(settings.device)):
+                chosen = choose(request)
+            learn = learn_in_closed_form if chosen.method == CLOSED_FORM else learn_by_training
+            return self._taken(learn(request, chosen, began))
 
     def predict(self, images: ImageLike | Images, top: int = 5, unknown_below: Unknown = None) -> list[Prediction]:
         """The best `top` classes of each image, in the order given: `label`, `confidence` and `top` of each answer.

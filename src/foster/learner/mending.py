@@ -6,7 +6,6 @@ trained network keeps its backbone; the rows of its head are put together or lef
 
 import itertools
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,14 +19,14 @@ from foster.data.images import ImageSet, concatenate, ids_of, joined
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.find import class_name
 from foster.errors import DataError, suggestion
-from foster.evaluation.predict import class_means, nearest_mean_scores
+from foster.evaluation.predict import class_means
 from foster.learner.calibration import fit_temperature, probabilities
 from foster.learner.classifier import Classifier, one_thread
 from foster.learner.familiarity import Familiarity
 from foster.learner.heads import kept_photos, scale_of, solve
 from foster.learner.knowledge import Change, Knowledge, Memories
 from foster.learner.look import held_out_quota
-from foster.learner.reports import UNKNOWN, MendReport, Remains
+from foster.learner.reports import UNKNOWN, MendReport
 from foster.learner.update_check import UpdateCheck, compare, problem
 from foster.networks.heads import Head, RootHead
 from foster.networks.network import Network
@@ -313,11 +312,9 @@ def _with_names(entry: Mapping[str, Any], names: Mapping[str, str | None]) -> di
     result = dict(entry)
     if "new_classes" in entry:
         result["new_classes"] = of_list(entry["new_classes"])
-    for key in ("more_of", "trained_from", "remains"):
+    for key in ("more_of", "trained_from"):
         if key in entry:
             result[key] = of_keys(entry[key])
-    for name, remains in result.get("remains", {}).items():
-        result["remains"][name] = {**remains, "answers": of_keys(remains.get("answers", {}))}
     if "checks" in entry:
         result["checks"] = {
             kind: {**check, "classes": of_keys(check.get("classes", {}))} for kind, check in entry["checks"].items()
@@ -417,19 +414,14 @@ def _regrouped_network(
     features = seen.features(held_out)
     fitted = fit_temperature(new.scores_on_cpu(features), held_out.labels)
     new.temperature = fitted or before.temperature
-    checks, differences = [], []
+    checks = []
     for kind, images in (("held-out", held_out), ("exemplar", exemplars)):
         if len(images):
-            check, difference = _compared(kind, images, seen.features(images), regrouping, old, new)
-            checks.append(check)
-            differences.append(difference)
-    report = replace(
-        report,
-        checks=tuple(checks),
-        mean_difference=float(differences[0].mean()) if differences and regrouping.merged else None,
-        largest_difference=float(differences[0].max()) if differences and regrouping.merged else None,
-        remains=_remains(seen, after, report.forgotten, new),
-    )
+            then = regrouping.summed(_probabilities(old, seen.features(images))).argmax(1)
+            now = _probabilities(new, seen.features(images)).argmax(1)
+            names = images.class_names
+            checks.append(compare(kind, images.labels.numpy(), then.numpy(), now.numpy(), names, len(names)))
+    report = replace(report, checks=tuple(checks), is_trained=True)
     familiarity = before.familiarity and before.familiarity.regrouped(
         regrouping.groups, (_probabilities(new, features), features)
     )
@@ -523,33 +515,3 @@ def merged_row(
 
 def _probabilities(classifier: Classifier, features: Tensor) -> Tensor:
     return probabilities(classifier.scores_on_cpu(features), classifier.temperature)
-
-
-def _compared(
-    kind: str, images: ImageSet, features: Tensor, regrouping: Regrouping, old: Classifier, new: Classifier
-) -> tuple[UpdateCheck, Tensor]:
-    """Answers before and after, and how far the probability of a merged class is from the sum of its parts', `[N]`."""
-    then, now = regrouping.summed(_probabilities(old, features)), _probabilities(new, features)
-    names = images.class_names
-    check = compare(kind, images.labels.numpy(), then.argmax(1).numpy(), now.argmax(1).numpy(), names, len(names))
-    merged = regrouping.merged
-    return check, (then[:, merged] - now[:, merged]).abs().sum(1)
-
-
-def _remains(seen: _Seen, after: Knowledge, forgotten: Sequence[str], new: Classifier) -> tuple[Remains, ...]:
-    """Of each forgotten class that had images: by the features, which are as they were, how many are still told."""
-    before, exemplars = seen.knowledge, seen.exemplars
-    means = class_means(seen.features(exemplars), exemplars.labels, before.num_classes)
-    remains = []
-    for name in forgotten:
-        class_id = before.class_names.index(name)
-        kind, images = "held-out", seen.held_out.select(seen.held_out.labels == class_id)
-        if not len(images):
-            kind, images = "exemplar", exemplars.select(exemplars.labels == class_id)
-        if len(images):
-            features = seen.features(images)
-            is_near = nearest_mean_scores(features, means).argmax(1) == class_id
-            num_near = int(is_near.sum()) if bool(means[class_id].isfinite().all()) else None
-            answers = Counter(after.class_names[k] for k in _probabilities(new, features).argmax(1).tolist())
-            remains.append(Remains(name, kind, len(images), num_near, dict(answers.most_common())))
-    return tuple(remains)

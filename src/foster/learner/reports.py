@@ -135,8 +135,6 @@ class LearnReport(Inventory):
     variants: Mapping[str, float]
     """Accuracy of every network of the task on held-out images, as a mean over classes, and of the head in closed form
     on the features of the pretrained backbone."""
-    new_variants: Mapping[str, float]
-    """The same over the new classes alone, of the networks on the way."""
     restarts: tuple[str, ...]
     """Phases that learned nothing at first and were started again, in a line each."""
     checks: tuple[UpdateCheck, ...]
@@ -196,18 +194,6 @@ class LearnReport(Inventory):
         seen = {entry.name for entry in self.held_out.classes} if self.held_out else set()
         return tuple(name for name in self.new_classes if name not in seen)
 
-    def loss_of_new(self, limit: float) -> str | None:
-        """One line where the network that was kept knows the new classes worse than the one it was made from, by more
-        than `limit` points; else None."""
-        after = self.held_out.new_after if self.held_out else None
-        best = max(self.new_variants, key=lambda name: self.new_variants[name], default=None)
-        if best is None or after is None or self.new_variants[best] - after <= limit:
-            return None
-        return (
-            f"compression took the new classes from {self.new_variants[best]:.1f} to {after:.1f} % on held-out images, "
-            f"by more than {limit:g} points; nothing was changed (longer training helps: training, epochs_scale)"
-        )
-
     def __str__(self) -> str:
         what = [counted(len(self.new_classes), "new class")] if self.new_classes else []
         what += [f"more of {len(self.more_of)}"] if self.more_of else []
@@ -242,25 +228,6 @@ class LearnReport(Inventory):
 
 
 @dataclass(frozen=True)
-class Remains:
-    """What is left of a forgotten class where nothing can be taken out: in the backbone's weights."""
-
-    name: str
-    kind: str
-    """Which of its images were looked at before they went: "held-out" or "exemplar"."""
-    num_images: int
-    num_told: int | None
-    """How many of them are nearer to the mean of that class's exemplars, in features, than to any other's; None where
-    no exemplar is kept."""
-    answers: Mapping[str, int]
-    """What they are taken for now, most often first."""
-
-    def record(self) -> dict[str, Any]:
-        """Plain data for a bundle's history."""
-        return {"kind": self.kind, "images": self.num_images, "told": self.num_told, "answers": dict(self.answers)}
-
-
-@dataclass(frozen=True)
 class MendReport:
     """What became of which classes, and what the others lost or won by it."""
 
@@ -272,10 +239,8 @@ class MendReport:
     """How many images are gone with a class, or are kept of a merged one."""
     checks: tuple[UpdateCheck, ...] = ()
     """Before and after, where answers may have changed; what several parts got together counts for a merged class."""
-    largest_difference: float | None = None
-    """Between the probability of a merged class and the sum of those of its parts, on the same images."""
-    mean_difference: float | None = None
-    remains: tuple[Remains, ...] = ()
+    is_trained: bool = False
+    """Whether the backbone, which stays as it is, was trained on the classes."""
     removed: tuple[str, ...] = ()
     """The ids of photos that were taken out."""
 
@@ -288,9 +253,8 @@ class MendReport:
             return {"removed_photos": len(self.removed)}
         if not self.forgotten and not self.checks:
             return {"renamed": dict(self.renamed)}
-        what = {"forgotten": list(self.forgotten), "remains": {one.name: one.record() for one in self.remains}}
         return {
-            **(what if self.forgotten else {"renamed": dict(self.renamed)}),
+            **({"forgotten": list(self.forgotten)} if self.forgotten else {"renamed": dict(self.renamed)}),
             "checks": {check.kind: check.record() for check in self.checks},
         }
 

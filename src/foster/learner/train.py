@@ -2,10 +2,12 @@
 
 import copy
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from statistics import median_low
+from types import MappingProxyType
 from typing import Any, cast
 
 import torch
@@ -14,36 +16,55 @@ from torch import Tensor, nn
 from foster import events
 from foster.bundle.manifest import Preprocessing
 from foster.data.download import Follower
-from foster.data.images import ImageSet, Stack, as_stack, concatenate, ids_of, on_device
+from foster.data.herding import positions_by_class
+from foster.data.images import (
+    ImageSet,
+    Stack,
+    as_stack,
+    concatenate,
+    digest,
+    ids_of,
+    images_digest,
+    on_device,
+    tensors_of,
+)
 from foster.data.memory import BorrowedMemory, ExemplarMemory
 from foster.data.photos.decode import Resizing
-from foster.data.photos.find import Photos, some
-from foster.data.photos.read import stack_for_learner
+from foster.data.photos.find import Photos, item_name, some
+from foster.data.photos.read import learner_loader, read_for_training, stack_for_learner
 from foster.data.task import Task
 from foster.data.unlabeled import load_unlabeled
 from foster.errors import DataError, SettingsError
 from foster.evaluation.metrics import evaluate
 from foster.evaluation.predict import Infer, Nothing, ranks
-from foster.experiment.parts import build_engine, engine_settings
+from foster.experiment.parts import build_engine, engine_settings, place_for_photos
 from foster.learner.calibration import fit_temperature, probabilities
 from foster.learner.classifier import Classifier
 from foster.learner.familiarity import Familiarity
 from foster.learner.features import FeatureStore, stored_features
-from foster.learner.heads import linear_discriminants, solve
+from foster.learner.heads import linear_discriminants
 from foster.learner.knowledge import Change, Knowledge, Memories, no_images
-from foster.learner.look import Intake, fair_quota, held_out_quota, kept_held_out, take_in
-from foster.learner.reports import CLOSED_FORM_VARIANT, LearnReport
-from foster.learner.request import BYTES_OF_PROCESS, NUM_SHOWN, Chosen, Request
+from foster.learner.look import (
+    BYTES_OF_PROCESS,
+    NUM_SHOWN,
+    Chosen,
+    Entry,
+    Request,
+    entries_of,
+    fair_quota,
+    held_out_quota,
+    kept_elsewhere,
+    shared_photos,
+)
+from foster.learner.reports import CLOSED_FORM_VARIANT, Inventory, LearnReport
 from foster.learner.update_check import UpdateCheck, compare, problem
-from foster.learner.work_folder import WorkFolder, fingerprint
+from foster.learner.work_folder import WorkFolder
 from foster.methods import method_class
 from foster.methods.base import Context, Method
 from foster.methods.refresh import has_own_phases, phases_of
 from foster.networks.adapted import BackboneChoice, check_backbone
-from foster.networks.boosted import BoostedNetwork
-from foster.networks.heads import Head, RootHead
+from foster.networks.heads import RootHead
 from foster.networks.network import Backbone, Network
-from foster.networks.statistics import Statistics
 from foster.settings.augmentation import AUGMENTATIONS, Augmentation
 from foster.settings.learner import LearnerSettings
 from foster.settings.learner_defaults import augmentation_for, batch_size_for
@@ -67,9 +88,6 @@ LOWER_RATE = 0.1
 NUM_LOOKED_AT = 256
 LEAST_GAIN = 0.1
 """The share of the way from chance to all right that a trained network must have come, on what it was trained on."""
-
-MOST_IMAGES_FOR_A_START = 5000
-"""A head starts from the discriminants of so many images at most."""
 
 
 def learn_by_training(request: Request, chosen: Chosen, began: float) -> Change[LearnReport]:
@@ -100,8 +118,25 @@ def learn_by_training(request: Request, chosen: Chosen, began: float) -> Change[
     # A schedule that was fitted to a time is that of this learn alone.
     resolved = plan.resolved().model_copy(update={"epochs_scale": request.settings.epochs_scale})
     limit = request.max_drop
-    lost = None if limit is None else problem(report.checks, limit) or report.loss_of_new(limit)
+    lost = None if limit is None else problem(report.checks, limit)
     return Change(after, report, lost, resolved)
+
+
+@dataclass(frozen=True, eq=False)
+class Intake:
+    """The images of one `learn`, with ids for all classes known afterwards."""
+
+    train: ImageSet
+    held_out: ImageSet
+    num_known: int
+    num_new: int
+    inventory: Inventory
+    trained_from: Mapping[str, float]
+    """For each class of this `learn`, the smallest position of its images in `train`."""
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return self.train.class_names
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,6 +294,89 @@ def make_plan(request: Request, chosen: Chosen) -> Plan:
         mean, std = (choice.mean, choice.std) if choice.mean and choice.std else statistics(intake.train.stack)
         preprocessing = Preprocessing.model_validate({**vars(resizing), "mean": mean, "std": std})
     return Plan(before, settings, choice, preprocessing, intake, unlabeled, untrained)
+
+
+def take_in(photos: Photos, resizing: Resizing, settings: LearnerSettings, knowledge: Knowledge | None) -> Intake:
+    """Read all photos; leave out what is already stored; hold out a part of every class."""
+    loader = learner_loader(resizing, find_device(settings.device), *place_for_photos(settings.engine))
+    read = read_for_training(photos, resizing, settings.max_unreadable, loader)
+    known = knowledge.class_names if knowledge else ()
+    readable = set(read.labels)
+    names = (*known, *(name for name in photos.class_names if name in readable and name not in known))
+    ids = {name: k for k, name in enumerate(names)}
+    images = ImageSet(read.stack, torch.tensor([ids[name] for name in read.labels]), names)
+    entries = [Entry(*entry) for entry in zip(images.labels.tolist(), ids_of(images.stack), strict=True)]
+    stored = entries_of(knowledge.held_out) | entries_of(knowledge.exemplars) if knowledge else set()
+    is_fresh = torch.tensor([entry not in stored for entry in entries])
+    fresh = images.select(is_fresh)
+    if not len(fresh):
+        raise DataError(f"all {len(images)} images in {photos.title} are kept from earlier learns: nothing to learn")
+    fresh_entries = [entry for entry in entries if entry not in stored]
+    hashes = [entry.image_hash for entry in fresh_entries]
+    trained_before = dict(enumerate(knowledge.trained_from.values())) if knowledge else {}
+    mask = is_held_out(fresh, hashes, settings.held_out_share, trained_before)
+    train = fresh.select(~mask)
+    elsewhere = kept_elsewhere(fresh_entries, stored, names)
+    again = Counter(names[label] for label in fresh.labels.tolist() if label < len(known))
+    inventory = Inventory(
+        more_of=dict(again),
+        num_repeated=len(images) - len(fresh),
+        kept_elsewhere=elsewhere,
+        shared=shared_photos(entries, names, [item_name(photos.items[k], k) for k in read.positions]),
+        empty_classes=(*photos.empty_classes, *(name for name in photos.class_names if name not in readable)),
+        passed_over=photos.passed_over,
+        unreadable=read.unreadable,
+    )
+    held_out = fresh.select(mask)
+    # Encoded as a bundle keeps them: whoever loads the bundle measures the same.
+    held_out = replace(held_out, stack=held_out.stack.owned())
+    smallest: dict[str, float] = {}
+    for label, image_hash, is_spared in zip(fresh.labels.tolist(), hashes, mask.tolist(), strict=True):
+        if not is_spared:
+            smallest[names[label]] = min(smallest.get(names[label], 1.0), position(image_hash))
+    return Intake(train, held_out, len(known), len(names) - len(known), inventory, smallest)
+
+
+FEWEST_IMAGES = 3
+"""A class with fewer images holds none out."""
+
+
+def position(image_hash: str) -> float:
+    """Where a picture stands between 0 and 1 by the hash of its pixels: it keeps this position for life."""
+    return int(image_hash, 16) / 16.0 ** len(image_hash)
+
+
+def is_held_out(
+    images: ImageSet, ids: Sequence[str], share: float, trained_from: Mapping[int, float] = MappingProxyType({})
+) -> Tensor:
+    """A mask `[N]`. Of a new class about `share` is held out, at least one image of three or more and never all.
+
+    The choice goes by the hash of the pixels, lowest first: it does not depend on file names, and equal pictures always
+    stand on the same side. One that lies in several classes is held out where all of them choose it. `trained_from` has
+    the smallest position that was trained on, for every class known before: only pictures below it, and below `share`,
+    are held out, so that a photo that comes again is never measured on once it was trained on.
+    """
+    members: dict[int, set[str]] = defaultdict(set)
+    for label, image_hash in zip(images.labels.tolist(), ids, strict=True):
+        members[label].add(image_hash)
+    trained: set[str] = set()
+    for label, hashes in members.items():
+        count = max(1, round(len(hashes) * share)) if share and len(hashes) >= FEWEST_IMAGES else 0
+        if count and label in trained_from:
+            limit = min(share, trained_from[label])
+            count = sum(position(image_hash) < limit for image_hash in hashes)
+        trained |= set(sorted(hashes)[min(count, len(hashes) - 1) :])
+    return torch.tensor([image_hash not in trained for image_hash in ids], dtype=torch.bool)
+
+
+def kept_held_out(images: ImageSet, quota: int | None) -> ExemplarMemory:
+    """Up to `quota` different images of each class, by the order of their hashes: the same ones every time."""
+    memory, ids = ExemplarMemory(), ids_of(images.stack)
+    for class_id, positions in enumerate(positions_by_class(images.labels, range(images.num_classes))):
+        by_hash = {ids[position]: position for position in positions.tolist()}
+        chosen = [by_hash[entry] for entry in sorted(by_hash)][:quota]
+        memory.remember(class_id, images.stack[torch.tensor(chosen, dtype=torch.int64)])
+    return memory
 
 
 def _with_kept_photos(intake: Intake, untrained: Knowledge) -> Intake:
@@ -477,8 +595,6 @@ class Trained:
 
     epochs: dict[str, int]
     accuracies: dict[str, float]
-    new_accuracies: dict[str, float]
-    """The same over the new classes alone."""
     restarts: tuple[str, ...] = ()
     """What was started again, in a line each."""
 
@@ -498,6 +614,32 @@ def _train(
     return train(trainer, method, task, plan, state, save), earlier_seconds
 
 
+def fingerprint(
+    settings: LearnerSettings, before: Knowledge | None, intake: Intake, unlabeled: ImageSet | None
+) -> dict[str, Any]:
+    """What one `learn` starts from, as plain data: the settings, and hashes of the images as they were decoded and of
+    what is known before them. Equal fingerprints lead to equal weights.
+
+    Where and how it is computed is not part of it, and neither are names and places of files.
+    """
+    parts = {"training": intake.train, "held-out": intake.held_out}
+    images = {f"{name} {key}": value for name, part in parts.items() for key, value in tensors_of(part).items()}
+    return {
+        "settings": settings.nested(),
+        "known": _known(before) if before else "",
+        "images": digest(images, intake.class_names),
+        "unlabeled": images_digest(unlabeled),
+    }
+
+
+def _known(knowledge: Knowledge) -> str:
+    memories = {"exemplars": knowledge.exemplars.state(), "held-out": knowledge.held_out.state()}
+    tensors = dict(knowledge.network.state_dict())
+    tensors |= {f"{name} {key}": value for name, state in memories.items() for key, value in state.items()}
+    preprocessing = knowledge.preprocessing.model_dump(exclude_defaults=True)
+    return digest(tensors, knowledge.class_names, knowledge.task_sizes, preprocessing)
+
+
 def train(
     trainer: Trainer,
     method: Method[Any],
@@ -508,79 +650,22 @@ def train(
 ) -> Trained:
     """Train all phases of a task, in place, from where `state` stands; saved on the way where there is a `save`.
 
-    Heads on a pretrained backbone start from discriminants of its features. A phase that learned nothing is tried again
-    at a lower rate, but for the paper's schedules.
+    A phase that learned nothing is tried again at a lower rate, but for the paper's schedules.
     """
     trainer.begin(task)
     if state.phase:
         trainer.listener(state.resumed)
     phases = phases_of(method, task)
-    if plan.backbone.is_pretrained:
-        phases = with_started_heads(phases, trainer.engine.infer)
     restarts: list[str] = []
     if plan.settings.training != "paper":
         phases = with_second_try(phases, trainer.engine.infer, task.num_total, restarts.append)
     accuracies: dict[str, float] = {}
-    of_new: dict[str, float] = {}
 
     def note_accuracy(wanted: Evaluate) -> None:
         if len(plan.held_out):
-            accuracies[wanted.variant], new = _accuracy(trainer, wanted, task, plan)
-            if new is not None:
-                of_new[wanted.variant] = new
+            accuracies[wanted.variant] = _accuracy(trainer, wanted, task, plan)
 
-    return Trained(trainer.learn(phases, state, note_accuracy, save), accuracies, of_new, tuple(restarts))
-
-
-def with_started_heads(phases: Iterator[Phase | Evaluate], infer: Infer) -> Iterator[Phase | Evaluate]:
-    """The same phases; the head of each network starts from discriminants of the features that it has then."""
-    started: set[nn.Module] = set()
-    for phase in phases:
-        if isinstance(phase, Phase) and phase.network not in started:
-            start_head(phase.network, infer, phase.data)
-            started.add(phase.network)
-        yield phase
-
-
-@torch.no_grad()
-def start_head(network: nn.Module, infer: Infer, data: ImageSet) -> None:
-    """Set the linear head of a network, plain or boosted, from the features of `data`; any other is left alone."""
-    if isinstance(network, Network) and type(network.head) is Head:
-        start = _discriminants(network, network.num_classes, infer, data)
-        if start is not None:
-            network.head.weight.copy_(start[0])
-            network.head.bias.copy_(start[1])
-    elif isinstance(network, BoostedNetwork) and len(network.old.branches) == 1:
-        # Both branches are the same at first, so each gives half of what a class's features say.
-        start = _discriminants(network.old, network.num_classes, infer, data)
-        if start is not None:
-            (weight, bias), num_known = start, network.num_known
-            for block, values in (
-                (network.old_block, weight[:num_known] / 2),
-                (network.new_on_old, weight[num_known:] / 2),
-                (network.new_block, weight / 2),
-                (network.old_bias, bias[:num_known]),
-                (network.new_bias, bias[num_known:]),
-            ):
-                if block.requires_grad:  # what the settings keep as it is stays so
-                    block.copy_(values)
-            network.new_branch_head.weight.copy_(weight)
-            network.new_branch_head.bias.copy_(bias)
-
-
-def _discriminants(network: Network, num_classes: int, infer: Infer, data: ImageSet) -> tuple[Tensor, Tensor] | None:
-    """Weight `[C, d]` and bias `[C]` for features of any length; None where a class has no image."""
-    labelled = data.select(data.labels >= 0)
-    labelled = labelled.select(torch.arange(len(labelled))[:: -(-len(labelled) // MOST_IMAGES_FOR_A_START)])
-    if not bool((labelled.class_counts(num_classes) > 0).all()):
-        return None
-    raw, labels = infer(network, labelled.stack).features, labelled.labels.cpu()
-    features = stored_features(raw)
-    whole = Statistics.empty(num_classes, features.shape[1]).added(features, labels)
-    ids = tuple(f"{k:08d}" for k in range(len(labels)))
-    head = solve(whole, features, labels, ids).head
-    length = raw.float().norm(dim=1).mean().clamp_min(1e-6)
-    return head.weight.to(raw.device) / length, head.bias.to(raw.device)
+    return Trained(trainer.learn(phases, state, note_accuracy, save), accuracies, tuple(restarts))
 
 
 def with_second_try(
@@ -620,8 +705,8 @@ def _spread(data: ImageSet) -> ImageSet:
     return data.select(labelled[::stride][:NUM_LOOKED_AT])
 
 
-def _accuracy(trainer: Trainer, wanted: Evaluate, task: Task, plan: Plan) -> tuple[float, float | None]:
-    """In percent, means over all classes and over the new ones, if any of them has an image."""
+def _accuracy(trainer: Trainer, wanted: Evaluate, task: Task, plan: Plan) -> float:
+    """In percent, the mean over all classes."""
     held_out = plan.held_out
     logits = trainer.engine.infer(wanted.network, held_out.stack).logits
     rank, labels = ranks(logits, held_out.labels).cpu(), held_out.labels
@@ -629,8 +714,7 @@ def _accuracy(trainer: Trainer, wanted: Evaluate, task: Task, plan: Plan) -> tup
     evaluation = evaluate(rank.numpy(), labels.numpy(), sizes)
     trainer.listener(events.Evaluated(task.index, wanted.variant, **vars(evaluation)))
     by_class = accuracy_by_class(rank == 0, labels)
-    new = [accuracy for label, accuracy in by_class.items() if label >= task.num_known]
-    return sum(by_class.values()) / len(by_class), sum(new) / len(new) if new else None
+    return sum(by_class.values()) / len(by_class)
 
 
 def accuracy_by_class(is_right: Tensor, labels: Tensor) -> dict[int, float]:
@@ -779,7 +863,6 @@ def _report(
         num_calibration_images=after.num_calibration_images,
         variants=accuracies,
         result=result,
-        new_variants=trained.new_accuracies,
         restarts=trained.restarts,
         checks=checks,
         uncompared=plan.uncompared,

@@ -13,13 +13,9 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from foster import events
-from foster.data.images import ImageSet, digest, images_digest, tensors_of
 from foster.errors import FolderError, explained
-from foster.learner.knowledge import Knowledge
-from foster.learner.look import Intake
 from foster.learner.reports import UpdateError
 from foster.settings.base import flat
-from foster.settings.learner import LearnerSettings
 from foster.system.files import is_temporary, user_path, write_bytes, written
 from foster.system.locking import LOCK, locked
 from foster.training.checkpoint import CheckpointStore, explained_misfit
@@ -132,24 +128,6 @@ def opened(folder: str | Path | WorkFolder | None) -> AbstractContextManager[Wor
     return WorkFolder(Path(folder)).opened()
 
 
-def fingerprint(
-    settings: LearnerSettings, before: Knowledge | None, intake: Intake, unlabeled: ImageSet | None
-) -> dict[str, Any]:
-    """What one `learn` starts from, as plain data: the settings, and hashes of the images as they were decoded and of
-    what is known before them. Equal fingerprints lead to equal weights.
-
-    Where and how it is computed is not part of it, and neither are names and places of files.
-    """
-    parts = {"training": intake.train, "held-out": intake.held_out}
-    images = {f"{name} {key}": value for name, part in parts.items() for key, value in tensors_of(part).items()}
-    return {
-        "settings": settings.nested(),
-        "known": _known(before) if before else "",
-        "images": digest(images, intake.class_names),
-        "unlabeled": images_digest(unlabeled),
-    }
-
-
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     """In words, the first thing in which two fingerprints differ; None where they do not."""
     old, new = flat(before["settings"]), flat(now["settings"])
@@ -159,11 +137,3 @@ def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
             return f"with {was}, which is {'not set' if new.get(key) is None else repr(new[key])} now"
     words = {"known": "from another bundle", "images": "of other images", "unlabeled": "with other unlabeled images"}
     return next((text for key, text in words.items() if before[key] != now[key]), None)
-
-
-def _known(knowledge: Knowledge) -> str:
-    memories = {"exemplars": knowledge.exemplars.state(), "held-out": knowledge.held_out.state()}
-    tensors = dict(knowledge.network.state_dict())
-    tensors |= {f"{name} {key}": value for name, state in memories.items() for key, value in state.items()}
-    preprocessing = knowledge.preprocessing.model_dump(exclude_defaults=True)
-    return digest(tensors, knowledge.class_names, knowledge.task_sizes, preprocessing)
