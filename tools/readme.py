@@ -385,7 +385,7 @@ def _changes_note(scenarios: Mapping[str, Sequence[Group]]) -> str:
 
 
 def _difference(group: Group, theirs: float) -> str:
-    return f"{statistics.fmean(group.averages) - theirs:+.2f}"
+    return f"{round(statistics.fmean(group.averages) - theirs, 2) + 0.0:+.2f}"
 
 
 def _published(published: Published | None) -> str:
