@@ -33,7 +33,14 @@ def test_each_event_is_read_once_and_a_cut_line_waits_for_its_end(tmp_path: Path
 
 @pytest.mark.parametrize(
     "change",
-    [{"task": "x"}, {"losses": 5}, {"losses": {"a": "x"}}, {"losses": {"a": None}}, {"epoch": 10**30}, {"event": []}],
+    [
+        {"task": "x"},
+        {"losses": 5},
+        {"losses": {"a": "x"}},
+        {"losses": {"a": None}},
+        {"losses": {"a": 10**1000}},
+        {"event": []},
+    ],
 )
 def test_what_has_something_else_in_the_place_of_a_number_is_no_event(change: dict, tmp_path: Path):
     path, good = tmp_path / "events.jsonl", epoch(0, 0, 0.5)
