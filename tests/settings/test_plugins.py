@@ -77,20 +77,20 @@ def test_what_cannot_be_imported_is_one_line(name: str, content: str | None, exp
 
 def test_a_file_with_the_name_of_another_module_is_refused() -> None:
     Path("json.py").write_text("")
-    with pytest.raises(SettingsError, match=r"json\.py' has the name of another module, '.*': rename it"):
+    with pytest.raises(SettingsError, match=r"json\.py'"):
         load_plugins(["json.py"])
     Path("sys.py").write_text("")
-    with pytest.raises(SettingsError, match="has the name of another module, 'built-in': rename it"):
+    with pytest.raises(SettingsError, match="'built-in'"):
         load_plugins(["sys.py"])
     Path("lab_p.py").write_text("")
     sys.modules["lab_p"] = ModuleType("lab_p")  # from no file, as that of a script is
-    with pytest.raises(SettingsError, match="has the name of another module, 'lab_p': rename it"):
+    with pytest.raises(SettingsError, match="'lab_p'"):
         load_plugins(["lab_p.py"])
 
 
 def test_a_folder_that_is_no_package_is_told_so() -> None:
     Path("lab_m").mkdir()
-    with pytest.raises(SettingsError, match=r"lab_m' is no module: name a \.py file, or a folder with an __init__"):
+    with pytest.raises(SettingsError, match=r"lab_m'.*__init__"):
         load_plugins(["./lab_m"])
 
 
@@ -106,7 +106,7 @@ def test_installed_packages_are_plug_ins(monkeypatch: pytest.MonkeyPatch) -> Non
     assert plugins_of({"backbone": "lab_net", "method": "foster"}) == ("lab_h",)
     points[:] = [EntryPoint("broken", "lab_broken", plugins.GROUP)]
     plugins._load_installed.cache_clear()
-    with pytest.raises(SettingsError, match="no such module; repair or remove the installed package"):
+    with pytest.raises(SettingsError, match="installed package"):
         learner_settings()
     points.clear()
     plugins._load_installed.cache_clear()
@@ -143,7 +143,7 @@ def test_a_name_belongs_to_whoever_registered_it_first() -> None:
     register("method", table, "theirs", 1, made)
     register("method", table, "theirs", 2, made)
     assert table["theirs"] == 2, "the same function, once more"
-    with pytest.raises(SettingsError, match="there is a method 'ours' already, from foster itself; register yours"):
+    with pytest.raises(SettingsError, match=r"'ours'.*foster itself"):
         register("method", table, "ours", 1, made)
     with pytest.raises(SettingsError, match=f"already, from plug-in '{__name__}'"):
         register("method", table, "theirs", 3, test_a_name_belongs_to_whoever_registered_it_first)
@@ -153,9 +153,7 @@ def test_a_name_belongs_to_whoever_registered_it_first() -> None:
 
 def test_what_a_file_from_anywhere_names_must_be_there_already() -> None:
     Path("lab_i.py").write_text("")
-    with pytest.raises(
-        SettingsError, match="it needs the plug-in 'lab_i'; if you trust it, name it with --plugin lab_i"
-    ):
+    with pytest.raises(SettingsError, match="--plugin lab_i"):
         check_imported(["lab_i"], "it")
     load_plugins(["lab_i"])
     check_imported(["/elsewhere/lab_i.py"], "it")
@@ -164,9 +162,9 @@ def test_what_a_file_from_anywhere_names_must_be_there_already() -> None:
 @pytest.mark.parametrize("value", ['"lab"', "1", "[1]"])
 def test_plugins_are_a_list_of_names(value: str) -> None:
     Path("mine.toml").write_text(f"plugins = {value}")
-    with pytest.raises(SettingsError, match=r"plugins: this is a list of modules such as \['my_lab'\], not"):
+    with pytest.raises(SettingsError, match=r"^plugins: "):
         load_settings("mine.toml")
-    with pytest.raises(SettingsError, match=r"\(in preset digits or on the command line\)$"):
+    with pytest.raises(SettingsError, match="preset digits"):
         load_settings("digits", [f"plugins={value}"])
 
 

@@ -375,7 +375,7 @@ def test_a_pil_image_of_32_bits_has_the_range_of_where_it_comes_from(tmp_path: P
         assert opened.mode == "I"
         assert greys(opened) == greys(path) == [0, 1, 128, 255]
     Image.fromarray(np.array([[0, 70_000]], np.int32)).save(tmp_path / "deeper.tiff")
-    with pytest.raises(ImageError, match="0 to 70000: they must lie in 0 to 65535"):
+    with pytest.raises(ImageError, match=r"70000.*65535"):
         decode(tmp_path / "deeper.tiff")
 
 

@@ -1,6 +1,7 @@
 """Which photos there are, and of which classes: folders, CSV files, lists, arrays with labels; what is refused."""
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -62,12 +63,6 @@ def test_many_endings_are_summed_up() -> None:
     assert text.endswith(", 23 others")
 
 
-def test_one_of_a_kind_is_told_as_one() -> None:
-    counts = {"beside the class folders": 1, "unreadable folders": 1, ".nef": 1}
-    expected = "1 beside the class folders, 1 unreadable folder, 1 .nef (to use it, save as JPEG)"
-    assert passed_over_text(counts) == expected
-
-
 def test_a_folder_that_cannot_be_read_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_classes(tmp_path, open=1, closed=1)
     scan = os.scandir
@@ -123,19 +118,19 @@ def test_folders_that_look_like_classes_are_classes(folders: dict[Path, Sequence
 @pytest.mark.parametrize(
     ("folders", "line"),
     [
-        (inner(test=(), train=()), "(test, train), not classes; give one part, for example 'photos/train'"),
-        (inner(test=CLASSES), "(test), not classes; give one part, for example 'photos/test'"),
+        (inner(test=(), train=()), "'photos/train'"),
+        (inner(test=CLASSES), "'photos/test'"),
         (
             inner(january=CLASSES, test=CLASSES),
-            "(january, test), not classes; give one part, for example 'photos/january'",
+            "'photos/january'",
         ),
         (
             inner(cat=(), dog=(), test=CLASSES),
-            "'photos/test' holds folders (cat, dog), so it is no class but a part of",
+            "'photos/test' holds folders (cat, dog)",
         ),
-        (inner(phone=CLASSES, camera=("fox",)), "(phone, camera), one level above the classes"),
-        (inner(phone=CLASSES, camera=("fox",)), "if the classes are cat, dog, give 'photos/phone'"),
-        (inner(all=CLASSES), "if the classes are cat, dog, give 'photos/all'"),
+        (inner(phone=CLASSES, camera=("fox",)), "(phone, camera)"),
+        (inner(phone=CLASSES, camera=("fox",)), "'photos/phone'"),
+        (inner(all=CLASSES), "'photos/all'"),
     ],
 )
 def test_parts_of_a_dataset_and_groups_of_classes_are_no_classes(folders: dict[Path, Sequence[str]], line: str) -> None:
@@ -184,11 +179,11 @@ def test_an_array_of_paths_is_a_list_of_paths(kind: type, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("given", [None, 5])
 def test_what_is_no_image_is_refused_with_what_may_be_given(given: Any) -> None:
-    with pytest.raises(DataError, match=f"^images are paths, PIL images or arrays, one or many, not {given}$"):
+    with pytest.raises(DataError, match=f"not {given}$"):
         as_items(given)
-    with pytest.raises(DataError, match=f"^labels are {given}: there must be one name or number for each image"):
+    with pytest.raises(DataError, match=f"^labels are {given}"):
         find_photos(([], given))
-    with pytest.raises(ImageError, match=f"^neither a path nor an image, but {type(given).__name__}$"):
+    with pytest.raises(ImageError, match=f"{type(given).__name__}$"):
         decode(as_items([given])[0])  # a number is no open file
 
 
@@ -213,19 +208,19 @@ def test_an_array_of_images_of_several_sizes_is_a_list_of_images() -> None:
     ],
 )
 def test_images_without_labels_are_refused_with_what_to_give(source: object) -> None:
-    with pytest.raises(DataError, match=r"^labels are missing: give images with a label each"):
+    with pytest.raises(DataError, match=r"^labels are missing"):
         find_photos(source)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (np.eye(3), r"labels of shape \(3, 3\): .* of one-hot rows, give the argmax"),
-        (torch.eye(3), r"labels of shape \(3, 3\): .* of one-hot rows, give the argmax"),
-        (np.eye(3, dtype=int).tolist(), r"label 0 is \[1, 0, 0\]: .* give the argmax"),
+        (np.eye(3), r"\(3, 3\): .*argmax"),
+        (torch.eye(3), r"\(3, 3\): .*argmax"),
+        (np.eye(3, dtype=int).tolist(), r"label 0 is \[1, 0, 0\]: .*argmax"),
         (list(torch.eye(3)), r"label 0 is tensor"),
         (np.array(1), r"labels of shape \(\)"),
-        (["a", None, "b"], "label 1 is None: there must be one name or number for each image"),
+        (["a", None, "b"], "label 1 is None"),
         (["a", "b", float("nan")], "label 2 is nan"),
         (np.array([0.0, np.nan, 1.0]), "label 1 is nan"),
         (np.array(["a", None, "b"]), "label 1 is None"),
@@ -277,7 +272,7 @@ def test_images_in_deeper_folders_belong_to_the_class_and_other_files_are_passed
 def test_a_folder_of_other_files_alone_says_what_they_are(tmp_path: Path) -> None:
     write_classes(tmp_path, cat=0)
     (tmp_path / "cat" / "a.mov").write_bytes(b"x")
-    with pytest.raises(DataError, match=r"no images below .*; passed over: 1 \.mov$"):
+    with pytest.raises(DataError, match=r"1 \.mov$"):
         find_photos(tmp_path)
 
 
@@ -287,7 +282,7 @@ def test_two_folders_are_never_one_class_by_accident(tmp_path: Path, names: tupl
         folder = os.fsencode(tmp_path) + b"/" + name
         os.mkdir(folder)  # noqa: PTH102 (a name that is no valid text)
         Image.new("RGB", (4, 4)).save(os.fsdecode(folder + b"/a.png"))
-    with pytest.raises(DataError, match=r"would both be class '.*'; rename one") as refused:
+    with pytest.raises(DataError, match="both be class") as refused:
         find_photos(tmp_path)
     str(refused.value).encode()
 
@@ -343,28 +338,19 @@ def test_a_csv_that_cannot_be_understood_names_the_line(tmp_path: Path, text: st
 
 
 def test_wrong_folders_say_what_is_expected(tmp_path: Path) -> None:
-    loose = tmp_path / "loose"
-    loose.mkdir()
-    Image.new("RGB", (4, 4)).save(loose / "a.png")
-    with pytest.raises(DataError, match="holds 1 image, but no subfolders"):
-        find_photos(loose)
-    with pytest.raises(DataError, match=r"not classes; give one part, for example '.*train'"):
-        find_photos(write_classes(tmp_path / "split", train=1, test=1))
-    bundle = write_classes(tmp_path / "bundle", exemplars=1)
+    loose, bundle = write_classes(tmp_path, loose=1) / "loose", write_classes(tmp_path / "bundle", exemplars=1)
     (bundle / "bundle.json").write_text("{}")
-    with pytest.raises(
-        DataError,
-        match=r"is a bundle, not photos; to teach it more, give photos and begin with it: foster learn PHOTOS --from",
+    for source, fact in (
+        (loose, "1 image"),
+        (write_classes(tmp_path / "split", train=1, test=1), f"'{tmp_path}/split/train'"),
+        (bundle, f"foster learn PHOTOS --from {bundle}"),
+        (write_classes(tmp_path / "bare", cat=0), f"'{tmp_path}/bare'"),
+        (tmp_path / "missing", f"'{tmp_path}/missing'"),
+        (loose / "0.png", ".csv"),
+        ((np.zeros((2, 4, 4, 3), np.uint8), ["a"]), "2 images, but 1 label"),
     ):
-        find_photos(bundle)
-    with pytest.raises(DataError, match="no images below"):
-        find_photos(write_classes(tmp_path / "bare", cat=0))
-    with pytest.raises(DataError, match="there is no folder"):
-        find_photos(tmp_path / "missing")
-    with pytest.raises(DataError, match=r"neither a folder .* nor a \.csv"):
-        find_photos(loose / "a.png")
-    with pytest.raises(DataError, match="2 images, but 1 labels"):
-        find_photos((np.zeros((2, 4, 4, 3), np.uint8), ["a"]))
+        with pytest.raises(DataError, match=re.escape(fact)):
+            find_photos(source)
 
 
 def write(folder: Path, *names: str) -> Path:
@@ -388,7 +374,7 @@ def test_a_folder_is_a_class_with_all_photos_below_it(tmp_path: Path) -> None:
     assert labels.tolist() == [0, 1, 1]
     assert len(tree) == 3
     assert tree.of(["n10", "n9"]).class_names == ("n10", "n9")
-    with pytest.raises(DataError, match="class 'n11' has no photos"):
+    with pytest.raises(DataError, match="n11"):
         tree.of(["n11"])
 
 
@@ -399,7 +385,7 @@ def test_only_the_wanted_folders_are_read(tmp_path: Path) -> None:
 
 def test_a_folder_without_photos_is_named(tmp_path: Path) -> None:
     write(tmp_path, "a/1.jpg", "b/notes.txt")
-    with pytest.raises(DataError, match=r"1 class folder in .* without a photo: b; remove or fill what is empty"):
+    with pytest.raises(DataError, match=": b;"):
         read_tree(tmp_path)
     with pytest.raises(DataError, match="holds no folders"):
         read_tree(tmp_path / "a")
@@ -411,7 +397,7 @@ def test_a_list_has_a_path_and_a_label_on_each_line(tmp_path: Path) -> None:
     tree = read_list(lines, tmp_path)
     assert dict(tree.names) == {"2": ["n2/b.png"], "10": ["n1/my cat.jpg", "n1/c.jpg"]}
     lines.write_text("n1/a.jpg 1\nalone.jpg\n")
-    with pytest.raises(DataError, match=r"line 2 of .* is no path and label: 'alone\.jpg'"):
+    with pytest.raises(DataError, match=r"line 2 .*alone\.jpg"):
         read_list(lines, tmp_path)
     lines.write_text("folder 1\n")
     with pytest.raises(DataError, match="names no photos"):
@@ -423,7 +409,7 @@ def test_a_subset_names_each_folder_once(tmp_path: Path) -> None:
     path.write_text("# a few\nn2 second\nn1\n")
     assert read_names(path) == ["n2", "n1"]
     path.write_text("n2\nn1\nn2\n")
-    with pytest.raises(DataError, match="'n2' stands in it twice"):
+    with pytest.raises(DataError, match="'n2'"):
         read_names(path)
     path.write_text("\n")
     with pytest.raises(DataError, match="it is empty"):
@@ -443,7 +429,7 @@ def test_a_share_of_each_class_is_taken_apart_by_the_seed() -> None:
 
 def test_every_class_needs_photos_to_train_on_and_to_test_on() -> None:
     check_same_classes(tree_of(a=1, b=1), tree_of(b=2, a=3))
-    with pytest.raises(DataError, match="class 'c' has photos in there, but none to train on in here"):
+    with pytest.raises(DataError, match=r"'c'.*there.*here"):
         check_same_classes(tree_of(a=1), tree_of("there", a=1, c=1))
-    with pytest.raises(DataError, match=r"1 class without a photo in there: b"):
+    with pytest.raises(DataError, match="there: b"):
         check_same_classes(tree_of(a=1, b=1), tree_of("there", a=1))
