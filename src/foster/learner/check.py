@@ -1,6 +1,6 @@
 """A look at photos before anything is trained: what cannot be read, what is there twice, what may be mislabelled."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -18,13 +18,15 @@ from foster.data.photos.duplicates import Sketch, alike, sketch
 from foster.data.photos.find import Photos, Source, find_photos, item_name
 from foster.data.photos.read import none_readable
 from foster.data.photos.store import Unreadable
+from foster.learner.calibration import USUAL_SPREAD, fit_temperature, probabilities, spread_of
+from foster.learner.heads import SHRINKAGE
 from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
 from foster.learner.look import Entry, classes_of, entries_of
-from foster.learner.suspicion import MIN_PHOTOS, judge, judgeable, left_out_probabilities
 from foster.networks.adapted import choose_backbone
 from foster.networks.heads import unit_roots
 from foster.networks.pretrained import PACKAGES, is_installed
+from foster.networks.statistics import Statistics, discriminants_of_few, left_out_scores
 from foster.settings.learner_defaults import backbone_for
 from foster.system.counts import counted
 from foster.training.engine import find_device, in_batches
@@ -39,6 +41,15 @@ LOOKED_AT_ONCE = 256
 
 SIDE = 192
 """Of the images that a pretrained backbone sees."""
+
+MIN_PHOTOS = 5
+"""A class with fewer photos is not judged."""
+
+MOST_OF_CHANCE = 0.6
+"""A label is suspect where its probability is at most this share of 1 / C, for C classes (results/notes)."""
+
+LEAST_ACCURACY = 0.6
+"""A classifier that agrees with fewer labels than this share cannot judge them."""
 
 
 class Kind(NamedTuple):
@@ -353,19 +364,77 @@ def _mislabelled(
 def _judged(
     photos: Sequence[Photo], probability: Tensor, names: Sequence[str], judge_name: str
 ) -> tuple[list[Finding], list[str]]:
-    """What probabilities `[N, C]` of the classes `names` say against labels, or why they are not listened to."""
-    judgement = judge(probability, torch.tensor([names.index(photo.label) for photo in photos]))
-    if not judgement.is_trusted:
-        agreed = f"which agrees with only {100 * judgement.accuracy:.0f} % of them"
+    """Labels that probabilities `[N, C]` of the classes `names` speak against, the least probable first; or why they
+    were not judged."""
+    labels = torch.tensor([names.index(photo.label) for photo in photos])
+    accuracy = float((probability.argmax(1) == labels).double().mean())
+    if accuracy < LEAST_ACCURACY:
+        agreed = f"which agrees with only {100 * accuracy:.0f} % of them"
         return [], [f"labels were not judged by {judge_name}, {agreed}: they would be judged by chance"]
+    own = probability.gather(1, labels[:, None])[:, 0]
+    highest, best = probability.max(1)
+    suspects = are_suspect(probability, labels).nonzero()[:, 0]
     accused = [
         Finding(
             "mislabelled",
-            (photos[one.position],),
-            f"looks like {names[one.other]} "
-            f"({100 * one.other_probability:.0f} %; as labelled {100 * one.own_probability:.0f} %)",
-            names[one.other],
+            (photos[k],),
+            f"looks like {names[int(best[k])]} ({100 * highest[k]:.0f} %; as labelled {100 * own[k]:.0f} %)",
+            names[int(best[k])],
         )
-        for one in judgement.suspects
+        for k in suspects[(own - highest)[suspects].argsort()].tolist()
     ]
     return accused, []
+
+
+def are_suspect(probability: Tensor, labels: Tensor) -> Tensor:
+    """Which labels `[N]` are far less probable than chance, by probabilities `[N, C]` of a classifier that did not
+    learn from these photos."""
+    return probability.gather(1, labels[:, None])[:, 0] <= MOST_OF_CHANCE / probability.shape[1]
+
+
+def left_out_probabilities(features: Tensor, labels: Tensor, groups: Sequence[int]) -> Tensor:
+    """Probabilities `[N, C]` of each photo by discriminants of the others' features `[N, d]`, labels `[N]`.
+
+    Photos of one group are nearly the same: of those in one class the first counts, and those in several classes do
+    not. The classes must be `judgeable`. Suspects of a first round do not count in the second: several of them in one
+    class would support each other.
+    """
+    features = features.double()
+    first: dict[int, int] = {}
+    classes: dict[int, set[int]] = defaultdict(set)
+    for position, (group, label) in enumerate(zip(groups, labels.tolist(), strict=True)):
+        first.setdefault(group, position)
+        classes[group].add(label)
+    teacher = torch.tensor([first[group] if len(classes[group]) == 1 else -1 for group in groups])
+    counts = teacher == torch.arange(len(labels))
+    found = _probabilities(features, labels, teacher, counts)
+    remaining = counts & ~are_suspect(found, labels)
+    least = torch.bincount(labels[remaining], minlength=found.shape[1]).min()
+    if int(least) < 2 or torch.equal(remaining, counts):
+        return found
+    return _probabilities(features, labels, teacher, remaining)
+
+
+def _probabilities(features: Tensor, labels: Tensor, teacher: Tensor, counts: Tensor) -> Tensor:
+    """By discriminants of the photos where `counts` `[N]`, each left out of its own; a photo has the probabilities of
+    its `teacher` `[N]`, where it has one."""
+    num_classes = int(labels.max()) + 1
+    known = Statistics.empty(num_classes, features.shape[1]).added(features[counts], labels[counts])
+    weight, bias = discriminants_of_few(known, SHRINKAGE)
+    scores = features @ weight.T + bias
+    scores[counts], is_judged = left_out_scores(known, SHRINKAGE, features[counts], labels[counts])
+    has_teacher = teacher >= 0
+    scores[has_teacher] = scores[teacher[has_teacher]]
+    honest = scores[counts][is_judged]
+    scale = (spread_of(honest) if len(honest) else 0.0) / USUAL_SPREAD or 1.0
+    temperature = fit_temperature(honest / scale, labels[counts][is_judged])
+    return probabilities(scores / scale, temperature or 1.0)
+
+
+def judgeable(labels: Sequence[str], groups: Sequence[int]) -> list[str]:
+    """The classes with MIN_PHOTOS groups of photos of their own: copies of one photo say no more than that one."""
+    classes: dict[int, set[str]] = defaultdict(set)
+    for label, group in zip(labels, groups, strict=True):
+        classes[group].add(label)
+    counts = Counter(label for own in classes.values() if len(own) == 1 for label in own)
+    return [name for name in dict.fromkeys(labels) if counts[name] >= MIN_PHOTOS]
