@@ -10,7 +10,6 @@ from foster.settings.learner_defaults import (
     batch_size_for,
     image_side_for,
     largest_side_for,
-    resize_rule_for,
 )
 
 
@@ -26,7 +25,6 @@ def test_defaults_follow_the_images() -> None:
     assert {side: image_side_for(side) for side in sides} == sides
     assert [image_side_for(300, largest_side_for("auto", on_gpu)) for on_gpu in (True, False)] == [224, 192]
     assert [backbone_for((side, side)) for side in (8, 64, 65)] == ["resnet32", "resnet32", "efficientnet_lite0"]
-    assert [resize_rule_for((side, side)) for side in (64, 96)] == ["stretch", "crop"]
     augmentations = {8: "shift", 15: "shift", 16: "plain", 23: "plain", 24: "auto", 64: "auto", 65: "photo"}
     assert {side: augmentation_for((side, side), "standard") for side in augmentations} == augmentations
     assert augmentation_for((15, 300), "standard") == "shift", "the shorter side decides"

@@ -184,7 +184,7 @@ def describer_for(learner: Learner | None, device: str) -> tuple[Describer | Non
     name = backbone_for((SIDE, SIDE))
     if not is_installed(name):
         return None, [f"labels were not judged: that takes a bundle, or pip install {PACKAGES[name].name}"]
-    resizing, used_device = Resizing(SIDE, SIDE, "crop"), find_device(device)
+    resizing, used_device = Resizing(SIDE, SIDE), find_device(device)
     choice = choose_backbone(name, resizing.size)
     assert choice.mean is not None
     assert choice.std is not None

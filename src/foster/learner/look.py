@@ -30,7 +30,6 @@ from foster.settings.learner_defaults import (
     frozen_side_for,
     image_side_for,
     largest_side_for,
-    resize_rule_for,
 )
 from foster.settings.methods import DEFAULT_METHOD
 from foster.system.signals import StopRequest
@@ -134,7 +133,7 @@ def choose_resizing(photos: Photos, settings: LearnerSettings, knowledge: Knowle
         typical = typical_side(sizes)
         side = image_side_for(typical, largest_side_for(settings.backbone, on_gpu))
         size = side, side
-    return Resizing(*size, resize_rule_for(size) if settings.resize == "auto" else settings.resize)
+    return Resizing(*size, settings.resize)
 
 
 class Entry(NamedTuple):

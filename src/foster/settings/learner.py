@@ -67,9 +67,9 @@ class LearnerSettings(CommonSettings):
     """Photos of each class whose features (2.5 KB a photo) are kept beside the sums over all; 0 keeps only the sums."""
     image_size: Literal["auto"] | tuple[int, int] = "auto"
     """Height and width of the network's images; one number, or `96x128`, will do."""
-    resize: Literal["auto", "stretch", "crop"] = "auto"
-    """How pictures reach that size: stretched, or halfway between that and their middle square; auto stretches up to 64
-    pixels."""
+    resize: Literal["stretch", "crop"] = "stretch"
+    """How a picture that is not square reaches that size: `stretch` shows all of it, `crop` cuts off half of what its
+    middle square would and stretches the rest."""
     memory_total: int | None = Field(default=None, ge=0)
     """Images that are kept in all, held-out ones included; 2000 where memory_per_class is not given either. In closed
     form it may be 0: no photo is kept."""

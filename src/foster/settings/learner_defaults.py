@@ -99,11 +99,6 @@ def frozen_side_for(on_gpu: bool) -> int:
     return 224 if on_gpu else 192
 
 
-def resize_rule_for(image_size: tuple[int, int]) -> str:
-    """Small pictures are icons and digits whose edges count; photos are framed by people and may lose an edge."""
-    return "stretch" if max(image_size) <= 64 else "crop"
-
-
 def augmentation_for(image_size: tuple[int, int], preset: str) -> str:
     """What moves or hides a sensible share of an image of this size; a short training has no time for more."""
     side = min(image_size)
