@@ -9,16 +9,8 @@ from typing import Any
 import numpy as np
 
 from foster.data.photos.decode import SUFFIXES
-from foster.data.photos.find import (
-    Tree,
-    check_same_classes,
-    natural_order,
-    read_list,
-    read_names,
-    read_text,
-    read_tree,
-    shown,
-)
+from foster.data.photos.find import natural_order, read_text, shown
+from foster.data.photos.tree import Tree, check_same_classes, read_list, read_names, read_tree
 from foster.errors import DataError
 from foster.settings.datasets import CATALOGUE, Asked, DatasetFacts, PhotoSettings
 from foster.system.files import user_path

@@ -19,9 +19,9 @@ from foster.data.cifar import LAYOUTS, load_cifar
 from foster.data.download import Follower
 from foster.data.imagenet import names_of, trees
 from foster.data.images import ImageSet
-from foster.data.photos.find import Tree
 from foster.data.photos.stack import PhotoStack
 from foster.data.photos.store import PhotoLoader
+from foster.data.photos.tree import Tree
 from foster.data.tiny_imagenet import load_tiny_imagenet
 from foster.errors import DataError, FosterError, words_of
 from foster.seeding import Address, generator

@@ -14,21 +14,17 @@ from PIL import Image
 
 from foster.data.photos.decode import ImageError, Resizing, decode, decoded
 from foster.data.photos.find import (
-    Tree,
     as_items,
     check_are_classes,
-    check_same_classes,
     find_files,
     find_photos,
     found_files,
     inner_folders,
     natural_order,
     passed_over_text,
-    read_list,
-    read_names,
-    read_tree,
 )
 from foster.data.photos.read import read_photos
+from foster.data.photos.tree import Tree, check_same_classes, read_list, read_names, read_tree
 from foster.errors import DataError
 
 SIZE = Resizing(4, 4)
