@@ -14,7 +14,7 @@ from foster.losses import cross_entropy
 class DarkSettings(MethodSettings):
     summary = "replay exemplars with the logits that the network once gave them"
     paper = "Buzzega et al.: Dark Experience for General Continual Learning. NeurIPS 2020"
-    later: FitSettings = FitSettings(epochs=50, learning_rate=0.03)
+    later: FitSettings = FitSettings(epochs=70)
     alpha: float = 0.1
     beta: float = 0.5
 
@@ -32,13 +32,15 @@ class DarkExperience(Method[DarkSettings]):
         alpha, beta = self.settings.alpha, self.settings.beta
 
         def objective(batch):
-            replay, logits = batch.replay, network(batch.replay.images).logits
+            replay = batch.replay
+            logits = network(torch.cat([batch.images, replay.images])).logits  # BatchNorm sees both together
+            new, old = logits.split([len(batch.labels), len(replay.labels)])
             stored = replay.beside["logits"]  # NaN for classes that came later
-            distance = (logits[:, : stored.shape[1]] - stored.nan_to_num()).square() * stored.isfinite()
+            distance = (old[:, : stored.shape[1]] - stored.nan_to_num()).square() * stored.isfinite()
             return {
-                "L_CE": cross_entropy(network(batch.images).logits, batch.labels),
+                "L_CE": cross_entropy(new, batch.labels),
                 "L_DER": alpha * distance.mean(),
-                "L_replay": beta * cross_entropy(logits, replay.labels),
+                "L_replay": beta * cross_entropy(old, replay.labels),
             }
 
         return Phase("learn", network, objective, self.settings.later, task.new_images, replay=task.exemplars)
