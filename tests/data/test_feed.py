@@ -228,6 +228,16 @@ def test_each_of_several_processes_has_its_part_of_a_batch_but_all_of_too_few_im
     assert [sorted(part) for part in parts[3]] == [[0, 1, 2]] * 4
 
 
+def test_processes_share_a_replay_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drawn(member: ProcessGroup) -> list[list[int]]:
+        monkeypatch.setattr(feed_module, "process_group", lambda: member)
+        feed = make_feed(numbered(10), SHIFT, 4, ADDRESS, CPU, "auto", 1, True, numbered(9))
+        return [batch.replay.index.tolist() for batch in feed.batches(0) if batch.replay]
+
+    parts = [drawn(ProcessGroup(rank, 2)) for rank in range(2)]
+    assert [first + second for first, second in zip(*parts, strict=True)] == drawn(ProcessGroup())
+
+
 def labels_in(monkeypatch: pytest.MonkeyPatch, member: ProcessGroup, count: int) -> list[int]:
     """What one of several processes sees of `count` images in an epoch."""
     monkeypatch.setattr(feed_module, "process_group", lambda: member)

@@ -87,9 +87,13 @@ def test_it_is_measured_by_the_images_of_each_task_and_goes_on_after_a_cut(
 
 def test_reports_take_it(folder: Path, tmp_path: Path) -> None:
     start(settings_of(folder, "method=replay"), tmp_path / "run")
-    for command in (["table"], ["report", "--out", str(tmp_path / "report.html")]):
+    for command in (["table", "--figure", str(tmp_path / "curves.png")], ["report", "--out", str(tmp_path / "r.html")]):
         done = CliRunner().invoke(app, [command[0], str(tmp_path / "run"), *command[1:]])
         assert done.exit_code == 0, done.output
+    results = foster.load_results(tmp_path / "run")
+    (result,), (record,) = results, results.records()
+    assert (result.counts, result.classes_seen) == ((1, 2, 3), (2, 2, 3))
+    assert [record[f"accuracy_{task}"] for task in (1, 2, 3)] == result.accuracy
     assert json.loads((tmp_path / "run" / "results.json").read_text())["scenario"] == "folder-tasks"
 
 

@@ -155,6 +155,8 @@ def test_more_images_or_a_larger_batch_need_more_memory() -> None:
     assert needed("batch_size=32") > needed()
     assert needed("backbone=resnet20") > needed()
     assert needed("base_classes=4") > needed()
+    adam = ("foster.boost.optimizer=adam", "foster.boost.learning_rate=0.001")
+    assert needed(*adam) - needed() == 4 * make_plan(tiny()).tasks[-1].params, "its second moment"
 
 
 @pytest.mark.parametrize(("unlabeled", "num_more"), [("", 0), ("cifar10", 50_000)])

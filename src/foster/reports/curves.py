@@ -55,7 +55,9 @@ class Curve:
     look: Look
     is_result: bool
     num_runs: int
-    classes_seen: tuple[int, ...]
+    counted_by: str
+    counts: tuple[int, ...]
+    """Of classes seen or tasks learned (`RunResult.counted_by`)."""
     mean: tuple[float, ...]
     spread: tuple[float, ...]
     is_finished: bool = True
@@ -154,9 +156,9 @@ def _draw(axes: Axes, panel: Panel, of_scenario: Sequence[Curve]) -> None:
         look = curve.look
         if any(curve.spread) and curve.is_result:
             low, high = ([m + sign * s for m, s in zip(curve.mean, curve.spread, strict=True)] for sign in (-1, 1))
-            axes.fill_between(curve.classes_seen, low, high, color=look.colour, alpha=0.18, linewidth=0)
+            axes.fill_between(curve.counts, low, high, color=look.colour, alpha=0.18, linewidth=0)
         axes.plot(
-            curve.classes_seen,
+            curve.counts,
             curve.mean,
             color=look.colour,
             linestyle=look.line_style,
@@ -171,17 +173,17 @@ def _draw(axes: Axes, panel: Panel, of_scenario: Sequence[Curve]) -> None:
             clip_on=False,
         )
     axes.set_ylim(*_limits(of_scenario))
-    counts = sorted({count for curve in panel.curves for count in curve.classes_seen})
+    counts = sorted({count for curve in panel.curves for count in curve.counts})
     most_ticks = 12 if columns(2) == 2 else 6
     axes.set_xticks(counts if len(counts) <= most_ticks else counts[:: math.ceil(len(counts) / most_ticks)])
     axes.set(xlim=(counts[0], max(counts[-1], counts[0] + 1)), ylabel="accuracy on all classes seen (%)")
-    axes.set_xlabel("\n".join(filter(None, ("classes seen", wrapped(panel.note, AXES_WIDTH)))))
+    axes.set_xlabel("\n".join(filter(None, (panel.curves[0].counted_by, wrapped(panel.note, AXES_WIDTH)))))
     _draw_gap(axes, panel.curves)
 
 
 def _draw_gap(axes: Axes, curves: Sequence[Curve]) -> None:
     """How far the best curve ends above the next, where there is room to write it between the two ends."""
-    ends = [(curve.mean[-1], curve.classes_seen[-1]) for curve in curves if curve.is_result and curve.is_finished]
+    ends = [(curve.mean[-1], curve.counts[-1]) for curve in curves if curve.is_result and curve.is_finished]
     low, high = axes.get_ylim()
     if len(ends) < 2 or len(curves[0].mean) < 2:
         return
@@ -266,7 +268,8 @@ def _curve(
         look,
         is_result,
         len(accuracies),
-        runs[0].classes_seen,
+        runs[0].counted_by,
+        runs[0].counts,
         mean=tuple(map(statistics.fmean, by_task)),
         spread=tuple(statistics.stdev(values) if len(values) > 1 else 0.0 for values in by_task),
         is_finished=all(run.finished for run in runs),

@@ -67,15 +67,15 @@ def _draw_accuracies(axes: Axes, named: Sequence[tuple[str, RunResult]], height:
     ends = []
     for (name, run), look in reversed([*zip(named, looks, strict=True)]):  # the best on top
         values = run.old_accuracy if is_old else run.new_accuracy
-        known = [(x, y) for x, y in zip(run.classes_seen, values, strict=False) if y is not None]
+        known = [(x, y) for x, y in zip(run.counts, values, strict=False) if y is not None]
         across, up = [x for x, _ in known], [y for _, y in known]
         marks: dict[str, Any] = {"markeredgecolor": GROUND, "markevery": max(1, len(up) // 10)}
         axes.plot(across, up, color=look.colour, marker=look.marker, linestyle=look.line_style, clip_on=False, **marks)
         ends += [End(up[-1], f"{name}  last {up[-1]:.1f}", look)] if up and math.isfinite(up[-1]) else []
     has_old = any(len(run.classes_seen) > 1 for _, run in named)  # not while the first task is the last one done
-    counts = sorted({count for _, run in named for count in run.classes_seen[int(is_old and has_old) :]})
+    counts = sorted({count for _, run in named for count in run.counts[int(is_old and has_old) :]})
     axes.set_xticks(counts[:: -(-len(counts) // 12)])
-    axes.set(xlim=(counts[0] - (len(counts) == 1), counts[-1]), ylim=(0, 100), xlabel="classes seen")
+    axes.set(xlim=(counts[0] - (len(counts) == 1), counts[-1]), ylim=(0, 100), xlabel=named[0][1].counted_by)
     axes.set_ylabel(f"accuracy on the {'old' if is_old else 'new'} classes (%)")
     label_ends(axes, ends, height)
 

@@ -80,14 +80,25 @@ class RunResult:
     result: Words = "head"
     """The variant that the accuracies are of: a classifier (`head`, `nearest_mean`), or a name of the method's own."""
     new_accuracy: tuple[Measured, ...] = ()
-    """After each task on the classes of that task."""
+    """After each task on the test images of that task."""
     old_accuracy: tuple[Measured, ...] = ()
-    """After each task on the classes of the tasks before it; None after the first."""
+    """After each task on the test images of the tasks before it; None after the first."""
     accuracy_matrix: list[list[float]] = field(default_factory=list)
-    """Row t: after task t on the classes of each task up to t."""
+    """Row t: after task t on the test images of each task up to t."""
     classes: tuple[str, ...] = ()
     """All names in order of arrival."""
     environment: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def counted_by(self) -> str:
+        """What its tasks are counted by in tables and figures: the tasks of a dataset may bring no new class."""
+        return "tasks learned" if self.settings.get("tasks") == "given" else "classes seen"
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The number of classes seen after each task, or of tasks learned (`counted_by`)."""
+        is_by_class = self.counted_by == "classes seen"
+        return self.classes_seen if is_by_class else tuple(range(1, len(self.accuracy) + 1))
 
     @property
     def task_sizes(self) -> tuple[int, ...]:

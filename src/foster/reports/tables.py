@@ -115,7 +115,7 @@ def summary_table(results: Sequence[RunResult], *, across_orders: bool = False) 
 
 def accuracy_grids(results: Sequence[RunResult], *, has_variants: bool = True) -> list[Grid]:
     """A row a run, and below it one for each other variant that its method names: accuracy after each task, under the
-    number of classes seen by then, and the average."""
+    number of classes seen or of tasks learned by then, and the average."""
     scenarios = by_scenario(results, across_orders=True)
     return [_accuracy_grid(scenario, groups, has_variants) for scenario, groups in scenarios.items()]
 
@@ -137,18 +137,18 @@ def classifiers(runs: Iterable[RunResult]) -> str:
 def _accuracy_grid(scenario: str, groups: Sequence[Group], has_variants: bool) -> Grid:
     runs = [run for group in groups for run in group.runs]
     # A union, because two synthetic scenarios of one name may differ in size.
-    counts = sorted({count for run in runs for count in run.classes_seen})
+    counts = sorted({count for run in runs for count in run.counts})
     rows = []
     for name, run in ((group.name, run) for group in groups for run in group.runs):
         shown = {name: VariantResult(tuple(run.accuracy), run.average_incremental_accuracy)}
         shown |= {f"{name}: {variant}": one for variant, one in run.shown_variants.items() if has_variants}
         for label, one in shown.items():
-            accuracy = dict(zip(run.classes_seen, one.accuracy, strict=True))
+            accuracy = dict(zip(run.counts, one.accuracy, strict=True))
             cells = [_number(accuracy.get(count), 1) for count in counts]
             average = _number(one.average_incremental_accuracy if run.finished else None)
             rows.append((label, run.augmentation, run.seeds, *cells, average))
     return Grid(
-        title=f"{scenario}: accuracy (%) by number of classes seen",
+        title=f"{scenario}: accuracy (%) by number of {runs[0].counted_by}",
         header=("method", "augment", "seed", *map(str, counts), "average"),
         rows=tuple(rows),
         num_names=3,
@@ -231,7 +231,7 @@ def run_record(run: RunResult) -> dict[str, Any]:
     numbers = ("average_incremental_accuracy", "final_accuracy", "forgetting", "params", "memory_bytes")
     record = {name: getattr(run, name) for name in (*names, *numbers, "train_seconds", "hardware")}
     record |= {f"{name}_average": one.average_incremental_accuracy for name, one in run.variants.items()}
-    record |= {f"accuracy_{seen}": value for seen, value in zip(run.classes_seen, run.accuracy, strict=True)}
+    record |= {f"accuracy_{seen}": value for seen, value in zip(run.counts, run.accuracy, strict=True)}
     return record | {"path": str(run.path)}
 
 
