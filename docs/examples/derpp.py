@@ -27,8 +27,7 @@ class DarkExperience(Method[DarkSettings]):
         self.keep_logits(task)
 
     def learn(self, task):
-        with self.initialising(task):
-            network = self.network = self.network.with_new_classes(task.num_new)
+        network = self.grow(task)
         alpha, beta = self.settings.alpha, self.settings.beta
 
         def objective(batch):

@@ -33,8 +33,7 @@ class Ewc(Method[EwcSettings]):
         return network
 
     def learn(self, task):
-        with self.initialising(task):
-            network = self.network = self.network.with_new_classes(task.num_new)
+        network = self.grow(task)
         backbone, strength, num_known = network.branches[0], self.settings.strength, task.num_known
 
         def objective(images, labels):

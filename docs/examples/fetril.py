@@ -40,8 +40,7 @@ class FeatureTranslation(Method[FetrilSettings]):
         return torch.stack([features[labels == k].mean(0) for k in range(task.num_known, task.num_total)])
 
     def learn(self, task):
-        with self.initialising(task):
-            network = self.network = self.network.with_new_classes(task.num_new)
+        network = self.grow(task)
         backbone, num_known = freeze(network.branches[0]), task.num_known
         means = backbone.means = torch.cat([backbone.means, self.means(task)])
 

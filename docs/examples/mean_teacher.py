@@ -22,8 +22,7 @@ class MeanTeacherSettings(MethodSettings):
 @register_method("mean-teacher")
 class MeanTeacher(Method[MeanTeacherSettings]):
     def phases(self, task):
-        with self.initialising(task):
-            network = self.new_network([task.num_new]) if task.is_first else self.network.with_new_classes(task.num_new)
+        network = self.grow(task)
         teacher = self.network = freeze(copy.deepcopy(network))
         decay, weight = self.settings.decay, self.settings.weight
 

@@ -21,11 +21,9 @@ class SamSettings(MethodSettings):
 @register_method("sam")
 class SharpnessAware(Method[SamSettings]):
     def phases(self, task):
-        with self.initialising(task):
-            grown = self.new_network([task.num_new]) if task.is_first else self.network.with_new_classes(task.num_new)
-        self.network = grown
+        network = self.grow(task)
         schedule = self.settings.first if task.is_first else self.settings.later
-        yield Phase("learn", grown, self.objective(grown), schedule, task.training)
+        yield Phase("learn", network, self.objective(network), schedule, task.training)
         self.remember(task)
 
     def objective(self, network):

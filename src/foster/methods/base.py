@@ -137,13 +137,19 @@ class Method(Generic[SettingsType]):
 
     def learn_first(self, task: Task) -> Phase:
         """The first task of most methods: a new network, trained with cross-entropy."""
-        with self.initialising(task):
-            network = self.network = self.first_network(task)
+        network = self.grow(task)
 
         def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
             return {"L_CE": cross_entropy(network(images).logits, labels)}
 
         return Phase("learn", network, objective, self.settings.first, task.training)
+
+    def grow(self, task: Task) -> Network:
+        """The network with the task's new classes, all of it trained; in the first task a new one. It becomes
+        `self.network`."""
+        with self.initialising(task):
+            self.network = self.first_network(task) if task.is_first else self.network.with_new_classes(task.num_new)
+        return self.network
 
     def first_network(self, task: Task) -> Network:
         """What is trained in the first task, untrained."""

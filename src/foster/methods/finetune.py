@@ -18,8 +18,7 @@ class Finetune(Method[FinetuneSettings]):
         yield self.learn_first(task) if task.is_first else self.learn(task)
 
     def learn(self, task: Task) -> Phase:
-        with self.initialising(task):
-            network = self.network = self.network.with_new_classes(task.num_new)
+        network = self.grow(task)
         num_known = task.num_known
 
         def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:

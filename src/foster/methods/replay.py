@@ -24,8 +24,7 @@ class Replay(Method[ReplaySettings]):
         self.remember(task)
 
     def learn(self, task: Task) -> Phase:
-        with self.initialising(task):
-            network = self.network = self.network.with_new_classes(task.num_new)
+        network = self.grow(task)
 
         def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
             return {"L_CE": cross_entropy(network(images).logits, labels)}

@@ -32,12 +32,7 @@ class Smooth(Method[SmoothSettings]):
         self.remember(task)
 
     def learn(self, task: Task) -> Phase:
-        with self.initialising(task):
-            if task.is_first:
-                self.network = self.new_network([task.num_new])
-            else:
-                self.network = self.network.with_new_classes(task.num_new)
-        network, smoothing = self.network, self.settings.smoothing
+        network, smoothing = self.grow(task), self.settings.smoothing
 
         def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
             logits = network(images).logits
