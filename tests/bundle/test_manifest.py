@@ -180,6 +180,11 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "a history nested 300 deep": lambda base: altered(base, history=[{"x": nested(300)}]),
     "a carriage return in a name": lambda base: altered(base, classes=["zero\rone", "one"]),
     "a number that no float holds": lambda base: altered(base, history=[{"x": 1e308 * 10}]),
+    "an image of no class": lambda base: altered(base, exemplars=[{**base["exemplars"][0], "class_id": 2}]),
+    "an image without a hash": lambda base: altered(base, exemplars=[{**base["exemplars"][0], "file": "none.png"}]),
+    "two classes of one name": lambda base: altered(base, classes=["zero", "zero"]),
+    "tasks of more classes": lambda base: altered(base, task_sizes=[2, 2]),
+    "an unknown key": lambda base: altered(base, surprise=1),
     "one image twice": lambda base: altered(base, exemplars=[*base["exemplars"], base["exemplars"][0]]),
     "places out of bounds": lambda base: altered(
         base, history=[{"new_classes": ["zero"], "trained_from": {"zero": 7}}]

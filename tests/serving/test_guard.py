@@ -8,7 +8,7 @@ import pytest
 from servers import client_of, photo, service_of
 
 from foster.serving.guard import session_of
-from foster.serving.options import MEBIBYTE, Options
+from foster.serving.options import Options
 
 
 def statuses(bundle: Path, requests: list[tuple[str, str, dict[str, str]]], **options: object) -> list[int]:
@@ -141,11 +141,6 @@ def test_one_status_for_each_request_is_counted_by_route(small_bundle: Path) -> 
             assert 'foster_requests_total{route="other",status="421"} 1.0\n' in told
 
     asyncio.run(check())
-
-
-def test_a_few_large_bodies_may_be_held_together_and_many_small_ones() -> None:
-    assert Options(Path("v1"), max_bytes=MEBIBYTE).max_held_bytes == 256 * MEBIBYTE
-    assert Options(Path("v1"), max_bytes=100 * MEBIBYTE).max_held_bytes == 1600 * MEBIBYTE
 
 
 def test_a_token_is_never_shown() -> None:

@@ -170,20 +170,6 @@ def test_killed_and_started_again_it_answers_on_the_same_port_and_feedback_is_wh
         assert (feedback / "cat" / stored["photo"]).read_bytes() == photo()
 
 
-def test_a_burst_beyond_the_queue_is_refused_and_the_server_lives_on(bundles: Path, tmp_path: Path) -> None:
-    with serving(bundles / "v1", tmp_path, "--max-waiting", 2) as server:
-
-        def ask(seed: int) -> set[int]:
-            with httpx.Client(base_url=server.url, timeout=SECONDS) as client:
-                return {client.post("/predict", content=photo(seed)).status_code for _ in range(10)}
-
-        with ThreadPoolExecutor(16) as pool:
-            statuses = set().union(*pool.map(ask, range(16)))
-        assert 200 in statuses
-        assert statuses <= {200, 429}
-        assert httpx.post(f"{server.url}/predict", content=photo()).status_code == 200
-
-
 def test_a_body_that_is_too_large_is_refused_before_it_is_sent(server: Server) -> None:
     head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999999999999\r\n\r\n"
     answer = exchange(server.port, head)  # the body never comes, and nobody waits for it

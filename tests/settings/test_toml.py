@@ -2,7 +2,6 @@
 
 import tomllib
 
-import numpy as np
 import pytest
 
 from foster.settings.toml import dumps, value_text
@@ -19,10 +18,6 @@ def test_one_value_is_one_line_that_reads_back_as_it_was(value: object) -> None:
     text = value_text(value)
     assert "\n" not in text
     assert repr(tomllib.loads(f"value = {text}")["value"]) == repr(value)
-
-
-def test_numbers_of_numpy_are_numbers() -> None:
-    assert value_text([np.int64(3), np.float32(0.5), np.float64(0.1)]) == "[3, 0.5, 0.1]"
 
 
 @pytest.mark.parametrize("value", [object(), b"bytes", [None]])
