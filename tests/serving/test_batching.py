@@ -52,7 +52,7 @@ def test_each_gets_its_own_answer_in_batches_of_at_most_the_size() -> None:
 
     async def work(batcher: Batcher) -> None:
         answers = await asyncio.gather(*(batcher.answer(served(echo), image(k)) for k in range(50)))
-        assert [answer.prediction.name for answer in answers] == [str(k) for k in range(50)]
+        assert [answer.name for answer in answers] == [str(k) for k in range(50)]
 
     batched(16, 1.0, work)
     assert sum(echo.sizes) == 50
@@ -116,7 +116,7 @@ def test_two_bundles_are_never_mixed_and_both_are_answered() -> None:
     async def work(batcher: Batcher) -> None:
         both = [old, new] * 5
         answers = await asyncio.gather(*(batcher.answer(served(echo), image(k)) for k, echo in enumerate(both)))
-        assert [answer.prediction.name for answer in answers] == [str(k) for k in range(10)]
+        assert [answer.name for answer in answers] == [str(k) for k in range(10)]
 
     batched(64, 1.0, work)
     assert (old.sizes, new.sizes) == ([5], [5])
@@ -134,7 +134,7 @@ def test_a_batch_that_fails_fails_alone_and_who_left_is_not_computed() -> None:
             left.cancel()
             stays = asyncio.create_task(batcher.answer(served(echo), image(2)))
             await asyncio.sleep(0)
-        assert (await stays).prediction.name == "2"
+        assert (await stays).name == "2"
 
     batched(64, 1000.0, work)
     assert echo.sizes == [1]

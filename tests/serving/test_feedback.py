@@ -8,10 +8,10 @@ from servers import photo
 
 import foster
 from foster.data.photos.decode import MAX_FILE_BYTES, upright_size
-from foster.data.photos.find import find_photos
+from foster.data.photos.find import find_photos, folder_name
 from foster.errors import DataError, FolderError
 from foster.serving import feedback as feedback_module
-from foster.serving.feedback import FeedbackFolder, FullError, PhotosToLabel, folder_name, preview
+from foster.serving.feedback import FeedbackFolder, FullError, PhotosToLabel, preview
 
 
 def files_in(folder: Path) -> dict[str, list[str]]:
@@ -56,7 +56,7 @@ def test_a_name_that_could_leave_the_folder_or_hide_in_it_is_refused(tmp_path: P
 def test_any_other_name_becomes_a_class_of_exactly_that_name(tmp_path: Path, label: str) -> None:
     FeedbackFolder(tmp_path).store(photo(), label)
     assert find_photos(tmp_path).class_names == (label,)
-    assert folder_name(f" {label}\u0020") == label
+    assert folder_name(f" {label}\u0020", "label") == label
 
 
 @pytest.mark.parametrize("name", ["../cat/x.png", "x.png", "0123456789abcdef.png/..", "0123456789ABCDEF.png", ""])

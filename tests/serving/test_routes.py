@@ -24,7 +24,6 @@ def test_one_image_several_images_and_raw_bytes_are_answered_as_the_learner_does
         raw = (await client.post("/predict?top=1", content=contents[0])).json()
         assert raw["bundle"]["name"] == "v1"
         assert [entry["label"] for entry in raw["predictions"][0]["top"]] == [wanted[0].label]
-        assert raw["milliseconds"]["total"] >= raw["milliseconds"]["compute"] > 0
         files = [("any", (f"C:\\folder/{k}.png", content)) for k, content in enumerate(contents)]
         answer = (await client.post("/predict", files=files)).json()
         assert [entry["image"] for entry in answer["predictions"]] == ["0.png", "1.png", "2.png"]

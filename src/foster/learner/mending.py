@@ -17,7 +17,7 @@ from torch.nn import functional
 from foster.bundle.history import FORGOTTEN
 from foster.data.images import ImageSet, concatenate, ids_of, joined
 from foster.data.memory import ExemplarMemory
-from foster.data.photos.find import class_name
+from foster.data.photos.find import class_name, folder_name
 from foster.errors import DataError, suggestion
 from foster.evaluation.predict import class_means
 from foster.learner.calibration import fit_temperature, probabilities
@@ -68,7 +68,7 @@ class Regrouping:
 
 def rename(knowledge: Knowledge, old: str, new: str) -> Change[MendReport]:
     """The class `old` is called `new` from now on, in the history too; nothing else changes."""
-    class_id, name = _known_id(knowledge, old), _folder_name(new, "the new name")
+    class_id, name = _known_id(knowledge, old), _new_name(new, "the new name")
     old = knowledge.class_names[class_id]
     if name == old:
         raise DataError(f"'{name}' is the class's name already")
@@ -87,7 +87,7 @@ def merging(knowledge: Knowledge, names: Sequence[str], into: str) -> Regrouping
     ids = sorted({_known_id(knowledge, name) for name in names})
     if len(ids) < 2:
         raise DataError("merge takes two different classes or more; rename gives one class another name")
-    name = _folder_name(into, "the merged class")
+    name = _new_name(into, "the merged class")
     if name in knowledge.class_names and knowledge.class_names.index(name) not in ids:
         raise DataError(f"there is a class '{name}' already; name it among the classes to merge, or choose another")
     groups = [tuple(ids) if k == ids[0] else (k,) for k in range(knowledge.num_classes) if k not in ids[1:]]
@@ -343,13 +343,9 @@ def _source_with_names(source: str, names: Mapping[str, str | None]) -> str:
     return source
 
 
-def _folder_name(text: str, origin: str) -> str:
+def _new_name(text: str, origin: str) -> str:
     """A name for a class that a folder of its photos can have, too."""
-    name = class_name(text, origin)
-    if "/" in name or "\\" in name or name.startswith("."):
-        raise DataError(
-            f"no folder of photos can be called '{name}' ({origin}); choose one without slashes or a first dot"
-        )
+    name = folder_name(text, origin)
     if name == UNKNOWN:
         raise DataError(
             f"photos of things never learned are called '{name}', in answers and in test folders; choose another name "

@@ -16,16 +16,6 @@ from foster.serving.served import Served
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class Answer:
-    """A prediction, how many images it was made with, and how long it waited and was computed, in seconds."""
-
-    prediction: Prediction
-    batch_size: int
-    wait_seconds: float
-    compute_seconds: float
-
-
 @dataclass(eq=False)
 class _Waiting:
     """`arrived` is in the event loop's time."""
@@ -33,7 +23,7 @@ class _Waiting:
     served: Served
     image: Tensor
     arrived: float
-    answer: "asyncio.Future[Answer]"
+    answer: "asyncio.Future[Prediction]"
 
 
 class Batcher:
@@ -63,7 +53,7 @@ class Batcher:
             self._num_coming -= 1
             self._changed.set()
 
-    async def answer(self, served: Served, image: Tensor) -> Answer:
+    async def answer(self, served: Served, image: Tensor) -> Prediction:
         """What an image uint8 `[3, H, W]` at the network's size shows."""
         loop = asyncio.get_running_loop()
         waiting = _Waiting(served, image, loop.time(), loop.create_future())
@@ -122,9 +112,7 @@ class Batcher:
                 if not waiting.answer.done():
                     waiting.answer.set_exception(error)
             return
-        seconds = loop.time() - started
-        self._on_batch(len(batch), seconds)
+        self._on_batch(len(batch), loop.time() - started)
         for waiting, prediction in zip(batch, predictions, strict=True):
             if not waiting.answer.done():
-                answer = Answer(prediction, len(batch), started - waiting.arrived, seconds)
-                waiting.answer.set_result(answer)
+                waiting.answer.set_result(prediction)

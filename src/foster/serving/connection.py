@@ -3,7 +3,7 @@
 import asyncio
 import json
 from http import HTTPStatus
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -16,10 +16,7 @@ class Connection(H11Protocol):
     arrive: uvicorn's own timer starts again at every byte."""
 
     seconds: ClassVar[float]
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._deadline: asyncio.TimerHandle | None = None
+    _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -33,20 +30,16 @@ class Connection(H11Protocol):
         super().on_response_complete()
         self._set_deadline()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._set_deadline()
-
     def send_400_response(self, msg: str) -> None:
         self._refuse(HTTPStatus.BAD_REQUEST, "this is not a valid HTTP request")
 
     def _set_deadline(self) -> None:
         """The deadline runs while no request is being answered, which also ends a body that nobody reads any more."""
-        is_waiting = self.conn.our_state not in (h11.SEND_RESPONSE, h11.SEND_BODY) and not self.transport.is_closing()
-        if self._deadline is not None and not is_waiting:
+        is_answering = self.conn.our_state in (h11.SEND_RESPONSE, h11.SEND_BODY)
+        if self._deadline is not None and is_answering:
             self._deadline.cancel()
             self._deadline = None
-        elif self._deadline is None and is_waiting:
+        elif self._deadline is None and not is_answering:
             self._deadline = self.loop.call_later(self.seconds, self._close_late)
 
     def _close_late(self) -> None:
@@ -55,8 +48,8 @@ class Connection(H11Protocol):
         self.transport.close()
 
     def _refuse(self, status: HTTPStatus, reason: str) -> None:
-        """Answer and close; only close where an answer has begun."""
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+        """Answer and close; only close where an answer has begun, or the client has left."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE) and not self.transport.is_closing():
             body = json.dumps({"error": reason}).encode()
             headers = {"content-type": "application/json", "content-length": len(body), "connection": "close"}
             lines = [f"HTTP/1.1 {status} {status.phrase}"]

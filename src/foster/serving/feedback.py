@@ -21,17 +21,14 @@ from pydantic import BaseModel, Field
 
 from foster.bundle.files import sha256
 from foster.data.photos.decode import MAX_FILE_BYTES, ImageError, decode, readable_formats, upright_size
-from foster.data.photos.find import class_name, find_files, shown
-from foster.errors import DataError, FolderError, explained
+from foster.data.photos.find import find_files, folder_name, shown
+from foster.errors import FolderError, explained
 from foster.system.files import open_limited, read_limited, write_bytes
 
 ENDINGS = {"JPEG": "jpg", "MPO": "jpg", "TIFF": "tif", "JPEG2000": "jp2"}
 """Of formats whose files do not end in the format's name."""
 
 OWN_NAME = re.compile(r"[0-9a-f]{16}\.[a-z0-9]{2,4}")
-MOST_NAME_BYTES = 255
-"""The longest file name of common file systems."""
-
 MOST_SHOWN = 1000
 PREVIEW_SIDE = 1280
 
@@ -44,22 +41,6 @@ class StoredPhoto(BaseModel):
 
 class FullError(FolderError):
     """The feedback folder has reached its limit."""
-
-
-def folder_name(label: str) -> str:
-    """The class name as the name of a visible folder inside the feedback folder. Raises DataError."""
-    try:
-        label.encode()
-    except UnicodeEncodeError:
-        raise DataError("the class name is not valid text") from None
-    name = class_name(label, "label")
-    if name.startswith("."):
-        raise DataError(f"class name '{name}' starts with a dot: a folder of that name would be hidden")
-    if "/" in name or "\\" in name:
-        raise DataError(f"class name '{name}' holds a slash: photos of a class lie in a folder of its name")
-    if len(name.encode()) > MOST_NAME_BYTES:
-        raise DataError(f"the class name is longer than {MOST_NAME_BYTES} bytes, so no folder can have it")
-    return name
 
 
 def photo_name(content: bytes) -> str:
@@ -85,7 +66,7 @@ class FeedbackFolder:
 
     def store(self, content: bytes, label: str) -> StoredPhoto:
         """Keep an image file that can be decoded, as it is. Raises DataError or FolderError."""
-        label, photo = folder_name(label), photo_name(content)
+        label, photo = folder_name(label, "label"), photo_name(content)
         with self._lock:
             before = self._find(photo)
             target = self._folder / label / photo

@@ -17,10 +17,9 @@ from foster.data.photos.decode import ImageError, decode_photo
 from foster.errors import DataError, FolderError
 from foster.learner.familiarity import Unknown
 from foster.learner.reports import Prediction
-from foster.serving.batching import Answer
 from foster.serving.feedback import FeedbackFolder, FullError, PhotosToLabel, StoredPhoto, preview
 from foster.serving.served import MOST_CLASSES, Served
-from foster.serving.service import Answered, RunningService, Service, logger
+from foster.serving.service import RunningService, Service, logger
 from foster.version import __version__
 
 MOST_FILES = 64
@@ -66,20 +65,9 @@ class BundleName(BaseModel):
         return cls(name=served.name, version=served.version)
 
 
-class Timing(BaseModel):
-    """Milliseconds: until the images were decoded, waiting for the device, on the device, and in all."""
-
-    decode: float
-    wait: float
-    compute: float
-    total: float
-    batch_size: int = Field(description="How many images were computed together, those of other requests included.")
-
-
 class Predicted(BaseModel):
     bundle: BundleName
     predictions: list[Prediction]
-    milliseconds: Timing
 
 
 class Limits(BaseModel):
@@ -205,13 +193,13 @@ async def predict(request: Request, service: RunningService, top: Top = 5) -> Pr
     images = [
         Prediction(upload.name, error=str(answer))
         if isinstance(answer, ImageError)
-        else _shortened(answer.prediction, upload.name, top)
+        else _shortened(answer, upload.name, top)
         for upload, answer in zip(uploads, answered.answers, strict=True)
     ]
     if all(image.error for image in images):
         reasons = "; ".join(f"{image.name}: {image.error}" for image in images[:3])
         raise HTTPException(422, f"no image can be read: {reasons}")
-    return Predicted(bundle=BundleName.of(answered.served), predictions=images, milliseconds=_timing(answered))
+    return Predicted(bundle=BundleName.of(answered.served), predictions=images)
 
 
 @router.post(
@@ -363,7 +351,7 @@ async def predict_to_label(photo: str, content: Content, service: RunningService
     answer = answered.answers[0]
     if isinstance(answer, ImageError):
         raise HTTPException(422, f"the image cannot be read: {answer}")
-    return _shortened(answer.prediction, photo, NUM_CHOICES)
+    return _shortened(answer, photo, NUM_CHOICES)
 
 
 @router.put("/to-label/{photo}")
@@ -391,14 +379,3 @@ def _without_paths() -> Iterator[None]:
 def _shortened(prediction: Prediction, name: str, num_classes: int) -> Prediction:
     """The answer under another name, with its best classes alone."""
     return replace(prediction, name=name, top=prediction.top[:num_classes])
-
-
-def _timing(answered: Answered) -> Timing:
-    answers = [answer for answer in answered.answers if isinstance(answer, Answer)]
-    return Timing(
-        decode=round(1000 * answered.decode_seconds, 2),
-        wait=round(1000 * max(answer.wait_seconds for answer in answers), 2),
-        compute=round(1000 * max(answer.compute_seconds for answer in answers), 2),
-        total=round(1000 * answered.total_seconds, 2),
-        batch_size=max(answer.batch_size for answer in answers),
-    )

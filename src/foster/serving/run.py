@@ -14,7 +14,6 @@ from foster.system.output import complain
 logger = logging.getLogger(__name__)
 
 NEEDED = ("fastapi", "prometheus_client", "python_multipart", "starlette", "uvicorn")
-SHORT_TOKEN = 16
 MOST_CONNECTIONS = 4096
 HEADER_SECONDS = 10.0
 """How long a new or idle connection may take to send the whole header of its next request; `timeout` where less."""
@@ -78,10 +77,6 @@ def _check(options: Options) -> None:
         raise FolderError(f"'{options.feedback}' lies inside '{options.path}'; keep feedback and bundles apart")
     if not options.token and options.host not in ("127.0.0.1", "::1", "localhost"):
         complain(f"warning: anybody who reaches {options.host}:{options.port} may use it; --token asks for a secret")
-    if options.token and len(options.token) < SHORT_TOKEN:
-        complain(
-            f"warning: a token of {len(options.token)} characters can be guessed; 'openssl rand -hex 16' makes one"
-        )
 
 
 def _bound(options: Options) -> socket.socket:

@@ -22,7 +22,8 @@ from prometheus_client import (
 from starlette.exceptions import HTTPException
 
 from foster.data.photos.decode import ImageError, quiet_pillow
-from foster.serving.batching import Answer, Batcher
+from foster.learner.reports import Prediction
+from foster.serving.batching import Batcher
 from foster.serving.feedback import FeedbackFolder, PhotosToLabel
 from foster.serving.options import Options
 from foster.serving.served import Current, Served
@@ -62,12 +63,10 @@ class Metrics:
 
 
 class Answered(NamedTuple):
-    """The bundle that answered, an answer or a reason for each image, and seconds until decoded and in all."""
+    """The bundle that answered, and for each image its prediction, or why it cannot be read."""
 
     served: Served
-    answers: list[Answer | ImageError]
-    decode_seconds: float
-    total_seconds: float
+    answers: list[Prediction | ImageError]
 
 
 class Service:
@@ -112,27 +111,23 @@ class Service:
         """Decode all images in worker threads and answer them on the device, beside those of other requests."""
         started = time.perf_counter()
         served = self.current.now  # one bundle for the whole request, also if the link moves
-        decoded_at = [started]
 
-        async def one(content: bytes) -> Answer | ImageError:
+        async def one(content: bytes) -> Prediction | ImageError:
             with self._batcher.coming():
                 try:
                     image = (await self.in_thread(lambda: served.picture(content))).image
                 except ImageError as error:
                     self.metrics.unreadable.inc()
                     return error
-                finally:
-                    decoded_at.append(time.perf_counter())
             return await self._batcher.answer(served, image)
 
         async with self._at_work(len(contents)):
             answers = await asyncio.gather(*map(one, contents))
-        total = time.perf_counter() - started
-        self.metrics.request_seconds.observe(total)
-        good = [answer for answer in answers if isinstance(answer, Answer)]
+        self.metrics.request_seconds.observe(time.perf_counter() - started)
+        good = [answer for answer in answers if isinstance(answer, Prediction)]
         self.metrics.images.inc(len(good))
-        self.metrics.unknown.inc(sum(answer.prediction.is_unknown for answer in good))
-        return Answered(served, list(answers), max(decoded_at) - started, total)
+        self.metrics.unknown.inc(sum(answer.is_unknown for answer in good))
+        return Answered(served, list(answers))
 
     async def heat_map(self, content: bytes, label: str | None) -> tuple[Served, str, bytes]:
         """The bundle, the class, and a PNG. Raises ImageError and KeyError."""

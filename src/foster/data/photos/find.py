@@ -28,6 +28,9 @@ NUM_SHOWN = 8
 MAX_LIST_BYTES = 2**28
 """Of a CSV file or another list of photos."""
 
+MOST_NAME_BYTES = 255
+"""The longest file name of common file systems."""
+
 WITHOUT_ENDING = "without an ending"
 LINKED_FOLDERS, UNREADABLE_FOLDERS = "linked folders", "unreadable folders"
 BESIDE_CLASSES = "beside the class folders"
@@ -113,6 +116,20 @@ def class_name(text: str, origin: str) -> str:
         raise DataError(f"class name {name!r} holds control characters ({origin})")
     if len(name) > 200:
         raise DataError(f"class name '{name[:40]}...' has {len(name)} characters; at most 200 are allowed ({origin})")
+    return name
+
+
+def folder_name(text: str, origin: str) -> str:
+    """A class name that a visible folder of its photos can have. Raises DataError."""
+    try:
+        name = class_name(text, origin)
+    except UnicodeEncodeError:
+        raise DataError(f"the class name is not valid text ({origin})") from None
+    if "/" in name or "\\" in name or name.startswith(".") or len(name.encode()) > MOST_NAME_BYTES:
+        raise DataError(
+            f"no folder of photos can be called '{name}' ({origin}): slashes, a first dot and more than "
+            f"{MOST_NAME_BYTES} bytes are not allowed"
+        )
     return name
 
 
