@@ -83,7 +83,6 @@ def test_the_settings_are_listed_with_their_meaning(command: Command) -> None:
         "fast",
         "standard",
         "paper",
-        "foster.beta_boost",
         "engine.resident",
     ):
         assert text in done.out
@@ -107,11 +106,10 @@ def test_a_class_is_renamed_merged_and_forgotten_in_new_bundles(command: Command
     assert forgot.code == 0, forgot.err
     assert "forgot two: all that was kept of it is gone, 18 exemplars and 2 held-out photos among it" in forgot.out
     assert "the backbone was trained on it" in forgot.out
-    assert "v2 and bundles before it still keep photos of two" in forgot.out, "the link has moved meanwhile"
+    assert "v2 and bundles before it still know two" in forgot.out, "the link has moved meanwhile"
     merged = command("merge", "current", "one", "Nüll 零", "--into", "one", "--bundle", "v4", "--device", "cpu")
     assert merged.code == 0, merged.err
     assert "merged one, Nüll 零 into one" in merged.out
-    assert "differs from the sum of its parts'" in merged.out
     assert [read_manifest(Path(name)).classes for name in ("v1", "v2", "v3", "v4")] == [
         ("one", "two", "zero"),
         ("one", "two", "Nüll 零"),

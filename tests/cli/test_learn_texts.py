@@ -59,7 +59,7 @@ def test_evaluation_by_class_and_as_json(command: Command, bundle: Path, shelf: 
     assert done.code == 0
     assert "on 120 images of 3 classes" in done.out
     assert "the bundle does not know them: nine (4)" in done.out
-    assert "of these images were trained on and are kept in the bundle" in done.out
+    assert "of these images were learned from" in done.out
     record = json.loads(command("evaluate", bundle, "test", "--json", "--device", "cpu").out)
     assert f"accuracy {record['accuracy']:.2f} %" in done.out
     assert record["unknown_classes"] == {"nine": 4}

@@ -1,12 +1,14 @@
 """Behind a frozen backbone a learn adds features and solves: the same head as if all photos had come at once."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 from small_learners import digits, together, unseen_digits
 from torch import Tensor
@@ -96,6 +98,19 @@ def test_no_photo_need_be_kept_for_anything(weights: Path, tmp_path: Path) -> No
     ]
     assert again.evaluate(images, ["nought"] * 10 + ["three"] * 10).accuracy > 80
     assert "all 40 images" in refusal(again, digits("three"))
+    photos = write_digits(tmp_path / "photos", "zero", "three")
+    shutil.copy(photos / "three" / "0.png", photos / "zero" / "moved.png")
+    found = foster.check_photos(photos, bundle=bundle, device="cpu").findings
+    assert any(finding.photos for finding in found), "the photo that lies in two classes"
+
+
+def write_digits(folder: Path, *names: str) -> Path:
+    """Some digits as PNG files, a subfolder a class."""
+    for name in names:
+        (folder / name).mkdir(parents=True)
+        for k, image in enumerate(digits(name, data=unseen_digits(), last=10)[0]):
+            Image.fromarray(image.permute(1, 2, 0).numpy()).save(folder / name / f"{k}.png")
+    return folder
 
 
 def refusal(learner: Learner, photos: Any) -> str:

@@ -15,7 +15,6 @@ from foster.system.counts import counted, size_text
 
 if TYPE_CHECKING:
     from foster.bundle.promotion import Promotion
-    from foster.learner.knowledge import Knowledge
     from foster.learner.learner import Learner
     from foster.learner.reports import MendReport
 
@@ -95,20 +94,11 @@ def merge(
     """Make one class of several: a new bundle, without training. The old one is not changed.
 
     In closed form it is as if their photos had been learned as one class. A trained network gets one output that comes
-    near the sum of the old ones; how near is printed. What the classes lost is measured and printed.
+    near the sum of the old ones. What the classes lost is measured and printed.
 
     Example: foster merge bundles/current cat dog --into pet --bundle bundles/new
     """
-    from foster.learner.mending import merging
-
-    mend(
-        old,
-        bundle,
-        lambda learner: learner.merge(names, into, max_drop=max_drop),
-        is_promoting,
-        lambda knowledge: merging(knowledge, names, into),
-        device,
-    )
+    mend(old, bundle, lambda learner: learner.merge(names, into, max_drop=max_drop), is_promoting, device)
 
 
 def forget(
@@ -132,7 +122,7 @@ def forget(
     """Take classes or single images out: a new bundle without them. The old one is not changed.
 
     In closed form nothing of a forgotten class remains in the new bundle. A trained network keeps its backbone, whose
-    weights were trained on it; what can still be told by them is printed.
+    weights were trained on it.
 
     Example: foster forget bundles/current owl --bundle bundles/new
     """
@@ -141,32 +131,13 @@ def forget(
     if images:
         mend(old, bundle, lambda learner: learner.remove_photos(*images), is_promoting)
         return
-    from foster.learner.mending import forgetting
-
-    classes = list(names or ())
-    mend(
-        old,
-        bundle,
-        lambda learner: learner.forget(*classes, max_drop=max_drop),
-        is_promoting,
-        lambda knowledge: forgetting(knowledge, classes),
-        device,
-    )
+    mend(old, bundle, lambda learner: learner.forget(*(names or ()), max_drop=max_drop), is_promoting, device)
 
 
 def mend(
-    old: Path,
-    bundle: Path,
-    change: "Callable[[Learner], MendReport]",
-    is_promoting: bool,
-    check: "Callable[[Knowledge], object] | None" = None,
-    device: str = "cpu",
+    old: Path, bundle: Path, change: "Callable[[Learner], MendReport]", is_promoting: bool, device: str = "cpu"
 ) -> None:
-    """Load `old`, change it, and write the result as `bundle`, whole or not at all.
-
-    A `check` means that answers may change: once it has found nothing against the change, answers before and after it
-    are compared on the `device`.
-    """
+    """Load `old`, change it, and write the result as `bundle`, whole or not at all."""
     from foster.bundle.files import check_free, real_folder, remove_unfinished
     from foster.bundle.promotion import check_promotable
     from foster.cli.texts import listed, mend_text
@@ -179,9 +150,6 @@ def mend(
         check_promotable(bundle)
     source = real_folder(old)  # before a link to it moves
     learner = Learner.load(source, device=device)
-    if check is not None and learner.knowledge is not None:
-        check(learner.knowledge)
-        typer.echo(f"comparing before and after on the photos that {source} keeps ...", err=True)
     try:
         report = change(learner)
     except UpdateError as error:
@@ -191,7 +159,7 @@ def mend(
         remove_unfinished(bundle)
         learner.save(bundle)
     show(mend_text(report))
-    kept = f"{source} and bundles before it still keep photos of {listed(report.forgotten)}"
+    kept = f"{source} and bundles before it still know {listed(report.forgotten)}"
     conclude(bundle, is_promoting, *([f"{kept}; delete them where they must be gone"] if report.forgotten else []))
 
 

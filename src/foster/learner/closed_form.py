@@ -49,7 +49,7 @@ from foster.networks.network import Network
 from foster.networks.statistics import Statistics
 from foster.settings.learner import CLOSED_FORM, LearnerSettings
 from foster.system.counts import counted
-from foster.training.engine import find_device
+from foster.training.engine import find_device, inference_batch_size
 
 READ_AT_ONCE = 128
 """Photos that are decoded and looked at together."""
@@ -194,12 +194,15 @@ def _planned(request: Request, chosen: Chosen, classifier: Classifier) -> events
     seconds = 0.0
     if len(photos) > 4 * REHEARSED_PHOTOS:
         items = photos.items[:: len(photos) // REHEARSED_PHOTOS][:REHEARSED_PHOTOS]
+        num_at_once = inference_batch_size(size.size, classifier.device) * torch.get_num_threads()
         for _ in range(2):  # the second time counts: in the first, memory is found and kernels are chosen
             began = time.monotonic()
             images = [image for image in each_decoded(items, size, max(size.size)) if isinstance(image, Tensor)]
-            if images:
-                classifier.features(torch.stack(images))
             seconds = (time.monotonic() - began) * len(photos) / len(items)
+            if images:
+                began = time.monotonic()
+                classifier.features(torch.stack(images)[torch.arange(num_at_once) % len(images)])
+                seconds += (time.monotonic() - began) * len(photos) / num_at_once
         began = time.monotonic()
         width = classifier.network.feature_size
         identity = torch.eye(width, dtype=torch.float64)

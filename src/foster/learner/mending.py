@@ -81,9 +81,10 @@ def rename(knowledge: Knowledge, old: str, new: str) -> Change[MendReport]:
     return Change(renamed.with_entry({"renamed": {name: name}}), MendReport(renamed={old: name}))
 
 
-def merging(knowledge: Knowledge, names: Sequence[str], into: str) -> Regrouping:
-    """How classes are grouped where some of them become one, named `into`, in the place of the first; a DataError where
-    they cannot."""
+def merge(
+    knowledge: Knowledge, settings: LearnerSettings, names: Sequence[str], into: str, max_drop: float | None
+) -> Change[MendReport]:
+    """Several classes become one, named `into`, in the place of the first."""
     ids = sorted({_known_id(knowledge, name) for name in names})
     if len(ids) < 2:
         raise DataError("merge takes two different classes or more; rename gives one class another name")
@@ -92,43 +93,27 @@ def merging(knowledge: Knowledge, names: Sequence[str], into: str) -> Regrouping
         raise DataError(f"there is a class '{name}' already; name it among the classes to merge, or choose another")
     groups = [tuple(ids) if k == ids[0] else (k,) for k in range(knowledge.num_classes) if k not in ids[1:]]
     class_names = [name if group[0] == ids[0] else knowledge.class_names[group[0]] for group in groups]
-    return Regrouping(tuple(groups), tuple(class_names))
-
-
-def merge(
-    knowledge: Knowledge, settings: LearnerSettings, names: Sequence[str], into: str, max_drop: float | None
-) -> Change[MendReport]:
-    """Several classes become one."""
-    regrouping = merging(knowledge, names, into)
-    (merged_id,) = regrouping.merged
+    regrouping = Regrouping(tuple(groups), tuple(class_names))
     memories = _regrouped_memories(knowledge, settings, regrouping)
-    counts = [len(memory.stack_of(merged_id)) if memory.num_classes else 0 for memory in memories]
+    counts = [len(memory.stack_of(ids[0])) if memory.num_classes else 0 for memory in memories]
     report = MendReport(
-        renamed={knowledge.class_names[k]: regrouping.class_names[merged_id] for k in regrouping.groups[merged_id]},
-        num_exemplars=counts[0],
-        num_held_out=counts[1],
+        renamed={knowledge.class_names[k]: name for k in ids}, num_exemplars=counts[0], num_held_out=counts[1]
     )
     return _regrouped(knowledge, settings, regrouping, memories, report, max_drop)
-
-
-def forgetting(knowledge: Knowledge, names: Sequence[str]) -> Regrouping:
-    """The classes without some of them; a DataError where they cannot go."""
-    ids = {_known_id(knowledge, name) for name in names}
-    if not ids:
-        raise DataError("name a class to forget")
-    staying = [k for k in range(knowledge.num_classes) if k not in ids]
-    if not staying:
-        last = f"'{knowledge.class_names[0]}' is the last class" if len(ids) == 1 else "no class would be left"
-        raise DataError(f"{last}: a classifier knows one at least; delete the bundle instead")
-    return Regrouping(tuple((k,) for k in staying), tuple(knowledge.class_names[k] for k in staying))
 
 
 def forget(
     knowledge: Knowledge, settings: LearnerSettings, names: Sequence[str], max_drop: float | None
 ) -> Change[MendReport]:
     """Classes are gone, with all that is kept of them, and their names with them."""
-    regrouping = forgetting(knowledge, names)
-    gone = [k for k in range(knowledge.num_classes) if (k,) not in regrouping.groups]
+    gone = sorted({_known_id(knowledge, name) for name in names})
+    if not gone:
+        raise DataError("name a class to forget")
+    staying = [k for k in range(knowledge.num_classes) if k not in gone]
+    if not staying:
+        last = f"'{knowledge.class_names[0]}' is the last class" if len(gone) == 1 else "no class would be left"
+        raise DataError(f"{last}: a classifier knows one at least; delete the bundle instead")
+    regrouping = Regrouping(tuple((k,) for k in staying), tuple(knowledge.class_names[k] for k in staying))
     num_gone = [
         sum(len(memory.stack_of(k)) for k in gone if k < memory.num_classes)
         for memory in (knowledge.exemplars, knowledge.held_out)
