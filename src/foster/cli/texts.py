@@ -342,8 +342,7 @@ def evaluation_text(report: "EvaluationReport") -> str:
     text += f", confidence off by {report.calibration_error:.1f} points\n"
     if report.num_trained_on:
         text += (
-            f"warning: {report.num_trained_on} of these images were learned from; "
-            "the accuracy on new photos is lower\n"
+            f"warning: {report.num_trained_on} of these images were learned from; the accuracy on new photos is lower\n"
         )
     if report.unknown:
         unknown = report.unknown
