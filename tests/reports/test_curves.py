@@ -9,7 +9,7 @@ from PIL import Image
 from foster.errors import DataError
 from foster.reports.curves import AXES_WIDTH, MOST_DRAWN, accuracy_figure, panels
 from foster.reports.results import RunResult, read_result
-from foster.reports.style import look_of, save_figure
+from foster.reports.style import look_of, looks_of_names, save_figure
 from foster.settings.methods import METHOD_SETTINGS
 
 
@@ -96,6 +96,9 @@ def test_a_method_of_a_plug_in_has_one_look_in_all_figures(write_run):
     (look,) = {curve.look for panel in (alone, beside) for curve in panel.curves if curve.label == "my_own_method"}
     assert look == look_of("my_own_method")
     assert look.colour not in {look_of(name).colour for name in METHOD_SETTINGS}
+    names = [f"mine-{k}" for k in range(12)]
+    assert looks_of_names(names) == looks_of_names(names[::-1]), "whatever is drawn first"
+    assert len({*looks_of_names(names).values()}) == 12
 
 
 def test_each_augmentation_of_many_runs_gets_a_panel_and_all_have_one_scale(write_run):

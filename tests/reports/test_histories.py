@@ -36,9 +36,14 @@ def test_new_and_old_accuracy_have_a_panel_each(write_run):
     for axes, values in zip((new, old), curves.values(), strict=True):
         assert list(axes.lines[0].get_ydata()) == values
         assert {text.get_text().split()[0] for text in axes.texts} == {"foster", "wa"}
-    without = read_result(write_run("none"))
-    some, _ = new_old_figure([without, *runs], ["a", "b", "c"]).axes
-    assert {text.get_text().split()[0] for text in some.texts} == {"b", "c"}
+    without = read_result(write_run("none", method="replay"))
+    some, _ = new_old_figure([without, *runs]).axes
+    assert {text.get_text().split()[0] for text in some.texts} == {"foster", "wa"}
+    order = {"settings": {"order_seed": 1993}}
+    again = {"seed": 2, "new_accuracy": [80.0, 60.0], "old_accuracy": [None, 45.0]}
+    seeds = [read_result(write_run(f"s{len(each)}", **(told | order | each))) for each in ({}, again)]
+    mean, _ = new_old_figure(seeds).axes
+    assert list(mean.lines[0].get_ydata()) == [85.0, 70.0], "seeds of one recipe are one curve"
     with pytest.raises(DataError, match="new from old"):
         new_old_figure([without])
 
@@ -54,19 +59,18 @@ def test_a_run_in_its_second_task_has_no_old_accuracy_to_draw_yet(write_run):
 def test_of_many_runs_of_several_scenarios_the_best_are_drawn_in_a_row_each(write_run):
     told = {"new_accuracy": [90.0, 80.0], "old_accuracy": [None, 55.0]}
     runs = [
-        read_result(write_run(f"{scenario}-{k}", scenario=scenario, average_incremental_accuracy=50.0 + k, **told))
+        read_result(
+            write_run(
+                f"{scenario}-{k}", scenario=scenario, method=f"m{k}", average_incremental_accuracy=50.0 + k, **told
+            )
+        )
         for scenario, count in (("one", 2), ("two", MOST_DRAWN + 3))
         for k in range(count)
     ]
-    names = [run.path.parent.name for run in runs]
-    panels = new_old_figure(runs, names).axes
+    panels = new_old_figure(runs).axes
     assert [len(axes.texts) for axes in panels] == [2, 2, MOST_DRAWN, MOST_DRAWN]
     assert panels[0].get_title(loc="left") == "one: new classes"
-    assert (
-        panels[3].get_title(loc="left")
-        == f"two, the best {MOST_DRAWN} of {MOST_DRAWN + 3} by their averages: old classes"
-    )
-    shown = {text.get_text().split()[0] for text in panels[2].texts}
-    assert shown == {str(k) for k in range(3, MOST_DRAWN + 3)}
+    assert str(MOST_DRAWN + 3) in panels[3].get_title(loc="left"), "how many there are"
+    assert {text.get_text().split()[0] for text in panels[2].texts} == {f"m{k}" for k in range(3, MOST_DRAWN + 3)}
     colours = {(line.get_color(), line.get_marker()) for line in panels[2].lines[:MOST_DRAWN]}
     assert len(colours) == MOST_DRAWN

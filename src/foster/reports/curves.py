@@ -25,6 +25,7 @@ from foster.reports.style import (
     grid_of_axes,
     label_ends,
     look_of,
+    looks_of_names,
     new_figure,
     points,
     styled,
@@ -209,23 +210,28 @@ def _limits(curves: Sequence[Curve]) -> tuple[float, float]:
 def _panel(scenario: str, groups: Sequence[Group]) -> Panel:
     drawn = list(groups[:MOST_DRAWN])
     augmentations = {group.augmentation for group in drawn}
-    orders = {group.order for group in drawn}
     title = f"{scenario}, augmentation {drawn[0].augmentation}" if len(augmentations) == 1 else scenario
     notes = [f"the best {len(drawn)} of {len(groups)} by their averages"] if len(groups) > len(drawn) else []
     notes += [] if share_orders(drawn) else ["curves of different class orders cannot be compared"]
     notes += ["band: one standard deviation"] if any(len(group.runs) > 1 for group in drawn) else []
-    labels = []
-    for group in drawn:
-        parts = [group.augmentation] if len(augmentations) > 1 else []
-        parts += [f"order {group.order}"] if len(orders) > 1 and group.order is not None else []
-        labels.append(f"{group.name} ({', '.join(parts)})" if parts else group.name)
-    curves = [curve for each in zip(labels, drawn, looks_of(drawn), strict=True) for curve in _curves(*each)]
+    curves = [curve for each in zip(labels_of(drawn), drawn, looks_of(drawn), strict=True) for curve in _curves(*each)]
     counts = Counter((group.method, group.augmentation) for group in drawn)
     has_others = any(not curve.is_result for curve in curves)
     if sum(count for count in counts.values() if count > 1) > MOST_WITH_VARIANTS and has_others:
         curves = [curve for curve in curves if curve.is_result]
         notes.append("results only, without other variants")
     return Panel(title, scenario, curves, ", ".join(notes))
+
+
+def labels_of(groups: Sequence[Group]) -> list[str]:
+    """The names of groups, with the augmentation and the class order where they differ."""
+    augmentations, orders = {group.augmentation for group in groups}, {group.order for group in groups}
+    labels = []
+    for group in groups:
+        parts = [group.augmentation] if len(augmentations) > 1 else []
+        parts += [f"order {group.order}"] if len(orders) > 1 and group.order is not None else []
+        labels.append(f"{group.name} ({', '.join(parts)})" if parts else group.name)
+    return labels
 
 
 def looks_of(groups: Sequence[Group]) -> list[Look]:
@@ -236,9 +242,10 @@ def looks_of(groups: Sequence[Group]) -> list[Look]:
     for group in groups:
         known = plainest.setdefault(group.method, group.detail)
         plainest[group.method] = min(known, group.detail, key=lambda detail: (len(detail), detail))
-    looks = []
-    for group in groups:
-        look = look_of(group.method if group.detail == plainest[group.method] else group.name)
+    names = [group.method if group.detail == plainest[group.method] else group.name for group in groups]
+    by_name, looks = looks_of_names(names), []
+    for group, name in zip(groups, names, strict=True):
+        look = by_name[name]
         line = lines.index((group.augmentation, str(group.order)))
         looks.append(Look(look.colour, look.marker, LINE_STYLES[line % len(LINE_STYLES)]))
     return looks

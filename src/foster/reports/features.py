@@ -14,9 +14,21 @@ from torch.nn.functional import normalize
 from foster.errors import DataError
 from foster.experiment.artifacts import kept_networks
 from foster.reports.archive import Archive, RunArchive
-from foster.reports.style import COLOURS, GRID, INK, SOFT_INK, colour_of, grid_of_axes, new_figure, some_of, styled
+from foster.reports.style import (
+    COLOURS,
+    GRID,
+    INK,
+    SOFT_INK,
+    colour_of,
+    columns,
+    grid_of_axes,
+    new_figure,
+    points,
+    some_of,
+    styled,
+)
 
-MOST_CLASSES, MOST_PANELS, IMAGES_A_CLASS = 20, 6, 40
+MOST_CLASSES, MOST_PANELS, NARROW_PANELS, IMAGES_A_CLASS = 20, 6, 3, 40
 MARKERS = "o^"
 """A colour that comes again has another marker."""
 
@@ -33,7 +45,11 @@ def tsne_figure(archives: Sequence[RunArchive]) -> Figure:
     num_tasks = min(_num_kept(archive) for archive in archives)
     if not num_tasks:
         raise DataError(f"'{archives[0].folder}' keeps no networks; run it with keep_networks=true")
-    tasks = np.unique(np.linspace(0, num_tasks - 1, min(num_tasks, MOST_PANELS)).round().astype(int)).tolist()
+    tasks = np.unique(
+        np.linspace(0, num_tasks - 1, min(num_tasks, MOST_PANELS if columns(2) == 2 else NARROW_PANELS))
+        .round()
+        .astype(int)
+    ).tolist()
     ends = np.cumsum(archives[0].task_sizes)
     num_classes = int(ends[num_tasks - 1])
     chosen = np.unique(np.linspace(0, num_classes - 1, min(num_classes, MOST_CLASSES)).round().astype(int))
@@ -41,9 +57,9 @@ def tsne_figure(archives: Sequence[RunArchive]) -> Figure:
     panels = grid_of_axes(figure, len(tasks) * len(archives), len(tasks))
     for panel, axes in enumerate(panels):
         archive, task = archives[panel // len(tasks)], tasks[panel % len(tasks)]
-        points, labels = _laid_out(archive, task, chosen[chosen < ends[task]])
+        places, labels = _laid_out(archive, task, chosen[chosen < ends[task]])
         for rank, class_id in enumerate(chosen):
-            own = points[labels == class_id]
+            own = places[labels == class_id]
             colour, marker, name = COLOURS[rank % 10], MARKERS[rank // 10], archives[0].class_names[class_id]
             dots = axes.scatter(own[:, 0], own[:, 1], s=7, color=colour, marker=marker, label=name)
             dots.set(linewidths=0, rasterized=True)
@@ -52,10 +68,10 @@ def tsne_figure(archives: Sequence[RunArchive]) -> Figure:
         axes.margins(0.08)
         axes.grid(visible=False)
         if panel < len(tasks):
-            axes.set_title(f"{ends[task]} classes", loc="center", weight="normal", size=9)
+            axes.set_title(f"{ends[task]} classes", loc="center", weight="normal", size=points(9))
         if panel % len(tasks) == 0:
             axes.set_ylabel(archive.name, weight="bold", color=colour_of(archive.method))
-    look: dict[str, Any] = {"frameon": False, "fontsize": 7, "labelspacing": 0.3, "handletextpad": 0}
+    look: dict[str, Any] = {"frameon": False, "fontsize": points(7), "labelspacing": 0.3, "handletextpad": 0}
     figure.legend(handles=panels[0].collections, loc="outside right upper", markerscale=1.5, **look)
     return figure
 
@@ -73,7 +89,7 @@ def head_norm_figure(archives: Sequence[Archive]) -> Figure:
 
     Where the rows of the last task are longer than all others, much is taken for a new class.
     """
-    figure = new_figure(8.5, 1.9 * len(archives) + 0.4)
+    figure = new_figure(8.5, 1.9 * len(archives) + 0.4, keeps_shape=False)
     panels = grid_of_axes(figure, len(archives), 1)
     for axes, archive in zip(panels, archives, strict=True):
         _draw_norms(axes, archive, archive.head_weight().norm(dim=1).cpu().numpy())
@@ -90,13 +106,15 @@ def _draw_norms(axes: Axes, archive: Archive, norms: NDArray[np.float32]) -> Non
         mean = float(norms[first:last].mean()) if last > first else 0.0
         axes.plot((first - 0.5, last - 0.5), (mean, mean), color=colour, linewidth=2)
         if len(edges) <= 13 and last > first:
-            axes.text((first + last - 1) / 2, mean, f"{mean:.2f}", ha="center", va="bottom", size=8, color=INK)
+            axes.text((first + last - 1) / 2, mean, f"{mean:.2f}", ha="center", va="bottom", size=points(8), color=INK)
     for edge in some_of(edges[1:-1].tolist()):
         axes.axvline(edge - 0.5, color=SOFT_INK, linewidth=0.5)
     axes.set(title=archive.name, xlim=(-0.5, len(norms) - 0.5), ylim=(0, 1.15 * float(norms.max())))
     axes.set_ylabel("norm of row")
     if len(norms) <= MOST_CLASSES:
-        axes.set_xticks(range(len(norms)), archive.class_names[: len(norms)], size=8)
+        axes.set_xticks(
+            range(len(norms)), archive.class_names[: len(norms)], size=points(8), rotation=90 if columns(2) == 1 else 0
+        )
 
 
 def _laid_out(

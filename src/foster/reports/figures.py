@@ -55,7 +55,7 @@ KINDS = {
         "two best at the end, where it is wide enough to be drawn.",
     ),
     "new-old": Kind(
-        lambda archives: new_old_figure(_results(archives), [archive.name for archive in archives]),
+        lambda archives: new_old_figure(_results(archives)),
         "How well the classes of the last task are learned, and how well those before them are kept; the number beside "
         "a curve is its last value.",
     ),

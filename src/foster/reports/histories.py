@@ -1,6 +1,7 @@
 """Figures of what changes while a run lasts: loss terms over epochs, new and old accuracy by task."""
 
 import math
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,8 +12,8 @@ from numpy.typing import NDArray
 
 from foster.errors import DataError
 from foster.reports.archive import RunArchive
-from foster.reports.curves import MOST_DRAWN, looks_of
-from foster.reports.groups import Group
+from foster.reports.curves import MOST_DRAWN, labels_of, looks_of
+from foster.reports.groups import Group, by_scenario
 from foster.reports.results import RunResult
 from foster.reports.style import (
     BETWEEN_LABELS,
@@ -35,47 +36,46 @@ HEIGHT = 2.6
 
 
 @styled()
-def new_old_figure(results: Sequence[RunResult], names: Sequence[str] = ()) -> Figure:
+def new_old_figure(results: Sequence[RunResult]) -> Figure:
     """After each task, the accuracy on the classes of that task (left) and on those of all before it (right).
 
-    A row a scenario; of many runs, those with the best averages.
+    A row a scenario, a curve a recipe: the mean over its seeds. Of many, those with the best averages.
     """
-    scenarios: dict[str, list[tuple[str, RunResult]]] = {}
-    for name, run in zip(names or [result.method for result in results], results, strict=True):
-        if run.new_accuracy:
-            scenarios.setdefault(run.scenario, []).append((name.removeprefix(f"{run.scenario}-"), run))
-    if not scenarios:
+    rows = list(by_scenario(run for run in results if run.new_accuracy).values())
+    if not rows:
         raise DataError("none of the runs tells new from old accuracy")
-    rows = [sorted(runs, key=lambda named: -named[1].average_incremental_accuracy) for runs in scenarios.values()]
     height = max(
         points(HEIGHT) * (1.0 if columns(2) == 2 else 0.75),
         (LABEL_LINE + BETWEEN_LABELS) * min(MOST_DRAWN, max(map(len, rows))),
     )
-    width = 4.7 + LETTER * max(len(name) for row in rows for name, _ in row)
+    width = 4.7 + LETTER * max(len(name) for row in rows for name in labels_of(row))
     figure = new_figure(columns(2) * width, 2 / columns(2) * len(rows) * (height + 0.8), keeps_shape=False)
     for index, axes in enumerate(grid_of_axes(figure, 2 * len(rows), columns(2))):
         row, is_old = rows[index // 2], index % 2 == 1
         _draw_accuracies(axes, row[:MOST_DRAWN], height, is_old=is_old)
         part = f", the best {MOST_DRAWN} of {len(row)} by their averages" if len(row) > MOST_DRAWN else ""
-        scenario = f"{row[0][1].scenario}{part}: " if len(rows) > 1 or part else ""
+        scenario = f"{row[0].runs[0].scenario}{part}: " if len(rows) > 1 or part else ""
         axes.set_title(f"{scenario}{'old' if is_old else 'new'} classes")
     return figure
 
 
-def _draw_accuracies(axes: Axes, named: Sequence[tuple[str, RunResult]], height: float, *, is_old: bool) -> None:
-    looks = looks_of([Group(run.method, run.augmentation, name, (run,)) for name, run in named])
+def _draw_accuracies(axes: Axes, groups: Sequence[Group], height: float, *, is_old: bool) -> None:
     ends = []
-    for (name, run), look in reversed([*zip(named, looks, strict=True)]):  # the best on top
-        values = run.old_accuracy if is_old else run.new_accuracy
-        known = [(x, y) for x, y in zip(run.counts, values, strict=False) if y is not None]
-        across, up = [x for x, _ in known], [y for _, y in known]
+    for name, group, look in reversed([*zip(labels_of(groups), groups, looks_of(groups), strict=True)]):  # best on top
+        by_count: dict[int, list[float]] = {}
+        for run in group.runs:
+            for count, value in zip(run.counts, run.old_accuracy if is_old else run.new_accuracy, strict=False):
+                by_count.setdefault(count, []).extend([] if value is None else [value])
+        across = [count for count, values in by_count.items() if values]
+        up = [statistics.fmean(by_count[count]) for count in across]
         marks: dict[str, Any] = {"markeredgecolor": GROUND, "markevery": max(1, len(up) // 10)}
         axes.plot(across, up, color=look.colour, marker=look.marker, linestyle=look.line_style, clip_on=False, **marks)
         ends += [End(up[-1], f"{name}  last {up[-1]:.1f}", look)] if up and math.isfinite(up[-1]) else []
-    has_old = any(len(run.classes_seen) > 1 for _, run in named)  # not while the first task is the last one done
-    counts = sorted({count for _, run in named for count in run.counts[int(is_old and has_old) :]})
+    seen = [run.counts for group in groups for run in group.runs]
+    has_old = max(map(len, seen)) > 1  # not while the first task is the last one done
+    counts = sorted({count for each in seen for count in each[int(is_old and has_old) :]})
     axes.set_xticks(counts[:: -(-len(counts) // 12)])
-    axes.set(xlim=(counts[0] - (len(counts) == 1), counts[-1]), ylim=(0, 100), xlabel=named[0][1].counted_by)
+    axes.set(xlim=(counts[0] - (len(counts) == 1), counts[-1]), ylim=(0, 100), xlabel=groups[0].runs[0].counted_by)
     axes.set_ylabel(f"accuracy on the {'old' if is_old else 'new'} classes (%)")
     label_ends(axes, ends, height)
 
@@ -116,5 +116,7 @@ def _draw_losses(axes: Axes, archive: RunArchive) -> None:
             axes.text(middle, 1.0, task, transform=axes.get_xaxis_transform(), ha="center", va="top", size=points(8))
     axes.set(title=f"{archive.name}, {archive.result.scenario}", xlim=(1, max(2, len(epochs))), ylim=(0, None))
     axes.set(xlabel="epochs, all phases of all tasks", ylabel="mean over the epoch")
-    above: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": len(terms)}
-    axes.legend(**above, frameon=False, labelcolor="linecolor", handlelength=1)
+    above: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 1)}
+    below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "columnspacing": 1}
+    place = above if columns(2) == 2 or len(terms) == 1 else below  # beside the title there is no room in a narrow one
+    axes.legend(**place, ncols=len(terms), frameon=False, labelcolor="linecolor", handlelength=1)

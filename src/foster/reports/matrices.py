@@ -39,7 +39,7 @@ def accuracy_matrix_figure(results: Sequence[RunResult], names: Sequence[str] = 
         for row, accuracies in enumerate(result.accuracy_matrix):
             values[row, : len(accuracies)] = accuracies
         picture = axes.imshow(values, vmin=0, vmax=100)
-        _without_frame(axes, f"{name}, {result.scenario}: {result.final_accuracy:.1f} % at the end")
+        _without_frame(axes, f"{name}, {result.scenario}: final {result.final_accuracy:.1f} %")
         axes.set(xlabel="accuracy on the classes of task", ylabel="after task")
         _number_tasks(axes, size)
         if size <= MOST_WRITTEN:
@@ -135,8 +135,11 @@ def _write_values(axes: Axes, values: NDArray[np.float64]) -> None:
 
 
 def _colour_bar(figure: Figure, picture: AxesImage, panels: list[Axes], label: str):  # type: ignore[no-untyped-def]
-    num_rows = -(-len(panels) // PANELS_IN_A_ROW)
-    beside_first_row: dict[str, Any] = {"shrink": 0.6 / num_rows, "anchor": (0, (num_rows - 0.8) / (num_rows - 0.6))}
-    bar = figure.colorbar(picture, ax=panels, aspect=30, pad=0.02, label=label, **beside_first_row)
+    if columns(PANELS_IN_A_ROW) == 1:
+        bar = figure.colorbar(picture, ax=panels, location="bottom", aspect=40, pad=0.02, label=label)
+    else:
+        num_rows = -(-len(panels) // PANELS_IN_A_ROW)
+        beside_first: dict[str, Any] = {"shrink": 0.6 / num_rows, "anchor": (0, (num_rows - 0.8) / (num_rows - 0.6))}
+        bar = figure.colorbar(picture, ax=panels, aspect=30, pad=0.02, label=label, **beside_first)
     bar.outline.set_visible(False)
     return bar

@@ -17,7 +17,7 @@ from foster.evaluation.gradcam import grad_cam
 from foster.experiment.artifacts import kept_networks
 from foster.networks.network import Network
 from foster.reports.archive import Archive, RunArchive
-from foster.reports.style import grid_of_axes, new_figure, styled, wrapped
+from foster.reports.style import columns, grid_of_axes, new_figure, points, styled, wrapped
 from foster.settings.methods import METHOD_SETTINGS
 from foster.training.engine import Engine
 
@@ -40,14 +40,14 @@ def exemplar_figure(archive: Archive) -> Figure:
     num_blocks = -(-num_shown // ROWS_IN_A_BLOCK)
     num_rows = min(num_shown, ROWS_IN_A_BLOCK)
     width = 4.0 if num_blocks == 1 else 2.8
-    figure = new_figure(num_blocks * width, 0.36 * num_rows + 0.7)
+    figure = new_figure(num_blocks * width, 0.33 * num_rows + 0.4)
     for block, axes in enumerate(grid_of_axes(figure, num_blocks, num_blocks)):
         classes = shown[block * ROWS_IN_A_BLOCK : (block + 1) * ROWS_IN_A_BLOCK]
         axes.imshow(_mosaic(images, classes), interpolation="nearest", aspect="equal")
         axes.set_anchor("N")
         height = images.image_size[0] + 1
         names = [f"{images.class_names[class_id]}  ({counts[class_id]})" for class_id in classes]
-        axes.set_yticks([height * (row + 0.5) for row in range(len(classes))], names, size=7)
+        axes.set_yticks([height * (row + 0.5) for row in range(len(classes))], names, size=points(7))
         _picture_only(axes)
         if block == 0:
             some = f"; {num_shown} of {len(counts):,} classes" if num_shown < len(counts) else ""
@@ -55,7 +55,7 @@ def exemplar_figure(archive: Archive) -> Figure:
     return figure
 
 
-def grad_cam_figure(archive: RunArchive, task: int | None = None, num_images: int = NUM_EXPLAINED) -> Figure:
+def grad_cam_figure(archive: RunArchive, task: int | None = None, num_images: int | None = None) -> Figure:
     """Test images of known classes that the old network got wrong and the grown one gets right: where the old and the
     new branches look for the true class. By default of the last task that has such images."""
     wanted = METHOD_SETTINGS[archive.method].grown_variant if archive.method in METHOD_SETTINGS else ""
@@ -71,7 +71,7 @@ def grad_cam_figure(archive: RunArchive, task: int | None = None, num_images: in
         )
     for candidate in reversed(kept) if task is None else [task]:
         growth = growth_of(archive, candidate)
-        chosen = corrected(archive, growth, candidate, num_images)
+        chosen = corrected(archive, growth, candidate, num_images or NUM_EXPLAINED // (3 - columns(2)))
         if len(chosen.images):
             return _explained(archive, growth, chosen)
     raise DataError(f"the new branches corrected no test image of a known class in '{archive.folder}'")
@@ -117,8 +117,8 @@ def _explained(archive: RunArchive, growth: Growth, chosen: "Corrected") -> Figu
             axes.set_yticks([])
             if column == 0:
                 axes.set_ylabel(row_names[row], weight="bold")
-        panels[column].set_title(wrapped(name, 1.6), size=8.5, loc="center")
-        panels[column].set_xlabel(f"before: {before}", size=7.5)
+        panels[column].set_title(wrapped(name, 1.6), size=points(8.5), loc="center")
+        panels[column].set_xlabel(f"before: {before}", size=points(7.5))
     return figure
 
 

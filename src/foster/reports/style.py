@@ -6,7 +6,7 @@ import statistics
 import textwrap
 import warnings
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -135,18 +135,18 @@ Tol."""
 
 SPARE_COLOURS = ("#117733", "#225555", "#AA4499", "#661100", "#6699CC", "#999933", "#4477AA", "#BBBB33", "#EE99AA")
 SPARE_MARKERS = "DPXdhp8"
-_SPARE_LOOKS: dict[str, Look] = {}
 
 
-def look_of(name: str) -> Look:
-    """How the curve of a method, or of a recipe, is drawn: the same for the same name in all figures.
+def looks_of_names(names: Iterable[str]) -> dict[str, Look]:
+    """How the curve of each method, or recipe, is drawn. It does not depend on the order in which they are drawn.
 
-    A method that brings no look of its own has one that follows from its name.
+    A method that brings no look of its own has one that follows from its name. Of two names with the same one, the
+    later in the alphabet has the next.
     """
-    method = METHOD_SETTINGS.get(name)
-    if method is not None and method.look:
-        return Look(*method.look)
-    if name not in _SPARE_LOOKS:
+    own = {name: method.look for name, method in METHOD_SETTINGS.items() if method.look}
+    looks = {name: Look(*own[name]) for name in names if name in own}
+    taken: set[Look] = set()
+    for name in sorted({*METHOD_SETTINGS, *names} - own.keys()):
         start, num_colours = zlib.crc32(name.encode()), len(SPARE_COLOURS)
         order = [
             Look(
@@ -155,11 +155,16 @@ def look_of(name: str) -> Look:
             )
             for k in range(num_colours * len(SPARE_MARKERS))
         ]
-        taken = set(_SPARE_LOOKS.values())
         colours = {look.colour for look in taken}
         free = [look for look in order if look.colour not in colours] or [look for look in order if look not in taken]
-        _SPARE_LOOKS[name] = (free or order)[0]
-    return _SPARE_LOOKS[name]
+        looks[name] = (free or order)[0]
+        taken.add(looks[name])
+    return looks
+
+
+def look_of(name: str) -> Look:
+    """How the curve of one method is drawn."""
+    return looks_of_names([name])[name]
 
 
 def colour_of(name: str) -> str:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from foster.reports.curves import variants_figure
 from foster.reports.results import RunResult
-from foster.reports.style import COLOURS, PAPER, End, Look, label_ends, new_figure, save_figure, styled
+from foster.reports.style import COLOURS, PAPER, End, Look, label_ends, new_figure, points, save_figure, styled
 from foster.reports.tables import Grid, latex, markdown, shown
 from foster.settings.methods import METHOD_SETTINGS
 from foster.studies.study import Claim, Metric, Study
@@ -273,8 +273,8 @@ def _axis_figure(outcome: Outcome) -> Figure:
         look = Look(colour, marker)
         axes.errorbar(positions, means, yerr=spreads if any(spreads) else None, color=colour, marker=marker, capsize=2)
         for position, mean in zip(positions, means, strict=True):
-            beside = axes.annotate(f"{mean:.1f}", (position, mean), (0, offset), textcoords="offset points")
-            beside.set(ha="center", size=8, bbox=PAPER)
+            beside = axes.annotate(f"{mean:.1f}", (position, mean), (0, points(offset)), textcoords="offset points")
+            beside.set(ha="center", size=points(8), bbox=PAPER)
         ends.append(End(means[-1], label, look))
     if study.is_logarithmic:
         axes.set_xscale("log")
