@@ -296,8 +296,9 @@ def test_unlabeled_images_can_come_from_another_dataset(tmp_path: Path) -> None:
 
 def test_a_network_without_exemplars_of_the_new_classes_has_no_nearest_mean(tmp_path: Path) -> None:
     later = run(tiny("foster.herding_features=compressed"), tmp_path / "run")
-    assert set(later["variants"]) == {"boosted", "nearest_mean"}
+    assert set(later["variants"]) == {"boosted", "nearest_mean", "boosted_nearest_mean"}
     assert len(later["variants"]["boosted"]["accuracy"]) == 3
+    assert later["variants"]["boosted_nearest_mean"]["accuracy"][1:] == [None, None], "of the first task alone"
 
 
 class Averaging(ReplaySettings):

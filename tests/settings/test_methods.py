@@ -71,6 +71,8 @@ CONSTANTS: dict[str, dict[str, Any]] = {
         "compress_cutmix": 0.0,
         "compress_start": "auto",
         "compress_old_weight": 0.0,
+        "analytic_features": 0,
+        "analytic_weight": 1.0,
     },
     "joint": {},
     "slda": {"train_backbone": True, "num_stages": 2, "grid": 2, "mirror": True, "shrinkage": 0.3},
