@@ -59,7 +59,7 @@ def test_tasks_are_the_folders_in_order_and_know_what_is_new(folder: Path) -> No
     assert [(task.num_new, task.new_images) for task in planned.tasks] == [(2, 16), (0, 16), (1, 16)]
 
 
-@pytest.mark.parametrize("method", ["foster", "der", "bic", "slda"])
+@pytest.mark.parametrize("method", ["foster", "der", "bic", "slda", "joint"])
 def test_it_is_measured_by_the_images_of_each_task_and_goes_on_after_a_cut(
     method: str, folder: Path, tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ from foster.evaluation.predict import Nothing
 from foster.experiment.first_task import check_phases, first_network_file
 from foster.experiment.parts import build_loader, chosen_backbone, image_side, method_at, surveyed_facts
 from foster.methods.base import Context, Method, checked_phases
-from foster.methods.refresh import phases_of
+from foster.methods.refresh import phases_of_run
 from foster.networks.freezing import evaluating
 from foster.networks.network import Output
 from foster.settings.datasets import DatasetFacts
@@ -212,7 +212,7 @@ def _rehearsed(
     """What the method does in `task`; afterwards it has the network and the exemplars that it would have."""
     is_taken_over, batch_size = task.is_first and bool(settings.first_task_from), settings.batch_size
     phases = []
-    for phase in checked_phases(method, phases_of(method, task)):
+    for phase in checked_phases(method, phases_of_run(method, task)):
         if isinstance(phase, Phase):
             look_at(task, phase)
             epochs, num_images = phase.fit.epochs, images_of_epoch(len(phase.data), batch_size)

@@ -29,7 +29,7 @@ from foster.experiment.parts import (
 )
 from foster.experiment.record import Record
 from foster.methods.base import checked_phases
-from foster.methods.refresh import grown_sizes, phases_of
+from foster.methods.refresh import grown_sizes, phases_of_run
 from foster.networks.layout import on_host
 from foster.networks.network import Network
 from foster.settings.experiment import Settings
@@ -133,7 +133,7 @@ class Experiment:
         task = replace(new, exemplars=self.method.memory.exemplars(new.class_names))
         self._trainer.begin(task)
         epochs = self._trainer.learn(
-            checked_phases(self.method, phases_of(self.method, task)),
+            checked_phases(self.method, phases_of_run(self.method, task)),
             state,
             lambda wanted: self._evaluate(wanted, task),
             lambda: self.save(state),

@@ -26,6 +26,11 @@ def phases_of(method: Method[Any], task: Task) -> Iterator[Phase | Evaluate]:
     return method.phases(task) if has_own_phases(method, task.num_new) else refresh(method, task)
 
 
+def phases_of_run(method: Method[Any], task: Task) -> Iterator[Phase | Evaluate]:
+    """The same in a run, where a method that starts anew in every task, as the upper bound, always does."""
+    return method.phases(task) if method.settings.starts_anew else phases_of(method, task)
+
+
 def grown_sizes(method: Method[Any], sizes: Sequence[int]) -> list[int]:
     """Of tasks that brought so many new classes, those in which the method's network grew."""
     return [size for size in sizes if has_own_phases(method, size)]
