@@ -38,9 +38,9 @@ from foster.data.photos.decode import Resizing
 from foster.data.photos.read import check_room, stack_of_files
 from foster.errors import DataError
 from foster.networks.layout import on_host
+from foster.system.documents import tensors_in
 from foster.system.files import write_new
 from foster.system.memory import main_memory
-from foster.system.tensors import tensors_in
 from foster.version import __version__
 
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from foster.errors import DataError, explained
 from foster.networks.layout import on_host
+from foster.system.documents import read_tensors
 from foster.system.files import read_limited, write_bytes
-from foster.system.tensors import read_tensors
 
 PREDICTIONS, NETWORKS = "predictions.safetensors", "networks"
 _LABELS = "labels"

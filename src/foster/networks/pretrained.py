@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from foster.errors import SettingsError, explained, words_of
 from foster.networks.efficientnet_lite import renamed_port
-from foster.system.tensors import read_tensors
+from foster.system.documents import read_tensors
 
 
 @dataclass(frozen=True)

@@ -55,19 +55,6 @@ KINDS = {
 }
 """The type of a value in plain words; pydantic's messages speak of parsing, tuples and our classes."""
 
-FIELD_NAMES = {
-    "init_cls": "base_classes",
-    "memory_size": "memory_total",
-    "buffer_size": "memory_total",
-    "model": "method",
-    "model_name": "method",
-    "convnet_type": "backbone",
-    "lr": "learning_rate",
-    "data_path": "data",
-    "data_dir": "data",
-}
-"""Names in other toolkits, for "did you mean"."""
-
 
 class CommonSettings(Frozen):
     """Settings that runs and learners share. `options` holds those of the chosen method."""
@@ -206,7 +193,6 @@ def key_hint(key: str, keys: Sequence[str], listing: str = "", method: str = DEF
     Keys of the same section, or of `method`, are preferred. Where no key is near, the hint names the command `listing`.
     """
     last = key.rsplit(".", 1)[-1]
-    last = FIELD_NAMES.get(last, last)
     same_end = [known for known in keys if known.rsplit(".", 1)[-1] == last]
     home = key.split(".")[0] if "." in key else method
     at_home = [known for known in same_end if known.startswith(f"{home}.")]

@@ -1,20 +1,27 @@
-"""JSON files that may come from strangers: checked by a schema when they are read.
+"""JSON and safetensors files that may come from strangers, checked when they are read.
 
-The parser refuses more than 200 nested levels, numbers of thousands of digits and text that is not Unicode.
+JSON is checked by a schema; the parser refuses more than 200 nested levels, numbers of thousands of digits and text
+that is not Unicode. Tensors are bounded in size, and of types that networks have.
 """
 
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from foster.errors import DataError, words_of
 from foster.system.files import read_limited
+from foster.system.memory import main_memory
 from foster.system.output import printable
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MAX_BYTES = 16 * 2**20
 """Enough for every file of ours but a bundle's manifest, which lists all its images."""
+
+MAX_BYTES_WHERE_MEMORY_IS_UNKNOWN = 2**34
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
@@ -78,3 +85,33 @@ def first_problem(error: ValidationError) -> str:
     message = " ".join(first["msg"].removeprefix("Value error, ").split())[:300]
     problem = "is missing" if first["type"] == "missing" else message
     return f"{key}: {problem}" if key else problem
+
+
+def max_tensor_bytes() -> int:
+    """The largest file of tensors that is read: half of the main memory, since tensors are made from its content."""
+    memory = main_memory()
+    return MAX_BYTES_WHERE_MEMORY_IS_UNKNOWN if memory is None else memory // 2
+
+
+def read_tensors(path: Path, max_bytes: int | None = None) -> "dict[str, Tensor]":
+    """The tensors of a safetensors file; OSError or ValueError where it cannot be read."""
+    return tensors_in(read_limited(path, max_tensor_bytes() if max_bytes is None else max_bytes))
+
+
+def tensors_in(content: bytes) -> "dict[str, Tensor]":
+    """The tensors in the content of a safetensors file; ValueError where it is damaged, or a number is of a kind that
+    no network of ours has: floating point is float16, bfloat16, float32 or float64."""
+    import safetensors.torch
+    import torch
+
+    try:
+        tensors = safetensors.torch.load(content)
+    except (safetensors.SafetensorError, KeyError, ValueError, TypeError, RuntimeError) as error:
+        raise ValueError(f"it is damaged: {error}") from None
+    floats = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+    integers = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
+    for name, tensor in tensors.items():
+        if tensor.dtype not in (*floats, *integers):
+            wanted = ", ".join(str(each).removeprefix("torch.") for each in floats)
+            raise ValueError(f"'{name[:80]}' is {tensor.dtype}; weights are {wanted}")
+    return tensors

@@ -27,10 +27,11 @@ from foster.system.documents import (
     Sha256,
     checked,
     first_problem,
+    max_tensor_bytes,
     read_document,
+    tensors_in,
 )
 from foster.system.files import flush, read_limited, remove_temporaries, unwritable, write_bytes, write_json
-from foster.system.tensors import max_tensor_bytes, tensors_in
 from foster.training.memory_errors import shortage_in
 
 SCHEMA = 1

@@ -18,7 +18,7 @@ from foster.data.photos.find import item_name
 from foster.errors import DataError, explained
 from foster.system.files import read_limited, user_path, write_json, writing, written
 
-VERSION = 3
+VERSION = 4
 """Counts up when the same files would give other pixels."""
 
 MOST_IN_A_FILE = 2048
@@ -101,11 +101,11 @@ def offsets_of(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 class CacheFolder:
-    """Decoded photos on disk: `FOLDER/v3-256/HASH.pixels` and its `HASH.json`, one pair for at most 2,048 files of one
+    """Decoded photos on disk: `FOLDER/v4-256/HASH.pixels` and its `HASH.json`, one pair for at most 2,048 files of one
     folder.
 
-    The hash in the name is of the files' paths. The JSON holds each file's size, the size of its pixels, and the hash
-    of the pixels. It is written last: a pair without it does not count.
+    The hash in the name is of the files' paths. The JSON holds the size of each file and of its picture. It is
+    written last: a pair without it does not count.
     """
 
     def __init__(self, folder: Path, short_side: int) -> None:
@@ -123,7 +123,7 @@ class CacheFolder:
     def read(self, part: NDArray[np.int64], photos: PhotoList, is_checked: bool = False) -> Decoded | None:
         """The pixels of these files, mapped from the disk; None where they are not there or do not fit.
 
-        With `is_checked` every file must still have the size that it had, and the pixels their hash.
+        With `is_checked` every file must still have the size that it had.
         """
         path = self._path(part, photos)
         try:
@@ -132,11 +132,8 @@ class CacheFolder:
             num_bytes = int(3 * sizes.prod(1).sum())
             if len(sizes) != len(part) or path.stat().st_size != num_bytes:
                 return None
-            if is_checked:
-                with path.open("rb") as file:
-                    digest = hashlib.file_digest(file, "sha256").hexdigest()
-                if facts["files"] != _file_sizes(part, photos) or facts["sha256"] != digest:
-                    return None
+            if is_checked and facts["files"] != _file_sizes(part, photos):
+                return None
             # Copy on write: torch asks for memory that could be written to, and nothing here writes.
             pixels = np.memmap(path, np.uint8, "c") if num_bytes else np.empty(0, np.uint8)
             unreadable = {int(part[int(k)]): str(reason) for k, reason in facts["unreadable"].items()}
@@ -152,7 +149,6 @@ class CacheFolder:
             "files": _file_sizes(part, photos),
             "sizes": piece.sizes.tolist(),
             "unreadable": {index[position]: reason for position, reason in piece.unreadable.items()},
-            "sha256": hashlib.sha256(pixels.data).hexdigest(),
         }
         with written(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
