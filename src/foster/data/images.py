@@ -13,17 +13,25 @@ from torch import Tensor
 from foster.data.augmentation.pipeline import Changes
 from foster.data.download import Follower
 from foster.data.photos.decode import image_id, png_of
-from foster.errors import SettingsError
+from foster.errors import DataError, SettingsError
 from foster.networks.layout import on_host
 from foster.settings.augmentation import Augmentation
 
 COPIES_OF_AN_EPOCH = 4
 """What an epoch of resident images takes at its peak, in copies: the data, the shuffled ones, and their changes."""
 
-NO_ROWS: Mapping[str, Tensor] = MappingProxyType({})
-
 SHARE_OF_FREE_MEMORY = 0.5
 """How much of a device's free memory images may take, so that the network has its place, too."""
+
+
+class Rows(dict[str, Tensor]):
+    """Tensors beside images, by name, with a row for each image."""
+
+    def __missing__(self, name: str) -> Tensor:
+        raise DataError(
+            f"nothing is kept as '{name}' beside these images, only {', '.join(self) or 'labels'}; "
+            "memory.keep keeps tensors beside exemplars, and a bundle does not have them"
+        )
 
 
 class Epoch(ABC):
@@ -280,7 +288,7 @@ class ImageSet:
         stack: Stack | Tensor,
         labels: Tensor,
         class_names: tuple[str, ...],
-        beside: Mapping[str, Tensor] = NO_ROWS,
+        beside: Mapping[str, Tensor] = MappingProxyType({}),
     ) -> None:
         if labels.shape != (len(stack),):
             raise ValueError(f"{len(stack)} images but labels of shape {tuple(labels.shape)}")
@@ -292,7 +300,7 @@ class ImageSet:
         object.__setattr__(self, "stack", as_stack(stack))
         object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "class_names", class_names)
-        object.__setattr__(self, "beside", dict(beside))
+        object.__setattr__(self, "beside", Rows(beside))
 
     @property
     def images(self) -> Tensor:
