@@ -148,6 +148,12 @@ def test_a_wrong_range_is_refused(override: str, samples: int, message: str):
         plan_runs("digits", [override], samples=samples)
 
 
+def test_a_baseline_does_not_depend_on_the_plug_in_of_the_method_that_it_is_compared_with():
+    ewc = str(Path(__file__).parents[2] / "docs" / "examples" / "ewc.py")
+    theirs, ours = plan_runs("digits", ["method=ewc,finetune"], plugins=[ewc])
+    assert (theirs.settings.plugins, ours.settings.plugins) == ((ewc,), ())
+
+
 def test_the_default_folder_is_named_after_the_source():
     assert default_folder("digits") == Path("runs/sweep-digits")
     assert default_folder("mine/my.toml") == Path("runs/sweep-my")

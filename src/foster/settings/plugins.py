@@ -73,6 +73,12 @@ def plugins_of(names: Mapping[Kind, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(plugins))
 
 
+def needed_plugins(asked: Iterable[str], names: Mapping[Kind, str]) -> tuple[str, ...]:
+    """Of the plug-ins that were `asked` for, those that the `names` come from, and those that register nothing."""
+    used, registering = plugins_of(names), {origin.plugin for origin in _ORIGINS.values()}
+    return tuple(each for each in asked if _module_name(each) in used or _module_name(each) not in registering)
+
+
 def plugin_hashes(asked: Iterable[str], names: Mapping[Kind, str]) -> dict[str, str]:
     """The SHA-256 of the files of every plug-in that was `asked` for or that the `names` come from, by its module.
 

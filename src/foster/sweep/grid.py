@@ -13,6 +13,7 @@ from typing import ClassVar
 from foster.errors import SettingsError
 from foster.settings.base import COMMAND_LINE, MEMORY_KEYS
 from foster.settings.experiment import Settings, load_settings
+from foster.settings.plugins import Kind, needed_plugins
 
 LONGEST_NAME = 150
 """Names become file names with an ending, which most file systems limit to 255 bytes."""
@@ -63,6 +64,9 @@ def plan_runs(
         values_of = dict(zip(axes, chosen, strict=True)) | {key: one.draw(sample) for key, one in ranges.items()}
         pairs = [f"{key}={value}" for key, value in values_of.items()]
         settings = load_settings(source, pairs, asked=asked, plugins=plugins, trusts_plugins=trusts_plugins, data=data)
+        # A run of one of our methods does not depend on the plug-in that it is compared with.
+        used: dict[Kind, str] = {"method": settings.method, "dataset": settings.dataset, "backbone": settings.backbone}
+        settings = settings.model_copy(update={"plugins": needed_plugins(settings.plugins, used)})
         telling = [pair for pair in pairs if not settings.why_unused(pair.partition("=")[0])]
         runs.setdefault(tuple(telling), settings)
     varied = frozenset(key for key, values in axes.items() if len(values) > 1 or key in ranges)
