@@ -1,4 +1,4 @@
-"""How good a learner is on labelled photos: class by class, and on photos of things that it never learned."""
+"""The accuracy of a learner on labelled photos, by class, and how it treats photos of things that it never learned."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ LOOKED_AT_ONCE = 128
 
 @dataclass(frozen=True)
 class ClassAccuracy:
-    """How many images of one class were classified rightly, and as what the others most often."""
+    """How many images of one class were right, and the class that the others were most often taken for."""
 
     name: str
     num_images: int
@@ -36,7 +36,7 @@ class ClassAccuracy:
 
     @classmethod
     def of(cls, name: str, answers: Mapping[str, int]) -> "ClassAccuracy":
-        """From how often images of a class were taken for which."""
+        """From the number of images of a class by answer."""
         others = {answer: count for answer, count in answers.items() if answer != name}
         mistaken_for = max(others, key=lambda answer: others[answer], default=None)
         return cls(name, sum(answers.values()), answers.get(name, 0), mistaken_for)
@@ -48,7 +48,7 @@ class ClassAccuracy:
 
 @dataclass(frozen=True)
 class UnknownReport:
-    """Photos of things that were never learned: how many were refused as unknown, and how many known ones were, too."""
+    """How many photos of things that were never learned were refused as unknown, and how many known ones."""
 
     num_images: int
     num_refused: int
@@ -65,17 +65,17 @@ class EvaluationReport:
     """Accuracy on labelled images. Images of classes that the learner does not know are counted, but not in it."""
 
     confusion: Mapping[str, Mapping[str, int]]
-    """For each true class that has images, how many of them were taken for which; zeros are left out."""
+    """For each true class that has images, how many of them were taken for each class; zeros are left out."""
     calibration_error: float
     """Mean distance, in points of percent, between confidence and accuracy."""
     unknown_classes: Mapping[str, int]
     empty_classes: tuple[str, ...]
     """Class folders without an image."""
     passed_over: Mapping[str, int]
-    """Files that were not looked at: how many, by the ending of their names or by what they are."""
+    """How many files were skipped, by the ending of their names or by what they are."""
     unreadable: tuple[Unreadable, ...]
     num_trained_on: int
-    """How many of the images were learned from: accuracy on them says little."""
+    """How many of the images had been learned: accuracy on them is too high."""
     unknown: UnknownReport | None
     """Where there were photos in a folder `unknown`."""
 
@@ -130,8 +130,8 @@ class EvaluationReport:
 def assess(
     knowledge: Knowledge, classifier: Classifier, photos: Photos, listener: events.Listener = events.ignore
 ) -> EvaluationReport:
-    """Accuracy on the photos of known classes; those in a folder `unknown` must be refused. The listener is told how
-    far it is."""
+    """Accuracy on the photos of known classes; those in a folder `unknown` should be refused. The listener gets the
+    progress."""
     ids = {name: k for k, name in enumerate(knowledge.class_names)}
     unknown = {name: photos.labels.count(name) for name in photos.class_names if name not in ids}
     if len(unknown) == len(photos.class_names):

@@ -1,4 +1,4 @@
-"""A look at photos before anything is trained: what cannot be read, what is there twice, what may be mislabelled."""
+"""Photos are checked before they are learned: unreadable files, duplicates, labels that are probably wrong."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -32,10 +32,10 @@ from foster.system.counts import counted
 from foster.training.engine import find_device, in_batches
 
 FEW_PHOTOS = 10
-"""A class with fewer is told of: a learner wants 20 or more."""
+"""A class with fewer photos is reported; 20 or more are better."""
 
 VERY_SMALL = 32
-"""Shorter sides below this are told of, where most photos are four times as large or more."""
+"""Photos with a shorter side are reported, where most photos are four times as large or more."""
 
 LOOKED_AT_ONCE = 256
 
@@ -53,8 +53,7 @@ LEAST_ACCURACY = 0.6
 
 
 class Kind(NamedTuple):
-    """A kind of finding: what it is called, and whether it is a problem, a plain fact that should be mended before
-    learning; anything else is a remark, and for people to judge."""
+    """A kind of finding. A problem should be mended before learning; anything else is a remark for people to judge."""
 
     title: str
     is_problem: bool
@@ -72,7 +71,7 @@ KINDS = {
     "small-class": Kind("classes with few photos", False),
     "empty-class": Kind("class folders without a photo", False),
 }
-"""In the order in which they are told."""
+"""In the order of the report."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,13 +89,13 @@ class Photo:
 
 @dataclass(frozen=True, eq=False)
 class Finding:
-    """One thing that was found: of which kind, in which photos, and what there is to say of it."""
+    """One thing that was found, and the photos that it concerns."""
 
     kind: str
     photos: tuple[Photo, ...]
     detail: str
     looks_like: str | None = None
-    """The class that a photo probably belongs to, where it is in the wrong one."""
+    """The class that a mislabelled photo probably belongs to."""
 
     @property
     def is_problem(self) -> bool:
@@ -122,10 +121,10 @@ class CheckReport:
     """How many photos each class has, readable or not."""
     num_test_photos: int
     passed_over: Mapping[str, int]
-    """Files that were not looked at: how many, by the ending of their names or by what they are."""
+    """How many files were skipped, by the ending of their names or by what they are."""
     findings: tuple[Finding, ...]
     remarks: tuple[str, ...] = ()
-    """What was not looked at, and why."""
+    """What was not checked, and why."""
 
     @property
     def num_photos(self) -> int:
@@ -159,8 +158,8 @@ class CheckReport:
 
 @dataclass(frozen=True, eq=False)
 class _Seen:
-    """A readable photo, sketched, and what a network says of it, where there is one: the hash of the resized image,
-    features `[d]` and, by a bundle, probabilities `[C]`."""
+    """A readable photo with its sketch and, where there is a network, the hash of the resized image, features `[d]` and
+    a bundle's probabilities `[C]`."""
 
     photo: Photo
     size: tuple[int, int]
@@ -178,7 +177,7 @@ class Describer(NamedTuple):
 
 
 def describer_for(learner: Learner | None, device: str) -> tuple[Describer | None, list[str]]:
-    """The bundle's network, else the pretrained backbone; None, and a line that says why, where there is neither."""
+    """The bundle's network, else the pretrained backbone; None, and a remark, where there is neither."""
     if learner is not None:
         return Describer(learner.resizing, learner.classifier().described), []
     name = backbone_for((SIDE, SIDE))
@@ -207,15 +206,15 @@ def check_photos(
     device: str = "auto",
     listener: events.Listener = events.ignore,
 ) -> CheckReport:
-    """Look at the photos of a folder, as `learn` reads it: a subfolder a class, a CSV, or images with labels.
+    """Check photos from any source that `learn` takes: a folder with a subfolder a class, a CSV, or images with labels.
 
     ```python
     for finding in foster.check_photos("photos/february", bundle="bundles/current").findings:
         print(finding.kind, finding.detail, [photo.name for photo in finding.photos])
     ```
 
-    Labels are judged by probabilities of photos that were not trained on: the `bundle`'s for classes that it knows,
-    else by discriminants of the other photos' pretrained features. Photos of `test` must not be among them.
+    Labels of classes that the `bundle` knows are judged by its probabilities, others by discriminants of the other
+    photos' pretrained features. Photos of `test` that are also in `source` are reported.
     """
     photos = find_photos(source)
     others = find_photos(test) if test is not None else None
@@ -248,7 +247,7 @@ def check_photos(
 def _look(
     photos: Photos, describer: Describer | None, listener: events.Listener, is_test: bool = False
 ) -> tuple[list[_Seen], list[Finding]]:
-    """Decode every photo once; what cannot be read is found."""
+    """Decode every photo once; unreadable ones become findings."""
     resizing = describer.resizing if describer else None
 
     def look(picture: Image.Image) -> tuple[tuple[int, int], Sketch, Tensor | None]:
@@ -295,7 +294,7 @@ def _small(photos: Photos, seen: Sequence[_Seen]) -> list[Finding]:
 
 
 def _doubles(seen: Sequence[_Seen], groups: Sequence[Sequence[int]]) -> list[Finding]:
-    """Photos that are the same or nearly: in one class, in several, and among the test photos."""
+    """Groups of equal or nearly equal photos: in one class, in several, or among the test photos."""
     findings = []
     for group in groups:
         photos = tuple(seen[k].photo for k in group)
@@ -314,7 +313,7 @@ def _doubles(seen: Sequence[_Seen], groups: Sequence[Sequence[int]]) -> list[Fin
 
 
 def _kept_elsewhere(seen: Sequence[_Seen], known: Knowledge) -> list[Finding]:
-    """Photos that the bundle keeps, pixel for pixel at the network's size, as another class than they lie in."""
+    """Photos that the bundle keeps under another class, compared pixel by pixel at the network's size."""
     entries = entries_of(known.exemplars) | entries_of(known.held_out)
     kept = classes_of(entries | {Entry(*one) for one in known.store.entries()} if known.store else entries)
     findings = []
@@ -328,7 +327,7 @@ def _kept_elsewhere(seen: Sequence[_Seen], known: Knowledge) -> list[Finding]:
 def _mislabelled(
     seen: Sequence[_Seen], groups: Sequence[Sequence[int]], knowledge: Knowledge | None
 ) -> tuple[list[Finding], list[str]]:
-    """Probably wrong labels: of classes that the bundle knows by its probabilities, of others by the other photos."""
+    """Labels that are probably wrong: judged by the bundle for classes that it knows, else by the other photos."""
     labels = [one.photo.label for one in seen]
     known = knowledge.class_names if knowledge else ()
     findings: list[Finding] = []

@@ -1,4 +1,4 @@
-"""Which photos without a label are most worth one: those that the network is unsure of and that differ."""
+"""Which unlabelled photos to label next: those that the network is unsure of and that differ from each other."""
 
 import warnings
 from collections.abc import Sequence
@@ -21,15 +21,15 @@ from foster.errors import DataError
 from foster.learner.learner import PREDICTED_AT_ONCE, Learner
 
 MOST_CLUSTERED = 20_000
-"""Of more photos, only the most doubtful are looked at: clusters of all would take too long."""
+"""Of more photos, only the most doubtful are clustered, to save time."""
 
 LEAST_DOUBT = 0.05
-"""What the surest photo still weighs."""
+"""Added to the weight of every photo."""
 
 
 @dataclass(frozen=True)
 class WorthLabelling:
-    """A photo, what the network takes it for, how probable that is, and its doubt: 1 minus the lead over the next."""
+    """A photo with its predicted label and confidence. Doubt is 1 minus the margin over the next class."""
 
     path: Path
     label: str
@@ -43,14 +43,14 @@ class WorthLabelling:
 
 @dataclass(frozen=True)
 class NextLabels:
-    """The chosen photos, those most worth a label first, and those that cannot be read."""
+    """The chosen photos, the most doubtful first, and those that cannot be read."""
 
     chosen: tuple[WorthLabelling, ...]
     unreadable: tuple[Unreadable, ...]
 
 
 def label_next(learner: Learner, files: Sequence[Path], count: int) -> NextLabels:
-    """The `count` photos to label next, of any number of files, which take the same memory but for their features."""
+    """The `count` photos to label next. Of all files only the features are held in memory."""
     readable: list[Path] = []
     unreadable: list[Unreadable] = []
     probabilities: list[Tensor] = []
