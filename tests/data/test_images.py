@@ -19,11 +19,6 @@ def values(images: ImageSet) -> list[int]:
     return images.images[:, 0, 0, 0].tolist()
 
 
-def test_a_set_knows_its_length_classes_size_and_bytes() -> None:
-    images = ImageSet(torch.zeros(4, 3, 5, 7, dtype=torch.uint8), torch.zeros(4, dtype=torch.int64), ("ant", "bee"))
-    assert (len(images), images.num_classes, images.image_size) == (4, 2, (5, 7))
-
-
 @pytest.mark.parametrize(
     ("images", "labels", "message"),
     [
@@ -100,12 +95,6 @@ def test_concatenation_keeps_the_order_and_the_longer_list_of_names() -> None:
 def test_sets_that_mean_different_classes_by_one_id_cannot_be_concatenated() -> None:
     with pytest.raises(ValueError, match="different classes"):
         concatenate(coloured([0]), coloured([0], names=("ant", "dog")))
-
-
-def test_two_sets_can_be_compared_without_an_error() -> None:
-    images = coloured([0, 1])
-    assert images == images
-    assert images != coloured([0, 1])
 
 
 @pytest.mark.parametrize(("count", "is_resident"), [(25, True), (26, False)])

@@ -1,6 +1,3 @@
-import gc
-import weakref
-
 import pytest
 import torch
 from herding_reference import greedy_reference, pixels
@@ -125,18 +122,6 @@ def test_the_memory_owns_its_images() -> None:
     assert memory.stack_of(0).tensor.untyped_storage().nbytes() == 2 * 12
 
 
-def test_the_data_can_be_deleted_while_the_memory_lives() -> None:
-    images = ImageSet(numbered_images(1, 2, 3), torch.zeros(3, dtype=torch.int64), ("a",))
-    memory = ExemplarMemory(per_class=2)
-    for class_id, own in select(pixels, images, [0], 2, "herding", generator(Address(0, "memory"))).items():
-        memory.remember(class_id, own)
-    alive = weakref.ref(images), weakref.ref(images.images)
-    del images, own
-    gc.collect()
-    assert [reference() for reference in alive] == [None, None]
-    assert memory.num_images == 2
-
-
 def test_exemplars_come_by_class_and_then_in_selection_order() -> None:
     memory = ExemplarMemory(per_class=3)
     memory.remember(0, numbered_images(9, 3))
@@ -148,13 +133,6 @@ def test_exemplars_come_by_class_and_then_in_selection_order() -> None:
     assert exemplars.class_names == ("cat", "dog", "not yet learned")
     assert memory.counts.tolist() == [2, 3]
     assert (memory.num_images, memory.num_classes, memory.num_bytes) == (5, 2, 5 * 3 * 2 * 2)
-
-
-def test_an_empty_memory_has_no_exemplars() -> None:
-    memory = ExemplarMemory(total=10)
-    assert memory.exemplars(()) is None
-    assert memory.counts.tolist() == []
-    assert (memory.num_images, memory.num_classes, memory.num_bytes) == (0, 0, 0)
 
 
 def test_a_known_class_can_be_replaced() -> None:

@@ -1,6 +1,5 @@
 """A scenario behaves like a list of tasks, and a task shows nothing of the classes still to come."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -136,12 +135,6 @@ def test_cutting_a_scenario_neither_copies_nor_changes_the_dataset(dataset: Data
     assert scenario._train.images.data_ptr() == dataset.train.images.data_ptr()
     assert scenario[0].exemplars is None
     assert torch.equal(dataset.train.labels, labels)
-
-
-@pytest.mark.parametrize("order", [range(9), [0] * 10, range(1, 11)])
-def test_a_class_order_that_is_no_permutation_of_the_classes_is_refused(dataset: Dataset, order: Sequence[int]) -> None:
-    with pytest.raises(ValueError, match="class order must hold each number from 0 to 9 once"):
-        Scenario(dataset, 0, 5, order)
 
 
 def test_a_class_of_which_no_photo_can_be_read_is_told_by_its_name(tmp_path: Path) -> None:

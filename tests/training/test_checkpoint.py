@@ -98,17 +98,6 @@ def test_a_part_that_stays_is_written_once_and_a_new_one_of_the_same_name_again(
         )  # type: ignore[union-attr]
 
 
-def test_a_part_that_stays_is_written_again_where_its_file_is_gone(tmp_path: Path):
-    store, kept = CheckpointStore(tmp_path), {"network": tensors(1)}
-    store.save({"number": 1}, kept, {})
-    (written,) = tmp_path.glob("*-network.safetensors")
-    written.unlink()
-    store.save({"number": 2}, kept, {})
-    found = CheckpointStore(tmp_path).load(no_warning)
-    assert found is not None
-    assert found.state == {"number": 2}
-
-
 def test_a_loaded_part_is_not_written_again(tmp_path: Path):
     fill(tmp_path)
     store = CheckpointStore(tmp_path)

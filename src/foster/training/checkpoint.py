@@ -157,8 +157,7 @@ class CheckpointStore:
     def _known(self, name: str, tensors: Tensors) -> _File | None:
         """The file that holds these very tensors already."""
         known = self._kept.get(name)
-        is_there = known is not None and known[0] is tensors and (self.folder / known[1].name).exists()
-        return known[1] if known and is_there else None
+        return known[1] if known is not None and known[0] is tensors else None
 
     def _write(self, name: str, tensors: Tensors, number: int) -> _File:
         data = safetensors.torch.save({name: on_host(tensor) for name, tensor in tensors.items()})
