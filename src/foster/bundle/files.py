@@ -1,4 +1,4 @@
-"""Folders that are whole or not there at all, and files that are what their hash says."""
+"""Folders that are written completely or not at all, and files that are checked by their hash."""
 
 import hashlib
 import re
@@ -45,7 +45,7 @@ def writing_folder(folder: Path) -> Iterator[Path]:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Take away what killed writers of the bundle `folder` left beside it. Only one process may write to it now."""
+    """Remove the temporary folders of killed writers of the bundle `folder`. The caller must hold its lock."""
     left = re.compile(rf"\.{re.escape(folder.name)}\.[a-z0-9_]{{8}}\.part")
     with suppress(OSError):
         for path in folder.parent.iterdir():
@@ -54,7 +54,7 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def check_free(folder: Path) -> None:
-    """A bundle is never written over or into anything; where it cannot be, that is known before anything is trained."""
+    """Refuse a place that is taken, lies in a bundle or cannot be written to, before anything is trained."""
     if folder.exists() or folder.is_symlink():
         raise FolderError(f"'{folder}' already exists; a bundle is never overwritten, choose a new name")
     check_outside(folder)
@@ -64,7 +64,7 @@ def check_free(folder: Path) -> None:
 
 
 def check_outside(path: Path) -> None:
-    """Nothing is ever written into a bundle but by itself."""
+    """Refuse a path inside a bundle, which is never changed."""
     try:
         parents = path.resolve().parents
     except (OSError, RuntimeError):
@@ -80,7 +80,7 @@ def sha256(content: bytes) -> str:
 
 
 def real_folder(bundle: Path) -> Path:
-    """The folder itself, also behind a link: one that moves while a bundle is read would mix two of them."""
+    """The folder behind a link, resolved once: a link that moves while a bundle is read would mix two bundles."""
     try:
         folder = bundle.resolve(strict=True)
     except (OSError, RuntimeError):

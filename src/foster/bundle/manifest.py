@@ -1,4 +1,4 @@
-"""What `bundle.json` holds, and how it is read: with suspicion, for a bundle may come from anywhere."""
+"""What `bundle.json` holds. Everything in it is checked when it is read: a bundle may come from anywhere."""
 
 import json
 from collections.abc import Iterator, Mapping

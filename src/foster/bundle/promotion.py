@@ -53,7 +53,7 @@ def check_files(bundle: Path) -> None:
 
 
 def promote(bundle: Path, check: Callable[[Path], object] = check_files) -> Promotion:
-    """Point the link `current` in the bundle's parent folder at it, in one step that cannot be seen half done.
+    """Point the link `current` in the bundle's parent folder at it, atomically.
 
     `check` gets the real folder first and raises BundleError where it must not be used.
     """
@@ -71,7 +71,7 @@ def promote(bundle: Path, check: Callable[[Path], object] = check_files) -> Prom
 
 
 def check_promotable(bundle: Path) -> None:
-    """Whether a bundle that is yet to be written could be promoted; what stands against it is an error."""
+    """Raise FolderError where a bundle could not be promoted from this place, before it is written."""
     _check_name(bundle.absolute())
     link = bundle.parent / LINK
     if _target(link) != bundle.name:
@@ -115,7 +115,7 @@ def _target(link: Path) -> str | None:
 def _move(link: Path, history: Sequence[str]) -> None:
     """Write the history, which ends with the bundle to be used, and then point the link at that.
 
-    Where it is cut off between the two, the link has not moved, and `_before` sees that: the same command does it all.
+    If it is cut off between the two, the link has not moved; `_before` sees that, and the same command completes it.
     """
     when = datetime.now(UTC).isoformat(timespec="seconds")
     remove_temporaries(link.parent, HISTORY)
@@ -131,7 +131,7 @@ def _move(link: Path, history: Sequence[str]) -> None:
 def _before(link: Path, coming: str | None = None) -> list[str]:
     """The bundles that were promoted before the one in use and not rolled back, each once, the newest last.
 
-    What stands behind the one in use was never reached. `coming` is left out: it is about to be the newest.
+    Entries after the one in use come from a promotion that was cut off. `coming` is left out: it will be the newest.
     """
     history, now = _history(link), _target(link)
     if now in history:

@@ -80,7 +80,7 @@ def _check(options: Options) -> None:
 
 
 def _bound(options: Options) -> socket.socket:
-    """The address is taken before the bundle is loaded: what cannot be had is known at once."""
+    """Bind the address before the bundle is loaded, so that one that is in use is reported at once."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -95,7 +95,7 @@ def _bound(options: Options) -> socket.socket:
 
 
 def _leave_a_core() -> None:
-    """The network computes on all cores but one, which is left to decoding and sending, unless told otherwise."""
+    """Leave one core to decoding and sending, unless OMP_NUM_THREADS is set."""
     import torch
 
     if "OMP_NUM_THREADS" not in os.environ:
@@ -103,7 +103,7 @@ def _leave_a_core() -> None:
 
 
 def _allow_connections() -> None:
-    """As many open files as the system allows, up to what so many connections need: many systems begin with 1,024."""
+    """Raise the limit of open files to what MOST_CONNECTIONS need: on many systems it starts at 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_CONNECTIONS + 256
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -63,7 +63,7 @@ def register(kind: Kind, table: MutableMapping[str, Thing], name: str, thing: Th
 
 
 def is_registered(kind: Kind, name: str) -> bool:
-    """Whether the name is that of a plug-in's, not one of ours."""
+    """Whether a plug-in registered this name."""
     return (kind, name) in _ORIGINS
 
 
@@ -89,9 +89,9 @@ def plugin_hashes(asked: Iterable[str], names: Mapping[Kind, str]) -> dict[str, 
 
 
 def check_imported(names: Iterable[str], owner: str, trusted_by: str = "") -> tuple[str, ...]:
-    """Refuse what needs a plug-in that is not here: what a file from anywhere names must not be run for that.
+    """Raise SettingsError where a plug-in is not imported yet: a file from anywhere must not cause an import.
 
-    `trusted_by` says how else its user may import it. Returns where those that are here come from.
+    `trusted_by` says how else the user may import it. Returns the modules or files of those that are imported.
     """
     modules = {name: _module_name(name) for name in names}
     for name, module in modules.items():
@@ -171,7 +171,7 @@ def _module_name(asked: str) -> str:
 
 
 def _note_hash(module: str) -> None:
-    """Note what the files of a plug-in are now: all of a package, or a module and the modules beside it that it
+    """Store the hash of the files of a plug-in: all of a package, or a module and the modules beside it that it
     imports."""
     root = module.partition(".")[0]
     file = getattr(sys.modules.get(root), "__file__", None) or getattr(sys.modules.get(module), "__file__", None)

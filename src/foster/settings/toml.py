@@ -29,22 +29,22 @@ def read_toml(path: Path, kind: str = "settings file") -> dict[str, Any]:
         raise SettingsError(f"'{path}' is not valid TOML: {error}") from None
 
 
-def packaged_names(room: str) -> list[str]:
-    """The TOML files that come with the package in the folder `room`, by their names without the ending."""
-    entries = (resources.files("foster") / room).iterdir()
+def packaged_names(folder: str) -> list[str]:
+    """The names, without the ending, of the TOML files in a folder of the package."""
+    entries = (resources.files("foster") / folder).iterdir()
     return sorted(entry.name.removesuffix(".toml") for entry in entries if entry.name.endswith(".toml"))
 
 
-def packaged_text(room: str, name: str) -> str:
-    return (resources.files("foster") / room / f"{name}.toml").read_text(encoding="utf-8")
+def packaged_text(folder: str, name: str) -> str:
+    return (resources.files("foster") / folder / f"{name}.toml").read_text(encoding="utf-8")
 
 
-def read_named(room: str, kind: str, source: str) -> dict[str, Any]:
-    """The plain data of one of ours in `room`, by its name, or of a TOML file of one's own."""
-    if source in packaged_names(room):
-        return tomllib.loads(packaged_text(room, source))
+def read_named(folder: str, kind: str, source: str) -> dict[str, Any]:
+    """The plain data of a TOML file: one of the package's `folder`, by its name, or any other, by its path."""
+    if source in packaged_names(folder):
+        return tomllib.loads(packaged_text(folder, source))
     if not source.endswith(".toml"):
-        hint = suggestion(source, packaged_names(room))
+        hint = suggestion(source, packaged_names(folder))
         raise SettingsError(f"unknown {kind} '{source}'{hint} (a {kind} of your own is a file that ends in .toml)")
     return read_toml(Path(source), kind)
 

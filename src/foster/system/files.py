@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and files of strangers that are read with a limit."""
+"""Files that are written completely or not at all, and files that are read up to a limit of bytes."""
 
 import errno
 import json
@@ -121,7 +121,7 @@ def _write(path: Path, flags: int, data: bytes) -> None:
 
 
 def flush(path: Path) -> None:
-    """Make sure that what was written to a file or folder is on the disk; some file systems cannot flush a folder."""
+    """Flush a file or folder to the disk; some file systems cannot flush a folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         with suppress(OSError) if path.is_dir() else nullcontext():

@@ -137,7 +137,7 @@ def _obey_input(request: StopRequest) -> None:
 
 
 def _say(line: str) -> None:
-    """Write to standard error from a signal handler: unbuffered, since the interrupted code may be writing there.
+    """Write to standard error from a signal handler, unbuffered: the interrupted code may be writing there.
 
     A process that a second signal ends cannot show the terminal's cursor again, so that is done here.
     """

@@ -24,7 +24,7 @@ from foster.kernels.operations import can_crop
 from foster.settings.augmentation import Augmentation
 
 COPIES_OF_PHOTOS = 2
-"""What photos that are kept larger than a network sees them take, in copies of what it sees."""
+"""The memory of photos that are kept larger than the network's images, in copies of these images."""
 
 FEWEST_IN_A_STRATUM = 8
 
