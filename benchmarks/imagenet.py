@@ -39,9 +39,8 @@ from foster.data.photos.stack import PhotoStack
 from foster.data.photos.store import PhotoLoader, PhotoStore
 from foster.data.task import Task
 from foster.experiment.folder import RunFolder
-from foster.experiment.pace import _seconds_a_step
 from foster.experiment.parts import build_engine
-from foster.experiment.plan import make_plan
+from foster.experiment.plan import _seconds_a_step, make_plan
 from foster.networks import build_backbone
 from foster.networks.heads import Head
 from foster.networks.network import Network

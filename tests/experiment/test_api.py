@@ -131,9 +131,8 @@ def test_a_keyboard_interrupt_comes_through_at_once_and_the_folder_can_be_resume
     assert "resume=True" in caught.value.__notes__[0]
     (half,) = foster.load_results(path)
     assert (half.is_finished, len(half.accuracy)) == (False, 1)
-    with pytest.raises(foster.FolderError, match=r"already holds a run; continue it with 'foster\.run") as caught_again:
+    with pytest.raises(foster.FolderError, match="resume=True"):
         foster.run(**TINY, folder=path)
-    assert str(caught_again.value).endswith("resume=True)', or choose another folder with folder=...")
     with pytest.raises(foster.FolderError, match="seed"):
         foster.run(**TINY, folder=path, resume=True, seed=5)
     told: list[Event] = []

@@ -1,5 +1,6 @@
 """Plans: the published protocols by hand, and that a plan is what a run then does."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,16 +8,23 @@ from typing import Any
 import pytest
 import torch
 from planned import assert_is_planned
+from registries import registries_kept
 from rich.console import Console
+from torch import nn
 
+from foster.data.images import ImageSet
 from foster.data.task import Task
 from foster.events import Event
+from foster.experiment import plan as planning
 from foster.experiment.folder import RunFolder
-from foster.experiment.plan import BATCHES_OF_PHOTOS, TYPICAL_FILE_BYTES, TimeEstimate, make_plan
+from foster.experiment.plan import BATCHES_OF_PHOTOS, TYPICAL_FILE_BYTES, TimeEstimate, make_plan, measured_plan
 from foster.experiment.run import Experiment
+from foster.networks import register_backbone
 from foster.reports.plans import plan_table
+from foster.settings.engine import EngineSettings
 from foster.settings.experiment import Settings, load_settings
 from foster.system.signals import StopRequest
+from foster.training.engine import Engine
 from foster.training.phase import Phase
 
 TINY = (
@@ -211,3 +219,61 @@ def test_the_table_has_a_row_a_task_and_fits_a_narrow_terminal(capsys: pytest.Ca
     assert "170 boost + 130 compress" in text
     assert "1,700 epochs" in text
     assert "…" not in text, "nothing may be cut off"
+
+
+def test_steps_are_timed_in_the_first_two_tasks_and_the_last_and_stretched_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timed: list[tuple[str, int]] = []
+
+    def seconds(phase: Phase, task: int, settings: Settings, engine: Engine, image_size: int) -> float:
+        timed.append((phase.name, task))
+        return 1.0 + task
+
+    monkeypatch.setattr(planning, "_seconds_a_step", seconds)
+    settings = tiny("method=der", "synthetic.num_classes=8", "memory_total=16")
+    plan = measured_plan(settings)
+    assert timed == [("learn", 0), ("expand", 1), ("expand", 3)]
+    assert plan.time is not None
+    assert plan.time.seconds == pytest.approx(sum((1 + task.index) * task.num_steps for task in plan.tasks))
+    assert plan.tasks == make_plan(settings).tasks
+
+
+@pytest.mark.parametrize("method", ["foster", "coil", "podnet"])
+def test_a_few_real_steps_give_a_time(method: str) -> None:
+    plan = measured_plan(tiny(f"method={method}", "synthetic.num_classes=4"))
+    assert plan.time is not None
+    assert 0 < plan.time.seconds < 600
+    assert json.loads(json.dumps(plan.to_dict()))["time"]["seconds"] == plan.time.seconds
+
+
+def test_the_time_of_a_timed_epoch_is_shared_by_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(planning.STEPS_AN_EPOCH, "cpu", 2)
+    asked: list[int] = []
+
+    def ten_seconds(phase: Phase, data: ImageSet, *rest: object) -> float:
+        asked.append(len(data))
+        return 10.0
+
+    monkeypatch.setattr(planning, "seconds_an_epoch", ten_seconds)
+    settings = tiny("method=replay", "synthetic.num_classes=4", "synthetic.train_per_class=40")
+    plan = measured_plan(settings)
+    assert set(asked) == {2 * settings.batch_size}
+    assert plan.time is not None
+    assert plan.time.seconds == pytest.approx(5.0 * plan.total_steps)
+
+
+def test_steps_with_a_module_from_outside_are_timed_as_a_run_makes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def refuse(computing: EngineSettings, *rest: object) -> None:
+        asked.append((computing.compile, computing.capture, computing.kernels))
+        raise LookupError
+
+    monkeypatch.setattr(planning, "build_engine", refuse)
+    with registries_kept():
+        register_backbone("outside")(lambda: nn.Conv2d(3, 4, 3))
+        for name in ("resnet8", "outside"):
+            with pytest.raises(LookupError):
+                measured_plan(tiny(f"backbone={name}"))
+    assert asked == [("auto",) * 3, ("off",) * 3]

@@ -25,7 +25,7 @@ def test_a_plan_has_a_row_a_task_and_its_totals():
     assert [row[:3] for row in rows] == [["1", "+4", "4"], ["2", "+3", "7"], ["3", "+3", "10"]]
     assert "boost" in text
     assert f"{plan.total_epochs:,} epochs, {plan.total_steps:,} steps; at the end 200 exemplars, 37.5 KiB" in text
-    assert "estimated time: not known, no earlier run" in text
+    assert "estimated time: not known" in text
     assert "images: so many on average" in text, "there are 178 to 183 images of a digit"
     assert "on average" not in shown(make_plan(load_settings("cifar100-b0-inc20")))
     assert "photos:" not in text

@@ -192,7 +192,6 @@ def plan(
     is_measuring: Annotated[
         bool, typer.Option("--measure", help="Time a few real steps of each phase on this device.")
     ] = False,
-    runs: Annotated[Path, typer.Option(help="The folder of earlier runs, whose times are taken.")] = Path("runs"),
     is_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON, for scripts.")] = False,
     plugins: Plugins = None,
     trusts_plugins: TrustsPlugins = False,
@@ -202,10 +201,10 @@ def plan(
     Example: foster plan cifar100-b0-inc10 method=wa --measure --data data
     """
     settings = chosen_settings(source, all_changes(overrides, recipes), data, plugins, trusts_plugins)
-    from foster.experiment.pace import measured_plan, timed_plan
+    from foster.experiment.plan import make_plan, measured_plan
     from foster.reports.plans import plan_table
 
-    planned = measured_plan(settings) if is_measuring else timed_plan(settings, runs)
+    planned = measured_plan(settings) if is_measuring else make_plan(settings)
     remarks = settings.remarks(len(planned.tasks))
     if is_json:
         output.show(json.dumps(planned.to_dict() | {"remarks": remarks}, indent=2))

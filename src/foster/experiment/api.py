@@ -10,8 +10,7 @@ from typing import Any
 from foster.errors import SettingsError
 from foster.events import Event, Listener, ignore
 from foster.experiment.folder import RESULTS, RunFolder, TemporaryFolder
-from foster.experiment.pace import measured_plan, timed_plan
-from foster.experiment.plan import Plan
+from foster.experiment.plan import Plan, make_plan, measured_plan
 from foster.experiment.result import Result
 from foster.experiment.run import Finished, begin, go_on, resumed_settings
 from foster.reports.results import read_result
@@ -22,20 +21,6 @@ from foster.system.files import user_path
 from foster.system.signals import StopRequest
 
 ASKED = "in the keywords"
-
-
-class NamedFolder(RunFolder):
-    """The folder of a run that a script began: what goes wrong with it is said in the words of a script."""
-
-    chosen_by = "folder=..."
-    changed_plugin_allowed_by = "allow_changed_plugin=True"
-
-    @property
-    def resume_command(self) -> str:
-        return f"foster.run(..., folder={str(self.path)!r}, resume=True)"
-
-    def resume_command_for(self, settings: Settings) -> str:
-        return self.resume_command  # in the same script
 
 
 def run(
@@ -72,17 +57,16 @@ def run(
         raise SettingsError("resume=True needs the folder of the run: folder=...")
     with _listening(listener, progress) as tell:
         if folder is not None:
-            return _run_in(NamedFolder(user_path(folder)), chosen, resume, tell, allow_changed_plugin)
+            return _run_in(RunFolder(user_path(folder)), chosen, resume, tell, allow_changed_plugin)
         with TemporaryDirectory(prefix="foster-") as temporary:
-            fleeting = TemporaryFolder(Path(temporary, "run"))
-            return _result(fleeting, begin(chosen, fleeting, tell, StopRequest()))
+            unkept = TemporaryFolder(Path(temporary, "run"))
+            return _result(unkept, begin(chosen, unkept, tell, StopRequest()))
 
 
 def plan(
     source: str | Path | None = None,
     *,
     measure: bool = False,
-    runs: str | Path = "runs",
     **settings: Any,
 ) -> Plan:
     """What `run` with the same arguments would do: tasks, images, exemplars, epochs, parameters, memory, time.
@@ -91,11 +75,10 @@ def plan(
     foster.plan("cifar100-b0-inc10", method="wa").total_epochs
     ```
 
-    The time is that of an earlier run like it in the folder `runs`, or with `measure` that of a few real steps; None
-    where neither is there.
+    With `measure` a few steps of each phase are made now, and `time` says how long all of them will take.
     """
     chosen = _settings(source, settings)
-    return measured_plan(chosen) if measure else timed_plan(chosen, user_path(runs))
+    return measured_plan(chosen) if measure else make_plan(chosen)
 
 
 def _run_in(folder: RunFolder, settings: Settings, resume: bool, tell: Listener, allows_changed_plugin: bool) -> Result:
@@ -109,7 +92,7 @@ def _run_in(folder: RunFolder, settings: Settings, resume: bool, tell: Listener,
         return _result(folder, work(settings, folder, tell, StopRequest()))
     except KeyboardInterrupt as interrupt:
         if folder.holds_run:
-            interrupt.add_note(f"the run goes on with {folder.resume_command}")
+            interrupt.add_note(f"the run goes on with foster.run(..., folder={str(folder.path)!r}, resume=True)")
         raise
 
 

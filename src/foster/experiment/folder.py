@@ -28,9 +28,6 @@ class RunFolder:
     can_resume = True
     is_written = True
     """Whether this process writes to it."""
-    chosen_by = "--out"
-    """What names another folder."""
-    changed_plugin_allowed_by = "--allow-changed-plugin"
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -88,7 +85,7 @@ class RunFolder:
         if difference := difference_of(self.settings().nested(), settings.nested()):
             raise FolderError(
                 f"'{self.path}' holds a run with other settings ({difference}); continue that one with "
-                f"'{self.resume_command}', or choose another folder with {self.chosen_by}"
+                f"'{self.resume_command}', or choose another folder"
             )
 
     def check_nothing_learned(self) -> None:
@@ -107,12 +104,13 @@ class RunFolder:
         self._check_empty()
 
     def _check_empty(self) -> None:
-        other = f"choose another folder with {self.chosen_by}"
+        other = "choose another folder"
         if self.is_finished:
             raise FolderError(f"'{self.path}' already holds a run, which is finished; {other}")
         if self.holds_run:
             raise FolderError(
-                f"'{self.path}' already holds a run; continue it with '{self.resume_command}', or {other}"
+                f"'{self.path}' already holds a run; continue it with '{self.resume_command}' "
+                f"(from Python: resume=True), or {other}"
             )
         if self.path.exists() and not self.path.is_dir():
             raise FolderError(f"'{self.path}' is a file; {other}")

@@ -1,15 +1,17 @@
 """What a run would do, before anything is trained: a dry run of the method's own story on blank images."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from foster.data.feed import images_of_epoch
-from foster.data.images import ImageSet
+from foster.data.images import ImageSet, as_stack
 from foster.data.photos.store import typical_photo_bytes
 from foster.data.scenario import num_held_out
 from foster.data.task import Task
@@ -17,15 +19,26 @@ from foster.data.unlabeled import num_unlabeled
 from foster.errors import DataError
 from foster.evaluation.predict import Nothing
 from foster.experiment.first_task import check_phases, first_network_file
-from foster.experiment.parts import build_loader, chosen_backbone, image_side, method_at, surveyed_facts
+from foster.experiment.parts import (
+    build_engine,
+    build_loader,
+    chosen_backbone,
+    describe_environment,
+    engine_settings,
+    image_side,
+    method_at,
+    surveyed_facts,
+)
 from foster.methods.base import Context, Method, checked_phases
 from foster.methods.refresh import phases_of_run
 from foster.networks.freezing import evaluating
 from foster.networks.network import Output
 from foster.settings.datasets import DatasetFacts
 from foster.settings.experiment import Settings
+from foster.training.engine import Engine
 from foster.training.optim import BYTES_WITHOUT_STATE, bytes_of_parameter
 from foster.training.phase import Phase
+from foster.training.task import seconds_an_epoch
 
 BATCHES_OF_PHOTOS = 24
 """How many batches of images, in bytes, are under way at a time: cut, in each stage of being changed, and ahead."""
@@ -35,6 +48,10 @@ TYPICAL_FILE_BYTES = 110_000
 
 COPIES_OF_STATISTICS = 4
 """Of a head that is computed: before and after a task, and what solving for the head takes."""
+
+
+STEPS_AN_EPOCH = {"cpu": 1, "cuda": 50}
+"""Of the short epochs that are timed."""
 
 
 @dataclass(frozen=True)
@@ -258,3 +275,43 @@ def _activation_bytes(backbone: nn.Module, image_size: int) -> int:
     with torch.no_grad():
         backbone.eval()(torch.zeros(1, 3, image_size, image_size))
     return sum(sizes)
+
+
+def measured_plan(settings: Settings) -> Plan:
+    """The plan with the time of its steps: some of each phase are made now, in the first two tasks and in the last.
+
+    Evaluation and the choice of exemplars are not in it.
+    """
+    facts = surveyed_facts(settings)
+    computing = engine_settings(settings.engine, chosen_backbone(settings, is_trained=True).is_own)
+    engine = build_engine(computing, settings.device, facts.mean, facts.std)
+    last = len(settings.sizes_of_tasks(facts)) - 1
+    paces: dict[str, dict[int, float]] = defaultdict(dict)
+
+    def look_at(task: Task, phase: Phase) -> None:
+        if task.index in (0, 1, last) or phase.name not in paces:
+            paces[phase.name][task.index] = _seconds_a_step(phase, task.index, settings, engine, facts.image_size)
+
+    plan = make_plan(settings, look_at, engine.device)
+    seconds = sum(
+        steps * float(np.interp(task.index, list(paces[name]), list(paces[name].values())))
+        for task in plan.tasks
+        for name, _, steps in task.phases
+    )
+    device = describe_environment(engine)["device"]
+    return replace(plan, time=TimeEstimate(seconds, plan.total_steps / seconds, f"steps made now on {device}"))
+
+
+def _seconds_a_step(phase: Phase, task: int, settings: Settings, engine: Engine, image_size: int) -> float:
+    """How long one step of the phase takes, with noise for images."""
+    most = STEPS_AN_EPOCH[engine.device.type] * settings.batch_size
+
+    def noise(images: ImageSet) -> ImageSet:
+        count = min(most, len(images))
+        pixels = torch.randint(256, (count, 3, image_size, image_size), dtype=torch.uint8)
+        return replace(images.select(torch.arange(count) * len(images) // count), stack=as_stack(pixels))
+
+    data = noise(phase.data)
+    phase = replace(phase, replay=noise(phase.replay) if phase.replay else None)
+    seconds = seconds_an_epoch(phase, data, task, engine, settings.augmentation_settings, settings.batch_size)
+    return seconds / -(-len(data) // settings.batch_size)

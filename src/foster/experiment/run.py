@@ -237,7 +237,7 @@ class Experiment:
             if not self._allows_changed_plugin:
                 raise FolderError(
                     f"the plug-in '{name}' was edited since '{self.folder.path}' was begun; put it back, "
-                    f"or go on with it as it is now: {self.folder.changed_plugin_allowed_by}"
+                    "or go on with it as it is now: --allow-changed-plugin, from Python allow_changed_plugin=True"
                 )
             self._warn(f"the plug-in '{name}' was edited since the run was begun")
         self._plugins = [now, *saved] if changed else saved

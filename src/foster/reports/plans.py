@@ -65,7 +65,7 @@ def _photos(plan: Plan) -> list[Text]:
 
 def _time(time: TimeEstimate | None) -> Text:
     if time is None:
-        return Text("estimated time: not known, no earlier run on this device was like this one; --measure finds out")
+        return Text("estimated time: not known; --measure times a few steps")
     return Text(
         f"estimated time: {duration(time.seconds)}, at {time.steps_a_second:,.1f} steps a second ({time.source})"
     )
