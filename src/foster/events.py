@@ -21,7 +21,7 @@ class Event:
 
 @dataclass(frozen=True)
 class RunStarted(Event):
-    """The data are read and the first task is about to begin, or to go on. `folder` is empty where nothing is kept."""
+    """The data are read; the first task begins or continues. `folder` is empty where nothing is written."""
 
     method: str
     scenario: str
@@ -54,7 +54,7 @@ class TaskStarted(Event):
 
 @dataclass(frozen=True)
 class LearnPlanned(Event):
-    """What one `learn` is about to do, in lines for people, and how long it will take."""
+    """What a `learn` will do, as lines of text, and the time and memory that it is estimated to need."""
 
     lines: tuple[str, ...]
     seconds: float
@@ -139,7 +139,7 @@ class RunEnded(Event):
 
 @dataclass(frozen=True)
 class Warned(Event):
-    """Something went wrong that the run can live with; one line."""
+    """A problem that does not stop the run, in one line."""
 
     message: str
 
@@ -148,7 +148,7 @@ class Warned(Event):
 class Downloading(Event):
     """How many bytes of a published file are here, and how many it has in all, if the server says so.
 
-    Told for each of many small parts, before the run has a folder: it is shown, not written to `events.jsonl`.
+    Sent many times a download, before the run has a folder: shown as progress, not written to `events.jsonl`.
     """
 
     name: str
@@ -158,8 +158,8 @@ class Downloading(Event):
 
 @dataclass(frozen=True)
 class Decoding(Event):
-    """How many of a set's photos are decoded. Told for each of many small parts: shown, not written down. A part that
-    `was_there` already, in the cache on disk, was only checked."""
+    """How many photos of a set are decoded. Sent many times: shown as progress, not written to `events.jsonl`. Photos
+    that `was_there` says are in the cache on disk are only checked."""
 
     what: str
     num_done: int

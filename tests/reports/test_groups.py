@@ -81,28 +81,6 @@ def test_the_same_recipe_and_seed_counts_once_and_the_table_says_so(write_run):
     assert group.name == "foster (1 repeated left out)"
 
 
-def test_one_seed_with_two_engines_is_two_groups_and_not_two_runs_of_one(write_run):
-    fast, exact = {"precision": "bfloat16", "threads": 0}, {"precision": "float32", "threads": 0}
-    groups = groups_of(
-        write_run("a", seed=1, accuracy=(90, 80), settings=settings(engine=fast)),
-        write_run("b", seed=2, accuracy=(90, 80), settings=settings(engine=fast, seed=2)),
-        write_run("c", seed=1, accuracy=(90, 70), settings=settings(engine=exact)),
-    )
-    assert [(group.name, [run.seed for run in group.runs]) for group in groups] == [
-        ("foster engine.precision=bfloat16", [1, 2]),
-        ("foster engine.precision=float32", [1]),
-    ]
-
-
-def test_engines_do_not_split_runs_of_different_seeds(write_run):
-    (group,) = groups_of(
-        write_run("a", seed=1, settings=settings(engine={"precision": "bfloat16"})),
-        write_run("b", seed=2, settings=settings(engine={"precision": "float32"})),
-    )
-    assert len(group.runs) == 2
-    assert group.name == "foster"
-
-
 def test_another_class_order_is_another_run_of_the_same_seed(write_run):
     (group,) = groups_of(
         write_run("a", settings=settings(order_seed=1)),

@@ -222,15 +222,6 @@ def test_the_command_writes_a_report_into_which_names_from_files_cannot_write(ke
     assert "<script>alert" not in text
 
 
-def test_files_whose_names_are_no_text_stand_in_figures_and_reports_in_other_letters(kept_runs, tmp_path: Path):
-    files = [tmp_path / "odd-\udcff.json", tmp_path / "odder-\udcff.json"]
-    for file in files:
-        file.write_bytes((kept_runs["finetune"] / "results.json").read_bytes())
-    text = report(open_archives(files))
-    assert "odder-\ufffd" in text
-    assert "\udcff" not in text
-
-
 def test_a_folder_is_no_place_for_a_report(kept_runs, tmp_path: Path):
     refused = CliRunner().invoke(app, ["report", str(kept_runs["finetune"]), "--out", str(tmp_path)])
     assert refused.exit_code == FolderError.exit_code

@@ -12,8 +12,7 @@ from foster.system.files import user_path
 from foster.training.checkpoint import Tensors
 
 SILENT = frozenset({*FREE_SETTINGS, *MEMORY_KEYS, "recipe", "base_classes", "increment", "task_sizes", "options"})
-"""What the first task does not depend on, or what is told of it otherwise: by its classes and some of the method's own
-settings."""
+"""Settings that the first task does not depend on, or that `_facts` adds in another form."""
 
 
 def first_network(settings: Settings) -> Tensors:
@@ -45,7 +44,7 @@ def first_network_file(settings: Settings) -> Path:
 
 
 def check_phases(settings: Settings, num_phases: int) -> None:
-    """Refuse a first task of more than one phase: the last network does not tell what came of the others."""
+    """Refuse a first task of more than one phase: the kept network is the result of the last one only."""
     if num_phases > 1:
         raise SettingsError(f"first_task_from: the first task of '{settings.method}' has more than one phase")
 

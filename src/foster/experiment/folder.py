@@ -153,20 +153,20 @@ class ReadFolder(RunFolder):
     is_written = False
 
     def check_free(self) -> None:
-        """The process that writes has looked."""
+        """Checked by the process that writes."""
 
     @contextmanager
     def opened(self, settings: Settings | None = None) -> Iterator["RunFolder"]:
         yield self
 
     def keep_settings(self, settings: Settings) -> None:
-        """The process that writes does."""
+        """Done by the process that writes."""
 
     def note(self, event: Event) -> None:
-        """The process that writes does."""
+        """Done by the process that writes."""
 
     def write_results(self, results: dict[str, Any]) -> None:
-        """The process that writes does."""
+        """Done by the process that writes."""
 
 
 class TemporaryFolder(RunFolder):

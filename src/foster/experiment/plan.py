@@ -1,4 +1,4 @@
-"""What a run would do, before anything is trained: a dry run of the method's own story on blank images."""
+"""What a run would do, before anything is trained: a dry run of the method's phases on blank images, and their time."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator

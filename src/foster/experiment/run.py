@@ -66,7 +66,7 @@ class Experiment:
         self._allows_changed_plugin = allows_changed_plugin
         backbone = check_parts(settings)
         with explained_memory_errors(find_device(settings.device)):
-            # What is told while there may be no folder yet cannot be noted there.
+            # There may be no folder yet: these events are shown, and not written.
             follower = Follower(listener, stop)
             self.scenario = load_scenario(settings, follower)
             self._remarks = settings.remarks(len(self.scenario))
@@ -92,7 +92,7 @@ class Experiment:
     def run(self) -> dict[str, Any]:
         """Learn all tasks that are not learned yet, and return what `results.json` holds at the end."""
         device = str(self.engine.device)
-        folder = str(self.folder.path) if self.folder.can_resume else ""  # nobody need know where one is that goes
+        folder = str(self.folder.path) if self.folder.can_resume else ""  # a temporary folder is not named
         self.scenario.follow(Follower(self._tell, self._stop))
         self._tell(events.RunStarted(self.settings.method, self.scenario.name, len(self.scenario), folder, device))
         for remark in self._remarks:
@@ -284,7 +284,7 @@ def begin(settings: Settings, folder: RunFolder, listener: events.Listener, stop
     experiment = Experiment(settings, folder, listener, stop)
     if settings.first_task_from:
         first_network(settings)
-    # Who is asked to stop by now leaves no folder behind.
+    # A stop that was asked for until now leaves no folder behind.
     stop.raise_if_set()
     with folder.opened(settings):
         return _finish(experiment)
@@ -315,6 +315,6 @@ def _finish(experiment: Experiment) -> Finished:
     try:
         return Finished(experiment.run(), experiment.method.network)
     except FosterError as error:
-        with suppress(FolderError):  # where even that cannot be written, who called is told anyway
+        with suppress(FolderError):  # the error itself is raised in any case
             experiment.folder.note(events.RunFailed(str(error)))
         raise

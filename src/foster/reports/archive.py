@@ -1,4 +1,4 @@
-"""Runs and bundles opened to be looked at: all that figures and reports are made from, read when it is needed."""
+"""Runs and bundles, opened for reading: the source of all figures and reports. Parts are read when they are needed."""
 
 from collections.abc import Iterable
 from functools import cached_property

@@ -39,10 +39,11 @@ LINE_STYLES = ("-", "-.", ":")
 MARKERS = "osD^XPp><vh"
 
 MOST_IN_A_PANEL, MOST_DRAWN = 12, 15
-"""Groups: of more than the first, each augmentation gets a panel of its own; of more than the second, the best."""
+"""With more groups than the first number, each augmentation has a panel of its own; with more than the second, only the
+best are drawn."""
 
 MOST_WITH_VARIANTS = 6
-"""Recipes of one method that have the curves of their other variants beside their own."""
+"""With more recipes of one method than this, the curves of their other variants are left out."""
 
 AXES_WIDTH, AXES_HEIGHT = 5.0, 3.5
 """Inches of a panel; where the labels beside it need more height, it gets more."""

@@ -18,9 +18,6 @@ from foster.system.output import printable
 NOT_RECIPE = frozenset({*FREE_SETTINGS, "seed", "order_seed", "recipe"})
 """Settings that say which run it is, where its data lie, how it computes or what it keeps, not what is learned how."""
 
-COMPUTES = ("device", "engine")
-"""Settings outside the recipe that may change the last digits of a result."""
-
 IN_SCENARIO = frozenset({"dataset", "base_classes", "increment", "task_sizes", "tasks"})
 """Settings that the scenario's name tells, where there may be two ways to say one thing."""
 
@@ -35,8 +32,7 @@ class Group:
     `detail` holds the name of its recipe, what sets it apart from other groups of its method and augmentation, such as
     `temperature=3`, what is not the same for all methods of its scenario, such as `memory_total=2000`, less what more
     than half of them share, and what makes it incomparable: `(unfinished)`, `(on validation images)`. No two runs have
-    the same seeds: those that differ in how they compute are groups of their own, and of those that differ in nothing
-    the first one counts.
+    the same seeds: of those that differ only in where and how they were computed, the first one counts.
     """
 
     method: str
@@ -143,29 +139,15 @@ def _by_recipe(runs: Sequence[RunResult], conditions: Collection[tuple[str, str]
     telling = _telling([recipe for recipe, _ in recipes]) | set(conditions)
     groups = []
     for (recipe, caveat), members in recipes.items():
-        for computing, alike in _by_computing(members).items():
-            once: dict[tuple[int, int | None], RunResult] = {}
-            for run in alike:
-                once.setdefault((run.seed, run.order_seed), run)
-            method = alike[0].method
-            pairs = sorted((key.removeprefix(f"{method}."), value) for key, value in recipe if (key, value) in telling)
-            repeats = f"({len(alike) - len(once)} repeated left out)" if len(alike) > len(once) else ""
-            words = [alike[0].recipe, *(_short_setting(*pair) for pair in (*pairs, *computing)), caveat, repeats]
-            detail = " ".join(filter(None, words))
-            groups.append(Group(method, alike[0].augmentation, detail, tuple(once.values())))
+        once: dict[tuple[int, int | None], RunResult] = {}
+        for run in members:
+            once.setdefault((run.seed, run.order_seed), run)
+        method = members[0].method
+        pairs = sorted((key.removeprefix(f"{method}."), value) for key, value in recipe if (key, value) in telling)
+        repeats = f"({len(members) - len(once)} repeated left out)" if len(members) > len(once) else ""
+        words = [members[0].recipe, *(_short_setting(*pair) for pair in pairs), caveat, repeats]
+        groups.append(Group(method, members[0].augmentation, " ".join(filter(None, words)), tuple(once.values())))
     return groups
-
-
-def _by_computing(runs: Sequence[RunResult]) -> dict[Recipe, list[RunResult]]:
-    """Split runs of one recipe by where and how they computed, but only where they have the same seeds otherwise."""
-    if len({(run.seed, run.order_seed) for run in runs}) == len(runs):
-        return {(): list(runs)}
-    computing = [_flat({key: run.settings[key] for key in COMPUTES if key in run.settings}) for run in runs]
-    shared = set.intersection(*(set(settings.items()) for settings in computing))
-    by_recipe: dict[Recipe, list[RunResult]] = {}
-    for run, settings in zip(runs, computing, strict=True):
-        by_recipe.setdefault(tuple(sorted(set(settings.items()) - shared)), []).append(run)
-    return by_recipe
 
 
 def _recipe(run: RunResult) -> Recipe:
@@ -178,7 +160,7 @@ def _recipe(run: RunResult) -> Recipe:
 
 
 def _short_setting(key: str, value: str) -> str:
-    """`key=value` in a few letters: nothing for what is not given, a digest in place of all class names."""
+    """`key=value`, short: empty for a setting that is not given, a digest in place of a list of class names."""
     if (key == "class_order" and value == "[]") or (key in MEMORY_KEYS and value == "null"):
         return ""
     shown = f"#{hashlib.sha256(value.encode()).hexdigest()[:6]}" if key == "class_order" else value

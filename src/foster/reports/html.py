@@ -79,8 +79,7 @@ def report(archives: Sequence[Archive]) -> str:
         loader=PackageLoader("foster.reports"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["duration"] = duration
-    page = environment.get_template("report.html").render(page=page_of(archives))
-    return page.encode(errors="replace").decode()  # the name of a folder need not be valid text
+    return str(environment.get_template("report.html").render(page=page_of(archives)))
 
 
 def page_of(archives: Sequence[Archive]) -> Page:
@@ -110,8 +109,8 @@ def _title(runs: Sequence[RunArchive], bundles: Sequence[BundleArchive]) -> str:
 
 
 def _able(kind: str, runs: Sequence[RunArchive]) -> Sequence[RunArchive]:
-    """A head that compares directions has no norms that matter; it need not hide those of others.
-    Where no run has any, the figure says why."""
+    """The runs that the figure can show: cosine heads have no norms. All runs where none can, so that the error says
+    why."""
     if kind != "head-norms":
         return runs
     able = []

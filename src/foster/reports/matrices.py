@@ -16,11 +16,11 @@ from foster.reports.style import columns, grid_of_axes, new_figure, points, some
 
 PANELS_IN_A_ROW = 3
 MOST_NAMED = 20
-"""Classes whose names stand beside a matrix; of more, the tasks do."""
+"""Up to so many classes are named beside a matrix; with more, the borders of tasks are numbered."""
 MOST_CLASSES = 300
-"""With more, a matrix is of tasks: a class would be smaller than a point."""
+"""With more classes a matrix shows tasks instead: a class would be smaller than a point."""
 MOST_WRITTEN = 12
-"""Tasks whose accuracies are written into the matrix."""
+"""Up to so many tasks have their accuracies written into the matrix."""
 ON_BRIGHT = "#222222"
 """Letters on a bright cell. They stay dark in a dark report, since the cell stays bright."""
 

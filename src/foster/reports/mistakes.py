@@ -1,5 +1,4 @@
-"""What is told apart how well: each class, the pairs that are confused most, the surest mistakes, with pictures;
-and whether answers are as often right as they are sure."""
+"""Accuracy by class, the most confused pairs, the most confident mistakes, with pictures; and a calibration curve."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

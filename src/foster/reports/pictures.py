@@ -23,9 +23,9 @@ from foster.training.engine import Engine
 
 ROWS_IN_A_BLOCK, PICTURES_IN_A_ROW = 25, 10
 MOST_BLOCKS = 6
-"""Of more classes, some from all over stand for the others."""
+"""With more classes than fit, evenly chosen ones are shown."""
 PICTURES_OF_MANY_CLASSES = 6
-"""In a row, where there are several blocks of classes: a page holds so many pictures, not more."""
+"""In a row, where there are several blocks of classes."""
 NUM_EXPLAINED = 6
 HEAT = "inferno"
 

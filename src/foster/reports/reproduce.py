@@ -9,7 +9,7 @@ from foster.settings.experiment import Settings, load_settings
 from foster.settings.toml import packaged_names, value_text
 
 MACHINE = {*FREE_SETTINGS} - {"plugins"}
-"""What says where and how a run computes, not what it learns."""
+"""Settings that decide where and how a run computes, not what it learns."""
 
 
 def command(settings: Settings) -> str:
@@ -20,7 +20,7 @@ def command(settings: Settings) -> str:
 
 
 def _changes(settings: Settings, preset: str) -> list[str]:
-    """What must be said beside the preset's name, the method first, on which defaults depend."""
+    """The overrides that the preset needs; the method comes first, because defaults depend on it."""
     wanted = _learned(settings)
     given = load_settings(preset)
     method = [f"method={settings.method}"] if given.method != settings.method else []

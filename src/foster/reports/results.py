@@ -31,7 +31,7 @@ def _or_none(value: Any) -> Any:
 
 
 def _as_in_a_file(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings themselves, where a settings file can hold them: no list there has a gap."""
+    """The settings, if a settings file can hold them: TOML has no null in a list."""
     try:
         toml_text.dumps(settings)
     except TypeError as error:
@@ -189,8 +189,8 @@ def find_results(folders: Iterable[Path | str]) -> list[RunResult]:
 
 
 def without_notes(paths: Iterable[Path]) -> list[Path]:
-    """Those that are not what a sweep writes beside a run's folder: `sweep/*` of a shell names it, too. All of them
-    where nothing else is there."""
+    """The paths without the logs and settings that a sweep writes beside its run folders, which `sweep/*` in a shell
+    matches as well. All paths where there are no others."""
     given = list(paths)
     return [path for path in given if path.suffix not in BESIDE_A_RUN or not path.with_suffix("").is_dir()] or given
 

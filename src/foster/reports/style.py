@@ -22,11 +22,11 @@ from foster.errors import DataError, FolderError, SettingsError, explained, sugg
 from foster.settings.methods import METHOD_SETTINGS
 
 ENDINGS = (".png", ".pdf", ".svg", ".jpg", ".webp")
-"""Of a figure's file; they decide its format."""
+"""Endings of figure files, which decide the format."""
 
 INK, SOFT_INK, GRID = "#333333", "#707070", "#E4E4E4"
 GROUND = "#FEFEFE"
-"""What figures are drawn on, which is dark where a page is; white stays white."""
+"""The background of figures, which the dark theme of a page replaces; pure white is never replaced."""
 MAP = "cividis"
 """The colours of numbers in a matrix: as even for the colour-blind, and in grey, as for all others."""
 
@@ -65,7 +65,7 @@ STYLE: dict[Any, Any] = {
 }
 
 IN_POINTS = ("font.size", "axes.titlesize", "axes.titlepad", "figure.titlesize")
-"""Entries of the style that grow with the size of the letters."""
+"""Sizes of the style that scale with the font size."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def figure_format(
 
 
 def points(size: float) -> float:
-    """The size of some letters in points, which are `size` in a figure of the usual format."""
+    """A size in points or inches, scaled with the font size of the format in use."""
     usual = float(STYLE["font.size"])
     return size * (_FORMAT.get().font_size or usual) / usual
 
@@ -116,7 +116,7 @@ LETTER = 0.077
 LETTERS_IN_A_LINE = 44
 
 MOST_LINES = 25
-"""So many lines part the tasks of a figure at most."""
+"""The most lines that separate tasks in one figure."""
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ def grid_of_axes(figure: Figure, count: int, num_columns: int, *, sharey: bool =
 
 
 def some_of(edges: Sequence[int]) -> Sequence[int]:
-    """Of what parts the tasks, so much that lines there do not hide what lies between them."""
+    """At most `MOST_LINES` of the borders between tasks, evenly chosen, so that lines there hide nothing."""
     return edges[:: -(-len(edges) // MOST_LINES) or 1]
 
 

@@ -1,4 +1,4 @@
-"""The live state of a run, a learn or a sweep in the terminal, from the events that it writes."""
+"""`foster watch`: the live state of a run, a learn or a sweep in the terminal, from its events."""
 
 import itertools
 import statistics
@@ -27,7 +27,7 @@ WIDTH = 48
 
 
 def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
-    """The course of some numbers in one line; of more than fit, the mean of each stretch."""
+    """Numbers as a line of blocks; of more than fit, the mean of each stretch."""
     finite = [value for value in values if value == value and abs(value) != float("inf")]
     if not finite:
         return ""

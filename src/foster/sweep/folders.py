@@ -1,4 +1,4 @@
-"""The folders of a sweep's runs: a run is known by its settings, whatever its folder is called and whoever made it."""
+"""The folders of a sweep's runs: a run is recognised by its settings, not by the name of its folder."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

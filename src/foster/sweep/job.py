@@ -31,11 +31,11 @@ LOST = -1000
 
 @dataclass(frozen=True)
 class Slot:
-    """A place that one run at a time can have: a share of a GPU, as CUDA_VISIBLE_DEVICES calls it, or of the CPU."""
+    """Room for one run at a time: a share of a GPU, named as in CUDA_VISIBLE_DEVICES, or of the CPU."""
 
     gpu: str | None = None
     is_remote: bool = False
-    """Whether it is on some machine of a cluster, which then says which GPU it is."""
+    """Whether it is on a machine of a cluster, which chooses the GPU."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""The runs of a sweep: how each stands, as its events tell it, and all on the screen, in a live table or in lines."""
+"""The runs of a sweep on the screen, from their events: a live table, or plain lines."""
 
 import sys
 import time
