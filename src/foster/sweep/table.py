@@ -137,7 +137,7 @@ def status_table(runs: Sequence[RunStatus]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=0, expand=True)
     for name in ("run", "state", "task", "phase", "epoch", "accuracy", "time"):
         justify: JustifyMethod = "left" if name in ("run", "state", "phase") else "right"
-        table.add_column(name, justify=justify, overflow="fold", ratio=1 if name == "run" else None)
+        table.add_column(name, justify=justify, overflow="fold", min_width=16 if name == "run" else None)
     names = short_names([run.name for run in runs])
     for run, name in sorted(zip(runs, names, strict=True), key=lambda pair: URGENCY.index(pair[0].state)):
         told, is_over = run.told, run.state is State.FINISHED
