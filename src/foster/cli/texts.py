@@ -245,7 +245,6 @@ def learn_text(report: "LearnReport", training: str, num_shown: int | None = NUM
 
         accuracies = [f"{in_plain_words(name)} {percent(accuracy)}" for name, accuracy in report.variants.items()]
         lines.append(f"on held-out images, mean over all classes: {', '.join(accuracies)}")
-    lines += report.restarts
     if report.better_in_closed_form:
         lines.append(report.better_in_closed_form)
     if report.failed_classes:

@@ -134,7 +134,6 @@ def learn_in_closed_form(request: Request, chosen: Chosen, began: float) -> Chan
         temperature=after.temperature,
         num_calibration_images=after.num_calibration_images,
         variants={},
-        restarts=(),
         checks=(check,) if check.classes else (),
         uncompared=uncompared,
     )

@@ -135,8 +135,6 @@ class LearnReport(Inventory):
     variants: Mapping[str, float]
     """Accuracy of every network of the task on held-out images, as a mean over classes, and of the head in closed form
     on the features of the pretrained backbone."""
-    restarts: tuple[str, ...]
-    """Phases that learned nothing at first and were started again, in a line each."""
     checks: tuple[UpdateCheck, ...]
     uncompared: tuple[str, ...]
     """Known classes of which there is no image: what they lost is not known, and no limit holds for them."""
@@ -222,7 +220,6 @@ class LearnReport(Inventory):
             "seconds": self.seconds,
             "temperature": self.temperature,
             "variants": dict(self.variants),
-            "restarts": list(self.restarts),
             "checks": {check.kind: check.record() for check in self.checks},
         }
 

@@ -3,7 +3,7 @@
 import copy
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from statistics import median_low
@@ -36,7 +36,7 @@ from foster.data.task import Task
 from foster.data.unlabeled import load_unlabeled
 from foster.errors import DataError, SettingsError
 from foster.evaluation.metrics import evaluate
-from foster.evaluation.predict import Infer, Nothing, ranks
+from foster.evaluation.predict import Nothing, ranks
 from foster.experiment.parts import build_engine, engine_settings, place_for_photos
 from foster.learner.calibration import fit_temperature, probabilities
 from foster.learner.classifier import Classifier
@@ -83,11 +83,6 @@ SMALLEST_STD = 0.01
 NUM_IMAGES_FOR_STATISTICS = 10_000
 MANY_STEPS = 5000
 """From so many steps a phase on, searching and compiling a GPU's fastest convolutions takes less than it gives."""
-
-LOWER_RATE = 0.1
-NUM_LOOKED_AT = 256
-LEAST_GAIN = 0.1
-"""The share of the way from chance to all right that a trained network must have come, on what it was trained on."""
 
 
 def learn_by_training(request: Request, chosen: Chosen, began: float) -> Change[LearnReport]:
@@ -574,7 +569,7 @@ class LearnClock:
         if isinstance(event, events.PhaseStarted):
             if self._ended:  # what came after the phase before says best what comes after this one
                 self._after = time.monotonic() - self._ended
-            if event.phase in self._ahead:  # a second try takes nothing away
+            if event.phase in self._ahead:
                 self._ahead = self._ahead[self._ahead.index(event.phase) + 1 :]
         if isinstance(event, events.PhaseEnded):
             self._ended = time.monotonic()
@@ -595,8 +590,6 @@ class Trained:
 
     epochs: dict[str, int]
     accuracies: dict[str, float]
-    restarts: tuple[str, ...] = ()
-    """What was started again, in a line each."""
 
 
 def _train(
@@ -611,7 +604,17 @@ def _train(
     trainer = Trainer(engine, plan.augmentation, plan.batch_size, seed, listener, request.stop, minutes, num_tasks)
     trainer.stop_if_asked()
     save = partial(state.save, work.checkpoints, {"learning": start}, listener) if work else None
-    return train(trainer, method, task, plan, state, save), earlier_seconds
+    accuracies: dict[str, float] = {}
+
+    def note_accuracy(wanted: Evaluate) -> None:
+        if len(plan.held_out):
+            accuracies[wanted.variant] = _accuracy(trainer, wanted, task, plan)
+
+    trainer.begin(task)
+    if state.phase:
+        listener(state.resumed)
+    epochs = trainer.learn(phases_of(method, task), state, note_accuracy, save)
+    return Trained(epochs, accuracies), earlier_seconds
 
 
 def fingerprint(
@@ -638,71 +641,6 @@ def _known(knowledge: Knowledge) -> str:
     tensors |= {f"{name} {key}": value for name, state in memories.items() for key, value in state.items()}
     preprocessing = knowledge.preprocessing.model_dump(exclude_defaults=True)
     return digest(tensors, knowledge.class_names, knowledge.task_sizes, preprocessing)
-
-
-def train(
-    trainer: Trainer,
-    method: Method[Any],
-    task: Task,
-    plan: Plan,
-    state: TaskState,
-    save: Callable[[], None] | None,
-) -> Trained:
-    """Train all phases of a task, in place, from where `state` stands; saved on the way where there is a `save`.
-
-    A phase that learned nothing is tried again at a lower rate, but for the paper's schedules.
-    """
-    trainer.begin(task)
-    if state.phase:
-        trainer.listener(state.resumed)
-    phases = phases_of(method, task)
-    restarts: list[str] = []
-    if plan.settings.training != "paper":
-        phases = with_second_try(phases, trainer.engine.infer, task.num_total, restarts.append)
-    accuracies: dict[str, float] = {}
-
-    def note_accuracy(wanted: Evaluate) -> None:
-        if len(plan.held_out):
-            accuracies[wanted.variant] = _accuracy(trainer, wanted, task, plan)
-
-    return Trained(trainer.learn(phases, state, note_accuracy, save), accuracies, tuple(restarts))
-
-
-def with_second_try(
-    phases: Iterator[Phase | Evaluate], infer: Infer, num_classes: int, tell: Callable[[str], None]
-) -> Iterator[Phase | Evaluate]:
-    """The same phases; one that ends near chance starts again from where it began, at a tenth of its rate.
-
-    What decides is the trained network alone, so that a `learn` which was interrupted decides in the same way.
-    """
-    for phase in phases:
-        if not isinstance(phase, Phase):
-            yield phase
-            continue
-        began = {name: value.clone() for name, value in phase.network.state_dict().items()}
-        yield phase
-        if is_near_chance(phase, infer, num_classes):
-            phase.network.load_state_dict(began)
-            rate = LOWER_RATE * phase.fit.learning_rate
-            tell(f"{phase.name}: it learned nothing, and was started again at a rate of {rate:g}")
-            yield replace(phase, name=f"{phase.name} again", fit=phase.fit.model_copy(update={"learning_rate": rate}))
-
-
-def is_near_chance(phase: Phase, infer: Infer, num_classes: int) -> bool:
-    """Whether a network tells the images that it was trained on hardly better apart than by guessing."""
-    sample = _spread(phase.data)
-    if num_classes < 2 or not len(sample):
-        return False
-    logits = infer(phase.network, sample.stack).logits
-    right = float((logits.argmax(1).cpu() == sample.labels.cpu()).double().mean())
-    return not right - 1 / num_classes >= LEAST_GAIN * (1 - 1 / num_classes)
-
-
-def _spread(data: ImageSet) -> ImageSet:
-    """Some labelled images from all over the set."""
-    labelled = torch.nonzero(data.labels.cpu() >= 0)[:, 0]
-    stride = max(1, len(labelled) // NUM_LOOKED_AT)
-    return data.select(labelled[::stride][:NUM_LOOKED_AT])
 
 
 def _accuracy(trainer: Trainer, wanted: Evaluate, task: Task, plan: Plan) -> float:
@@ -863,7 +801,6 @@ def _report(
         num_calibration_images=after.num_calibration_images,
         variants=accuracies,
         result=result,
-        restarts=trained.restarts,
         checks=checks,
         uncompared=plan.uncompared,
     )
