@@ -26,7 +26,7 @@ from foster.data.photos.find import find_photos
 from foster.data.photos.read import read_photos
 from foster.data.sources import load as load_dataset
 from foster.errors import FosterError
-from foster.learner.heads import linear_discriminants
+from foster.learner.features import linear_discriminants
 from foster.learner.label_next import doubtful_and_different
 from foster.networks.adapted import choose_backbone
 from foster.networks.statistics import Statistics

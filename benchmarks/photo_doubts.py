@@ -22,7 +22,7 @@ from torch import Tensor
 from foster.learner.calibration import expected_calibration_error, fit_temperature, probabilities
 from foster.learner.check import LEAST_ACCURACY, are_suspect, left_out_probabilities
 from foster.learner.familiarity import Familiarity, auroc
-from foster.learner.heads import solve
+from foster.learner.features import solve
 from foster.networks.statistics import Statistics
 
 SIZES = ((3, 18), (5, 30), (8, 20), (10, 20))

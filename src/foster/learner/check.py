@@ -19,7 +19,7 @@ from foster.data.photos.find import Photos, Source, find_photos, item_name
 from foster.data.photos.read import none_readable
 from foster.data.photos.store import Unreadable
 from foster.learner.calibration import USUAL_SPREAD, fit_temperature, probabilities, spread_of
-from foster.learner.heads import SHRINKAGE
+from foster.learner.features import SHRINKAGE
 from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
 from foster.learner.look import Entry, classes_of, entries_of

@@ -27,8 +27,7 @@ from foster.errors import DataError, SettingsError
 from foster.learner.calibration import fit_temperature, probabilities
 from foster.learner.classifier import Classifier, one_thread
 from foster.learner.familiarity import Familiarity
-from foster.learner.features import FeatureStore, stored_features
-from foster.learner.heads import linear_discriminants, solve
+from foster.learner.features import FeatureStore, linear_discriminants, solve, stored_features
 from foster.learner.knowledge import Change, Knowledge, Memories
 from foster.learner.look import (
     BYTES_OF_PROCESS,

@@ -23,7 +23,7 @@ from foster.evaluation.predict import class_means
 from foster.learner.calibration import fit_temperature, probabilities
 from foster.learner.classifier import Classifier, one_thread
 from foster.learner.familiarity import Familiarity
-from foster.learner.heads import kept_photos, scale_of, solve
+from foster.learner.features import scale_of, solve
 from foster.learner.knowledge import Change, Knowledge, Memories
 from foster.learner.look import held_out_quota
 from foster.learner.reports import UNKNOWN, MendReport
@@ -217,7 +217,7 @@ def _solved_again(before: Knowledge, after: Knowledge) -> tuple[Knowledge, tuple
     assert after.store is not None
     store, head = after.store, before.network.head
     assert isinstance(head, RootHead)
-    features, labels, ids = kept_photos(store)
+    features, labels, ids = store.features, store.kept_labels, store.kept_ids
     scale = None if len(features) else scale_of(before.store.statistics, head)
     solved = solve(store.statistics, features, labels, ids, scale)
     measured, of_measured = store.rows[solved.positions], labels[solved.positions]

@@ -41,8 +41,7 @@ from foster.experiment.parts import build_engine, engine_settings, place_for_pho
 from foster.learner.calibration import fit_temperature, probabilities
 from foster.learner.classifier import Classifier
 from foster.learner.familiarity import Familiarity
-from foster.learner.features import FeatureStore, stored_features
-from foster.learner.heads import linear_discriminants
+from foster.learner.features import FeatureStore, linear_discriminants, stored_features
 from foster.learner.knowledge import Change, Knowledge, Memories, no_images
 from foster.learner.look import (
     BYTES_OF_PROCESS,
