@@ -55,7 +55,7 @@ MAX_NAMES_BYTES = 2**24
 class Settings(CommonSettings):
     """Everything that decides what a run does."""
 
-    listing = "foster list presets --show NAME"
+    listing = "foster list presets NAME"
     named = MappingProxyType({"dataset": CATALOGUE})
     usual_augmentation = "published"
 
