@@ -52,7 +52,7 @@ def test_values_on_the_command_line_are_toml_and_anything_else_is_text() -> None
         ("replay.epochs=3", "'replay.later.epochs'"),
         ("learning_rate=0.1", "'foster.first.learning_rate'"),
         ("options=3", "options"),
-        ("qqqq=1", "foster list presets --show"),
+        ("qqqq=1", "foster list presets"),
         ("seed", "key=value"),
         ("=3", "key=value"),
     ],
