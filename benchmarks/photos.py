@@ -200,7 +200,7 @@ def compare(given: argparse.Namespace) -> None:
     draws = [drawn(labels, given, seed) for seed in range(given.draws)]
     once: list[float] = []
     if saved is None:
-        saved, once = compute(files, draws[0], given)
+        saved, once = compute(files, draws, given)
         if given.features:
             arrays = {"features": saved.features.numpy(), "labels": labels.numpy(), "names": np.array(saved.names)}
             np.savez(given.features, **arrays)
@@ -246,10 +246,14 @@ def drawn(labels: Tensor, given: argparse.Namespace, seed: int) -> list[Learn]:
     return learns
 
 
+def used_in(draws: Sequence[Sequence[Learn]]) -> set[int]:
+    return {position for learns in draws for learn in learns for position in (*learn.learned, *learn.asked)}
+
+
 def compute(
-    files: Sequence[tuple[Path, int]], learns: Sequence[Learn], given: argparse.Namespace
+    files: Sequence[tuple[Path, int]], draws: Sequence[Sequence[Learn]], given: argparse.Namespace
 ) -> tuple[Saved, list[float]]:
-    """All features, and for each learn the processor seconds of those that it learns from."""
+    """The features, and for each learn of the first draw the processor seconds of those that it learns from."""
     choice = choose_backbone(BACKBONE, (given.side, given.side))
     backbone = choice.make()
     resizing = Resizing(given.side, given.side, "stretch" if given.resize in FRAMES else given.resize)
@@ -274,9 +278,11 @@ def compute(
         return time.process_time() - began
 
     fill(list(range(min(8, len(files)))))  # the first time, kernels are chosen
-    once = [fill(learn.learned) for learn in learns]
-    done = {position for learn in learns for position in learn.learned}
-    fill([position for position in range(len(files)) if position not in done])
+    once = [fill(learn.learned) for learn in draws[0]]
+    done = {position for learn in draws[0] for position in learn.learned}
+    # Features that are saved serve other draws and options, too.
+    wanted = range(len(files)) if given.features else sorted(used_in(draws))
+    fill([position for position in wanted if position not in done])
     names = tuple(dict.fromkeys(path.parent.name for path, _ in files))
     return Saved(features, torch.tensor([label for _, label in files]), names), once
 
