@@ -83,11 +83,8 @@ def choose(request: Request) -> Chosen:
     may_be_frozen = settings.method == CLOSED_FORM or (settings.method == AUTO and not is_trained)
     name, size = settings.backbone, settings.image_size
     if before is None:
-        if name == "auto" and request.backbone is None and may_be_frozen and is_installed(PRETRAINED):
-            # Small images are trained as they are, unless the closed form is asked for.
-            asked = SMALL_SIDE + 1 if settings.method == CLOSED_FORM else 0
-            side = max(size) if size != "auto" else asked or _typical_side(request.photos)
-            name = PRETRAINED if side > SMALL_SIDE else name
+        if name == "auto" and request.backbone is None and may_be_frozen and (size == "auto" or max(size) > SMALL_SIDE):
+            name = PRETRAINED if is_installed(PRETRAINED) else name
         if size == "auto" and may_be_frozen and (name in PACKAGES or name.startswith(TIMM_PREFIX)):
             side = frozen_side_for(on_gpu)
             settings = settings.model_copy(update={"image_size": (side, side)})
@@ -123,22 +120,18 @@ def _pass_on_warnings(event: events.Event) -> None:
         warnings.warn(event.message, stacklevel=2)
 
 
-def _typical_side(photos: Photos) -> int:
-    """The median of the shorter sides of some photos."""
-    sizes, unreadable = measured_sizes(photos)
-    if not sizes:
-        raise none_readable(unreadable, photos)
-    return typical_side(sizes)
-
-
 def choose_resizing(photos: Photos, settings: LearnerSettings, knowledge: Knowledge | None) -> Resizing:
     """The size of the network's images: as it is known, as the settings say, or as the photos suggest."""
     if knowledge is not None:
         return knowledge.resizing
     size = settings.image_size
     if size == "auto":
+        sizes, unreadable = measured_sizes(photos)
+        if not sizes:
+            raise none_readable(unreadable, photos)
         on_gpu = find_device(settings.device).type == "cuda"
-        side = image_side_for(_typical_side(photos), largest_side_for(settings.backbone, on_gpu))
+        typical = typical_side(sizes)
+        side = image_side_for(typical, largest_side_for(settings.backbone, on_gpu))
         size = side, side
     return Resizing(*size, settings.resize)
 
