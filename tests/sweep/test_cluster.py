@@ -181,14 +181,12 @@ def test_a_process_elsewhere_is_told_lines_and_signals_and_gives_its_exit_code(
     check_that_a_process_is_told_lines_and_signals_and_gives_its_exit_code(tmp_path / "log", num_machines=2)
 
 
-@pytest.mark.parametrize(
-    ("address", "is_named"), [("local", {"include_dashboard": False}), ("10.0.0.1:6379", {"address": "10.0.0.1:6379"})]
-)
+@pytest.mark.parametrize(("address", "more"), [("local", {"include_dashboard": False}), ("10.0.0.1:6379", {})])
 def test_a_cluster_is_connected_to_quietly_and_left_unless_it_was_there(
-    local: _LocalRay, address: str, is_named: dict[str, Any]
+    local: _LocalRay, address: str, more: dict[str, Any]
 ) -> None:
     with connected(address, 1, 1):
-        assert local.connections == [{"logging_level": "ERROR", "log_to_driver": False, **is_named}]
+        assert local.connections == [{"address": address, "logging_level": "ERROR", "log_to_driver": False, **more}]
         with connected(address, 1, 1):
             assert len(local.connections) == 1
         assert local.is_initialized()

@@ -108,9 +108,10 @@ def _ray() -> Any:
 def connected(address: str, jobs_per_gpu: int, jobs: int) -> Iterator[Cluster]:
     """The cluster at `address`, or one on this machine alone for `local`."""
     ray = _ray()
-    quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False, "include_dashboard": False}
-    if address != LOCAL:
-        quiet = {"address": address, "logging_level": "ERROR", "log_to_driver": False}
+    # "local" is Ray's own word: without it, Ray would look for a cluster that another process began, and may have left.
+    quiet: dict[str, Any] = {"address": address, "logging_level": "ERROR", "log_to_driver": False}
+    if address == LOCAL:
+        quiet["include_dashboard"] = False
     is_ours = not ray.is_initialized()
     try:
         if is_ours:
