@@ -116,7 +116,7 @@ def test_a_dropped_photo_is_answered_corrected_stored_and_learned(
     assert page.evaluate("document.activeElement.className") == "label"
     page.keyboard.type("../owl")
     page.keyboard.press("Enter")
-    playwright.expect(card.locator(".hint")).to_contain_text("Not stored: class name '../owl'")
+    playwright.expect(card.locator(".hint")).to_contain_text("'../owl'")
     card.locator("input.label").fill("owl")
     page.keyboard.press("Enter")
     playwright.expect(card.locator(".stored span")).to_have_text("Stored as owl")
