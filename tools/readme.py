@@ -250,7 +250,7 @@ def comparison(groups: Sequence[Group]) -> list[str]:
         return []
     rows = tuple(_compared_row(by_augmentation) for by_augmentation in by_name.values())
     present = {group.method for own in by_name.values() for group in own.values()}
-    missing = [name for name in METHOD_SETTINGS if name not in present]
+    missing = [name for name, kind in METHOD_SETTINGS.items() if isinstance(kind.built_by, str) and name not in present]
     notes = [f"Without a full run so far: {', '.join(missing)}."] if missing else []
     table = Grid("", COMPARED_COLUMNS, rows, num_names=2).markdown()
     return [f"All methods on `{COMPARED}`, average incremental accuracy with each augmentation:", table, *notes]
