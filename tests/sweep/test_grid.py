@@ -1,7 +1,9 @@
 import json
+import sys
 from pathlib import Path
 
 import pytest
+from registries import registries_kept
 
 from foster.errors import SettingsError
 from foster.sweep.grid import default_folder, plan_runs, split_values
@@ -148,9 +150,12 @@ def test_a_wrong_range_is_refused(override: str, samples: int, message: str):
         plan_runs("digits", [override], samples=samples)
 
 
-def test_a_baseline_does_not_depend_on_the_plug_in_of_the_method_that_it_is_compared_with():
+def test_a_baseline_does_not_depend_on_the_plug_in_of_the_method_that_it_is_compared_with(monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
     ewc = str(Path(__file__).parents[2] / "docs" / "examples" / "ewc.py")
-    theirs, ours = plan_runs("digits", ["method=ewc,finetune"], plugins=[ewc])
+    with registries_kept():
+        theirs, ours = plan_runs("digits", ["method=ewc,finetune"], plugins=[ewc])
+    sys.modules.pop("ewc", None)
     assert (theirs.settings.plugins, ours.settings.plugins) == ((ewc,), ())
 
 
