@@ -25,11 +25,7 @@ METHODS = {
 def learned(name: str, num_tasks: int) -> ClosedForm:
     kind, settings = METHODS[name]
     method = new_method(kind, settings)
-    for index in range(num_tasks):
-        task = task_of(method, index)
-        for part in method.phases(task):
-            if isinstance(part, Phase):
-                train(part, task)
+    learn(method, num_tasks)
     assert isinstance(method, ClosedForm)
     return method
 

@@ -111,8 +111,7 @@ def plan_study(
     presets = (preset,) if preset else study.presets
     for name in protocols:
         if name not in presets:
-            known = ", ".join(presets)
-            raise SettingsError(f"protocols: the study has no '{name}'{suggestion(name, presets)}; it has {known}")
+            raise SettingsError(f"protocols: the study has no '{name}'{suggestion(name, presets)}")
     planned: dict[str, list[PlannedRun]] = {}
     for name in protocols or presets:
         for variant, runs in _on_preset(study, name, overrides, data, plugins).items():
@@ -120,8 +119,7 @@ def plan_study(
     found = {run.settings.method for runs in planned.values() for run in runs}
     for name in methods:
         if name not in found:
-            known = ", ".join(sorted(found))
-            raise SettingsError(f"methods: the study has no '{name}'{suggestion(name, found)}; it has {known}")
+            raise SettingsError(f"methods: the study has no '{name}'{suggestion(name, found)}")
     if methods:
         planned = {name: [run for run in runs if run.settings.method in methods] for name, runs in planned.items()}
     return {name: runs for name, runs in planned.items() if runs}
