@@ -197,3 +197,6 @@ def test_the_choice_depends_on_the_seed_alone() -> None:
 def test_a_class_with_one_image_cannot_give_one() -> None:
     with pytest.raises(DataError, match="class 'class 1' has 1 image, too few to hold one out"):
         hold_out(numbered(3, 1), 0.1, seed=0)
+    beside = {"task": torch.tensor([0, 0, 1, 0])}
+    with pytest.raises(DataError, match=r"has 1 image in task \d, too few"):
+        hold_out(replace(numbered(2, 2), beside=beside), 0.1, seed=0, is_given=True)

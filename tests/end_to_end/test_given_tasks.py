@@ -1,6 +1,7 @@
 """A dataset whose tasks are folders in which classes come again: it is learned, resumed and measured."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +58,18 @@ def test_tasks_are_the_folders_in_order_and_know_what_is_new(folder: Path) -> No
         assert scenario.test_up_to(index).beside["task"].bincount().tolist() == [6] * (index + 1)
     planned = make_plan(settings_of(folder))
     assert [(task.num_new, task.new_images) for task in planned.tasks] == [(2, 16), (0, 16), (1, 16)]
+
+
+def test_images_are_held_out_of_every_class_in_each_task(folder: Path) -> None:
+    settings = settings_of(folder, "validation_share=0.25")
+    scenario = load_scenario(settings)
+    held_out = scenario.test_up_to(2)
+    pairs = list(zip(held_out.beside["task"].tolist(), held_out.labels.tolist(), strict=True))
+    given = {(task, scenario.class_names.index(name)) for task, names in enumerate(TASKS.values()) for name in names}
+    assert Counter(pairs) == dict.fromkeys(given, 2), "a quarter of 8"
+    assert [len(scenario[task].new_images) for task in range(3)] == [12, 12, 12]
+    assert [task.new_images for task in make_plan(settings).tasks] == [12, 12, 12]
+    assert load_scenario(settings).test_up_to(2).stack.ids() == held_out.stack.ids(), "the same ones in every run"
 
 
 @pytest.mark.parametrize("method", ["foster", "der", "bic", "slda", "joint"])

@@ -144,19 +144,25 @@ def class_order_from_names(names: Sequence[str], class_names: Sequence[str]) -> 
     return tuple(known[name] for name in names)
 
 
-def hold_out(images: ImageSet, share: float, seed: int) -> tuple[ImageSet, ImageSet]:
-    """`images` in two parts, the second with `share` of every class (at least one image, never all)."""
+def hold_out(images: ImageSet, share: float, seed: int, is_given: bool = False) -> tuple[ImageSet, ImageSet]:
+    """`images` in two parts, the second with `share` of every class (at least one image, never all). Where the tasks
+    are those of the dataset (`is_given`), the share is of every class in each task."""
     random = generator(Address(seed, "validation"))
+    is_given = is_given and "task" in images.beside
+    tasks = images.beside["task"] if is_given else torch.zeros_like(images.labels)
     is_held_out = torch.zeros(len(images), dtype=torch.bool)
-    for class_id, positions in enumerate(positions_by_class(images.labels, range(images.num_classes))):
-        if len(positions) < 2:
-            images_of = f"class '{images.class_names[class_id]}' has {counted(len(positions), 'image')}"
-            raise DataError(f"{images_of}, too few to hold one out")
-        count = num_held_out(len(positions), share)
-        is_held_out[positions[random_selection(len(positions), count, random)]] = True
+    for task in tasks.unique().tolist():
+        of_task = (tasks == task).nonzero().squeeze(1)
+        for class_id, members in enumerate(positions_by_class(images.labels[of_task], range(images.num_classes))):
+            if len(members) == 1 or (not len(members) and not is_given):
+                where = f" in task {task + 1}" if is_given else ""
+                found = f"class '{images.class_names[class_id]}' has {counted(len(members), 'image')}{where}"
+                raise DataError(f"{found}, too few to hold one out")
+            count = num_held_out(len(members), share)
+            is_held_out[of_task[members[random_selection(len(members), count, random)]]] = True
     return images.select(~is_held_out), images.select(is_held_out)
 
 
 def num_held_out(num_images: int, share: float) -> int:
-    """How many images of a class are held out: `share` of them, at least one, never all."""
-    return min(max(1, round(num_images * share)), num_images - 1)
+    """How many images of a class are held out: `share` of them, at least one, never all; of none, none."""
+    return max(0, min(max(1, round(num_images * share)), num_images - 1))

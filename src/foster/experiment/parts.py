@@ -105,7 +105,8 @@ def load_scenario(settings: Settings, follower: Follower | None = None) -> Scena
     side, tasks = dataset.train.image_size[1], task_counts(dataset.train)
     check_fits(settings, replace(settings.facts, num_classes=len(dataset.class_names), image_size=side, tasks=tasks))
     if settings.validation_share:
-        train, test = hold_out(dataset.train, settings.validation_share, settings.seed)
+        is_given = settings.tasks == "given"
+        train, test = hold_out(dataset.train, settings.validation_share, settings.seed, is_given)
         dataset = Dataset(dataset.name, train, test, dataset.mean, dataset.std)
     if settings.tasks == "given":
         return Scenario.given(dataset)

@@ -142,8 +142,11 @@ def make_plan(
     facts = surveyed_facts(settings)
     per_class, num_test = round(facts.num_train / facts.num_classes), facts.num_test
     if settings.validation_share:
-        num_test = facts.num_classes * num_held_out(per_class, settings.validation_share)
-        per_class -= num_test // facts.num_classes
+        held_out = partial(num_held_out, share=settings.validation_share)
+        counts_left = tuple(tuple(count - held_out(count) for count in counts) for counts in facts.tasks)
+        is_given = settings.tasks == "given"
+        num_test = facts.num_train - sum(map(sum, counts_left)) if is_given else facts.num_classes * held_out(per_class)
+        per_class, facts = per_class - held_out(per_class), replace(facts, tasks=counts_left)
     state_bytes: list[int] = []
     """Of a parameter, in each phase."""
 
