@@ -98,7 +98,7 @@ def listed(tree: Tree) -> ImageSet:
 def bytes_of(tree: Tree, images: ImageSet) -> int:
     """The names and paths, each a text of its own in a list, and all arrays of the set and what it is made of."""
     assert isinstance(images.stack, PhotoStack)
-    (store,) = images.stack._stores
+    (store,) = images.stack.stores
     paths = [item for item in store.photos.items if isinstance(item, str)]
     texts = [*tree.names.values(), *chain.from_iterable(tree.names.values()), paths, *paths, store.photos.ids]
     parts = [value for part in (images, images.stack, store, store.photos) for value in vars(part).values()]

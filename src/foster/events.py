@@ -158,13 +158,11 @@ class Downloading(Event):
 
 @dataclass(frozen=True)
 class Decoding(Event):
-    """How many photos of a set are decoded. Sent many times: shown as progress, not written to `events.jsonl`. Photos
-    that `was_there` says are in the cache on disk are only checked."""
+    """How many photos of a set are decoded. Sent many times: shown as progress, not written to `events.jsonl`."""
 
     what: str
     num_done: int
     num_total: int
-    was_there: bool = False
 
 
 @dataclass(frozen=True)

@@ -178,20 +178,16 @@ def test_a_terminal_shows_the_live_line_and_keeps_the_evaluations(terminal: Term
     assert "boosted: 95.25 % (old 94.00, new 96.50, top-5 100.00)" in shown
 
 
-def test_photos_that_are_in_the_cache_are_checked_and_not_decoded(terminal: Terminal):
-    stream, clock = io.StringIO(), Clock()
-    lines = LineProgress(stream, clock)
+def test_photos_that_are_decoded_are_counted(terminal: Terminal):
+    stream = io.StringIO()
+    event = events.Decoding("the photos", 10, 20)
+    LineProgress(stream, Clock())(event)
     with progress_for(terminal.stream) as listener:
         assert isinstance(listener, TerminalProgress)
-        for was_there in (False, True):
-            clock.now += 100
-            event = events.Decoding("the photos", 10, 20, was_there)
-            lines(event)
-            listener(event)
-            listener._progress.refresh()
-    assert stream.getvalue().splitlines() == ["decoding the photos: 10 of 20", "checking the photos: 10 of 20"]
-    assert "decoding the photos" in (shown := terminal.shown())
-    assert "checking the photos" in shown
+        listener(event)
+        listener._progress.refresh()
+    assert stream.getvalue().splitlines() == ["decoding the photos: 10 of 20"]
+    assert "decoding the photos" in terminal.shown()
 
 
 def test_a_terminal_shows_how_far_a_download_is(terminal: Terminal):

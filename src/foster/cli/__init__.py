@@ -140,24 +140,19 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
 }
 """The commands in the order of `foster --help`. The last paragraph of a docstring is the example in the help."""
 
-HIDDEN = (experiments.prepare,)
-"""Commands for whoever is told of them by a page of the documentation."""
 
-
-def _add(command: Callable[..., None], panel: str | None = None) -> None:
+def _add(command: Callable[..., None], panel: str) -> None:
     *paragraphs, example = (inspect.getdoc(command) or "").split("\n\n")
     # One line a paragraph flows to any width; a paragraph after \b keeps its lines.
     text = "\n\n".join(part if part.startswith("\b") else part.replace("\n", " ") for part in paragraphs)
     name = command.__name__.strip("_").replace("_", "-")
-    add = app.command(name, cls=Command, help=text, epilog=example, rich_help_panel=panel, hidden=panel is None)
+    add = app.command(name, cls=Command, help=text, epilog=example, rich_help_panel=panel)
     add(_at_home(command))
 
 
 for _panel, _commands in PANELS.items():
     for _command in _commands:
         _add(_command, _panel)
-for _command in HIDDEN:
-    _add(_command)
 
 
 def main() -> None:

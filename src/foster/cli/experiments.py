@@ -214,39 +214,6 @@ def plan(
         typer.echo(f"note: {remark}")
 
 
-def prepare(
-    source: SettingsSource,
-    cache: Annotated[Path, typer.Option(help="The folder for the decoded photos: engine.photo_cache of later runs.")],
-    overrides: Overrides = None,
-    data: Data = None,
-    quiet: Quiet = False,
-    plugins: Plugins = None,
-) -> None:
-    """Decode all photos of a scenario once, into a folder on disk that later runs read; goes on where it stopped.
-
-    Example: foster prepare imagenet100-b0-inc10 --cache photos --data data
-    """
-    settings = chosen_settings(source, overrides or [], data, plugins)
-    num_bytes = prepare_photos(settings, cache, quiet=quiet)
-    output.report(f"{cache}: {size_text(num_bytes)}; use it with engine.photo_cache={cache}", path=cache)
-
-
-def prepare_photos(settings: "Settings", cache: Path, *, quiet: bool = False) -> int:
-    """Decode all photos of a scenario into the folder `cache`; returns the bytes of their pixels."""
-    from foster.data.download import Follower
-    from foster.experiment.parts import load_scenario
-    from foster.reports.progress import progress_for
-
-    engine = settings.engine.model_copy(update={"photo_cache": str(cache), "resident": "disk"})
-    with stop_on_signals() as stop, progress_for(quiet=quiet) as listener:
-        scenario = load_scenario(settings.model_copy(update={"engine": engine}), Follower(listener, stop))
-        try:
-            return scenario.prepare()
-        except Stopped as stopped:
-            stopped.add_hint("what is decoded is kept; the same command goes on from there")
-            raise
-
-
 def sweep(
     source: SettingsSource,
     overrides: Annotated[

@@ -13,7 +13,7 @@ from torch import Tensor
 from foster.data.augmentation.pipeline import Changes
 from foster.data.download import Follower
 from foster.data.photos.decode import image_id, png_of
-from foster.errors import DataError, SettingsError
+from foster.errors import DataError
 from foster.networks.layout import on_host
 from foster.settings.augmentation import Augmentation
 
@@ -151,10 +151,6 @@ class Stack(ABC):
     def is_resident(self, device: torch.device, asked: str) -> bool:
         """Whether training keeps all of them on `device` as one tensor, for a value of `engine.resident`."""
 
-    @abstractmethod
-    def prepare(self, title: str) -> int:
-        """Write the disk cache of photos, or what is missing of it. Returns its bytes."""
-
 
 class TensorStack(Stack):
     """Images of one size as a tensor."""
@@ -245,9 +241,6 @@ class TensorStack(Stack):
         # What torch holds without using it is free for its tensors, too.
         free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return COPIES_OF_AN_EPOCH * self.nbytes <= SHARE_OF_FREE_MEMORY * free
-
-    def prepare(self, title: str) -> int:
-        raise SettingsError(f"there is nothing to prepare: {title} are all of one size")
 
 
 class _TensorEpoch(Epoch):

@@ -108,11 +108,6 @@ class Scenario:
         self._check_index(index)
         return self._seen(self._test, index, self._test.beside["task"] <= index).readable()
 
-    def prepare(self) -> int:
-        """Write the disk cache of all photos, or what is missing of it. Returns its bytes."""
-        pairs = ((self._train, "the training photos"), (self._test, "the test photos"))
-        return sum(images.stack.prepare(title) for images, title in pairs)
-
     def _seen(self, images: ImageSet, index: int, is_wanted: Tensor) -> ImageSet:
         """The wanted images, naming no class that comes after task `index`."""
         num_seen = sum(self.task_sizes[: index + 1])

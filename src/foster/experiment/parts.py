@@ -16,12 +16,11 @@ from foster import kernels
 from foster.data.download import Follower
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
-from foster.data.photos.cache import check_writable
 from foster.data.photos.store import PhotoLoader, Place
 from foster.data.scenario import Scenario, class_order_from_names, class_order_from_seed, hold_out
 from foster.data.sources import Dataset, counted, load, task_counts
 from foster.data.unlabeled import load_unlabeled, num_unlabeled
-from foster.errors import DeviceError, SettingsError
+from foster.errors import DataError, DeviceError, SettingsError, explained
 from foster.methods import method_class
 from foster.methods.base import Context, Method
 from foster.networks.adapted import BackboneChoice, check_backbone, choose_backbone
@@ -29,6 +28,7 @@ from foster.settings.datasets import DatasetFacts
 from foster.settings.engine import EngineSettings
 from foster.settings.experiment import Settings
 from foster.settings.plugins import Kind, plugin_hashes
+from foster.system.files import user_path
 from foster.system.processes import process_group
 from foster.training.engine import Engine, find_device
 from foster.version import __version__, source
@@ -119,12 +119,13 @@ def load_scenario(settings: Settings, follower: Follower | None = None) -> Scena
 
 
 def place_for_photos(engine: EngineSettings) -> tuple[Place, Path | None]:
-    """Where photos of many sizes are to be kept, and the folder of their cache on disk, which can be written."""
-    cache = Path(engine.photo_cache) if engine.photo_cache else None
+    """Where photos of many sizes are to be kept, and the folder of those that are kept on disk."""
+    cache = user_path(engine.photo_cache) if engine.photo_cache else None
     if engine.resident == "disk" and cache is None:
         raise SettingsError("engine.resident=disk needs a folder for the decoded photos: set engine.photo_cache=FOLDER")
     if cache is not None:
-        check_writable(cache)
+        with explained(DataError, f"engine.photo_cache: cannot write '{cache}'"):
+            cache.mkdir(parents=True, exist_ok=True)
     return PLACES[engine.resident], cache
 
 

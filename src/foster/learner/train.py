@@ -292,8 +292,9 @@ def make_plan(request: Request, chosen: Chosen) -> Plan:
 
 def take_in(photos: Photos, resizing: Resizing, settings: LearnerSettings, knowledge: Knowledge | None) -> Intake:
     """Read all photos; leave out what is already stored; hold out a part of every class."""
-    loader = learner_loader(resizing, find_device(settings.device), *place_for_photos(settings.engine))
-    read = read_for_training(photos, resizing, settings.max_unreadable, loader)
+    place, folder = place_for_photos(settings.engine)
+    loader = learner_loader(resizing, find_device(settings.device), place, folder, settings.max_unreadable)
+    read = read_for_training(photos, resizing, loader)
     known = knowledge.class_names if knowledge else ()
     readable = set(read.labels)
     names = (*known, *(name for name in photos.class_names if name in readable and name not in known))

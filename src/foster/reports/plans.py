@@ -54,7 +54,7 @@ def _photos(plan: Plan) -> list[Text]:
     sentences = {
         "device": "stay on the device",
         "host": "stay in the host's memory and travel batch by batch",
-        "disk": "are read from the cache on disk (engine.photo_cache)",
+        "disk": "stay on disk (engine.photo_cache) and travel batch by batch",
         "nowhere": "fit nowhere: set engine.photo_cache=FOLDER, or choose a smaller photos.short_side",
     }
     if not plan.photos:

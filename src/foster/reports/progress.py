@@ -258,7 +258,7 @@ def received_text(event: events.Downloading) -> str:
 
 
 def decoding_text(event: events.Decoding) -> str:
-    return f"{'checking' if event.was_there else 'decoding'} {event.what}"
+    return f"decoding {event.what}"
 
 
 def decoded_text(event: events.PhotosDecoded) -> str:

@@ -27,7 +27,7 @@ class EngineSettings(Frozen):
     """on: all training images stay on the device; off: in the host's memory, copied some batches at a time; disk:
     photos of many sizes in `photo_cache`."""
     photo_cache: str = ""
-    """A folder for decoded photos (`foster prepare`); photos in it are not decoded again."""
+    """A folder for the pixels of photos that are kept on disk."""
     statistics: Literal["process", "shared"] = "process"
     """With several processes (torchrun): BatchNorm over the images of each process, or of all."""
     deterministic: bool = False

@@ -1,11 +1,8 @@
-"""Many photos: read at one size, or kept in their own sizes; from files, memory and the disk cache."""
+"""Many photos: read at one size, or kept in their own sizes on the device, in memory or on disk."""
 
 import gc
 import os
 import resource
-import signal
-import subprocess
-import sys
 import threading
 import weakref
 from collections.abc import Sequence
@@ -25,7 +22,6 @@ from foster.data.download import Follower
 from foster.data.images import ImageSet, concatenate, ids_of, on_device
 from foster.data.memory import ExemplarMemory
 from foster.data.photos import store as store_module
-from foster.data.photos.cache import Decoded, PhotoList
 from foster.data.photos.decode import Resizing, typical_side
 from foster.data.photos.find import find_photos
 from foster.data.photos.read import (
@@ -37,7 +33,7 @@ from foster.data.photos.read import (
     stack_of_files,
 )
 from foster.data.photos.stack import PhotoStack, num_strata, strata
-from foster.data.photos.store import NUM_STRATA, PhotoLoader, PhotoStore, place_for
+from foster.data.photos.store import NUM_STRATA, Decoded, PhotoList, PhotoLoader, PhotoStore, place_for
 from foster.errors import DataError, FolderError
 from foster.system.processes import ProcessGroup
 
@@ -73,9 +69,9 @@ def test_too_many_unreadable_images_stop_the_reading(size: int, tmp_path: Path) 
     for k in range(4):
         (folder / "cat" / f"{k}.png").write_bytes(b"broken")
     photos, resizing = find_photos(folder), Resizing(size, size)
-    with pytest.raises(DataError, match=r"stopped at 4 unreadable of 12 images .*\(limit 3\).*raise max_unreadable"):
-        read_for_training(photos, resizing)
-    assert len(read_for_training(photos, resizing, max_unreadable=4).stack) == 8
+    with pytest.raises(DataError, match=r"stopped at 4 unreadable of 12 .*\(limit 3\).*raise max_unreadable"):
+        read_for_training(photos, resizing, learner_loader(resizing))
+    assert len(read_for_training(photos, resizing, learner_loader(resizing, max_unreadable=4)).stack) == 8
 
 
 def test_no_readable_image_at_all_is_said_without_advice_that_does_not_help(tmp_path: Path) -> None:
@@ -113,7 +109,7 @@ def test_the_typical_side_is_the_median_of_the_shorter_sides(tmp_path: Path) -> 
 def test_a_photo_has_the_id_of_what_the_network_sees_and_looks_like_it(large: Path, rule: str) -> None:
     resizing = Resizing(SIDE, 2 * SIDE if rule == "stretch" else SIDE, rule)
     plain = read_photos(find_photos(large), resizing)
-    kept = read_for_training(find_photos(large), resizing)
+    kept = read_for_training(find_photos(large), resizing, learner_loader(resizing))
     assert (kept.labels, kept.unreadable) == (plain.labels, plain.unreadable)
     assert len(kept.unreadable) == 1
     assert kept.stack.ids() == plain.stack.ids()
@@ -132,7 +128,7 @@ def test_images_of_the_networks_size_are_seen_bit_by_bit() -> None:
 @pytest.mark.parametrize("size", [16, SIDE])
 def test_kept_files_give_the_same_images_and_ids_again(large: Path, size: int) -> None:
     resizing = Resizing(size, size, "crop")
-    kept = read_for_training(find_photos(large), resizing).stack.owned()
+    kept = read_for_training(find_photos(large), resizing, learner_loader(resizing)).stack.owned()
     files = {f"{k}.{'png' if size == 16 else 'jpg'}": file for k, file in enumerate(kept.files())}
     again = stack_of_files(files, kept.ids(), resizing)
     assert again.ids() == kept.ids()
@@ -141,16 +137,6 @@ def test_kept_files_give_the_same_images_and_ids_again(large: Path, size: int) -
         stack_of_files({name: file[:200] for name, file in files.items()}, kept.ids(), resizing)
     with pytest.raises(DataError, match=r"'0\.\w+' is not 8 x 8"):
         stack_of_files(files, kept.ids(), Resizing(8, 8))
-
-
-def test_photos_in_a_file_of_the_cache_are_the_same_and_the_file_is_gone(large: Path, tmp_path: Path) -> None:
-    resizing = Resizing(SIDE, SIDE, "crop")
-    plain = read_for_training(find_photos(large), resizing)
-    loader = learner_loader(resizing, CPU, "disk", tmp_path)
-    kept = read_for_training(find_photos(large), resizing, loader=loader)
-    assert loader.chosen == "disk"
-    assert torch.equal(on_device(kept.stack, CPU), on_device(plain.stack, CPU))
-    assert list(tmp_path.iterdir()) == []
 
 
 # Stacks of photos
@@ -222,8 +208,8 @@ def test_pixels_go_when_nobody_needs_their_task_any_more(folder: Path) -> None:
     own = ImageSet(whole[torch.arange(5, 15)].for_task("task 1"), torch.arange(10), tuple("abcdefghij")).readable()
     both = concatenate(own, own)
     assert len(both) == 20
-    store = weakref.ref(cast(PhotoStack, own.stack)._stores[0])
-    assert not whole._stores[0].is_loaded.any()
+    store = weakref.ref(cast(PhotoStack, own.stack).stores[0])
+    assert not whole.stores[0].is_loaded.any()
     del own, both
     gc.collect()
     assert store() is None
@@ -351,77 +337,31 @@ def test_a_photo_stays_in_its_stratum_where_there_is_room() -> None:
         assert (homes[positions] * 8 // NUM_STRATA == group).all()
 
 
-# The disk cache
+# On disk
 
 
-def test_the_disk_cache_gives_the_same_pixels_and_decodes_nothing_again(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain = PhotoStack.of(files_of(folder), PhotoLoader(32, 40))
-    readable = plain.readable()
-    told: list[events.Event] = []
-    loader = PhotoLoader(32, 40, place="disk", cache=tmp_path / "cache", follower=Follower(told.append))
-    photos = PhotoStack.of(files_of(folder), loader)
-    num_bytes = photos.prepare("the photos")
-    assert num_bytes == int(3 * plain.sizes.prod(1).sum())
-    monkeypatch.setattr(store_module, "file_pixels", lambda *_: pytest.fail("it was decoded again"))
-    for place in ("disk", "host"):
-        cached = PhotoStack.of(files_of(folder), PhotoLoader(32, 40, place=place, cache=tmp_path / "cache"))
-        assert torch.equal(cached.readable(), readable)
-        assert torch.equal(on_device(cached[readable], CPU), on_device(plain[readable], CPU))
-    assert photos.prepare("the photos") == num_bytes
-    was_there = [event.was_there for event in told if isinstance(event, events.Decoding)]
-    half = len(was_there) // 2
-    assert was_there == [False] * half + [True] * half
+def test_photos_on_disk_are_the_same_and_their_files_are_gone(folder: Path, large: Path, tmp_path: Path) -> None:
+    resizing, cache = Resizing(SIDE, SIDE, "crop"), tmp_path / "cache"
+    cache.mkdir()
+    plain, on_disk = (
+        [
+            PhotoStack.of(files_of(folder), PhotoLoader(32, 40, CPU, place, cache)),
+            read_for_training(find_photos(large), resizing, learner_loader(resizing, CPU, place, cache)).stack,
+        ]
+        for place in ("host", "disk")
+    )
+    for first, second in zip(plain, on_disk, strict=True):
+        assert torch.equal(first.readable(), second.readable())
+        assert torch.equal(on_device(first[first.readable()], CPU), on_device(second[first.readable()], CPU))
+    assert list(cache.iterdir()) == []
 
 
 def test_a_full_disk_is_called_so(folder: Path, tmp_path: Path) -> None:
-    resizing = Resizing(72, 72)
-    on_disk = learner_loader(resizing, place="disk", cache=tmp_path)
-    photos = PhotoStack.of(files_of(folder), PhotoLoader(32, 40, place="disk", cache=tmp_path / "cache"))
+    photos = PhotoStack.of(files_of(folder), PhotoLoader(32, 40, place="disk", cache=tmp_path))
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:
-        with pytest.raises(FolderError, match="File too large"):
-            photos.prepare("the photos")
         with pytest.raises(FolderError, match=f"cannot write '{tmp_path}': File too large"):
-            read_for_training(find_photos(folder), resizing, max_unreadable=9, loader=on_disk)
+            photos.readable()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-
-def test_a_changed_file_or_cache_is_decoded_again_when_the_cache_is_prepared(folder: Path, tmp_path: Path) -> None:
-    loader = PhotoLoader(32, 40, place="disk", cache=tmp_path / "cache")
-    PhotoStack.of(files_of(folder), loader).prepare("the photos")
-    (folder / "class 1" / "0.jpg").write_bytes(photo(2, 77))
-    pixels = next((tmp_path / "cache").rglob("*.pixels"))
-    pixels.write_bytes(pixels.read_bytes()[:-1])
-    PhotoStack.of(files_of(folder), loader).prepare("the photos")
-    cached, plain = PhotoStack.of(files_of(folder), loader), PhotoStack.of(files_of(folder), PhotoLoader(32, 40))
-    readable = plain.readable()
-    assert torch.equal(cached.readable(), readable)
-    assert torch.equal(on_device(cached[readable], CPU), on_device(plain[readable], CPU))
-
-
-def test_a_killed_preparation_goes_on_where_it_stopped(folder: Path, tmp_path: Path) -> None:
-    cache, files = tmp_path / "cache", files_of(folder)
-    script = f"""
-import os, signal
-from pathlib import Path
-from foster.data.photos import cache, stack, store
-write = cache.write_json
-def killed(path, facts):
-    write(path, facts)
-    if len(list(path.parent.glob("*.json"))) == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-cache.write_json = killed
-loader = store.PhotoLoader(32, 40, place="disk", cache=Path({str(cache)!r}))
-stack.PhotoStack.of({files!r}, loader).prepare("the photos")
-"""
-    done = subprocess.run([sys.executable, "-c", script], env=os.environ, timeout=600)
-    assert done.returncode == -signal.SIGKILL
-    written = {path: path.stat().st_mtime_ns for path in cache.rglob("*.json")}
-    assert len(written) == 2
-    PhotoStack.of(files, PhotoLoader(32, 40, place="disk", cache=cache)).prepare("the photos")
-    assert len(list(cache.rglob("*.json"))) == 3
-    assert all(path.stat().st_mtime_ns == time for path, time in written.items())

@@ -47,8 +47,7 @@ DATE = re.compile(rf".*(19|20)\d\d.*|\d{{3}}\w{{5}}|{MONTH}", re.IGNORECASE)
 class Photos:
     """Images that need not be decoded yet, with the class name of each. `title` names their source in messages.
 
-    `passed_over` counts other files as in FoundFiles; `empty_classes` are folders without an image. `hint` says what to
-    look at where files are missing.
+    `passed_over` counts other files as in FoundFiles; `empty_classes` are folders without an image.
     """
 
     items: Sequence[ImageLike]
@@ -56,7 +55,6 @@ class Photos:
     title: str
     passed_over: Mapping[str, int] = field(default_factory=dict)
     empty_classes: tuple[str, ...] = ()
-    hint: str = ""
 
     def __len__(self) -> int:
         return len(self.items)
@@ -208,17 +206,7 @@ def _from_csv(path: Path) -> Photos:
         labels.append(class_name(row[label_column], f"line {number} of {title}"))
     if not items:
         raise DataError(f"{title} has a header, but no images")
-    return Photos(items, tuple(labels), title, hint=_path_hint(items, has_header))
-
-
-def _path_hint(items: Sequence[ImageLike], has_header: bool) -> str:
-    """What may be wrong with the paths of a CSV file whose images are not there."""
-    notes = ["paths are relative to the CSV's folder"]
-    if not has_header:
-        notes.append("no header names path and label, so these are the first two columns")
-    if any("\\" in str(item) for item in items):
-        notes.append("folders are separated by / and not by \\ here")
-    return "; ".join(notes)
+    return Photos(items, tuple(labels), title)
 
 
 def _columns(first_row: list[str]) -> tuple[int, int, bool]:

@@ -8,15 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from foster.data.images import Stack, TensorStack
-from foster.data.photos.cache import Decoded, PhotoList
 from foster.data.photos.decode import (
-    DECODED_AT_ONCE,
-    MISSING,
     ImageError,
     Resizing,
     decoded,
@@ -25,7 +21,7 @@ from foster.data.photos.decode import (
 )
 from foster.data.photos.find import Photos, item_name
 from foster.data.photos.stack import COPIES_OF_PHOTOS, PhotoStack
-from foster.data.photos.store import CPU, PhotoLoader, PhotoStore, Place, Unreadable, listed, refuse_too_many
+from foster.data.photos.store import CPU, PhotoLoader, Place, Unreadable, listed, refuse_too_many
 from foster.errors import DataError
 from foster.settings.learner_defaults import SMALL_SIDE
 from foster.system.memory import main_memory
@@ -57,7 +53,6 @@ def read_photos(
 ) -> ReadPhotos:
     """All images at one size. Unreadable ones are listed and left out, up to a limit beyond which it stops.
 
-    The limit is 10 % of the images and at most 100, unless `max_unreadable` gives another; three are always allowed.
     Photos for which the memory has no room, `num_copies` times, are refused before any is read.
     """
     check_room(len(photos), resizing, num_copies)
@@ -73,27 +68,18 @@ def read_photos(
     return _read(TensorStack(images[: len(kept)]), kept, photos, unreadable)
 
 
-def read_for_training(
-    photos: Photos, resizing: Resizing, max_unreadable: int | None = None, loader: PhotoLoader | None = None
-) -> ReadPhotos:
+def read_for_training(photos: Photos, resizing: Resizing, loader: PhotoLoader) -> ReadPhotos:
     """The same for a learner. Photos above the size of small images are kept a seventh larger than the network sees
     them, by `loader`; each gets the id of what the network sees."""
     if not keeps_photos(resizing):
-        return read_photos(photos, resizing, max_unreadable)
-    loader = loader or learner_loader(resizing)
-    if loader.cache is None:
+        return read_photos(photos, resizing, loader.max_unreadable)
+    if loader.place != "disk":
         check_room(len(photos), resizing, COPIES_OF_PHOTOS)
-    store = PhotoStore(PhotoList(photos.items), loader)
-    unreadable: list[Unreadable] = []
-    numbers = np.arange(len(photos))
-    parts = [numbers[k : k + DECODED_AT_ONCE] for k in range(0, len(numbers), DECODED_AT_ONCE)]
-    for pieces in loader.decoded(store.photos, parts):
-        piece = Decoded.joined(pieces)
-        for position, reason in piece.unreadable.items():
-            note_unreadable(reason, position, photos, max_unreadable, unreadable)
-        store.keep_at_best_place(piece, len(photos))
-    kept = np.flatnonzero(store.sizes.min(1) > 0)
-    return _read(PhotoStack([store], np.zeros(len(kept), np.int16), kept), kept.tolist(), photos, unreadable)
+    stack = PhotoStack.of(photos.items, loader, photos.title)
+    is_readable = stack.readable()
+    (store,) = stack.stores
+    unreadable = [Unreadable(item_name(photos.items[k], k), reason) for k, reason in sorted(store.unreadable.items())]
+    return _read(stack[is_readable], is_readable.nonzero()[:, 0].tolist(), photos, unreadable)
 
 
 def _read(stack: Stack, kept: Sequence[int], photos: Photos, unreadable: list[Unreadable]) -> ReadPhotos:
@@ -107,19 +93,14 @@ def note_unreadable(
 ) -> None:
     """Add an image to those that cannot be read. Raises DataError where they are too many."""
     unreadable.append(Unreadable(item_name(photos.items[position], position), reason))
-    refuse_too_many(unreadable, len(photos), f"images in {photos.title}", max_unreadable, _hint(unreadable, photos))
+    refuse_too_many(unreadable, len(photos), photos.title, max_unreadable)
 
 
 def none_readable(unreadable: list[Unreadable], photos: Photos) -> DataError:
     """The error for photos of which all that were tried are unreadable."""
     is_all = len(unreadable) == len(photos)
     tried = f"the {len(photos)} images" if is_all else f"{len(unreadable)} images tried of the {len(photos)}"
-    return DataError(f"none of {tried} in {photos.title} can be read: {listed(unreadable)}{_hint(unreadable, photos)}")
-
-
-def _hint(unreadable: list[Unreadable], photos: Photos) -> str:
-    is_wanted = photos.hint and any(photo.reason == MISSING for photo in unreadable)
-    return f"; {photos.hint}" if is_wanted else ""
+    return DataError(f"none of {tried} in {photos.title} can be read: {listed(unreadable)}")
 
 
 def measured_sizes(photos: Photos) -> tuple[list[tuple[int, int]], list[Unreadable]]:
@@ -153,12 +134,17 @@ def keeps_photos(resizing: Resizing) -> bool:
 
 
 def learner_loader(
-    resizing: Resizing, device: torch.device = CPU, place: Place = "host", cache: Path | None = None
+    resizing: Resizing,
+    device: torch.device = CPU,
+    place: Place = "host",
+    cache: Path | None = None,
+    max_unreadable: int | None = None,
 ) -> PhotoLoader:
     """How a learner keeps photos: a seventh larger than its network sees them, so that crops stay sharp. Exemplars are
     encoded at that size."""
     side = max(resizing.size)
-    return PhotoLoader(side, round(side * 8 / 7), device, place, cache, resizing=resizing, reencodes=True)
+    kept = round(side * 8 / 7)
+    return PhotoLoader(side, kept, device, place, cache, max_unreadable, resizing=resizing, reencodes=True)
 
 
 def stack_for_learner(images: Tensor, resizing: Resizing) -> Stack:

@@ -15,10 +15,9 @@ from torch import Tensor
 from foster.data.augmentation.pipeline import PhotoChanges
 from foster.data.download import Follower
 from foster.data.images import Epoch, Stack, TensorStack
-from foster.data.photos.cache import Decoded, PhotoList
 from foster.data.photos.crops import crops_at, crops_of
 from foster.data.photos.decode import DECODED_AT_ONCE, ImageLike, image_id
-from foster.data.photos.store import CPU, NUM_STRATA, PhotoLoader, PhotoStore, owners_of
+from foster.data.photos.store import CPU, NUM_STRATA, Decoded, PhotoList, PhotoLoader, PhotoStore, owners_of
 from foster.errors import SettingsError
 from foster.kernels.operations import can_crop
 from foster.settings.augmentation import Augmentation
@@ -59,7 +58,7 @@ class PhotoStack(Stack):
 
     def __init__(self, stores: Sequence[PhotoStore], store_ids: NDArray[np.int16], numbers: NDArray[np.int64]) -> None:
         self.loader = stores[0].loader
-        self._stores = tuple(stores)
+        self.stores = tuple(stores)
         self._store_ids = store_ids
         self._numbers = numbers
 
@@ -77,7 +76,7 @@ class PhotoStack(Stack):
         images = images.cpu()
         stack = cls.of(list(images), loader, ids=[image_id(image) for image in images])
         pixels = [image.permute(1, 2, 0).contiguous().numpy() for image in images]
-        stack._stores[0].keep(Decoded.of(np.arange(len(images)), pixels))
+        stack.stores[0].keep(Decoded.of(np.arange(len(images)), pixels))
         return stack
 
     def __len__(self) -> int:
@@ -109,12 +108,12 @@ class PhotoStack(Stack):
 
     def __getitem__(self, index: Tensor | slice) -> "PhotoStack":
         chosen = index if isinstance(index, slice) else index.cpu().numpy()
-        return PhotoStack(self._stores, self._store_ids[chosen], self._numbers[chosen])
+        return PhotoStack(self.stores, self._store_ids[chosen], self._numbers[chosen])
 
     def followed_by(self, others: Sequence[Stack]) -> "PhotoStack":
         stacks = [self, *cast("Sequence[PhotoStack]", others)]
-        stores = list(dict.fromkeys(store for stack in stacks for store in stack._stores))
-        ids = [np.array([stores.index(store) for store in stack._stores], np.int16) for stack in stacks]
+        stores = list(dict.fromkeys(store for stack in stacks for store in stack.stores))
+        ids = [np.array([stores.index(store) for store in stack.stores], np.int16) for stack in stacks]
         store_ids = np.concatenate([new[stack._store_ids] for new, stack in zip(ids, stacks, strict=True)])
         return PhotoStack(stores, store_ids, np.concatenate([stack._numbers for stack in stacks]))
 
@@ -143,7 +142,7 @@ class PhotoStack(Stack):
         return self.sizes.amin(1) > 0
 
     def for_task(self, title: str) -> "PhotoStack":
-        (store,) = self._stores
+        (store,) = self.stores
         photos = store.photos.select(self._numbers)
         return PhotoStack.of(photos.items, store.loader, title, photos.ids)
 
@@ -197,10 +196,6 @@ class PhotoStack(Stack):
     def is_resident(self, device: torch.device, asked: str) -> bool:
         return False  # the loader keeps pixels on the device
 
-    def prepare(self, title: str) -> int:
-        (store,) = self._stores
-        return self.loader.prepare(store.photos.select(self._numbers), title)
-
     def crops(self, device: torch.device) -> _Crops:
         """What `device` needs of the photos, which are all decoded; in memory from which it can copy by itself."""
         sizes, are_sent = self.sizes, torch.ones(len(self), dtype=torch.bool)
@@ -220,11 +215,11 @@ class PhotoStack(Stack):
 
     def _stored(self) -> list[tuple[PhotoStore, int]]:
         pairs = zip(self._store_ids.tolist(), self._numbers.tolist(), strict=True)
-        return [(self._stores[store], number) for store, number in pairs]
+        return [(self.stores[store], number) for store, number in pairs]
 
     def _by_store(self) -> Iterator[tuple[PhotoStore, NDArray[np.int64]]]:
         """Each store, and where its photos stand here."""
-        for number, store in enumerate(self._stores):
+        for number, store in enumerate(self.stores):
             positions = np.flatnonzero(self._store_ids == number)
             if len(positions):
                 yield store, positions

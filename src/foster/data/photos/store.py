@@ -1,7 +1,7 @@
 """Decoded photos of many sizes, and where their pixels are kept.
 
 A `PhotoLoader` decodes each photo once, over all cores. Its pixels (uint8 `[height, width, 3]`, one photo after the
-other) lie on the GPU, in the host's memory or in a cache on disk; a `PhotoStore` knows where.
+other) lie on the GPU, in the host's memory or in a file; a `PhotoStore` knows where.
 
 Several processes share the photos of an experiment: a photo's number decides which process decodes it.
 """
@@ -9,12 +9,12 @@ Several processes share the photos of an experiment: a photo's number decides wh
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -23,20 +23,24 @@ from torch import Tensor
 
 from foster import events
 from foster.data.download import Follower
-from foster.data.photos.cache import CacheFolder, Decoded, PhotoList
 from foster.data.photos.crops import centre_boxes, middle_boxes, whole_boxes
 from foster.data.photos.decode import (
+    MAX_FILE_BYTES,
     ImageError,
+    ImageLike,
     Resizing,
+    decode,
     decode_photo,
     file_pixels,
     image_id,
     jpeg_of,
+    png_of,
     quiet_pillow,
     shrunk,
 )
+from foster.data.photos.find import item_name
 from foster.errors import DataError
-from foster.system.files import written
+from foster.system.files import read_limited, written
 from foster.system.memory import num_cores
 from foster.system.processes import gathered, process_group
 
@@ -71,20 +75,18 @@ class Unreadable:
 
 
 def refuse_too_many(
-    unreadable: Sequence[Unreadable],
-    num_photos: int,
-    where: str,
-    asked: int | None,
-    hint: str = "",
-    key: str = "max_unreadable",
+    unreadable: Sequence[Unreadable], num_photos: int, title: str, asked: int | None, key: str = "max_unreadable"
 ) -> None:
-    """Raise DataError where more photos cannot be read than `asked` for in the setting `key`, or than usual."""
+    """Raise DataError where more photos of `title` cannot be read than `asked` for in the setting `key`.
+
+    By default it is 10 % of the photos and at most 100; three are always allowed.
+    """
     usual = max(3, min(MAX_UNREADABLE, int(MAX_UNREADABLE_SHARE * num_photos)))
     limit = usual if asked is None else asked
     if len(unreadable) > limit:
         raise DataError(
-            f"stopped at {len(unreadable)} unreadable of {num_photos} {where} (limit {limit}): "
-            f"{listed(unreadable)}{hint}; mend or remove them, or raise {key}"
+            f"stopped at {len(unreadable)} unreadable of {num_photos} photos of {title} (limit {limit}): "
+            f"{listed(unreadable)}; mend or remove them, or raise {key}"
         )
 
 
@@ -93,11 +95,65 @@ def listed(unreadable: Sequence[Unreadable]) -> str:
     return listed + ("; ..." if len(unreadable) > NUM_SHOWN else "")
 
 
+class PhotoList:
+    """Photos in any form (paths, encoded bytes, other images), with an id each: empty until it is known."""
+
+    def __init__(self, items: Iterable[ImageLike], ids: Sequence[str] = ()) -> None:
+        self.items = items if isinstance(items, Sequence) else list(items)
+        self.ids = list(ids) or [""] * len(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def name(self, position: int) -> str:
+        return item_name(self.items[position], position)
+
+    def content(self, position: int) -> bytes:
+        """The encoded photo. Raises OSError."""
+        item = self.items[position]
+        if isinstance(item, str | Path):
+            return read_limited(Path(item), MAX_FILE_BYTES)
+        return item if isinstance(item, bytes) else png_of(np.asarray(decode(item)))
+
+    def select(self, positions: NDArray[np.int64]) -> "PhotoList":
+        """Some of the photos, in this order."""
+        chosen = positions.tolist()
+        return PhotoList([self.items[k] for k in chosen], [self.ids[k] for k in chosen])
+
+
+class Decoded(NamedTuple):
+    """Some decoded photos: their positions `[n]`, height and width `[n, 2]` (0 where unreadable), where each begins
+    `[n]`, the pixels in one piece, and why some cannot be read."""
+
+    positions: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    pixels: Tensor
+    unreadable: Mapping[int, str]
+
+    @classmethod
+    def of(cls, positions: NDArray[np.int64], photos: Sequence[NDArray[np.uint8] | str]) -> "Decoded":
+        """Pixels `[height, width, 3]` of each photo, or the reason why it cannot be read."""
+        shapes = [(0, 0) if isinstance(one, str) else one.shape[:2] for one in photos]
+        sizes = np.array(shapes, np.int64).reshape(-1, 2)
+        lengths = 3 * sizes.prod(1)
+        ends = lengths.cumsum()
+        pixels = torch.empty(int(ends[-1]) if len(ends) else 0, dtype=torch.uint8)
+        room = pixels.numpy()
+        unreadable = {}
+        for position, one, end in zip(positions.tolist(), photos, ends.tolist(), strict=True):
+            if isinstance(one, str):
+                unreadable[position] = one
+            else:
+                room[end - one.size : end] = one.ravel()
+        return cls(positions, sizes, ends - lengths, pixels, unreadable)
+
+
 @dataclass
 class PhotoLoader:
     """How photos become pixels, and where those are kept. `auto` takes the first of device, host and disk with room.
 
-    `cache` is the folder of the disk cache: photos that lie there are read instead of decoded, wherever they are kept.
+    On disk, pixels lie in unnamed files in the folder `cache`.
     """
 
     image_size: int
@@ -105,16 +161,14 @@ class PhotoLoader:
     device: torch.device = CPU
     place: Place = "auto"
     cache: Path | None = None
-    num_threads: int = 0
     max_unreadable: int | None = None
+    num_threads: int = 0
     resizing: Resizing | None = None
     """What a network sees of a photo in inference; by default the usual square in the middle. Where it is given, photos
     get the id of what the network sees."""
     reencodes: bool = False
     """Whether exemplars are encoded again at the size in which photos are kept."""
     follower: Follower = field(default_factory=Follower)
-    chosen: str = ""
-    """Where the photos of the newest files went."""
 
     @property
     def out_size(self) -> tuple[int, int]:
@@ -134,20 +188,22 @@ class PhotoLoader:
         have no pixels; a warning counts them. Raises DataError where they are too many."""
         began, num_done, num_bytes = time.monotonic(), 0, 0
         unreadable: list[Unreadable] = []
-        place = "" if photos.are_files else self.chosen
-        for parts in self._parts(photos, positions):
+        place = ""
+        firsts = range(0, len(positions), LOADED_AT_ONCE)
+        for parts in self._decoded(photos, (positions[first : first + LOADED_AT_ONCE] for first in firsts)):
             self.follower.stop.raise_if_set()
             for position, reason in (one for part in parts for one in part.unreadable.items()):
                 unreadable.append(Unreadable(photos.name(position), reason))
-                self._check(unreadable, len(positions), title)
+                key = "max_unreadable" if self.resizing else "photos.max_unreadable"
+                refuse_too_many(unreadable, len(positions), title, self.max_unreadable, key)
             num_done += sum(len(part.positions) for part in parts)
             num_bytes += sum(part.pixels.nbytes for part in parts)
             if not place:
-                place = self.chosen = self.choose(num_bytes * len(positions) // max(1, num_done))
-            yield from self.kept(parts, place)
+                place = self.choose(num_bytes * len(positions) // max(1, num_done))
+            yield from self._kept(parts, place)
             self.follower.listener(events.Decoding(title, num_done, len(positions)))
         if len(positions) and len(unreadable) == len(positions):
-            raise DataError(f"none of the {len(positions)} photos of {title} can be read: {unreadable[0].reason}")
+            raise DataError(f"none of the {len(positions)} photos of {title} can be read: {listed(unreadable)}")
         if unreadable:
             first = unreadable[0]
             count = f"{len(unreadable)} of {len(positions):,} photos of {title}"
@@ -155,58 +211,20 @@ class PhotoLoader:
         seconds, facts = time.monotonic() - began, (len(positions), len(unreadable), num_bytes, place or "host")
         self.follower.listener(events.PhotosDecoded(title, *facts, seconds))
 
-    def prepare(self, photos: PhotoList, title: str) -> int:
-        """Write the disk cache of all files, from where an earlier call was interrupted. Returns its bytes."""
-        assert self.cache is not None, "the settings name a folder"
-        folder = CacheFolder(self.cache, self.short_side)
-        unreadable: list[Unreadable] = []
-        num_done = num_bytes = 0
-        for part in folder.parts(photos, np.arange(len(photos))):
-            there = folder.read(part, photos, is_checked=True)
-            piece = there or self._written(folder, part, photos)
-            unreadable += [Unreadable(photos.name(k), reason) for k, reason in piece.unreadable.items()]
-            self._check(unreadable, len(photos), title)
-            num_done, num_bytes = num_done + len(part), num_bytes + piece.pixels.nbytes
-            self.follower.listener(events.Decoding(title, num_done, len(photos), was_there=there is not None))
-            self.follower.stop.raise_if_set()
-        return num_bytes
-
-    def _parts(self, photos: PhotoList, positions: NDArray[np.int64]) -> Iterator[Sequence[Decoded]]:
-        if self.cache is None or self.resizing is not None or not photos.are_files:
-            firsts = range(0, len(positions), LOADED_AT_ONCE)
-            yield from self.decoded(photos, (positions[first : first + LOADED_AT_ONCE] for first in firsts))
-            return
-        folder = CacheFolder(self.cache, self.short_side)
-        for part in folder.parts(photos, positions):
-            piece = folder.read(part, photos)
-            if piece is None and self.place == "disk":
-                piece = self._written(folder, part, photos)
-            if piece is not None:
-                yield [piece]
-            else:
-                yield from self.decoded(photos, [part])
-
-    def _written(self, folder: CacheFolder, part: NDArray[np.int64], photos: PhotoList) -> Decoded:
-        (pieces,) = self.decoded(photos, [part])
-        folder.write(part, photos, Decoded.joined(pieces))
-        piece = folder.read(part, photos)
-        assert piece is not None, "it was just written"
-        return piece
-
-    def decoded(self, photos: PhotoList, parts: Iterable[NDArray[np.int64]]) -> Iterator[Sequence[Decoded]]:
+    def _decoded(self, photos: PhotoList, parts: Iterable[NDArray[np.int64]]) -> Iterator[Sequence[Decoded]]:
         """Each part over all cores; while one is put where it is kept, the next is decoded."""
         begun: deque[list[Future[Decoded]]] = deque()
         with quiet_pillow(), ThreadPoolExecutor(self.num_threads or num_cores()) as pool:
             for part in parts:
                 firsts = range(0, len(part), LOADED_TOGETHER)
                 together = (part[first : first + LOADED_TOGETHER] for first in firsts)
-                begun.append([pool.submit(self._decoded, photos, positions) for positions in together])
+                begun.append([pool.submit(self._decoded_together, photos, positions) for positions in together])
                 if len(begun) > 1:
                     yield [piece.result() for piece in begun.popleft()]
             for pieces in begun:
                 yield [piece.result() for piece in pieces]
 
-    def _decoded(self, photos: PhotoList, positions: NDArray[np.int64]) -> Decoded:
+    def _decoded_together(self, photos: PhotoList, positions: NDArray[np.int64]) -> Decoded:
         """Some photos, decoded one after the other by the calling thread."""
 
         def one(position: int) -> NDArray[np.uint8] | str:
@@ -227,30 +245,26 @@ class PhotoLoader:
         photos.ids[position] = image_id(self.resizing(picture))
         return shrunk(picture, self.short_side)
 
-    def kept(self, parts: Sequence[Decoded], place: str) -> Iterator[Decoded]:
-        """Photos in the place where they are kept; on a device, all `parts` in one piece of its memory."""
-        room, start = None, 0
-        if place == "device":
-            room = torch.empty(sum(len(part.pixels) for part in parts), dtype=torch.uint8, device=self.device)
+    def _kept(self, parts: Sequence[Decoded], place: str) -> Iterator[Decoded]:
+        """Photos in the place where they are kept; on a device or on disk, all `parts` in one piece."""
+        if place == "host":
+            yield from parts
+            return
+        room = (
+            _in_file(parts, self.cache)
+            if place == "disk"
+            else torch.cat([part.pixels for part in parts]).to(self.device)
+        )
+        start = 0
         for part in parts:
-            if room is not None:
-                room[start : start + len(part.pixels)] = part.pixels
-                yield part._replace(offsets=part.offsets + start, pixels=room)
-                start += len(part.pixels)
-            elif place == "host" and part.is_on_disk:
-                yield part._replace(pixels=part.pixels.clone())
-            else:
-                yield part
+            yield part._replace(offsets=part.offsets + start, pixels=room)
+            start += len(part.pixels)
 
     def choose(self, num_bytes: int) -> str:
         """Where photos of so many bytes go. Raises DataError where there is no room."""
         if self.place != "auto":
             return self.place if self.place != "device" or self.device.type == "cuda" else "host"
         return place_for(num_bytes, self.device, has_cache=self.cache is not None)
-
-    def _check(self, unreadable: list[Unreadable], num_photos: int, title: str) -> None:
-        key = "photos.max_unreadable"
-        refuse_too_many(unreadable, num_photos, f"photos of {title}", self.max_unreadable, key=key)
 
 
 def typical_photo_bytes(short_side: int) -> int:
@@ -260,7 +274,7 @@ def typical_photo_bytes(short_side: int) -> int:
 
 
 def place_for(num_bytes: int, device: torch.device, has_cache: bool) -> str:
-    """Where photos of so many bytes are kept by `auto`: on a GPU, in the host's memory, or in the cache on disk."""
+    """Where photos of so many bytes are kept by `auto`: on a GPU, in the host's memory, or on disk."""
     if device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]
         free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -271,7 +285,7 @@ def place_for(num_bytes: int, device: torch.device, has_cache: bool) -> str:
     if has_cache:
         return "disk"
     raise DataError(
-        f"the photos take {num_bytes / 2**30:.1f} GiB, more than there is room for; name a folder for a cache on disk "
+        f"the photos take {num_bytes / 2**30:.1f} GiB, more than there is room for; name a folder on disk for them "
         "(engine.photo_cache=FOLDER), or choose a smaller photos.short_side"
     )
 
@@ -296,6 +310,8 @@ class PhotoStore:
         self.is_known = np.zeros(len(photos), bool)
         """Photos whose size is known on every rank."""
         self.is_loaded = np.zeros(len(photos), bool)
+        self.unreadable: dict[int, str] = {}
+        """Why photos cannot be read, by their numbers."""
         self._chunk = np.zeros(len(photos), np.int32)
         self._offset = np.zeros(len(photos), np.int64)
         self._chunks: list[Tensor] = []
@@ -311,15 +327,14 @@ class PhotoStore:
         missing = np.unique(numbers[~self.is_known[numbers]])
         if not len(missing):
             return
-        # From the cache nothing is decoded: every process may read all of it.
         is_own = owners_of(missing) == process_group().rank
-        self.load(missing if self.loader.cache else missing[is_own])
+        self.load(missing[is_own])
         shares = [missing[owners_of(missing) == rank] for rank in range(process_group().size)]
         own = torch.from_numpy(self.sizes[shares[process_group().rank]])
         for share, sizes in zip(shares, gathered(own, [len(share) for share in shares]), strict=True):
             self.sizes[share], self.is_known[share] = sizes.numpy(), True
         others = missing[(self.sizes[missing].min(1) == 0) & ~is_own]
-        if len(others) and not self.loader.cache:
+        if len(others):
             count = f"{len(others)} more photos of {self.title}"
             first = self.photos.name(int(others[0]))
             self.loader.follower.warn(f"{count} cannot be read by other processes and are left out, such as '{first}'")
@@ -330,6 +345,7 @@ class PhotoStore:
         if len(missing):
             for piece in self.loader.load(self.photos, missing, self.title):
                 self.keep(piece)
+                self.unreadable |= piece.unreadable
 
     def keep(self, piece: Decoded) -> None:
         """Keep decoded photos at their positions in the list."""
@@ -339,19 +355,6 @@ class PhotoStore:
             self._chunks.append(piece.pixels)
             self._starts = None
         self._chunk[rows], self._offset[rows] = len(self._chunks) - 1, piece.offsets
-
-    def keep_at_best_place(self, piece: Decoded, num_photos: int) -> None:
-        """Keep decoded photos, some of `num_photos`, where there is room for all."""
-        loader = self.loader
-        if not loader.chosen:
-            try:
-                loader.chosen = loader.choose(piece.pixels.nbytes * num_photos // len(piece.positions))
-            except DataError:  # what the whole memory cannot hold has been refused
-                loader.chosen = "host"
-        if loader.chosen == "disk":
-            piece = piece._replace(pixels=_on_disk(piece.pixels, loader.cache))
-        for part in loader.kept([piece], loader.chosen):
-            self.keep(part)
 
     def content(self, number: int) -> bytes:
         """The photo as an exemplar: its file, or a JPEG of the size in which it is kept. Raises OSError."""
@@ -377,14 +380,14 @@ class PhotoStore:
         return np.asarray(self._starts[self._chunk[numbers]] + self._offset[numbers], dtype=np.int64)
 
 
-def _on_disk(pixels: Tensor, folder: Path | None) -> Tensor:
-    """The same in an unnamed file in `folder`, which is freed with the tensor."""
-    if not len(pixels):
-        return pixels
+def _in_file(parts: Sequence[Decoded], folder: Path | None) -> Tensor:
+    """The pixels of all parts in an unnamed file in `folder`, which is freed with the tensor."""
     with written(folder or Path(tempfile.gettempdir())), tempfile.NamedTemporaryFile(dir=folder) as file:
-        file.write(pixels.numpy().data)
+        for part in parts:
+            file.write(part.pixels.numpy().data)
         file.flush()
-        return torch.from_numpy(np.memmap(file.name, np.uint8, "c"))
+        # Copy on write: torch asks for memory that could be written to, and nothing here writes.
+        return torch.from_numpy(np.memmap(file.name, np.uint8, "c") if file.tell() else np.empty(0, np.uint8))
 
 
 def owners_of(numbers: NDArray[np.int64], num_processes: int | None = None) -> NDArray[np.int64]:
