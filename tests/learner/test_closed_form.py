@@ -322,11 +322,9 @@ def refusal_of_foster(learner: Learner) -> str:
     return str(refused.value)
 
 
-def test_it_is_exported_and_explained_as_it_answers(weights: Path, tmp_path: Path) -> None:
+def test_its_answers_are_explained(weights: Path) -> None:
     learner = frozen_learner(weights)
     learner.learn(digits("zero", "one", last=10))
-    report = learner.export(tmp_path / "digits.onnx")
-    assert report.largest_difference < 1e-4
     classifier, images = learner.classifier(), digits("zero", "one", last=2)[0]
     heat = grad_cam(classifier.network, classifier.prepared(images), torch.tensor([0, 0, 1, 1]), classifier.scores_of)
     assert bool(heat.isfinite().all())

@@ -13,6 +13,7 @@ from full_disk import FullDisk
 from PIL import ExifTags, Image
 from quick_export import made_at_once
 from rendered_photos import THINGS, write_photos
+from safetensors.torch import save_file
 from small_learners import digits, small_learner
 
 import foster
@@ -22,6 +23,7 @@ from foster.errors import FolderError, SettingsError
 from foster.learner import export as exporting
 from foster.learner.export import ExportError, ExportReport, snippet
 from foster.learner.learner import Learner
+from foster.networks import build_backbone
 
 DIGITS = load_dataset("digits")
 
@@ -125,12 +127,16 @@ def test_a_faithful_file_is_kept(learner: Learner, tmp_path: Path, monkeypatch: 
     assert {path.name for path in tmp_path.iterdir()} == {"good.onnx", "good.onnx.json"}
 
 
-def test_a_nearest_mean_learner_is_exported_with_its_means(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["closed_form", pytest.param("icarl", marks=pytest.mark.slow)])
+def test_nearest_means_and_a_computed_head_are_exported_too(method: str, tmp_path: Path) -> None:
     import onnxruntime
 
-    learner = foster.Learner("icarl", backbone="resnet8", epochs_scale=0.01, memory_total=30, device="cpu")
+    torch.manual_seed(5)
+    save_file(build_backbone("resnet8").state_dict(), tmp_path / "weights.safetensors")
+    own = {"weights": str(tmp_path / "weights.safetensors")} if method == "closed_form" else {"epochs_scale": 0.01}
+    learner = foster.Learner(method, backbone="resnet8", memory_total=30, device="cpu", **own)
     learner.learn(DIGITS.train.of_classes(0, 3).select(torch.arange(0, 420, 6)))
-    session = onnxruntime.InferenceSession(learner.export(tmp_path / "icarl.onnx").file)
+    session = onnxruntime.InferenceSession(learner.export(tmp_path / "digits.onnx").file)
     (found,) = session.run(["probabilities"], {"images": pictures(9)})
     assert np.abs(found - expected(learner, 9)).max() < 1e-4
 
