@@ -1,7 +1,6 @@
 """How long a learn will take: a rehearsal that leaves everything as it was."""
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -10,9 +9,8 @@ from torch import Tensor, nn
 
 from foster.data.images import ImageSet
 from foster.events import EpochEnded, Event, LearnPlanned, PhaseEnded, PhaseStarted
-from foster.learner import train
 from foster.learner.learner import Learner
-from foster.learner.look import BYTES_OF_PROCESS
+from foster.learner.plan import BYTES_OF_PROCESS
 from foster.learner.train import Forecast, LearnClock, TimedPhase
 from foster.settings.fit import FitSettings
 from foster.training.epoch_log import EpochLog
@@ -65,17 +63,6 @@ def test_the_time_left_is_right_within_a_third_from_the_second_epoch_on(
             assert left == pytest.approx(end_of_first - moment + foreseen["compress"] + 4.0, rel=0.3)
         elif epoch:
             assert left == pytest.approx(now - moment, rel=0.3)
-
-
-def test_minutes_are_shared_between_training_and_all_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[float, ...]] = []
-    ahead = Forecast((TimedPhase("boost", 2, 5.0), TimedPhase("compress", 2, 1.0)), 1, seconds_beside=7.0)
-    monkeypatch.setattr(train, "forecast", lambda *parts: ahead)
-    monkeypatch.setattr(train, "_method", lambda *parts: None)
-    plan: Any = SimpleNamespace(within=lambda *seconds: asked.append(seconds))
-    nothing: Any = None
-    train._foreseen(plan, nothing, nothing, nothing, minutes=2, work=None)
-    assert asked == [(120, 7.0, 12.0)]
 
 
 def weights_of(learner: Learner) -> dict[str, Tensor]:

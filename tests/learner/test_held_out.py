@@ -3,7 +3,7 @@ import torch
 
 from foster.data.images import ImageSet, concatenate
 from foster.data.photos.decode import image_id
-from foster.learner.look import fair_quota, held_out_quota
+from foster.learner.plan import fair_quota, held_out_quota
 from foster.learner.train import is_held_out, kept_held_out, position
 
 

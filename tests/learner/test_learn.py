@@ -15,7 +15,7 @@ from foster.errors import DataError, DeviceError
 from foster.events import CheckpointWritten, Event, LearnPlanned, TaskStarted
 from foster.experiment.parts import engine_settings
 from foster.learner.learner import Learner
-from foster.learner.look import BYTES_OF_PROCESS
+from foster.learner.plan import BYTES_OF_PROCESS
 from foster.settings.engine import EngineSettings
 from foster.system.signals import Stopped, StopRequest
 from foster.training.engine import Engine

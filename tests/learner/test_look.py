@@ -14,15 +14,16 @@ from foster.data.photos.find import Source, find_photos
 from foster.data.photos.read import read_photos
 from foster.errors import DataError
 from foster.learner.learner import Learner
-from foster.learner.look import (
+from foster.learner.plan import (
     Entry,
     choose_resizing,
     classes_of,
     kept_elsewhere,
+    make_plan,
     shared_photos,
 )
-from foster.learner.reports import KeptElsewhere, SharedPhotos
-from foster.learner.train import Intake, take_in
+from foster.learner.reports import KeptElsewhere, LearnReport, SharedPhotos
+from foster.learner.train import plan_training
 from foster.settings.learner import learner_settings
 
 NAMES = ("cat", "dog", "owl", "feline")
@@ -101,8 +102,9 @@ def test_a_class_without_a_readable_image_is_left_out_and_named(tmp_path: Path) 
 
 def test_held_out_photos_are_measured_as_the_bundle_keeps_them(tmp_path: Path) -> None:
     photos = find_photos(write_photos(tmp_path / "photos", 2, 6, sides=(90, 120)))
-    intake = take_in(photos, Resizing(72, 72, "crop"), learner_settings(validation_share=0.4, device="cpu"), None)
-    held_out, cpu = intake.held_out.stack, torch.device("cpu")
+    settings = {"method": "foster", "backbone": "resnet18", "image_size": 72, "resize": "crop", "device": "cpu"}
+    plan = make_plan(None, learner_settings(validation_share=0.4, **settings), photos)
+    held_out, cpu = plan_training(plan).held_out.stack, torch.device("cpu")
     assert len(held_out) == 4
     assert torch.equal(held_out.on_device(cpu), held_out.owned().on_device(cpu))
 
@@ -134,8 +136,9 @@ def test_a_photo_in_two_classes_is_named_and_one_that_is_twice_in_a_class_is_not
     assert shared_photos(entries("0a", "0a", "1b"), NAMES, ["x", "y", "z"]) is None
 
 
-def taken(folder: Path) -> Intake:
-    return take_in(find_photos(folder), Resizing(4, 4), learner_settings(), None)
+def found(folder: Path) -> LearnReport:
+    settings = learner_settings(method="foster", backbone="resnet8", image_size=4)
+    return plan_training(make_plan(None, settings, find_photos(folder))).report
 
 
 def test_the_photo_that_is_named_is_the_one_whatever_cannot_be_read(tmp_path: Path) -> None:
@@ -143,8 +146,8 @@ def test_the_photo_that_is_named_is_the_one_whatever_cannot_be_read(tmp_path: Pa
         (tmp_path / name).mkdir()
         for k, shade in enumerate(shades):
             Image.new("RGB", (4, 4), (shade, 0, 0)).save(tmp_path / name / f"{k}.png")
-    assert taken(tmp_path).inventory.shared == SharedPhotos(1, str(tmp_path / "cat" / "1.png"), ("cat", "dog"))
+    assert found(tmp_path).shared == SharedPhotos(1, str(tmp_path / "cat" / "1.png"), ("cat", "dog"))
     (tmp_path / "cat" / "0.png").write_bytes(b"broken")
-    assert taken(tmp_path).inventory.shared == SharedPhotos(1, str(tmp_path / "cat" / "1.png"), ("cat", "dog"))
+    assert found(tmp_path).shared == SharedPhotos(1, str(tmp_path / "cat" / "1.png"), ("cat", "dog"))
     Image.new("RGB", (4, 4), (9, 0, 0)).save(tmp_path / "dog" / "1.png")
-    assert taken(tmp_path).inventory.shared is None
+    assert found(tmp_path).shared is None

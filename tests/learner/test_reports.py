@@ -17,7 +17,7 @@ from foster.events import Event, Warned
 from foster.learner import train
 from foster.learner.learner import Learner
 from foster.learner.reports import CalibrationWarning, MendReport, UpdateError
-from foster.learner.train import Plan, make_plan
+from foster.learner.train import TrainingPlan, plan_training
 from foster.learner.update_check import compare
 from foster.training import task as task_module
 
@@ -45,14 +45,14 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 
 @pytest.fixture
-def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
-    found: list[Plan] = []
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[TrainingPlan]:
+    found: list[TrainingPlan] = []
 
-    def recording(*given: Any) -> Plan:
-        found.append(make_plan(*given))
+    def recording(*given: Any) -> TrainingPlan:
+        found.append(plan_training(*given))
         return found[-1]
 
-    monkeypatch.setattr(train, "make_plan", recording)
+    monkeypatch.setattr(train, "plan_training", recording)
     return found
 
 
@@ -61,7 +61,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     [("standard", "standard", True), ("standard", "fast", True), ("paper", "standard", False)],
 )
 def test_photos_that_come_again_are_not_measured_on_once_they_were_trained_on(
-    trained: set[str], plans: list[Plan], first: str, second: str, holds_out_of_known: bool
+    trained: set[str], plans: list[TrainingPlan], first: str, second: str, holds_out_of_known: bool
 ) -> None:
     learner = small_learner(training=first, memory_total=30)
     learner.learn(digits("zero", "one", "two", last=110))
@@ -69,7 +69,7 @@ def test_photos_that_come_again_are_not_measured_on_once_they_were_trained_on(
     grown = digits("zero", "one", "two", "three", last=None)
     report = learner.learn(grown, training=second, epochs_scale=0.005)
     held_out = plans[-1].held_out
-    fresh = plans[-1].intake.held_out
+    fresh = plans[-1].new_held_out
     assert bool((fresh.labels < 3).any()) == holds_out_of_known
     assert (fresh.labels == 3).sum() >= 10
     assert not before & {image_id(image) for image in held_out.images}

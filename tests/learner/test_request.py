@@ -14,10 +14,9 @@ from foster.data.photos.find import Photos, find_photos
 from foster.data.photos.read import ReadPhotos, read_for_training
 from foster.errors import DataError, DeviceError, SettingsError
 from foster.learner import train
-from foster.learner.look import Request, choose
+from foster.learner.plan import make_plan
 from foster.networks import BACKBONES
 from foster.networks.network import Backbone
-from foster.system.signals import StopRequest
 
 
 def test_image_size_backbone_and_normalisation_follow_the_first_images() -> None:
@@ -58,11 +57,10 @@ def test_a_small_backbone_that_is_asked_for_sees_small_images_for_good() -> None
 def test_a_pretrained_backbone_is_trained_on_a_gpu_with_enough_photos_and_where_a_method_is_asked_for(
     device: str, settings: dict[str, Any], num_photos: int, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foster.learner.look.find_device", lambda name: torch.device(device))
+    monkeypatch.setattr("foster.learner.plan.find_device", lambda name: torch.device(device))
     photos = Photos([None] * num_photos, ("a",) * num_photos, "nothing")  # type: ignore[list-item]
     wanted = foster.Learner(image_size=192, resize="crop", **settings).settings
-    request = Request(None, wanted, photos, None, None, None, None, StopRequest(), None)
-    assert choose(request).method == method
+    assert make_plan(None, wanted, photos).settings.method == method
 
 
 @pytest.mark.parametrize(("method", "expected"), [("auto", ("efficientnet_lite0", 192)), ("foster", ("resnet32", 32))])
@@ -71,7 +69,7 @@ def test_small_images_are_enlarged_for_a_frozen_backbone_and_trained_as_they_are
 ) -> None:
     photos = find_photos(np.zeros((8, 32, 32), np.uint8), ["a", "b"] * 4)
     settings = foster.Learner(method, device="cpu").settings
-    chosen = choose(Request(None, settings, photos, None, None, None, None, StopRequest(), None))
+    chosen = make_plan(None, settings, photos)
     assert (chosen.backbone.name, chosen.resizing.height) == expected
 
 

@@ -11,9 +11,8 @@ from foster.data.images import ImageSet
 from foster.data.photos.find import find_photos
 from foster.data.sources import load as load_dataset
 from foster.learner.learner import Learner
-from foster.learner.look import Request, choose
-from foster.learner.train import Plan, make_plan
-from foster.system.signals import StopRequest
+from foster.learner.plan import make_plan
+from foster.learner.train import TrainingPlan, plan_training
 
 Labelled = tuple[Tensor, list[str]]
 
@@ -51,7 +50,6 @@ def longer_learner(method: str = "foster", **settings: Any) -> Learner:
     return small_learner(method, **{"batch_size": None, "epochs_scale": 0.02, **settings})
 
 
-def planned(learner: Learner, photos: Labelled) -> Plan:
+def planned(learner: Learner, photos: Labelled) -> TrainingPlan:
     """What a first learn of these images decides before anything is trained."""
-    request = Request(None, learner.settings, find_photos(*photos), None, None, None, None, StopRequest(), None)
-    return make_plan(request, choose(request))
+    return plan_training(make_plan(None, learner.settings, find_photos(*photos)))

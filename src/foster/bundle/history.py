@@ -74,7 +74,7 @@ def entry_title(entry: Mapping[str, Any]) -> str:
 
 
 def trained_positions(history: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """For each class that was ever learned, by its last name, the smallest position (`learner.look.position`) of
+    """For each class that was ever learned, by its last name, the smallest position (`learner.train.position`) of
     any image of it that was trained on; 0 where the history does not tell.
 
     Nothing is known of a class that was forgotten: its name is gone.

@@ -22,7 +22,7 @@ from foster.learner.calibration import USUAL_SPREAD, fit_temperature, probabilit
 from foster.learner.features import SHRINKAGE
 from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
-from foster.learner.look import Entry, classes_of, entries_of
+from foster.learner.plan import Entry, classes_of, entries_of
 from foster.networks.adapted import choose_backbone
 from foster.networks.heads import unit_roots
 from foster.networks.pretrained import PACKAGES, is_installed

@@ -8,7 +8,7 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from foster import events
 from foster.bundle.manifest import Preprocessing
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.decode import ImageError, Resizing, each_decoded, image_id, jpeg_of, png_of, shrunk
-from foster.data.photos.find import Photos, item_name, some
+from foster.data.photos.find import Photos, item_name
 from foster.data.photos.read import keeps_photos, learner_loader, none_readable, note_unreadable, stack_of_files
 from foster.data.photos.store import Unreadable
 from foster.errors import DataError, SettingsError
@@ -28,25 +28,16 @@ from foster.learner.calibration import fit_temperature, probabilities
 from foster.learner.classifier import Classifier, one_thread
 from foster.learner.familiarity import Familiarity
 from foster.learner.features import FeatureStore, linear_discriminants, solve, stored_features
-from foster.learner.knowledge import Change, Knowledge, Memories
-from foster.learner.look import (
-    BYTES_OF_PROCESS,
-    NUM_SHOWN,
-    Chosen,
-    Entry,
-    Request,
-    fair_quota,
-    kept_elsewhere,
-    shared_photos,
-)
-from foster.learner.reports import Inventory, LearnReport
-from foster.learner.update_check import UpdateCheck, compare, problem
+from foster.learner.knowledge import Knowledge
+from foster.learner.plan import BYTES_OF_PROCESS, Entry, Plan, fair_quota, kept_elsewhere, shared_photos
+from foster.learner.reports import LearnReport
+from foster.learner.update_check import UpdateCheck, compare
 from foster.learner.work_folder import WorkFolder
 from foster.networks.adapted import check_backbone
 from foster.networks.heads import RootHead
 from foster.networks.network import Network
 from foster.networks.statistics import Statistics
-from foster.settings.learner import CLOSED_FORM, LearnerSettings
+from foster.settings.learner import CLOSED_FORM
 from foster.system.counts import counted
 from foster.training.engine import find_device, inference_batch_size
 
@@ -72,23 +63,20 @@ class NewPhotos:
     """As they are stored, float16 `[N, d]`."""
     files: Mapping[int, Mapping[str, bytes]]
     """For each class, some photos by their id, encoded as they are kept."""
-    inventory: Inventory
+    report: LearnReport
+    """What was found in the source."""
 
 
-def learn_in_closed_form(request: Request, chosen: Chosen, began: float) -> Change[LearnReport]:
+def learn_in_closed_form(plan: Plan) -> tuple[Knowledge, LearnReport]:
     """Compute features, add them, solve, measure."""
-    before, settings = request.before, request.settings.model_copy(update={"method": CLOSED_FORM})
-    known = before.class_names if before else ()
-    network, preprocessing = _frozen_network(before, chosen)
+    before, settings, known = plan.before, plan.settings, plan.known
+    network, preprocessing = _frozen_network(plan)
     classifier = Classifier(network, preprocessing).to(find_device(settings.device))
-    quota = _quota(request.photos, settings, before)
-    if request.asked:
-        request.asked(_planned(request, chosen, classifier))
-    photos = compute_features(request, chosen.resizing, classifier, quota)
-    if len(photos.class_names) == 1:
-        request.warn(
-            f"every photo will be taken for '{photos.class_names[0]}': a second class is needed to tell it from"
-        )
+    quota = _quota(plan)
+    if plan.asked:
+        plan.asked(_planned(plan, classifier))
+    photos = compute_features(plan, classifier, quota)
+    plan.check_classes(photos.class_names)
     with one_thread():
         num_classes = len(photos.class_names)
         store = before.store if before and before.store else FeatureStore.empty(network.feature_size)
@@ -108,86 +96,68 @@ def learn_in_closed_form(request: Request, chosen: Chosen, began: float) -> Chan
             familiarity = Familiarity.left_out(store.statistics, features[solved.positions], of_measured, probability)
         answers = solved.scores.argmax(1)
         check, uncompared = _compared(measured, of_measured, answers, last_answers, photos.class_names, len(known))
-    memory = _memory(before, photos, quota, chosen.resizing)
+    memory = _memory(before, photos, quota, plan.resizing)
     after = Knowledge(
         class_names=photos.class_names,
         task_sizes=(num_classes,),
         method=CLOSED_FORM,
-        backbone=chosen.backbone.name,
+        backbone=plan.backbone.name,
         preprocessing=preprocessing,
         network=Network(network.branches, solved.head),  # type: ignore[arg-type]
-        memories=Memories(lambda: memory, ExemplarMemory),
+        memories=lambda: (memory, ExemplarMemory()),
         temperature=temperature or 1.0,
         num_calibration_images=len(measured) if temperature else 0,
         history=before.history if before else (),
         familiarity=familiarity,
         store=store.with_answers(measured, answers),
     )
-    report = LearnReport(
-        **vars(photos.inventory),
-        new_classes=after.class_names[len(known) :],
+    report = replace(
+        photos.report,
         num_trained=len(photos.ids),
-        num_held_out=0,
         num_exemplars=memory.num_images,
-        seconds=round(time.monotonic() - began, 1),
+        seconds=round(time.monotonic() - plan.began, 1),
         temperature=after.temperature,
         num_calibration_images=after.num_calibration_images,
-        variants={},
         checks=(check,) if check.classes else (),
         uncompared=uncompared,
     )
-    entry = {
-        "source": request.photos.title.strip("'").rsplit("/", 1)[-1],
-        "method": CLOSED_FORM,
-        "device": str(classifier.device),
-        "unknown_threshold": familiarity.threshold if familiarity else None,
-        **report.record(),
-    }
-    resolved = {
-        "backbone": chosen.backbone.name,
-        "image_size": preprocessing.size,
-        "resize": preprocessing.rule,
-    }
-    lost = None if request.max_drop is None else problem(report.checks, request.max_drop)
-    return Change(after.with_entry(entry), report, lost, settings.model_copy(update=resolved))
+    return after.learned(plan.photos.title, report, classifier.device), report
 
 
-def _frozen_network(before: Knowledge | None, chosen: Chosen) -> tuple[Network, Preprocessing]:
+def _frozen_network(plan: Plan) -> tuple[Network, Preprocessing]:
     """The backbone under the head of before, or under one without a class; and what is done to its images."""
-    if before is not None:
-        return before.network, before.preprocessing
-    backbone = chosen.backbone.make()
-    if chosen.backbone.is_own:  # others are tried whenever they are made
-        check_backbone(backbone, chosen.resizing.size, chosen.backbone.name)
-    mean, std = chosen.backbone.mean, chosen.backbone.std
+    if plan.before is not None:
+        return plan.before.network, plan.before.preprocessing
+    choice, backbone = plan.backbone, plan.backbone.make()
+    if choice.is_own:  # others are tried whenever they are made
+        check_backbone(backbone, plan.resizing.size, choice.name)
+    mean, std = choice.mean, choice.std
     if mean is None or std is None:
         raise SettingsError(
-            f"method: the closed form needs a pretrained backbone, and '{chosen.backbone.name}' starts from random "
+            f"method: the closed form needs a pretrained backbone, and '{choice.name}' starts from random "
             "weights; give weights=FILE.safetensors, or method=foster, which trains it"
         )
-    preprocessing = Preprocessing.model_validate({**vars(chosen.resizing), "mean": mean, "std": std})
+    preprocessing = Preprocessing.model_validate({**vars(plan.resizing), "mean": mean, "std": std})
     return Network([backbone], RootHead(backbone.feature_size, 0)), preprocessing
 
 
-def _quota(photos: Photos, settings: LearnerSettings, before: Knowledge | None) -> int:
+def _quota(plan: Plan) -> int:
     """How many photos are kept of each class; what a small class cannot fill of it, others do."""
+    settings, known = plan.settings, plan.known
     if settings.memory_per_class is not None:
         return settings.memory_per_class
-    counts = Counter(photos.labels)
-    kept = before.exemplars if before else ExemplarMemory()
-    known = before.class_names if before else ()
+    counts = Counter(plan.photos.labels)
+    kept = plan.before.exemplars if plan.before else ExemplarMemory()
     for class_id in range(kept.num_classes):
         counts[known[class_id]] += len(kept.stack_of(class_id))
     sizes = [counts[name] for name in dict.fromkeys((*known, *counts))]
     return fair_quota(settings.memory_budget, sizes, [0] * len(sizes), 0.0)
 
 
-def _planned(request: Request, chosen: Chosen, classifier: Classifier) -> events.LearnPlanned:
+def _planned(plan: Plan, classifier: Classifier) -> events.LearnPlanned:
     """What is about to be done, how long it takes, and the memory that it needs, from a look at a few photos."""
-    photos, before, size = request.photos, request.before, chosen.resizing
-    known = before.class_names if before else ()
+    photos, known, size = plan.photos, plan.known, plan.resizing
     new = [name for name in photos.class_names if name not in known]
-    what = f"{counted(len(new), 'new class')} ({some(new, NUM_SHOWN)})" if new else "no new class"
     beside = f"; {counted(len(known), 'class')} known" if known else ""
     seconds = 0.0
     if len(photos) > 4 * REHEARSED_PHOTOS:
@@ -206,21 +176,18 @@ def _planned(request: Request, chosen: Chosen, classifier: Classifier) -> events
         identity = torch.eye(width, dtype=torch.float64)
         linear_discriminants(Statistics(torch.ones(1, dtype=torch.int64), identity[:1], 2 * identity))
         seconds += NUM_SOLUTIONS * (time.monotonic() - began)
-    network = (
-        f"{chosen.backbone.name} (pretrained, frozen), images of {size.height} x {size.width} for the bundle's life"
-    )
-    lines = (f"{what}: {counted(len(photos), 'photo')}{beside}", f"{network}; the head follows from all photos")
+    what = f"{counted(len(photos), 'photo')}{beside}"
+    lines = plan.lines(new, what, "pretrained, frozen", "the head follows from all photos")
     return events.LearnPlanned(lines, seconds, BYTES_OF_PROCESS + 4 * READ_AT_ONCE * 3 * size.height * size.width)
 
 
-def compute_features(request: Request, resizing: Resizing, classifier: Classifier, quota: int) -> NewPhotos:
+def compute_features(plan: Plan, classifier: Classifier, quota: int) -> NewPhotos:
     """Decode every photo once, some at a time, and compute the features of those that are not known yet."""
-    source, before = request.photos, request.before
-    known = before.class_names if before else ()
+    source, before, known = plan.photos, plan.before, plan.known
     names = dict.fromkeys((*known, *source.class_names))
     provisional = {name: k for k, name in enumerate(names)}
     stored = before.store.entries() if before and before.store else set()
-    backbone_key = _digest_of(classifier.network) if request.work else ""
+    backbone_key = _digest_of(classifier.network) if plan.work else ""
     entries: list[Entry] = []
     entry_names: list[str] = []
     ids: list[str] = []
@@ -229,12 +196,12 @@ def compute_features(request: Request, resizing: Resizing, classifier: Classifie
     files: dict[int, dict[str, bytes]] = {}
     unreadable: list[Unreadable] = []
     fresh: set[tuple[int, str]] = set()
-    for positions, outcomes in _decoded(source, resizing, has_files=quota > 0):
+    for positions, outcomes in _decoded(source, plan.resizing, has_files=quota > 0):
         images: list[Tensor] = []
         chunk: list[str] = []
         for position, outcome in zip(positions, outcomes, strict=True):
             if isinstance(outcome, ImageError):
-                note_unreadable(str(outcome), position, source, request.settings.max_unreadable, unreadable)
+                note_unreadable(str(outcome), position, source, plan.settings.max_unreadable, unreadable)
                 continue
             label = provisional[source.labels[position]]
             entry = Entry(label, outcome.id)
@@ -249,10 +216,10 @@ def compute_features(request: Request, resizing: Resizing, classifier: Classifie
             if quota:
                 _keep(files.setdefault(label, {}), outcome.id, outcome.content, quota)
         if images:
-            features.append(_features_of(torch.stack(images), chunk, classifier, request.work, backbone_key))
+            features.append(_features_of(torch.stack(images), chunk, classifier, plan.work, backbone_key))
             ids += chunk
-        request.listener(events.Decoding(source.title.strip("'"), positions[-1] + 1, len(source)))
-        request.stop.raise_if_set()
+        plan.listener(events.Decoding(source.title.strip("'"), positions[-1] + 1, len(source)))
+        plan.stop.raise_if_set()
     if not entries:
         raise none_readable(unreadable, source)
     if not ids:
@@ -264,7 +231,7 @@ def compute_features(request: Request, resizing: Resizing, classifier: Classifie
     class_names = tuple(list(names)[k] for k in staying)
     entries = [Entry(new_ids[label], own) for label, own in entries]
     is_new = [entry for entry in entries if (entry.label, entry.image_hash) not in stored]
-    inventory = Inventory(
+    report = LearnReport(
         more_of=dict(Counter(class_names[new_ids[label]] for label in labels if new_ids[label] < len(known))),
         num_repeated=len(entries) - len(ids),
         kept_elsewhere=kept_elsewhere(is_new, [Entry(*one) for one in stored], class_names),
@@ -272,6 +239,7 @@ def compute_features(request: Request, resizing: Resizing, classifier: Classifie
         empty_classes=(*source.empty_classes, *(name for name in source.class_names if name not in class_names)),
         passed_over=source.passed_over,
         unreadable=tuple(unreadable),
+        new_classes=class_names[len(known) :],
     )
     return NewPhotos(
         class_names,
@@ -279,7 +247,7 @@ def compute_features(request: Request, resizing: Resizing, classifier: Classifie
         torch.tensor([new_ids[label] for label in labels]),
         torch.cat(features),
         {new_ids[label]: kept for label, kept in files.items()},
-        inventory,
+        report,
     )
 
 

@@ -4,9 +4,10 @@ import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,6 +25,7 @@ from foster.learner.classifier import Classifier
 from foster.learner.familiarity import PREFIX as FAMILIARITY
 from foster.learner.familiarity import Familiarity
 from foster.learner.features import FeatureStore
+from foster.learner.reports import LearnReport
 from foster.methods import method_class
 from foster.methods.base import Context, Method
 from foster.networks.adapted import ModuleLike, choose_backbone
@@ -37,31 +39,6 @@ from foster.settings.plugins import check_imported, load_plugins
 from foster.system.files import user_path
 from foster.training.engine import Engine
 from foster.version import __version__
-
-Report = TypeVar("Report", covariant=True)
-"""What there is to tell of a change."""
-
-USUAL_HELD_OUT_SHARE = 0.1
-"""Where images are held out, but the history does not tell how many were to be."""
-
-
-class Memories:
-    """The images that are kept: `exemplars` are learned from again, `held_out` never are.
-
-    They are made when they are first asked for: a prediction needs neither.
-    """
-
-    def __init__(self, exemplars: Callable[[], ExemplarMemory], held_out: Callable[[], ExemplarMemory]) -> None:
-        self._make_exemplars = exemplars
-        self._make_held_out = held_out
-
-    @cached_property
-    def exemplars(self) -> ExemplarMemory:
-        return self._make_exemplars()
-
-    @cached_property
-    def held_out(self) -> ExemplarMemory:
-        return self._make_held_out()
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +54,9 @@ class Knowledge:
     backbone: str
     preprocessing: Preprocessing
     network: Network
-    memories: Memories
+    memories: Callable[[], tuple[ExemplarMemory, ExemplarMemory]]
+    """Gives the images to learn from again, and the held-out ones. A prediction needs neither, so they are made on
+    demand."""
     temperature: float
     num_calibration_images: int
     history: tuple[Mapping[str, Any], ...]
@@ -88,11 +67,17 @@ class Knowledge:
 
     @property
     def exemplars(self) -> ExemplarMemory:
-        return self.memories.exemplars
+        """The images that are learned from again."""
+        return self._memories[0]
 
     @property
     def held_out(self) -> ExemplarMemory:
-        return self.memories.held_out
+        """The images that are never trained on."""
+        return self._memories[1]
+
+    @cached_property
+    def _memories(self) -> tuple[ExemplarMemory, ExemplarMemory]:
+        return self.memories()
 
     def learned_ids(self) -> set[str]:
         """The ids of all photos that are known to have been learned from."""
@@ -119,11 +104,9 @@ class Knowledge:
 
     @property
     def held_out_share(self) -> float:
-        """The share of the memory that belongs to held-out images: that of the last `learn` that held some out."""
-        if not self.held_out.num_images:
-            return 0.0
+        """The share of the memory for held-out images: that of the last `learn` that held some out."""
         shares = [float(entry.get("held_out_share", 0.0)) for entry in self.history]
-        return next((share for share in reversed(shares) if share), USUAL_HELD_OUT_SHARE)
+        return next((share for share in reversed(shares) if share), 0.0) if self.held_out.num_images else 0.0
 
     def classifier(
         self, device: torch.device, temperature: float | None = None, means: Tensor | None = None
@@ -145,22 +128,18 @@ class Knowledge:
         entry = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "foster": __version__, **record}
         return replace(self, history=(*self.history, entry))
 
+    def learned(
+        self, source: str, report: LearnReport, device: torch.device, facts: Mapping[str, Any] = MappingProxyType({})
+    ) -> "Knowledge":
+        """The same with the entry of a `learn` in its history. Of the source's path, only the name is told."""
+        entry = {"source": source.strip("'").rsplit("/", 1)[-1], "method": self.method, **facts, "device": str(device)}
+        threshold = self.familiarity.threshold if self.familiarity else None
+        return self.with_entry({**entry, "unknown_threshold": threshold, **report.record()})
+
     def images_of(self, memory: ExemplarMemory) -> ImageSet:
         """The images of one of the two memories, possibly none."""
         images = memory.exemplars(self.class_names)
         return no_images(self.preprocessing.size, self.class_names) if images is None else images
-
-
-@dataclass(frozen=True, eq=False)
-class Change(Generic[Report]):
-    """What comes of a `learn`, or of mending classes; nothing of what was known before is changed."""
-
-    knowledge: Knowledge
-    report: Report
-    problem: str | None = None
-    """Why it must not take the place of what was known, where it lost too much."""
-    settings: LearnerSettings | None = None
-    """Those from now on, where they change."""
 
 
 def no_images(image_size: tuple[int, int], class_names: tuple[str, ...]) -> ImageSet:
@@ -221,9 +200,11 @@ def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSe
         backbone=facts.backbone,
         preprocessing=facts.preprocessing,
         network=network,
-        memories=Memories(
-            lambda: bundle.memory("exemplars", title, is_tried=settings.method != CLOSED_FORM),
-            lambda: bundle.memory("held-out", title),
+        memories=cache(
+            lambda: (
+                bundle.memory("exemplars", title, is_tried=settings.method != CLOSED_FORM),
+                bundle.memory("held-out", title),
+            )
         ),
         temperature=facts.temperature,
         num_calibration_images=facts.num_calibration_images,

@@ -1,6 +1,5 @@
 """Learner: a classifier that learns new classes, and more of known ones, for as long as it lives."""
 
-import time
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -24,11 +23,11 @@ from foster.learner.calibration import UNCALIBRATED
 from foster.learner.classifier import Classifier
 from foster.learner.closed_form import learn_in_closed_form
 from foster.learner.familiarity import UNFAMILIAR, Unknown
-from foster.learner.knowledge import Change, Knowledge, load_knowledge, save_knowledge
-from foster.learner.look import Request, choose
+from foster.learner.knowledge import Knowledge, load_knowledge, save_knowledge
+from foster.learner.plan import make_plan
 from foster.learner.reports import CalibrationWarning, LearnReport, MendReport, Prediction, UpdateError
 from foster.learner.train import learn_by_training
-from foster.learner.update_check import check_limits
+from foster.learner.update_check import check_limits, problem
 from foster.learner.work_folder import WorkFolder, opened
 from foster.networks.adapted import ModuleLike, check_choice
 from foster.settings.learner import AUTO, CLOSED_FORM, LearnerSettings, learner_settings
@@ -167,15 +166,17 @@ class Learner:
         settings = self.settings
         if changes:
             settings = learner_settings(base=settings, has_learned=self.knowledge is not None, **changes)
-        began = time.monotonic()
-        photos, stop = find_photos(source, labels), stop or StopRequest()
+        photos = find_photos(source, labels)
         check_engine(settings.engine, settings.device)
         with opened(work_folder) as work:
-            request = Request(self.knowledge, settings, photos, self._backbone, max_drop, minutes, listener, stop, work)
+            limits: dict[str, Any] = {"max_drop": max_drop, "minutes": minutes, "listener": listener, "stop": stop}
             with explained_memory_errors(find_device(settings.device)):
-                chosen = choose(request)
-            learn = learn_in_closed_form if chosen.method == CLOSED_FORM else learn_by_training
-            return self._taken(learn(request, chosen, began))
+                plan = make_plan(self.knowledge, settings, photos, self._backbone, work=work, **limits)
+            learn = learn_in_closed_form if plan.settings.method == CLOSED_FORM else learn_by_training
+            knowledge, report = learn(plan)
+        known = {"method": knowledge.method, "backbone": knowledge.backbone}
+        size = {"image_size": knowledge.preprocessing.size, "resize": knowledge.preprocessing.rule}
+        return self._become(knowledge, report, max_drop, settings.model_copy(update={**known, **size}))
 
     def predict(self, images: ImageLike | Images, top: int = 5, unknown_below: Unknown = None) -> list[Prediction]:
         """The best `top` classes of each image, in the order given: `label`, `confidence` and `top` of each answer.
@@ -251,27 +252,34 @@ class Learner:
 
     def rename(self, old: str, new: str) -> MendReport:
         """Call a class by another name from now on."""
-        return self._taken(mending.rename(self._known(), old, new))
+        return self._become(*mending.rename(self._known(), old, new))
 
     def merge(self, names: Sequence[str], into: str, *, max_drop: float | None = None) -> MendReport:
         """Make one class of several. UpdateError as in `learn`."""
-        return self._taken(mending.merge(self._known(), self.settings, names, into, max_drop))
+        return self._become(*mending.merge(self._known(), self.settings, names, into), max_drop)
 
     def forget(self, *names: str, max_drop: float | None = None) -> MendReport:
         """Forget classes: all that is kept of them is gone, with their names. UpdateError as above."""
-        return self._taken(mending.forget(self._known(), self.settings, names, max_drop))
+        return self._become(*mending.forget(self._known(), self.settings, names), max_drop)
 
     def remove_photos(self, *ids: str) -> MendReport:
         """Take kept photos out, by their ids; in closed form they also leave the sums, as if never learned."""
-        return self._taken(mending.remove_photos(self._known(), self.settings, ids))
+        return self._become(*mending.remove_photos(self._known(), self.settings, ids))
 
-    def _taken(self, change: Change[Report]) -> Report:
-        """Be what was learned or mended from now on; UpdateError where there is a problem with it."""
-        after = Learner.from_settings(change.settings or self.settings, change.knowledge, self._backbone)
-        if change.problem:
-            raise UpdateError(change.problem, change.report, after)
-        self._begin(after.settings, after.knowledge, self._backbone)
-        return change.report
+    def _become(
+        self,
+        knowledge: Knowledge,
+        report: Report,
+        max_drop: float | None = None,
+        settings: LearnerSettings | None = None,
+    ) -> Report:
+        """Know this from now on; UpdateError where the known classes lost more than `max_drop` points."""
+        settings = settings or self.settings
+        lost = None if max_drop is None else problem(report.checks, max_drop)
+        if lost:
+            raise UpdateError(lost, report, Learner.from_settings(settings, knowledge, self._backbone))
+        self._begin(settings, knowledge, self._backbone)
+        return report
 
     def save(self, folder: str | Path) -> Path:
         """Write a bundle, whole or not at all. The folder must not exist yet."""

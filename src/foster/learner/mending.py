@@ -24,10 +24,10 @@ from foster.learner.calibration import fit_temperature, probabilities
 from foster.learner.classifier import Classifier, one_thread
 from foster.learner.familiarity import Familiarity
 from foster.learner.features import scale_of, solve
-from foster.learner.knowledge import Change, Knowledge, Memories
-from foster.learner.look import held_out_quota
+from foster.learner.knowledge import Knowledge
+from foster.learner.plan import held_out_quota
 from foster.learner.reports import UNKNOWN, MendReport
-from foster.learner.update_check import UpdateCheck, compare, problem
+from foster.learner.update_check import UpdateCheck, compare
 from foster.networks.heads import Head, RootHead
 from foster.networks.network import Network
 from foster.seeding import Address, initialisation
@@ -66,7 +66,7 @@ class Regrouping:
         return torch.stack([probability[:, list(group)].sum(1) for group in (*self.groups, *gone)], dim=1)
 
 
-def rename(knowledge: Knowledge, old: str, new: str) -> Change[MendReport]:
+def rename(knowledge: Knowledge, old: str, new: str) -> tuple[Knowledge, MendReport]:
     """The class `old` is called `new` from now on, in the history too; nothing else changes."""
     class_id, name = _known_id(knowledge, old), _new_name(new, "the new name")
     old = knowledge.class_names[class_id]
@@ -78,12 +78,12 @@ def rename(knowledge: Knowledge, old: str, new: str) -> Change[MendReport]:
     history = tuple(_with_names(entry, {old: name}) for entry in knowledge.history)
     renamed = replace(knowledge, class_names=tuple(names), history=history)
     # The old name is nowhere, not even here.
-    return Change(renamed.with_entry({"renamed": {name: name}}), MendReport(renamed={old: name}))
+    return renamed.with_entry({"renamed": {name: name}}), MendReport(renamed={old: name})
 
 
 def merge(
-    knowledge: Knowledge, settings: LearnerSettings, names: Sequence[str], into: str, max_drop: float | None
-) -> Change[MendReport]:
+    knowledge: Knowledge, settings: LearnerSettings, names: Sequence[str], into: str
+) -> tuple[Knowledge, MendReport]:
     """Several classes become one, named `into`, in the place of the first."""
     ids = sorted({_known_id(knowledge, name) for name in names})
     if len(ids) < 2:
@@ -99,12 +99,10 @@ def merge(
     report = MendReport(
         renamed={knowledge.class_names[k]: name for k in ids}, num_exemplars=counts[0], num_held_out=counts[1]
     )
-    return _regrouped(knowledge, settings, regrouping, memories, report, max_drop)
+    return _regrouped(knowledge, settings, regrouping, memories, report)
 
 
-def forget(
-    knowledge: Knowledge, settings: LearnerSettings, names: Sequence[str], max_drop: float | None
-) -> Change[MendReport]:
+def forget(knowledge: Knowledge, settings: LearnerSettings, names: Sequence[str]) -> tuple[Knowledge, MendReport]:
     """Classes are gone, with all that is kept of them, and their names with them."""
     gone = sorted({_known_id(knowledge, name) for name in names})
     if not gone:
@@ -121,11 +119,13 @@ def forget(
     names = tuple(knowledge.class_names[k] for k in gone)
     report = MendReport({}, forgotten=names, num_exemplars=num_gone[0], num_held_out=num_gone[1])
     memories = _regrouped_memories(knowledge, settings, regrouping)
-    change = _regrouped(knowledge, settings, regrouping, memories, report, max_drop)
-    return replace(change, knowledge=_without_names(change.knowledge, set(names)))
+    after, report = _regrouped(knowledge, settings, regrouping, memories, report)
+    return _without_names(after, set(names)), report
 
 
-def remove_photos(knowledge: Knowledge, settings: LearnerSettings, wanted: Sequence[str]) -> Change[MendReport]:
+def remove_photos(
+    knowledge: Knowledge, settings: LearnerSettings, wanted: Sequence[str]
+) -> tuple[Knowledge, MendReport]:
     """Kept photos are taken out. In closed form their features leave the sums, as if they had never been learned; a
     trained network stays as it is.
 
@@ -148,9 +148,9 @@ def remove_photos(knowledge: Knowledge, settings: LearnerSettings, wanted: Seque
             result.remember(class_id, stack[is_left])
         return result
 
-    memories = [left(memory) for memory in (knowledge.exemplars, knowledge.held_out)]
+    memories = left(knowledge.exemplars), left(knowledge.held_out)
     store = knowledge.store.without(chosen) if knowledge.store else None
-    after = replace(knowledge, memories=Memories(lambda: memories[0], lambda: memories[1]), store=store)
+    after = replace(knowledge, memories=lambda: memories, store=store)
     for class_id, _ in chosen:
         name = knowledge.class_names[class_id]
         is_last = (
@@ -164,7 +164,7 @@ def remove_photos(knowledge: Knowledge, settings: LearnerSettings, wanted: Seque
     if knowledge.is_closed_form:
         after, checks = _solved_again(knowledge, after)
     report = MendReport({}, removed=tuple(sorted(own for _, own in chosen)), checks=checks)
-    return Change(after.with_entry(report.record()), report)
+    return after.with_entry(report.record()), report
 
 
 def _meant(text: str, entries: set[tuple[int, str]], class_names: Sequence[str]) -> tuple[int, str]:
@@ -188,21 +188,19 @@ def _regrouped(
     regrouping: Regrouping,
     memories: tuple[ExemplarMemory, ExemplarMemory],
     report: MendReport,
-    max_drop: float | None,
-) -> Change[MendReport]:
+) -> tuple[Knowledge, MendReport]:
     after = replace(
         knowledge,
         class_names=regrouping.class_names,
         task_sizes=regrouping.task_sizes(knowledge.task_sizes),
-        memories=Memories(lambda: memories[0], lambda: memories[1]),
+        memories=lambda: memories,
         store=knowledge.store.regrouped(regrouping.groups) if knowledge.store else None,
     )
     if not knowledge.is_closed_form:
-        return _regrouped_network(knowledge, after, settings, regrouping, report, max_drop)
+        return _regrouped_network(knowledge, after, settings, regrouping, report)
     after, checks = _solved_again(knowledge, after)
     report = replace(report, checks=checks)
-    wrong = None if max_drop is None else problem(checks, max_drop)
-    return Change(after.with_entry(_entry(report, after)), report, wrong)
+    return after.with_entry(_entry(report, after)), report
 
 
 def _entry(report: MendReport, after: Knowledge) -> dict[str, Any]:
@@ -384,8 +382,7 @@ def _regrouped_network(
     settings: LearnerSettings,
     regrouping: Regrouping,
     report: MendReport,
-    max_drop: float | None,
-) -> Change[MendReport]:
+) -> tuple[Knowledge, MendReport]:
     """The head's rows are put together or left out; compared with before on all images that are kept, and calibrated
     again."""
     seen = _Seen(before, settings)
@@ -412,8 +409,7 @@ def _regrouped_network(
         num_calibration_images=len(held_out) if fitted else before.num_calibration_images,
         familiarity=familiarity,
     )
-    wrong = None if max_drop is None else problem(checks, max_drop)
-    return Change(after.with_entry(_entry(report, after)), report, wrong)
+    return after.with_entry(_entry(report, after)), report
 
 
 def _network_of_groups(

