@@ -36,8 +36,9 @@ def noise(height: int, width: int) -> Image.Image:
     return Image.fromarray(np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
-@pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF", "WEBP"])
+@pytest.mark.parametrize(
+    ("kind", "orientation"), [*(("JPEG", k) for k in range(1, 9)), ("PNG", 6), ("TIFF", 6), ("WEBP", 6)]
+)
 def test_pixels_are_what_pillow_gives_after_turning_the_image_upright(
     kind: str, orientation: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,8 +292,7 @@ def test_simplejpeg_gives_the_upright_photo_that_pillow_gives(orientation: int) 
     assert np.abs(found - expected).mean() < 6
 
 
-@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
-@pytest.mark.parametrize("orientation", [None, 1, 6])
+@pytest.mark.parametrize(("mode", "orientation"), [("RGB", None), ("L", 1), ("CMYK", None), ("RGB", 6)])
 def test_simplejpeg_decodes_what_is_upright_and_has_ordinary_colours(mode: str, orientation: int | None) -> None:
     pytest.importorskip("simplejpeg")
     target, exif = io.BytesIO(), Image.Exif()
@@ -343,48 +343,30 @@ def greys(given: object) -> list[int]:
     return picture[0, :, 0].tolist()
 
 
-@pytest.mark.parametrize("kind", ["int64", "int32", "int16", "uint32", ">i4", "uint64"])
-def test_integers_up_to_255_are_taken_as_they_are(kind: str) -> None:
-    assert greys(GREYS.astype(kind)) == [0, 1, 128, 255]
-    if not kind.startswith(">"):
-        assert greys(torch.from_numpy(GREYS.astype(kind))) == [0, 1, 128, 255]
-
-
-@pytest.mark.parametrize("kind", ["<u2", ">u2"])
-def test_only_unsigned_16_bits_have_a_range_of_16_bits(kind: str) -> None:
-    assert greys((257 * GREYS).astype(kind)) == [0, 1, 128, 255]
-    assert greys(GREYS.astype(kind)) == [0, 0, 0, 1], "the range belongs to the type, not to the values"
-    for other in ("int32", "int64"):
-        with pytest.raises(ImageError, match=f"^{other} pixels from 0 to 65535: give uint8, uint16, or floats"):
-            decode((257 * GREYS).astype(other))
+@pytest.mark.parametrize(
+    "given",
+    [
+        GREYS,
+        GREYS.astype(">i4"),
+        torch.from_numpy(GREYS.astype(np.int32)),
+        (257 * GREYS).astype(np.uint16),
+        (257 * GREYS).astype(">u2"),
+        GREYS / 255,
+        torch.from_numpy(GREYS / 255).to(torch.bfloat16),
+    ],
+)
+def test_the_range_of_pixels_belongs_to_their_type(given: np.ndarray | torch.Tensor) -> None:
+    assert greys(given) == [0, 1, 128, 255]
 
 
 def test_true_is_white() -> None:
     assert greys(GREYS > 1) == greys(torch.from_numpy(GREYS > 1)) == [0, 0, 255, 255]
 
 
-def test_a_pil_image_of_32_bits_has_the_range_of_where_it_comes_from(tmp_path: Path) -> None:
-    in_memory = Image.fromarray(GREYS.astype(np.int32))
-    assert in_memory.mode == "I"
-    assert greys(in_memory) == [0, 1, 128, 255]
-    with pytest.raises(ImageError, match=r"mode I from 0 to 4095: .* 0 to 255; give mode L or I;16"):
-        decode(Image.fromarray(np.array([[0, 4095]], np.int32)))
+def test_a_file_of_32_bit_integers_has_16_bits(tmp_path: Path) -> None:
     path = tmp_path / "deep.pgm"
     path.write_bytes(b"P5 4 1 65535\n" + (257 * GREYS).astype(">u2").tobytes())
-    with Image.open(path) as opened:
-        assert opened.mode == "I"
-        assert greys(opened) == greys(path) == [0, 1, 128, 255]
+    assert greys(path) == [0, 1, 128, 255]
     Image.fromarray(np.array([[0, 70_000]], np.int32)).save(tmp_path / "deeper.tiff")
     with pytest.raises(ImageError, match=r"70000.*65535"):
         decode(tmp_path / "deeper.tiff")
-
-
-@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float64, torch.float8_e4m3fn])
-def test_tensors_of_every_floating_point_type_are_pictures(kind: torch.dtype) -> None:
-    image = torch.tensor([0.0, 1.0]).to(kind)[None, None].expand(3, 1, 2)
-    assert np.asarray(decode(image))[0, :, 0].tolist() == [0, 255]
-
-
-def test_a_tensor_that_numpy_cannot_hold_is_refused_with_a_reason() -> None:
-    with pytest.raises(ImageError):
-        decode(torch.zeros(3, 4, 4).to_sparse())

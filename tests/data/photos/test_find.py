@@ -12,7 +12,7 @@ import torch
 from photo_folders import write_classes
 from PIL import Image
 
-from foster.data.photos.decode import ImageError, Resizing, decode, decoded
+from foster.data.photos.decode import ImageError, Resizing, decode
 from foster.data.photos.find import (
     as_items,
     check_are_classes,
@@ -143,25 +143,6 @@ def test_dates_above_classes_are_refused_and_the_first_is_named(names: tuple[str
     assert f"one date at a time, 'photos/{names[0]}' first" in str(error.value)
 
 
-@pytest.mark.parametrize("form", [np.asarray, torch.from_numpy, list])
-def test_the_range_of_integers_is_that_of_the_whole_batch(form: object) -> None:
-    """The dark image of twelve bits would pass for one of eight."""
-    batch = np.full((9, 4, 4), 200)
-    assert read_photos(find_photos((form(batch), ["a"] * 9)), SIZE).images.min() == 200  # type: ignore[operator]
-    batch[7] = 4095
-    with pytest.raises(DataError, match=r"^int64 pixels from \d+ to 4095: give uint8"):
-        find_photos((form(batch), ["a"] * 9))  # type: ignore[operator]
-
-
-def test_a_batch_to_be_predicted_has_one_range_too_and_a_single_image_its_reason() -> None:
-    batch = np.full((2, 8, 8), 200)
-    batch[1] = 4095
-    with pytest.raises(DataError, match="int64 pixels from 200 to 4095"):
-        as_items(batch)
-    (found,) = decoded(as_items(batch[1]), SIZE)
-    assert isinstance(found, ImageError)
-
-
 @pytest.mark.parametrize("kind", [str, object])
 def test_an_array_of_paths_is_a_list_of_paths(kind: type, tmp_path: Path) -> None:
     paths = [tmp_path / f"{k}.png" for k in range(3)]
@@ -181,12 +162,6 @@ def test_what_is_no_image_is_refused_with_what_may_be_given(given: Any) -> None:
         find_photos(([], given))
     with pytest.raises(ImageError, match=f"{type(given).__name__}$"):
         decode(as_items([given])[0])  # a number is no open file
-
-
-def test_an_array_of_images_of_several_sizes_is_a_list_of_images() -> None:
-    given = np.empty(2, dtype=object)
-    given[:] = [np.zeros((4, 4), np.uint8), np.zeros((6, 5, 3), np.uint8)]
-    assert [decode(item).size for item in as_items(given)] == [(4, 4), (5, 6)]
 
 
 @pytest.mark.parametrize(

@@ -268,21 +268,6 @@ def image_id(image: Tensor) -> str:
     return hashlib.sha256(image.contiguous().numpy().tobytes()).hexdigest()[:ID_LENGTH]
 
 
-def check_integers(pixels: NDArray[Any] | Tensor) -> None:
-    """Refuse integers of an unknown range, of one image or of a whole batch. Raises ImageError.
-
-    The range of uint8 and uint16 belongs to the type. Other integers must lie in 0 to 255: a dark image alone would
-    not show that its batch has more bits.
-    """
-    array = _as_array(pixels) if isinstance(pixels, Tensor) else pixels
-    kind = array.dtype.newbyteorder("=")
-    if not np.issubdtype(kind, np.integer) or kind in (np.uint8, np.uint16) or not array.size:
-        return
-    low, high = array.min(), array.max()
-    if low < 0 or high > 255:
-        raise ImageError(f"{kind} pixels from {low} to {high}: give uint8, uint16, or floats from 0 to 1")
-
-
 @contextmanager
 def _explained() -> Iterator[None]:
     """Any failure of a decoder becomes an ImageError: damaged files make decoders raise nearly everything."""
@@ -323,19 +308,15 @@ def _upright_rgb(image: Image.Image) -> Image.Image:
     upright = image
     with suppress(Exception):  # damaged EXIF says nothing about the pixels
         upright = ImageOps.exif_transpose(image)
-    return _rgb(_of_known_range(upright, is_from_file=image.format is not None))
+    return _rgb(_sixteen_bit(upright) if upright.mode == "I" else upright)
 
 
-def _of_known_range(image: Image.Image, is_from_file: bool) -> Image.Image:
-    """An image of 32-bit integers as one of 16 bits where a file holds it, else of 8; any other as it is."""
-    if image.mode != "I":
-        return image
-    # Pillow's readers use this mode for files of 16 bits.
-    mode, highest = ("I;16", 65535) if is_from_file else ("L", 255)
+def _sixteen_bit(image: Image.Image) -> Image.Image:
+    """An image of 32-bit integers, Pillow's mode for some files of 16 bits, as one of 16 bits."""
     low, high = cast(tuple[int, int], image.getextrema())
-    if low < 0 or high > highest:
-        raise ImageError(f"pixels of mode I from {low} to {high}: they must lie in 0 to {highest}; give mode L or I;16")
-    return image.convert(mode)
+    if low < 0 or high > 65535:
+        raise ImageError(f"pixels of mode I from {low} to {high}: they must lie in 0 to 65535")
+    return image.convert("I;16")
 
 
 def _rgb(image: Image.Image) -> Image.Image:
@@ -379,7 +360,9 @@ def _eight_bit(array: NDArray[Any]) -> NDArray[np.uint8]:
         # 65535 / 257 = 255 exactly. The range belongs to the type: stretching each image would hide its exposure.
         return np.asarray((array.astype(np.uint32) + 128) // 257, dtype=np.uint8)
     if np.issubdtype(kind, np.integer):
-        check_integers(array)
+        low, high = array.min(), array.max()
+        if low < 0 or high > 255:
+            raise ImageError(f"{kind} pixels from {low} to {high}: give uint8, uint16, or floats from 0 to 1")
         return array.astype(np.uint8)
     if np.issubdtype(kind, np.floating):
         low, high = array.min(), array.max()

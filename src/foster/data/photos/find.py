@@ -19,7 +19,7 @@ from PIL import Image
 from torch import Tensor
 
 from foster.data.images import ImageSet
-from foster.data.photos.decode import SUFFIXES, ImageLike, check_integers
+from foster.data.photos.decode import SUFFIXES, ImageLike
 from foster.errors import DataError, explained
 from foster.system.counts import counted
 from foster.system.files import read_limited, user_path
@@ -231,16 +231,12 @@ def _from_arrays(images: Images, labels: Labels) -> Photos:
         raise DataError(f"{len(items)} images, but {len(names)} labels")
     if not names:
         raise DataError("there are no images to read")
-    for item in items if isinstance(items, list) else ():
-        if isinstance(item, np.ndarray | Tensor):
-            check_integers(item)
     return Photos(items, names, GIVEN)
 
 
 def _items(images: Images) -> Sequence[ImageLike]:
     """Many images as a sequence. A batch of pixels stays as it is: it behaves like a sequence of its images."""
     if _is_pixels(images):
-        check_integers(images)
         return cast(Sequence[ImageLike], images)
     if not isinstance(images, Iterable):
         raise DataError(f"images are paths, PIL images or arrays, one or many, not {images!r:.40}")
