@@ -45,7 +45,10 @@ class Epoch(ABC):
 
 class Stack(ABC):
     """uint8 images `[N, 3, H, W]` as a network sees them. Small images are one tensor (`TensorStack`); photos of many
-    sizes are one buffer with an offset and a size each (`PhotoStack`). A stack is never changed in place."""
+    sizes are one buffer with an offset and a size each (`PhotoStack`). A stack is never changed in place.
+
+    Methods that are not abstract do what images in one tensor need.
+    """
 
     num_copies = 5
     """How often the images of a `learn` are in memory at its peak: as read, without those known or held out, beside the
@@ -96,17 +99,17 @@ class Stack(ABC):
     def ids(self) -> list[str]:
         """The id of each image, by the pixels that a network sees. A photo keeps the id that it got when first read."""
 
-    @abstractmethod
     def load(self) -> None:
         """Decode the photos that this process needs and has not decoded yet."""
+        return
 
-    @abstractmethod
     def readable(self) -> Tensor:
         """Which images can be read, bool `[N]`; photos are decoded now."""
+        return torch.ones(len(self), dtype=torch.bool)
 
-    @abstractmethod
     def for_task(self, title: str) -> "Stack":
         """The same images for one task: the pixels of its photos are freed with it."""
+        return self
 
     def in_one_store(self) -> "Stack":
         """The same images; the encoded files of photos in one store."""
@@ -128,21 +131,21 @@ class Stack(ABC):
     def restored(self, state: Mapping[str, Tensor]) -> "Stack":
         """The images of a `state`, kept as these are. A damaged one raises KeyError, ValueError or RuntimeError."""
 
-    @abstractmethod
     def follow(self, follower: Follower) -> None:
         """Tell `follower` from now on of photos that are decoded."""
+        return
 
     @abstractmethod
     def alike(self, images: Tensor) -> "Stack":
         """Images uint8 `[N, 3, H, W]` of the size of these as a stack of the same kind."""
 
-    @abstractmethod
     def owners(self, num_processes: int) -> Tensor:
         """The rank of the process that works on each image, `[N]`."""
+        return torch.arange(len(self)) * num_processes // max(1, len(self))
 
-    @abstractmethod
     def strata(self, batch_size: int, num_processes: int) -> list[Tensor]:
         """Positions in groups of which every batch has equal parts, so that processes can share photos."""
+        return [torch.arange(len(self))]
 
     @abstractmethod
     def epoch(self, order: Tensor, augmentation: Augmentation, random: torch.Generator) -> Epoch: ...
@@ -194,15 +197,6 @@ class TensorStack(Stack):
     def ids(self) -> list[str]:
         return [image_id(image) for image in self._tensor.cpu()]
 
-    def load(self) -> None:
-        pass
-
-    def readable(self) -> Tensor:
-        return torch.ones(len(self), dtype=torch.bool)
-
-    def for_task(self, title: str) -> "TensorStack":
-        return self
-
     def owned(self) -> "TensorStack":
         return TensorStack(on_host(self._tensor))
 
@@ -217,17 +211,8 @@ class TensorStack(Stack):
             raise ValueError("it holds photos, and the run has images of one size")
         return TensorStack(state["images"])
 
-    def follow(self, follower: Follower) -> None:
-        pass
-
     def alike(self, images: Tensor) -> "TensorStack":
         return TensorStack(images)
-
-    def owners(self, num_processes: int) -> Tensor:
-        return torch.arange(len(self)) * num_processes // max(1, len(self))
-
-    def strata(self, batch_size: int, num_processes: int) -> list[Tensor]:
-        return [torch.arange(len(self))]
 
     def epoch(self, order: Tensor, augmentation: Augmentation, random: torch.Generator) -> Epoch:
         return _TensorEpoch(self._tensor, order, augmentation, random)

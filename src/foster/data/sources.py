@@ -17,11 +17,10 @@ from torch.nn.functional import interpolate
 
 from foster.data.cifar import LAYOUTS, load_cifar
 from foster.data.download import Follower
-from foster.data.imagenet import names_of, trees
+from foster.data.imagenet import Tree, names_of, trees
 from foster.data.images import ImageSet
 from foster.data.photos.stack import PhotoStack
 from foster.data.photos.store import PhotoLoader
-from foster.data.photos.tree import Tree
 from foster.data.tiny_imagenet import load_tiny_imagenet
 from foster.errors import DataError, FosterError, words_of
 from foster.seeding import Address, generator

@@ -12,6 +12,7 @@ import torch
 from photo_folders import write_classes
 from PIL import Image
 
+from foster.data.imagenet import Tree, check_same_classes, read_list, read_names, read_tree
 from foster.data.photos.decode import ImageError, Resizing, decode
 from foster.data.photos.find import (
     as_items,
@@ -24,7 +25,6 @@ from foster.data.photos.find import (
     passed_over_text,
 )
 from foster.data.photos.read import read_photos
-from foster.data.photos.tree import Tree, check_same_classes, read_list, read_names, read_tree
 from foster.errors import DataError
 
 SIZE = Resizing(4, 4)

@@ -45,17 +45,12 @@ class ReadPhotos:
         return self.stack.tensor
 
 
-def read_photos(
-    photos: Photos,
-    resizing: Resizing,
-    max_unreadable: int | None = None,
-    num_copies: int = Stack.num_copies,
-) -> ReadPhotos:
+def read_photos(photos: Photos, resizing: Resizing, max_unreadable: int | None = None) -> ReadPhotos:
     """All images at one size. Unreadable ones are listed and left out, up to a limit beyond which it stops.
 
-    Photos for which the memory has no room, `num_copies` times, are refused before any is read.
+    Photos for which the memory has no room are refused before any is read.
     """
-    check_room(len(photos), resizing, num_copies)
+    check_room(len(photos), resizing, Stack.num_copies)
     images = torch.empty(len(photos), 3, resizing.height, resizing.width, dtype=torch.uint8)
     unreadable: list[Unreadable] = []
     kept: list[int] = []
