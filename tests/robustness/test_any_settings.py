@@ -17,7 +17,7 @@ from foster.settings.base import keys_for, make
 from foster.settings.experiment import Settings, load_settings
 from foster.settings.learner import LearnerSettings, learner_settings
 
-MANY = settings(max_examples=150, deadline=None, suppress_health_check=SUPPRESSED)
+MANY = settings(max_examples=40, deadline=None, suppress_health_check=SUPPRESSED)
 
 
 def accepted(make: Any) -> Any:

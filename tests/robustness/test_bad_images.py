@@ -18,7 +18,7 @@ from foster.data.photos.find import find_photos
 from foster.data.photos.read import read_photos
 from foster.errors import FosterError
 
-MANY = settings(max_examples=200, deadline=None, suppress_health_check=SUPPRESSED)
+MANY = settings(max_examples=60, deadline=None, suppress_health_check=SUPPRESSED)
 SIZE = Resizing(16, 12, "crop")
 
 MODES = {
@@ -123,7 +123,7 @@ def test_what_is_a_program_or_nothing_is_never_opened(content: bytes) -> None:
     assert not check(content)
 
 
-@settings(MANY, max_examples=20)
+@settings(MANY, max_examples=8)
 @given(contents=st.lists(damaged_files() | st.binary(max_size=50), min_size=1, max_size=6))
 def test_a_folder_of_any_files_gives_the_readable_ones_and_a_reason_for_each_other(
     contents: list[bytes], tmp_path: Path

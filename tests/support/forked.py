@@ -1,9 +1,11 @@
 """The command in a process that a server forks: a fresh start, but at once."""
 
+import fcntl
 import multiprocessing
 import os
 import signal
 import sys
+import termios
 from collections.abc import Mapping, Sequence
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
@@ -31,7 +33,7 @@ def started(
     environment: Mapping[str, str] | None = None,
 ) -> BaseProcess:
     """`foster` with these words; standard error goes to a file, and output to the one beside it that ends in .out.
-    `held_at`: see `held.hold`."""
+    Where `said` is a terminal, it becomes the terminal of the process. `held_at`: see `held.hold`."""
     process = forking().Process(target=_run, args=(given, said, held_at, environment or {}))
     process.start()
     return process
@@ -40,8 +42,16 @@ def started(
 def _run(given: Sequence[str], said: Path, held_at: tuple[Path, str] | None, environment: Mapping[str, str]) -> None:
     for number in SIGNALS:  # the server may have been started where one was ignored
         signal.signal(number, signal.SIG_DFL)
-    for number, path in ((1, said.with_name(f"{said.name}.out")), (2, said)):
-        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+    if said.is_char_device():
+        os.setsid()
+        terminal = os.open(said, os.O_RDWR)
+        fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+        for number in (0, 1, 2):
+            os.dup2(terminal, number)
+        os.close(terminal)
+    else:
+        for number, path in ((1, said.with_name(f"{said.name}.out")), (2, said)):
+            os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
     os.environ.update(environment)
     if held_at:
         hold(*held_at)
