@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
+import sklearn_images
 import torch
 from herding_reference import greedy_reference, herding, pixels, random_features
-from sklearn.datasets import load_digits
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -16,9 +16,9 @@ from foster.seeding import Address, generator
 
 @pytest.fixture(scope="module")
 def digits() -> ImageSet:
-    bunch = load_digits()
-    images = torch.from_numpy(bunch.images * 15).to(torch.uint8)[:, None].repeat(1, 3, 1, 1)
-    return ImageSet(images, torch.from_numpy(bunch.target).long(), tuple(str(digit) for digit in range(10)))
+    pixels, labels = sklearn_images.digits()
+    images = torch.from_numpy(pixels * 15).to(torch.uint8).view(-1, 1, 8, 8).repeat(1, 3, 1, 1)
+    return ImageSet(images, torch.from_numpy(labels), tuple(str(digit) for digit in range(10)))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

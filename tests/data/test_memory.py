@@ -1,7 +1,7 @@
 import pytest
+import sklearn_images
 import torch
 from herding_reference import greedy_reference, pixels
-from sklearn.datasets import load_digits
 from torch import Tensor
 
 from foster.data.images import ImageSet, Stack, as_stack
@@ -24,9 +24,9 @@ def values_of(images: ImageSet | Stack | Tensor) -> list[int]:
 
 @pytest.fixture(scope="module")
 def digits() -> ImageSet:
-    bunch = load_digits()
-    images = torch.from_numpy(bunch.images * 15).to(torch.uint8)[:, None].repeat(1, 3, 1, 1)
-    return ImageSet(images, torch.from_numpy(bunch.target).long(), tuple(str(digit) for digit in range(10)))
+    pixels, labels = sklearn_images.digits()
+    images = torch.from_numpy(pixels * 15).to(torch.uint8).view(-1, 1, 8, 8).repeat(1, 3, 1, 1)
+    return ImageSet(images, torch.from_numpy(labels), tuple(str(digit) for digit in range(10)))
 
 
 def test_select_herds_each_class_by_its_features(digits: ImageSet) -> None:

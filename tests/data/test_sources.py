@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import sklearn_images
 import torch
 from registries import registries_kept
-from sklearn.datasets import load_digits
 
 from foster.data.images import ImageSet
 from foster.data.sources import Dataset, load, register_dataset
@@ -38,6 +38,8 @@ def test_the_catalogue_tells_the_truth_about_the_data(name: str) -> None:
 
 
 def test_digits_are_the_images_of_scikit_learn_in_grey(digits: Dataset) -> None:
+    from sklearn.datasets import load_digits
+
     # The first image of the original set is a zero, and the first of its class: a training image.
     original = torch.from_numpy(load_digits().images[0])
     assert digits.train.labels[0] == 0
@@ -48,7 +50,7 @@ def test_digits_are_the_images_of_scikit_learn_in_grey(digits: Dataset) -> None:
 
 
 def test_every_fifth_digit_of_a_class_is_a_test_image(digits: Dataset) -> None:
-    targets = load_digits().target.tolist()
+    targets = sklearn_images.digits()[1].tolist()
     seen = [0] * 10
     expected = []
     for target in targets:

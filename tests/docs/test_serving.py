@@ -6,7 +6,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from servers import photo, serving
 from typer.main import get_command
 
 from foster.cli import app
@@ -25,19 +24,6 @@ KNOWN = {
     "ENTRYPOINT",
     "CMD",
 }
-
-
-def test_the_python_client_asks_a_real_server(small_bundle: Path, tmp_path: Path) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    names: dict[str, object] = {}
-    exec(compile(code, "docs/serving.md", "exec"), names)
-    (tmp_path / "a.png").write_bytes(photo())
-    with serving(small_bundle, tmp_path, "--token", "a secret of enough letters") as server:
-        predict = names["predict"]
-        assert callable(predict)
-        answer = predict(tmp_path / "a.png", server.url, "a secret of enough letters")
-        assert answer["label"] in ("zero", "one", "unknown")
-        assert 0 < answer["confidence"] <= 1
 
 
 def test_every_option_and_route_that_is_told_exists() -> None:

@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import sklearn_images
 import torch
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from foster.data.images import ImageSet, Stack
@@ -41,7 +41,7 @@ def test_a_class_without_exemplars_is_never_the_nearest() -> None:
 
 
 def test_nearest_mean_on_digits_equals_a_plain_reference() -> None:
-    pixels, labels = load_digits(return_X_y=True)
+    pixels, labels = sklearn_images.digits()
     train, test = slice(0, 1000), slice(1000, None)
     unit = pixels / np.linalg.norm(pixels, axis=1, keepdims=True)
     means = np.stack([unit[train][labels[train] == digit].mean(0) for digit in range(10)])

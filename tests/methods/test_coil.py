@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import linprog
 from small_course import SHORT, digits, learn, new_method, normalised, task_of, terms, train, values
 from torch import Tensor
 from torch.nn import functional
@@ -231,6 +230,8 @@ def test_little_entropy_gives_the_plan_of_least_cost() -> None:
     rows = np.kron(np.eye(num_rows), np.ones(num_columns))
     columns = np.kron(np.ones(num_rows), np.eye(num_columns))
     shares = np.concatenate([np.full(num_rows, 1 / num_rows), np.full(num_columns, 1 / num_columns)])
+    from scipy.optimize import linprog
+
     exact = linprog(cost.flatten().numpy(), A_eq=np.concatenate([rows, columns]), b_eq=shares)
     assert (plan * cost).sum().item() == pytest.approx(exact.fun, abs=1e-3)
 

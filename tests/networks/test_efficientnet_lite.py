@@ -1,10 +1,9 @@
 """EfficientNet-Lite is the published network: its size, its padding, and what its weights see in two photos."""
 
-import numpy as np
 import pytest
+import sklearn_images
 import torch
 from PIL import Image
-from sklearn.datasets import load_sample_images
 from torch.nn import functional
 
 from foster.data.photos.decode import Resizing
@@ -28,7 +27,7 @@ def pretrained() -> EfficientNetLite:
 def photos(side: int) -> torch.Tensor:
     """scikit-learn's two photos, normalised as the weights expect, `[2, 3, side, side]`."""
     resizing = Resizing(side, side, "crop")
-    pictures = torch.stack([resizing(Image.fromarray(np.asarray(image))) for image in load_sample_images().images])
+    pictures = torch.stack([resizing(Image.fromarray(image)) for image in sklearn_images.photos()])
     return (pictures.float() / 255 - 0.5) / 0.5
 
 

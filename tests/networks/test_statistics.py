@@ -4,10 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sklearn_images
 import torch
-from sklearn.datasets import load_digits
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.linear_model import Ridge
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -29,8 +27,8 @@ NUM_CLASSES = 10
 
 @pytest.fixture(scope="module")
 def digits() -> tuple[Tensor, Tensor]:
-    images, labels = load_digits(return_X_y=True)
-    return torch.from_numpy(images / 16), torch.from_numpy(labels).long()
+    images, labels = sklearn_images.digits()
+    return torch.from_numpy(images / 16), torch.from_numpy(labels)
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +95,8 @@ def test_discriminants_are_those_of_scikit_learn(
 ) -> None:
     images, labels = (part.numpy() for part in digits)
     # It shrinks standardised features and adds the logarithms of the classes' shares, so a few decisions differ.
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
     theirs: Any = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage).fit(images, labels)
     covariance = (1 - shrinkage) * known.within_class_covariance.numpy()
     covariance += shrinkage * np.trace(known.within_class_covariance) / 64 * np.eye(64)
@@ -175,6 +175,8 @@ def test_what_is_said_of_an_image_left_out_is_what_the_others_say(digits: tuple[
 @pytest.mark.parametrize("num_images", [40, 1797])
 def test_ridge_is_that_of_scikit_learn_in_both_forms(digits: tuple[Tensor, Tensor], num_images: int) -> None:
     images, labels = digits[0][:num_images], digits[1][:num_images]
+    from sklearn.linear_model import Ridge
+
     theirs = Ridge(alpha=2.0, fit_intercept=False).fit(images.numpy(), np.eye(NUM_CLASSES)[labels.numpy()])
     sums = Statistics.empty(NUM_CLASSES, 64).added(images, labels)
     np.testing.assert_allclose(ridge(sums.second_moment, sums.sums, 2.0), theirs.coef_, atol=1e-8)

@@ -143,7 +143,7 @@ def test_an_interrupted_learn_is_continued_by_the_same_call_and_ends_the_same(sh
         told += attempt(learner, shelf.second, work, Interruption(is_the_place, num_steps))
         assert learner.class_names == ("class 0", "class 1"), "until all is learned, the learner is as it was"
     learner = loaded(shelf.old)
-    moved = Path(shutil.copytree(shelf.second, tmp_path / "moved"))
+    moved = Path(shutil.copytree(shelf.second, tmp_path / "moved" / "second"))
     told += attempt(learner, moved, work)  # what counts is what is on the photos, not where they are
     resumed = [(event.phase, event.epoch) for event in told if isinstance(event, events.RunResumed)]
     assert resumed == [expected for _, _, expected in PLACES.values()]

@@ -8,10 +8,11 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -261,7 +262,17 @@ def test_sixty_mutated_requests_never_make_it_fail(server: Server) -> None:
     assert httpx.post(f"{server.url}/predict", content=photo()).status_code == 200
 
 
+def documented_client() -> Callable[[Path, str, str], dict[str, Any]]:
+    """The function `predict` of docs/serving.md."""
+    text = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(code, "docs/serving.md", "exec"), names)
+    return names["predict"]  # type: ignore[no-any-return]
+
+
 def test_without_the_token_nothing_but_health_is_told(bundles: Path, tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "a.png").write_bytes(photo())
     monkeypatch.setenv("FOSTER_TOKEN", "a secret of enough letters")
     with serving(bundles, tmp_path, "--token", "a secret of enough letters") as server:
         paths = ("/info", "/classes", "/metrics", "/docs", "/openapi.json", "/feedback", "/to-label", "/nothing")
@@ -272,6 +283,8 @@ def test_without_the_token_nothing_but_health_is_told(bundles: Path, tmp_path: P
         assert httpx.get(f"{server.url}/info", headers=wrong).status_code == 401
         right = {"authorization": "Bearer a secret of enough letters"}
         assert httpx.get(f"{server.url}/info", headers=right).status_code == 200
+        answer = documented_client()(tmp_path / "a.png", server.url, "a secret of enough letters")
+        assert answer["label"] in ("zero", "one", "unknown")
         # A browser is asked by the page, and has a cookie from then on.
         with httpx.Client(base_url=server.url) as browser:
             asked = browser.get("/")

@@ -3,9 +3,9 @@
 from functools import cache
 
 import numpy as np
+import sklearn_images
 import torch
 from PIL import Image
-from sklearn.datasets import load_sample_images
 from torch import Tensor
 
 
@@ -13,7 +13,7 @@ from torch import Tensor
 def sample_images(height: int, width: int) -> Tensor:
     """Tiles of two photos, fine and coarse, and some images that photos are not: flat, two-valued, noise."""
     tiles = []
-    for photo in load_sample_images().images:
+    for photo in sklearn_images.photos():
         for zoom in (1, 4):
             for top, left in ((20, 30), (160, 400)):
                 box = (left, top, left + width * zoom, top + height * zoom)

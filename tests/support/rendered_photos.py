@@ -5,8 +5,8 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import sklearn_images
 from PIL import Image, ImageDraw, ImageFilter
-from sklearn.datasets import load_sample_images
 
 Part = tuple[str, tuple[float, ...], int]
 """What is drawn (polygon, ellipse, line, hole), its points in a unit square, and which of three colours it has."""
@@ -136,7 +136,7 @@ THINGS: dict[str, list[Part]] = {
 
 @cache
 def _backgrounds() -> list[Image.Image]:
-    return [Image.fromarray(np.asarray(image)) for image in load_sample_images().images]
+    return [Image.fromarray(image) for image in sklearn_images.photos()]
 
 
 def _drawn(thing: str, side: int, chance: np.random.Generator) -> Image.Image:

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from foster.data.herding import unit_length
@@ -88,6 +86,9 @@ def doubtful_and_different(doubt: Tensor, features: Tensor, count: int) -> list[
     image in its middle is taken (after Zhdanov, Diverse mini-batch active learning, 2019): one label serves all that
     are alike, and an outlier is like nothing.
     """
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
     ranked = doubt.argsort(descending=True, stable=True)
     candidates = ranked[: max(count, MOST_CLUSTERED)]
     if len(candidates) <= count:

@@ -3,9 +3,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sklearn_images
 import torch
 from augmented import decided, operated
-from sklearn.datasets import load_sample_images
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -42,7 +42,7 @@ PUBLISHED = {
 
 def photo_tiles(size: int = 32) -> Tensor:
     """Different tiles of two photos, `[256, 3, size, size]`."""
-    photos = torch.from_numpy(np.stack(load_sample_images().images)).permute(0, 3, 1, 2)
+    photos = torch.from_numpy(np.stack(sklearn_images.photos())).permute(0, 3, 1, 2)
     tiles = photos.unfold(2, size, size).unfold(3, size, size)[:, :, :8, :16]
     return tiles.permute(0, 2, 3, 1, 4, 5).reshape(-1, 3, size, size).contiguous()
 

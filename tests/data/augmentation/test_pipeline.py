@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
+import sklearn_images
 import torch
 import torch.nn.functional as F
 from augmented import decided
-from sklearn.datasets import load_sample_images
 from torch import Tensor
 
 from foster.data.augmentation import pipeline as augmentation
@@ -21,7 +21,7 @@ def seeded(seed: int = 0) -> torch.Generator:
 
 def photo_tiles(height: int, width: int, count: int) -> Tensor:
     """Different tiles of two photos, `[count, 3, height, width]`."""
-    photos = torch.from_numpy(np.stack(load_sample_images().images)).permute(0, 3, 1, 2)
+    photos = torch.from_numpy(np.stack(sklearn_images.photos())).permute(0, 3, 1, 2)
     tiles = photos.unfold(2, height, height).unfold(3, width, width).permute(0, 2, 3, 1, 4, 5)
     return tiles.reshape(-1, 3, height, width)[:count].contiguous()
 
