@@ -98,7 +98,6 @@ def feedback_of(server: Server) -> dict[str, list[bytes]]:
     return {path.name: sorted(file.read_bytes() for file in path.iterdir()) for path in sorted(folder.iterdir())}
 
 
-@pytest.mark.parametrize("page", [{}, PHONE], indirect=True, ids=["desktop", "phone"])
 def test_a_dropped_photo_is_answered_corrected_stored_and_learned(
     page: "playwright.Page", server: Server, small_bundle: Path, tmp_path: Path
 ) -> None:
@@ -235,12 +234,8 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_answered(page: "playwright.
     playwright.expect(page.locator(".card")).to_have_count(0)
 
 
-@pytest.mark.parametrize(("num_full", "verdict"), [(20, None), (21, "No answer: the queue is full")])
-def test_a_full_server_is_asked_again_for_a_while_after_some_time(
-    page: "playwright.Page", small_bundle: Path, num_full: int, verdict: str | None
-) -> None:
-    (wanted,) = foster.load(small_bundle, device="cpu").predict([photo(1)], top=1)
-    num_left = num_full
+def test_a_full_server_is_asked_again_for_a_while_after_some_time(page: "playwright.Page") -> None:
+    num_left = 21
 
     def answered(route: "playwright.Route") -> None:
         nonlocal num_left
@@ -259,7 +254,7 @@ def test_a_full_server_is_asked_again_for_a_while_after_some_time(
         }"""
     )
     drop(page, "a.png", photo(1))
-    playwright.expect(page.locator(".card .verdict")).to_have_text(verdict or str(wanted.label))
+    playwright.expect(page.locator(".card .verdict")).to_have_text("No answer: the queue is full")
     waits = page.evaluate("window.waits")
     assert len(waits) == 20
     assert 300 <= min(waits) < max(waits) <= 1000

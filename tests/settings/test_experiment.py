@@ -14,7 +14,6 @@ from foster.settings.experiment import (
     load_settings,
 )
 from foster.settings.fit import FitSettings
-from foster.settings.foster import FosterSettings
 from foster.settings.methods import METHOD_SETTINGS
 from foster.settings.toml import packaged_names, packaged_text
 
@@ -89,21 +88,6 @@ def test_a_preset_says_in_its_first_line_what_it_is_and_leaves_no_choice_of_data
     assert len(given.keys() & {"memory_total", "memory_per_class"}) == 1
 
 
-def test_the_first_beta_of_a_list_belongs_to_the_second_task() -> None:
-    options = foster_options(load_settings("cifar100-b0-inc10"))
-    assert [options.beta_boost_of(task) for task in range(1, 10)] == list(LIST_OF_INC10)
-    assert foster_options(load_settings("digits")).beta_boost_of(3) == 0.95
-
-
-@pytest.mark.parametrize("method", METHOD_SETTINGS)
-@pytest.mark.parametrize("preset", ["digits", "cifar100-b0-inc10", "cifar100-b50-inc1"])
-def test_every_method_runs_on_every_kind_of_preset(preset: str, method: str) -> None:
-    settings = load_settings(preset, [f"method={method}"])
-    assert type(settings.options) is METHOD_SETTINGS[method]
-    if preset != "digits":
-        assert settings.augmentation == METHOD_SETTINGS[method].published_augmentation
-
-
 @pytest.mark.parametrize(
     ("overrides", "name"),
     [
@@ -130,8 +114,9 @@ ODD = 'a "b" \\ c\t\x7f\x00 \u2028 日本 😀 = [x] # \r\n'
 @pytest.mark.parametrize(
     ("source", "overrides"),
     [
-        *((name, ()) for name in ["digits", *PUBLISHED]),
-        *(("digits", (f"method={name}",)) for name in METHOD_SETTINGS),
+        ("digits", ()),
+        ("cifar100-b0-inc10", ()),
+        *(("digits", (f"method={name}",)) for name in ("replay", "podnet", "ridge")),
         ("digits", ("memory_total=none", "memory_per_class=7", "order_seed=5", "device=cpu", "engine.threads=2")),
         ("digits", ("augmentation={flip=true, resized_crop=[0.5, 1.0], policy='imagenet'}",)),
         ("digits", ("foster.boost.learning_rate=1e-30", "foster.beta_boost=[0, 0.5, 0.25, 0.99, 0.1]")),
@@ -175,12 +160,10 @@ def test_the_last_word_wins() -> None:
     assert load_settings("digits", ["data=one"], data=None).data == "one"
 
 
-def test_a_list_of_betas_longer_than_the_scenario_is_fine() -> None:
+def test_the_first_beta_of_a_list_belongs_to_the_second_task_and_more_of_them_are_fine() -> None:
     settings = load_settings("digits", ["foster.beta_boost=[0.9, 0.8, 0.7, 0.6, 0.5]"])
     assert len(settings.sizes_of_tasks()) - 1 < 5
-    options = settings.options
-    assert isinstance(options, FosterSettings)
-    assert [options.beta_boost_of(task) for task in (1, 2, 3)] == [0.9, 0.8, 0.7]
+    assert [foster_options(settings).beta_boost_of(task) for task in (1, 2, 3)] == [0.9, 0.8, 0.7]
 
 
 @pytest.mark.parametrize(
@@ -233,10 +216,11 @@ def test_what_may_not_be_meant_is_remarked() -> None:
     (betas,) = load_settings("cifar100-b0-inc10", ["base_classes=20", "increment=20"]).remarks(5)
     assert betas.startswith("foster.beta_boost: 9 values, of which 4 tasks use the first ones")
     remarks = load_settings("cifar100-b0-inc10", ["method=replay", "replay.later.epochs=20"]).remarks(10)
-    assert remarks == ["replay.later.milestones: [30, 50] lie beyond its 20 epochs; the rate never falls"]
+    assert [remark.partition(":")[0] for remark in remarks] == ["replay.later.milestones"]
     for method in METHOD_SETTINGS:
         for preset in packaged_names("presets"):
             settings = load_settings(preset, [f"method={method}"])
+            assert type(settings.options) is METHOD_SETTINGS[method]
             assert settings.remarks(len(settings.sizes_of_tasks())) == [], (method, preset)
 
 

@@ -20,7 +20,6 @@ def test_values_on_the_command_line_are_toml_and_anything_else_is_text() -> None
             "method='replay'",
             "data=/some where/else",
             "engine.deterministic=true",
-            "foster.beta_boost=[0.1, 0.2, 0.3, 0.4]",
             "synthetic={num_classes = 4}",
         ],
     )
@@ -28,33 +27,23 @@ def test_values_on_the_command_line_are_toml_and_anything_else_is_text() -> None
     assert settings.data == "/some where/else"
     assert settings.engine.deterministic is True
     assert settings.synthetic.num_classes == 4
-    assert foster_options(load_settings("digits", ["foster.beta_boost=[0.1, 0.2, 0.3, 0.4]"])).beta_boost == (
-        0.1,
-        0.2,
-        0.3,
-        0.4,
-    )
+    betas = foster_options(load_settings("digits", ["foster.beta_boost=[0.1, 0.2, 0.3, 0.4]"])).beta_boost
+    assert betas == (0.1, 0.2, 0.3, 0.4)
 
 
 @pytest.mark.parametrize(
     ("override", "nearest"),
     [
         ("method=fostr", "'foster'"),
-        ("method=[1]", "replay"),
         ("method=qqqq", "--plugin"),
         ("dataset=digit", "'digits'"),
-        ("dataset={a=1}", "cifar100"),
         ("augmentation=plainn", "'plain'"),
         ("sed=3", "'seed'"),
-        ("foster.bost.epochs=3", "'foster.boost.epochs'"),
         ("foster={boost={epoch=3}}", "'foster.boost.epochs'"),
         ("beta_boost=0.9", "'foster.beta_boost'"),
         ("replay.epochs=3", "'replay.later.epochs'"),
-        ("learning_rate=0.1", "'foster.first.learning_rate'"),
-        ("options=3", "options"),
         ("qqqq=1", "foster list presets"),
         ("seed", "key=value"),
-        ("=3", "key=value"),
     ],
 )
 def test_an_unknown_name_gets_one_line_with_the_nearest_known_one(override: str, nearest: str) -> None:
@@ -71,48 +60,27 @@ def test_the_suggested_key_belongs_to_the_method_in_use() -> None:
     ("override", "key", "value"),
     [
         ("seed=-1", "seed", "-1"),
-        ("seed=3.5", "seed", "3.5"),
-        ("seed=4294967296", "seed", "4294967296"),
         ("batch_size=1", "batch_size", "1"),
-        ("increment=0", "increment", "0"),
-        ("validation_share=1", "validation_share", "1"),
         ("epochs_scale=0", "epochs_scale", "0"),
-        ("epochs_scale=nan", "epochs_scale", "nan"),
         ("epochs_scale=inf", "epochs_scale", "inf"),
-        ("epochs_scale=1e307", "epochs_scale", "1e+307"),
         ("checkpoint_minutes=inf", "checkpoint_minutes", "inf"),
-        ("memory_total=0", "memory_total", "0"),
         ("memory_total=9", "memory_total", "10 classes"),
         ("memory_per_class=3", "memory_per_class", "memory_total = 200"),
         ("selection=hearding", "selection", "'herding' or 'random'"),
         ("device=gpu", "device", "gpu"),
-        ("backbone=3", "backbone", "3"),
         ("engine.precision=float16", "engine.precision", "'bfloat16'"),
-        ("engine=3", "engine", "3"),
-        ("synthetic.num_classes=1", "synthetic.num_classes", "1"),
         ("augmentation.flip=maybe", "augmentation.flip", "maybe"),
         ("augmentation=[1]", "augmentation", "[1]"),
-        ("foster=3", "foster", "3"),
-        ("foster.boost=3", "foster.boost", "3"),
         ("foster.boost.epochs=0", "foster.boost.epochs", "0"),
-        ("foster.boost.learning_rate=nan", "foster.boost.learning_rate", "nan"),
-        ("foster.temperature=0", "foster.temperature", "0"),
-        ("foster.beta_compress=1.01", "foster.beta_compress", "1.01"),
         ("foster.beta_boost=1.01", "foster.beta_boost", "1.01"),
-        ("foster.beta_boost=nan", "foster.beta_boost", "nan"),
-        ("foster.beta_boost=abc", "foster.beta_boost", "abc"),
         ("foster.gamma=papr", "foster.gamma", "'code' or 'paper'"),
         ("class_order=abc", "class_order", "abc"),
-        ("class_order=3", "class_order", "3"),
         ("base_classes=11", "base_classes", "10 classes"),
         ("augmentation.resized_crop=[0.5, 2.0]", "augmentation.resized_crop.1", "2.0"),
         ("foster.beta_boost=[0.9, 'x']", "foster.beta_boost.1", "'x'"),
         ("foster.beta_boost=[0.9, 0.9, 0.9]", "foster.beta_boost", "4 tasks"),
         ("foster.boost.schedule=milestones", "foster.boost", "milestones"),
-        ("foster.boost.milestones=[3]", "foster.boost", "milestones"),
-        ("replay.later.milestones=[]", "replay.later", "milestones"),
         ("replay.later.milestones=[50, 30]", "replay.later", "[50, 30]"),
-        ("replay.later.milestones=[30, 30]", "replay.later", "milestones"),
         ("replay.later.milestones=[0, 30]", "replay.later", "not 0"),
         ("class_order=" + "[" * 3000, "class_order", "'[[["),
         ('class_order="a\\u0000b"', "class_order", "'a\\x00b'"),
